@@ -1,1 +1,61 @@
-//! Stub.
+//! The only room that touches sockets: batched UDP with segmentation offload, and a poller with exact timers.
+//!
+//! Everything here is non-blocking and meant for a thread of its own that waits in [`Poller::wait`].
+//!
+//! ```
+//! use starhaul_net::{BindOptions, Poller, RecvBuffer, Transmit, UdpSocket};
+//!
+//! let sender = UdpSocket::bind(&BindOptions::new("127.0.0.1:0".parse()?))?;
+//! let receiver = UdpSocket::bind(&BindOptions::new("127.0.0.1:0".parse()?))?;
+//! let batch = Transmit { to: receiver.local_addr(), from: None, ecn: 0, contents: b"onetwo3", segment_size: 3 };
+//! assert_eq!(sender.try_send(&batch)?, 7);
+//!
+//! let (mut poller, mut buffer, mut received) = (Poller::new()?, RecvBuffer::new(), Vec::new());
+//! while received.len() < 3 {
+//!     poller.wait(&[(&receiver, false)], None)?;
+//!     while receiver.try_recv(&mut buffer)? {
+//!         received.extend(buffer.datagrams().map(|datagram| datagram.payload.to_vec()));
+//!     }
+//! }
+//! assert_eq!(received, [b"one".to_vec(), b"two".to_vec(), b"3".to_vec()]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod poller;
+mod socket;
+
+use std::{io, net::SocketAddr};
+
+pub use poller::{Poller, Readiness, Waker, sharpen_timers};
+pub use socket::{BindOptions, Datagram, RecvBuffer, Transmit, UdpSocket};
+
+/// What can go wrong here.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The configured address cannot be bound.
+    #[error(
+        "cannot bind udp address {address}: {source}; check that this host has the address and that the port is free"
+    )]
+    Bind {
+        /// The address asked for.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The configured interface cannot be used.
+    #[error(
+        "cannot bind to network interface {interface:?}: {source}; check its name and the right to use it (CAP_NET_RAW)"
+    )]
+    Interface {
+        /// The interface asked for.
+        interface: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The socket lost its address or interface; a new one must be bound.
+    #[error("the local address or interface of a udp socket is gone: {0}")]
+    SocketGone(#[source] io::Error),
+    /// The system refused something that needs no permission.
+    #[error("the system is out of a resource: {0}")]
+    System(#[source] io::Error),
+}
