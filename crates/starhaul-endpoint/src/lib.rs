@@ -28,7 +28,7 @@ pub struct EndpointConfig {
     pub accept_controller: ControllerConfig,
     /// Most sessions at once.
     pub max_sessions: usize,
-    /// Settings of every session; its seed is replaced by a random one.
+    /// Settings of every session.
     pub session: SessionConfig,
 }
 

@@ -20,7 +20,7 @@ pub enum Side {
 
 /// A stream of a session. The lowest bit tells who opened it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StreamId(pub u16);
+pub struct StreamId(pub u32);
 
 /// A block within its stream, counted from 0 in order of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -214,8 +214,18 @@ pub struct PathDatagram {
 /// Limits and defaults of a session.
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
-    /// Seed of everything random in the session.
-    pub seed: u64,
+    /// Bytes of blocks and streams that may wait for sending or acknowledgement.
+    pub max_send_bytes: usize,
+    /// Bytes that may wait for reassembly or reading.
+    pub max_receive_bytes: usize,
+    /// Streams that the peer may have open at once.
+    pub max_streams: usize,
+}
+
+impl Default for SessionConfig {
+    fn default() -> Self {
+        Self { max_send_bytes: 64 << 20, max_receive_bytes: 64 << 20, max_streams: 4096 }
+    }
 }
 
 /// One session between two peers over any number of paths.
@@ -271,10 +281,10 @@ impl Session {
 }
 
 /// Counters of one stream, as seen by its sender (sent side) and receiver (received side).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub struct StreamStats {
-    pub stream: u16,
+    pub stream: StreamId,
     pub label: Bytes,
     pub mode: Mode,
     pub blocks_sent: u64,
