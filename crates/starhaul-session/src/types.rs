@@ -1,0 +1,284 @@
+//! What an application says to a session and hears from it (deadline.md "What an application can say").
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use starhaul_units::Bandwidth;
+
+/// Client and server differ only in the parity of the stream numbers they open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Opened the session.
+    Client,
+    /// Accepted it.
+    Server,
+}
+
+/// A stream of a session. The lowest bit tells who opened it (0: the client); numbers are never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(pub u32);
+
+impl StreamId {
+    /// The session's own stream, open from the start in both directions, which carries control messages.
+    pub(crate) const CONTROL: Self = Self(0);
+
+    pub(crate) const fn opener(self) -> Side {
+        if self.0 & 1 == 0 { Side::Client } else { Side::Server }
+    }
+}
+
+/// A block within its stream, counted from 0 in order of sending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockId(pub u32);
+
+/// How a stream's data are protected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Redundancy and retransmission.
+    #[default]
+    FecRetransmit,
+    /// Redundancy only.
+    Fec,
+    /// Retransmission only.
+    Retransmit,
+    /// Neither.
+    None,
+    /// Every fragment on two paths; nothing is retransmitted.
+    Duplicate,
+    /// An ordered byte stream in both directions, without deadline, never dropped.
+    Reliable,
+}
+
+impl Mode {
+    pub(crate) const fn codes(self) -> bool {
+        matches!(self, Self::FecRetransmit | Self::Fec)
+    }
+
+    pub(crate) const fn retransmits(self) -> bool {
+        matches!(self, Self::FecRetransmit | Self::Retransmit)
+    }
+}
+
+/// What a stream is opened with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StreamConfig {
+    /// Protection.
+    pub mode: Mode,
+    /// Deadline of blocks that name none; at most about 49 days, in whole milliseconds.
+    pub deadline: Duration,
+    /// 0 is the most important.
+    pub priority: u8,
+    /// Rate the application wants, if it knows; it counts as demand before the first block is sent.
+    pub bandwidth: Option<Bandwidth>,
+    /// Most redundancy fragments per data fragment, 0.0 to 1.0, in steps of 1/255.
+    pub max_coding_rate: f64,
+    /// Deliver blocks in order of sending: a block that completes early waits until the ones before it
+    /// have arrived or were given up by the sender.
+    pub ordered: bool,
+    /// What the application tells the peer about the stream, at most [`MAX_LABEL_BYTES`].
+    pub label: Bytes,
+}
+
+/// Most bytes a [`StreamConfig::label`] may have.
+pub const MAX_LABEL_BYTES: usize = 1024;
+
+impl Default for StreamConfig {
+    /// `fec+retransmit`, one second, middle priority, half as much redundancy as data at most.
+    fn default() -> Self {
+        Self {
+            mode: Mode::FecRetransmit,
+            deadline: Duration::from_secs(1),
+            priority: 4,
+            bandwidth: None,
+            max_coding_rate: 0.5,
+            ordered: false,
+            label: Bytes::new(),
+        }
+    }
+}
+
+/// What a block may say for itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BlockOptions {
+    /// Time from now by which it must arrive; the stream's default when absent.
+    pub deadline: Option<Duration>,
+    /// The stream's when absent.
+    pub priority: Option<u8>,
+    /// A block of the same stream without which this one is useless.
+    pub depends_on: Option<BlockId>,
+}
+
+/// How a block ended; each block ends in exactly one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Arrived whole.
+    Delivered {
+        /// From `send_block` to complete at the receiver.
+        latency: Duration,
+        /// Within its deadline.
+        on_time: bool,
+        /// Lost fragments were rebuilt from redundancy.
+        recovered_by_redundancy: bool,
+        /// At least one fragment was retransmitted.
+        recovered_by_retransmission: bool,
+    },
+    /// Dropped because it could no longer arrive in time.
+    Expired(ExpiredCause),
+    /// Retreated by the application, or the block it depends on was not delivered.
+    Cancelled {
+        /// The block whose end brought this one down, if any.
+        because_of: Option<BlockId>,
+    },
+    /// The stream or session ended before the block did.
+    Failed,
+}
+
+/// Why a block missed its deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpiredCause {
+    /// Other blocks went first: too little capacity.
+    Capacity,
+    /// Fragments were lost and could not be recovered in time.
+    Loss,
+    /// No path could have carried it in time even when idle.
+    Unreachable,
+}
+
+/// What a session tells the application.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The peer opened a stream.
+    StreamOpened {
+        /// Its number.
+        stream: StreamId,
+        /// What it was opened with.
+        config: StreamConfig,
+    },
+    /// A whole block arrived.
+    BlockReceived {
+        /// Its stream.
+        stream: StreamId,
+        /// Its number.
+        block: BlockId,
+        /// Its bytes.
+        data: Bytes,
+        /// From the peer's `send_block` until complete here, by the estimated clock offset.
+        latency: Duration,
+    },
+    /// The sender gave up a block; only the opener's number is known of it.
+    BlockMissing {
+        /// Its stream.
+        stream: StreamId,
+        /// Its number.
+        block: BlockId,
+    },
+    /// A block of ours ended.
+    BlockOutcome {
+        /// Its stream.
+        stream: StreamId,
+        /// Its number.
+        block: BlockId,
+        /// How.
+        outcome: Outcome,
+    },
+    /// A reliable stream has bytes, or its end, to read.
+    Readable(StreamId),
+    /// A reliable stream whose `write` took less than offered has room again.
+    Writable(StreamId),
+    /// The peer abandoned its direction of a reliable stream.
+    Reset {
+        /// The stream.
+        stream: StreamId,
+        /// The application's code.
+        code: u32,
+    },
+    /// The peer no longer reads our direction of a reliable stream.
+    Stopped {
+        /// The stream.
+        stream: StreamId,
+        /// The application's code.
+        code: u32,
+    },
+    /// The peer finished a deadline stream and every block of it has ended.
+    StreamFinished(StreamId),
+    /// The streams ask for more than the paths can carry; at most once a second.
+    Overload {
+        /// What the streams ask for.
+        wanted: Bandwidth,
+        /// What the paths can carry together.
+        available: Bandwidth,
+    },
+}
+
+/// An operation on a stream was refused; the application's own call was at fault unless said otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StreamError {
+    /// No such stream, or it has ended.
+    #[error("stream {} does not exist or has ended", .0.0)]
+    Unknown(StreamId),
+    /// The block has ended or was never sent.
+    #[error("block {} of stream {} has ended or was never sent", .1.0, .0.0)]
+    UnknownBlock(StreamId, BlockId),
+    /// A call for blocks on a reliable stream, or for bytes on a deadline stream.
+    #[error("stream {} is of the other kind: blocks go on deadline streams, bytes on reliable ones", .0.0)]
+    WrongKind(StreamId),
+    /// The stream belongs to the peer, or our direction was finished or reset.
+    #[error("stream {} does not take data from this side any more", .0.0)]
+    NotWritable(StreamId),
+    /// The peer reset its direction.
+    #[error("the peer reset stream {} with code {1}", .0.0)]
+    Reset(StreamId, u32),
+    /// Too much waits already; wait for outcomes, or send less.
+    #[error("the session holds {held} of {limit} bytes; wait for outcomes before sending more")]
+    QueueFull {
+        /// Bytes held.
+        held: usize,
+        /// The bound, `SessionConfig::max_send_bytes`.
+        limit: usize,
+    },
+    /// An empty block, or one above [`MAX_BLOCK_BYTES`](crate::MAX_BLOCK_BYTES).
+    #[error("a block of {0} bytes cannot be sent; 1 to {max} can", max = crate::MAX_BLOCK_BYTES)]
+    BlockSize(usize),
+    /// The configuration is impossible.
+    #[error("impossible stream configuration: {0}")]
+    Config(&'static str),
+    /// The session is closed.
+    #[error("the session is closed")]
+    Closed,
+}
+
+/// The peer broke the protocol; the session must be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProtocolError {
+    /// A datagram or message of a known type is too short or has an impossible field.
+    #[error("the peer sent a malformed {0}")]
+    Malformed(&'static str),
+    /// It acknowledged something that was never sent.
+    #[error("the peer acknowledged {0} that was never sent")]
+    NeverSent(&'static str),
+    /// It went beyond a limit it was told.
+    #[error("the peer exceeded the limit of {0}")]
+    Limit(&'static str),
+    /// It acted on a stream in a way that the stream's kind or state does not allow.
+    #[error("the peer misused stream {}: {1}", .0.0)]
+    StreamState(StreamId, &'static str),
+}
+
+/// Limits and defaults of a session.
+#[derive(Clone, Debug)]
+pub struct SessionConfig {
+    /// Bytes of blocks and streams that may wait for sending or acknowledgement.
+    pub max_send_bytes: usize,
+    /// Bytes that may wait for reassembly or reading.
+    pub max_receive_bytes: usize,
+    /// Streams that the peer may have open at once.
+    pub max_streams: usize,
+    /// α of the order of sending: 0 looks at slack only, 1 at priority only.
+    pub priority_weight: f64,
+}
+
+impl Default for SessionConfig {
+    fn default() -> Self {
+        Self { max_send_bytes: 64 << 20, max_receive_bytes: 64 << 20, max_streams: 4096, priority_weight: 0.5 }
+    }
+}
