@@ -1,5 +1,59 @@
-//! What is known of each path, and when a fragment sent on it would arrive.
+//! What is known of each path, and when a fragment sent on it would arrive (MPDTP "path monitor"; DMTP §V).
+//!
+//! A [`PathMonitor`] is told what was sent on a path, what became of it and what the transport below believes, and answers what
+//! a multipath scheduler asks. A [`ClockOffset`] makes one-way delays of two clocks that nobody set. The optimizer that shares
+//! demand over paths (DMTP §V) belongs beside them, and will read the same monitors.
+//!
+//! ```
+//! use std::time::{Duration, Instant};
+//! use starhaul_paths::{PathMonitor, PathUpdate};
+//! use starhaul_units::Bandwidth;
+//!
+//! let start = Instant::now();
+//! let update = PathUpdate {
+//!     cwnd: 1_000_000,
+//!     bytes_in_flight: 0,
+//!     bandwidth: Bandwidth::from_mbit(10),
+//!     smoothed_rtt: Duration::from_millis(100),
+//!     min_rtt: Duration::from_millis(100),
+//!     max_datagram: 1200,
+//! };
+//! let path = PathMonitor::new(start, 1.0, update);
+//! // 12.5 kB wait before these 12.5 kB: 20 ms to serialise both, and 50 ms on the way.
+//! assert_eq!(path.predict_arrival(start, 12_500, 12_500), start + Duration::from_millis(70));
+//! ```
+
+mod clock;
+mod delay;
+mod fate;
+mod loss;
+mod monitor;
+
+use std::time::Duration;
+
+use starhaul_units::Bandwidth;
+
+pub use clock::ClockOffset;
+pub use loss::Loss;
+pub use monitor::PathMonitor;
 
 /// A path of a session, unique while the session lives and the same number on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathId(pub u32);
+
+/// What the transport below knows of a path. A zero bandwidth or RTT means that it does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathUpdate {
+    /// Congestion window in bytes.
+    pub cwnd: u64,
+    /// Bytes in flight on it.
+    pub bytes_in_flight: u64,
+    /// What its controller believes it can carry: bandwidth estimate, else cwnd per RTT.
+    pub bandwidth: Bandwidth,
+    /// Latest smoothed RTT of the path.
+    pub smoothed_rtt: Duration,
+    /// Lowest RTT the transport has seen.
+    pub min_rtt: Duration,
+    /// Largest datagram payload in bytes.
+    pub max_datagram: usize,
+}

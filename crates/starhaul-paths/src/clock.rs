@@ -1,0 +1,116 @@
+//! The offset between two clocks that nobody set, from samples of four timestamps as in NTP (RFC 5905 §8). Queues make the two
+//! ways unequal, so the sample of least round trip is believed, until it is too old for clocks that drift apart.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+/// Clocks of computers drift apart by at most this much (100 ppm).
+const DRIFT_PARTS: i64 = 10_000;
+const SUB_WINDOW: Duration = Duration::from_secs(1);
+const SUB_WINDOWS: usize = 30;
+
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    at: Instant,
+    offset_micros: i64,
+    round_trip_micros: i64,
+}
+
+impl Sample {
+    /// The most by which the offset may be wrong at `now`, as far as queues and drift go.
+    fn error_micros(&self, now: Instant) -> i64 {
+        let age =
+            i64::try_from(now.saturating_duration_since(self.at).as_micros()).unwrap_or(i64::MAX);
+        (self.round_trip_micros / 2).saturating_add(age / DRIFT_PARTS)
+    }
+}
+
+/// Offset between our clock and the peer's, both durations since each side's own epoch.
+///
+/// A constant difference between the two ways of the fastest path cannot be seen, and shifts every one-way delay by half of it.
+#[derive(Clone, Debug, Default)]
+pub struct ClockOffset {
+    /// The best sample of each sub-window and when that began, oldest first.
+    windows: VecDeque<(Instant, Sample)>,
+    best: Option<Sample>,
+}
+
+impl ClockOffset {
+    /// Knows nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes one exchange: we sent at `sent`, the peer received it at `received` and answered at `replied` by its own clock, and
+    /// we heard the answer at `heard`. An impossible sample (an answer before its question) is ignored.
+    pub fn on_sample(
+        &mut self,
+        now: Instant,
+        sent: Duration,
+        received: Duration,
+        replied: Duration,
+        heard: Duration,
+    ) {
+        let Some(sample) = sample(now, sent, received, replied, heard) else {
+            return;
+        };
+        match self.windows.back_mut() {
+            Some((start, best)) if now.saturating_duration_since(*start) < SUB_WINDOW => {
+                if sample.error_micros(now) <= best.error_micros(now) {
+                    *best = sample;
+                }
+            }
+            _ => {
+                if self.windows.len() == SUB_WINDOWS {
+                    self.windows.pop_front();
+                }
+                self.windows.push_back((now, sample));
+            }
+        }
+        self.best = self
+            .windows
+            .iter()
+            .map(|(_, sample)| *sample)
+            .min_by_key(|sample| sample.error_micros(now));
+    }
+
+    /// The peer's clock minus ours in microseconds, once a sample was taken.
+    pub fn offset_micros(&self) -> Option<i64> {
+        self.best.map(|sample| sample.offset_micros)
+    }
+
+    /// How long something was on its way that we sent at `sent` by our clock and the peer received at `received` by its own.
+    /// Never negative; `None` before the first sample.
+    pub fn one_way(&self, sent: Duration, received: Duration) -> Option<Duration> {
+        let elapsed = i128::from(micros(received)?)
+            - i128::from(micros(sent)?)
+            - i128::from(self.offset_micros()?);
+        Some(Duration::from_micros(u64::try_from(elapsed).unwrap_or(0)))
+    }
+}
+
+fn micros(time: Duration) -> Option<i64> {
+    i64::try_from(time.as_micros()).ok()
+}
+
+fn sample(
+    now: Instant,
+    sent: Duration,
+    received: Duration,
+    replied: Duration,
+    heard: Duration,
+) -> Option<Sample> {
+    let (sent, received) = (i128::from(micros(sent)?), i128::from(micros(received)?));
+    let (replied, heard) = (i128::from(micros(replied)?), i128::from(micros(heard)?));
+    let round_trip = (heard - sent) - (replied - received);
+    if heard < sent || replied < received || round_trip < 0 {
+        return None;
+    }
+    Some(Sample {
+        at: now,
+        offset_micros: i64::try_from(((received - sent) + (replied - heard)) / 2).ok()?,
+        round_trip_micros: i64::try_from(round_trip).ok()?,
+    })
+}

@@ -1,0 +1,206 @@
+//! Loss of a path: its rate, the greatest share in a moving window (DMTP §V, which drives the coding rate by it) and the mean
+//! length of bursts (for Gilbert–Elliott). Fed in the order of sending, counted in buckets, so that a loss that proves to be
+//! reordering can be taken back.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use crate::fate::Settled;
+
+/// What a path loses, as shares of datagrams from 0.0 to 1.0.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Loss {
+    /// Share lost over the last ten seconds, or the last 500 or so datagrams where they took longer.
+    pub rate: f64,
+    /// Greatest share lost within any bucket (at least 64 datagrams and 100 ms) of the last four seconds, or of the last two
+    /// buckets where they took longer.
+    pub window_max: f64,
+    /// Mean number of datagrams lost in a row, at least 1.
+    pub burst_length: f64,
+}
+
+/// A smaller bucket would make single losses look like a storm.
+const BUCKET_DATAGRAMS: u32 = 64;
+const BUCKET_TIME: Duration = Duration::from_millis(100);
+const RATE_WINDOW: Duration = Duration::from_secs(10);
+const RATE_BUCKETS: usize = 8;
+const MAX_WINDOW: Duration = Duration::from_secs(4);
+const MAX_BUCKETS: usize = 2;
+/// Below this many datagrams the rate is taken as if this many had been sent.
+const RATE_FLOOR_DATAGRAMS: u32 = 16;
+/// A run of losses longer than this, and longer in time than the path's RTT, is an outage.
+const OUTAGE_DATAGRAMS: u32 = 8;
+const BURST_GAIN: f64 = 1.0 / 64.0;
+
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    first_sequence: u32,
+    start: Instant,
+    total: u32,
+    lost: u32,
+}
+
+/// Losses in a row whose end was not seen yet.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    first: Settled,
+    length: u32,
+    outage: bool,
+}
+
+/// An outage is counted as silence of the path and not as loss: no redundancy on the path can outlast it, and a window that
+/// remembered it would ask for the greatest redundancy long after.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LossEstimator {
+    buckets: VecDeque<Bucket>,
+    run: Option<Run>,
+    /// Decayed numbers of bursts and of losses within them.
+    bursts: f64,
+    losses: f64,
+}
+
+impl LossEstimator {
+    /// Takes the next datagram in the order of sending. `outage_after` is about one RTT.
+    pub(crate) fn add(&mut self, datagram: Settled, outage_after: Duration) {
+        if datagram.lost {
+            let run = self.run.get_or_insert(Run {
+                first: datagram,
+                length: 0,
+                outage: false,
+            });
+            run.length = run.length.saturating_add(1);
+            run.outage = run.length > OUTAGE_DATAGRAMS
+                && datagram.sent.saturating_duration_since(run.first.sent) > outage_after;
+            return;
+        }
+        if let Some(run) = self.run.take().filter(|run| !run.outage && run.length > 0) {
+            self.count(run.first, run.length, run.length);
+            self.bursts += 1.0 - self.bursts * BURST_GAIN;
+            self.losses += f64::from(run.length) - self.losses * BURST_GAIN;
+        }
+        self.count(datagram, 1, 0);
+    }
+
+    /// A datagram handed in as lost arrived after all.
+    pub(crate) fn take_back(&mut self, sequence: u32) {
+        if let Some(run) = &mut self.run {
+            let offset = sequence.wrapping_sub(run.first.sequence);
+            if offset < run.length {
+                run.length -= 1;
+                return;
+            }
+        }
+        let Some(front) = self.buckets.front() else {
+            return;
+        };
+        let (base, offset) = (
+            front.first_sequence,
+            sequence.wrapping_sub(front.first_sequence),
+        );
+        if offset > u32::MAX / 2 {
+            return;
+        }
+        let after = self
+            .buckets
+            .partition_point(|bucket| bucket.first_sequence.wrapping_sub(base) <= offset);
+        if let Some(bucket) = after
+            .checked_sub(1)
+            .and_then(|index| self.buckets.get_mut(index))
+            && bucket.lost > 0
+        {
+            bucket.lost -= 1;
+            // Which burst it belonged to is forgotten: the mean length stays as it was.
+            let length = self.burst_length();
+            self.losses = (self.losses - 1.0).max(0.0);
+            self.bursts = self.losses / length;
+        }
+    }
+
+    pub(crate) fn loss(&self) -> Loss {
+        let (open_total, open_lost) = match self.run {
+            Some(run) if !run.outage => (run.length, run.length),
+            _ => (0, 0),
+        };
+        let total = self.buckets.iter().map(|bucket| bucket.total).sum::<u32>() + open_total;
+        let lost = self.buckets.iter().map(|bucket| bucket.lost).sum::<u32>() + open_lost;
+        let nothing_arrived = total == 0 && self.run.is_some_and(|run| run.outage);
+        let rate = if nothing_arrived {
+            1.0
+        } else {
+            share(lost, total.max(RATE_FLOOR_DATAGRAMS))
+        };
+        Loss {
+            rate,
+            window_max: self
+                .window_max(open_total)
+                .max(if nothing_arrived { 1.0 } else { 0.0 }),
+            burst_length: self.burst_length(),
+        }
+    }
+
+    fn burst_length(&self) -> f64 {
+        if self.bursts > 0.0 {
+            (self.losses / self.bursts).max(1.0)
+        } else {
+            1.0
+        }
+    }
+
+    fn window_max(&self, open_lost: u32) -> f64 {
+        let Some(newest) = self.buckets.back() else {
+            return share(open_lost, open_lost.max(BUCKET_DATAGRAMS));
+        };
+        let old = self.buckets.len().saturating_sub(MAX_BUCKETS);
+        let recent = self.buckets.iter().enumerate().filter(|(index, bucket)| {
+            *index >= old || newest.start.saturating_duration_since(bucket.start) < MAX_WINDOW
+        });
+        let full = recent
+            .filter(|(_, bucket)| bucket.total >= BUCKET_DATAGRAMS)
+            .map(|(_, bucket)| share(bucket.lost, bucket.total))
+            .fold(0.0, f64::max);
+        full.max(self.newest_share(open_lost))
+    }
+
+    /// Share of the newest bucket, filled up with the one before it while it is small.
+    fn newest_share(&self, open_lost: u32) -> f64 {
+        let (mut total, mut lost) = (open_lost, open_lost);
+        for bucket in self.buckets.iter().rev().take(2) {
+            if total < BUCKET_DATAGRAMS {
+                total += bucket.total;
+                lost += bucket.lost;
+            }
+        }
+        share(lost, total.max(BUCKET_DATAGRAMS))
+    }
+
+    fn count(&mut self, first: Settled, total: u32, lost: u32) {
+        let open = self.buckets.back_mut().filter(|bucket| {
+            bucket.total < BUCKET_DATAGRAMS
+                || first.sent.saturating_duration_since(bucket.start) < BUCKET_TIME
+        });
+        match open {
+            Some(bucket) => {
+                bucket.total = bucket.total.saturating_add(total);
+                bucket.lost = bucket.lost.saturating_add(lost);
+            }
+            None => self.buckets.push_back(Bucket {
+                first_sequence: first.sequence,
+                start: first.sent,
+                total,
+                lost,
+            }),
+        }
+        while self.buckets.len() > RATE_BUCKETS
+            && let Some(oldest) = self.buckets.front()
+            && first.sent.saturating_duration_since(oldest.start) > RATE_WINDOW
+        {
+            self.buckets.pop_front();
+        }
+    }
+}
+
+fn share(lost: u32, total: u32) -> f64 {
+    f64::from(lost) / f64::from(total.max(1))
+}
