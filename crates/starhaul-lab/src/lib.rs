@@ -1,1 +1,9 @@
-//! Stub.
+//! Experiments and the demo: real applications beside the multipath QUIC baseline, scored by the same rule.
+
+pub mod baseline;
+pub mod load;
+pub mod score;
+
+mod error;
+
+pub use error::Error;

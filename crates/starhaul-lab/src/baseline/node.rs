@@ -1,0 +1,428 @@
+//! One end of the baseline as a state machine over `noq_proto::{Endpoint, Connection}`: drain
+//! [`MpQuicNode::poll_transmit`] and [`MpQuicNode::poll_event`] after every input, come back at
+//! [`MpQuicNode::poll_timeout`].
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    net::SocketAddr,
+    num::NonZeroUsize,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::{Buf, Bytes, BytesMut};
+pub use noq_proto::StreamId;
+use noq_proto::{
+    ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig, Event, FourTuple,
+    PathEvent, PathId, PathStatus, ReadError, ServerConfig, StreamEvent, TransportConfig, Transmit, VarInt,
+    congestion::NewRenoConfig, crypto::rustls::HandshakeData,
+};
+
+use super::tls;
+use crate::Error;
+
+/// Above this a single stream could meet noq's limit of 1024 holes and end its connection.
+const STREAM_WINDOW: u32 = 2 << 20;
+const MAX_PATHS: u32 = 8;
+const MAX_STREAMS: u32 = 100_000;
+/// noq's own async driver sends at most ten segments at once.
+const MAX_SEGMENTS: NonZeroUsize = NonZeroUsize::new(10).expect("ten is not zero");
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+const PATH_RETRY: Duration = Duration::from_secs(1);
+const MAX_BLOCK: usize = 16 << 20;
+
+/// A connection of one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(usize);
+
+/// One UDP payload to send.
+#[derive(Clone, Debug)]
+pub struct Datagram {
+    /// To whom.
+    pub remote: SocketAddr,
+    /// Its bytes.
+    pub payload: Bytes,
+}
+
+/// What a node tells its driver.
+#[derive(Clone, Debug)]
+pub enum MpQuicEvent {
+    /// A connection is up.
+    Connected {
+        /// The connection.
+        connection: ConnectionId,
+        /// The name that the client gave it.
+        label: String,
+    },
+    /// A whole block arrived.
+    BlockReceived {
+        /// Its connection.
+        connection: ConnectionId,
+        /// Its bytes.
+        data: Bytes,
+    },
+    /// The peer opened a byte stream.
+    StreamOpened {
+        /// Its connection.
+        connection: ConnectionId,
+        /// The stream.
+        stream: StreamId,
+    },
+    /// The connection ended.
+    Lost {
+        /// The connection.
+        connection: ConnectionId,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What reading a byte stream gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReadOutcome {
+    /// The next bytes in order.
+    Data(Bytes),
+    /// Nothing now.
+    Blocked,
+    /// The stream is over, in order or not.
+    End,
+}
+
+/// One end of the baseline.
+#[derive(Debug)]
+pub struct MpQuicNode {
+    endpoint: Endpoint,
+    client: ClientConfig,
+    connections: BTreeMap<usize, Link>,
+    cursor: usize,
+    outgoing: VecDeque<Datagram>,
+    events: VecDeque<MpQuicEvent>,
+    buffer: Vec<u8>,
+}
+
+/// A connection with what the baseline keeps beside it.
+#[derive(Debug)]
+struct Link {
+    quic: Connection,
+    label: Option<String>,
+    connected: bool,
+    /// Addresses after the first, which the client opens as further paths.
+    paths: Vec<ExtraPath>,
+    backlog: VecDeque<PendingBlock>,
+    partial: HashMap<StreamId, BytesMut>,
+}
+
+#[derive(Debug)]
+struct ExtraPath {
+    remote: SocketAddr,
+    id: Option<PathId>,
+    retry_at: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct PendingBlock {
+    stream: Option<StreamId>,
+    data: Bytes,
+}
+
+impl MpQuicNode {
+    /// A node that may connect and, when `server`, accepts connections. Both ends need the same `key_seed`; `rng_seed`
+    /// makes its random choices repeatable.
+    pub fn new(server: bool, key_seed: u64, rng_seed: u64) -> Result<Self, Error> {
+        let (client_tls, server_tls) = tls::configs(key_seed)?;
+        let transport = Arc::new(transport_config());
+        let mut client = ClientConfig::new(Arc::new(client_tls));
+        client.transport_config(transport.clone());
+        let server_config = server.then(|| {
+            let mut config = ServerConfig::with_crypto(Arc::new(server_tls));
+            config.transport_config(transport);
+            Arc::new(config)
+        });
+        let mut config = EndpointConfig::default();
+        let mut seed = [0; 32];
+        for (to, from) in seed.iter_mut().zip(rng_seed.to_be_bytes().iter().cycle()) {
+            *to = *from;
+        }
+        config.rng_seed(Some(seed));
+        Ok(Self {
+            endpoint: Endpoint::new(Arc::new(config), server_config, true),
+            client,
+            connections: BTreeMap::new(),
+            cursor: 0,
+            outgoing: VecDeque::new(),
+            events: VecDeque::new(),
+            buffer: Vec::new(),
+        })
+    }
+
+    /// Opens a connection over all `paths` at the peer; the first is the lowest path. The peer learns `label`, a DNS name.
+    pub fn connect(&mut self, now: Instant, label: &str, paths: &[SocketAddr]) -> Result<ConnectionId, Error> {
+        let (first, rest) = paths.split_first().ok_or_else(|| Error::Settings("a connection needs at least one path".into()))?;
+        let (handle, quic) = self
+            .endpoint
+            .connect(now, self.client.clone(), *first, label)
+            .map_err(|error| Error::Baseline(error.to_string()))?;
+        let paths = rest.iter().map(|&remote| ExtraPath { remote, id: None, retry_at: None }).collect();
+        self.connections.insert(handle.0, Link::new(quic, Some(label.to_owned()), paths));
+        Ok(ConnectionId(handle.0))
+    }
+
+    /// A UDP payload arrived from `remote`.
+    pub fn handle_datagram(&mut self, now: Instant, remote: SocketAddr, payload: BytesMut) {
+        self.buffer.clear();
+        let event = self.endpoint.handle(now, FourTuple::from_remote(remote), None, payload, &mut self.buffer);
+        match event {
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                if let Some(link) = self.connections.get_mut(&handle.0) {
+                    link.quic.handle_event(event);
+                }
+                self.drive(now, handle.0);
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => {
+                match self.endpoint.accept(incoming, now, &mut self.buffer, None) {
+                    Ok((handle, quic)) => {
+                        self.connections.insert(handle.0, Link::new(quic, None, Vec::new()));
+                        self.drive(now, handle.0);
+                    }
+                    Err(error) => {
+                        if let Some(transmit) = error.response {
+                            self.queue(&transmit);
+                        }
+                    }
+                }
+            }
+            Some(DatagramEvent::Response(transmit)) => self.queue(&transmit),
+            None => {}
+        }
+    }
+
+    /// When to call [`Self::handle_timeout`].
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.connections.values().filter_map(Link::next_timeout).min()
+    }
+
+    /// Lets due timers fire.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let due: Vec<_> =
+            self.connections.iter().filter(|(_, link)| link.next_timeout().is_some_and(|at| at <= now)).map(|(id, _)| *id).collect();
+        for id in due {
+            if let Some(link) = self.connections.get_mut(&id) {
+                link.quic.handle_timeout(now);
+            }
+            self.drive(now, id);
+        }
+    }
+
+    /// The next UDP payload to send. Connections take turns.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<Datagram> {
+        if self.outgoing.is_empty() {
+            let order: Vec<_> =
+                self.connections.range(self.cursor..).chain(self.connections.range(..self.cursor)).map(|(id, _)| *id).collect();
+            for id in order {
+                self.buffer.clear();
+                let transmit =
+                    self.connections.get_mut(&id).and_then(|link| link.quic.poll_transmit(now, MAX_SEGMENTS, &mut self.buffer));
+                if let Some(transmit) = transmit {
+                    self.queue(&transmit);
+                    self.cursor = id + 1;
+                    break;
+                }
+            }
+        }
+        self.outgoing.pop_front()
+    }
+
+    /// What happened.
+    pub fn poll_event(&mut self) -> Option<MpQuicEvent> {
+        self.events.pop_front()
+    }
+
+    /// Sends a block on its own stream as soon as the connection allows; blocks leave in the order of these calls.
+    /// Ignored when the connection has ended.
+    pub fn send_block(&mut self, connection: ConnectionId, data: Bytes) {
+        if let Some(link) = self.connections.get_mut(&connection.0) {
+            link.backlog.push_back(PendingBlock { stream: None, data });
+            link.flush();
+        }
+    }
+
+    /// Opens a byte stream in both directions; `None` while the connection is not up or has ended.
+    pub fn open_stream(&mut self, connection: ConnectionId) -> Option<StreamId> {
+        self.connections.get_mut(&connection.0)?.quic.streams().open(Dir::Bi)
+    }
+
+    /// Writes to a byte stream and says how many bytes were taken; 0 means try again after the next input.
+    /// `None` when the stream has ended.
+    pub fn write(&mut self, connection: ConnectionId, stream: StreamId, data: &[u8]) -> Option<usize> {
+        match self.connections.get_mut(&connection.0)?.quic.send_stream(stream).write(data) {
+            Ok(written) => Some(written),
+            Err(noq_proto::WriteError::Blocked) => Some(0),
+            Err(_) => None,
+        }
+    }
+
+    /// Ends our direction of a byte stream.
+    pub fn finish(&mut self, connection: ConnectionId, stream: StreamId) {
+        if let Some(link) = self.connections.get_mut(&connection.0) {
+            // Fails only when the peer stopped the stream, which ends it as well.
+            let _ = link.quic.send_stream(stream).finish();
+        }
+    }
+
+    /// Reads at most `max` bytes of a byte stream.
+    pub fn read(&mut self, connection: ConnectionId, stream: StreamId, max: usize) -> ReadOutcome {
+        let Some(link) = self.connections.get_mut(&connection.0) else { return ReadOutcome::End };
+        let mut stream = link.quic.recv_stream(stream);
+        let Ok(mut chunks) = stream.read(true) else { return ReadOutcome::End };
+        match chunks.next(max) {
+            Ok(Some(chunk)) => ReadOutcome::Data(chunk.bytes),
+            Err(ReadError::Blocked) => ReadOutcome::Blocked,
+            Ok(None) | Err(ReadError::Reset(_)) => ReadOutcome::End,
+        }
+    }
+
+    /// Ends all connections.
+    pub fn close(&mut self, now: Instant) {
+        for link in self.connections.values_mut() {
+            link.quic.close(now, VarInt::from_u32(0), Bytes::new());
+        }
+    }
+
+    fn queue(&mut self, transmit: &Transmit) {
+        let contents = Bytes::copy_from_slice(&self.buffer[..transmit.size.min(self.buffer.len())]);
+        let segment = transmit.segment_size.unwrap_or(transmit.size).max(1);
+        for start in (0..contents.len()).step_by(segment) {
+            let payload = contents.slice(start..contents.len().min(start + segment));
+            self.outgoing.push_back(Datagram { remote: transmit.destination, payload });
+        }
+    }
+
+    fn drive(&mut self, now: Instant, id: usize) {
+        let Some(link) = self.connections.get_mut(&id) else { return };
+        while let Some(event) = link.quic.poll_endpoint_events() {
+            if let Some(event) = self.endpoint.handle_event(ConnectionHandle(id), event) {
+                link.quic.handle_event(event);
+            }
+        }
+        while let Some(event) = link.quic.poll() {
+            link.on_event(now, ConnectionId(id), event, &mut self.events);
+        }
+        link.open_paths(now);
+        link.flush();
+        if link.quic.is_drained() {
+            self.connections.remove(&id);
+        }
+    }
+}
+
+impl Link {
+    fn new(quic: Connection, label: Option<String>, paths: Vec<ExtraPath>) -> Self {
+        Self { quic, label, connected: false, paths, backlog: VecDeque::new(), partial: HashMap::new() }
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        self.paths.iter().filter_map(|path| path.retry_at).chain(self.quic.poll_timeout()).min()
+    }
+
+    fn on_event(&mut self, now: Instant, id: ConnectionId, event: Event, events: &mut VecDeque<MpQuicEvent>) {
+        match event {
+            Event::Connected => {
+                self.connected = true;
+                let label = self.label.clone().or_else(|| self.server_name()).unwrap_or_default();
+                events.push_back(MpQuicEvent::Connected { connection: id, label });
+            }
+            Event::ConnectionLost { reason } => {
+                self.paths.clear();
+                events.push_back(MpQuicEvent::Lost { connection: id, reason: reason.to_string() });
+            }
+            Event::Stream(StreamEvent::Opened { dir }) => {
+                while let Some(stream) = self.quic.streams().accept(dir) {
+                    match dir {
+                        Dir::Uni => self.read_block(id, stream, events),
+                        Dir::Bi => events.push_back(MpQuicEvent::StreamOpened { connection: id, stream }),
+                    }
+                }
+            }
+            Event::Stream(StreamEvent::Readable { id: stream }) if stream.dir() == Dir::Uni => self.read_block(id, stream, events),
+            Event::Path(PathEvent::Abandoned { id: path, .. }) => {
+                for extra in self.paths.iter_mut().filter(|extra| extra.id == Some(path)) {
+                    extra.id = None;
+                    extra.retry_at = Some(now + PATH_RETRY);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn server_name(&self) -> Option<String> {
+        self.quic.crypto_session().handshake_data()?.downcast::<HandshakeData>().ok()?.server_name
+    }
+
+    /// Opens the further paths; refused until the peer's connection ids for them have come.
+    fn open_paths(&mut self, now: Instant) {
+        if !self.connected || self.quic.is_closed() {
+            return;
+        }
+        for path in &mut self.paths {
+            if path.id.is_none() && path.retry_at.is_none_or(|at| at <= now) {
+                path.id = self.quic.open_path(FourTuple::from_remote(path.remote), PathStatus::Available, now).ok();
+                path.retry_at = path.id.is_none().then(|| now + PATH_RETRY / 20);
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        while let Some(block) = self.backlog.front_mut() {
+            let Some(stream) = block.stream.or_else(|| self.quic.streams().open(Dir::Uni)) else { return };
+            block.stream = Some(stream);
+            let mut out = self.quic.send_stream(stream);
+            while !block.data.is_empty() {
+                match out.write(&block.data) {
+                    Ok(written) => block.data.advance(written),
+                    Err(noq_proto::WriteError::Blocked) => return,
+                    Err(_) => break,
+                }
+            }
+            // Fails only when the peer stopped the stream, which ends it as well.
+            let _ = out.finish();
+            self.backlog.pop_front();
+        }
+    }
+
+    fn read_block(&mut self, connection: ConnectionId, id: StreamId, events: &mut VecDeque<MpQuicEvent>) {
+        let mut stream = self.quic.recv_stream(id);
+        let Ok(mut chunks) = stream.read(true) else { return };
+        let partial = self.partial.entry(id).or_default();
+        loop {
+            match chunks.next(usize::MAX) {
+                Ok(Some(chunk)) if partial.len() + chunk.bytes.len() <= MAX_BLOCK => partial.extend_from_slice(&chunk.bytes),
+                Ok(None) => break,
+                Err(ReadError::Blocked) => return,
+                Ok(Some(_)) | Err(ReadError::Reset(_)) => {
+                    self.partial.remove(&id);
+                    return;
+                }
+            }
+        }
+        if let Some(data) = self.partial.remove(&id) {
+            events.push_back(MpQuicEvent::BlockReceived { connection, data: data.freeze() });
+        }
+    }
+}
+
+fn transport_config() -> TransportConfig {
+    let mut config = TransportConfig::default();
+    config
+        .max_concurrent_multipath_paths(MAX_PATHS)
+        .congestion_controller_factory(Arc::new(NewRenoConfig::default()))
+        .max_concurrent_uni_streams(VarInt::from_u32(MAX_STREAMS))
+        .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
+        // Blocks of one class share one deadline: in order of sending is the best order for them.
+        .send_fairness(false)
+        .keep_alive_interval(Some(KEEP_ALIVE))
+        .default_path_keep_alive_interval(Some(KEEP_ALIVE));
+    config
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,32 @@
+//! What can go wrong in the lab.
+
+/// Why an experiment or the demo could not run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// A setting makes no sense.
+    #[error("{0}")]
+    Settings(String),
+    /// The baseline's QUIC stack refused.
+    #[error("baseline: {0}")]
+    Baseline(String),
+    /// A gateway refused.
+    #[error(transparent)]
+    Gateway(#[from] starhaul_gateway::Error),
+}
+
+impl Error {
+    /// Wraps an error of the operating system with what was tried.
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Io { what, source }
+    }
+}

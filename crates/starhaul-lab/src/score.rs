@@ -1,0 +1,175 @@
+//! Counting blocks on time, late and lost, by the same rule for every system.
+//!
+//! A block is on time when it is whole within its class's deadline, counted from the application's sending to the
+//! application's receiving. A P frame is judged by its own deadline alone, also when its I frame was late or lost: the
+//! transport below decides what to do about the dependency, the score does not.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::load::Class;
+
+/// What became of each block of one class: written by the sending and the receiving application.
+#[derive(Clone, Debug)]
+pub struct ClassLog {
+    class: Class,
+    blocks: Vec<BlockLog>,
+}
+
+/// One block: when it was sent, and its latency once it arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockLog {
+    /// When the application sent it, counted from the start of the run.
+    pub sent_at: Duration,
+    /// From sending to whole arrival; `None` while it has not arrived.
+    pub latency: Option<Duration>,
+}
+
+/// The result of one class.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ClassScore {
+    /// Blocks sent.
+    pub sent: u64,
+    /// Arrived whole within the deadline.
+    pub on_time: u64,
+    /// Arrived whole, but after the deadline.
+    pub late: u64,
+    /// Never arrived whole.
+    pub lost: u64,
+    /// Median latency of the blocks that arrived, in ms; `None` when none did.
+    pub p50_ms: Option<f64>,
+    /// 95th percentile of the same.
+    pub p95_ms: Option<f64>,
+    /// 99th percentile of the same.
+    pub p99_ms: Option<f64>,
+}
+
+impl ClassLog {
+    /// An empty log.
+    pub const fn new(class: Class) -> Self {
+        Self { class, blocks: Vec::new() }
+    }
+
+    /// The class.
+    pub const fn class(&self) -> Class {
+        self.class
+    }
+
+    /// A block was sent, `sent_at` after the start. Blocks are numbered in order of these calls.
+    pub fn on_sent(&mut self, sent_at: Duration) {
+        self.blocks.push(BlockLog { sent_at, latency: None });
+    }
+
+    /// Block `sequence` arrived whole for the first time; repeats and blocks never sent are ignored.
+    pub fn on_received(&mut self, sequence: u32, latency: Duration) {
+        if let Some(block) = self.blocks.get_mut(sequence as usize) {
+            block.latency.get_or_insert(latency);
+        }
+    }
+
+    /// All blocks in order of sending.
+    pub fn blocks(&self) -> &[BlockLog] {
+        &self.blocks
+    }
+
+    /// The score once everything that could arrive has arrived.
+    pub fn score(&self) -> ClassScore {
+        self.score_of(self.blocks.iter())
+    }
+
+    /// The score so far, `now` after the start: blocks still within their deadline are not counted as sent.
+    pub fn score_so_far(&self, now: Duration) -> ClassScore {
+        let deadline = self.class.deadline();
+        self.score_of(self.blocks.iter().filter(|block| block.latency.is_some() || block.sent_at + deadline < now))
+    }
+
+    fn score_of<'a>(&self, blocks: impl Iterator<Item = &'a BlockLog>) -> ClassScore {
+        let (mut sent, mut on_time) = (0, 0);
+        let mut latencies = Vec::new();
+        for block in blocks {
+            sent += 1;
+            if let Some(latency) = block.latency {
+                on_time += u64::from(latency <= self.class.deadline());
+                latencies.push(latency);
+            }
+        }
+        latencies.sort_unstable();
+        let arrived = latencies.len() as u64;
+        let percentile = |percent| percentile(&latencies, percent).map(|latency| round(latency.as_secs_f64() * 1e3, 10.0));
+        ClassScore {
+            sent,
+            on_time,
+            late: arrived - on_time,
+            lost: sent - arrived,
+            p50_ms: percentile(50),
+            p95_ms: percentile(95),
+            p99_ms: percentile(99),
+        }
+    }
+}
+
+impl ClassScore {
+    /// Blocks on time per block sent; 1 when none was sent.
+    #[expect(clippy::cast_precision_loss, reason = "a share for display")]
+    pub fn on_time_share(&self) -> f64 {
+        if self.sent == 0 { 1.0 } else { self.on_time as f64 / self.sent as f64 }
+    }
+}
+
+/// Σ over classes of blocks on time × weight {3, 2, 1}/3 (MPDTP's QoE), rounded to 0.01.
+#[expect(clippy::cast_precision_loss, reason = "counts of blocks stay far below 2^53")]
+pub fn qoe<'a>(scores: impl IntoIterator<Item = (Class, &'a ClassScore)>) -> f64 {
+    let sum: f64 = scores.into_iter().map(|(class, score)| score.on_time as f64 * class.weight()).sum();
+    round(sum, 100.0)
+}
+
+/// The nearest-rank percentile of sorted values.
+pub fn percentile<T: Copy>(sorted: &[T], percent: usize) -> Option<T> {
+    let rank = (sorted.len() * percent).div_ceil(100).max(1);
+    sorted.get(rank - 1).copied()
+}
+
+fn round(value: f64, parts: f64) -> f64 {
+    (value * parts).round() / parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn late_lost_and_repeated_blocks_are_told_apart() {
+        let mut log = ClassLog::new(Class::Text);
+        for n in 0..4 {
+            log.on_sent(ms(50 * n));
+        }
+        log.on_received(0, ms(800));
+        log.on_received(1, ms(801));
+        log.on_received(1, ms(10)); // A duplicate does not make a late block good.
+        log.on_received(9, ms(10)); // Nor does a block that was never sent count.
+        let score = log.score();
+        assert_eq!((score.sent, score.on_time, score.late, score.lost), (4, 1, 1, 2));
+        assert_eq!((score.p50_ms, score.p99_ms), (Some(800.0), Some(801.0)));
+        // 850 ms after the start the block sent at 100 ms may still arrive in time.
+        assert_eq!(log.score_so_far(ms(850)).sent, 2);
+        assert_eq!(ClassLog::new(Class::Video).score().p50_ms, None);
+    }
+
+    #[test]
+    fn qoe_weighs_by_priority() {
+        let mut logs = Class::ALL.map(ClassLog::new);
+        for log in &mut logs {
+            for sequence in 0..3 {
+                log.on_sent(ms(0));
+                log.on_received(sequence, ms(1));
+            }
+        }
+        let scores = logs.each_ref().map(|log| (log.class(), log.score()));
+        assert_eq!(qoe(scores.iter().map(|(class, score)| (*class, score))), 6.0);
+    }
+}
