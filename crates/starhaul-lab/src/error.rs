@@ -18,6 +18,9 @@ pub enum Error {
     /// The baseline's QUIC stack refused.
     #[error("baseline: {0}")]
     Baseline(String),
+    /// A socket of a stack or of a link failed.
+    #[error(transparent)]
+    Net(#[from] starhaul_net::Error),
     /// A gateway refused.
     #[error(transparent)]
     Gateway(#[from] starhaul_gateway::Error),

@@ -1,5 +1,6 @@
 //! Experiments and the demo: real applications beside the multipath QUIC baseline, scored by the same rule.
 
+pub mod apps;
 pub mod baseline;
 pub mod load;
 pub mod score;

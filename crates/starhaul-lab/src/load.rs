@@ -88,23 +88,36 @@ impl Class {
             Self::Video => 20_000,
         };
         let at = Duration::from_nanos(u64::from(sequence) * 1_000_000_000 / u64::from(rate));
-        BlockSpec { class: self, sequence, at, bytes, key }
+        BlockSpec {
+            class: self,
+            sequence,
+            at,
+            bytes,
+            key,
+        }
     }
 
     /// The blocks of this class sent during `duration`.
     pub fn blocks(self, duration: Duration) -> impl Iterator<Item = BlockSpec> {
-        (0..).map(move |sequence| self.block(sequence)).take_while(move |block| block.at < duration)
+        (0..)
+            .map(move |sequence| self.block(sequence))
+            .take_while(move |block| block.at < duration)
     }
 
     /// Bytes per second that the class offers.
     pub fn bytes_per_second(self) -> u64 {
-        self.blocks(Duration::from_secs(1)).map(|block| block.bytes as u64).sum()
+        self.blocks(Duration::from_secs(1))
+            .map(|block| block.bytes as u64)
+            .sum()
     }
 }
 
 /// The blocks of all classes sent during `duration`, in order of time.
 pub fn schedule(duration: Duration) -> Vec<BlockSpec> {
-    let mut blocks: Vec<_> = Class::ALL.into_iter().flat_map(|class| class.blocks(duration)).collect();
+    let mut blocks: Vec<_> = Class::ALL
+        .into_iter()
+        .flat_map(|class| class.blocks(duration))
+        .collect();
     blocks.sort_by_key(|block| (block.at, block.class));
     blocks
 }
@@ -124,7 +137,13 @@ mod tests {
         assert_eq!(Class::Text.blocks(one_second).count(), 20);
         assert_eq!(Class::Audio.bytes_per_second(), 47 * 2_500);
         assert_eq!(Class::Video.bytes_per_second(), 100_000 + 23 * 20_000);
-        assert_eq!(Class::Video.blocks(3 * one_second).filter(|block| block.key).count(), 3);
+        assert_eq!(
+            Class::Video
+                .blocks(3 * one_second)
+                .filter(|block| block.key)
+                .count(),
+            3
+        );
         let all = schedule(2 * one_second);
         assert_eq!(all.len(), 2 * (20 + 47 + 24));
         assert!(all.is_sorted_by_key(|block| block.at));

@@ -48,7 +48,10 @@ pub struct ClassScore {
 impl ClassLog {
     /// An empty log.
     pub const fn new(class: Class) -> Self {
-        Self { class, blocks: Vec::new() }
+        Self {
+            class,
+            blocks: Vec::new(),
+        }
     }
 
     /// The class.
@@ -58,7 +61,10 @@ impl ClassLog {
 
     /// A block was sent, `sent_at` after the start. Blocks are numbered in order of these calls.
     pub fn on_sent(&mut self, sent_at: Duration) {
-        self.blocks.push(BlockLog { sent_at, latency: None });
+        self.blocks.push(BlockLog {
+            sent_at,
+            latency: None,
+        });
     }
 
     /// Block `sequence` arrived whole for the first time; repeats and blocks never sent are ignored.
@@ -81,7 +87,11 @@ impl ClassLog {
     /// The score so far, `now` after the start: blocks still within their deadline are not counted as sent.
     pub fn score_so_far(&self, now: Duration) -> ClassScore {
         let deadline = self.class.deadline();
-        self.score_of(self.blocks.iter().filter(|block| block.latency.is_some() || block.sent_at + deadline < now))
+        self.score_of(
+            self.blocks
+                .iter()
+                .filter(|block| block.latency.is_some() || block.sent_at + deadline < now),
+        )
     }
 
     fn score_of<'a>(&self, blocks: impl Iterator<Item = &'a BlockLog>) -> ClassScore {
@@ -96,7 +106,9 @@ impl ClassLog {
         }
         latencies.sort_unstable();
         let arrived = latencies.len() as u64;
-        let percentile = |percent| percentile(&latencies, percent).map(|latency| round(latency.as_secs_f64() * 1e3, 10.0));
+        let percentile = |percent| {
+            percentile(&latencies, percent).map(|latency| round(latency.as_secs_f64() * 1e3, 10.0))
+        };
         ClassScore {
             sent,
             on_time,
@@ -113,14 +125,24 @@ impl ClassScore {
     /// Blocks on time per block sent; 1 when none was sent.
     #[expect(clippy::cast_precision_loss, reason = "a share for display")]
     pub fn on_time_share(&self) -> f64 {
-        if self.sent == 0 { 1.0 } else { self.on_time as f64 / self.sent as f64 }
+        if self.sent == 0 {
+            1.0
+        } else {
+            self.on_time as f64 / self.sent as f64
+        }
     }
 }
 
 /// Σ over classes of blocks on time × weight {3, 2, 1}/3 (MPDTP's QoE), rounded to 0.01.
-#[expect(clippy::cast_precision_loss, reason = "counts of blocks stay far below 2^53")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "counts of blocks stay far below 2^53"
+)]
 pub fn qoe<'a>(scores: impl IntoIterator<Item = (Class, &'a ClassScore)>) -> f64 {
-    let sum: f64 = scores.into_iter().map(|(class, score)| score.on_time as f64 * class.weight()).sum();
+    let sum: f64 = scores
+        .into_iter()
+        .map(|(class, score)| score.on_time as f64 * class.weight())
+        .sum();
     round(sum, 100.0)
 }
 
@@ -153,7 +175,10 @@ mod tests {
         log.on_received(1, ms(10)); // A duplicate does not make a late block good.
         log.on_received(9, ms(10)); // Nor does a block that was never sent count.
         let score = log.score();
-        assert_eq!((score.sent, score.on_time, score.late, score.lost), (4, 1, 1, 2));
+        assert_eq!(
+            (score.sent, score.on_time, score.late, score.lost),
+            (4, 1, 1, 2)
+        );
         assert_eq!((score.p50_ms, score.p99_ms), (Some(800.0), Some(801.0)));
         // 850 ms after the start the block sent at 100 ms may still arrive in time.
         assert_eq!(log.score_so_far(ms(850)).sent, 2);
@@ -170,6 +195,9 @@ mod tests {
             }
         }
         let scores = logs.each_ref().map(|log| (log.class(), log.score()));
-        assert_eq!(qoe(scores.iter().map(|(class, score)| (*class, score))), 6.0);
+        assert_eq!(
+            qoe(scores.iter().map(|(class, score)| (*class, score))),
+            6.0
+        );
     }
 }

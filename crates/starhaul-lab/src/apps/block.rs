@@ -32,7 +32,10 @@ pub fn parse(block: &[u8]) -> Option<Header> {
     let (nanos, rest) = rest.split_first_chunk()?;
     let sequence = u32::from_be_bytes(*sequence);
     let intact = *mark == MARK && rest.iter().copied().eq(body(sequence).take(rest.len()));
-    intact.then(|| Header { sequence, sent_at: Duration::from_nanos(u64::from_be_bytes(*nanos)) })
+    intact.then(|| Header {
+        sequence,
+        sent_at: Duration::from_nanos(u64::from_be_bytes(*nanos)),
+    })
 }
 
 /// A different sequence of bytes for each block (a xorshift generator; no pattern that a transport could repeat by chance).
@@ -56,7 +59,13 @@ mod tests {
         let sent_at = Duration::from_micros(1_234_567);
         let block = build(77, sent_at, 2_500);
         assert_eq!(block.len(), 2_500);
-        assert_eq!(parse(&block), Some(Header { sequence: 77, sent_at }));
+        assert_eq!(
+            parse(&block),
+            Some(Header {
+                sequence: 77,
+                sent_at
+            })
+        );
         for at in [0, 5, 16, 1_000, 2_499] {
             let mut changed = block.clone();
             changed[at] ^= 1;

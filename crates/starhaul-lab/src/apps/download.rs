@@ -25,7 +25,8 @@ use crate::Error;
 const CHUNK: usize = 64 << 10;
 const SIZE_LIMIT: u64 = 4 << 30;
 const REQUEST_LIMIT: usize = 1_024;
-const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nConnection: close\r\n\r\n";
+const RESPONSE: &[u8] =
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nConnection: close\r\n\r\n";
 /// What a proxy may take to reach the server over the slowest path.
 const SET_UP_LIMIT: Duration = Duration::from_secs(15);
 
@@ -52,8 +53,12 @@ pub struct Server {
 impl Server {
     /// Listens on a loopback port; each answer lasts `duration` from its request on, and ends in order.
     pub async fn start(seed: u64, duration: Duration) -> Result<Self, Error> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(Error::io("listen on 127.0.0.1"))?;
-        let address = listener.local_addr().map_err(Error::io("ask a listener for its address"))?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .await
+            .map_err(Error::io("listen on 127.0.0.1"))?;
+        let address = listener
+            .local_addr()
+            .map_err(Error::io("ask a listener for its address"))?;
         let sent = Arc::new(AtomicU64::new(0));
         let counter = sent.clone();
         let task = tokio::spawn(async move {
@@ -66,7 +71,12 @@ impl Server {
                 });
             }
         });
-        Ok(Self { address, seed, sent, task })
+        Ok(Self {
+            address,
+            seed,
+            sent,
+            task,
+        })
     }
 
     /// Where it listens.
@@ -75,11 +85,20 @@ impl Server {
     }
 
     /// Downloads from this server through the SOCKS5 proxy, until the end or until `give_up`. `progress` counts the bytes.
-    pub async fn download(&self, proxy: SocketAddr, give_up: Instant, progress: &AtomicU64) -> Result<DownloadScore, Error> {
+    pub async fn download(
+        &self,
+        proxy: SocketAddr,
+        give_up: Instant,
+        progress: &AtomicU64,
+    ) -> Result<DownloadScore, Error> {
         let started = Instant::now();
         let mut stream = timeout(SET_UP_LIMIT, connect(proxy, self.address))
             .await
-            .map_err(|_| Error::Settings(format!("the proxy {proxy} did not reach the server within {SET_UP_LIMIT:?}")))?
+            .map_err(|_| {
+                Error::Settings(format!(
+                    "the proxy {proxy} did not reach the server within {SET_UP_LIMIT:?}"
+                ))
+            })?
             .map_err(Error::io(format!("download through the proxy {proxy}")))?;
         let mut body = Body::default();
         let mut buffer = vec![0; CHUNK];
@@ -97,11 +116,19 @@ impl Server {
 
     fn score(&self, body: Body, started: Instant) -> DownloadScore {
         let right_end = !body.ended || body.bytes == self.sent.load(Ordering::Relaxed);
-        let elapsed = body.last_byte.map_or(Duration::ZERO, |last| last.saturating_duration_since(started));
+        let elapsed = body.last_byte.map_or(Duration::ZERO, |last| {
+            last.saturating_duration_since(started)
+        });
         DownloadScore {
             bytes: body.bytes,
-            sha256_ok: body.bytes > 0 && right_end && body.digest.finalize() == digest(self.seed, body.bytes),
-            mbit_per_s: if body.bytes == 0 { 0.0 } else { mbit_per_s(body.bytes, elapsed) },
+            sha256_ok: body.bytes > 0
+                && right_end
+                && body.digest.finalize() == digest(self.seed, body.bytes),
+            mbit_per_s: if body.bytes == 0 {
+                0.0
+            } else {
+                mbit_per_s(body.bytes, elapsed)
+            },
         }
     }
 }
@@ -115,8 +142,8 @@ impl Drop for Server {
 /// The answer as far as it has come.
 #[derive(Default)]
 struct Body {
-    /// The end of the header seen so far; `None` once the body has begun.
-    header: Option<Vec<u8>>,
+    /// The header as far as it has come, while the body has not begun.
+    header: Vec<u8>,
     begun: bool,
     bytes: u64,
     digest: Sha256,
@@ -125,22 +152,30 @@ struct Body {
 }
 
 impl Body {
-    fn push(&mut self, mut data: &[u8]) {
-        let rest;
-        if !self.begun {
-            let header = self.header.get_or_insert_default();
-            header.extend_from_slice(data);
-            let Some(end) = header.windows(4).position(|four| four == b"\r\n\r\n") else { return };
-            rest = header.split_off(end + 4);
-            self.begun = true;
-            data = &rest;
+    fn push(&mut self, data: &[u8]) {
+        if self.begun {
+            return self.push_body(data);
         }
+        self.header.extend_from_slice(data);
+        if let Some(end) = self.header.windows(4).position(|four| four == b"\r\n\r\n") {
+            self.begun = true;
+            let first = self.header.split_off(end + 4);
+            self.push_body(&first);
+        }
+    }
+
+    fn push_body(&mut self, data: &[u8]) {
         self.bytes += data.len() as u64;
         self.digest.update(data);
     }
 }
 
-async fn serve(mut stream: TcpStream, seed: u64, duration: Duration, sent: &AtomicU64) -> std::io::Result<()> {
+async fn serve(
+    mut stream: TcpStream,
+    seed: u64,
+    duration: Duration,
+    sent: &AtomicU64,
+) -> std::io::Result<()> {
     let mut request = Vec::new();
     while !request.ends_with(b"\r\n\r\n") && request.len() < REQUEST_LIMIT {
         if stream.read_buf(&mut request).await? == 0 {
@@ -164,7 +199,9 @@ async fn serve(mut stream: TcpStream, seed: u64, duration: Duration, sent: &Atom
 /// Connects to `server` through a SOCKS5 proxy without authentication and asks for the bytes.
 async fn connect(proxy: SocketAddr, server: SocketAddr) -> std::io::Result<TcpStream> {
     let refused = |what: &str| std::io::Error::other(format!("the SOCKS5 proxy {what}"));
-    let SocketAddr::V4(target) = server else { return Err(refused("is asked for an IPv6 server")) };
+    let SocketAddr::V4(target) = server else {
+        return Err(refused("is asked for an IPv6 server"));
+    };
     let mut stream = TcpStream::connect(proxy).await?;
     stream.write_all(&[5, 1, 0]).await?;
     let mut method = [0; 2];
@@ -187,7 +224,12 @@ async fn connect(proxy: SocketAddr, server: SocketAddr) -> std::io::Result<TcpSt
         other => return Err(refused(&format!("answered with address type {other}"))),
     };
     stream.read_exact(&mut vec![0; bound_bytes]).await?;
-    stream.write_all(format!("GET /random HTTP/1.1\r\nHost: {server}\r\nConnection: close\r\n\r\n").as_bytes()).await?;
+    stream
+        .write_all(
+            format!("GET /random HTTP/1.1\r\nHost: {server}\r\nConnection: close\r\n\r\n")
+                .as_bytes(),
+        )
+        .await?;
     Ok(stream)
 }
 

@@ -57,11 +57,19 @@ pub fn loopback_socket() -> Result<UdpSocket, Error> {
 
 /// The address of a socket that is bound.
 pub fn local_address(socket: &UdpSocket) -> Result<SocketAddr, Error> {
-    socket.local_addr().map_err(Error::io("ask a UDP socket for its address"))
+    socket
+        .local_addr()
+        .map_err(Error::io("ask a UDP socket for its address"))
 }
 
 /// The sending application of one class: sends its blocks to `target` for `duration` from `start` on.
-pub async fn send(class: Class, target: SocketAddr, start: Instant, duration: Duration, log: SharedLog) -> Result<(), Error> {
+pub async fn send(
+    class: Class,
+    target: SocketAddr,
+    start: Instant,
+    duration: Duration,
+    log: SharedLog,
+) -> Result<(), Error> {
     let socket = loopback_socket()?;
     let mut packetizer = rtp::Packetizer::new(1);
     for block in class.blocks(duration) {
@@ -85,11 +93,15 @@ pub async fn receive(class: Class, socket: UdpSocket, start: Instant, log: Share
     let mut buffer = vec![0; LARGEST_UDP_PAYLOAD];
     let mut reassembler = rtp::Reassembler::default();
     loop {
-        let Ok(length) = socket.recv(&mut buffer).await else { continue };
+        let Ok(length) = socket.recv(&mut buffer).await else {
+            continue;
+        };
         let now = start.elapsed();
         let packet = &buffer[..length];
         let header = match class {
-            Class::Video => reassembler.push(packet).and_then(|nal| block::parse(&nal[1..])),
+            Class::Video => reassembler
+                .push(packet)
+                .and_then(|nal| block::parse(&nal[1..])),
             Class::Text | Class::Audio => block::parse(packet),
         };
         if let Some(header) = header {
@@ -102,7 +114,11 @@ fn encode(block: &BlockSpec, sent_at: Duration, packetizer: &mut rtp::Packetizer
     match block.class {
         Class::Text | Class::Audio => vec![block::build(block.sequence, sent_at, block.bytes)],
         Class::Video => {
-            let mut nal = vec![if block.key { rtp::NAL_IDR } else { rtp::NAL_NON_IDR }];
+            let mut nal = vec![if block.key {
+                rtp::NAL_IDR
+            } else {
+                rtp::NAL_NON_IDR
+            }];
             nal.extend(block::build(block.sequence, sent_at, block.bytes - 1));
             packetizer.packets(&nal, rtp::timestamp(block.at))
         }

@@ -23,6 +23,11 @@ pub fn timestamp(at: Duration) -> u32 {
     u32::try_from(ticks % (1 << 32)).unwrap_or_default()
 }
 
+/// Whether a packet is the last one of its frame.
+pub fn has_marker(packet: &[u8]) -> bool {
+    packet.get(1).is_some_and(|kind| kind & MARKER != 0)
+}
+
 /// Turns NAL units into RTP packets of at most 1194 bytes.
 #[derive(Debug)]
 pub struct Packetizer {
@@ -38,7 +43,9 @@ impl Packetizer {
 
     /// The packets of one frame; the last one carries the marker bit.
     pub fn packets(&mut self, nal: &[u8], timestamp: u32) -> Vec<Vec<u8>> {
-        let Some((&header, body)) = nal.split_first() else { return Vec::new() };
+        let Some((&header, body)) = nal.split_first() else {
+            return Vec::new();
+        };
         let count = body.chunks(FRAGMENT_BYTES).len();
         let mut packets = Vec::with_capacity(count);
         for (number, fragment) in body.chunks(FRAGMENT_BYTES).enumerate() {
@@ -50,7 +57,9 @@ impl Packetizer {
             packet.extend(timestamp.to_be_bytes());
             packet.extend(self.ssrc.to_be_bytes());
             packet.push(header & 0xe0 | FU_A);
-            packet.push(header & 0x1f | if number == 0 { START } else { 0 } | if last { END } else { 0 });
+            packet.push(
+                header & 0x1f | if number == 0 { START } else { 0 } | if last { END } else { 0 },
+            );
             packet.extend(fragment);
             packets.push(packet);
             self.sequence = self.sequence.wrapping_add(1);
@@ -123,25 +132,48 @@ mod tests {
     use super::*;
 
     fn nal(header: u8, bytes: usize) -> Vec<u8> {
-        std::iter::once(header).chain((1..bytes).map(|n| n.to_le_bytes()[0] ^ n.to_le_bytes()[1])).collect()
+        std::iter::once(header)
+            .chain((1..bytes).map(|n| n.to_le_bytes()[0] ^ n.to_le_bytes()[1]))
+            .collect()
     }
 
     #[test]
     fn a_frame_survives_reordering_and_repeats_but_not_loss() {
-        let frames = [nal(NAL_IDR, 100_000), nal(NAL_NON_IDR, 20_000), nal(NAL_NON_IDR, 2)];
-        let mut packetizer = Packetizer { ssrc: 1, sequence: u16::MAX - 40 }; // The numbers wrap inside the first frame.
+        let frames = [
+            nal(NAL_IDR, 100_000),
+            nal(NAL_NON_IDR, 20_000),
+            nal(NAL_NON_IDR, 2_000),
+        ];
+        let mut packetizer = Packetizer {
+            ssrc: 1,
+            sequence: u16::MAX - 40,
+        }; // The numbers wrap inside the first frame.
         let mut reassembler = Reassembler::default();
         for (number, frame) in (0..).zip(&frames) {
-            let mut packets = packetizer.packets(frame, timestamp(Duration::from_millis(number * 42)));
+            let mut packets =
+                packetizer.packets(frame, timestamp(Duration::from_millis(number * 42)));
             assert!(packets.iter().all(|packet| packet.len() <= 1_200));
-            assert_eq!(packets.iter().filter(|packet| packet[1] & MARKER != 0).count(), 1);
+            assert_eq!(
+                packets
+                    .iter()
+                    .filter(|packet| packet[1] & MARKER != 0)
+                    .count(),
+                1
+            );
             packets.reverse();
             packets.insert(0, packets[packets.len() / 2].clone());
-            let whole: Vec<_> = packets.iter().filter_map(|packet| reassembler.push(packet)).collect();
+            let whole: Vec<_> = packets
+                .iter()
+                .filter_map(|packet| reassembler.push(packet))
+                .collect();
             assert_eq!(whole, [frame.clone()], "frame {number}");
         }
         let packets = packetizer.packets(&frames[1], 9_999);
-        assert!(packets[1..].iter().all(|packet| reassembler.push(packet).is_none()));
+        assert!(
+            packets[1..]
+                .iter()
+                .all(|packet| reassembler.push(packet).is_none())
+        );
     }
 
     #[test]

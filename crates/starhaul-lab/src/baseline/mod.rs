@@ -1,15 +1,18 @@
 //! The baseline: blocks over noq's own multipath QUIC with New Reno, as MPDTP compares itself (§V).
 //!
-//! [`MpQuicNode`] is sans-IO over `noq-proto`, so the same baseline runs on sockets beside the gateways and in virtual
-//! time. One connection per class, one unidirectional stream per block, written in order of sending and read when
-//! complete: no block waits for the bytes of another, and nothing is dropped. In noq 1.4 all PATH_ACKs ride the lowest
-//! path that is available; the caller therefore gives the path of lowest delay first.
+//! [`MpQuicNode`] is sans-IO over `noq-proto`, so the same baseline runs on sockets beside the gateways ([`Carrier`])
+//! and in virtual time. One connection per class, one unidirectional stream per block, written in order of sending and
+//! read when complete: no block waits for the bytes of another, and nothing is dropped. In noq 1.4 all PATH_ACKs ride
+//! the lowest path that is available; the caller therefore gives the path of lowest delay first.
 
+mod carrier;
+mod driver;
 mod node;
 mod tls;
 
-pub use node::{ConnectionId, Datagram, MpQuicEvent, MpQuicNode, ReadOutcome, StreamId};
+pub use carrier::Carrier;
+pub use node::{Batch, ConnectionId, MpQuicEvent, MpQuicNode, ReadOutcome, StreamId};
 
 /// What must be said wherever the baseline's figures are shown.
-pub const NOTE: &str = "mpquic is noq 1.4 multipath with New Reno, one connection per class, one stream per block, LEO as its \
-    lowest path; in noq 1.4 all PATH_ACKs ride the lowest path, which adds to the RTT it sees on the other";
+pub const NOTE: &str = "mpquic is noq 1.4 multipath QUIC with New Reno, one connection per class, one stream per block, LEO as \
+    its lowest path; in noq 1.4 all PATH_ACKs ride the lowest path, which distorts the RTT it sees on the other";

@@ -13,9 +13,9 @@ use std::{
 use bytes::{Buf, Bytes, BytesMut};
 pub use noq_proto::StreamId;
 use noq_proto::{
-    ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig, Event, FourTuple,
-    PathEvent, PathId, PathStatus, ReadError, ServerConfig, StreamEvent, TransportConfig, Transmit, VarInt,
-    congestion::NewRenoConfig, crypto::rustls::HandshakeData,
+    ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig,
+    Event, FourTuple, PathEvent, PathId, PathStatus, ReadError, ServerConfig, StreamEvent,
+    Transmit, TransportConfig, VarInt, congestion::NewRenoConfig, crypto::rustls::HandshakeData,
 };
 
 use super::tls;
@@ -35,13 +35,15 @@ const MAX_BLOCK: usize = 16 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(usize);
 
-/// One UDP payload to send.
+/// UDP payloads to send: `contents` in pieces of `segment_size` bytes, of which the last may be shorter.
 #[derive(Clone, Debug)]
-pub struct Datagram {
+pub struct Batch {
     /// To whom.
     pub remote: SocketAddr,
-    /// Its bytes.
-    pub payload: Bytes,
+    /// Bytes of one payload.
+    pub segment_size: usize,
+    /// One or more payloads.
+    pub contents: Bytes,
 }
 
 /// What a node tells its driver.
@@ -95,7 +97,8 @@ pub struct MpQuicNode {
     client: ClientConfig,
     connections: BTreeMap<usize, Link>,
     cursor: usize,
-    outgoing: VecDeque<Datagram>,
+    /// Answers that belong to no connection.
+    answers: VecDeque<Batch>,
     events: VecDeque<MpQuicEvent>,
     buffer: Vec<u8>,
 }
@@ -149,28 +152,49 @@ impl MpQuicNode {
             client,
             connections: BTreeMap::new(),
             cursor: 0,
-            outgoing: VecDeque::new(),
+            answers: VecDeque::new(),
             events: VecDeque::new(),
             buffer: Vec::new(),
         })
     }
 
     /// Opens a connection over all `paths` at the peer; the first is the lowest path. The peer learns `label`, a DNS name.
-    pub fn connect(&mut self, now: Instant, label: &str, paths: &[SocketAddr]) -> Result<ConnectionId, Error> {
-        let (first, rest) = paths.split_first().ok_or_else(|| Error::Settings("a connection needs at least one path".into()))?;
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        label: &str,
+        paths: &[SocketAddr],
+    ) -> Result<ConnectionId, Error> {
+        let (first, rest) = paths
+            .split_first()
+            .ok_or_else(|| Error::Settings("a connection needs at least one path".into()))?;
         let (handle, quic) = self
             .endpoint
             .connect(now, self.client.clone(), *first, label)
             .map_err(|error| Error::Baseline(error.to_string()))?;
-        let paths = rest.iter().map(|&remote| ExtraPath { remote, id: None, retry_at: None }).collect();
-        self.connections.insert(handle.0, Link::new(quic, Some(label.to_owned()), paths));
+        let paths = rest
+            .iter()
+            .map(|&remote| ExtraPath {
+                remote,
+                id: None,
+                retry_at: None,
+            })
+            .collect();
+        self.connections
+            .insert(handle.0, Link::new(quic, Some(label.to_owned()), paths));
         Ok(ConnectionId(handle.0))
     }
 
     /// A UDP payload arrived from `remote`.
     pub fn handle_datagram(&mut self, now: Instant, remote: SocketAddr, payload: BytesMut) {
         self.buffer.clear();
-        let event = self.endpoint.handle(now, FourTuple::from_remote(remote), None, payload, &mut self.buffer);
+        let event = self.endpoint.handle(
+            now,
+            FourTuple::from_remote(remote),
+            None,
+            payload,
+            &mut self.buffer,
+        );
         match event {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(link) = self.connections.get_mut(&handle.0) {
@@ -181,30 +205,40 @@ impl MpQuicNode {
             Some(DatagramEvent::NewConnection(incoming)) => {
                 match self.endpoint.accept(incoming, now, &mut self.buffer, None) {
                     Ok((handle, quic)) => {
-                        self.connections.insert(handle.0, Link::new(quic, None, Vec::new()));
+                        self.connections
+                            .insert(handle.0, Link::new(quic, None, Vec::new()));
                         self.drive(now, handle.0);
                     }
                     Err(error) => {
                         if let Some(transmit) = error.response {
-                            self.queue(&transmit);
+                            self.answers.push_back(self.batch(&transmit));
                         }
                     }
                 }
             }
-            Some(DatagramEvent::Response(transmit)) => self.queue(&transmit),
+            Some(DatagramEvent::Response(transmit)) => {
+                self.answers.push_back(self.batch(&transmit))
+            }
             None => {}
         }
     }
 
     /// When to call [`Self::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.connections.values().filter_map(Link::next_timeout).min()
+        self.connections
+            .values()
+            .filter_map(Link::next_timeout)
+            .min()
     }
 
     /// Lets due timers fire.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let due: Vec<_> =
-            self.connections.iter().filter(|(_, link)| link.next_timeout().is_some_and(|at| at <= now)).map(|(id, _)| *id).collect();
+        let due: Vec<_> = self
+            .connections
+            .iter()
+            .filter(|(_, link)| link.next_timeout().is_some_and(|at| at <= now))
+            .map(|(id, _)| *id)
+            .collect();
         for id in due {
             if let Some(link) = self.connections.get_mut(&id) {
                 link.quic.handle_timeout(now);
@@ -213,23 +247,26 @@ impl MpQuicNode {
         }
     }
 
-    /// The next UDP payload to send. Connections take turns.
-    pub fn poll_transmit(&mut self, now: Instant) -> Option<Datagram> {
-        if self.outgoing.is_empty() {
-            let order: Vec<_> =
-                self.connections.range(self.cursor..).chain(self.connections.range(..self.cursor)).map(|(id, _)| *id).collect();
-            for id in order {
-                self.buffer.clear();
-                let transmit =
-                    self.connections.get_mut(&id).and_then(|link| link.quic.poll_transmit(now, MAX_SEGMENTS, &mut self.buffer));
-                if let Some(transmit) = transmit {
-                    self.queue(&transmit);
-                    self.cursor = id + 1;
-                    break;
-                }
+    /// What to send next. Connections take turns.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<Batch> {
+        if let Some(answer) = self.answers.pop_front() {
+            return Some(answer);
+        }
+        let order: Vec<_> = self
+            .connections
+            .range(self.cursor..)
+            .chain(self.connections.range(..self.cursor))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in order {
+            self.buffer.clear();
+            let link = self.connections.get_mut(&id)?;
+            if let Some(transmit) = link.quic.poll_transmit(now, MAX_SEGMENTS, &mut self.buffer) {
+                self.cursor = id + 1;
+                return Some(self.batch(&transmit));
             }
         }
-        self.outgoing.pop_front()
+        None
     }
 
     /// What happened.
@@ -248,13 +285,28 @@ impl MpQuicNode {
 
     /// Opens a byte stream in both directions; `None` while the connection is not up or has ended.
     pub fn open_stream(&mut self, connection: ConnectionId) -> Option<StreamId> {
-        self.connections.get_mut(&connection.0)?.quic.streams().open(Dir::Bi)
+        self.connections
+            .get_mut(&connection.0)?
+            .quic
+            .streams()
+            .open(Dir::Bi)
     }
 
     /// Writes to a byte stream and says how many bytes were taken; 0 means try again after the next input.
     /// `None` when the stream has ended.
-    pub fn write(&mut self, connection: ConnectionId, stream: StreamId, data: &[u8]) -> Option<usize> {
-        match self.connections.get_mut(&connection.0)?.quic.send_stream(stream).write(data) {
+    pub fn write(
+        &mut self,
+        connection: ConnectionId,
+        stream: StreamId,
+        data: &[u8],
+    ) -> Option<usize> {
+        match self
+            .connections
+            .get_mut(&connection.0)?
+            .quic
+            .send_stream(stream)
+            .write(data)
+        {
             Ok(written) => Some(written),
             Err(noq_proto::WriteError::Blocked) => Some(0),
             Err(_) => None,
@@ -271,9 +323,13 @@ impl MpQuicNode {
 
     /// Reads at most `max` bytes of a byte stream.
     pub fn read(&mut self, connection: ConnectionId, stream: StreamId, max: usize) -> ReadOutcome {
-        let Some(link) = self.connections.get_mut(&connection.0) else { return ReadOutcome::End };
+        let Some(link) = self.connections.get_mut(&connection.0) else {
+            return ReadOutcome::End;
+        };
         let mut stream = link.quic.recv_stream(stream);
-        let Ok(mut chunks) = stream.read(true) else { return ReadOutcome::End };
+        let Ok(mut chunks) = stream.read(true) else {
+            return ReadOutcome::End;
+        };
         match chunks.next(max) {
             Ok(Some(chunk)) => ReadOutcome::Data(chunk.bytes),
             Err(ReadError::Blocked) => ReadOutcome::Blocked,
@@ -288,17 +344,18 @@ impl MpQuicNode {
         }
     }
 
-    fn queue(&mut self, transmit: &Transmit) {
-        let contents = Bytes::copy_from_slice(&self.buffer[..transmit.size.min(self.buffer.len())]);
-        let segment = transmit.segment_size.unwrap_or(transmit.size).max(1);
-        for start in (0..contents.len()).step_by(segment) {
-            let payload = contents.slice(start..contents.len().min(start + segment));
-            self.outgoing.push_back(Datagram { remote: transmit.destination, payload });
+    fn batch(&self, transmit: &Transmit) -> Batch {
+        Batch {
+            remote: transmit.destination,
+            segment_size: transmit.segment_size.unwrap_or(transmit.size),
+            contents: Bytes::copy_from_slice(&self.buffer[..transmit.size.min(self.buffer.len())]),
         }
     }
 
     fn drive(&mut self, now: Instant, id: usize) {
-        let Some(link) = self.connections.get_mut(&id) else { return };
+        let Some(link) = self.connections.get_mut(&id) else {
+            return;
+        };
         while let Some(event) = link.quic.poll_endpoint_events() {
             if let Some(event) = self.endpoint.handle_event(ConnectionHandle(id), event) {
                 link.quic.handle_event(event);
@@ -317,33 +374,65 @@ impl MpQuicNode {
 
 impl Link {
     fn new(quic: Connection, label: Option<String>, paths: Vec<ExtraPath>) -> Self {
-        Self { quic, label, connected: false, paths, backlog: VecDeque::new(), partial: HashMap::new() }
+        Self {
+            quic,
+            label,
+            connected: false,
+            paths,
+            backlog: VecDeque::new(),
+            partial: HashMap::new(),
+        }
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        self.paths.iter().filter_map(|path| path.retry_at).chain(self.quic.poll_timeout()).min()
+        self.paths
+            .iter()
+            .filter_map(|path| path.retry_at)
+            .chain(self.quic.poll_timeout())
+            .min()
     }
 
-    fn on_event(&mut self, now: Instant, id: ConnectionId, event: Event, events: &mut VecDeque<MpQuicEvent>) {
+    fn on_event(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        event: Event,
+        events: &mut VecDeque<MpQuicEvent>,
+    ) {
         match event {
             Event::Connected => {
                 self.connected = true;
-                let label = self.label.clone().or_else(|| self.server_name()).unwrap_or_default();
-                events.push_back(MpQuicEvent::Connected { connection: id, label });
+                let label = self
+                    .label
+                    .clone()
+                    .or_else(|| self.server_name())
+                    .unwrap_or_default();
+                events.push_back(MpQuicEvent::Connected {
+                    connection: id,
+                    label,
+                });
             }
             Event::ConnectionLost { reason } => {
                 self.paths.clear();
-                events.push_back(MpQuicEvent::Lost { connection: id, reason: reason.to_string() });
+                events.push_back(MpQuicEvent::Lost {
+                    connection: id,
+                    reason: reason.to_string(),
+                });
             }
             Event::Stream(StreamEvent::Opened { dir }) => {
                 while let Some(stream) = self.quic.streams().accept(dir) {
                     match dir {
                         Dir::Uni => self.read_block(id, stream, events),
-                        Dir::Bi => events.push_back(MpQuicEvent::StreamOpened { connection: id, stream }),
+                        Dir::Bi => events.push_back(MpQuicEvent::StreamOpened {
+                            connection: id,
+                            stream,
+                        }),
                     }
                 }
             }
-            Event::Stream(StreamEvent::Readable { id: stream }) if stream.dir() == Dir::Uni => self.read_block(id, stream, events),
+            Event::Stream(StreamEvent::Readable { id: stream }) if stream.dir() == Dir::Uni => {
+                self.read_block(id, stream, events)
+            }
             Event::Path(PathEvent::Abandoned { id: path, .. }) => {
                 for extra in self.paths.iter_mut().filter(|extra| extra.id == Some(path)) {
                     extra.id = None;
@@ -355,7 +444,12 @@ impl Link {
     }
 
     fn server_name(&self) -> Option<String> {
-        self.quic.crypto_session().handshake_data()?.downcast::<HandshakeData>().ok()?.server_name
+        self.quic
+            .crypto_session()
+            .handshake_data()?
+            .downcast::<HandshakeData>()
+            .ok()?
+            .server_name
     }
 
     /// Opens the further paths; refused until the peer's connection ids for them have come.
@@ -365,7 +459,14 @@ impl Link {
         }
         for path in &mut self.paths {
             if path.id.is_none() && path.retry_at.is_none_or(|at| at <= now) {
-                path.id = self.quic.open_path(FourTuple::from_remote(path.remote), PathStatus::Available, now).ok();
+                path.id = self
+                    .quic
+                    .open_path(
+                        FourTuple::from_remote(path.remote),
+                        PathStatus::Available,
+                        now,
+                    )
+                    .ok();
                 path.retry_at = path.id.is_none().then(|| now + PATH_RETRY / 20);
             }
         }
@@ -373,7 +474,9 @@ impl Link {
 
     fn flush(&mut self) {
         while let Some(block) = self.backlog.front_mut() {
-            let Some(stream) = block.stream.or_else(|| self.quic.streams().open(Dir::Uni)) else { return };
+            let Some(stream) = block.stream.or_else(|| self.quic.streams().open(Dir::Uni)) else {
+                return;
+            };
             block.stream = Some(stream);
             let mut out = self.quic.send_stream(stream);
             while !block.data.is_empty() {
@@ -389,13 +492,22 @@ impl Link {
         }
     }
 
-    fn read_block(&mut self, connection: ConnectionId, id: StreamId, events: &mut VecDeque<MpQuicEvent>) {
+    fn read_block(
+        &mut self,
+        connection: ConnectionId,
+        id: StreamId,
+        events: &mut VecDeque<MpQuicEvent>,
+    ) {
         let mut stream = self.quic.recv_stream(id);
-        let Ok(mut chunks) = stream.read(true) else { return };
+        let Ok(mut chunks) = stream.read(true) else {
+            return;
+        };
         let partial = self.partial.entry(id).or_default();
         loop {
             match chunks.next(usize::MAX) {
-                Ok(Some(chunk)) if partial.len() + chunk.bytes.len() <= MAX_BLOCK => partial.extend_from_slice(&chunk.bytes),
+                Ok(Some(chunk)) if partial.len() + chunk.bytes.len() <= MAX_BLOCK => {
+                    partial.extend_from_slice(&chunk.bytes)
+                }
                 Ok(None) => break,
                 Err(ReadError::Blocked) => return,
                 Ok(Some(_)) | Err(ReadError::Reset(_)) => {
@@ -405,7 +517,10 @@ impl Link {
             }
         }
         if let Some(data) = self.partial.remove(&id) {
-            events.push_back(MpQuicEvent::BlockReceived { connection, data: data.freeze() });
+            events.push_back(MpQuicEvent::BlockReceived {
+                connection,
+                data: data.freeze(),
+            });
         }
     }
 }

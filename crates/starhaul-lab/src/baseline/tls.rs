@@ -9,7 +9,9 @@ use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::{CryptoProvider, ring},
-    pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime},
+    pki_types::{
+        CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
+    },
     server::AlwaysResolvesServerRawPublicKeys,
     sign::CertifiedKey,
 };
@@ -18,14 +20,18 @@ use crate::Error;
 
 const ALPN: &[u8] = b"starhaul-lab-mpquic";
 /// RFC 8410 §7: everything of a PKCS #8 Ed25519 key that precedes its 32 secret bytes.
-const PKCS8_ED25519: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
+const PKCS8_ED25519: [u8; 16] = [
+    0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20,
+];
 
 /// The client's and the server's half for the key derived from `seed`.
 pub(super) fn configs(seed: u64) -> Result<(QuicClientConfig, QuicServerConfig), Error> {
     let mut pkcs8 = PKCS8_ED25519.to_vec();
     pkcs8.extend(seed.to_be_bytes().repeat(4));
     let key = ring::sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(pkcs8)).map_err(refused)?;
-    let public = key.public_key().ok_or_else(|| Error::Baseline("the key has no public half".into()))?;
+    let public = key
+        .public_key()
+        .ok_or_else(|| Error::Baseline("the key has no public half".into()))?;
     let pinned = CertificateDer::from(public.to_vec());
     let provider = Arc::new(ring::default_provider());
 
@@ -33,7 +39,10 @@ pub(super) fn configs(seed: u64) -> Result<(QuicClientConfig, QuicServerConfig),
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(refused)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Pinned { key: pinned.clone(), provider: provider.clone() }))
+        .with_custom_certificate_verifier(Arc::new(Pinned {
+            key: pinned.clone(),
+            provider: provider.clone(),
+        }))
         .with_no_client_auth();
     client.alpn_protocols = vec![ALPN.to_vec()];
 
@@ -45,7 +54,10 @@ pub(super) fn configs(seed: u64) -> Result<(QuicClientConfig, QuicServerConfig),
         .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(certified)));
     server.alpn_protocols = vec![ALPN.to_vec()];
 
-    Ok((client.try_into().map_err(refused)?, server.try_into().map_err(refused)?))
+    Ok((
+        client.try_into().map_err(refused)?,
+        server.try_into().map_err(refused)?,
+    ))
 }
 
 fn refused(error: impl std::fmt::Display) -> Error {
