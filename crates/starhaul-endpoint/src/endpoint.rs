@@ -1,0 +1,249 @@
+//! Starting, connecting, accepting, ending.
+
+use std::{
+    collections::{HashMap, HashSet},
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use ring::rand::{SecureRandom, SystemRandom};
+use starhaul_net::{BindOptions, Poller, UdpSocket};
+use starhaul_quic::{Identity, Node, NodeConfig, PublicKey};
+use starhaul_session::SessionConfig;
+use tokio::sync::oneshot;
+
+use crate::{
+    ControllerConfig, Error, PathSpec, Session,
+    driver::Driver,
+    paths::{bind, path_config},
+    state::{SessionEntry, SessionShared, Shared},
+};
+
+/// How long [`Endpoint::connect`] tries.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What an endpoint is made of.
+#[derive(Clone, Debug)]
+pub struct EndpointConfig {
+    /// Who we are.
+    pub identity: Identity,
+    /// Peers that may open sessions to us.
+    pub trusted: Vec<PublicKey>,
+    /// Addresses on which peers are accepted; empty for a pure client. An IPv6 wildcard takes no IPv4.
+    pub listen: Vec<SocketAddr>,
+    /// Controller of paths that peers open.
+    pub accept_controller: ControllerConfig,
+    /// Most sessions at once.
+    pub max_sessions: usize,
+    /// Settings of every session.
+    pub session: SessionConfig,
+}
+
+impl EndpointConfig {
+    /// A pure client: it trusts nobody to open sessions to it and listens nowhere. Cubic; at most 256 sessions.
+    pub fn new(identity: Identity) -> Self {
+        Self {
+            identity,
+            trusted: Vec::new(),
+            listen: Vec::new(),
+            accept_controller: ControllerConfig::Cubic,
+            max_sessions: 256,
+            session: SessionConfig::default(),
+        }
+    }
+}
+
+/// All sessions of a process. Clones share it; it ends, and all its sessions with it, when the last clone is dropped.
+#[derive(Clone)]
+pub struct Endpoint {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    listen_addresses: Vec<SocketAddr>,
+}
+
+impl Endpoint {
+    /// Binds the listening sockets and starts the driver, which has a thread of its own.
+    ///
+    /// # Errors
+    /// An address cannot be bound, the configuration is refused, or the system is out of resources.
+    pub async fn bind(config: EndpointConfig) -> Result<Self, Error> {
+        let sockets = config
+            .listen
+            .iter()
+            .map(|address| UdpSocket::bind(&BindOptions::new(*address)))
+            .collect::<Result<Vec<_>, _>>()?;
+        let listen_addresses: Vec<_> = sockets.iter().map(UdpSocket::local_addr).collect();
+        let mut rng_seed = [0; 32];
+        SystemRandom::new()
+            .fill(&mut rng_seed)
+            .map_err(|_| Error::NoRandomness)?;
+        let max_sessions = config.max_sessions;
+        let node = Node::new(
+            NodeConfig {
+                identity: config.identity,
+                trusted: config.trusted,
+                session: config.session,
+                accept_controller: config.accept_controller,
+                max_sessions,
+                rng_seed,
+            },
+            Instant::now(),
+        )?;
+        let poller = Poller::new()?;
+        let shared = Arc::new(Shared::new(node, poller.waker(), max_sessions));
+        {
+            let mut state = shared.lock();
+            for socket in sockets {
+                let options = BindOptions::new(socket.local_addr());
+                state.add_local(Some(socket), options, true);
+            }
+        }
+        Driver::start(shared.clone(), poller)?;
+        let inner = Arc::new(Inner {
+            shared,
+            listen_addresses,
+        });
+        Ok(Self { inner })
+    }
+
+    /// The addresses on which peers are accepted, with the ports that the kernel chose.
+    pub fn listen_addresses(&self) -> Vec<SocketAddr> {
+        self.inner.listen_addresses.clone()
+    }
+
+    /// Opens a session; returns when the first path is up and the session is open. The others join it when they can.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] when no path came up within 10 s; [`Error::Transport`] when the peer has another key
+    /// or refuses ours; and mistakes in `paths`.
+    pub async fn connect(&self, peer: PublicKey, paths: Vec<PathSpec>) -> Result<Session, Error> {
+        let mut attempt = self.start_connecting(peer, paths)?;
+        match tokio::time::timeout(CONNECT_TIMEOUT, &mut attempt.opened).await {
+            Ok(Ok(result)) => result?,
+            Ok(Err(_)) => return Err(Error::EndpointClosed),
+            Err(_) => return Err(Error::Unreachable(CONNECT_TIMEOUT)),
+        }
+        attempt.open = true;
+        Ok(attempt.session.clone())
+    }
+
+    /// The next session that a trusted peer opens; `None` after `close`. Cancelling loses nothing.
+    pub async fn accept(&self) -> Option<Session> {
+        let session = self.inner.shared.incoming.pop().await?;
+        let shared = self.inner.shared.clone();
+        Some(Session { shared, session })
+    }
+
+    /// All open sessions, accepted and connected, in order of their opening.
+    pub fn sessions(&self) -> Vec<Session> {
+        let state = self.inner.shared.lock();
+        let mut sessions: Vec<_> = state
+            .sessions
+            .values()
+            .filter(|entry| entry.shared.established_at.get().is_some())
+            .map(|entry| Session {
+                shared: self.inner.shared.clone(),
+                session: entry.shared.clone(),
+            })
+            .collect();
+        sessions.sort_by_key(Session::id);
+        sessions
+    }
+
+    /// Closes all sessions and ends the endpoint; returns when the peers have been told, after at most about one second.
+    pub async fn close(&self) {
+        let (ended, end) = oneshot::channel();
+        {
+            let mut state = self.inner.shared.lock();
+            if state.ended {
+                return;
+            }
+            state.close_all("endpoint closed");
+            state.end_waiters.push(ended);
+        }
+        self.inner.shared.incoming.close();
+        self.inner.shared.wake_driver();
+        let _ = end.await;
+    }
+
+    fn start_connecting(&self, peer: PublicKey, paths: Vec<PathSpec>) -> Result<Attempt, Error> {
+        let mut names = HashSet::new();
+        if let Some(path) = paths.iter().find(|path| !names.insert(path.name.as_str())) {
+            return Err(Error::DuplicatePath(path.name.clone()));
+        }
+        if paths.is_empty() {
+            return Err(Error::NoPath);
+        }
+        let sockets = paths.iter().map(bind).collect::<Result<Vec<_>, _>>()?;
+        let (connecting, opened) = oneshot::channel();
+        let mut state = self.inner.shared.lock();
+        if state.closing || state.ended {
+            return Err(Error::EndpointClosed);
+        }
+        let (mut locals, mut configs) = (HashMap::new(), Vec::new());
+        for (path, (socket, options)) in paths.into_iter().zip(sockets) {
+            let local = state.add_local(socket, options, false);
+            locals.insert(path.name.clone(), local);
+            configs.push(path_config(path, local));
+        }
+        let handle = match state.node.connect(Instant::now(), peer, configs) {
+            Ok(handle) => handle,
+            Err(error) => {
+                locals
+                    .into_values()
+                    .for_each(|local| state.remove_local(local));
+                return Err(error.into());
+            }
+        };
+        let session = Arc::new(SessionShared::new(handle, peer));
+        let mut entry = SessionEntry::new(session.clone());
+        entry.connecting = Some(connecting);
+        entry.locals = locals;
+        state.sessions.insert(handle, entry);
+        drop(state);
+        self.inner.shared.wake_driver();
+        let shared = self.inner.shared.clone();
+        Ok(Attempt {
+            session: Session { shared, session },
+            opened,
+            open: false,
+        })
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shared.lock().close_all("endpoint dropped");
+        self.shared.incoming.abandon();
+        self.shared.wake_driver();
+    }
+}
+
+/// A session on its way to be open; given up when nobody waits for it any more.
+struct Attempt {
+    session: Session,
+    opened: oneshot::Receiver<Result<(), Error>>,
+    open: bool,
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if !self.open {
+            let Session { shared, session } = &self.session;
+            shared.lock().close_session(session.handle, "given up");
+            shared.wake_driver();
+        }
+    }
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("listen_addresses", &self.inner.listen_addresses)
+            .finish_non_exhaustive()
+    }
+}

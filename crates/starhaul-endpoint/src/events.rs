@@ -1,0 +1,169 @@
+//! Handing the stack's events to those who wait for them.
+
+use std::{sync::Arc, time::Instant};
+
+use starhaul_quic::{NodeEvent, SessionHandle};
+use starhaul_session::{Event, Mode, StreamConfig, StreamId};
+
+use crate::{
+    Error,
+    queue::Queue,
+    state::{OpenedStream, RECEIVE_BOUNDS, SessionEntry, SessionShared, Shared, State},
+    stream::Block,
+};
+
+/// The code with which streams are refused that the application is too slow to accept.
+const CODE_REFUSED: u32 = 0x5ef0;
+
+/// Drains the stack's events.
+pub(crate) fn dispatch(shared: &Shared, state: &mut State, now: Instant) {
+    while let Some(event) = state.node.poll_event() {
+        match event {
+            NodeEvent::Connected(session) => connected(state, session, now),
+            NodeEvent::Accepted { session, peer } => {
+                let entry = Arc::new(SessionShared::new(session, peer));
+                let _ = entry.established_at.set(now);
+                tracing::info!(session = session.0, %peer, "session accepted");
+                state
+                    .sessions
+                    .insert(session, SessionEntry::new(entry.clone()));
+                if shared.incoming.try_push(entry, 0).is_err() {
+                    state.close_session(session, "the application accepts no sessions");
+                }
+            }
+            NodeEvent::Closed { session, error } => {
+                match &error {
+                    Some(error) => tracing::warn!(session = session.0, %error, "session ended"),
+                    None => tracing::info!(session = session.0, "session closed"),
+                }
+                state.end_session(session, error.map(Error::Transport));
+            }
+            NodeEvent::PathUp { session, path } => {
+                tracing::info!(session = session.0, path = path.0, "path up");
+            }
+            NodeEvent::PathDown {
+                session,
+                path,
+                reason,
+            } => {
+                tracing::warn!(session = session.0, path = path.0, %reason, "path down");
+            }
+            NodeEvent::Session { session, event } => session_event(state, session, event, now),
+        }
+    }
+}
+
+fn connected(state: &mut State, session: SessionHandle, now: Instant) {
+    let Some(entry) = state.sessions.get_mut(&session) else {
+        return;
+    };
+    tracing::info!(session = session.0, peer = %entry.shared.peer, "session open");
+    let _ = entry.shared.established_at.set(now);
+    if let Some(connecting) = entry.connecting.take() {
+        // A caller that no longer waits has closed the session on its way out.
+        let _ = connecting.send(Ok(()));
+    }
+}
+
+fn session_event(state: &mut State, session: SessionHandle, event: Event, now: Instant) {
+    let Some(entry) = state.sessions.get_mut(&session) else {
+        return;
+    };
+    match event {
+        Event::StreamOpened { stream, config } => {
+            if !opened(entry, stream, config)
+                && let Some(machine) = state.node.session(session)
+            {
+                tracing::warn!(
+                    session = session.0,
+                    ?stream,
+                    "stream refused: too many wait"
+                );
+                // Errors mean that the stream has ended already.
+                let _ = machine.stop(now, stream, CODE_REFUSED);
+                let _ = machine.reset(now, stream, CODE_REFUSED);
+            }
+        }
+        Event::BlockReceived {
+            stream,
+            block,
+            data,
+            latency,
+        } => {
+            if let Some(queue) = entry.blocks.get(&stream) {
+                let bytes = data.len();
+                let block = Block {
+                    id: block,
+                    data,
+                    latency,
+                };
+                queue.push_dropping_oldest(block, bytes);
+            }
+        }
+        Event::BlockOutcome {
+            stream,
+            block,
+            outcome,
+        } => {
+            if let Some(waiting) = entry.outcomes.remove(&(stream, block)) {
+                // The handle may have been dropped: then nobody asked.
+                let _ = waiting.send(outcome);
+            }
+        }
+        Event::Readable(stream) => {
+            let bytes = entry.bytes.get_mut(&stream);
+            state.woken.extend(bytes.and_then(|b| b.reader.take()));
+        }
+        Event::Writable(stream) => {
+            let bytes = entry.bytes.get_mut(&stream);
+            state.woken.extend(bytes.and_then(|b| b.writer.take()));
+        }
+        Event::Reset { stream, code } => {
+            if let Some(bytes) = entry.bytes.get_mut(&stream) {
+                bytes.reset = Some(code);
+                state.woken.extend(bytes.reader.take());
+            }
+            end_blocks(entry, stream);
+        }
+        Event::Stopped { stream, code } => {
+            if let Some(bytes) = entry.bytes.get_mut(&stream) {
+                bytes.stopped.send_replace(Some(code));
+                state.woken.extend(bytes.writer.take());
+            }
+        }
+        Event::StreamFinished(stream) => end_blocks(entry, stream),
+        Event::Overload { wanted, available } => {
+            tracing::warn!(session = session.0, %wanted, %available, "streams ask for more than the paths carry");
+        }
+    }
+}
+
+/// Queues a stream of the peer for the application; `false` when too many wait already.
+fn opened(entry: &mut SessionEntry, id: StreamId, config: StreamConfig) -> bool {
+    let blocks = match config.mode {
+        Mode::Reliable => None,
+        _ => Some(Arc::new(Queue::new(
+            RECEIVE_BOUNDS,
+            entry.shared.budget.clone(),
+        ))),
+    };
+    let opened = OpenedStream {
+        id,
+        config,
+        blocks: blocks.clone(),
+    };
+    if entry.shared.incoming.try_push(opened, 0).is_err() {
+        return false;
+    }
+    match blocks {
+        Some(blocks) => _ = entry.blocks.insert(id, blocks),
+        None => entry.add_bytes(id),
+    }
+    true
+}
+
+fn end_blocks(entry: &mut SessionEntry, stream: StreamId) {
+    if let Some(blocks) = entry.blocks.remove(&stream) {
+        blocks.close();
+    }
+}

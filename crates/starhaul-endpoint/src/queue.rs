@@ -1,0 +1,219 @@
+//! Bounded queues between the driver and the application: the driver never waits, the application always can.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use tokio::sync::Notify;
+
+/// Bytes that all receive queues of one session hold together.
+#[derive(Debug, Default)]
+pub(crate) struct Budget(AtomicUsize);
+
+/// What a queue may hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) items: usize,
+    pub(crate) bytes: usize,
+    /// For all queues that share the budget.
+    pub(crate) budget_bytes: usize,
+}
+
+/// A first-in, first-out queue with a bound on items and bytes.
+#[derive(Debug)]
+pub(crate) struct Queue<T> {
+    inner: Mutex<Inner<T>>,
+    filled: Notify,
+    bounds: Bounds,
+    budget: Arc<Budget>,
+}
+
+#[derive(Debug)]
+struct Inner<T> {
+    items: VecDeque<(usize, T)>,
+    bytes: usize,
+    closed: bool,
+    dropped: u64,
+}
+
+impl<T> Queue<T> {
+    pub(crate) fn new(bounds: Bounds, budget: Arc<Budget>) -> Self {
+        let inner = Inner {
+            items: VecDeque::new(),
+            bytes: 0,
+            closed: false,
+            dropped: 0,
+        };
+        Self {
+            inner: Mutex::new(inner),
+            filled: Notify::new(),
+            bounds,
+            budget,
+        }
+    }
+
+    /// A queue bounded by its number of items alone.
+    pub(crate) fn of_items(items: usize) -> Self {
+        let bounds = Bounds {
+            items,
+            bytes: usize::MAX,
+            budget_bytes: usize::MAX,
+        };
+        Self::new(bounds, Arc::default())
+    }
+
+    /// Appends an item unless that would break a bound or the queue is closed.
+    pub(crate) fn try_push(&self, item: T, bytes: usize) -> Result<(), T> {
+        let mut inner = self.lock();
+        if inner.closed || !self.fits(&inner, bytes) {
+            return Err(item);
+        }
+        self.push(&mut inner, item, bytes);
+        Ok(())
+    }
+
+    /// Appends an item and lets the oldest go where a bound is reached; the item itself is dropped if it never fits.
+    pub(crate) fn push_dropping_oldest(&self, item: T, bytes: usize) {
+        let mut inner = self.lock();
+        if inner.closed {
+            return;
+        }
+        while !self.fits(&inner, bytes) {
+            inner.dropped += 1;
+            if self.take(&mut inner).is_none() {
+                return;
+            }
+        }
+        self.push(&mut inner, item, bytes);
+    }
+
+    /// The next item; `None` when the queue is closed and empty. Cancelling loses nothing.
+    pub(crate) async fn pop(&self) -> Option<T> {
+        loop {
+            let filled = self.filled.notified();
+            {
+                let mut inner = self.lock();
+                if let Some(item) = self.take(&mut inner) {
+                    return Some(item);
+                }
+                if inner.closed {
+                    return None;
+                }
+            }
+            filled.await;
+        }
+    }
+
+    /// No more items will come; those queued can still be taken.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.filled.notify_waiters();
+    }
+
+    /// Closes and forgets what is queued: nobody will take it.
+    pub(crate) fn abandon(&self) {
+        let mut inner = self.lock();
+        inner.closed = true;
+        while self.take(&mut inner).is_some() {}
+    }
+
+    /// How many items were dropped because the application was too slow.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.lock().dropped
+    }
+
+    fn fits(&self, inner: &Inner<T>, bytes: usize) -> bool {
+        let shared = self.budget.0.load(Ordering::Relaxed);
+        inner.items.len() < self.bounds.items
+            && inner.bytes.saturating_add(bytes) <= self.bounds.bytes
+            && shared.saturating_add(bytes) <= self.bounds.budget_bytes
+    }
+
+    fn push(&self, inner: &mut Inner<T>, item: T, bytes: usize) {
+        inner.items.push_back((bytes, item));
+        inner.bytes += bytes;
+        self.budget.0.fetch_add(bytes, Ordering::Relaxed);
+        self.filled.notify_one();
+    }
+
+    fn take(&self, inner: &mut Inner<T>) -> Option<T> {
+        let (bytes, item) = inner.items.pop_front()?;
+        inner.bytes -= bytes;
+        self.budget.0.fetch_sub(bytes, Ordering::Relaxed);
+        Some(item)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner<T>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Drop for Queue<T> {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds {
+        items: 3,
+        bytes: 100,
+        budget_bytes: 150,
+    };
+
+    async fn drain(queue: &Queue<u32>) -> Vec<u32> {
+        queue.close();
+        let mut items = Vec::new();
+        while let Some(item) = queue.pop().await {
+            items.push(item);
+        }
+        items
+    }
+
+    #[tokio::test]
+    async fn the_oldest_goes_when_items_or_bytes_run_over() {
+        let queue = Queue::new(BOUNDS, Arc::default());
+        for item in 0..5 {
+            queue.push_dropping_oldest(item, 10);
+        }
+        queue.push_dropping_oldest(5, 85);
+        assert_eq!(queue.dropped(), 4);
+        assert_eq!(drain(&queue).await, [4, 5]);
+    }
+
+    #[tokio::test]
+    async fn queues_of_one_session_share_its_budget_and_give_it_back() {
+        let budget = Arc::new(Budget::default());
+        let (a, b) = (
+            Queue::new(BOUNDS, budget.clone()),
+            Queue::new(BOUNDS, budget.clone()),
+        );
+        a.push_dropping_oldest(1, 100);
+        b.push_dropping_oldest(2, 100);
+        assert_eq!((a.dropped(), b.dropped()), (0, 1));
+        drop(a);
+        b.push_dropping_oldest(3, 100);
+        assert_eq!(drain(&b).await, [3]);
+        assert_eq!(budget.0.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn closing_wakes_whoever_waits() {
+        let queue = Arc::new(Queue::<u32>::of_items(1));
+        let waiting = tokio::spawn({
+            let queue = queue.clone();
+            async move { queue.pop().await }
+        });
+        tokio::task::yield_now().await;
+        queue.close();
+        assert_eq!(waiting.await.unwrap(), None);
+        assert_eq!(queue.try_push(1, 0), Err(1));
+    }
+}

@@ -1,0 +1,266 @@
+//! What the driver and the application share behind one lock: the protocol stack and who waits for what.
+//!
+//! An application call changes the stack at once and wakes the driver, which sends and hands out events.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    task::Waker,
+    time::Instant,
+};
+
+use starhaul_net::{BindOptions, UdpSocket};
+use starhaul_quic::{LocalId, Node, PublicKey, SessionHandle};
+use starhaul_session::{BlockId, Outcome, Session, StreamConfig, StreamId};
+use tokio::sync::{oneshot, watch};
+
+use crate::{
+    Error,
+    queue::{Bounds, Budget, Queue},
+    stream::Block,
+};
+
+/// Blocks that wait for the application: per stream by number and bytes, per session by bytes.
+pub(crate) const RECEIVE_BOUNDS: Bounds = Bounds {
+    items: 1024,
+    bytes: 16 << 20,
+    budget_bytes: 64 << 20,
+};
+/// Streams that wait for the application to accept them.
+const MAX_UNACCEPTED_STREAMS: usize = 1024;
+
+/// One per endpoint.
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    driver: starhaul_net::Waker,
+    pub(crate) incoming: Queue<Arc<SessionShared>>,
+}
+
+/// One per session.
+#[derive(Debug)]
+pub(crate) struct SessionShared {
+    pub(crate) handle: SessionHandle,
+    pub(crate) peer: PublicKey,
+    /// Set when the session is open.
+    pub(crate) established_at: OnceLock<Instant>,
+    pub(crate) incoming: Queue<OpenedStream>,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) end: watch::Sender<Option<SessionEnd>>,
+}
+
+/// How a session ended.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionEnd {
+    /// `None` when it was closed in order.
+    pub(crate) reason: Option<String>,
+}
+
+/// A stream that the peer opened and nobody has accepted yet.
+#[derive(Debug)]
+pub(crate) struct OpenedStream {
+    pub(crate) id: StreamId,
+    pub(crate) config: StreamConfig,
+    /// `None` for byte streams, which are read from the session itself.
+    pub(crate) blocks: Option<Arc<Queue<Block>>>,
+}
+
+/// Everything behind the lock.
+pub(crate) struct State {
+    pub(crate) node: Node,
+    pub(crate) sessions: HashMap<SessionHandle, SessionEntry>,
+    pub(crate) socket_commands: Vec<SocketCommand>,
+    pub(crate) closing: bool,
+    /// The driver has ended.
+    pub(crate) ended: bool,
+    /// Told when all that was to be sent has left.
+    pub(crate) flush_waiters: Vec<oneshot::Sender<()>>,
+    /// Told when the driver ends.
+    pub(crate) end_waiters: Vec<oneshot::Sender<()>>,
+    /// To be woken once the lock is free.
+    pub(crate) woken: Vec<Waker>,
+    pub(crate) next_local: u32,
+}
+
+/// What the driver is to do with its sockets.
+pub(crate) enum SocketCommand {
+    /// Drive a socket; `None` when it could not be bound yet and is to be tried again.
+    Add(LocalId, Option<UdpSocket>, BindOptions),
+    /// Stop once the last frames have left.
+    Remove(LocalId),
+}
+
+/// A session as the driver sees it.
+pub(crate) struct SessionEntry {
+    pub(crate) shared: Arc<SessionShared>,
+    /// Present until the session we asked for is open.
+    pub(crate) connecting: Option<oneshot::Sender<Result<(), Error>>>,
+    /// Our own sockets by the name of the path.
+    pub(crate) locals: HashMap<String, LocalId>,
+    pub(crate) outcomes: HashMap<(StreamId, BlockId), oneshot::Sender<Outcome>>,
+    pub(crate) blocks: HashMap<StreamId, Arc<Queue<Block>>>,
+    pub(crate) bytes: HashMap<StreamId, ByteEntry>,
+}
+
+/// Who waits on a byte stream.
+pub(crate) struct ByteEntry {
+    pub(crate) reader: Option<Waker>,
+    pub(crate) writer: Option<Waker>,
+    pub(crate) reset: Option<u32>,
+    pub(crate) stopped: watch::Sender<Option<u32>>,
+    /// Halves that the application still holds.
+    pub(crate) halves: u8,
+}
+
+impl Shared {
+    pub(crate) fn new(node: Node, driver: starhaul_net::Waker, max_sessions: usize) -> Self {
+        let state = State {
+            node,
+            sessions: HashMap::new(),
+            socket_commands: Vec::new(),
+            closing: false,
+            ended: false,
+            flush_waiters: Vec::new(),
+            end_waiters: Vec::new(),
+            woken: Vec::new(),
+            next_local: 0,
+        };
+        Self {
+            state: Mutex::new(state),
+            driver,
+            incoming: Queue::of_items(max_sessions),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn wake_driver(&self) {
+        self.driver.wake();
+    }
+
+    /// Changes a session and lets the driver act on it.
+    pub(crate) fn with_session<T>(
+        &self,
+        session: &SessionShared,
+        change: impl FnOnce(&mut Session, &mut SessionEntry, Instant) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut state = self.lock();
+        let State { node, sessions, .. } = &mut *state;
+        let (Some(machine), Some(entry)) = (
+            node.session(session.handle),
+            sessions.get_mut(&session.handle),
+        ) else {
+            return Err(session.ended_error());
+        };
+        let result = change(machine, entry, Instant::now());
+        drop(state);
+        self.wake_driver();
+        result
+    }
+}
+
+impl SessionShared {
+    pub(crate) fn new(handle: SessionHandle, peer: PublicKey) -> Self {
+        Self {
+            handle,
+            peer,
+            established_at: OnceLock::new(),
+            incoming: Queue::of_items(MAX_UNACCEPTED_STREAMS),
+            budget: Arc::default(),
+            end: watch::Sender::new(None),
+        }
+    }
+
+    pub(crate) fn ended_error(&self) -> Error {
+        let end = self.end.borrow();
+        Error::SessionEnded {
+            reason: end.as_ref().and_then(|end| end.reason.clone()),
+        }
+    }
+}
+
+impl State {
+    pub(crate) fn add_local(
+        &mut self,
+        socket: Option<UdpSocket>,
+        options: BindOptions,
+        listening: bool,
+    ) -> LocalId {
+        let local = LocalId(self.next_local);
+        self.next_local += 1;
+        self.node.add_local(local, listening);
+        self.socket_commands
+            .push(SocketCommand::Add(local, socket, options));
+        local
+    }
+
+    pub(crate) fn remove_local(&mut self, local: LocalId) {
+        self.socket_commands.push(SocketCommand::Remove(local));
+    }
+
+    /// Ends a session for everyone who waits on it.
+    pub(crate) fn end_session(&mut self, handle: SessionHandle, error: Option<Error>) {
+        let Some(entry) = self.sessions.remove(&handle) else {
+            return;
+        };
+        for local in entry.locals.into_values() {
+            self.remove_local(local);
+        }
+        for blocks in entry.blocks.values() {
+            blocks.close();
+        }
+        for bytes in entry.bytes.into_values() {
+            self.woken
+                .extend(bytes.reader.into_iter().chain(bytes.writer));
+        }
+        entry.shared.incoming.close();
+        let reason = error.as_ref().map(ToString::to_string);
+        entry.shared.end.send_replace(Some(SessionEnd { reason }));
+        if let Some(connecting) = entry.connecting {
+            let error = error.unwrap_or(Error::SessionEnded { reason: None });
+            let _ = connecting.send(Err(error));
+        }
+    }
+
+    /// Ends every session and says so to the peers.
+    pub(crate) fn close_all(&mut self, reason: &str) {
+        self.closing = true;
+        let handles: Vec<_> = self.sessions.keys().copied().collect();
+        for handle in handles {
+            self.close_session(handle, reason);
+        }
+    }
+
+    pub(crate) fn close_session(&mut self, handle: SessionHandle, reason: &str) {
+        if self.sessions.contains_key(&handle) {
+            self.node.close(Instant::now(), handle, reason);
+            self.end_session(handle, None);
+        }
+    }
+}
+
+impl SessionEntry {
+    pub(crate) fn new(shared: Arc<SessionShared>) -> Self {
+        Self {
+            shared,
+            connecting: None,
+            locals: HashMap::new(),
+            outcomes: HashMap::new(),
+            blocks: HashMap::new(),
+            bytes: HashMap::new(),
+        }
+    }
+
+    /// Starts to follow a byte stream that the application holds.
+    pub(crate) fn add_bytes(&mut self, stream: StreamId) {
+        let entry = ByteEntry {
+            reader: None,
+            writer: None,
+            reset: None,
+            stopped: watch::Sender::new(None),
+            halves: 2,
+        };
+        self.bytes.insert(stream, entry);
+    }
+}

@@ -1,0 +1,187 @@
+//! Deadline streams: blocks out, outcomes back, whole blocks in.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use starhaul_session::{BlockId, BlockOptions, Outcome, StreamConfig, StreamError, StreamId};
+use tokio::sync::oneshot;
+
+use crate::{
+    ByteStream, Error,
+    queue::Queue,
+    state::{SessionShared, Shared},
+};
+
+/// The sending side of a deadline stream. Dropping it finishes the stream; blocks on their way still arrive.
+pub struct SendStream {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) session: Arc<SessionShared>,
+    pub(crate) id: StreamId,
+}
+
+/// The receiving side of a deadline stream. Dropping it tells the peer that its blocks are no longer wanted.
+pub struct RecvStream {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) session: Arc<SessionShared>,
+    pub(crate) id: StreamId,
+    pub(crate) config: StreamConfig,
+    pub(crate) blocks: Arc<Queue<Block>>,
+}
+
+/// A block on its way.
+#[derive(Debug)]
+pub struct BlockHandle {
+    id: BlockId,
+    outcome: oneshot::Receiver<Outcome>,
+}
+
+/// A stream that the peer opened.
+#[derive(Debug)]
+pub enum IncomingStream {
+    /// Blocks with deadlines.
+    Blocks(RecvStream),
+    /// A reliable byte stream.
+    Bytes(ByteStream),
+}
+
+/// A whole block as received.
+#[derive(Clone, Debug)]
+pub struct Block {
+    /// Its number in the stream.
+    pub id: BlockId,
+    /// Its bytes.
+    pub data: Bytes,
+    /// From the peer's `send_block` to its arrival, by the estimated clock offset.
+    pub latency: Duration,
+}
+
+impl SendStream {
+    /// The stream's number in its session.
+    pub fn id(&self) -> StreamId {
+        self.id
+    }
+
+    /// Queues a block; never waits.
+    ///
+    /// # Errors
+    /// A block that does not fit the session's memory is refused, as is one after [`SendStream::finish`] or the end of the session.
+    pub fn send_block(&self, data: Bytes, options: BlockOptions) -> Result<BlockHandle, Error> {
+        self.shared
+            .with_session(&self.session, |machine, entry, now| {
+                let id = machine.send_block(now, self.id, data, options)?;
+                let (waiting, outcome) = oneshot::channel();
+                entry.outcomes.insert((self.id, id), waiting);
+                Ok(BlockHandle { id, outcome })
+            })
+    }
+
+    /// Changes the deadline (from now) or the priority of a block.
+    ///
+    /// # Errors
+    /// The block has ended already, or the stream or session has.
+    pub fn update_block(
+        &self,
+        block: BlockId,
+        deadline: Option<Duration>,
+        priority: Option<u8>,
+    ) -> Result<(), Error> {
+        self.change(|machine, now| machine.update_block(now, self.id, block, deadline, priority))
+    }
+
+    /// Cancels a block; its outcome becomes `Cancelled` unless it has ended already.
+    ///
+    /// # Errors
+    /// No such block, or the stream or session has ended.
+    pub fn retreat(&self, block: BlockId) -> Result<(), Error> {
+        self.change(|machine, now| machine.retreat(now, self.id, block))
+    }
+
+    /// Says that no more blocks will come.
+    ///
+    /// # Errors
+    /// The stream or session has ended.
+    pub fn finish(&self) -> Result<(), Error> {
+        self.change(|machine, now| machine.finish(now, self.id))
+    }
+
+    fn change(
+        &self,
+        change: impl FnOnce(
+            &mut starhaul_session::Session,
+            std::time::Instant,
+        ) -> Result<(), StreamError>,
+    ) -> Result<(), Error> {
+        self.shared
+            .with_session(&self.session, |machine, _, now| Ok(change(machine, now)?))
+    }
+}
+
+impl Drop for SendStream {
+    fn drop(&mut self) {
+        // Fails when the stream has ended already, which is what is wanted.
+        let _ = self.finish();
+    }
+}
+
+impl BlockHandle {
+    /// The block's number in its stream.
+    pub fn id(&self) -> BlockId {
+        self.id
+    }
+
+    /// How the block ended. The handle may be dropped instead; the outcome is then counted only in the statistics.
+    pub async fn outcome(self) -> Outcome {
+        // The sender is dropped with the session, and the block with it.
+        self.outcome.await.unwrap_or(Outcome::Failed)
+    }
+}
+
+impl RecvStream {
+    /// The stream's number in its session.
+    pub fn id(&self) -> StreamId {
+        self.id
+    }
+
+    /// What the peer opened the stream with.
+    pub fn config(&self) -> &StreamConfig {
+        &self.config
+    }
+
+    /// The next whole block; `None` when the stream or session ended. Cancelling loses nothing.
+    ///
+    /// Blocks wait here up to 16 MiB or 1024 per stream and 64 MiB per session; then the oldest is dropped.
+    pub async fn recv_block(&mut self) -> Option<Block> {
+        self.blocks.pop().await
+    }
+
+    /// How many blocks were dropped because the application did not fetch them.
+    pub fn dropped_blocks(&self) -> u64 {
+        self.blocks.dropped()
+    }
+}
+
+impl Drop for RecvStream {
+    fn drop(&mut self) {
+        self.blocks.abandon();
+        let _ = self
+            .shared
+            .with_session(&self.session, |machine, entry, now| {
+                if entry.blocks.remove(&self.id).is_some() {
+                    machine.stop(now, self.id, crate::bytes::CODE_DROPPED)?;
+                }
+                Ok(())
+            });
+    }
+}
+
+impl std::fmt::Debug for SendStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("SendStream").field(&self.id).finish()
+    }
+}
+
+impl std::fmt::Debug for RecvStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("RecvStream").field(&self.id).finish()
+    }
+}
