@@ -1,1 +1,82 @@
-//! Stub.
+//! One direction of a link: what it can carry over time, and the one machine that decides when each packet leaves,
+//! in virtual and in real time alike.
+//!
+//! A [`LinkSpec`] is written as text or as a value; [`Link`] runs it. Nothing here owns a clock or a socket: the
+//! caller passes `now`, and comes back at [`Link::next_event`].
+//!
+//! ```
+//! use std::time::{Duration, Instant};
+//! use starhaul_link::{Link, LinkSpec};
+//!
+//! let spec: LinkSpec = "rate=12mbit,delay=20ms".parse()?;
+//! let start = Instant::now();
+//! let mut link = Link::new(&spec, 1, start);
+//! link.enqueue(start, 1500, "a packet");
+//! assert_eq!(link.poll(start), None); // still on its way
+//! // 1 ms to send 1500 bytes, then 20 ms of flight
+//! assert_eq!(link.poll(start + Duration::from_millis(21)), Some("a packet"));
+//! # Ok::<(), starhaul_link::Error>(())
+//! ```
+
+mod delay;
+mod link;
+mod loss;
+mod opportunities;
+mod parse;
+mod spec;
+mod synth;
+mod text;
+mod transmitter;
+
+pub use delay::DelaySeries;
+pub use link::{Link, LinkStats};
+pub use loss::Loss;
+pub use opportunities::{OPPORTUNITY_BYTES, Opportunities};
+pub use parse::{MAX_TRACE_DURATION, Trace, parse_capacity, parse_csv, parse_delay};
+pub use spec::{Delay, LinkSpec, QueueLimit, Rate, Reorder};
+pub use synth::{GeoModel, LeoModel};
+
+/// What can be wrong with a description of a link. All of it is the fault of whoever wrote the description.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A trace file could not be read.
+    #[error("cannot read trace {file}: {reason}")]
+    Read {
+        /// The file.
+        file: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// A line of a trace is not what its format asks for.
+    #[error("{file}:{line}: {reason}")]
+    Line {
+        /// The file.
+        file: String,
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong with the line.
+        reason: String,
+    },
+    /// A trace whose lines are right describes no usable link.
+    #[error("{file}: {reason}")]
+    Trace {
+        /// The file.
+        file: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A setting has an impossible value.
+    #[error("{key}={value}: {reason}")]
+    Setting {
+        /// The setting's name as in the text form.
+        key: &'static str,
+        /// The value as given.
+        value: String,
+        /// What would be right.
+        reason: String,
+    },
+    /// The text form of a link names a setting that does not exist, or is not a list of settings.
+    #[error("{0:?} is no link setting; a link is written as comma-separated KEY=VALUE with the keys {known}", known = spec::KEYS)]
+    UnknownSetting(String),
+}

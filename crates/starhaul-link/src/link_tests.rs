@@ -1,0 +1,318 @@
+use proptest::prelude::*;
+use starhaul_units::Bandwidth;
+
+use super::*;
+use crate::{DelaySeries, LeoModel, Opportunities, parse_capacity};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn spec(text: &str) -> LinkSpec {
+    text.parse().unwrap()
+}
+
+/// Runs a link from event to event; returns what arrived by `until` after `start`, with its time after `start`.
+fn arrivals<P: Clone>(link: &mut Link<P>, start: Instant, until: Duration) -> Vec<(Duration, P)> {
+    let mut arrived = Vec::new();
+    while let Some(at) = link.next_event().filter(|at| *at <= start + until) {
+        while let Some(packet) = link.poll(at) {
+            arrived.push((at - start, packet));
+        }
+    }
+    arrived
+}
+
+/// Gives a link one packet of 1200 bytes, its own number, each millisecond, and returns what arrives until a second after.
+fn arrivals_of_flow(link: &mut Link<u32>, start: Instant, packets: u32) -> Vec<(Duration, u32)> {
+    let mut arrived = Vec::new();
+    for number in 0..packets {
+        arrived.extend(arrivals(link, start, MS * number));
+        link.enqueue(start + MS * number, 1200, number);
+    }
+    arrived.extend(arrivals(link, start, MS * (packets + 1000)));
+    arrived
+}
+
+/// Keeps a queue filled for `time` and returns the bytes delivered.
+fn saturate(spec: &LinkSpec, bytes: usize, time: Duration) -> (u64, Link<()>, Instant) {
+    let start = Instant::now();
+    let mut link = Link::new(spec, 1, start);
+    let mut now = start;
+    while now < start + time {
+        while link.queue_packets() < 400 {
+            link.enqueue(now, bytes, ());
+        }
+        while link.poll(now).is_some() {}
+        now += MS;
+    }
+    (link.stats().delivered_bytes, link, start)
+}
+
+#[test]
+fn a_packet_takes_its_sending_time_and_the_delay() {
+    let start = Instant::now();
+    let mut link = Link::new(&spec("rate=12mbit,delay=20ms"), 1, start);
+    for number in 0..3 {
+        link.enqueue(start, 1500, number);
+    }
+    assert_eq!(
+        arrivals(&mut link, start, MS * 100),
+        [(MS * 21, 0), (MS * 22, 1), (MS * 23, 2)]
+    );
+    assert_eq!(link.next_event(), None);
+}
+
+#[test]
+fn the_capacity_of_a_trace_is_delivered() {
+    let trace = LeoModel::default().generate(3).unwrap();
+    for bytes in [100, 1400, 1500] {
+        let spec = LinkSpec::from_trace(trace.clone());
+        let time = Duration::from_secs(20);
+        let (delivered, link, start) = saturate(&spec, bytes, time);
+        let offered = link.capacity_bytes_between(start, start + time);
+        let share = delivered as f64 / offered as f64;
+        assert!(
+            (0.99..=1.0).contains(&share),
+            "{bytes} bytes: {share} of the capacity"
+        );
+    }
+}
+
+#[test]
+fn opportunities_carry_several_small_packets_and_parts_of_large_ones() {
+    let start = Instant::now();
+    let capacity = parse_capacity("bw", "10\n20\n30\n40\n".as_bytes()).unwrap();
+    let spec = LinkSpec {
+        rate: Rate::Trace(capacity.into()),
+        ..LinkSpec::default()
+    };
+    let mut link = Link::new(&spec, 1, start);
+    for (name, bytes) in [("a", 700), ("b", 700), ("c", 200), ("d", 2900), ("e", 1500)] {
+        link.enqueue(start, bytes, name);
+    }
+    let at = |ms| MS * ms;
+    // c takes 100 bytes of the first opportunity and 100 of the second; d then needs 1400, 1500
+    let expected = [
+        (at(10), "a"),
+        (at(10), "b"),
+        (at(20), "c"),
+        (at(30), "d"),
+        (at(40), "e"),
+    ];
+    assert_eq!(arrivals(&mut link, start, MS * 100), expected);
+    // what was offered while nothing waited is gone
+    link.enqueue(start + MS * 75, 1500, "f");
+    assert_eq!(arrivals(&mut link, start, MS * 100), [(at(80), "f")]);
+}
+
+#[test]
+fn order_is_kept_when_the_delay_falls() {
+    let start = Instant::now();
+    let delay = DelaySeries::from_steps([(MS * 20, MS * 60), (MS * 980, MS * 10)]).unwrap();
+    let spec = LinkSpec {
+        delay: Delay::Trace(delay.into()),
+        ..spec("jitter=5ms")
+    };
+    let mut link = Link::new(&spec, 1, start);
+    let arrived = arrivals_of_flow(&mut link, start, 100);
+    assert!(
+        arrived.iter().map(|(_, number)| *number).eq(0..100),
+        "{arrived:?}"
+    );
+    assert!(
+        arrived[20].0 >= MS * 60,
+        "a packet sent later overtook: {:?}",
+        arrived[20]
+    );
+    assert!(
+        arrived[99].0 <= MS * 115,
+        "the delay did not fall: {:?}",
+        arrived[99]
+    );
+}
+
+#[test]
+fn the_queue_is_bounded_and_drops_its_tail() {
+    let start = Instant::now();
+    for (text, kept) in [("rate=1mbit,queue=10p", 11), ("rate=1mbit,queue=5000b", 6)] {
+        let mut link = Link::new(&spec(text), 1, start);
+        for number in 0..50 {
+            link.enqueue(start, 1000, number);
+        }
+        assert_eq!(link.stats().dropped_queue, 50 - kept, "{text}");
+        let arrived = arrivals(&mut link, start, MS * 1000);
+        assert!(
+            arrived.iter().map(|(_, number)| *number).eq(0..kept),
+            "{text}: {arrived:?}"
+        );
+    }
+}
+
+#[test]
+fn packets_wait_through_an_outage_of_the_trace() {
+    let start = Instant::now();
+    let rates = [(MS * 10, 12), (MS * 90, 0), (MS * 100, 12)];
+    let rates = rates.map(|(time, mbit)| (time, Bandwidth::from_mbit(mbit)));
+    let spec = LinkSpec {
+        rate: Rate::Trace(Opportunities::from_rates(rates).unwrap().into()),
+        ..LinkSpec::default()
+    };
+    let mut link = Link::new(&spec, 1, start);
+    for number in 0..20 {
+        link.enqueue(start, 1500, number);
+    }
+    let arrived = arrivals(&mut link, start, MS * 200);
+    assert_eq!(arrived.len(), 20);
+    assert_eq!((arrived[9].0, arrived[10].0), (MS * 10, MS * 101));
+}
+
+#[test]
+fn a_link_that_is_down_drops_what_waits_and_what_comes() {
+    let start = Instant::now();
+    let mut link = Link::new(
+        &spec("rate=12mbit,delay=50ms,outage=10500us..30ms"),
+        1,
+        start,
+    );
+    for number in 0..20 {
+        link.enqueue(start, 1500, number);
+    }
+    for number in [20, 21] {
+        link.enqueue(start + MS * number, 1500, number);
+    }
+    link.enqueue(start + MS * 30, 1500, 30);
+    // ten were in flight already, and those arrive
+    let arrived: Vec<_> = arrivals(&mut link, start, MS * 200)
+        .into_iter()
+        .map(|(_, n)| n)
+        .collect();
+    assert_eq!(arrived, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 30]);
+    assert_eq!(link.stats().dropped_outage, 12);
+    let end = start + MS * 100;
+    assert_eq!(
+        link.capacity_bytes_between(start, end),
+        100 * 1500 - 19_500 * 3 / 2
+    );
+
+    link.set_down(end);
+    assert!(link.is_down());
+    link.enqueue(end, 1500, 31);
+    link.set_up(end + MS);
+    link.enqueue(end + MS, 1500, 32);
+    assert_eq!(arrivals(&mut link, start, MS * 200), [(MS * 152, 32)]);
+}
+
+#[test]
+fn rate_and_loss_change_at_run_time() {
+    let start = Instant::now();
+    let rate = |mbit| Rate::Constant(Bandwidth::from_mbit(mbit));
+    let mut link = Link::new(&spec("rate=12mbit"), 1, start);
+    link.enqueue(start, 3000, 'a');
+    link.enqueue(start, 1500, 'b');
+    // half of the first has left after 1 ms, the other half takes 2 ms
+    link.set_rate(start + MS, rate(6));
+    assert_eq!(link.next_event(), Some(start + MS * 3));
+    link.set_rate(start + MS * 3, rate(0));
+    assert_eq!(arrivals(&mut link, start, MS * 100), [(MS * 3, 'a')]);
+    let capacity = parse_capacity("bw", "10\n".as_bytes()).unwrap();
+    link.set_rate(start + MS * 95, Rate::Trace(capacity.into()));
+    assert_eq!(arrivals(&mut link, start, MS * 100), [(MS * 100, 'b')]);
+
+    link.set_loss(start + MS * 100, Loss::bernoulli(1.0).unwrap());
+    link.enqueue(start + MS * 100, 1500, 'c');
+    assert_eq!(arrivals(&mut link, start, MS * 200), []);
+    link.set_loss(start + MS * 200, Loss::NONE);
+    link.enqueue(start + MS * 200, 1500, 'd');
+    assert_eq!(arrivals(&mut link, start, MS * 300), [(MS * 210, 'd')]);
+    assert_eq!(link.stats().dropped_loss, 1);
+}
+
+#[test]
+fn some_packets_are_overtaken_and_some_arrive_twice() {
+    let start = Instant::now();
+    let mut link = Link::new(&spec("delay=10ms,reorder=10%:25ms,duplicate=5%"), 1, start);
+    let arrived = arrivals_of_flow(&mut link, start, 10_000);
+    let late = |&(at, number): &(Duration, u32)| at == MS * number + MS * 35;
+    let on_time = |&(at, number): &(Duration, u32)| at == MS * number + MS * 10;
+    assert!(arrived.iter().all(|packet| late(packet) || on_time(packet)));
+    let late = arrived.iter().filter(|packet| late(packet)).count();
+    assert!((900..1_200).contains(&late), "{late} held back");
+    let twice = arrived.len() - 10_000;
+    assert!((400..600).contains(&twice), "{twice} duplicated");
+    assert_eq!(link.stats().duplicated, twice as u64);
+}
+
+/// When each packet of a lossy link arrives.
+fn log(seed: u64) -> Vec<(Duration, u32)> {
+    let start = Instant::now();
+    let mut link = Link::new(
+        &spec("synth=leo,jitter=3ms,loss=ge:2%:4,reorder=1%:9ms"),
+        seed,
+        start,
+    );
+    arrivals_of_flow(&mut link, start, 2_000)
+}
+
+#[test]
+fn a_seed_is_a_run() {
+    assert_eq!(log(5), log(5));
+    assert_ne!(log(5), log(6));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Enqueue(usize),
+    Wait(u64),
+    Down,
+    Up,
+    Rate(u64),
+    Loss(f64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0_usize..5_000).prop_map(Step::Enqueue),
+        4 => (0_u64..30_000).prop_map(Step::Wait),
+        1 => Just(Step::Down),
+        1 => Just(Step::Up),
+        1 => (0_u64..20_000).prop_map(Step::Rate),
+        1 => (0.0..=1.0).prop_map(Step::Loss),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn every_packet_is_accounted_for(
+        steps in prop::collection::vec(step(), 0..200),
+        seed: u64,
+        text in prop_oneof![
+            Just("rate=3mbit,delay=7ms,queue=20p,duplicate=10%,reorder=5%:3ms"),
+            Just("synth=leo,queue=9000b,outage=20ms..50ms,outage=40ms..90ms"),
+        ],
+    ) {
+        let start = Instant::now();
+        let mut now = start;
+        let mut link = Link::new(&spec(text), seed, start);
+        let mut delivered = 0;
+        for step in steps {
+            match step {
+                Step::Enqueue(bytes) => link.enqueue(now, bytes, ()),
+                Step::Wait(us) => now += Duration::from_micros(us),
+                Step::Down => link.set_down(now),
+                Step::Up => link.set_up(now),
+                Step::Rate(kbit) => link.set_rate(now, Rate::Constant(Bandwidth::from_kbit(kbit))),
+                Step::Loss(loss) => link.set_loss(now, Loss::bernoulli(loss).unwrap()),
+            }
+            while link.poll(now).is_some() {
+                delivered += 1;
+            }
+            prop_assert!(link.next_event().is_none_or(|at| at > now), "an event is overdue");
+            prop_assert!(link.queue_packets() <= 20 || link.queue_bytes() <= 9_000);
+        }
+        link.set_rate(now, Rate::Constant(Bandwidth::from_mbit(1)));
+        delivered += arrivals(&mut link, start, Duration::from_secs(3_600)).len() as u64;
+        let stats = link.stats();
+        prop_assert_eq!(stats.delivered, delivered);
+        let dropped = stats.dropped_queue + stats.dropped_loss + stats.dropped_outage;
+        prop_assert_eq!(stats.enqueued + stats.duplicated, delivered + dropped);
+    }
+}

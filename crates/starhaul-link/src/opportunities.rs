@@ -1,0 +1,244 @@
+//! Capacity over time as delivery opportunities, the model of mahimahi's packet-delivery traces
+//! (Netravali et al., USENIX ATC 2015, §3): each one may carry 1500 bytes at one whole millisecond.
+
+use std::time::Duration;
+
+use starhaul_units::Bandwidth;
+
+use crate::parse::MAX_TRACE_DURATION;
+
+/// Bytes that one delivery opportunity can carry: IP packets, all headers included.
+pub const OPPORTUNITY_BYTES: u64 = 1500;
+
+/// Delivery opportunities on a grid of milliseconds, repeated for ever after the last one.
+///
+/// The period runs over the half-open interval (0, last]: an opportunity stamped 0 ms is kept at the end of
+/// the period, where mahimahi's loop offers it again. What mahimahi offers at the very start cannot be used, since
+/// nothing is queued yet.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Opportunities {
+    /// Element `i` counts the opportunities stamped in (0, i] ms; never empty, and the last one is not 0.
+    cumulative: Vec<u32>,
+}
+
+impl Opportunities {
+    /// Opportunities that offer each rate for its time, one after the other; times are rounded down to milliseconds.
+    /// Errors: a text that says why these rates make no trace (too long, too fast, or never any capacity).
+    pub fn from_rates(
+        rates: impl IntoIterator<Item = (Duration, Bandwidth)>,
+    ) -> Result<Self, String> {
+        // In bits/s · ms, so that no fraction of a packet is ever rounded away.
+        const COST: u64 = OPPORTUNITY_BYTES * 8 * 1000;
+        let mut builder = Builder::default();
+        let mut credit = 0_u64;
+        for (time, rate) in rates {
+            for _ in 0..time.as_millis() {
+                credit = credit.saturating_add(rate.bits_per_second());
+                builder.advance(credit / COST)?;
+                credit %= COST;
+            }
+        }
+        builder.finish()
+    }
+
+    /// After how long the series begins again.
+    pub fn period(&self) -> Duration {
+        Duration::from_millis(self.period_ms())
+    }
+
+    /// Opportunities of one period.
+    pub fn per_period(&self) -> u64 {
+        u64::from(self.cumulative.last().copied().unwrap_or(0))
+    }
+
+    /// The mean rate over a whole period.
+    pub fn mean_rate(&self) -> Bandwidth {
+        Bandwidth::from_bytes_over(self.per_period() * OPPORTUNITY_BYTES, self.period())
+    }
+
+    /// Opportunities in (0, offset] since the start of the series, over all periods passed.
+    pub fn until(&self, offset: Duration) -> u64 {
+        let ms = u64::try_from(offset.as_millis()).unwrap_or(u64::MAX);
+        let (periods, rest) = (ms / self.period_ms(), ms % self.period_ms());
+        let partial = usize::try_from(rest)
+            .ok()
+            .and_then(|index| self.cumulative.get(index))
+            .copied()
+            .unwrap_or(0);
+        periods
+            .saturating_mul(self.per_period())
+            .saturating_add(u64::from(partial))
+    }
+
+    /// When the `n`th opportunity comes, counted from 1 over all periods (0 gives the start).
+    pub fn time_of(&self, n: u64) -> Duration {
+        let Some(before) = n.checked_sub(1) else {
+            return Duration::ZERO;
+        };
+        let (periods, rank) = (before / self.per_period(), before % self.per_period());
+        let ms = self
+            .cumulative
+            .partition_point(|&count| u64::from(count) <= rank);
+        Duration::from_millis(
+            periods
+                .saturating_mul(self.period_ms())
+                .saturating_add(ms as u64),
+        )
+    }
+
+    /// The stretches of one period, longer than `longer_than`, between two neighbouring opportunities: start and length.
+    pub fn gaps(&self, longer_than: Duration) -> Vec<(Duration, Duration)> {
+        let mut gaps = Vec::new();
+        let (mut last_ms, mut last_count) = (0_u64, 0);
+        for (ms, &count) in (0_u64..).zip(&self.cumulative) {
+            if count == last_count {
+                continue;
+            }
+            let length = Duration::from_millis(ms - last_ms);
+            if length > longer_than {
+                gaps.push((Duration::from_millis(last_ms), length));
+            }
+            (last_ms, last_count) = (ms, count);
+        }
+        gaps
+    }
+
+    fn period_ms(&self) -> u64 {
+        (self.cumulative.len() as u64).saturating_sub(1).max(1)
+    }
+}
+
+impl std::fmt::Debug for Opportunities {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "Opportunities({} over {:?})",
+            self.mean_rate(),
+            self.period()
+        )
+    }
+}
+
+/// Collects opportunities in the order of their stamps.
+#[derive(Debug)]
+pub(crate) struct Builder {
+    cumulative: Vec<u32>,
+    at_zero: u32,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            cumulative: vec![0],
+            at_zero: 0,
+        }
+    }
+}
+
+impl Builder {
+    /// One opportunity at `stamp_ms`, which must not lie before the previous one.
+    pub(crate) fn push(&mut self, stamp_ms: u64) -> Result<(), String> {
+        if stamp_ms == 0 && self.cumulative.len() == 1 {
+            self.at_zero = self.at_zero.checked_add(1).ok_or_else(too_many)?;
+            return Ok(());
+        }
+        let last_ms = self.cumulative.len() as u64 - 1;
+        if stamp_ms < last_ms {
+            return Err(format!(
+                "{stamp_ms} ms lies before the previous {last_ms} ms"
+            ));
+        }
+        let index = checked_ms(stamp_ms)?;
+        let count = self.cumulative.last().copied().unwrap_or(0);
+        self.cumulative.resize(index + 1, count);
+        self.add_to_last(1)
+    }
+
+    /// One millisecond further, which offers `count` opportunities at its end.
+    fn advance(&mut self, count: u64) -> Result<(), String> {
+        checked_ms(self.cumulative.len() as u64)?;
+        self.cumulative
+            .push(self.cumulative.last().copied().unwrap_or(0));
+        self.add_to_last(u32::try_from(count).map_err(|_| too_many())?)
+    }
+
+    pub(crate) fn finish(mut self) -> Result<Opportunities, String> {
+        if self.cumulative.len() == 1 {
+            return Err("offers no delivery opportunity after 0 ms".to_owned());
+        }
+        self.add_to_last(self.at_zero)?;
+        match self.cumulative.last() {
+            Some(0) => Err("never offers any capacity".to_owned()),
+            _ => Ok(Opportunities {
+                cumulative: self.cumulative,
+            }),
+        }
+    }
+
+    fn add_to_last(&mut self, count: u32) -> Result<(), String> {
+        if let Some(last) = self.cumulative.last_mut() {
+            *last = last.checked_add(count).ok_or_else(too_many)?;
+        }
+        Ok(())
+    }
+}
+
+fn checked_ms(ms: u64) -> Result<usize, String> {
+    usize::try_from(ms)
+        .ok()
+        .filter(|_| Duration::from_millis(ms) <= MAX_TRACE_DURATION)
+        .ok_or_else(|| format!("{ms} ms is beyond the longest trace of {MAX_TRACE_DURATION:?}"))
+}
+
+fn too_many() -> String {
+    format!("more than {} delivery opportunities", u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(stamps: &[u64]) -> Opportunities {
+        let mut builder = Builder::default();
+        for &stamp in stamps {
+            builder.push(stamp).unwrap();
+        }
+        builder.finish().unwrap()
+    }
+
+    #[test]
+    fn counting_and_timing_agree_over_several_periods() {
+        let ms = Duration::from_millis;
+        let trace = series(&[0, 2, 2, 5]);
+        assert_eq!(trace.period(), ms(5));
+        // the stamp of 0 ms returns with the loop, at 5 ms
+        let times: Vec<_> = (1..=8).map(|n| trace.time_of(n)).collect();
+        assert_eq!(times, [2, 2, 5, 5, 7, 7, 10, 10].map(ms));
+        assert_eq!(
+            [0, 1, 2, 4, 5, 12].map(|t| trace.until(ms(t))),
+            [0, 0, 2, 2, 4, 10]
+        );
+        assert_eq!(trace.until(Duration::from_micros(1_999)), 0);
+    }
+
+    #[test]
+    fn rates_lose_no_fraction_of_a_packet() {
+        let rate = Bandwidth::from_kbit(1_001);
+        let trace = Opportunities::from_rates([(Duration::from_secs(60), rate)]).unwrap();
+        assert_eq!(trace.per_period(), 1_001 * 60 / 12);
+        assert!(Opportunities::from_rates([]).is_err());
+        assert!(Opportunities::from_rates([(Duration::from_secs(1), Bandwidth::ZERO)]).is_err());
+        let too_fast = (Duration::from_secs(1), Bandwidth::MAX);
+        assert!(Opportunities::from_rates([too_fast]).is_err());
+        let too_long = (MAX_TRACE_DURATION * 2, Bandwidth::from_mbit(1));
+        assert!(Opportunities::from_rates([too_long]).is_err());
+    }
+
+    #[test]
+    fn gaps_are_the_times_without_any_opportunity() {
+        let trace = series(&[10, 11, 80, 81]);
+        let ms = Duration::from_millis;
+        assert_eq!(trace.gaps(ms(45)), [(ms(11), ms(69))]);
+        assert_eq!(trace.gaps(ms(69)), []);
+    }
+}

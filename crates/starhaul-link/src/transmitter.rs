@@ -1,0 +1,114 @@
+//! The sending end of a link: how long each packet occupies it, at a constant rate or by the delivery opportunities of a trace.
+
+use std::time::Instant;
+
+use crate::{OPPORTUNITY_BYTES, Opportunities, Rate};
+
+/// Serialises one packet after the other.
+///
+/// Opportunities follow mahimahi's link queue: one may carry several small packets; a packet that does not fit waits
+/// for the next with the bytes already sent kept; what an opportunity offers while nothing waits is lost.
+#[derive(Debug)]
+pub(crate) struct Transmitter {
+    rate: Rate,
+    epoch: Instant,
+    /// Opportunities used or passed since the epoch.
+    used: u64,
+    /// Bytes that the last of them can still carry, at its own instant only.
+    leftover: u64,
+    current: Current,
+}
+
+/// The packet being sent, and the state in which its sending began.
+#[derive(Debug)]
+struct Current {
+    began: Instant,
+    bytes: u64,
+    used: u64,
+    leftover: u64,
+}
+
+impl Transmitter {
+    pub(crate) fn new(rate: Rate, epoch: Instant) -> Self {
+        Self {
+            rate,
+            epoch,
+            used: 0,
+            leftover: 0,
+            current: Current {
+                began: epoch,
+                bytes: 0,
+                used: 0,
+                leftover: 0,
+            },
+        }
+    }
+
+    /// Nothing waited until `now`: all opportunities up to it are gone.
+    pub(crate) fn idle_until(&mut self, now: Instant) {
+        if let Rate::Trace(trace) = &self.rate {
+            self.used = passed(trace, self.epoch, now);
+        }
+        self.leftover = 0;
+    }
+
+    /// Begins to send at `now`, and says when the last byte leaves; `None` if it never does.
+    pub(crate) fn begin(&mut self, now: Instant, bytes: u64) -> Option<Instant> {
+        self.current = Current {
+            began: now,
+            bytes,
+            used: self.used,
+            leftover: self.leftover,
+        };
+        match &self.rate {
+            Rate::Constant(rate) => now.checked_add(rate.time_to_send(bytes)),
+            Rate::Trace(trace) => {
+                let missing = bytes.saturating_sub(self.leftover);
+                let needed = missing.div_ceil(OPPORTUNITY_BYTES);
+                self.used = self.used.saturating_add(needed);
+                self.leftover = self.leftover + needed * OPPORTUNITY_BYTES - bytes;
+                if needed == 0 {
+                    return Some(now);
+                }
+                self.epoch.checked_add(trace.time_of(self.used))
+            }
+        }
+    }
+
+    /// Changes the rate while a packet is being sent; the rest of it goes at the new rate. Says when the last byte leaves.
+    pub(crate) fn change_while_sending(&mut self, now: Instant, rate: Rate) -> Option<Instant> {
+        let rest = self.current.bytes.saturating_sub(self.sent_of_current(now));
+        self.change_while_idle(now, rate);
+        self.begin(now, rest)
+    }
+
+    pub(crate) fn change_while_idle(&mut self, now: Instant, rate: Rate) {
+        self.rate = rate;
+        self.idle_until(now);
+    }
+
+    /// Bytes that can leave in (from, to].
+    pub(crate) fn capacity_bytes(&self, from: Instant, to: Instant) -> u64 {
+        match &self.rate {
+            Rate::Constant(rate) => rate.bytes_in(to.saturating_duration_since(from)),
+            Rate::Trace(trace) => passed(trace, self.epoch, to)
+                .saturating_sub(passed(trace, self.epoch, from))
+                .saturating_mul(OPPORTUNITY_BYTES),
+        }
+    }
+
+    fn sent_of_current(&self, now: Instant) -> u64 {
+        let current = &self.current;
+        match &self.rate {
+            Rate::Constant(rate) => rate.bytes_in(now.saturating_duration_since(current.began)),
+            Rate::Trace(trace) => passed(trace, self.epoch, now)
+                .saturating_sub(current.used)
+                .saturating_mul(OPPORTUNITY_BYTES)
+                .saturating_add(current.leftover),
+        }
+    }
+}
+
+fn passed(trace: &Opportunities, epoch: Instant, now: Instant) -> u64 {
+    trace.until(now.saturating_duration_since(epoch))
+}
