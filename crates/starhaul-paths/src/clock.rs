@@ -114,3 +114,6 @@ fn sample(
         round_trip_micros: i64::try_from(round_trip).ok()?,
     })
 }
+
+#[cfg(test)]
+mod tests;

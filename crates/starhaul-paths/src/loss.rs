@@ -204,3 +204,6 @@ impl LossEstimator {
 fn share(lost: u32, total: u32) -> f64 {
     f64::from(lost) / f64::from(total.max(1))
 }
+
+#[cfg(test)]
+mod tests;

@@ -57,7 +57,7 @@ impl PathMonitor {
         let mut monitor = Self {
             now,
             cost,
-            transport: update,
+            transport: bounded(update),
             fates: Fates::default(),
             loss: LossEstimator::default(),
             floor: WindowedMin::new(FLOOR_WINDOW),
@@ -68,14 +68,15 @@ impl PathMonitor {
             waiting_since: None,
             suspect: false,
         };
-        monitor.add_floor(update.min_rtt);
-        monitor.add_floor(update.smoothed_rtt);
+        monitor.add_floor(monitor.transport.min_rtt);
+        monitor.add_floor(monitor.transport.smoothed_rtt);
         monitor
     }
 
     /// Takes what the transport believes now.
     pub fn update(&mut self, now: Instant, update: PathUpdate) {
         self.advance(now);
+        let update = bounded(update);
         // A transport whose own floor never expires repeats it; only a new value is news.
         if update.min_rtt != self.transport.min_rtt {
             self.add_floor(update.min_rtt);
@@ -268,7 +269,7 @@ impl PathMonitor {
             .mean
             .saturating_mul(4)
             .max(LEAST_SILENCE_MARGIN);
-        let sample = sample.min(most);
+        let sample = sample.min(most).min(FOREVER);
         add(&mut self.turnaround, sample);
         // Acknowledgements may come back over a faster path, so the transport's own RTT goes first.
         if self.transport.smoothed_rtt.is_zero() {
@@ -282,7 +283,7 @@ impl PathMonitor {
     }
 
     fn count_delivered(&mut self, bytes: usize) {
-        let interval = RATE_INTERVAL.max(self.smoothed_rtt().min(FLOOR_WINDOW));
+        let interval = RATE_INTERVAL.max(self.smoothed_rtt().min(RATE_WINDOW));
         let Some((start, delivered)) = &mut self.interval else {
             self.interval = Some((self.now, 0));
             return;
@@ -301,16 +302,16 @@ impl PathMonitor {
     /// growing window would carry; the bandwidth bounds it from below).
     fn window_wait(&self, now: Instant, queue: u64) -> Duration {
         let in_flight = self.transport.bytes_in_flight;
-        let excess = queue.saturating_add(in_flight).saturating_sub(self.transport.cwnd);
+        let excess = queue
+            .saturating_add(in_flight)
+            .saturating_sub(self.transport.cwnd);
         let rtt = self.smoothed_rtt();
         if excess == 0 {
             return Duration::ZERO;
         }
         if excess <= in_flight {
             let sent = self.fates.sent_of_outstanding(excess);
-            return sent.map_or(rtt, |sent| {
-                (sent + rtt.min(FOREVER)).saturating_duration_since(now)
-            });
+            return sent.map_or(rtt, |sent| (sent + rtt).saturating_duration_since(now));
         }
         let mut left = excess - in_flight;
         let mut window = self.transport.cwnd.max(1);
@@ -326,9 +327,21 @@ impl PathMonitor {
     }
 }
 
+/// No RTT is beyond all bounds, so that sums of a few stay within theirs.
+fn bounded(update: PathUpdate) -> PathUpdate {
+    PathUpdate {
+        smoothed_rtt: update.smoothed_rtt.min(FOREVER),
+        min_rtt: update.min_rtt.min(FOREVER),
+        ..update
+    }
+}
+
 fn add(smoothed: &mut Option<Smoothed>, sample: Duration) {
     match smoothed {
         Some(smoothed) => smoothed.add(sample),
         None => *smoothed = Some(Smoothed::first(sample)),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::*;
+
+const RTT: Duration = Duration::from_millis(120);
+
+/// A path that carries a thousand datagrams per second.
+struct Sender {
+    now: Instant,
+    sequence: u32,
+    estimator: LossEstimator,
+}
+
+impl Sender {
+    fn new() -> Self {
+        // Close to the wrap of the sequence numbers.
+        Self {
+            now: Instant::now(),
+            sequence: u32::MAX - 500,
+            estimator: LossEstimator::default(),
+        }
+    }
+
+    fn send(&mut self, lost: bool) {
+        self.estimator.add(
+            Settled {
+                sequence: self.sequence,
+                sent: self.now,
+                lost,
+            },
+            RTT,
+        );
+        self.sequence = self.sequence.wrapping_add(1);
+        self.now += Duration::from_millis(1);
+    }
+
+    fn random(&mut self, rng: &mut ChaCha8Rng, count: u32, loss: f64) {
+        for _ in 0..count {
+            self.send(rng.random_bool(loss));
+        }
+    }
+
+    fn loss(&self) -> Loss {
+        self.estimator.loss()
+    }
+}
+
+#[test]
+fn a_clean_path_loses_nothing() {
+    let mut sender = Sender::new();
+    let clean = Loss {
+        rate: 0.0,
+        window_max: 0.0,
+        burst_length: 1.0,
+    };
+    assert_eq!(sender.loss(), clean);
+    (0..5_000).for_each(|_| sender.send(false));
+    assert_eq!(sender.loss(), clean);
+}
+
+#[test]
+fn the_rate_of_random_loss_is_found() {
+    for (seed, loss) in [0.005, 0.02, 0.1, 0.3].into_iter().enumerate() {
+        let mut sender = Sender::new();
+        sender.random(&mut ChaCha8Rng::seed_from_u64(seed as u64), 10_000, loss);
+        let found = sender.loss().rate;
+        assert!(
+            (found / loss - 1.0).abs() < 0.25,
+            "seed {seed}: {found} for {loss}"
+        );
+        assert!(sender.loss().window_max > found);
+    }
+}
+
+#[test]
+fn the_window_maximum_reacts_at_once_and_forgets_after_its_window() {
+    for seed in 0..10 {
+        let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+        let mut sender = Sender::new();
+        sender.random(rng, 5_000, 0.002);
+        assert!(
+            sender.loss().window_max < 0.05,
+            "seed {seed}: {:?}",
+            sender.loss()
+        );
+        sender.random(rng, 200, 0.2);
+        let storm = sender.loss();
+        assert!(
+            storm.window_max > 0.12 && storm.rate < 0.05,
+            "seed {seed}: {storm:?}"
+        );
+        sender.random(rng, 3_000, 0.002);
+        assert!(
+            sender.loss().window_max > 0.12,
+            "seed {seed}: {:?}",
+            sender.loss()
+        );
+        sender.random(rng, 1_500, 0.002);
+        assert!(
+            sender.loss().window_max < 0.05,
+            "seed {seed}: {:?}",
+            sender.loss()
+        );
+    }
+}
+
+#[test]
+fn gilbert_elliott_bursts_are_measured() {
+    for (seed, length) in [1.2, 3.0, 6.0].into_iter().enumerate() {
+        let rng = &mut ChaCha8Rng::seed_from_u64(seed as u64);
+        let mut sender = Sender::new();
+        let mut bad = false;
+        for _ in 0..100_000 {
+            bad = if bad {
+                !rng.random_bool(1.0 / length)
+            } else {
+                rng.random_bool(0.05 / 0.95 / length)
+            };
+            sender.send(bad);
+        }
+        let found = sender.loss();
+        assert!(
+            (found.burst_length / length - 1.0).abs() < 0.3,
+            "seed {seed}: {found:?} for {length}"
+        );
+        assert!(
+            (found.rate / 0.05 - 1.0).abs() < 0.3,
+            "seed {seed}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn an_outage_longer_than_an_rtt_is_not_loss() {
+    let mut sender = Sender::new();
+    (0..1_000).for_each(|_| sender.send(false));
+    (0..100).for_each(|_| sender.send(true));
+    assert!(
+        sender.loss().window_max > 0.5,
+        "100 ms lost count until the RTT has passed"
+    );
+    (0..1_000).for_each(|_| sender.send(true));
+    assert_eq!(sender.loss().rate, 0.0);
+    (0..100).for_each(|_| sender.send(false));
+    assert_eq!(
+        sender.loss(),
+        Loss {
+            rate: 0.0,
+            window_max: 0.0,
+            burst_length: 1.0
+        }
+    );
+}
+
+#[test]
+fn a_path_that_never_delivered_loses_all() {
+    let mut sender = Sender::new();
+    (0..5).for_each(|_| sender.send(true));
+    assert!(sender.loss().rate > 0.0);
+    (0..500).for_each(|_| sender.send(true));
+    assert_eq!((sender.loss().rate, sender.loss().window_max), (1.0, 1.0));
+}
+
+#[test]
+fn reordering_taken_for_loss_is_taken_back() {
+    let mut sender = Sender::new();
+    let first = sender.sequence;
+    (0..2_000).for_each(|index| sender.send(index % 20 == 0));
+    assert!((sender.loss().rate - 0.05).abs() < 0.01);
+    for index in (0..2_000).step_by(20) {
+        sender.estimator.take_back(first.wrapping_add(index));
+    }
+    assert_eq!((sender.loss().rate, sender.loss().window_max), (0.0, 0.0));
+    assert_eq!(sender.loss().burst_length, 1.0);
+}
+
+#[test]
+fn memory_stays_bounded_over_a_long_life() {
+    let mut sender = Sender::new();
+    sender.random(&mut ChaCha8Rng::seed_from_u64(7), 200_000, 0.1);
+    assert!(
+        sender.estimator.buckets.len() < 128,
+        "{}",
+        sender.estimator.buckets.len()
+    );
+}

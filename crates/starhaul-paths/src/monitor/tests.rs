@@ -1,0 +1,377 @@
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn update(rtt: Duration, mbit: u64) -> PathUpdate {
+    PathUpdate {
+        cwnd: 1_000_000,
+        bytes_in_flight: 0,
+        bandwidth: Bandwidth::from_mbit(mbit),
+        smoothed_rtt: rtt,
+        min_rtt: rtt,
+        max_datagram: 1_200,
+    }
+}
+
+/// Sends a datagram each millisecond for `count` ms over a path whose acknowledgements come after `rtt`, those of datagrams
+/// `lost` says never.
+fn exchange(
+    path: &mut PathMonitor,
+    from: Instant,
+    first: u32,
+    count: u32,
+    rtt: Duration,
+    lost: impl Fn(u32) -> bool,
+) -> Instant {
+    let mut flying = VecDeque::new();
+    let mut now = from;
+    for sequence in first..first + count {
+        while let Some((sent, acked)) = flying.pop_front_if(|(sent, _)| *sent + rtt <= now) {
+            path.on_acked(sent + rtt, acked, sent, 1_200, None);
+        }
+        path.on_sent(now, sequence, 1_200);
+        if !lost(sequence) {
+            flying.push_back((now, sequence));
+        }
+        now += MS;
+    }
+    for (sent, acked) in flying {
+        now = sent + rtt;
+        path.on_acked(now, acked, sent, 1_200, None);
+    }
+    now
+}
+
+#[test]
+fn the_floor_expires_when_the_path_became_longer() {
+    let start = Instant::now();
+    let mut path = PathMonitor::new(start, 1.0, update(30 * MS, 10));
+    let longer = PathUpdate {
+        smoothed_rtt: 50 * MS,
+        ..update(30 * MS, 10)
+    };
+    for second in 1..=9 {
+        path.update(start + second * 1000 * MS, longer);
+        assert_eq!(path.min_rtt(), 30 * MS);
+    }
+    path.update(start + 11_000 * MS, longer);
+    assert_eq!(
+        path.min_rtt(),
+        50 * MS,
+        "the transport's own floor never expires"
+    );
+    path.update(
+        start + 12_000 * MS,
+        PathUpdate {
+            min_rtt: 20 * MS,
+            ..longer
+        },
+    );
+    assert_eq!(path.min_rtt(), 20 * MS);
+}
+
+#[test]
+fn without_a_transport_s_word_the_session_s_own_measurements_count() {
+    let start = Instant::now();
+    let mut path = PathMonitor::new(
+        start,
+        1.0,
+        PathUpdate {
+            cwnd: 0,
+            ..update(Duration::ZERO, 0)
+        },
+    );
+    assert_eq!(path.delivery_rate(), Bandwidth::ZERO);
+    assert!(path.bandwidth() > Bandwidth::ZERO);
+    exchange(&mut path, start, 0, 2_000, 80 * MS, |_| false);
+    assert_eq!(
+        (path.smoothed_rtt(), path.min_rtt(), path.one_way_delay()),
+        (80 * MS, 80 * MS, 40 * MS)
+    );
+    // 1200 bytes per millisecond.
+    assert!(
+        (path.delivery_rate().mbit() - 9.6).abs() < 0.2,
+        "{}",
+        path.delivery_rate()
+    );
+    assert_eq!(path.bandwidth(), path.delivery_rate());
+}
+
+#[test]
+fn one_way_delay_is_measured_apart_from_the_way_back() {
+    let start = Instant::now();
+    let mut path = PathMonitor::new(start, 1.0, update(400 * MS, 10));
+    assert_eq!(path.one_way_delay(), 200 * MS);
+    for sequence in 0..100 {
+        let sent = start + sequence * MS;
+        path.on_sent(sent, sequence, 1_200);
+        path.on_acked(sent + 350 * MS, sequence, sent, 1_200, Some(300 * MS));
+    }
+    assert_eq!(path.one_way_delay(), 300 * MS);
+    // An absurd clock cannot make the delay longer than the time until the acknowledgement came.
+    let sent = start + 500 * MS;
+    path.on_sent(sent, 100, 1_200);
+    path.on_acked(
+        sent + 350 * MS,
+        100,
+        sent,
+        1_200,
+        Some(Duration::from_secs(9_999)),
+    );
+    assert!(path.one_way_delay() <= 350 * MS);
+}
+
+#[test]
+fn acknowledgements_are_overdue_soon_after_a_steady_path_and_later_after_a_jittery_one() {
+    let start = Instant::now();
+    let mut path = PathMonitor::new(start, 1.0, update(100 * MS, 10));
+    assert_eq!(path.overdue_after(), 150 * MS);
+    let now = exchange(&mut path, start, 0, 200, 100 * MS, |_| false);
+    assert_eq!(path.overdue_after(), 101 * MS);
+    for round in 0..100 {
+        let sent = now + round * 200 * MS;
+        path.on_sent(sent, 200 + round, 1_200);
+        path.on_acked(
+            sent + (100 + 40 * (round % 2)) * MS,
+            200 + round,
+            sent,
+            1_200,
+            None,
+        );
+    }
+    let jittery = path.overdue_after();
+    assert!(jittery > 140 * MS && jittery <= 200 * MS, "{jittery:?}");
+}
+
+#[test]
+fn a_silent_path_is_suspect_after_an_rtt_and_margin_and_comes_back_by_itself() {
+    let start = Instant::now();
+    let mut path = PathMonitor::new(start, 1.0, update(100 * MS, 10));
+    assert_eq!(path.silence_deadline(), None, "an idle path owes nothing");
+    let cut = exchange(&mut path, start, 0, 300, 100 * MS, |_| false);
+    assert!(!path.on_timeout(cut + 3_600_000 * MS) && !path.is_suspect());
+
+    let cut = cut + 3_600_000 * MS;
+    let mut suspect_at = None;
+    for tick in 0..200 {
+        let now = cut + tick * MS;
+        if path
+            .silence_deadline()
+            .is_some_and(|deadline| deadline <= now)
+            && path.on_timeout(now)
+        {
+            assert_eq!(suspect_at.replace(now), None, "told twice");
+        }
+        path.on_sent(now, 300 + tick, 1_200);
+        // The transport gives up datagrams one by one; that is no sign of life.
+        if let Some(lost) = tick.checked_sub(105) {
+            path.on_lost(now, 300 + lost, 1_200);
+        }
+    }
+    let silent = suspect_at.expect("never suspect") - cut;
+    assert!(silent >= 100 * MS && silent <= 125 * MS, "{silent:?}");
+    assert!(path.is_suspect() && path.silence_deadline().is_none());
+
+    path.on_heard(cut + 300 * MS);
+    assert!(!path.is_suspect());
+    assert!(path.outstanding() > 0 && path.silence_deadline() > Some(cut + 400 * MS));
+}
+
+#[test]
+fn losses_alone_do_not_make_a_path_suspect() {
+    let start = Instant::now();
+    let mut path = PathMonitor::new(start, 1.0, update(100 * MS, 10));
+    let end = exchange(&mut path, start, 0, 1_000, 100 * MS, |sequence| {
+        sequence % 3 == 0
+    });
+    for sequence in (0..1_000).filter(|sequence| sequence % 3 == 0) {
+        path.on_lost(end, sequence, 1_200);
+    }
+    assert!(!path.is_suspect() && !path.on_timeout(end));
+    assert_eq!(path.outstanding(), 0);
+    assert!((path.loss().rate - 1.0 / 3.0).abs() < 0.01 && path.loss().burst_length == 1.0);
+    // Half of them had only been late.
+    for sequence in (0..1_000).filter(|sequence| sequence % 6 == 0) {
+        path.on_late_ack(end, sequence, end - 100 * MS);
+    }
+    assert!(
+        (path.loss().rate - 1.0 / 6.0).abs() < 0.01,
+        "{:?}",
+        path.loss()
+    );
+}
+
+/// A sender with a window and a link with a queue, byte by byte where the monitor sees sums: when does the last byte of the
+/// queue arrive? All datagrams have 1000 bytes.
+struct QueuedLink {
+    rate: Bandwidth,
+    one_way: Duration,
+    cwnd: u64,
+    link_free: Instant,
+    /// Arrival of the acknowledgement of each datagram in flight.
+    in_flight: VecDeque<Instant>,
+}
+
+impl QueuedLink {
+    /// Sends one datagram as soon as the window allows it from `now` on; returns when it left and when it arrives.
+    fn send(&mut self, now: Instant) -> (Instant, Instant) {
+        let full = self.in_flight.len() as u64 * 1_000 >= self.cwnd;
+        let leaves = if full {
+            self.in_flight[0].max(now)
+        } else {
+            now
+        };
+        while self
+            .in_flight
+            .pop_front_if(|acked| *acked <= leaves)
+            .is_some()
+        {}
+        self.link_free = self.link_free.max(leaves) + self.rate.time_to_send(1_000);
+        let arrives = self.link_free + self.one_way;
+        self.in_flight.push_back(arrives + self.one_way);
+        (leaves, arrives)
+    }
+}
+
+/// Sends `before` datagrams, waits, predicts for `queue` more and compares with what happens to them.
+fn check_prediction(mbit: u64, one_way_ms: u32, cwnd: u64, before: u32, wait_ms: u32, queue: u32) {
+    let start = Instant::now();
+    let one_way = one_way_ms * MS;
+    let mut link = QueuedLink {
+        rate: Bandwidth::from_mbit(mbit),
+        one_way,
+        cwnd,
+        link_free: start,
+        in_flight: VecDeque::new(),
+    };
+    let mut path = PathMonitor::new(start, 1.0, update(2 * one_way, mbit));
+    let (mut acks, mut now) = (Vec::new(), start);
+    for sequence in 0..before {
+        let (leaves, arrives) = link.send(now);
+        now = leaves.max(link.link_free);
+        path.on_sent(leaves, sequence, 1_000);
+        acks.push((arrives + one_way, sequence, leaves));
+    }
+    now += wait_ms * MS;
+    for (acked, sequence, sent) in acks.into_iter().filter(|(acked, ..)| *acked <= now) {
+        path.on_acked(acked, sequence, sent, 1_000, None);
+    }
+    while link.in_flight.pop_front_if(|acked| *acked <= now).is_some() {}
+    let bytes_in_flight = link.in_flight.len() as u64 * 1_000;
+    path.update(
+        now,
+        PathUpdate {
+            cwnd,
+            bytes_in_flight,
+            ..update(2 * one_way, mbit)
+        },
+    );
+
+    let predicted = path.predict_arrival(now, u64::from(queue - 1) * 1_000, 1_000) - now;
+    let arrived = (0..queue).map(|_| link.send(now).1).last().unwrap() - now;
+    let error = predicted.abs_diff(arrived);
+    assert!(
+        error <= arrived / 10 + 2 * link.rate.time_to_send(1_000),
+        "{mbit} Mbit/s, {one_way_ms} ms, window {cwnd}, {before} sent, {wait_ms} ms later {queue}: predicted {predicted:?}, arrived {arrived:?}"
+    );
+}
+
+#[test]
+fn predictions_agree_with_a_simulated_queue() {
+    for (mbit, one_way_ms) in [(5, 300), (20, 15), (50, 60)] {
+        let bandwidth_delay =
+            Bandwidth::from_mbit(mbit).bytes_in(2 * one_way_ms * MS) / 1_000 * 1_000;
+        for queue in [1, 10, 40] {
+            // An idle path, and one with a window that never fills.
+            check_prediction(mbit, one_way_ms, 10_000_000, 0, 0, queue);
+            check_prediction(mbit, one_way_ms, 10_000_000, 20, 0, queue);
+            // A window as large as the path, full and then draining.
+            check_prediction(mbit, one_way_ms, bandwidth_delay, 500, 0, queue);
+            check_prediction(mbit, one_way_ms, bandwidth_delay, 500, one_way_ms, queue);
+            // A small window, just filled: what is more must wait for an RTT.
+            check_prediction(mbit, one_way_ms, 40_000, 40, 0, queue);
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Sent(u32),
+    Acked(u32, u32, Option<u32>),
+    Lost(u32),
+    LateAck(u32),
+    Heard,
+    Timeout,
+    Update(u64, u64, u32, u32),
+}
+
+/// Sequences near each other and near the wrap, and wild ones.
+fn sequence() -> impl Strategy<Value = u32> {
+    prop_oneof![8 => (0..40u32).prop_map(|offset| (u32::MAX - 20).wrapping_add(offset)), 1 => any::<u32>()]
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    prop_oneof![
+        4 => sequence().prop_map(Operation::Sent),
+        4 => (sequence(), any::<u32>(), any::<Option<u32>>()).prop_map(|(sequence, ago, one_way)| Operation::Acked(sequence, ago, one_way)),
+        2 => sequence().prop_map(Operation::Lost),
+        1 => sequence().prop_map(Operation::LateAck),
+        1 => Just(Operation::Heard),
+        2 => Just(Operation::Timeout),
+        1 => (any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>())
+            .prop_map(|(cwnd, rate, rtt, flying)| Operation::Update(cwnd, rate, rtt, flying)),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn garbage_leaves_the_monitor_sane(
+        operations in prop::collection::vec((operation(), -50..200i64), 1..120), first: u32, ahead: u64, bytes: u64,
+    ) {
+        let base = Instant::now() + Duration::from_secs(1_000_000);
+        let mut elapsed_ms = 0i64;
+        let mut path = PathMonitor::new(base, 1.0, update(50 * MS, 1));
+        path.on_sent(base, first, 1);
+        let mut sent_count = 1;
+        for (operation, step_ms) in operations {
+            elapsed_ms += step_ms;
+            let offset = Duration::from_millis(elapsed_ms.unsigned_abs());
+            let now = if elapsed_ms < 0 { base - offset } else { base + offset };
+            match operation {
+                Operation::Sent(sequence) => { sent_count += 1; path.on_sent(now, sequence, 1_200) }
+                Operation::Acked(sequence, ago, one_way) => {
+                    let sent = if ago % 2 == 0 { base } else { now - Duration::from_micros(u64::from(ago)) };
+                    path.on_acked(now, sequence, sent, 1_200, one_way.map(|micros| Duration::from_micros(micros.into())));
+                }
+                Operation::Lost(sequence) => path.on_lost(now, sequence, 1_200),
+                Operation::LateAck(sequence) => path.on_late_ack(now, sequence, base),
+                Operation::Heard => path.on_heard(now),
+                Operation::Timeout => { let became = path.on_timeout(now); prop_assert!(!became || path.is_suspect()); }
+                Operation::Update(cwnd, rate, rtt, flying) => path.update(now, PathUpdate {
+                    cwnd,
+                    bytes_in_flight: if flying % 3 == 0 { u64::MAX } else { flying.into() },
+                    bandwidth: Bandwidth::from_bits_per_second(rate),
+                    smoothed_rtt: if rtt % 5 == 0 { Duration::MAX } else { Duration::from_micros(rtt.into()) },
+                    min_rtt: Duration::from_micros((rtt / 2).into()),
+                    max_datagram: 1_200,
+                }),
+            }
+            let loss = path.loss();
+            for share in [loss.rate, loss.window_max] {
+                prop_assert!((0.0..=1.0).contains(&share), "{loss:?}");
+            }
+            prop_assert!(loss.burst_length >= 1.0 && loss.burst_length.is_finite(), "{loss:?}");
+            prop_assert!(path.outstanding() <= sent_count);
+            prop_assert!(path.bandwidth() > Bandwidth::ZERO);
+            prop_assert!(path.overdue_after() > Duration::ZERO);
+            prop_assert!(path.silence_deadline().is_none() || !path.is_suspect());
+            for (ahead, bytes) in [(0, 0), (0, 1_200), (ahead, bytes)] {
+                prop_assert!(path.predict_arrival(now, ahead, bytes) >= now);
+            }
+        }
+    }
+}
