@@ -1,136 +1,49 @@
 //! Congestion controllers behind one sans-IO trait. Nothing here knows of QUIC, sockets or clocks.
+//!
+//! A sender reports each packet and its fate, and obeys the window and the [`Pacer`]:
+//!
+//! ```
+//! use std::time::{Duration, Instant};
+//! use starhaul_cc::{AckedPacket, Controller, ControllerConfig, Pacer};
+//! use starhaul_units::Bandwidth;
+//!
+//! let (start, mtu, bytes) = (Instant::now(), 1452, 1452);
+//! let config: ControllerConfig = "bbr".parse()?;
+//! let mut controller = config.build(start, mtu);
+//! let mut pacer = Pacer::new(start, mtu);
+//! let rate = controller.pacing_rate().unwrap_or(Bandwidth::from_mbit(1));
+//! if bytes <= controller.cwnd() && pacer.next_send(start, rate, bytes).is_none() {
+//!     controller.on_packet_sent(start, 0, bytes, 0, false);
+//!     pacer.on_sent(start, bytes);
+//! }
+//! let now = start + Duration::from_millis(40);
+//! controller.on_ack(AckedPacket { now, sent: start, packet_number: 0, bytes });
+//! controller.on_end_of_acks(now, 0);
+//! assert_eq!(controller.state(), "startup");
+//! # Ok::<(), starhaul_cc::ControllerError>(())
+//! ```
 
-use std::{fmt, time::Instant};
+pub mod delivery_rate;
+pub mod filter;
 
-use starhaul_units::Bandwidth;
+mod bbr;
+mod config;
+mod controller;
+mod cubic;
+mod dedicated;
+mod hystart;
+mod limits;
+mod new_reno;
+mod pacer;
+mod rtt;
+mod sent;
+mod window;
 
-/// One packet that the peer acknowledged.
-#[derive(Clone, Copy, Debug)]
-pub struct AckedPacket {
-    /// When the acknowledgement arrived.
-    pub now: Instant,
-    /// When the packet was sent; `now - sent` is the RTT sample (it includes the peer's ack delay).
-    pub sent: Instant,
-    /// Packet number, increasing in order of sending.
-    pub packet_number: u64,
-    /// Size in bytes.
-    pub bytes: u64,
-}
-
-/// One packet declared lost.
-#[derive(Clone, Copy, Debug)]
-pub struct LostPacket {
-    /// When the loss was declared.
-    pub now: Instant,
-    /// Packet number.
-    pub packet_number: u64,
-    /// Size in bytes.
-    pub bytes: u64,
-}
-
-/// A group of losses (or an ECN mark) that a controller should treat as one signal.
-#[derive(Clone, Copy, Debug)]
-pub struct CongestionEvent {
-    /// When it was declared.
-    pub now: Instant,
-    /// When the newest packet of the group was sent.
-    pub sent: Instant,
-    /// RFC 9002 §7.6: everything over a long period was lost.
-    pub persistent: bool,
-    /// An ECN mark, not a loss.
-    pub ecn: bool,
-    /// Bytes lost; 0 for ECN.
-    pub lost_bytes: u64,
-}
-
-/// Decides how much may be in flight and how fast it leaves. One per path and flow.
-///
-/// The caller reports every packet sent and its fate; in between it reads [`Controller::cwnd`] and
-/// [`Controller::pacing_rate`].
-pub trait Controller: fmt::Debug + Send + Sync {
-    /// A packet of `bytes` was sent. `bytes_in_flight` counts what was in flight before it;
-    /// `app_limited` says that the sender had less to send than the controller allowed.
-    fn on_packet_sent(&mut self, now: Instant, packet_number: u64, bytes: u64, bytes_in_flight: u64, app_limited: bool);
-    /// A packet was acknowledged.
-    fn on_ack(&mut self, packet: AckedPacket);
-    /// The acknowledgements and losses of one incoming ACK have all been reported.
-    fn on_end_of_acks(&mut self, now: Instant, bytes_in_flight: u64);
-    /// A packet was lost (called for each, before the group's [`Controller::on_congestion_event`]).
-    fn on_packet_lost(&mut self, packet: LostPacket);
-    /// Losses or a mark, once per group.
-    fn on_congestion_event(&mut self, event: CongestionEvent);
-    /// The last congestion event was a mistake: all its packets were acknowledged after all.
-    fn on_spurious_congestion_event(&mut self, now: Instant);
-    /// The largest packet the path carries changed.
-    fn on_mtu_update(&mut self, mtu_bytes: u16);
-    /// Bytes that may be in flight; never 0.
-    fn cwnd(&self) -> u64;
-    /// The rate at which to pace; `None` leaves it to the pacer (1.25 × cwnd per smoothed RTT).
-    fn pacing_rate(&self) -> Option<Bandwidth>;
-    /// What the controller believes the path can carry, when it has a belief.
-    fn bandwidth_estimate(&self) -> Option<Bandwidth>;
-    /// The name under which the controller is configured, e.g. `cubic`.
-    fn name(&self) -> &'static str;
-    /// The controller's phase, for people, e.g. `startup`.
-    fn state(&self) -> &'static str;
-    /// A copy with all its state.
-    fn clone_box(&self) -> Box<dyn Controller>;
-}
-
-/// Which controller a path uses, as written in a configuration.
-#[derive(Clone, Debug)]
-pub enum ControllerConfig {
-    /// RFC 9002 §7 NewReno.
-    NewReno,
-    /// RFC 9438 Cubic.
-    Cubic,
-    /// BBR version 1.
-    Bbr,
-    /// MPDTP's dedicated link: a known rate, from configuration or a live feed.
-    Dedicated(RateFeed),
-}
-
-impl ControllerConfig {
-    /// A fresh controller.
-    pub fn build(&self, _now: Instant, _mtu_bytes: u16) -> Box<dyn Controller> {
-        todo!()
-    }
-}
-
-/// A rate that another thread may change while controllers read it. Clones share the value.
-#[derive(Clone, Debug)]
-pub struct RateFeed(std::sync::Arc<std::sync::atomic::AtomicU64>);
-
-impl RateFeed {
-    /// A feed that starts at `rate`.
-    pub fn new(rate: Bandwidth) -> Self {
-        Self(std::sync::Arc::new(rate.bits_per_second().into()))
-    }
-    /// Changes the rate for all controllers that share this feed.
-    pub fn set(&self, rate: Bandwidth) {
-        self.0.store(rate.bits_per_second(), std::sync::atomic::Ordering::Relaxed);
-    }
-    /// The rate now.
-    pub fn rate(&self) -> Bandwidth {
-        Bandwidth::from_bits_per_second(self.0.load(std::sync::atomic::Ordering::Relaxed))
-    }
-}
-
-/// Token bucket that spaces packets at a controller's rate.
-#[derive(Clone, Debug)]
-pub struct Pacer(());
-
-impl Pacer {
-    /// A full bucket.
-    pub fn new(_now: Instant, _mtu_bytes: u16) -> Self {
-        Self(())
-    }
-    /// When a packet of `bytes` may leave at `rate`: now (`None`) or later (`Some`).
-    pub fn next_send(&mut self, _now: Instant, _rate: Bandwidth, _bytes: u64) -> Option<Instant> {
-        todo!()
-    }
-    /// A packet left.
-    pub fn on_sent(&mut self, _now: Instant, _bytes: u64) {
-        todo!()
-    }
-}
+pub use bbr::Bbr;
+pub use config::{ControllerConfig, ControllerError, RateFeed};
+pub use controller::{AckedPacket, CongestionEvent, Controller, LostPacket};
+pub use cubic::Cubic;
+pub use dedicated::Dedicated;
+pub use limits::{MAX_CWND_BYTES, MAX_PACING_RATE, MIN_PACING_RATE};
+pub use new_reno::NewReno;
+pub use pacer::Pacer;

@@ -1,0 +1,511 @@
+//! BBR version 1 (Cardwell et al., 2016; draft-cardwell-iccrg-bbr-congestion-control-00): paces at
+//! the greatest delivery rate of ten rounds and bounds what is in flight by the least RTT of ten seconds.
+
+use std::time::{Duration, Instant};
+
+use starhaul_units::Bandwidth;
+
+use crate::{
+    AckedPacket, CongestionEvent, Controller, LostPacket,
+    delivery_rate::{DeliveryRateSampler, RateSample},
+    filter::WindowedFilter,
+    limits::{MAX_CWND_BYTES, clamp_rate, initial_window, max_datagram_bytes, real, window_bytes},
+    rtt::rtt_sample,
+};
+
+/// 2/ln 2: the least gain that doubles the delivery rate each round.
+const HIGH_GAIN: f64 = 2.885;
+const DRAIN_GAIN: f64 = 1.0 / HIGH_GAIN;
+const CWND_GAIN: f64 = 2.0;
+/// One phase for each least RTT: probe, drain what probing queued, cruise.
+const PACING_GAIN_CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
+/// Pacing stays this share below the estimate, so that a queue left by an overestimate drains.
+const PACING_MARGIN: f64 = 0.99;
+const BANDWIDTH_WINDOW_ROUNDS: u64 = 10;
+const MIN_RTT_WINDOW: Duration = Duration::from_secs(10);
+const PROBE_RTT_TIME: Duration = Duration::from_millis(200);
+const MIN_WINDOW_PACKETS: u64 = 4;
+/// The pipe is full after three rounds in which the rate grew by less than a quarter.
+const FULL_PIPE_GROWTH: f64 = 1.25;
+const FULL_PIPE_ROUNDS: u32 = 3;
+/// From this least RTT on, emptying the pipe down to four packets would idle a long path for more
+/// than a tenth of the time: probing the RTT then keeps half a BDP in flight, as BBRv2 does
+/// (draft-cardwell-iccrg-bbr-congestion-control-02 §4.3.4.2).
+const LONG_RTT: Duration = Duration::from_millis(200);
+const LONG_RTT_PROBE_SHARE: f64 = 0.5;
+
+/// Model-based congestion control; loss alone does not slow it down.
+#[derive(Clone, Debug)]
+pub struct Bbr {
+    max_datagram_bytes: u64,
+    sampler: DeliveryRateSampler,
+    mode: Mode,
+
+    max_bandwidth: WindowedFilter<Bandwidth, u64>,
+    min_rtt: Option<MinRtt>,
+    round: Round,
+    full_pipe: FullPipe,
+
+    pacing_rate: Bandwidth,
+    cwnd_bytes: u64,
+    /// The window to come back to after recovery or probing the RTT.
+    prior_cwnd_bytes: u64,
+    recovery: Option<Recovery>,
+    /// Sending resumed after idleness: no reason to probe the RTT, which idleness has probed.
+    idle_restart: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mode {
+    Startup,
+    Drain,
+    ProbeBw {
+        phase: usize,
+        since: Instant,
+        lost: bool,
+    },
+    ProbeRtt {
+        /// Set once the flight is small enough.
+        until: Option<Instant>,
+        round_done: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct MinRtt {
+    rtt: Duration,
+    at: Instant,
+}
+
+/// Packet-timed rounds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    count: u64,
+    /// A packet sent after this much was delivered ends the round.
+    ends_at_delivered: u64,
+    started: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct FullPipe {
+    reached: bool,
+    bandwidth: Bandwidth,
+    rounds: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Recovery {
+    /// Ends when a packet sent after this one is acknowledged.
+    newest_sent: u64,
+    /// In the first round only what was delivered is replaced.
+    conserving: bool,
+}
+
+impl Bbr {
+    /// A controller in startup, for packets of at most `mtu_bytes`.
+    pub fn new(mtu_bytes: u16) -> Self {
+        let max_datagram_bytes = max_datagram_bytes(mtu_bytes);
+        let cwnd_bytes = initial_window(max_datagram_bytes);
+        Self {
+            max_datagram_bytes,
+            sampler: DeliveryRateSampler::new(),
+            mode: Mode::Startup,
+            max_bandwidth: WindowedFilter::max(BANDWIDTH_WINDOW_ROUNDS),
+            min_rtt: None,
+            round: Round::default(),
+            full_pipe: FullPipe::default(),
+            pacing_rate: startup_rate(cwnd_bytes, Duration::from_millis(1)),
+            cwnd_bytes,
+            prior_cwnd_bytes: cwnd_bytes,
+            recovery: None,
+            idle_restart: false,
+        }
+    }
+
+    fn update_round(&mut self, sample: &RateSample) {
+        self.round.started = sample.prior_delivered >= self.round.ends_at_delivered;
+        if self.round.started {
+            self.start_round();
+            self.round.count += 1;
+            if let Some(recovery) = &mut self.recovery {
+                recovery.conserving = false;
+            }
+        }
+    }
+
+    fn start_round(&mut self) {
+        self.round.ends_at_delivered = self.sampler.delivered_bytes();
+    }
+
+    fn update_bandwidth(&mut self, sample: &RateSample) {
+        if let Some(rate) = sample.delivery_rate
+            && (!sample.app_limited || self.max_bandwidth.best().is_none_or(|best| rate >= best))
+        {
+            self.max_bandwidth.update(self.round.count, rate);
+        }
+    }
+
+    fn check_full_pipe(&mut self, sample: &RateSample) {
+        if self.full_pipe.reached || !self.round.started || sample.app_limited {
+            return;
+        }
+        let bandwidth = self.max_bandwidth.best().unwrap_or_default();
+        if bandwidth >= self.full_pipe.bandwidth.scaled(FULL_PIPE_GROWTH) {
+            self.full_pipe.bandwidth = bandwidth;
+            self.full_pipe.rounds = 0;
+            return;
+        }
+        self.full_pipe.rounds += 1;
+        self.full_pipe.reached = self.full_pipe.rounds >= FULL_PIPE_ROUNDS;
+    }
+
+    fn update_mode(&mut self, now: Instant, sample: &RateSample, bytes_in_flight: u64) {
+        if self.mode == Mode::Startup && self.full_pipe.reached {
+            self.mode = Mode::Drain;
+        }
+        if self.mode == Mode::Drain && bytes_in_flight <= self.inflight(1.0) {
+            self.enter_probe_bw(now);
+        }
+        self.update_cycle_phase(now, sample, bytes_in_flight);
+        self.update_min_rtt(now, sample, bytes_in_flight);
+    }
+
+    /// Any phase but the draining one begins the cycle, so that flows that start together do not
+    /// probe together; what was delivered stands in for chance.
+    fn enter_probe_bw(&mut self, now: Instant) {
+        let packets = self.sampler.delivered_bytes() / self.max_datagram_bytes;
+        let phase = match packets % 7 {
+            0 => 0,
+            other => usize::try_from(other + 1).unwrap_or(2),
+        };
+        self.mode = Mode::ProbeBw {
+            phase,
+            since: now,
+            lost: false,
+        };
+    }
+
+    fn update_cycle_phase(&mut self, now: Instant, sample: &RateSample, bytes_in_flight: u64) {
+        let Mode::ProbeBw { phase, since, lost } = self.mode else {
+            return;
+        };
+        let min_rtt = self.min_rtt.map_or(Duration::ZERO, |min| min.rtt);
+        let full_length = now.saturating_duration_since(since) > min_rtt;
+        let prior_in_flight = bytes_in_flight.saturating_add(sample.acked_bytes);
+        let gain = self.pacing_gain();
+        let lost = lost || sample.lost_bytes > 0;
+        let over = if gain > 1.0 {
+            full_length && (lost || prior_in_flight >= self.inflight(gain))
+        } else if gain < 1.0 {
+            full_length || prior_in_flight <= self.inflight(1.0)
+        } else {
+            full_length
+        };
+        self.mode = if over {
+            Mode::ProbeBw {
+                phase: (phase + 1) % PACING_GAIN_CYCLE.len(),
+                since: now,
+                lost: false,
+            }
+        } else {
+            Mode::ProbeBw { phase, since, lost }
+        };
+    }
+
+    fn update_min_rtt(&mut self, now: Instant, sample: &RateSample, bytes_in_flight: u64) {
+        let expired = self
+            .min_rtt
+            .is_some_and(|min| now.saturating_duration_since(min.at) > MIN_RTT_WINDOW);
+        if expired || self.min_rtt.is_none_or(|min| sample.rtt <= min.rtt) {
+            self.min_rtt = Some(MinRtt {
+                rtt: sample.rtt,
+                at: now,
+            });
+        }
+        if expired && !self.idle_restart && !matches!(self.mode, Mode::ProbeRtt { .. }) {
+            self.save_cwnd();
+            self.mode = Mode::ProbeRtt {
+                until: None,
+                round_done: false,
+            };
+        }
+        self.probe_rtt(now, bytes_in_flight);
+        self.idle_restart = false;
+    }
+
+    fn probe_rtt(&mut self, now: Instant, bytes_in_flight: u64) {
+        let Mode::ProbeRtt { until, round_done } = self.mode else {
+            return;
+        };
+        // What is delivered meanwhile is less than the path carries.
+        self.sampler.mark_app_limited();
+        match until {
+            None if bytes_in_flight <= self.probe_rtt_cwnd() => {
+                self.start_round();
+                self.mode = Mode::ProbeRtt {
+                    until: Some(now + PROBE_RTT_TIME),
+                    round_done: false,
+                };
+            }
+            Some(until) if now >= until && (round_done || self.round.started) => {
+                if let Some(min) = &mut self.min_rtt {
+                    min.at = now;
+                }
+                self.restore_cwnd();
+                if self.full_pipe.reached {
+                    self.enter_probe_bw(now);
+                } else {
+                    self.mode = Mode::Startup;
+                }
+            }
+            until => {
+                self.mode = Mode::ProbeRtt {
+                    until,
+                    round_done: round_done || (until.is_some() && self.round.started),
+                };
+            }
+        }
+    }
+
+    fn update_pacing_rate(&mut self, gain: f64) {
+        let Some(bandwidth) = self.max_bandwidth.best() else {
+            return;
+        };
+        let rate = clamp_rate(bandwidth.scaled(gain * PACING_MARGIN));
+        if self.full_pipe.reached || rate > self.pacing_rate {
+            self.pacing_rate = rate;
+        }
+    }
+
+    fn update_cwnd(&mut self, acked_bytes: u64) {
+        let target = self.inflight(self.cwnd_gain());
+        let grown = self.cwnd_bytes.saturating_add(acked_bytes);
+        self.cwnd_bytes = if self.recovery.is_some_and(|recovery| recovery.conserving) {
+            let replaced = self.sampler.in_flight_bytes().saturating_add(acked_bytes);
+            self.cwnd_bytes.max(replaced.min(target))
+        } else if self.full_pipe.reached {
+            grown.min(target)
+        } else if self.cwnd_bytes < target
+            || self.sampler.delivered_bytes() < initial_window(self.max_datagram_bytes)
+        {
+            grown
+        } else {
+            self.cwnd_bytes
+        };
+        self.bound_cwnd();
+    }
+
+    fn bound_cwnd(&mut self) {
+        let most = match self.mode {
+            Mode::ProbeRtt { .. } => self.probe_rtt_cwnd(),
+            _ => MAX_CWND_BYTES,
+        };
+        self.cwnd_bytes = self.cwnd_bytes.min(most).max(self.min_cwnd());
+    }
+
+    fn save_cwnd(&mut self) {
+        let reduced = self.recovery.is_some() || matches!(self.mode, Mode::ProbeRtt { .. });
+        self.prior_cwnd_bytes = if reduced {
+            self.prior_cwnd_bytes.max(self.cwnd_bytes)
+        } else {
+            self.cwnd_bytes
+        };
+    }
+
+    fn restore_cwnd(&mut self) {
+        self.cwnd_bytes = self.cwnd_bytes.max(self.prior_cwnd_bytes);
+    }
+
+    /// Bytes in flight that keep the path busy at `gain` times the estimated bandwidth.
+    fn inflight(&self, gain: f64) -> u64 {
+        let (Some(bandwidth), Some(min)) = (self.max_bandwidth.best(), self.min_rtt) else {
+            return initial_window(self.max_datagram_bytes);
+        };
+        let bdp = real(bandwidth.bytes_in(min.rtt)) * gain;
+        // Room for what bursts and acknowledgements in bulk take out of the pipe.
+        let quanta = 3 * self.send_quantum();
+        window_bytes(bdp, self.min_cwnd())
+            .saturating_add(quanta)
+            .min(MAX_CWND_BYTES)
+    }
+
+    fn send_quantum(&self) -> u64 {
+        if self.pacing_rate < Bandwidth::from_kbit(1_200) {
+            self.max_datagram_bytes
+        } else if self.pacing_rate < Bandwidth::from_mbit(24) {
+            2 * self.max_datagram_bytes
+        } else {
+            self.pacing_rate
+                .bytes_in(Duration::from_millis(1))
+                .min(64 * 1024)
+        }
+    }
+
+    fn min_cwnd(&self) -> u64 {
+        MIN_WINDOW_PACKETS * self.max_datagram_bytes
+    }
+
+    fn probe_rtt_cwnd(&self) -> u64 {
+        match (self.min_rtt, self.max_bandwidth.best()) {
+            (Some(min), Some(bandwidth)) if min.rtt >= LONG_RTT => window_bytes(
+                real(bandwidth.bytes_in(min.rtt)) * LONG_RTT_PROBE_SHARE,
+                self.min_cwnd(),
+            ),
+            _ => self.min_cwnd(),
+        }
+    }
+
+    fn pacing_gain(&self) -> f64 {
+        match self.mode {
+            Mode::Startup => HIGH_GAIN,
+            Mode::Drain => DRAIN_GAIN,
+            Mode::ProbeBw { phase, .. } => PACING_GAIN_CYCLE.get(phase).copied().unwrap_or(1.0),
+            Mode::ProbeRtt { .. } => 1.0,
+        }
+    }
+
+    fn cwnd_gain(&self) -> f64 {
+        match self.mode {
+            Mode::Startup | Mode::Drain => HIGH_GAIN,
+            Mode::ProbeBw { .. } => CWND_GAIN,
+            Mode::ProbeRtt { .. } => 1.0,
+        }
+    }
+}
+
+impl Controller for Bbr {
+    fn on_packet_sent(
+        &mut self,
+        now: Instant,
+        packet_number: u64,
+        bytes: u64,
+        bytes_in_flight: u64,
+        app_limited: bool,
+    ) {
+        if bytes_in_flight == 0 && self.sampler.newest_sent().is_some() {
+            self.idle_restart = true;
+            if matches!(self.mode, Mode::ProbeBw { .. }) {
+                // Whatever the phase was, the pipe is empty and wants filling only.
+                self.update_pacing_rate(1.0);
+            }
+        }
+        self.sampler
+            .on_packet_sent(now, packet_number, bytes, bytes_in_flight, app_limited);
+    }
+
+    fn on_ack(&mut self, packet: AckedPacket) {
+        if self.sampler.on_ack(&packet).is_none() {
+            return;
+        }
+        if self.min_rtt.is_none() {
+            self.pacing_rate = startup_rate(self.cwnd_bytes, rtt_sample(&packet));
+        }
+        if self
+            .recovery
+            .is_some_and(|recovery| packet.packet_number > recovery.newest_sent)
+        {
+            self.recovery = None;
+            self.restore_cwnd();
+            self.bound_cwnd();
+        }
+    }
+
+    fn on_end_of_acks(&mut self, now: Instant, bytes_in_flight: u64) {
+        let Some(sample) = self.sampler.on_end_of_acks(now) else {
+            return;
+        };
+        self.update_round(&sample);
+        self.update_bandwidth(&sample);
+        self.check_full_pipe(&sample);
+        self.update_mode(now, &sample, bytes_in_flight);
+        self.update_pacing_rate(self.pacing_gain());
+        self.update_cwnd(sample.acked_bytes);
+    }
+
+    fn on_packet_lost(&mut self, packet: LostPacket) {
+        let Some(bytes) = self.sampler.on_packet_lost(&packet) else {
+            return;
+        };
+        if self.recovery.is_some() {
+            self.cwnd_bytes = self.cwnd_bytes.saturating_sub(bytes);
+            self.bound_cwnd();
+        }
+    }
+
+    fn on_congestion_event(&mut self, event: CongestionEvent) {
+        if event.ecn {
+            return;
+        }
+        let newest_sent = self.sampler.newest_sent().unwrap_or(0);
+        if event.persistent {
+            self.save_cwnd();
+            self.cwnd_bytes = self.min_cwnd();
+            self.recovery = Some(Recovery {
+                newest_sent,
+                conserving: false,
+            });
+        } else if let Some(recovery) = &mut self.recovery {
+            // Further losses prolong recovery but do not begin a new round of conservation, or
+            // steady random loss would hold the window at what is in flight.
+            recovery.newest_sent = newest_sent;
+        } else {
+            self.save_cwnd();
+            self.recovery = Some(Recovery {
+                newest_sent,
+                conserving: true,
+            });
+            self.start_round();
+            let in_flight = self.sampler.in_flight_bytes();
+            self.cwnd_bytes = self
+                .cwnd_bytes
+                .min(in_flight.saturating_add(self.max_datagram_bytes));
+        }
+        self.bound_cwnd();
+    }
+
+    fn on_spurious_congestion_event(&mut self, _now: Instant) {
+        if self.recovery.take().is_some() {
+            self.restore_cwnd();
+            self.bound_cwnd();
+        }
+    }
+
+    fn on_mtu_update(&mut self, mtu_bytes: u16) {
+        self.max_datagram_bytes = max_datagram_bytes(mtu_bytes);
+        self.bound_cwnd();
+    }
+
+    fn cwnd(&self) -> u64 {
+        self.cwnd_bytes
+    }
+
+    fn pacing_rate(&self) -> Option<Bandwidth> {
+        Some(self.pacing_rate)
+    }
+
+    fn bandwidth_estimate(&self) -> Option<Bandwidth> {
+        self.max_bandwidth.best()
+    }
+
+    fn name(&self) -> &'static str {
+        "bbr"
+    }
+
+    fn state(&self) -> &'static str {
+        match self.mode {
+            Mode::Startup => "startup",
+            Mode::Drain => "drain",
+            Mode::ProbeBw { .. } => "probe_bw",
+            Mode::ProbeRtt { .. } => "probe_rtt",
+        }
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(self.clone())
+    }
+}
+
+/// The rate before any is measured: the first window over the first round trip, in startup.
+fn startup_rate(cwnd_bytes: u64, rtt: Duration) -> Bandwidth {
+    clamp_rate(Bandwidth::from_bytes_over(cwnd_bytes, rtt).scaled(HIGH_GAIN))
+}

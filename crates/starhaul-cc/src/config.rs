@@ -1,0 +1,132 @@
+//! Which controller a path uses, and the names by which configurations and command lines ask for it.
+
+use std::{
+    str::FromStr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use starhaul_units::Bandwidth;
+
+use crate::{Bbr, Controller, Cubic, Dedicated, NewReno};
+
+/// Which controller a path uses, as written in a configuration.
+#[derive(Clone, Debug)]
+pub enum ControllerConfig {
+    /// RFC 9002 §7 NewReno.
+    NewReno,
+    /// RFC 9438 Cubic.
+    Cubic,
+    /// BBR version 1.
+    Bbr,
+    /// MPDTP's dedicated link: a known rate, from configuration or a live feed.
+    Dedicated(RateFeed),
+}
+
+/// A name does not lead to a controller.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControllerError {
+    /// No controller has this name.
+    #[error(
+        "no congestion controller is called {0:?}: choose one of newreno, cubic, bbr, dedicated"
+    )]
+    Unknown(String),
+    /// `dedicated` was asked for by name alone.
+    #[error("the dedicated controller needs the rate of its link: give one, for example 10mbit")]
+    NeedsRate,
+}
+
+impl ControllerConfig {
+    /// All names, in the order in which help texts list them.
+    pub const NAMES: [&str; 4] = ["newreno", "cubic", "bbr", "dedicated"];
+
+    /// The controller called `name`; `feed` is the link's rate, which only `dedicated` uses and needs.
+    ///
+    /// # Errors
+    /// [`ControllerError`] when no controller has that name, or `dedicated` lacks its rate.
+    pub fn from_name(name: &str, feed: Option<RateFeed>) -> Result<Self, ControllerError> {
+        match name {
+            "newreno" => Ok(Self::NewReno),
+            "cubic" => Ok(Self::Cubic),
+            "bbr" => Ok(Self::Bbr),
+            "dedicated" => feed.map(Self::Dedicated).ok_or(ControllerError::NeedsRate),
+            _ => Err(ControllerError::Unknown(name.to_owned())),
+        }
+    }
+
+    /// The name by which this controller is asked for.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::NewReno => "newreno",
+            Self::Cubic => "cubic",
+            Self::Bbr => "bbr",
+            Self::Dedicated(_) => "dedicated",
+        }
+    }
+
+    /// A fresh controller for packets of at most `mtu_bytes`.
+    pub fn build(&self, _now: Instant, mtu_bytes: u16) -> Box<dyn Controller> {
+        match self {
+            Self::NewReno => Box::new(NewReno::new(mtu_bytes)),
+            Self::Cubic => Box::new(Cubic::new(mtu_bytes)),
+            Self::Bbr => Box::new(Bbr::new(mtu_bytes)),
+            Self::Dedicated(feed) => Box::new(Dedicated::new(feed.clone(), mtu_bytes)),
+        }
+    }
+}
+
+impl FromStr for ControllerConfig {
+    type Err = ControllerError;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::from_name(name, None)
+    }
+}
+
+/// A rate that another thread may change while controllers read it. Clones share the value.
+#[derive(Clone, Debug)]
+pub struct RateFeed(Arc<AtomicU64>);
+
+impl RateFeed {
+    /// A feed that starts at `rate`.
+    pub fn new(rate: Bandwidth) -> Self {
+        Self(Arc::new(AtomicU64::new(rate.bits_per_second())))
+    }
+    /// Changes the rate for all controllers that share this feed.
+    pub fn set(&self, rate: Bandwidth) {
+        self.0.store(rate.bits_per_second(), Ordering::Relaxed);
+    }
+    /// The rate now.
+    pub fn rate(&self) -> Bandwidth {
+        Bandwidth::from_bits_per_second(self.0.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_builds_the_controller_that_carries_it() {
+        let feed = RateFeed::new(Bandwidth::from_mbit(10));
+        for name in ControllerConfig::NAMES {
+            let config = ControllerConfig::from_name(name, Some(feed.clone())).unwrap();
+            assert_eq!(config.name(), name);
+            assert_eq!(config.build(Instant::now(), 1452).name(), name);
+        }
+    }
+
+    #[test]
+    fn a_wrong_name_says_what_to_write() {
+        let message = "reno".parse::<ControllerConfig>().unwrap_err().to_string();
+        for name in ControllerConfig::NAMES {
+            assert!(message.contains(name), "{message}");
+        }
+        let needs_rate = "dedicated".parse::<ControllerConfig>().unwrap_err();
+        assert_eq!(needs_rate, ControllerError::NeedsRate);
+    }
+}

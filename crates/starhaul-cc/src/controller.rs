@@ -1,0 +1,86 @@
+//! The face of every congestion controller: told of each packet's sending and fate, it answers with
+//! a window and a rate.
+
+use std::{fmt, time::Instant};
+
+use starhaul_units::Bandwidth;
+
+/// One packet that the peer acknowledged.
+#[derive(Clone, Copy, Debug)]
+pub struct AckedPacket {
+    /// When the acknowledgement arrived.
+    pub now: Instant,
+    /// When the packet was sent; `now - sent` is the RTT sample (it includes the peer's ack delay).
+    pub sent: Instant,
+    /// Packet number, increasing in order of sending.
+    pub packet_number: u64,
+    /// Size in bytes.
+    pub bytes: u64,
+}
+
+/// One packet declared lost.
+#[derive(Clone, Copy, Debug)]
+pub struct LostPacket {
+    /// When the loss was declared.
+    pub now: Instant,
+    /// Packet number.
+    pub packet_number: u64,
+    /// Size in bytes.
+    pub bytes: u64,
+}
+
+/// A group of losses (or an ECN mark) that a controller should treat as one signal.
+#[derive(Clone, Copy, Debug)]
+pub struct CongestionEvent {
+    /// When it was declared.
+    pub now: Instant,
+    /// When the newest packet of the group was sent.
+    pub sent: Instant,
+    /// RFC 9002 §7.6: everything over a long period was lost.
+    pub persistent: bool,
+    /// An ECN mark, not a loss.
+    pub ecn: bool,
+    /// Bytes lost; 0 for ECN.
+    pub lost_bytes: u64,
+}
+
+/// Decides how much may be in flight and how fast it leaves. One per path and flow.
+///
+/// The caller reports every packet sent and its fate; in between it reads [`Controller::cwnd`] and
+/// [`Controller::pacing_rate`].
+pub trait Controller: fmt::Debug + Send + Sync {
+    /// A packet of `bytes` was sent. `bytes_in_flight` counts what was in flight before it;
+    /// `app_limited` says that the sender had less to send than the controller allowed.
+    fn on_packet_sent(
+        &mut self,
+        now: Instant,
+        packet_number: u64,
+        bytes: u64,
+        bytes_in_flight: u64,
+        app_limited: bool,
+    );
+    /// A packet was acknowledged.
+    fn on_ack(&mut self, packet: AckedPacket);
+    /// The acknowledgements and losses of one incoming ACK have all been reported.
+    fn on_end_of_acks(&mut self, now: Instant, bytes_in_flight: u64);
+    /// A packet was lost (called for each, before the group's [`Controller::on_congestion_event`]).
+    fn on_packet_lost(&mut self, packet: LostPacket);
+    /// Losses or a mark, once per group.
+    fn on_congestion_event(&mut self, event: CongestionEvent);
+    /// The last congestion event was a mistake: all its packets were acknowledged after all.
+    fn on_spurious_congestion_event(&mut self, now: Instant);
+    /// The largest packet the path carries changed.
+    fn on_mtu_update(&mut self, mtu_bytes: u16);
+    /// Bytes that may be in flight; never 0.
+    fn cwnd(&self) -> u64;
+    /// The rate at which to pace; `None` leaves it to the pacer (1.25 × cwnd per smoothed RTT).
+    fn pacing_rate(&self) -> Option<Bandwidth>;
+    /// What the controller believes the path can carry, when it has a belief.
+    fn bandwidth_estimate(&self) -> Option<Bandwidth>;
+    /// The name under which the controller is configured, e.g. `cubic`.
+    fn name(&self) -> &'static str;
+    /// The controller's phase, for people, e.g. `startup`.
+    fn state(&self) -> &'static str;
+    /// A copy with all its state.
+    fn clone_box(&self) -> Box<dyn Controller>;
+}

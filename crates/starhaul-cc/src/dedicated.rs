@@ -1,0 +1,97 @@
+//! A link of known rate that is ours alone (MPDTP's dedicated link): the rate comes from
+//! configuration or from a modem's live feed, and losses say nothing about it.
+
+use std::time::{Duration, Instant};
+
+use starhaul_units::Bandwidth;
+
+use crate::{
+    AckedPacket, CongestionEvent, Controller, LostPacket, RateFeed,
+    limits::{MAX_CWND_BYTES, clamp_rate, initial_window, max_datagram_bytes},
+    rtt::SmoothedRtt,
+};
+
+/// A modem counts IP and UDP headers, which packets here do not: 28 of 1480 bytes. At the full rate
+/// a queue once formed would also never drain.
+const RATE_SHARE: f64 = 0.98;
+/// Before the first sample: longer than any geostationary path.
+const ASSUMED_RTT: Duration = Duration::from_secs(1);
+/// Lost packets stay in flight until they are declared lost; this covers one probe timeout.
+const WINDOW_MARGIN: Duration = Duration::from_millis(500);
+
+/// Paces at the feed's rate, with a window that never limits.
+#[derive(Clone, Debug)]
+pub struct Dedicated {
+    feed: RateFeed,
+    max_datagram_bytes: u64,
+    rtt: SmoothedRtt,
+}
+
+impl Dedicated {
+    /// A controller that follows `feed`, for packets of at most `mtu_bytes`.
+    pub fn new(feed: RateFeed, mtu_bytes: u16) -> Self {
+        Self {
+            feed,
+            max_datagram_bytes: max_datagram_bytes(mtu_bytes),
+            rtt: SmoothedRtt::default(),
+        }
+    }
+}
+
+impl Controller for Dedicated {
+    fn on_packet_sent(
+        &mut self,
+        _now: Instant,
+        _packet_number: u64,
+        _bytes: u64,
+        _bytes_in_flight: u64,
+        _app_limited: bool,
+    ) {
+    }
+
+    fn on_ack(&mut self, packet: AckedPacket) {
+        self.rtt.on_ack(&packet);
+    }
+
+    fn on_end_of_acks(&mut self, _now: Instant, _bytes_in_flight: u64) {
+        self.rtt.on_end_of_acks();
+    }
+
+    fn on_packet_lost(&mut self, _packet: LostPacket) {}
+
+    fn on_congestion_event(&mut self, _event: CongestionEvent) {}
+
+    fn on_spurious_congestion_event(&mut self, _now: Instant) {}
+
+    fn on_mtu_update(&mut self, mtu_bytes: u16) {
+        self.max_datagram_bytes = max_datagram_bytes(mtu_bytes);
+    }
+
+    fn cwnd(&self) -> u64 {
+        let rtt = self.rtt.smoothed().unwrap_or(ASSUMED_RTT);
+        self.feed
+            .rate()
+            .bytes_in(rtt * 2 + WINDOW_MARGIN)
+            .clamp(initial_window(self.max_datagram_bytes), MAX_CWND_BYTES)
+    }
+
+    fn pacing_rate(&self) -> Option<Bandwidth> {
+        Some(clamp_rate(self.feed.rate().scaled(RATE_SHARE)))
+    }
+
+    fn bandwidth_estimate(&self) -> Option<Bandwidth> {
+        self.pacing_rate()
+    }
+
+    fn name(&self) -> &'static str {
+        "dedicated"
+    }
+
+    fn state(&self) -> &'static str {
+        "fixed_rate"
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(self.clone())
+    }
+}

@@ -1,0 +1,308 @@
+//! Delivery-rate samples from per-packet records (draft-cheng-iccrg-delivery-rate-estimation), for
+//! every controller that models the path. Samples taken while the application had nothing to send are marked.
+
+use std::time::{Duration, Instant};
+
+use starhaul_units::Bandwidth;
+
+use crate::{AckedPacket, LostPacket, limits::packet_bytes, rtt::rtt_sample, sent::SentPackets};
+
+/// What one incoming ACK taught about the path.
+#[derive(Clone, Copy, Debug)]
+pub struct RateSample {
+    /// Bytes delivered per time between the newest acknowledged packet's sending and now; `None`
+    /// when no time passed.
+    pub delivery_rate: Option<Bandwidth>,
+    /// The rate says what the application offered, not what the path carries.
+    pub app_limited: bool,
+    /// Bytes that had been delivered when the newest acknowledged packet was sent; rounds are
+    /// counted with it.
+    pub prior_delivered: u64,
+    /// Bytes this ACK delivered.
+    pub acked_bytes: u64,
+    /// Bytes declared lost since the last sample.
+    pub lost_bytes: u64,
+    /// Least round-trip time among the packets of this ACK.
+    pub rtt: Duration,
+}
+
+/// Turns the fates of packets into [`RateSample`]s.
+#[derive(Clone, Debug)]
+pub struct DeliveryRateSampler {
+    sent: SentPackets<Record>,
+    in_flight_bytes: u64,
+    delivered_bytes: u64,
+    delivered_at: Option<Instant>,
+    first_sent: Option<Instant>,
+    newest_sent: Option<u64>,
+    /// Samples are marked until this packet's fate is known.
+    app_limited_until: Option<u64>,
+    lost_bytes: u64,
+    batch: Option<Batch>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    bytes: u64,
+    sent: Instant,
+    delivered_bytes: u64,
+    delivered_at: Instant,
+    first_sent: Instant,
+    app_limited: bool,
+}
+
+/// The packets of one ACK so far.
+#[derive(Clone, Copy, Debug)]
+struct Batch {
+    newest: Record,
+    acked_bytes: u64,
+    rtt: Duration,
+}
+
+impl DeliveryRateSampler {
+    /// A sampler that has seen nothing.
+    pub fn new() -> Self {
+        Self {
+            sent: SentPackets::new(),
+            in_flight_bytes: 0,
+            delivered_bytes: 0,
+            delivered_at: None,
+            first_sent: None,
+            newest_sent: None,
+            app_limited_until: None,
+            lost_bytes: 0,
+            batch: None,
+        }
+    }
+
+    /// A packet was sent, with the arguments of [`Controller::on_packet_sent`](crate::Controller::on_packet_sent).
+    pub fn on_packet_sent(
+        &mut self,
+        now: Instant,
+        packet_number: u64,
+        bytes: u64,
+        bytes_in_flight: u64,
+        app_limited: bool,
+    ) {
+        let idle = bytes_in_flight == 0;
+        let (first_sent, delivered_at) = match (self.first_sent, self.delivered_at) {
+            (Some(first_sent), Some(delivered_at)) if !idle => (first_sent, delivered_at),
+            _ => (now, now),
+        };
+        self.first_sent = Some(first_sent);
+        self.delivered_at = Some(delivered_at);
+        self.newest_sent = self.newest_sent.max(Some(packet_number));
+        if app_limited {
+            self.mark_app_limited();
+        }
+        let bytes = packet_bytes(bytes);
+        let record = Record {
+            bytes,
+            sent: now,
+            delivered_bytes: self.delivered_bytes,
+            delivered_at,
+            first_sent,
+            app_limited: self.app_limited_until.is_some(),
+        };
+        let evicted = self.sent.insert(packet_number, record);
+        self.in_flight_bytes += bytes;
+        self.settle_bytes(evicted.map_or(0, |r| r.bytes));
+    }
+
+    /// A packet was acknowledged; its size, or `None` when it is unknown or already settled.
+    pub fn on_ack(&mut self, packet: &AckedPacket) -> Option<u64> {
+        let record = self.settle(packet.packet_number)?;
+        self.delivered_bytes = self.delivered_bytes.saturating_add(record.bytes);
+        self.delivered_at = Some(packet.now);
+        self.first_sent = self.first_sent.max(Some(record.sent));
+        let rtt = rtt_sample(packet);
+        let batch = self.batch.get_or_insert(Batch {
+            newest: record,
+            acked_bytes: 0,
+            rtt,
+        });
+        batch.acked_bytes += record.bytes;
+        batch.rtt = batch.rtt.min(rtt);
+        if record.sent >= batch.newest.sent {
+            batch.newest = record;
+        }
+        Some(record.bytes)
+    }
+
+    /// A packet was lost; its size, or `None` when it is unknown or already settled.
+    pub fn on_packet_lost(&mut self, packet: &LostPacket) -> Option<u64> {
+        let bytes = self.settle(packet.packet_number)?.bytes;
+        self.lost_bytes = self.lost_bytes.saturating_add(bytes);
+        Some(bytes)
+    }
+
+    /// The packets of one ACK are complete: the sample they make, if any was known.
+    pub fn on_end_of_acks(&mut self, now: Instant) -> Option<RateSample> {
+        let batch = self.batch.take()?;
+        let newest = batch.newest;
+        // The slower of the two bounds what the path did: sending may have been slow, and ACKs may
+        // have been compressed.
+        let interval = newest
+            .sent
+            .saturating_duration_since(newest.first_sent)
+            .max(now.saturating_duration_since(newest.delivered_at));
+        let delivered = self.delivered_bytes - newest.delivered_bytes.min(self.delivered_bytes);
+        Some(RateSample {
+            delivery_rate: (!interval.is_zero())
+                .then(|| Bandwidth::from_bytes_over(delivered, interval)),
+            app_limited: newest.app_limited,
+            prior_delivered: newest.delivered_bytes,
+            acked_bytes: batch.acked_bytes,
+            lost_bytes: std::mem::take(&mut self.lost_bytes),
+            rtt: batch.rtt,
+        })
+    }
+
+    /// Marks what is sent from now on until the newest packet sent so far is settled.
+    pub fn mark_app_limited(&mut self) {
+        self.app_limited_until = self.newest_sent;
+    }
+
+    /// All bytes acknowledged so far.
+    pub fn delivered_bytes(&self) -> u64 {
+        self.delivered_bytes
+    }
+
+    /// Bytes sent whose fate is unknown.
+    pub fn in_flight_bytes(&self) -> u64 {
+        self.in_flight_bytes
+    }
+
+    /// The greatest packet number sent; `None` before the first.
+    pub fn newest_sent(&self) -> Option<u64> {
+        self.newest_sent
+    }
+
+    fn settle(&mut self, packet_number: u64) -> Option<Record> {
+        let record = self.sent.take(packet_number)?;
+        self.settle_bytes(record.bytes);
+        if self
+            .app_limited_until
+            .is_some_and(|until| packet_number >= until)
+        {
+            self.app_limited_until = None;
+        }
+        Some(record)
+    }
+
+    fn settle_bytes(&mut self, bytes: u64) {
+        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(bytes);
+    }
+}
+
+impl Default for DeliveryRateSampler {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    struct Path {
+        start: Instant,
+        sampler: DeliveryRateSampler,
+    }
+
+    impl Path {
+        fn new() -> Self {
+            Self {
+                start: Instant::now(),
+                sampler: DeliveryRateSampler::new(),
+            }
+        }
+
+        fn send(&mut self, at_ms: u32, packet_number: u64, app_limited: bool) {
+            let in_flight = self.sampler.in_flight_bytes();
+            let now = self.start + MS * at_ms;
+            self.sampler
+                .on_packet_sent(now, packet_number, 1000, in_flight, app_limited);
+        }
+
+        fn ack(&mut self, at_ms: u32, sent_ms: u32, packet_numbers: &[u64]) -> Option<RateSample> {
+            let now = self.start + MS * at_ms;
+            for &packet_number in packet_numbers {
+                self.sampler.on_ack(&AckedPacket {
+                    now,
+                    sent: self.start + MS * sent_ms,
+                    packet_number,
+                    bytes: 1000,
+                });
+            }
+            self.sampler.on_end_of_acks(now)
+        }
+    }
+
+    /// Packets paced 10 ms apart over 50 ms are 0.8 Mbit/s however the ACKs are bunched.
+    #[test]
+    fn compressed_acks_do_not_raise_the_rate() {
+        let mut path = Path::new();
+        for n in 0..10 {
+            path.send(10 * n, u64::from(n), false);
+        }
+        path.ack(100, 0, &[0]);
+        let sample = path.ack(140, 40, &[1, 2, 3, 4]).unwrap();
+        assert_eq!(
+            sample.delivery_rate,
+            Some(Bandwidth::from_bytes_over(5000, MS * 140))
+        );
+        path.send(141, 10, false);
+        let sample = path.ack(142, 90, &[5, 6, 7, 8, 9]).unwrap();
+        assert_eq!(sample.acked_bytes, 5000);
+        let rate = sample.delivery_rate.unwrap();
+        assert!(rate <= Bandwidth::from_kbit(800), "{rate}");
+    }
+
+    #[test]
+    fn an_idle_spell_is_not_counted_as_slowness() {
+        let mut path = Path::new();
+        path.send(0, 0, false);
+        path.ack(50, 0, &[0]);
+        path.send(10_000, 1, false);
+        let sample = path.ack(10_050, 10_000, &[1]).unwrap();
+        assert_eq!(
+            sample.delivery_rate,
+            Some(Bandwidth::from_bytes_over(1000, MS * 50))
+        );
+    }
+
+    #[test]
+    fn samples_are_marked_until_the_bubble_has_passed() {
+        let mut path = Path::new();
+        path.send(0, 0, false);
+        path.send(1, 1, true);
+        path.send(2, 2, false);
+        assert!(!path.ack(50, 0, &[0]).unwrap().app_limited);
+        assert!(path.ack(51, 1, &[1]).unwrap().app_limited);
+        path.send(52, 3, false);
+        assert!(
+            path.ack(53, 2, &[2]).unwrap().app_limited,
+            "sent inside the bubble"
+        );
+        assert!(!path.ack(102, 52, &[3]).unwrap().app_limited);
+    }
+
+    #[test]
+    fn a_settled_packet_counts_no_more() {
+        let mut path = Path::new();
+        path.send(0, 0, false);
+        let lost = LostPacket {
+            now: path.start + MS,
+            packet_number: 0,
+            bytes: 1000,
+        };
+        assert_eq!(path.sampler.on_packet_lost(&lost), Some(1000));
+        assert_eq!(path.sampler.on_packet_lost(&lost), None);
+        assert!(path.ack(50, 0, &[0]).is_none());
+        assert_eq!(path.sampler.delivered_bytes(), 0);
+        assert_eq!(path.sampler.in_flight_bytes(), 0);
+    }
+}

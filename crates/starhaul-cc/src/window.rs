@@ -1,0 +1,212 @@
+//! What all window-based controllers share (RFC 9002 §7): the window and its bounds, the recovery
+//! period, growth only by packets that needed the window, pacing. Growth and decrease are their own.
+
+use std::time::{Duration, Instant};
+
+use starhaul_units::Bandwidth;
+
+use crate::{
+    AckedPacket, CongestionEvent, LostPacket,
+    limits::{clamp_rate, initial_window, max_datagram_bytes, packet_bytes, real, window_bytes},
+    rtt::SmoothedRtt,
+    sent::SentPackets,
+};
+
+/// RFC 9002 §7.2: never less than two packets.
+const MIN_WINDOW_PACKETS: u64 = 2;
+/// RFC 9002 §7.7 asks for a small factor above one, so that pacing never becomes the limit.
+const PACING_GAIN: f64 = 1.25;
+/// The window doubles each round in slow start, and pacing must not hold that up.
+const SLOW_START_PACING_GAIN: f64 = 2.0;
+
+/// State that window-based controllers embed.
+#[derive(Clone, Debug)]
+pub(crate) struct Window {
+    max_datagram_bytes: u64,
+    /// Real-valued, so that growth by fractions of a byte adds up.
+    cwnd: f64,
+    ssthresh: f64,
+    recovery_start: Option<Instant>,
+    sent: SentPackets<Sent>,
+    newest_sent: u64,
+    rtt: SmoothedRtt,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    bytes: u64,
+    /// The window did not hold back what was sent.
+    underused: bool,
+}
+
+/// What an acknowledgement may do to the window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Growth {
+    /// These bytes may make it grow.
+    Bytes(f64),
+    /// The window was not used, so nothing is known of a greater one (RFC 9002 §7.8).
+    Underused,
+    /// Unknown packet, or one sent before the recovery period began.
+    None,
+}
+
+impl Window {
+    pub(crate) fn new(mtu_bytes: u16) -> Self {
+        let max_datagram_bytes = max_datagram_bytes(mtu_bytes);
+        Self {
+            max_datagram_bytes,
+            cwnd: real(initial_window(max_datagram_bytes)),
+            ssthresh: f64::INFINITY,
+            recovery_start: None,
+            sent: SentPackets::new(),
+            newest_sent: 0,
+            rtt: SmoothedRtt::default(),
+        }
+    }
+
+    pub(crate) fn on_packet_sent(
+        &mut self,
+        packet_number: u64,
+        bytes: u64,
+        bytes_in_flight: u64,
+        app_limited: bool,
+    ) {
+        let bytes = packet_bytes(bytes);
+        // The packet that fills the window was held back by it, whatever the application does next.
+        let fills = bytes_in_flight
+            .saturating_add(bytes)
+            .saturating_add(self.max_datagram_bytes)
+            > self.cwnd();
+        self.newest_sent = self.newest_sent.max(packet_number);
+        self.sent.insert(
+            packet_number,
+            Sent {
+                bytes,
+                underused: app_limited && !fills,
+            },
+        );
+    }
+
+    pub(crate) fn on_ack(&mut self, packet: &AckedPacket) -> Growth {
+        let Some(sent) = self.sent.take(packet.packet_number) else {
+            return Growth::None;
+        };
+        self.rtt.on_ack(packet);
+        if self.in_recovery(packet.sent) {
+            Growth::None
+        } else if sent.underused {
+            Growth::Underused
+        } else {
+            Growth::Bytes(real(sent.bytes))
+        }
+    }
+
+    pub(crate) fn on_end_of_acks(&mut self) {
+        self.rtt.on_end_of_acks();
+    }
+
+    pub(crate) fn on_packet_lost(&mut self, packet: &LostPacket) {
+        self.sent.take(packet.packet_number);
+    }
+
+    /// Whether this event asks for a decrease. One recovery period takes one (RFC 9002 §7.3.2).
+    pub(crate) fn enter_recovery(&mut self, event: &CongestionEvent) -> bool {
+        if self.in_recovery(event.sent) {
+            return false;
+        }
+        self.recovery_start = Some(event.now);
+        true
+    }
+
+    /// The window and threshold after a decrease.
+    pub(crate) fn decrease_to(&mut self, cwnd: f64) {
+        self.set_cwnd(cwnd);
+        self.ssthresh = self.cwnd;
+    }
+
+    /// RFC 9002 §7.6.2: starts over with the least window.
+    pub(crate) fn collapse(&mut self) {
+        self.set_cwnd(0.0);
+        self.recovery_start = None;
+    }
+
+    /// Takes a decrease back (RFC 9438 §4.9.2, RFC 4015 §3.2).
+    pub(crate) fn restore(&mut self, cwnd: f64, ssthresh: f64) {
+        self.set_cwnd(cwnd.max(self.cwnd));
+        self.ssthresh = ssthresh;
+        self.recovery_start = None;
+    }
+
+    pub(crate) fn on_mtu_update(&mut self, mtu_bytes: u16) {
+        self.max_datagram_bytes = max_datagram_bytes(mtu_bytes);
+        self.set_cwnd(self.cwnd);
+    }
+
+    pub(crate) fn set_cwnd(&mut self, cwnd: f64) {
+        let min = MIN_WINDOW_PACKETS * self.max_datagram_bytes;
+        let max = real(window_bytes(f64::MAX, min));
+        // `max` first: an undefined value becomes the least window.
+        self.cwnd = cwnd.max(real(min)).min(max);
+    }
+
+    /// Leaves slow start with the window as it is.
+    pub(crate) fn end_slow_start(&mut self) {
+        self.ssthresh = self.cwnd;
+    }
+
+    pub(crate) fn in_slow_start(&self) -> bool {
+        self.cwnd < self.ssthresh
+    }
+
+    /// No loss, mark or delay has ended the first slow start.
+    pub(crate) fn in_initial_slow_start(&self) -> bool {
+        self.ssthresh.is_infinite()
+    }
+
+    pub(crate) fn cwnd(&self) -> u64 {
+        window_bytes(self.cwnd, MIN_WINDOW_PACKETS * self.max_datagram_bytes)
+    }
+
+    pub(crate) fn cwnd_real(&self) -> f64 {
+        self.cwnd
+    }
+
+    pub(crate) fn ssthresh(&self) -> f64 {
+        self.ssthresh
+    }
+
+    pub(crate) fn max_datagram(&self) -> f64 {
+        real(self.max_datagram_bytes)
+    }
+
+    pub(crate) fn newest_sent(&self) -> u64 {
+        self.newest_sent
+    }
+
+    pub(crate) fn smoothed_rtt(&self) -> Option<Duration> {
+        self.rtt.smoothed()
+    }
+
+    /// Somewhat more than a window each round trip; `None` before the first RTT sample.
+    pub(crate) fn pacing_rate(&self) -> Option<Bandwidth> {
+        let gain = if self.in_slow_start() {
+            SLOW_START_PACING_GAIN
+        } else {
+            PACING_GAIN
+        };
+        let rate = Bandwidth::from_bytes_over(self.cwnd(), self.rtt.smoothed()?);
+        Some(clamp_rate(rate.scaled(gain)))
+    }
+
+    pub(crate) fn state(&self) -> &'static str {
+        if self.in_slow_start() {
+            "slow_start"
+        } else {
+            "congestion_avoidance"
+        }
+    }
+
+    fn in_recovery(&self, sent: Instant) -> bool {
+        self.recovery_start.is_some_and(|start| sent <= start)
+    }
+}

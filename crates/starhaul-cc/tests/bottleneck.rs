@@ -1,0 +1,225 @@
+//! Each controller over a simulated bottleneck, against what is published of it.
+
+#![allow(clippy::unwrap_used, clippy::cast_precision_loss, reason = "test code")]
+
+mod harness;
+
+use std::time::Duration;
+
+use harness::{PACKET_BYTES, Path, Run};
+use starhaul_cc::{ControllerConfig, RateFeed};
+use starhaul_units::Bandwidth;
+
+use ControllerConfig::{Bbr, Cubic, NewReno};
+
+/// Without a queue the sawtooth runs between half the pipe and the full pipe, so three quarters of
+/// it are used; a queue of one BDP keeps the pipe full throughout (Appenzeller et al., 2004).
+#[test]
+fn newreno_uses_three_quarters_without_a_queue_and_all_with_a_bdp() {
+    let bare = Path::new(20, 50).queue_bdp(0.05);
+    let share = bare.run(&NewReno, 60).share(&bare, 20.0, 60.0);
+    assert!((0.70..0.85).contains(&share), "{share:.3}");
+    let deep = Path::new(20, 50).queue_bdp(1.0);
+    let share = deep.run(&NewReno, 60).share(&deep, 20.0, 60.0);
+    assert!(share > 0.97, "{share:.3}");
+}
+
+/// Mathis et al. (1997): rate = MSS/RTT × sqrt(3/2)/sqrt(p) under random loss.
+#[test]
+fn newreno_follows_the_inverse_square_root_law() {
+    for (loss, seed) in [(0.005, 1), (0.01, 2), (0.02, 3)] {
+        let path = Path::new(100, 40).loss(loss, seed);
+        let rate = path.run(&NewReno, 120).rate_between(10.0, 120.0).mbit();
+        let law = PACKET_BYTES as f64 * 8.0 / 0.040 * (1.5 / loss).sqrt() / 1e6;
+        let ratio = rate / law;
+        assert!(
+            (0.75..1.15).contains(&ratio),
+            "seed {seed}: {rate:.2} of {law:.2} Mbit/s"
+        );
+    }
+}
+
+/// RFC 9438 §5.1, equation 6 with β = 0.7 and C = 0.4: when each 1/p-th packet is lost, the mean
+/// window is 1.054 × (RTT/p)^¾ segments.
+#[test]
+fn cubic_follows_its_response_function_on_long_paths() {
+    for (loss_each, rtt_ms) in [(10_000, 100), (5_000, 200), (20_000, 100)] {
+        let mut path = Path::new(500, rtt_ms);
+        path.loss_each = Some(loss_each);
+        let rtt = path.rtt.as_secs_f64();
+        let rate = path.run(&Cubic, 300).rate_between(20.0, 300.0).mbit();
+        let law =
+            1.054 * (rtt * loss_each as f64).powf(0.75) * PACKET_BYTES as f64 * 8.0 / rtt / 1e6;
+        let ratio = rate / law;
+        assert!(
+            (0.85..1.15).contains(&ratio),
+            "{path:?}: {rate:.2} of {law:.2} Mbit/s"
+        );
+    }
+}
+
+/// RFC 9438 §4.3: where Reno does well, Cubic does as well.
+#[test]
+fn cubic_is_as_reno_on_short_paths() {
+    let path = Path::new(20, 10).loss(0.005, 4);
+    let rate = |config| path.run(&config, 60).rate_between(10.0, 60.0).mbit();
+    let ratio = rate(Cubic) / rate(NewReno);
+    assert!((0.85..1.35).contains(&ratio), "{ratio:.2}");
+}
+
+/// RFC 9406 §5: leaving slow start by delay loses a fraction of what overshooting loses.
+#[test]
+fn hystart_ends_slow_start_with_less_loss_and_still_fills_the_pipe() {
+    let path = Path::new(50, 80).queue_bdp(2.0);
+    let (with, without) = (path.run(&Cubic, 5), path.run(&NewReno, 5));
+    assert!(
+        with.lost * 3 < without.lost,
+        "{} against {}",
+        with.lost,
+        without.lost
+    );
+    assert!(
+        with.between(0.0, 2.0)
+            .any(|s| s.state == "conservative_slow_start")
+    );
+    let share = with.share(&path, 2.0, 5.0);
+    assert!(share > 0.95, "{share:.3}");
+}
+
+/// Startup takes log2(BDP / first window) rounds, three to notice, and one or two to drain.
+#[test]
+fn bbr_fills_the_pipe_within_a_few_rounds_and_drains_its_queue() {
+    for (mbit, rtt_ms) in [(20, 30), (100, 60), (10, 600), (1, 100)] {
+        let path = Path::new(mbit, rtt_ms).queue_bdp(3.0);
+        let run = path.run(&Bbr, 30);
+        let rtt = path.rtt.as_secs_f64();
+        let rounds = (path.bdp() as f64 / 14_520.0).log2().max(0.0) + 8.0;
+        let (filled, settled) = (rounds * rtt, (rounds + 6.0) * rtt);
+        let share = run.share(&path, filled, filled + 5.0 * rtt);
+        assert!(share > 0.90, "{path:?}: {share:.3}");
+        let queue = run.mean_queue(settled, settled + 16.0 * rtt) / path.bdp() as f64;
+        assert!(
+            queue < 0.35 + 12_000.0 / path.bdp() as f64,
+            "{path:?}: {queue:.3} BDP queued"
+        );
+        let first = |state| run.samples.iter().position(|s| s.state == state).unwrap();
+        assert!(first("startup") < first("drain") && first("drain") < first("probe_bw"));
+    }
+}
+
+#[test]
+fn bbr_keeps_its_rate_under_random_loss() {
+    for (mbit, rtt_ms, seed) in [(50, 40, 6), (10, 600, 7), (5, 50, 8)] {
+        let path = Path::new(mbit, rtt_ms).loss(0.02, seed);
+        let (from, to) = (10.0, 60.0);
+        let bbr = path.run(&Bbr, 60).share(&path, from, to);
+        assert!(bbr > 0.85, "seed {seed}, {path:?}: {bbr:.3}");
+        let cubic = path.run(&Cubic, 60).share(&path, from, to);
+        assert!(cubic < bbr, "seed {seed}: {cubic:.3} against {bbr:.3}");
+    }
+}
+
+/// The least RTT is looked at afresh when none as low was seen for ten seconds: four packets in
+/// flight for 200 ms or a round.
+#[test]
+fn bbr_probes_the_rtt_and_comes_back() {
+    let path = Path::new(20, 40).queue_bdp(4.0);
+    let run = path.run(&Bbr, 35);
+    let visits = visits(&run, "probe_rtt");
+    assert!((1..=3).contains(&visits.len()), "{visits:?}");
+    for (from, to) in visits {
+        assert!((0.2..0.5).contains(&(to - from)), "{from} to {to}");
+        assert!(run.between(from, to).all(|s| s.cwnd == 4 * PACKET_BYTES));
+        assert!(
+            run.between(from + 0.2, to)
+                .all(|s| s.queue_bytes <= 4 * PACKET_BYTES)
+        );
+    }
+    assert_eq!(run.samples.last().unwrap().state, "probe_bw");
+    assert!(run.share(&path, 5.0, 35.0) > 0.93);
+}
+
+/// Emptying a path of 600 ms takes a round, holding it empty another, filling it a third.
+#[test]
+fn bbr_does_not_starve_a_geostationary_path_while_it_probes_the_rtt() {
+    let mut path = Path::new(10, 600).queue_bdp(2.0);
+    let longer = Duration::from_millis(640);
+    path.later_rtt = Some((Duration::from_secs(20), longer));
+    let run = path.run(&Bbr, 70);
+    let visits = visits(&run, "probe_rtt");
+    assert!(!visits.is_empty());
+    for (from, _) in visits {
+        let share = run.share(&path, from, from + 3.0);
+        assert!(share > 0.65, "{share:.3} after {from}");
+    }
+    let share = run.share(&path, 10.0, 70.0);
+    assert!(share > 0.92, "{share:.3}");
+}
+
+/// From when to when a state lasted, in seconds.
+fn visits(run: &Run, state: &str) -> Vec<(f64, f64)> {
+    let mut visits = Vec::new();
+    let mut since = None;
+    for sample in &run.samples {
+        let at = sample.at.as_secs_f64();
+        match (sample.state == state, since) {
+            (true, None) => since = Some(at),
+            (false, Some(from)) => {
+                visits.push((from, at));
+                since = None;
+            }
+            _ => {}
+        }
+    }
+    visits
+}
+
+#[test]
+fn bbr_recovers_from_an_outage_within_a_few_rounds() {
+    let mut path = Path::new(20, 50);
+    path.outage = Some((Duration::from_secs(10), Duration::from_millis(11_500)));
+    let run = path.run(&Bbr, 20);
+    let share = run.share(&path, 13.5, 20.0);
+    assert!(share > 0.9, "{share:.3}");
+}
+
+#[test]
+fn dedicated_sends_at_the_rate_of_its_link_whatever_is_lost() {
+    for (mbit, rtt_ms, loss) in [(10, 600, 0.0), (10, 600, 0.2), (100, 20, 0.02)] {
+        let path = Path::new(mbit, rtt_ms).loss(loss, 9).queue_bdp(0.5);
+        let config = ControllerConfig::Dedicated(RateFeed::new(path.rate));
+        let run = path.run(&config, 20);
+        let share = run.share(&path, 2.0, 20.0) / (1.0 - loss);
+        assert!((0.96..=0.995).contains(&share), "{path:?}: {share:.3}");
+        // From the first round trip on, and without a queue.
+        let first = run.share(
+            &path,
+            path.rtt.as_secs_f64(),
+            2.0 * path.rtt.as_secs_f64() + 0.1,
+        );
+        assert!(first / (1.0 - loss) > 0.9, "{path:?}: {first:.3}");
+        let queue = run.samples.iter().map(|s| s.queue_bytes).max().unwrap();
+        assert!(
+            queue
+                <= path
+                    .rate
+                    .bytes_in(Duration::from_millis(3))
+                    .max(3 * PACKET_BYTES)
+        );
+    }
+}
+
+#[test]
+fn dedicated_follows_its_feed_at_once() {
+    let feed = RateFeed::new(Bandwidth::from_mbit(10));
+    let controller =
+        ControllerConfig::Dedicated(feed.clone()).build(std::time::Instant::now(), 1452);
+    let before = (controller.pacing_rate().unwrap(), controller.cwnd());
+    feed.set(Bandwidth::from_mbit(40));
+    let after = (controller.pacing_rate().unwrap(), controller.cwnd());
+    assert_eq!(after.0.mbit(), 4.0 * before.0.mbit());
+    assert_eq!(after.1, 4 * before.1);
+    feed.set(Bandwidth::ZERO);
+    assert!(controller.cwnd() >= 2 * PACKET_BYTES);
+    assert!(controller.pacing_rate().unwrap() > Bandwidth::ZERO);
+}

@@ -1,0 +1,223 @@
+//! Window curves of the loss-based controllers, driven round by round: a whole window is sent at
+//! once and acknowledged one round trip later.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "test code with small positive numbers"
+)]
+
+use std::time::{Duration, Instant};
+
+use starhaul_cc::{AckedPacket, CongestionEvent, Controller, ControllerConfig, LostPacket};
+
+const SEGMENT: u64 = 1000;
+const RTT: Duration = Duration::from_millis(100);
+
+struct Flow {
+    controller: Box<dyn Controller>,
+    now: Instant,
+    next_number: u64,
+    last_sent: Instant,
+}
+
+impl Flow {
+    fn new(name: &str) -> Self {
+        let now = Instant::now();
+        let config: ControllerConfig = name.parse().unwrap();
+        Self {
+            controller: config.build(now, 1000),
+            now,
+            next_number: 0,
+            last_sent: now,
+        }
+    }
+
+    /// In segments.
+    fn cwnd(&self) -> f64 {
+        self.controller.cwnd() as f64 / SEGMENT as f64
+    }
+
+    fn round(&mut self) {
+        self.round_of(self.controller.cwnd() / SEGMENT, false);
+    }
+
+    fn round_of(&mut self, packets: u64, app_limited: bool) {
+        let first = self.next_number;
+        self.last_sent = self.now;
+        for i in 0..packets {
+            self.controller
+                .on_packet_sent(self.now, first + i, SEGMENT, i * SEGMENT, app_limited);
+        }
+        self.next_number += packets;
+        self.now += RTT;
+        for i in 0..packets {
+            self.controller.on_ack(AckedPacket {
+                now: self.now,
+                sent: self.last_sent,
+                packet_number: first + i,
+                bytes: SEGMENT,
+            });
+        }
+        self.controller.on_end_of_acks(self.now, 0);
+    }
+
+    fn rounds_for(&mut self, seconds: f64) {
+        for _ in 0..(seconds / RTT.as_secs_f64()).round() as u32 {
+            self.round();
+        }
+    }
+
+    /// One packet of the last round was lost.
+    fn lose(&mut self, persistent: bool) {
+        self.controller.on_packet_lost(LostPacket {
+            now: self.now,
+            packet_number: self.next_number,
+            bytes: SEGMENT,
+        });
+        self.controller.on_congestion_event(CongestionEvent {
+            now: self.now,
+            sent: self.last_sent,
+            persistent,
+            ecn: false,
+            lost_bytes: SEGMENT,
+        });
+        self.now += Duration::from_nanos(1);
+    }
+
+    fn slow_start_to(&mut self, segments: f64) -> f64 {
+        while self.cwnd() < segments {
+            self.round();
+        }
+        self.cwnd()
+    }
+}
+
+fn assert_near(value: f64, expected: f64, tolerance: f64) {
+    let error = (value / expected - 1.0).abs();
+    assert!(error <= tolerance, "{value:.2}, expected {expected:.2}");
+}
+
+#[test]
+fn newreno_doubles_then_halves_then_adds_a_packet_each_round() {
+    let mut flow = Flow::new("newreno");
+    assert_eq!(flow.cwnd(), 10.0);
+    for expected in [20.0, 40.0, 80.0] {
+        flow.round();
+        assert_eq!(flow.cwnd(), expected);
+    }
+    flow.lose(false);
+    assert_eq!(flow.cwnd(), 40.0);
+    flow.rounds_for(2.0);
+    assert_near(flow.cwnd(), 60.0, 0.01);
+}
+
+#[test]
+fn both_decrease_once_for_all_losses_of_a_round() {
+    for (name, factor) in [("newreno", 0.5), ("cubic", 0.7)] {
+        let mut flow = Flow::new(name);
+        let before = flow.slow_start_to(80.0);
+        for _ in 0..5 {
+            flow.lose(false);
+        }
+        assert_near(flow.cwnd(), before * factor, 1e-6);
+        flow.round();
+        flow.lose(false);
+        assert!(
+            flow.cwnd() < before * factor * 0.8,
+            "{name}: {}",
+            flow.cwnd()
+        );
+    }
+}
+
+#[test]
+fn persistent_congestion_starts_over_and_spurious_loss_is_undone() {
+    for name in ["newreno", "cubic"] {
+        let mut flow = Flow::new(name);
+        let before = flow.slow_start_to(80.0);
+        flow.lose(false);
+        flow.controller.on_spurious_congestion_event(flow.now);
+        assert_eq!(flow.cwnd(), before, "{name}");
+        flow.round();
+        assert_eq!(flow.cwnd(), 2.0 * before, "{name} is in slow start again");
+        flow.lose(true);
+        assert_eq!(flow.cwnd(), 2.0, "{name}");
+        // What was undone once is not undone again.
+        flow.controller.on_spurious_congestion_event(flow.now);
+        let restored = flow.cwnd();
+        flow.controller.on_spurious_congestion_event(flow.now);
+        assert_eq!(flow.cwnd(), restored, "{name}");
+    }
+}
+
+#[test]
+fn an_unused_window_does_not_grow() {
+    for name in ["newreno", "cubic"] {
+        let mut flow = Flow::new(name);
+        for _ in 0..50 {
+            flow.round_of(4, true);
+        }
+        assert_eq!(flow.cwnd(), 10.0, "{name}");
+        flow.round();
+        assert_eq!(flow.cwnd(), 20.0, "{name}");
+    }
+}
+
+/// RFC 9438 §4.2: from 0.7 W the window is back at W after K = cbrt(0.3 W / 0.4) seconds, flat
+/// there, and as far above W at 2 K as it had fallen below.
+#[test]
+fn cubic_comes_back_to_its_maximum_at_k() {
+    let mut flow = Flow::new("cubic");
+    let w_max = flow.slow_start_to(1000.0);
+    flow.lose(false);
+    assert_near(flow.cwnd(), 0.7 * w_max, 1e-6);
+    let k = (0.3 * w_max / 0.4).cbrt();
+    for part in [0.9625, 1.0, 1.0375, 1.3] {
+        flow.rounds_for(k / 2.0);
+        assert_near(flow.cwnd(), part * w_max, 0.02);
+    }
+}
+
+/// RFC 9438 §4.7: after two decreases in a row the plateau is at 0.85 of the second window.
+#[test]
+fn cubic_releases_bandwidth_when_its_maximum_falls() {
+    let mut flow = Flow::new("cubic");
+    let first = flow.slow_start_to(1000.0);
+    flow.lose(false);
+    flow.round();
+    flow.lose(false);
+    let plateau = 0.85 * 0.7 * first;
+    let k = ((plateau - 0.49 * first) / 0.4).cbrt();
+    flow.rounds_for(k);
+    assert_near(flow.cwnd(), plateau, 0.01);
+}
+
+/// RFC 9438 §4.3: at a window this small the cubic curve is slower than Reno's half segment a round.
+#[test]
+fn cubic_is_reno_friendly_at_a_small_window() {
+    let mut flow = Flow::new("cubic");
+    let w_max = flow.slow_start_to(20.0);
+    flow.lose(false);
+    flow.rounds_for(1.0);
+    assert_near(flow.cwnd(), 0.7 * w_max + 10.0 * 0.529, 0.03);
+}
+
+/// RFC 9438 §5.8.
+#[test]
+fn cubic_does_not_jump_after_the_window_was_unused() {
+    let mut flow = Flow::new("cubic");
+    let w_max = flow.slow_start_to(1000.0);
+    flow.lose(false);
+    flow.rounds_for(1.0);
+    let before = flow.cwnd();
+    for _ in 0..600 {
+        flow.round_of(4, true);
+    }
+    assert_eq!(flow.cwnd(), before);
+    let k = (0.3 * w_max / 0.4).cbrt();
+    flow.rounds_for(k - 1.0);
+    assert_near(flow.cwnd(), w_max, 0.01);
+}
