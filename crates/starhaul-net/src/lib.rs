@@ -1,4 +1,5 @@
-//! The only room that touches sockets: batched UDP with segmentation offload, and a poller with exact timers.
+//! The only room that touches sockets: batched UDP with segmentation offload, a poller with exact timers,
+//! and emulated links in real time.
 //!
 //! Everything here is non-blocking and meant for a thread of its own that waits in [`Poller::wait`].
 //!
@@ -21,12 +22,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod emulator;
+mod lateness;
 mod poller;
+mod realtime;
 mod socket;
 
 use std::{io, net::SocketAddr};
 
-pub use poller::{Poller, Readiness, Waker, sharpen_timers};
+pub use emulator::{DirectionStats, Emulator, Relay, RelaySpec, RelayStats, Second};
+pub use lateness::Lateness;
+pub use poller::{Poller, Readiness, Waker};
+pub use realtime::sharpen_timers;
 pub use socket::{BindOptions, Datagram, RecvBuffer, Transmit, UdpSocket};
 
 /// What can go wrong here.

@@ -2,7 +2,6 @@
 //! `ppoll` takes nanoseconds, and with the kernel's timer slack turned off it returns some 10–60 µs after the instant asked for.
 
 use std::{
-    num::NonZeroU64,
     os::fd::OwnedFd,
     sync::{
         Arc,
@@ -116,12 +115,6 @@ impl Waker {
             let _ = write(&self.0.event, &1u64.to_ne_bytes());
         }
     }
-}
-
-/// Lets the calling thread's timers fire when they are due: the kernel's default slack is 50 µs.
-pub fn sharpen_timers() {
-    // Refused only by kernels without the call, where the default slack stays.
-    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
 }
 
 /// Keeps the conversion to `timespec` in range; a caller that waits longer is woken once an hour for nothing.
