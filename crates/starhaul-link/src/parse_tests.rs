@@ -190,6 +190,23 @@ fn the_recorded_downlinks_have_their_mean_rates() {
     }
 }
 
+#[test]
+fn the_recorded_delays_are_read_whole() {
+    for number in [1, 2, 3, 10, 11, 12, 13, 14, 15, 16] {
+        let Some(path) = recorded(&format!("leocc-delay/delay_{number}.txt")) else {
+            return;
+        };
+        let series = read_delay(&path).unwrap();
+        assert_eq!(series.period().as_secs_f64().round(), 120.0, "{number}");
+        let (least, greatest) = series.range();
+        assert!(least >= Duration::from_millis(5), "{number}: {least:?}");
+        assert!(
+            greatest >= Duration::from_millis(30),
+            "{number}: {greatest:?}"
+        );
+    }
+}
+
 /// Lines that are nearly right, which arbitrary bytes hardly ever are.
 fn nearly_a_trace() -> impl Strategy<Value = Vec<u8>> {
     proptest::string::bytes_regex(

@@ -44,3 +44,6 @@ pub use network::{
     PathLinks,
 };
 pub use simulation::{Node, Simulation};
+
+#[cfg(test)]
+mod tests;

@@ -131,8 +131,15 @@ impl<N: Node> Simulation<N> {
 
     /// Runs until nothing travels and no timer is set, and returns `true`; or until `limit`, and returns `false`.
     pub fn run_until_idle(&mut self, limit: Instant) -> bool {
-        while self.step(limit) {}
-        self.next_event().is_none()
+        loop {
+            self.send_all();
+            if self.next_event().is_none() {
+                return true;
+            }
+            if !self.step(limit) {
+                return false;
+            }
+        }
     }
 
     fn next_event(&mut self) -> Option<Instant> {
