@@ -109,7 +109,7 @@ impl Network {
         }
     }
 
-    /// Gives a node's socket its address, in place of the one that it had. Should another socket have that address, it loses it.
+    /// Gives a node's socket its address, in place of the one that it had. Another socket with that address loses it.
     pub fn bind(&mut self, node: NodeId, local: u32, address: SocketAddr) {
         if let Some(loser) = self.sockets.insert(address, (node, local)) {
             self.addresses.remove(&loser);

@@ -112,8 +112,8 @@ impl<N: Node> Simulation<N> {
         self.run_until(self.now + time, |_| None);
     }
 
-    /// Runs until `until`, and calls `application` at once, after every event, and at the end: there it uses the nodes, changes the
-    /// network, and says when it wants to be called at the latest.
+    /// Runs until `until`, and calls `application` at once, after every event, and at the end: there it uses the nodes,
+    /// changes the network, and says when it wants to be called at the latest.
     pub fn run_until(
         &mut self,
         until: Instant,
