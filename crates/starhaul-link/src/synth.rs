@@ -1,4 +1,4 @@
-//! Models of satellite links that need no recording. The LEO one has the structure that LeoCC (§2, §3) found on
+//! Models of satellite links that need no recording. The LEO one has the structure that LeoCC (§3) found on
 //! Starlink: every 15 s the network reconfigures, with a short outage, a spike of delay and a step of capacity.
 
 use std::{ops::RangeInclusive, time::Duration};

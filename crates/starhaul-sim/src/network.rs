@@ -234,14 +234,10 @@ impl Network {
 
     /// Puts a packet on the next link of its route; gives it back at the end of the route.
     fn enqueue(&mut self, now: Instant, packet: Packet) -> Option<Packet> {
-        let link = packet
-            .route
-            .get(packet.hops_done)
-            .and_then(|id| self.links.get_mut(id.0));
-        let Some(link) = link else {
+        let Some(&id) = packet.route.get(packet.hops_done) else {
             return Some(packet);
         };
-        link.enqueue(now, packet.payload.len() + HEADER_BYTES, packet);
+        self[id].enqueue(now, packet.payload.len() + HEADER_BYTES, packet);
         None
     }
 }
