@@ -1,6 +1,36 @@
 //! Erasure coding of blocks over `reed-solomon-simd`, and the rules that choose how much redundancy.
+//!
+//! A block is cut by [`plan`] into codes of at most [`MAX_FRAGMENTS`] fragments, a rule such as
+//! [`redundancy_for_random_loss`] says how many redundancy fragments each wants, and a [`Codec`] makes them and recovers the
+//! data from any sufficient part of them.
+//!
+//! ```
+//! use bytes::Bytes;
+//! use starhaul_fec::{Codec, redundancy_for_random_loss};
+//!
+//! let data: Vec<Bytes> = ["one", "two", "six"].map(Bytes::from).to_vec();
+//! let count = redundancy_for_random_loss(3, 0.01, 1e-3, 10);
+//! assert_eq!(count, 1);
+//! let mut codec = Codec::new();
+//! let redundancy = codec.encode(&data, count)?;
+//! // Fragment 1 was lost; fragment 3 is the redundancy.
+//! let arrived = [(0, data[0].clone()), (2, data[2].clone()), (3, redundancy[0].clone())];
+//! assert_eq!(codec.decode(3, count, &arrived)?, data);
+//! # Ok::<(), starhaul_fec::FecError>(())
+//! ```
 
-use bytes::Bytes;
+mod adaptive;
+mod codec;
+mod last_byte;
+mod plan;
+mod redundancy;
+
+pub use adaptive::AdaptiveRate;
+pub use codec::{Codec, decode, encode};
+pub use plan::{Code, Plan, plan};
+pub use redundancy::{
+    redundancy_for_burst_loss, redundancy_for_random_loss, redundancy_on_another_path,
+};
 
 /// Most fragments, data and redundancy together, that one code may have.
 pub const MAX_FRAGMENTS: usize = 255;
@@ -8,25 +38,67 @@ pub const MAX_FRAGMENTS: usize = 255;
 /// A code cannot be made or used as asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FecError {
-    /// Stub.
-    #[error("{0}")]
-    Stub(&'static str),
+    /// The caller (or, when decoding, the peer) asked for an impossible code.
+    #[error(
+        "no code has {data} data and {redundancy} redundancy fragments: use at least 1 data fragment and at most 255 together"
+    )]
+    Counts {
+        /// Data fragments asked for.
+        data: usize,
+        /// Redundancy fragments asked for.
+        redundancy: usize,
+    },
+    /// The fragments given (by the caller, or by the peer) differ in length.
+    #[error(
+        "fragment {index} has {found} bytes and others of its code have {expected}: all must be equal"
+    )]
+    UnequalLength {
+        /// The fragment that differs.
+        index: usize,
+        /// Bytes of the first fragment given.
+        expected: usize,
+        /// Bytes of this one.
+        found: usize,
+    },
+    /// The peer sent a fragment that its code does not have.
+    #[error("fragment {index} does not exist in a code of {count} fragments")]
+    Index {
+        /// The fragment's number.
+        index: u8,
+        /// Data and redundancy fragments of the code.
+        count: usize,
+    },
+    /// A fragment was given twice; drop duplicates on arrival.
+    #[error("fragment {index} was given twice")]
+    Duplicate {
+        /// The fragment's number.
+        index: u8,
+    },
+    /// The network lost too much: wait for more fragments.
+    #[error("{given} fragments cannot recover {needed} data fragments: wait for more")]
+    TooFew {
+        /// Fragments given.
+        given: usize,
+        /// Data fragments of the code, as many as are needed.
+        needed: usize,
+    },
+    /// The local configuration leaves no room for data in a datagram.
+    #[error("a fragment must hold at least 1 byte: raise the path's datagram size")]
+    NoCapacity,
+    /// The coding library refused what was checked here: a defect of this crate.
+    #[error("the coding library refused: {0}")]
+    Library(String),
 }
 
-/// Computes `redundancy` redundancy fragments for `data` (1..=254 fragments of one equal, non-zero length; sum with
-/// redundancy at most 255). Every length is allowed, odd ones too.
-pub fn encode(_data: &[Bytes], _redundancy: u8) -> Result<Vec<Bytes>, FecError> {
-    todo!()
+impl From<reed_solomon_simd::Error> for FecError {
+    fn from(error: reed_solomon_simd::Error) -> Self {
+        Self::Library(error.to_string())
+    }
 }
 
-/// Recovers the data fragments in order from any `data_count` of the fragments. `fragments` are (index, bytes) with
-/// indices below `data_count + redundancy_count`; indices from `data_count` on are redundancy.
-pub fn decode(_data_count: u8, _redundancy_count: u8, _fragments: &[(u8, Bytes)]) -> Result<Vec<Bytes>, FecError> {
-    todo!()
-}
-
-/// Smallest number n of redundancy fragments with P[Binomial(data + n, loss) > n] ≤ `epsilon` (deadline.md).
-/// At most `cap`.
-pub fn redundancy_for_random_loss(_data: u8, _loss: f64, _epsilon: f64, _cap: u8) -> u8 {
-    todo!()
+pub(crate) fn check_counts(data: usize, redundancy: usize) -> Result<(), FecError> {
+    if data == 0 || data.saturating_add(redundancy) > MAX_FRAGMENTS {
+        return Err(FecError::Counts { data, redundancy });
+    }
+    Ok(())
 }

@@ -1,0 +1,141 @@
+//! How many redundancy fragments a code needs, so that it fails with probability at most ε (deadline.md "Redundancy").
+//!
+//! Each rule is exact for its model of loss and cheap enough to be asked for every block.
+
+use crate::MAX_FRAGMENTS;
+
+/// Sums of probabilities are this exact, so that a promise kept to the letter is not missed by rounding.
+const ROUNDING: f64 = 1e-12;
+
+/// Smallest number n of redundancy fragments with P[Binomial(data + n, loss) > n] ≤ `epsilon`: every fragment is lost
+/// independently with probability `loss`. At most `cap`, and at most what a code has room for.
+pub fn redundancy_for_random_loss(data: u8, loss: f64, epsilon: f64, cap: u8) -> u8 {
+    let limit = limit(data, cap);
+    let (data, loss) = (f64::from(data), probability(loss));
+    // The code fails when more than n are lost before the data-th arrives, a negative binomial variable.
+    let mut term = (1.0 - loss).powf(data);
+    let terms = (0..=u8::MAX).map(|lost| {
+        let now = term;
+        term *= loss * (data + f64::from(lost)) / (f64::from(lost) + 1.0);
+        now
+    });
+    smallest_covering(terms, epsilon, limit)
+}
+
+/// Smallest n with P[lost of `data` + lost of n > n] ≤ `epsilon`, where the data go over a path that loses the share
+/// `data_loss` and the redundancy over another, independent one that loses `redundancy_loss`. At most `cap`, and at most what a
+/// code has room for.
+pub fn redundancy_on_another_path(
+    data: u8,
+    data_loss: f64,
+    redundancy_loss: f64,
+    epsilon: f64,
+    cap: u8,
+) -> u8 {
+    let limit = limit(data, cap);
+    let more_lost = exceedance(data, probability(data_loss));
+    let arrives = 1.0 - probability(redundancy_loss);
+    // arrived[j] = P[j of n redundancy fragments arrive]; the code fails when more data than that are lost.
+    let mut arrived = [0.0; MAX_FRAGMENTS + 1];
+    arrived[0] = 1.0;
+    for n in 0..limit {
+        let n_fragments = usize::from(n);
+        let fails = arrived.iter().zip(&more_lost).take(n_fragments + 1);
+        if fails.map(|(arrived, lost)| arrived * lost).sum::<f64>() <= epsilon + ROUNDING {
+            return n;
+        }
+        for j in (1..=n_fragments + 1).rev() {
+            arrived[j] = arrived[j] * (1.0 - arrives) + arrived[j - 1] * arrives;
+        }
+        arrived[0] *= 1.0 - arrives;
+    }
+    limit
+}
+
+/// Smallest n with P[more than n of data + n consecutive fragments are lost] ≤ `epsilon` on a Gilbert–Elliott channel that
+/// loses everything in its bad state and nothing in its good one, the share `loss` in all, `burst_length` in a row on average
+/// (below 1/(1 − loss), where losses would avoid each other, independent losses are assumed). At most `cap`, and at most what a
+/// code has room for.
+pub fn redundancy_for_burst_loss(
+    data: u8,
+    loss: f64,
+    burst_length: f64,
+    epsilon: f64,
+    cap: u8,
+) -> u8 {
+    let limit = limit(data, cap);
+    let loss = probability(loss);
+    if loss >= 1.0 {
+        return limit;
+    }
+    let burst_length = burst_length.max(1.0 / (1.0 - loss));
+    let leave_bad = 1.0 / burst_length;
+    let leave_good = leave_bad * loss / (1.0 - loss);
+    // Each arrival leaves the channel in its good state, so the runs of losses before each arrival are independent: the first
+    // run begins with the probability of the bad state, the later ones with that of leaving the good state.
+    let mut lost = [0.0; MAX_FRAGMENTS + 1];
+    lost[0] = 1.0;
+    let lost = &mut lost[..=usize::from(limit)];
+    add_run(lost, loss, leave_bad);
+    for _ in 1..data {
+        add_run(lost, leave_good, leave_bad);
+    }
+    smallest_covering(lost.iter().copied(), epsilon, limit)
+}
+
+/// Convolves the distribution of a number of losses with a run of them that begins with probability `begin` and ends after each
+/// loss with probability `end`.
+fn add_run(lost: &mut [f64], begin: f64, end: f64) {
+    // Σ P[i lost before] · P[the run reaches l − i], not yet ended.
+    let mut running = 0.0;
+    for share in lost {
+        let before = *share;
+        *share = before * (1.0 - begin) + running * end;
+        running = running * (1.0 - end) + before * begin;
+    }
+}
+
+/// P[Binomial(count, loss) > j] for each j.
+fn exceedance(count: u8, loss: f64) -> [f64; MAX_FRAGMENTS + 1] {
+    let mut lost = [0.0; MAX_FRAGMENTS + 1];
+    lost[0] = 1.0;
+    for sent in 1..=usize::from(count) {
+        for j in (1..=sent).rev() {
+            lost[j] = lost[j] * (1.0 - loss) + lost[j - 1] * loss;
+        }
+        lost[0] *= 1.0 - loss;
+    }
+    let mut more = 0.0;
+    for share in lost.iter_mut().rev() {
+        more += std::mem::replace(share, more);
+    }
+    lost
+}
+
+/// First n whose terms up to it add up to 1 − `epsilon`; `limit` when none below it does.
+fn smallest_covering(terms: impl Iterator<Item = f64>, epsilon: f64, limit: u8) -> u8 {
+    let mut covered = 0.0;
+    for (n, term) in (0..limit).zip(terms) {
+        covered += term;
+        if 1.0 - covered <= epsilon + ROUNDING {
+            return n;
+        }
+    }
+    limit
+}
+
+fn limit(data: u8, cap: u8) -> u8 {
+    cap.min(u8::MAX - data)
+}
+
+/// A measured share as a probability; what is no number counts as no loss.
+fn probability(share: f64) -> f64 {
+    if share.is_nan() {
+        0.0
+    } else {
+        share.clamp(0.0, 1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::*;
+
+/// The table of deadline.md, computed independently.
+#[test]
+fn random_loss_gives_the_published_table() {
+    let losses = [0.005, 0.01, 0.02, 0.05, 0.1];
+    for (data, expected) in [
+        (10, [2, 2, 3, 4, 6]),
+        (20, [2, 3, 4, 6, 9]),
+        (40, [3, 3, 5, 8, 13]),
+    ] {
+        assert_eq!(
+            losses.map(|loss| redundancy_for_random_loss(data, loss, 1e-3, 255)),
+            expected,
+            "{data} data fragments"
+        );
+    }
+}
+
+#[test]
+fn the_cap_and_the_room_of_a_code_hold() {
+    for rule in [
+        |data, loss, cap| redundancy_for_random_loss(data, loss, 1e-3, cap),
+        |data, loss, cap| redundancy_on_another_path(data, loss, loss, 1e-3, cap),
+        |data, loss, cap| redundancy_for_burst_loss(data, loss, 3.0, 1e-3, cap),
+    ] {
+        assert_eq!(rule(20, 0.1, 4), 4);
+        assert_eq!(rule(250, 0.1, 255), 5);
+        assert_eq!(rule(20, 1.0, 255), 235);
+        assert_eq!(rule(255, 0.5, 255), 0);
+        assert_eq!(rule(20, 0.0, 255), 0);
+        assert_eq!(rule(20, f64::NAN, 255), 0);
+        assert_eq!(rule(20, -1.0, 255), 0);
+        assert_eq!(rule(1, 0.0, 0), 0);
+    }
+}
+
+#[test]
+fn bursts_of_independent_loss_need_what_independent_loss_needs() {
+    for data in [1, 5, 20, 100] {
+        for loss in [0.001, 0.01, 0.1, 0.4] {
+            assert_eq!(
+                redundancy_for_burst_loss(data, loss, 1.0, 1e-4, 150),
+                redundancy_for_random_loss(data, loss, 1e-4, 150),
+                "{data} data fragments, loss {loss}"
+            );
+        }
+    }
+}
+
+#[test]
+fn redundancy_over_an_equal_path_needs_what_one_path_needs() {
+    for data in [1, 5, 20, 100] {
+        for loss in [0.001, 0.01, 0.1, 0.4] {
+            assert_eq!(
+                redundancy_on_another_path(data, loss, loss, 1e-4, 150),
+                redundancy_for_random_loss(data, loss, 1e-4, 150),
+                "{data} data fragments, loss {loss}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_clean_second_path_needs_fewer_and_a_bad_one_more() {
+    let n = |redundancy_loss| redundancy_on_another_path(20, 0.1, redundancy_loss, 1e-3, 255);
+    assert!(n(0.0) < n(0.1), "{} {}", n(0.0), n(0.1));
+    assert!(n(0.1) < n(0.5), "{} {}", n(0.1), n(0.5));
+    assert_eq!(redundancy_on_another_path(20, 0.0, 1.0, 1e-3, 255), 0);
+}
+
+#[test]
+fn longer_bursts_need_more() {
+    let n = |burst| redundancy_for_burst_loss(20, 0.02, burst, 1e-3, 255);
+    assert!(
+        n(1.0) < n(3.0) && n(3.0) < n(8.0),
+        "{} {} {}",
+        n(1.0),
+        n(3.0),
+        n(8.0)
+    );
+}
+
+/// Share of `trials` codes that a loss process (true = lost) defeats.
+fn failures(trials: u32, data: u8, n: u8, mut lost: impl FnMut(u8) -> bool) -> f64 {
+    let failed = (0..trials)
+        .filter(|_| (0..data + n).filter(|index| lost(*index)).count() > usize::from(n))
+        .count();
+    failed as f64 / f64::from(trials)
+}
+
+/// The rule's n must hold its promise in a simulation of its channel and n − 1 must break it, both by more than the sampling
+/// error of these fixed seeds allows for.
+fn check_by_simulation(name: &str, epsilon: f64, n: u8, share: impl Fn(u8) -> f64) {
+    let (at, below) = (share(n), share(n - 1));
+    let slack = 3.0 * (epsilon / f64::from(TRIALS)).sqrt();
+    assert!(at <= epsilon + slack, "{name}: {n} fail in {at}");
+    assert!(
+        below > epsilon - slack,
+        "{name}: {} already suffice ({below})",
+        n - 1
+    );
+}
+
+const TRIALS: u32 = 40_000;
+
+#[test]
+fn the_rules_hold_in_simulation() {
+    let epsilon = 0.01;
+    for seed in 1..=3 {
+        let rng = || ChaCha8Rng::seed_from_u64(seed);
+        let n = redundancy_for_random_loss(20, 0.05, epsilon, 255);
+        check_by_simulation(&format!("random, seed {seed}"), epsilon, n, |n| {
+            let mut rng = rng();
+            failures(TRIALS, 20, n, |_| rng.random_bool(0.05))
+        });
+
+        let n = redundancy_on_another_path(20, 0.1, 0.3, epsilon, 255);
+        check_by_simulation(&format!("two paths, seed {seed}"), epsilon, n, |n| {
+            let mut rng = rng();
+            failures(TRIALS, 20, n, |index| {
+                rng.random_bool(if index < 20 { 0.1 } else { 0.3 })
+            })
+        });
+
+        // Mean loss 4 %, bursts of 3: bad → good 1/3, good → bad 1/3 · 4/96.
+        let n = redundancy_for_burst_loss(20, 0.04, 3.0, epsilon, 255);
+        check_by_simulation(&format!("bursts, seed {seed}"), epsilon, n, |n| {
+            let mut rng = rng();
+            let mut bad = false;
+            failures(TRIALS, 20, n, |index| {
+                bad = match (index, bad) {
+                    (0, _) => rng.random_bool(0.04),
+                    (_, true) => !rng.random_bool(1.0 / 3.0),
+                    (_, false) => rng.random_bool(4.0 / 96.0 / 3.0),
+                };
+                bad
+            })
+        });
+    }
+}
