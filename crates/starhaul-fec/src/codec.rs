@@ -5,14 +5,14 @@
 use std::fmt;
 
 use bytes::{Bytes, BytesMut};
-use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
+use reed_solomon_simd::{EncoderResult, ReedSolomonDecoder, ReedSolomonEncoder};
 
-use crate::{FecError, check_counts, last_byte::Interpolation};
+use crate::{FecError, check_counts, few_losses, last_byte::Interpolation};
 
 /// Encoder and decoder that keep their working space from one block to the next.
 #[derive(Default)]
 pub struct Codec {
-    encoder: Option<ReedSolomonEncoder>,
+    encoder: Encoder,
     decoder: Option<ReedSolomonDecoder>,
 }
 
@@ -40,14 +40,13 @@ impl Codec {
         let even = length & !1;
         let mut fragments = vec![BytesMut::with_capacity(length); count];
         if even > 0 {
-            let encoder = prepared_encoder(&mut self.encoder, data.len(), count, even)?;
-            for fragment in data {
-                encoder.add_original_shard(&fragment[..even])?;
-            }
-            let result = encoder.encode()?;
-            for (fragment, bytes) in fragments.iter_mut().zip(result.recovery_iter()) {
-                fragment.extend_from_slice(bytes);
-            }
+            let shards = data.iter().map(|fragment| &fragment[..even]);
+            self.encoder
+                .encode(shards, data.len(), count, even, |result| {
+                    for (fragment, bytes) in fragments.iter_mut().zip(result.recovery_iter()) {
+                        fragment.extend_from_slice(bytes);
+                    }
+                })?;
         }
         if even < length {
             let polynomial = Interpolation::new(
@@ -55,7 +54,7 @@ impl Codec {
                     .zip(data.iter().map(|fragment| fragment[even]))
                     .collect(),
             );
-            for (fragment, point) in fragments.iter_mut().zip(redundancy_points(data.len())) {
+            for (fragment, point) in fragments.iter_mut().zip((0..=u8::MAX).skip(data.len())) {
                 fragment.extend_from_slice(&[polynomial.at(point)]);
             }
         }
@@ -70,69 +69,75 @@ impl Codec {
         redundancy_count: u8,
         fragments: &[(u8, Bytes)],
     ) -> Result<Vec<Bytes>, FecError> {
-        let mut data = vec![None; usize::from(data_count)];
-        let used = sort_out(data_count, redundancy_count, fragments, &mut data)?;
-        if data.iter().any(Option::is_none) {
-            self.recover(data_count, redundancy_count, &used, &mut data)?;
+        let Arrived {
+            mut data,
+            redundancy,
+        } = Arrived::sort_out(data_count, redundancy_count, fragments)?;
+        let Some((_, first)) = redundancy.first() else {
+            return Ok(data.into_iter().flatten().collect());
+        };
+        let (length, even) = (first.len(), first.len() & !1);
+        if data_count == 1 || length == 0 {
+            return Ok(vec![Bytes::clone(first); data_count.into()]);
         }
-        Ok(data.into_iter().flatten().collect())
+        let mut found = if even > 0 {
+            let shards = Shards {
+                data: data
+                    .iter()
+                    .map(|fragment| fragment.as_ref().map(|bytes| &bytes[..even]))
+                    .collect(),
+                redundancy_count: redundancy_count.into(),
+                redundancy: redundancy
+                    .iter()
+                    .map(|(index, bytes)| (usize::from(*index - data_count), &bytes[..even]))
+                    .collect(),
+            };
+            self.recover(&shards, even)?
+        } else {
+            vec![Bytes::new(); redundancy.len()]
+        };
+        if even < length {
+            append_last_bytes(&data, &redundancy, &mut found);
+        }
+        let mut found = found.into_iter();
+        Ok(data
+            .iter_mut()
+            .filter_map(|fragment| fragment.take().or_else(|| found.next()))
+            .collect())
     }
 
-    /// Fills the gaps of `data` from `used`, as many fragments as the code has data fragments.
-    fn recover(
-        &mut self,
-        data_count: u8,
-        redundancy_count: u8,
-        used: &[(u8, &Bytes)],
-        data: &mut [Option<Bytes>],
-    ) -> Result<(), FecError> {
-        let Some((_, first)) = used.first() else {
-            return Ok(());
-        };
-        if data_count == 1 || first.is_empty() {
-            data.fill(Some(Bytes::clone(first)));
-            return Ok(());
-        }
-        let (length, even) = (first.len(), first.len() & !1);
-        let polynomial = (even < length).then(|| {
-            Interpolation::new(
-                used.iter()
-                    .map(|(index, bytes)| (*index, bytes[even]))
-                    .collect(),
-            )
-        });
-        let result = if even > 0 {
-            let counts = (usize::from(data_count), usize::from(redundancy_count));
-            let decoder = prepared_decoder(&mut self.decoder, counts.0, counts.1, even)?;
-            for (index, bytes) in used {
-                match index.checked_sub(data_count) {
-                    None => decoder.add_original_shard(usize::from(*index), &bytes[..even])?,
-                    Some(index) => {
-                        decoder.add_recovery_shard(usize::from(index), &bytes[..even])?
-                    }
-                }
-            }
-            Some(decoder.decode()?)
-        } else {
-            None
-        };
-        for (index, gap) in (0..data_count)
-            .zip(data)
-            .filter(|(_, fragment)| fragment.is_none())
+    /// The missing data fragments in order.
+    fn recover(&mut self, shards: &Shards<'_>, length: usize) -> Result<Vec<Bytes>, FecError> {
+        if shards.redundancy.len() <= few_losses::MOST
+            && let Some(found) = few_losses::recover(&mut self.encoder, shards, length)?
         {
-            let mut bytes = BytesMut::with_capacity(length);
-            if let Some(restored) = result
-                .as_ref()
-                .and_then(|result| result.restored_original(usize::from(index)))
-            {
-                bytes.extend_from_slice(restored);
-            }
-            if let Some(polynomial) = &polynomial {
-                bytes.extend_from_slice(&[polynomial.at(index)]);
-            }
-            *gap = Some(bytes.freeze());
+            return Ok(found);
         }
-        Ok(())
+        let (data_count, redundancy_count) = (shards.data.len(), shards.redundancy_count);
+        let decoder = match &mut self.decoder {
+            Some(decoder) => {
+                decoder.reset(data_count, redundancy_count, length)?;
+                decoder
+            }
+            none => none.insert(ReedSolomonDecoder::new(
+                data_count,
+                redundancy_count,
+                length,
+            )?),
+        };
+        for (index, bytes) in shards.data.iter().enumerate() {
+            if let Some(bytes) = bytes {
+                decoder.add_original_shard(index, bytes)?;
+            }
+        }
+        for (index, bytes) in &shards.redundancy {
+            decoder.add_recovery_shard(*index, bytes)?;
+        }
+        let result = decoder.decode()?;
+        Ok(result
+            .restored_original_iter()
+            .map(|(_, bytes)| Bytes::copy_from_slice(bytes))
+            .collect())
     }
 }
 
@@ -150,48 +155,118 @@ pub fn decode(
     Codec::new().decode(data_count, redundancy_count, fragments)
 }
 
-/// Checks what arrived, puts data into its place in `data` and returns the fragments to decode from: all data, then as much
-/// redundancy as is needed.
-fn sort_out<'a>(
-    data_count: u8,
-    redundancy_count: u8,
-    fragments: &'a [(u8, Bytes)],
-    data: &mut [Option<Bytes>],
-) -> Result<Vec<(u8, &'a Bytes)>, FecError> {
-    let count = usize::from(data_count) + usize::from(redundancy_count);
-    check_counts(data_count.into(), redundancy_count.into())?;
-    equal_length(
-        fragments
-            .iter()
-            .map(|(index, bytes)| (usize::from(*index), bytes)),
-    )?;
-    let mut seen = [false; 256];
-    for (index, bytes) in fragments {
-        if usize::from(*index) >= count {
-            return Err(FecError::Index {
-                index: *index,
-                count,
+/// The library's encoder, made on first use.
+#[derive(Default)]
+pub(crate) struct Encoder(Option<ReedSolomonEncoder>);
+
+impl Encoder {
+    /// Encodes `data`, `data_count` shards of `length` bytes, and hands the result to `read`.
+    pub(crate) fn encode<T: AsRef<[u8]>, R>(
+        &mut self,
+        data: impl Iterator<Item = T>,
+        data_count: usize,
+        redundancy_count: usize,
+        length: usize,
+        read: impl FnOnce(&EncoderResult<'_>) -> R,
+    ) -> Result<R, FecError> {
+        let encoder = match &mut self.0 {
+            Some(encoder) => {
+                encoder.reset(data_count, redundancy_count, length)?;
+                encoder
+            }
+            none => none.insert(ReedSolomonEncoder::new(
+                data_count,
+                redundancy_count,
+                length,
+            )?),
+        };
+        for shard in data {
+            encoder.add_original_shard(shard)?;
+        }
+        let result = encoder.encode()?;
+        Ok(read(&result))
+    }
+}
+
+/// Bytes that the library can code: all of one even length.
+pub(crate) struct Shards<'a> {
+    pub(crate) data: Vec<Option<&'a [u8]>>,
+    pub(crate) redundancy_count: usize,
+    /// Index among the redundancy, and bytes; as many as data are missing.
+    pub(crate) redundancy: Vec<(usize, &'a [u8])>,
+}
+
+/// What arrived of a code, checked.
+struct Arrived<'a> {
+    data: Vec<Option<Bytes>>,
+    /// As many redundancy fragments as data are missing, with their indices in the code.
+    redundancy: Vec<(u8, &'a Bytes)>,
+}
+
+impl<'a> Arrived<'a> {
+    fn sort_out(
+        data_count: u8,
+        redundancy_count: u8,
+        fragments: &'a [(u8, Bytes)],
+    ) -> Result<Self, FecError> {
+        let (needed, count) = (
+            usize::from(data_count),
+            usize::from(data_count) + usize::from(redundancy_count),
+        );
+        check_counts(needed, redundancy_count.into())?;
+        equal_length(
+            fragments
+                .iter()
+                .map(|(index, bytes)| (usize::from(*index), bytes)),
+        )?;
+        let mut seen = [false; 256];
+        let mut data = vec![None; needed];
+        let mut redundancy = Vec::new();
+        for (index, bytes) in fragments {
+            let place = usize::from(*index);
+            if place >= count {
+                return Err(FecError::Index {
+                    index: *index,
+                    count,
+                });
+            }
+            if std::mem::replace(&mut seen[place], true) {
+                return Err(FecError::Duplicate { index: *index });
+            }
+            match data.get_mut(place) {
+                Some(fragment) => *fragment = Some(bytes.clone()),
+                None => redundancy.push((*index, bytes)),
+            }
+        }
+        let missing = data.iter().filter(|fragment| fragment.is_none()).count();
+        if redundancy.len() < missing {
+            return Err(FecError::TooFew {
+                given: fragments.len(),
+                needed,
             });
         }
-        if std::mem::replace(&mut seen[usize::from(*index)], true) {
-            return Err(FecError::Duplicate { index: *index });
-        }
-        if let Some(place) = data.get_mut(usize::from(*index)) {
-            *place = Some(bytes.clone());
-        }
+        redundancy.truncate(missing);
+        Ok(Self { data, redundancy })
     }
-    let needed = usize::from(data_count);
-    if fragments.len() < needed {
-        return Err(FecError::TooFew {
-            given: fragments.len(),
-            needed,
-        });
-    }
-    let (data, redundancy) = fragments
+}
+
+/// Appends the last byte of the missing data fragments, of odd length, to what was found of them.
+fn append_last_bytes(data: &[Option<Bytes>], redundancy: &[(u8, &Bytes)], found: &mut [Bytes]) {
+    let last = |bytes: &Bytes| bytes.last().copied().unwrap_or(0);
+    let arrived = (0..)
+        .zip(data)
+        .filter_map(|(index, bytes)| Some((index, last(bytes.as_ref()?))));
+    let more = redundancy
         .iter()
-        .partition::<Vec<_>, _>(|(index, _)| *index < data_count);
-    let used = data.into_iter().chain(redundancy).take(needed);
-    Ok(used.map(|(index, bytes)| (*index, bytes)).collect())
+        .map(|(index, bytes)| (*index, last(bytes)));
+    let polynomial = Interpolation::new(arrived.chain(more).collect());
+    let missing = (0..).zip(data).filter(|(_, bytes)| bytes.is_none());
+    for ((index, _), found) in missing.zip(found) {
+        let mut bytes = BytesMut::with_capacity(found.len() + 1);
+        bytes.extend_from_slice(found);
+        bytes.extend_from_slice(&[polynomial.at(index)]);
+        *found = bytes.freeze();
+    }
 }
 
 /// The length that all have; 0 when there are none.
@@ -210,40 +285,6 @@ fn equal_length<'a>(
         }
     }
     Ok(expected.unwrap_or(0))
-}
-
-fn redundancy_points(data_count: usize) -> impl Iterator<Item = u8> {
-    (0..=u8::MAX).skip(data_count)
-}
-
-fn prepared_encoder(
-    encoder: &mut Option<ReedSolomonEncoder>,
-    data: usize,
-    redundancy: usize,
-    length: usize,
-) -> Result<&mut ReedSolomonEncoder, FecError> {
-    match encoder {
-        Some(encoder) => {
-            encoder.reset(data, redundancy, length)?;
-            Ok(encoder)
-        }
-        None => Ok(encoder.insert(ReedSolomonEncoder::new(data, redundancy, length)?)),
-    }
-}
-
-fn prepared_decoder(
-    decoder: &mut Option<ReedSolomonDecoder>,
-    data: usize,
-    redundancy: usize,
-    length: usize,
-) -> Result<&mut ReedSolomonDecoder, FecError> {
-    match decoder {
-        Some(decoder) => {
-            decoder.reset(data, redundancy, length)?;
-            Ok(decoder)
-        }
-        None => Ok(decoder.insert(ReedSolomonDecoder::new(data, redundancy, length)?)),
-    }
 }
 
 #[cfg(test)]

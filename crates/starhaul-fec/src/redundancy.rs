@@ -7,7 +7,7 @@ use crate::MAX_FRAGMENTS;
 /// Sums of probabilities are this exact, so that a promise kept to the letter is not missed by rounding.
 const ROUNDING: f64 = 1e-12;
 
-/// Smallest number n of redundancy fragments with P[Binomial(data + n, loss) > n] ≤ `epsilon`: every fragment is lost
+/// Smallest number n of redundancy fragments with `P(Binomial(data + n, loss) > n)` ≤ `epsilon`: every fragment is lost
 /// independently with probability `loss`. At most `cap`, and at most what a code has room for.
 pub fn redundancy_for_random_loss(data: u8, loss: f64, epsilon: f64, cap: u8) -> u8 {
     let limit = limit(data, cap);
@@ -22,7 +22,7 @@ pub fn redundancy_for_random_loss(data: u8, loss: f64, epsilon: f64, cap: u8) ->
     smallest_covering(terms, epsilon, limit)
 }
 
-/// Smallest n with P[lost of `data` + lost of n > n] ≤ `epsilon`, where the data go over a path that loses the share
+/// Smallest n with `P(lost data + lost redundancy > n)` ≤ `epsilon`, where the data go over a path that loses the share
 /// `data_loss` and the redundancy over another, independent one that loses `redundancy_loss`. At most `cap`, and at most what a
 /// code has room for.
 pub fn redundancy_on_another_path(
@@ -52,7 +52,7 @@ pub fn redundancy_on_another_path(
     limit
 }
 
-/// Smallest n with P[more than n of data + n consecutive fragments are lost] ≤ `epsilon` on a Gilbert–Elliott channel that
+/// Smallest n with `P(more than n of data + n consecutive fragments are lost)` ≤ `epsilon` on a Gilbert–Elliott channel that
 /// loses everything in its bad state and nothing in its good one, the share `loss` in all, `burst_length` in a row on average
 /// (below 1/(1 − loss), where losses would avoid each other, independent losses are assumed). At most `cap`, and at most what a
 /// code has room for.
