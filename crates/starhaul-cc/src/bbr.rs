@@ -10,6 +10,7 @@ use crate::{
     delivery_rate::{DeliveryRateSampler, RateSample},
     filter::WindowedFilter,
     limits::{MAX_CWND_BYTES, clamp_rate, initial_window, max_datagram_bytes, real, window_bytes},
+    rounds::{FullPipe, RoundCounter},
     rtt::rtt_sample,
 };
 
@@ -25,9 +26,6 @@ const BANDWIDTH_WINDOW_ROUNDS: u64 = 10;
 const MIN_RTT_WINDOW: Duration = Duration::from_secs(10);
 const PROBE_RTT_TIME: Duration = Duration::from_millis(200);
 const MIN_WINDOW_PACKETS: u64 = 4;
-/// The pipe is full after three rounds in which the rate grew by less than a quarter.
-const FULL_PIPE_GROWTH: f64 = 1.25;
-const FULL_PIPE_ROUNDS: u32 = 3;
 /// From this least RTT on, emptying the pipe down to four packets would idle a long path for more
 /// than a tenth of the time: probing the RTT then keeps half a BDP in flight, as BBRv2 does
 /// (draft-cardwell-iccrg-bbr-congestion-control-02 §4.3.4.2).
@@ -43,7 +41,7 @@ pub struct Bbr {
 
     max_bandwidth: WindowedFilter<Bandwidth, u64>,
     min_rtt: Option<MinRtt>,
-    round: Round,
+    rounds: RoundCounter,
     full_pipe: FullPipe,
 
     pacing_rate: Bandwidth,
@@ -77,22 +75,6 @@ struct MinRtt {
     at: Instant,
 }
 
-/// Packet-timed rounds.
-#[derive(Clone, Copy, Debug, Default)]
-struct Round {
-    count: u64,
-    /// A packet sent after this much was delivered ends the round.
-    ends_at_delivered: u64,
-    started: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct FullPipe {
-    reached: bool,
-    bandwidth: Bandwidth,
-    rounds: u32,
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Recovery {
     /// Ends when a packet sent after this one is acknowledged.
@@ -112,7 +94,7 @@ impl Bbr {
             mode: Mode::Startup,
             max_bandwidth: WindowedFilter::max(BANDWIDTH_WINDOW_ROUNDS),
             min_rtt: None,
-            round: Round::default(),
+            rounds: RoundCounter::default(),
             full_pipe: FullPipe::default(),
             pacing_rate: startup_rate(cwnd_bytes, Duration::from_millis(1)),
             cwnd_bytes,
@@ -123,44 +105,28 @@ impl Bbr {
     }
 
     fn update_round(&mut self, sample: &RateSample) {
-        self.round.started = sample.prior_delivered >= self.round.ends_at_delivered;
-        if self.round.started {
-            self.start_round();
-            self.round.count += 1;
-            if let Some(recovery) = &mut self.recovery {
-                recovery.conserving = false;
-            }
+        self.rounds.update(sample, self.sampler.delivered_bytes());
+        if self.rounds.started()
+            && let Some(recovery) = &mut self.recovery
+        {
+            recovery.conserving = false;
         }
-    }
-
-    fn start_round(&mut self) {
-        self.round.ends_at_delivered = self.sampler.delivered_bytes();
     }
 
     fn update_bandwidth(&mut self, sample: &RateSample) {
         if let Some(rate) = sample.delivery_rate
             && (!sample.app_limited || self.max_bandwidth.best().is_none_or(|best| rate >= best))
         {
-            self.max_bandwidth.update(self.round.count, rate);
+            self.max_bandwidth.update(self.rounds.count(), rate);
         }
-    }
-
-    fn check_full_pipe(&mut self, sample: &RateSample) {
-        if self.full_pipe.reached || !self.round.started || sample.app_limited {
-            return;
+        if self.rounds.started() && !sample.app_limited {
+            let bandwidth = self.max_bandwidth.best().unwrap_or_default();
+            self.full_pipe.on_round(bandwidth);
         }
-        let bandwidth = self.max_bandwidth.best().unwrap_or_default();
-        if bandwidth >= self.full_pipe.bandwidth.scaled(FULL_PIPE_GROWTH) {
-            self.full_pipe.bandwidth = bandwidth;
-            self.full_pipe.rounds = 0;
-            return;
-        }
-        self.full_pipe.rounds += 1;
-        self.full_pipe.reached = self.full_pipe.rounds >= FULL_PIPE_ROUNDS;
     }
 
     fn update_mode(&mut self, now: Instant, sample: &RateSample, bytes_in_flight: u64) {
-        if self.mode == Mode::Startup && self.full_pipe.reached {
+        if self.mode == Mode::Startup && self.full_pipe.reached() {
             self.mode = Mode::Drain;
         }
         if self.mode == Mode::Drain && bytes_in_flight <= self.inflight(1.0) {
@@ -241,18 +207,18 @@ impl Bbr {
         self.sampler.mark_app_limited();
         match until {
             None if bytes_in_flight <= self.probe_rtt_cwnd() => {
-                self.start_round();
+                self.rounds.restart(self.sampler.delivered_bytes());
                 self.mode = Mode::ProbeRtt {
                     until: Some(now + PROBE_RTT_TIME),
                     round_done: false,
                 };
             }
-            Some(until) if now >= until && (round_done || self.round.started) => {
+            Some(until) if now >= until && (round_done || self.rounds.started()) => {
                 if let Some(min) = &mut self.min_rtt {
                     min.at = now;
                 }
                 self.restore_cwnd();
-                if self.full_pipe.reached {
+                if self.full_pipe.reached() {
                     self.enter_probe_bw(now);
                 } else {
                     self.mode = Mode::Startup;
@@ -261,7 +227,7 @@ impl Bbr {
             until => {
                 self.mode = Mode::ProbeRtt {
                     until,
-                    round_done: round_done || (until.is_some() && self.round.started),
+                    round_done: round_done || (until.is_some() && self.rounds.started()),
                 };
             }
         }
@@ -272,7 +238,7 @@ impl Bbr {
             return;
         };
         let rate = clamp_rate(bandwidth.scaled(gain * PACING_MARGIN));
-        if self.full_pipe.reached || rate > self.pacing_rate {
+        if self.full_pipe.reached() || rate > self.pacing_rate {
             self.pacing_rate = rate;
         }
     }
@@ -283,7 +249,7 @@ impl Bbr {
         self.cwnd_bytes = if self.recovery.is_some_and(|recovery| recovery.conserving) {
             let replaced = self.sampler.in_flight_bytes().saturating_add(acked_bytes);
             self.cwnd_bytes.max(replaced.min(target))
-        } else if self.full_pipe.reached {
+        } else if self.full_pipe.reached() {
             grown.min(target)
         } else if self.cwnd_bytes < target
             || self.sampler.delivered_bytes() < initial_window(self.max_datagram_bytes)
@@ -416,7 +382,6 @@ impl Controller for Bbr {
         };
         self.update_round(&sample);
         self.update_bandwidth(&sample);
-        self.check_full_pipe(&sample);
         self.update_mode(now, &sample, bytes_in_flight);
         self.update_pacing_rate(self.pacing_gain());
         self.update_cwnd(sample.acked_bytes);
@@ -434,6 +399,7 @@ impl Controller for Bbr {
 
     fn on_congestion_event(&mut self, event: CongestionEvent) {
         if event.ecn {
+            // Version 1 takes no notice of marks.
             return;
         }
         let newest_sent = self.sampler.newest_sent().unwrap_or(0);
@@ -454,7 +420,7 @@ impl Controller for Bbr {
                 newest_sent,
                 conserving: true,
             });
-            self.start_round();
+            self.rounds.restart(self.sampler.delivered_bytes());
             let in_flight = self.sampler.in_flight_bytes();
             self.cwnd_bytes = self
                 .cwnd_bytes

@@ -47,7 +47,7 @@ pub struct CongestionEvent {
 /// Decides how much may be in flight and how fast it leaves. One per path and flow.
 ///
 /// The caller reports every packet sent and its fate; in between it reads [`Controller::cwnd`] and
-/// [`Controller::pacing_rate`].
+/// [`Controller::pacing_rate`]. The losses found with an ACK may be reported before or after its end.
 pub trait Controller: fmt::Debug + Send + Sync {
     /// A packet of `bytes` was sent. `bytes_in_flight` counts what was in flight before it;
     /// `app_limited` says that the sender had less to send than the controller allowed.
@@ -61,7 +61,7 @@ pub trait Controller: fmt::Debug + Send + Sync {
     );
     /// A packet was acknowledged.
     fn on_ack(&mut self, packet: AckedPacket);
-    /// The acknowledgements and losses of one incoming ACK have all been reported.
+    /// The acknowledgements of one incoming ACK have all been reported. `bytes_in_flight` is what remains.
     fn on_end_of_acks(&mut self, now: Instant, bytes_in_flight: u64);
     /// A packet was lost (called for each, before the group's [`Controller::on_congestion_event`]).
     fn on_packet_lost(&mut self, packet: LostPacket);

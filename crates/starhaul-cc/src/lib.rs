@@ -35,6 +35,7 @@ mod hystart;
 mod limits;
 mod new_reno;
 mod pacer;
+mod rounds;
 mod rtt;
 mod sent;
 mod window;

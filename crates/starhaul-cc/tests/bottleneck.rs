@@ -174,6 +174,23 @@ fn visits(run: &Run, state: &str) -> Vec<(f64, f64)> {
     visits
 }
 
+/// Cardwell et al. (2016), figure 3: at 40 ms a doubled bottleneck is found in three cycles of eight
+/// rounds, each of which gains a quarter, and a halved one within two of the filter's windows.
+#[test]
+fn bbr_finds_a_bottleneck_that_changed() {
+    for (mbit, later, rounds) in [(10, 20, 34), (20, 10, 25)] {
+        let mut path = Path::new(mbit, 40).queue_bdp(4.0);
+        let later = Bandwidth::from_mbit(later);
+        path.later_rate = Some((Duration::from_secs(20), later));
+        let run = path.run(&Bbr, 40);
+        let settled = 20.0 + f64::from(rounds) * 0.040;
+        let share = run.rate_between(settled, settled + 2.0).mbit() / later.mbit();
+        assert!((0.9..=1.01).contains(&share), "{path:?}: {share:.3}");
+        let queue = run.mean_queue(25.0, 35.0) / later.bytes_in(path.rtt) as f64;
+        assert!(queue < 0.3, "{path:?}: {queue:.2} BDP queued");
+    }
+}
+
 #[test]
 fn bbr_recovers_from_an_outage_within_a_few_rounds() {
     let mut path = Path::new(20, 50);
@@ -207,6 +224,18 @@ fn dedicated_sends_at_the_rate_of_its_link_whatever_is_lost() {
                     .max(3 * PACKET_BYTES)
         );
     }
+}
+
+/// A video that needs a tenth of the path must not make the controller forget the other nine.
+#[test]
+fn bbr_keeps_its_estimate_while_the_application_sends_little() {
+    let mut path = Path::new(20, 50);
+    path.offered = Some((Duration::from_secs(10), Bandwidth::from_mbit(2)));
+    let run = path.run(&Bbr, 60);
+    let offered = run.rate_between(20.0, 60.0).mbit();
+    assert!((1.9..2.1).contains(&offered), "{offered:.2}");
+    let least = run.between(12.0, 60.0).filter_map(|s| s.estimate).min();
+    assert!(least.unwrap() > path.rate.scaled(0.9), "{least:?}");
 }
 
 #[test]

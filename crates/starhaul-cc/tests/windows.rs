@@ -72,6 +72,10 @@ impl Flow {
 
     /// One packet of the last round was lost.
     fn lose(&mut self, persistent: bool) {
+        self.signal(persistent, false);
+    }
+
+    fn signal(&mut self, persistent: bool, ecn: bool) {
         self.controller.on_packet_lost(LostPacket {
             now: self.now,
             packet_number: self.next_number,
@@ -81,8 +85,8 @@ impl Flow {
             now: self.now,
             sent: self.last_sent,
             persistent,
-            ecn: false,
-            lost_bytes: SEGMENT,
+            ecn,
+            lost_bytes: if ecn { 0 } else { SEGMENT },
         });
         self.now += Duration::from_nanos(1);
     }
@@ -130,6 +134,17 @@ fn both_decrease_once_for_all_losses_of_a_round() {
             "{name}: {}",
             flow.cwnd()
         );
+    }
+}
+
+/// RFC 9002 §7.1, RFC 9438 §4.6.
+#[test]
+fn a_mark_counts_as_a_loss() {
+    for (name, factor) in [("newreno", 0.5), ("cubic", 0.7)] {
+        let mut flow = Flow::new(name);
+        let before = flow.slow_start_to(80.0);
+        flow.signal(false, true);
+        assert_near(flow.cwnd(), before * factor, 1e-6);
     }
 }
 

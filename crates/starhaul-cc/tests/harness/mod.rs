@@ -1,5 +1,5 @@
 //! One sender over one bottleneck in virtual time: a rate, a drop-tail queue, a fixed delay and
-//! random loss. The sender always has data and declares loss as RFC 9002 §6 does.
+//! random loss. The sender mostly has data and declares loss as RFC 9002 §6 does.
 
 use std::{
     collections::VecDeque,
@@ -27,6 +27,10 @@ pub(crate) struct Path {
     pub(crate) loss_each: Option<u64>,
     /// From this time on the round trip takes so long, which must not be less than before.
     pub(crate) later_rtt: Option<(Duration, Duration)>,
+    /// From this time on the bottleneck has this rate.
+    pub(crate) later_rate: Option<(Duration, Bandwidth)>,
+    /// From this time on the application has only so much to send.
+    pub(crate) offered: Option<(Duration, Bandwidth)>,
     /// Nothing passes between these two times.
     pub(crate) outage: Option<(Duration, Duration)>,
 }
@@ -42,6 +46,8 @@ impl Path {
             seed: 1,
             loss_each: None,
             later_rtt: None,
+            offered: None,
+            later_rate: None,
             outage: None,
         }
     }
@@ -75,6 +81,7 @@ pub(crate) struct Sample {
     pub(crate) cwnd: u64,
     pub(crate) queue_bytes: u64,
     pub(crate) state: &'static str,
+    pub(crate) estimate: Option<Bandwidth>,
 }
 
 /// What happened.
@@ -131,6 +138,8 @@ struct Sender {
     controller: Box<dyn Controller>,
     pacer: Pacer,
     next_number: u64,
+    /// When the application has its next packet.
+    next_data: Instant,
     in_flight: VecDeque<InFlight>,
     link_free: Instant,
     /// When the acknowledgement of each packet that got through arrives.
@@ -151,6 +160,7 @@ impl Sender {
             controller: config.build(start, MTU),
             pacer: Pacer::new(start, MTU),
             next_number: 0,
+            next_data: start,
             in_flight: VecDeque::new(),
             link_free: start,
             acks: VecDeque::new(),
@@ -190,6 +200,9 @@ impl Sender {
             {
                 return Some(at);
             }
+            if self.now < self.next_data {
+                return Some(self.next_data);
+            }
             self.send();
         }
         None
@@ -201,9 +214,21 @@ impl Sender {
         if self.in_flight.is_empty() {
             self.last_progress = self.now;
         }
+        let offered = self
+            .path
+            .offered
+            .filter(|(from, _)| self.now - self.start >= *from);
+        if let Some((_, rate)) = offered {
+            self.next_data = self.now + rate.time_to_send(PACKET_BYTES);
+        }
         let in_flight = self.bytes_in_flight();
-        self.controller
-            .on_packet_sent(self.now, number, PACKET_BYTES, in_flight, false);
+        self.controller.on_packet_sent(
+            self.now,
+            number,
+            PACKET_BYTES,
+            in_flight,
+            offered.is_some(),
+        );
         self.pacer.on_sent(self.now, PACKET_BYTES);
         self.in_flight.push_back(InFlight {
             number,
@@ -219,7 +244,7 @@ impl Sender {
         {
             return;
         }
-        self.link_free = self.link_free.max(self.now) + self.path.rate.time_to_send(PACKET_BYTES);
+        self.link_free = self.link_free.max(self.now) + self.rate().time_to_send(PACKET_BYTES);
         self.acks.push_back((self.link_free + self.rtt(), number));
     }
 
@@ -249,6 +274,7 @@ impl Sender {
             cwnd: self.controller.cwnd(),
             queue_bytes: self.queue_bytes(),
             state: self.controller.state(),
+            estimate: self.controller.bandwidth_estimate(),
         });
     }
 
@@ -284,13 +310,20 @@ impl Sender {
 
     fn queue_bytes(&self) -> u64 {
         let backlog = self.link_free.saturating_duration_since(self.now);
-        self.path.rate.bytes_in(backlog)
+        self.rate().bytes_in(backlog)
     }
 
     fn rtt(&self) -> Duration {
         match self.path.later_rtt {
             Some((from, rtt)) if self.now - self.start >= from => rtt,
             _ => self.path.rtt,
+        }
+    }
+
+    fn rate(&self) -> Bandwidth {
+        match self.path.later_rate {
+            Some((from, rate)) if self.now - self.start >= from => rate,
+            _ => self.path.rate,
         }
     }
 
