@@ -4,10 +4,10 @@
 
 mod harness;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use harness::{PACKET_BYTES, Path, Run};
-use starhaul_cc::{ControllerConfig, RateFeed};
+use starhaul_cc::{AckedPacket, ControllerConfig, RateFeed};
 use starhaul_units::Bandwidth;
 
 use ControllerConfig::{Bbr, Cubic, NewReno};
@@ -238,11 +238,29 @@ fn bbr_keeps_its_estimate_while_the_application_sends_little() {
     assert!(least.unwrap() > path.rate.scaled(0.9), "{least:?}");
 }
 
+/// A probe timeout of half a second must fit in, and a whole geostationary round trip before any is
+/// measured.
+#[test]
+fn dedicated_has_an_ample_window() {
+    let (start, rate) = (Instant::now(), Bandwidth::from_mbit(10));
+    let mut controller = ControllerConfig::Dedicated(RateFeed::new(rate)).build(start, 1452);
+    assert!(controller.cwnd() >= rate.bytes_in(Duration::from_millis(1500)));
+    let rtt = Duration::from_millis(600);
+    controller.on_packet_sent(start, 0, PACKET_BYTES, 0, false);
+    controller.on_ack(AckedPacket {
+        now: start + rtt,
+        sent: start,
+        packet_number: 0,
+        bytes: PACKET_BYTES,
+    });
+    controller.on_end_of_acks(start + rtt, 0);
+    assert!(controller.cwnd() >= rate.bytes_in(rtt + Duration::from_millis(500)));
+}
+
 #[test]
 fn dedicated_follows_its_feed_at_once() {
     let feed = RateFeed::new(Bandwidth::from_mbit(10));
-    let controller =
-        ControllerConfig::Dedicated(feed.clone()).build(std::time::Instant::now(), 1452);
+    let controller = ControllerConfig::Dedicated(feed.clone()).build(Instant::now(), 1452);
     let before = (controller.pacing_rate().unwrap(), controller.cwnd());
     feed.set(Bandwidth::from_mbit(40));
     let after = (controller.pacing_rate().unwrap(), controller.cwnd());

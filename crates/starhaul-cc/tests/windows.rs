@@ -196,6 +196,39 @@ fn cubic_comes_back_to_its_maximum_at_k() {
     }
 }
 
+/// RFC 9438 §4.9.2: a spurious decrease leaves the curve as it was.
+#[test]
+fn cubic_goes_on_along_its_curve_after_a_spurious_loss() {
+    let mut flow = Flow::new("cubic");
+    let w_max = flow.slow_start_to(1000.0);
+    flow.lose(false);
+    flow.rounds_for(3.0);
+    flow.lose(false);
+    flow.controller.on_spurious_congestion_event(flow.now);
+    let k = (0.3 * w_max / 0.4).cbrt();
+    flow.rounds_for(k - 3.0);
+    assert_near(flow.cwnd(), w_max, 0.01);
+    flow.rounds_for(k);
+    assert_near(flow.cwnd(), 1.3 * w_max, 0.02);
+}
+
+/// RFC 9002 §7.7: pacing stays ahead of the window, so that the window is the limit.
+#[test]
+fn both_pace_somewhat_faster_than_a_window_each_round() {
+    for name in ["newreno", "cubic"] {
+        let mut flow = Flow::new(name);
+        assert_eq!(flow.controller.pacing_rate(), None, "no RTT is known");
+        let pace = |flow: &Flow| {
+            let rate = flow.controller.pacing_rate().unwrap();
+            rate.bytes_in(RTT) as f64 / flow.controller.cwnd() as f64
+        };
+        flow.slow_start_to(80.0);
+        assert_near(pace(&flow), 2.0, 0.01);
+        flow.lose(false);
+        assert_near(pace(&flow), 1.25, 0.01);
+    }
+}
+
 /// RFC 9438 §4.7: after two decreases in a row the plateau is at 0.85 of the second window.
 #[test]
 fn cubic_releases_bandwidth_when_its_maximum_falls() {
