@@ -47,11 +47,13 @@ struct Bucket {
 struct Run {
     first: Settled,
     length: u32,
+    /// Those of it that were not taken back.
+    lost: u32,
     outage: bool,
 }
 
-/// An outage is counted as silence of the path and not as loss: no redundancy on the path can outlast it, and a window that
-/// remembered it would ask for the greatest redundancy long after.
+/// An outage counts as loss while it lasts, and is forgotten when it ended: no redundancy on the path could have outlasted it,
+/// and a window that remembered it would ask for the greatest redundancy long after.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LossEstimator {
     buckets: VecDeque<Bucket>,
@@ -68,17 +70,23 @@ impl LossEstimator {
             let run = self.run.get_or_insert(Run {
                 first: datagram,
                 length: 0,
+                lost: 0,
                 outage: false,
             });
             run.length = run.length.saturating_add(1);
+            run.lost = run.lost.saturating_add(1);
             run.outage = run.length > OUTAGE_DATAGRAMS
                 && datagram.sent.saturating_duration_since(run.first.sent) > outage_after;
             return;
         }
-        if let Some(run) = self.run.take().filter(|run| !run.outage && run.length > 0) {
-            self.count(run.first, run.length, run.length);
-            self.bursts += 1.0 - self.bursts * BURST_GAIN;
-            self.losses += f64::from(run.length) - self.losses * BURST_GAIN;
+        if let Some(run) = self.run.take()
+            && !(run.outage && run.lost > 0)
+        {
+            self.count(run.first, run.length, run.lost);
+            if run.lost > 0 {
+                self.bursts += 1.0 - self.bursts * BURST_GAIN;
+                self.losses += f64::from(run.lost) - self.losses * BURST_GAIN;
+            }
         }
         self.count(datagram, 1, 0);
     }
@@ -88,7 +96,7 @@ impl LossEstimator {
         if let Some(run) = &mut self.run {
             let offset = sequence.wrapping_sub(run.first.sequence);
             if offset < run.length {
-                run.length -= 1;
+                run.lost = run.lost.saturating_sub(1);
                 return;
             }
         }
@@ -119,23 +127,17 @@ impl LossEstimator {
     }
 
     pub(crate) fn loss(&self) -> Loss {
-        let (open_total, open_lost) = match self.run {
-            Some(run) if !run.outage => (run.length, run.length),
-            _ => (0, 0),
+        let open_lost = self.run.map_or(0, |run| run.lost);
+        let sum = |count: fn(&Bucket) -> u32| {
+            self.buckets
+                .iter()
+                .map(count)
+                .fold(open_lost, u32::saturating_add)
         };
-        let total = self.buckets.iter().map(|bucket| bucket.total).sum::<u32>() + open_total;
-        let lost = self.buckets.iter().map(|bucket| bucket.lost).sum::<u32>() + open_lost;
-        let nothing_arrived = total == 0 && self.run.is_some_and(|run| run.outage);
-        let rate = if nothing_arrived {
-            1.0
-        } else {
-            share(lost, total.max(RATE_FLOOR_DATAGRAMS))
-        };
+        let (total, lost) = (sum(|bucket| bucket.total), sum(|bucket| bucket.lost));
         Loss {
-            rate,
-            window_max: self
-                .window_max(open_total)
-                .max(if nothing_arrived { 1.0 } else { 0.0 }),
+            rate: share(lost, total.max(RATE_FLOOR_DATAGRAMS)),
+            window_max: self.window_max(open_lost),
             burst_length: self.burst_length(),
         }
     }
@@ -168,8 +170,8 @@ impl LossEstimator {
         let (mut total, mut lost) = (open_lost, open_lost);
         for bucket in self.buckets.iter().rev().take(2) {
             if total < BUCKET_DATAGRAMS {
-                total += bucket.total;
-                lost += bucket.lost;
+                total = total.saturating_add(bucket.total);
+                lost = lost.saturating_add(bucket.lost);
             }
         }
         share(lost, total.max(BUCKET_DATAGRAMS))

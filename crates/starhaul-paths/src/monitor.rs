@@ -199,7 +199,7 @@ impl PathMonitor {
         now + sent_after.saturating_add(self.one_way_delay()).min(FOREVER)
     }
 
-    /// What the path loses. Outages longer than an RTT are silence, not loss.
+    /// What the path loses. An outage longer than an RTT is forgotten when it ended.
     pub fn loss(&self) -> Loss {
         self.loss.loss()
     }
