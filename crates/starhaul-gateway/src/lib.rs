@@ -1,38 +1,39 @@
-//! Ingress and egress for unmodified applications.
+//! Ingress and egress for unmodified applications: local sockets on one side, sessions with other gateways on the other.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::path::Path;
+//! use starhaul_gateway::{Config, Gateway};
+//!
+//! let gateway = Gateway::start(Config::load(Path::new("gateway.toml"))?).await?;
+//! println!("{:#}", gateway.status());
+//! gateway.shutdown().await;
+//! # Ok(())
+//! # }
+//! ```
 
-use std::path::Path;
+pub mod config;
+mod connect;
+mod control;
+mod egress;
+mod egress_policy;
+mod error;
+mod gateway;
+mod ingress;
+pub mod label;
+mod link;
+mod policy;
+mod rate_feed;
+mod relay;
+mod resolve;
+pub mod rtp;
+pub mod socks5;
+mod status;
+mod target;
 
-/// What can go wrong here.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Stub.
-    #[error("{0}")]
-    Stub(String),
-}
-
-/// A gateway's configuration, checked.
-#[derive(Clone, Debug)]
-pub struct Config(());
-
-#[allow(unused_variables, missing_docs)]
-impl Config {
-    /// Reads and checks a TOML file; errors name the file, the key and the nearest valid key.
-    pub fn load(file: &Path) -> Result<Self, Error> { todo!() }
-    /// The same for text; `name` stands for the file in messages.
-    pub fn parse(text: &str, name: &Path) -> Result<Self, Error> { todo!() }
-    /// A commented sample.
-    pub fn sample() -> &'static str { todo!() }
-}
-
-/// A running gateway; it stops when dropped.
-#[derive(Debug)]
-pub struct Gateway(());
-
-#[allow(unused_variables, missing_docs, clippy::unused_async)]
-impl Gateway {
-    /// Binds everything and starts serving on the current tokio runtime.
-    pub async fn start(config: Config) -> Result<Self, Error> { todo!() }
-    /// The same object that `starhaul status --json` prints.
-    pub fn status(&self) -> serde_json::Value { todo!() }
-    pub async fn shutdown(self) { todo!() }
-}
+pub use config::Config;
+pub use control::ask_status;
+pub use egress_policy::{EgressPolicy, EgressRule, ParseEgressRuleError};
+pub use error::Error;
+pub use gateway::Gateway;
+pub use target::{Host, ParseTargetError, Target};

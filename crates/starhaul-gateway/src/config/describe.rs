@@ -1,0 +1,140 @@
+//! A configuration in words, so that an operator sees what was understood.
+
+use std::fmt::Write as _;
+
+use super::{
+    Config, Control, ControllerRule, Delivery, IdentitySource, Ingress, PathRule, Service,
+    mode_name,
+};
+
+/// One line per fact.
+pub(super) fn describe(config: &Config) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = write(config, &mut text);
+    text
+}
+
+fn write(config: &Config, out: &mut String) -> std::fmt::Result {
+    match &config.identity {
+        IdentitySource::File(file) => writeln!(out, "identity: key in {}", file.display())?,
+        IdentitySource::Inline(identity) => writeln!(out, "identity: {}", identity.public_key())?,
+    }
+    match &config.control {
+        Control::Default => writeln!(out, "control: {}", Control::default_path().display())?,
+        Control::At(path) => writeln!(out, "control: {}", path.display())?,
+        Control::Off => writeln!(out, "control: off")?,
+    }
+    for address in &config.listen {
+        writeln!(
+            out,
+            "listen: {address}, at most {} sessions, our direction by {}",
+            config.max_sessions,
+            controller(&config.accept_controller)
+        )?;
+    }
+    for peer in &config.peers {
+        writeln!(out, "peer {}: {}", peer.name, peer.public_key)?;
+    }
+    for session in &config.sessions {
+        writeln!(out, "session to {}:", session.peer)?;
+        for path in &session.paths {
+            writeln!(out, "  {}", path_line(path))?;
+        }
+    }
+    for rule in &config.ingress {
+        writeln!(out, "{}", ingress_line(rule))?;
+    }
+    if config.egress.allow.is_empty() {
+        writeln!(
+            out,
+            "egress: nothing (peers reach nothing through this gateway)"
+        )?;
+    }
+    for rule in &config.egress.allow {
+        writeln!(out, "egress: allow {rule}")?;
+    }
+    for rule in &config.egress.deny {
+        writeln!(out, "egress: deny {rule}")?;
+    }
+    Ok(())
+}
+
+fn path_line(path: &PathRule) -> String {
+    let mut line = format!("path {} to {}", path.name, path.remote);
+    if let Some(local) = path.local {
+        let _ = write!(line, " from {local}");
+    }
+    if let Some(interface) = &path.interface {
+        let _ = write!(line, " over {interface}");
+    }
+    let _ = write!(
+        line,
+        ", cost {}, {}",
+        path.cost,
+        controller(&path.controller)
+    );
+    line
+}
+
+fn ingress_line(rule: &Ingress) -> String {
+    let head = format!("{} {}: {}", rule.service.kind(), rule.name, rule.listen);
+    let tail = format!("by peer {}, priority {}", rule.peer, rule.priority);
+    match &rule.service {
+        Service::Udp {
+            target, delivery, ..
+        } => {
+            format!("{head} → {target} {tail}, {}", delivery_words(delivery))
+        }
+        Service::Rtp {
+            target,
+            delivery,
+            codec,
+            ..
+        } => {
+            format!(
+                "{head} → {target} {tail}, {}, codec {codec}",
+                delivery_words(delivery)
+            )
+        }
+        Service::Tcp { target } => format!("{head} → {target} {tail}"),
+        Service::Socks5 {
+            credentials,
+            delivery,
+        } => {
+            let login = if credentials.is_some() {
+                "with"
+            } else {
+                "without"
+            };
+            format!(
+                "{head} {tail}, {login} password, UDP {}",
+                delivery_words(delivery)
+            )
+        }
+    }
+}
+
+fn delivery_words(delivery: &Delivery) -> String {
+    let mode = mode_name(delivery.mode);
+    let order = if delivery.ordered { ", in order" } else { "" };
+    format!(
+        "deadline {:?}, {mode}, redundancy at most {}{order}",
+        delivery.deadline, delivery.max_coding_rate
+    )
+}
+
+fn controller(rule: &ControllerRule) -> String {
+    match rule {
+        ControllerRule::Bbr => "bbr".to_owned(),
+        ControllerRule::Cubic => "cubic".to_owned(),
+        ControllerRule::NewReno => "newreno".to_owned(),
+        ControllerRule::Dedicated { rate, feed: None } => format!("dedicated {rate}"),
+        ControllerRule::Dedicated {
+            rate,
+            feed: Some(feed),
+        } => {
+            format!("dedicated {rate}, then as {} says", feed.display())
+        }
+    }
+}

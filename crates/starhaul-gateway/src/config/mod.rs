@@ -1,0 +1,306 @@
+//! A gateway's configuration: TOML read strictly. Unknown keys and impossible values are errors that name file, line,
+//! key and what would be right.
+
+mod describe;
+mod duration;
+mod reader;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fmt,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use starhaul_cc::{ControllerConfig, RateFeed};
+use starhaul_quic::{Identity, PublicKey};
+use starhaul_session::Mode;
+use starhaul_units::Bandwidth;
+
+use crate::{Error, egress_policy::EgressPolicy, rtp::Codec, target::Target};
+
+/// A gateway's configuration, checked. All fields may be changed before [`Gateway::start`](crate::Gateway::start).
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Who we are.
+    pub identity: IdentitySource,
+    /// Addresses on which peers may open sessions; empty for a gateway that only opens them.
+    pub listen: Vec<SocketAddr>,
+    /// Controller of our direction of the paths that peers open.
+    pub accept_controller: ControllerRule,
+    /// Most sessions at once.
+    pub max_sessions: usize,
+    /// Where `starhaul status` asks.
+    pub control: Control,
+    /// The gateways we know.
+    pub peers: Vec<Peer>,
+    /// The sessions we keep open.
+    pub sessions: Vec<SessionRule>,
+    /// What local applications may send, and to whom.
+    pub ingress: Vec<Ingress>,
+    /// What peers may reach through us.
+    pub egress: EgressPolicy,
+}
+
+/// Where the secret key is.
+#[derive(Clone, Debug)]
+pub enum IdentitySource {
+    /// In a file as `starhaul keygen` writes it.
+    File(PathBuf),
+    /// In the configuration itself.
+    Inline(Identity),
+}
+
+/// The control socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// At the default place; a gateway that cannot make it there starts without.
+    Default,
+    /// At this path.
+    At(PathBuf),
+    /// None.
+    Off,
+}
+
+/// A gateway we know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Name in this configuration.
+    pub name: String,
+    /// The key by which it is known.
+    pub public_key: PublicKey,
+}
+
+/// A session that we open and open again when it ends.
+#[derive(Clone, Debug)]
+pub struct SessionRule {
+    /// Name of the peer.
+    pub peer: String,
+    /// At least one path.
+    pub paths: Vec<PathRule>,
+}
+
+/// One way to a peer.
+#[derive(Clone, Debug)]
+pub struct PathRule {
+    /// Name for people, unique in its session.
+    pub name: String,
+    /// Local address; the kernel chooses when absent.
+    pub local: Option<SocketAddr>,
+    /// Network interface to bind to.
+    pub interface: Option<String>,
+    /// The peer's address; a name is resolved whenever the session is opened.
+    pub remote: Target,
+    /// Price per byte; only the order matters.
+    pub cost: f64,
+    /// Controller of our direction.
+    pub controller: ControllerRule,
+}
+
+/// A congestion controller as configured.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ControllerRule {
+    /// BBR version 1.
+    Bbr,
+    /// RFC 9438.
+    Cubic,
+    /// RFC 9002 §7.
+    NewReno,
+    /// A known rate.
+    Dedicated {
+        /// The rate, or the first one when there is a feed.
+        rate: Bandwidth,
+        /// File or local stream socket from which the rate is read again and again.
+        feed: Option<PathBuf>,
+    },
+}
+
+/// A rule for local applications.
+#[derive(Clone, Debug)]
+pub struct Ingress {
+    /// Name for people, unique among the rules.
+    pub name: String,
+    /// Where the applications send; port 0 lets the kernel choose.
+    pub listen: SocketAddr,
+    /// Name of the peer that carries it on.
+    pub peer: String,
+    /// 0 is the most important.
+    pub priority: u8,
+    /// What is served.
+    pub service: Service,
+}
+
+/// What an ingress rule serves.
+#[derive(Clone, Debug)]
+pub enum Service {
+    /// A UDP datagram is a block.
+    Udp {
+        /// Where the datagrams go.
+        target: Target,
+        /// How.
+        delivery: Delivery,
+        /// Bounds on clients.
+        clients: ClientLimits,
+    },
+    /// The RTP packets of one timestamp are a block.
+    Rtp {
+        /// Where the packets go.
+        target: Target,
+        /// How.
+        delivery: Delivery,
+        /// Bounds on clients.
+        clients: ClientLimits,
+        /// Which dependency between frames is understood.
+        codec: Codec,
+        /// A frame without marker bit ends when nothing of it came for this long.
+        frame_timeout: Duration,
+    },
+    /// A TCP connection is forwarded.
+    Tcp {
+        /// Where the connections go.
+        target: Target,
+    },
+    /// SOCKS5 proxy (RFC 1928).
+    Socks5 {
+        /// Asked from clients (RFC 1929) when present.
+        credentials: Option<Credentials>,
+        /// How datagrams of UDP ASSOCIATE are carried.
+        delivery: Delivery,
+    },
+}
+
+/// How datagrams are carried.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// What arrives later is useless.
+    pub deadline: Duration,
+    /// Protection.
+    pub mode: Mode,
+    /// Most redundancy fragments per data fragment, 0.0 to 1.0.
+    pub max_coding_rate: f64,
+    /// Deliver in order of sending.
+    pub ordered: bool,
+    /// The rate that the application is known to send.
+    pub bandwidth: Option<Bandwidth>,
+}
+
+/// Bounds on the clients of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientLimits {
+    /// Most client addresses at once; the datagrams of others are dropped and counted.
+    pub max_clients: usize,
+    /// A client that neither sent nor was sent anything for so long is forgotten.
+    pub idle_timeout: Duration,
+}
+
+/// User name and password of RFC 1929, each 1 to 255 bytes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// User name.
+    pub username: String,
+    /// Password.
+    pub password: String,
+}
+
+impl Config {
+    /// Reads and checks a TOML file; errors name the file, the line, the key and the nearest valid key.
+    pub fn load(file: &Path) -> Result<Self, Error> {
+        let text = std::fs::read_to_string(file).map_err(|source| Error::Read {
+            file: file.to_owned(),
+            source,
+        })?;
+        Self::parse(&text, file)
+    }
+
+    /// The same for text; `name` stands for the file in messages, and relative files are sought beside it.
+    pub fn parse(text: &str, name: &Path) -> Result<Self, Error> {
+        rules::read(text, name)
+    }
+
+    /// A commented sample, in which every key appears.
+    pub fn sample() -> &'static str {
+        include_str!("sample.toml")
+    }
+
+    /// What was understood, for people.
+    pub fn describe(&self) -> String {
+        describe::describe(self)
+    }
+}
+
+impl IdentitySource {
+    /// The key pair; reads the key file.
+    pub fn load(&self) -> Result<Identity, Error> {
+        match self {
+            Self::Inline(identity) => Ok(identity.clone()),
+            Self::File(file) => {
+                let text = std::fs::read_to_string(file).map_err(|source| Error::Read {
+                    file: file.clone(),
+                    source,
+                })?;
+                Identity::from_secret_text(text.trim()).map_err(|error| Error::Key {
+                    file: file.clone(),
+                    reason: error.to_string(),
+                })
+            }
+        }
+    }
+}
+
+impl Control {
+    /// Where the socket is when the configuration does not say: in the user's runtime directory, or `/run/starhaul`.
+    pub fn default_path() -> PathBuf {
+        std::env::var_os("XDG_RUNTIME_DIR")
+            .filter(|directory| !directory.is_empty())
+            .map_or_else(
+                || PathBuf::from("/run/starhaul"),
+                |directory| PathBuf::from(directory).join("starhaul"),
+            )
+            .join("control.sock")
+    }
+}
+
+/// The name under which a mode of datagrams is configured.
+pub(crate) fn mode_name(mode: Mode) -> &'static str {
+    let found = rules::MODES.iter().find(|(_, other)| *other == mode);
+    found.map_or("reliable", |(name, _)| name)
+}
+
+impl ControllerRule {
+    /// The controller's configuration, and the feed to which its rate is to be written.
+    pub fn build(&self) -> (ControllerConfig, Option<(RateFeed, &Path)>) {
+        match self {
+            Self::Bbr => (ControllerConfig::Bbr, None),
+            Self::Cubic => (ControllerConfig::Cubic, None),
+            Self::NewReno => (ControllerConfig::NewReno, None),
+            Self::Dedicated { rate, feed } => {
+                let rate = RateFeed::new(*rate);
+                let feed = feed.as_deref().map(|feed| (rate.clone(), feed));
+                (ControllerConfig::Dedicated(rate), feed)
+            }
+        }
+    }
+}
+
+impl Service {
+    /// The name of its table.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Udp { .. } => "udp",
+            Self::Rtp { .. } => "rtp",
+            Self::Tcp { .. } => "tcp",
+            Self::Socks5 { .. } => "socks5",
+        }
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials")
+            .field("username", &self.username)
+            .finish_non_exhaustive()
+    }
+}

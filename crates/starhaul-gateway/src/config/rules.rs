@@ -1,0 +1,506 @@
+//! From tables to a [`Config`]: which keys there are, what they may hold, and what must fit together.
+
+use std::{
+    collections::{HashMap, HashSet},
+    net::{IpAddr, SocketAddr},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use starhaul_quic::{Identity, PublicKey};
+use starhaul_session::Mode;
+use starhaul_units::Bandwidth;
+
+use super::{
+    ClientLimits, Config, Control, ControllerRule, Credentials, Delivery, IdentitySource, Ingress,
+    PathRule, Peer, Service, SessionRule, duration,
+    reader::{Document, Table, nearest},
+};
+use crate::{
+    Error,
+    egress_policy::{EgressPolicy, EgressRule},
+    label::is_rule_name,
+    rtp::Codec,
+    target::{Host, Target},
+};
+
+const TOP: &[&str] = &[
+    "identity", "listen", "accept", "control", "peer", "session", "udp", "rtp", "tcp", "socks5",
+    "egress",
+];
+const IDENTITY: &[&str] = &["file", "secret"];
+const ACCEPT: &[&str] = &["max_sessions", "controller", "rate", "rate_feed"];
+const PEER: &[&str] = &["name", "public_key"];
+const SESSION: &[&str] = &["peer", "path"];
+const PATH: &[&str] = &[
+    "name",
+    "local",
+    "interface",
+    "remote",
+    "cost",
+    "controller",
+    "rate",
+    "rate_feed",
+];
+const UDP: &[&str] = &[
+    "name",
+    "listen",
+    "peer",
+    "target",
+    "deadline",
+    "priority",
+    "mode",
+    "max_coding_rate",
+    "ordered",
+    "bandwidth",
+    "max_clients",
+    "idle_timeout",
+];
+const RTP: &[&str] = &[
+    "name",
+    "listen",
+    "peer",
+    "target",
+    "deadline",
+    "priority",
+    "mode",
+    "max_coding_rate",
+    "ordered",
+    "bandwidth",
+    "max_clients",
+    "idle_timeout",
+    "codec",
+    "frame_timeout",
+];
+const TCP: &[&str] = &["name", "listen", "peer", "target", "priority"];
+const SOCKS5: &[&str] = &[
+    "name",
+    "listen",
+    "peer",
+    "priority",
+    "username",
+    "password",
+    "deadline",
+    "mode",
+    "max_coding_rate",
+    "ordered",
+    "bandwidth",
+];
+const EGRESS: &[&str] = &["allow", "deny"];
+
+const CONTROLLERS: &[(&str, ControllerName)] = &[
+    ("bbr", ControllerName::Bbr),
+    ("cubic", ControllerName::Cubic),
+    ("newreno", ControllerName::NewReno),
+    ("dedicated", ControllerName::Dedicated),
+];
+/// The modes that a datagram rule may ask for.
+pub(super) const MODES: &[(&str, Mode)] = &[
+    ("fec+retransmit", Mode::FecRetransmit),
+    ("fec", Mode::Fec),
+    ("retransmit", Mode::Retransmit),
+    ("none", Mode::None),
+    ("duplicate", Mode::Duplicate),
+];
+const CODECS: &[(&str, Codec)] = &[
+    ("none", Codec::None),
+    ("audio", Codec::Audio),
+    ("h264", Codec::H264),
+    ("h265", Codec::H265),
+];
+
+/// In a rule that names none.
+const DEFAULT_PRIORITY: u8 = 4;
+/// Of UDP through a SOCKS5 rule that names none: a conversation bears about a second.
+const DEFAULT_SOCKS5_DEADLINE: Duration = Duration::from_secs(1);
+/// Covers the pause between packets of a frame that its sender paces over two frame intervals.
+const DEFAULT_FRAME_TIMEOUT: Duration = Duration::from_millis(50);
+
+#[derive(Clone, Copy)]
+enum ControllerName {
+    Bbr,
+    Cubic,
+    NewReno,
+    Dedicated,
+}
+
+/// Reads and checks a whole configuration.
+pub(super) fn read(text: &str, name: &Path) -> Result<Config, Error> {
+    let document = Document { name, text };
+    let tree = document.tree()?;
+    let top = document.top(&tree, TOP)?;
+    let directory = name.parent().unwrap_or(Path::new(""));
+
+    let listen = top.texts("listen", str::parse::<SocketAddr>)?;
+    let peers = read_peers(&top)?;
+    let sessions = read_sessions(&top, &peers, directory)?;
+    let accept = top.table("accept", ACCEPT)?;
+    let (accept_controller, max_sessions) = match &accept {
+        Some(table) => (
+            read_controller(table, directory)?,
+            table.integer("max_sessions", 1..=65_536)?,
+        ),
+        None => (ControllerRule::Bbr, None),
+    };
+    let config = Config {
+        identity: read_identity(&top, name, directory)?,
+        ingress: read_ingress(&top, &peers, &sessions, !listen.is_empty())?,
+        egress: read_egress(&top)?,
+        control: read_control(&top, directory)?,
+        max_sessions: max_sessions.map_or(256, to_usize),
+        listen,
+        accept_controller,
+        peers,
+        sessions,
+    };
+    if config.listen.is_empty() && config.sessions.is_empty() {
+        return Err(
+            top.problem("neither \"listen\" nor a [[session]]: this gateway would talk to nobody")
+        );
+    }
+    Ok(config)
+}
+
+fn read_identity(top: &Table<'_>, name: &Path, directory: &Path) -> Result<IdentitySource, Error> {
+    let table = top.table("identity", IDENTITY)?.ok_or_else(|| {
+        top.problem("the table [identity] is missing; make a key with: starhaul keygen --out FILE")
+    })?;
+    match (table.has("file"), table.has("secret")) {
+        (true, false) => table
+            .required("file", |file| path(directory, file))
+            .map(IdentitySource::File),
+        (false, true) => table
+            .required("secret", Identity::from_secret_text)
+            .map(IdentitySource::Inline),
+        _ => Err(table.problem(format!(
+            "write either \"file\" or \"secret\" ({} names the key file relative to itself)",
+            name.display()
+        ))),
+    }
+}
+
+fn read_control(top: &Table<'_>, directory: &Path) -> Result<Control, Error> {
+    let control = top.text("control", |text| match text {
+        "off" => Ok(Control::Off),
+        file => path(directory, file).map(Control::At),
+    })?;
+    Ok(control.unwrap_or(Control::Default))
+}
+
+fn read_peers(top: &Table<'_>) -> Result<Vec<Peer>, Error> {
+    let mut names = HashSet::new();
+    let mut keys = HashMap::new();
+    let mut peers = Vec::new();
+    for table in top.tables("peer", PEER)? {
+        let name = table.required("name", rule_name)?;
+        if !names.insert(name.clone()) {
+            return Err(table.key_problem("name", format!("{name:?} is the name of two peers")));
+        }
+        let public_key = table.required("public_key", str::parse::<PublicKey>)?;
+        if let Some(other) = keys.insert(public_key, name.clone()) {
+            return Err(table.key_problem("public_key", format!("peer {other:?} has the same key")));
+        }
+        peers.push(Peer { name, public_key });
+    }
+    if peers.is_empty() {
+        return Err(top.problem("no [[peer]]: only peers with a known key can be talked to"));
+    }
+    Ok(peers)
+}
+
+fn read_sessions(
+    top: &Table<'_>,
+    peers: &[Peer],
+    directory: &Path,
+) -> Result<Vec<SessionRule>, Error> {
+    let mut sessions: Vec<SessionRule> = Vec::new();
+    for table in top.tables("session", SESSION)? {
+        let peer = read_peer_name(&table, peers)?;
+        if sessions.iter().any(|other| other.peer == peer) {
+            return Err(table.key_problem(
+                "peer",
+                format!("peer {peer:?} has a [[session]] already; give that one more paths"),
+            ));
+        }
+        let mut names = HashSet::new();
+        let mut paths = Vec::new();
+        for path in table.tables("path", PATH)? {
+            let rule = read_path(&path, directory)?;
+            if !names.insert(rule.name.clone()) {
+                return Err(
+                    path.key_problem("name", format!("{:?} is the name of two paths", rule.name))
+                );
+            }
+            paths.push(rule);
+        }
+        if paths.is_empty() {
+            return Err(table.problem("no [[session.path]]: a session needs at least one"));
+        }
+        sessions.push(SessionRule { peer, paths });
+    }
+    Ok(sessions)
+}
+
+fn read_path(table: &Table<'_>, directory: &Path) -> Result<PathRule, Error> {
+    let remote = table.required("remote", str::parse::<Target>)?;
+    let local = table.text("local", local_address)?;
+    if let (Host::Ip(remote), Some(local)) = (&remote.host, local)
+        && remote.is_ipv4() != local.is_ipv4()
+    {
+        return Err(table.key_problem(
+            "local",
+            format!("{local} and the remote {remote} are not of one IP version"),
+        ));
+    }
+    Ok(PathRule {
+        name: table.required("name", rule_name)?,
+        local,
+        interface: table.text("interface", interface_name)?,
+        remote,
+        cost: table.number("cost", 0.0..=1e12)?.unwrap_or(0.0),
+        controller: read_controller(table, directory)?,
+    })
+}
+
+fn read_controller(table: &Table<'_>, directory: &Path) -> Result<ControllerRule, Error> {
+    let name = table
+        .text("controller", |text| choice(text, CONTROLLERS))?
+        .unwrap_or(ControllerName::Bbr);
+    if !matches!(name, ControllerName::Dedicated) {
+        for key in ["rate", "rate_feed"] {
+            if table.has(key) {
+                return Err(table.key_problem(key, "only controller = \"dedicated\" has a rate"));
+            }
+        }
+    }
+    Ok(match name {
+        ControllerName::Bbr => ControllerRule::Bbr,
+        ControllerName::Cubic => ControllerRule::Cubic,
+        ControllerName::NewReno => ControllerRule::NewReno,
+        ControllerName::Dedicated => ControllerRule::Dedicated {
+            rate: table.required("rate", positive_rate)?,
+            feed: table.text("rate_feed", |file| path(directory, file))?,
+        },
+    })
+}
+
+fn read_ingress(
+    top: &Table<'_>,
+    peers: &[Peer],
+    sessions: &[SessionRule],
+    listening: bool,
+) -> Result<Vec<Ingress>, Error> {
+    type ReadService = fn(&Table<'_>) -> Result<Service, Error>;
+    let kinds: [(&str, &[&str], ReadService); 4] = [
+        ("udp", UDP, read_udp),
+        ("rtp", RTP, read_rtp),
+        ("tcp", TCP, read_tcp),
+        ("socks5", SOCKS5, read_socks5),
+    ];
+    let mut names = HashSet::new();
+    let mut ingress = Vec::new();
+    for (kind, keys, read_service) in kinds {
+        for table in top.tables(kind, keys)? {
+            let name = table.required("name", rule_name)?;
+            if !names.insert(name.clone()) {
+                return Err(table.key_problem("name", format!("{name:?} is the name of two rules")));
+            }
+            let peer = read_peer_name(&table, peers)?;
+            if !listening && !sessions.iter().any(|session| session.peer == peer) {
+                return Err(table.key_problem(
+                    "peer",
+                    format!("there is no [[session]] to {peer:?} and no \"listen\" where it could open one"),
+                ));
+            }
+            let priority = table.integer("priority", 0..=255)?;
+            ingress.push(Ingress {
+                name,
+                listen: table.required("listen", str::parse::<SocketAddr>)?,
+                peer,
+                priority: priority.map_or(DEFAULT_PRIORITY, |priority| {
+                    u8::try_from(priority).unwrap_or(u8::MAX)
+                }),
+                service: read_service(&table)?,
+            });
+        }
+    }
+    Ok(ingress)
+}
+
+fn read_udp(table: &Table<'_>) -> Result<Service, Error> {
+    Ok(Service::Udp {
+        target: table.required("target", str::parse::<Target>)?,
+        delivery: read_delivery(table, None)?,
+        clients: read_clients(table)?,
+    })
+}
+
+fn read_rtp(table: &Table<'_>) -> Result<Service, Error> {
+    let timeout = duration::between(Duration::from_millis(1), Duration::from_secs(1));
+    Ok(Service::Rtp {
+        target: table.required("target", str::parse::<Target>)?,
+        delivery: read_delivery(table, None)?,
+        clients: read_clients(table)?,
+        codec: table
+            .text("codec", |text| choice(text, CODECS))?
+            .unwrap_or(Codec::None),
+        frame_timeout: table
+            .text("frame_timeout", timeout)?
+            .unwrap_or(DEFAULT_FRAME_TIMEOUT),
+    })
+}
+
+fn read_tcp(table: &Table<'_>) -> Result<Service, Error> {
+    Ok(Service::Tcp {
+        target: table.required("target", str::parse::<Target>)?,
+    })
+}
+
+fn read_socks5(table: &Table<'_>) -> Result<Service, Error> {
+    let word = |text: &str| match text.len() {
+        1..=255 => Ok(text.to_owned()),
+        _ => Err("write 1 to 255 bytes (RFC 1929)"),
+    };
+    let credentials = match (table.text("username", word)?, table.text("password", word)?) {
+        (Some(username), Some(password)) => Some(Credentials { username, password }),
+        (None, None) => None,
+        _ => return Err(table.problem("\"username\" and \"password\" need each other")),
+    };
+    Ok(Service::Socks5 {
+        credentials,
+        delivery: read_delivery(table, Some(DEFAULT_SOCKS5_DEADLINE))?,
+    })
+}
+
+fn read_delivery(table: &Table<'_>, default_deadline: Option<Duration>) -> Result<Delivery, Error> {
+    let deadline = duration::between(Duration::from_millis(1), Duration::from_secs(3600));
+    let deadline = match (table.has("deadline"), default_deadline) {
+        (false, Some(default)) => default,
+        _ => table.required("deadline", deadline)?,
+    };
+    let mode = table.text("mode", |text| match text {
+        "reliable" => Err(
+            "reliable is what [[tcp]] and [[socks5]] connections use; datagrams have a deadline"
+                .to_owned(),
+        ),
+        text => choice(text, MODES),
+    })?;
+    Ok(Delivery {
+        deadline,
+        mode: mode.unwrap_or_default(),
+        max_coding_rate: table.number("max_coding_rate", 0.0..=1.0)?.unwrap_or(1.0),
+        ordered: table.flag("ordered")?.unwrap_or(false),
+        bandwidth: table.text("bandwidth", positive_rate)?,
+    })
+}
+
+fn read_clients(table: &Table<'_>) -> Result<ClientLimits, Error> {
+    let idle = duration::between(Duration::from_millis(100), Duration::from_secs(86_400));
+    Ok(ClientLimits {
+        max_clients: table
+            .integer("max_clients", 1..=4096)?
+            .map_or(256, to_usize),
+        idle_timeout: table
+            .text("idle_timeout", idle)?
+            .unwrap_or(Duration::from_secs(120)),
+    })
+}
+
+fn read_egress(top: &Table<'_>) -> Result<EgressPolicy, Error> {
+    let Some(table) = top.table("egress", EGRESS)? else {
+        return Ok(EgressPolicy::default());
+    };
+    Ok(EgressPolicy {
+        allow: table.texts("allow", str::parse::<EgressRule>)?,
+        deny: table.texts("deny", str::parse::<EgressRule>)?,
+    })
+}
+
+/// The key `peer`, which may be left out when there is only one.
+fn read_peer_name(table: &Table<'_>, peers: &[Peer]) -> Result<String, Error> {
+    let names: Vec<&str> = peers.iter().map(|peer| peer.name.as_str()).collect();
+    let peer = table.text("peer", |name| {
+        if names.contains(&name) {
+            Ok(name.to_owned())
+        } else {
+            Err(format!(
+                "there is no [[peer]] {name:?}; {}",
+                nearest(name, &names)
+            ))
+        }
+    })?;
+    match (peer, names.as_slice()) {
+        (Some(peer), _) => Ok(peer),
+        (None, [only]) => Ok((*only).to_owned()),
+        (None, _) => Err(table.problem("the key \"peer\" is missing, and there are several peers")),
+    }
+}
+
+fn choice<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
+    choices
+        .iter()
+        .find(|(name, _)| *name == text)
+        .map(|(_, value)| *value)
+        .ok_or_else(|| {
+            let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+            format!("{text:?} is not possible; {}", nearest(text, &names))
+        })
+}
+
+fn rule_name(text: &str) -> Result<String, &'static str> {
+    is_rule_name(text)
+        .then(|| text.to_owned())
+        .ok_or("write 1 to 64 letters, digits, '-', '_' and '.'")
+}
+
+fn interface_name(text: &str) -> Result<String, &'static str> {
+    // IFNAMSIZ is 16 with the terminating zero.
+    let good = (1..=15).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b'/');
+    good.then(|| text.to_owned())
+        .ok_or("write the name of a network interface, for example eth0")
+}
+
+fn local_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse::<SocketAddr>()
+        .or_else(|_| text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 0)))
+        .map_err(|_| format!("{text:?} is neither an address nor address:port"))
+}
+
+fn positive_rate(text: &str) -> Result<Bandwidth, String> {
+    match text.parse::<Bandwidth>() {
+        Ok(Bandwidth::ZERO) => Err("a rate of zero carries nothing".to_owned()),
+        Ok(rate) => Ok(rate),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn path(directory: &Path, text: &str) -> Result<PathBuf, &'static str> {
+    if text.is_empty() {
+        Err("write the path of a file")
+    } else {
+        Ok(directory.join(text))
+    }
+}
+
+fn to_usize(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// All keys, for the test that the sample shows each of them.
+#[cfg(test)]
+pub(super) const ALL_KEYS: &[(&str, &[&str])] = &[
+    ("", TOP),
+    ("identity", IDENTITY),
+    ("accept", ACCEPT),
+    ("peer", PEER),
+    ("session", SESSION),
+    ("session.path", PATH),
+    ("udp", UDP),
+    ("rtp", RTP),
+    ("tcp", TCP),
+    ("socks5", SOCKS5),
+    ("egress", EGRESS),
+];

@@ -1,0 +1,336 @@
+//! What an operator gets wrong, and what they are told.
+
+use std::path::Path;
+
+use super::{rules::ALL_KEYS, *};
+
+const KEY: &str = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=";
+
+/// A configuration that is right, with `extra` at its end and `top` at its start.
+fn text(top: &str, extra: &str) -> String {
+    format!(
+        "{top}\nlisten = \"127.0.0.1:0\"\n[identity]\nfile = \"k\"\n[[peer]]\nname = \"ground\"\npublic_key = \"{KEY}\"\n{extra}"
+    )
+}
+
+fn parse(text: &str) -> Result<Config, Error> {
+    Config::parse(text, Path::new("/etc/starhaul/gw.toml"))
+}
+
+#[test]
+fn errors_name_file_line_key_and_the_nearest_valid_key() {
+    let udp =
+        "[[udp]]\nname = \"u\"\nlisten = \"127.0.0.1:0\"\ntarget = \"a:1\"\ndeadline = \"1s\"\n";
+    let path = "[[session]]\n[[session.path]]\nname = \"leo\"\nremote = \"192.0.2.1:1\"\n";
+    for (top, extra, expected) in [
+        (
+            "lisen = \"x\"",
+            "",
+            &["gw.toml:1:", "\"lisen\"", "did you mean \"listen\"?"][..],
+        ),
+        (
+            "zzzzzzzzzz = 1",
+            "",
+            &["gw.toml:1:", "possible here: identity, listen"],
+        ),
+        ("x = [", "", &["gw.toml:2:"]),
+        ("", "[egres]", &["gw.toml:8:", "did you mean \"egress\"?"]),
+        (
+            "",
+            "[egress]\nalow = []",
+            &["gw.toml:9: [egress]", "\"allow\""],
+        ),
+        (
+            "",
+            "[egress]\nallow = [\n\"*:*\",\n\"nonsense\"]",
+            &["gw.toml:11: [egress]: allow:", "10.0.0.0/8:*"],
+        ),
+        (
+            "control = 3",
+            "",
+            &["gw.toml:1: control", "a text in quotes, not a number"],
+        ),
+        (
+            "",
+            &format!("{udp}dead_line = \"1s\""),
+            &["gw.toml:13: [[udp]]", "\"deadline\""],
+        ),
+        (
+            "",
+            &udp.replace("1s", "1 day"),
+            &["gw.toml:12: [[udp]]: deadline", "800ms"],
+        ),
+        (
+            "",
+            &udp.replace("1s", "2h"),
+            &["deadline: 2h is outside of 1ms to 3600s"],
+        ),
+        (
+            "",
+            &udp.replace("deadline = \"1s\"\n", ""),
+            &["gw.toml:8: [[udp]]", "\"deadline\" is missing"],
+        ),
+        (
+            "",
+            &udp.replace("a:1", "a"),
+            &["target: \"a\" is not host:port"],
+        ),
+        (
+            "",
+            &format!("{udp}priority = 256"),
+            &["priority: write a whole number from 0 to 255"],
+        ),
+        (
+            "",
+            &format!("{udp}priority = -1"),
+            &["priority: write a whole number from 0 to 255"],
+        ),
+        (
+            "",
+            &format!("{udp}max_coding_rate = 1.5"),
+            &["max_coding_rate: write a number from 0 to 1"],
+        ),
+        (
+            "",
+            &format!("{udp}max_coding_rate = nan"),
+            &["max_coding_rate: write a number from 0 to 1"],
+        ),
+        (
+            "",
+            &format!("{udp}mode = \"retransmitt\""),
+            &["did you mean \"retransmit\"?"],
+        ),
+        ("", &format!("{udp}mode = \"reliable\""), &["[[tcp]]"]),
+        (
+            "",
+            &format!("{udp}ordered = \"yes\""),
+            &["ordered: write true or false"],
+        ),
+        (
+            "",
+            &format!("{udp}bandwidth = \"2 mb\""),
+            &["bandwidth:", "10mbit"],
+        ),
+        (
+            "",
+            &format!("{udp}peer = \"grund\""),
+            &[
+                "peer: there is no [[peer]] \"grund\"",
+                "did you mean \"ground\"?",
+            ],
+        ),
+        (
+            "",
+            &format!("{udp}{udp}"),
+            &["gw.toml:14: [[udp]]: name: \"u\" is the name of two rules"],
+        ),
+        ("", "[udp]\nname = \"u\"", &["write [[udp]] before each"]),
+        ("", "[[session]]", &["gw.toml:8:", "no [[session.path]]"]),
+        (
+            "",
+            &format!("{path}speed = 1"),
+            &["[[session.path]]", "unknown key \"speed\""],
+        ),
+        (
+            "",
+            &format!("{path}rate = \"1mbit\""),
+            &["rate: only controller = \"dedicated\""],
+        ),
+        (
+            "",
+            &format!("{path}controller = \"dedicated\""),
+            &["\"rate\" is missing"],
+        ),
+        (
+            "",
+            &format!("{path}controller = \"dedicated\"\nrate = \"0mbit\""),
+            &["rate of zero"],
+        ),
+        (
+            "",
+            &format!("{path}controller = \"bbrr\""),
+            &["did you mean \"bbr\"?"],
+        ),
+        (
+            "",
+            &format!("{path}local = \"::1\""),
+            &["not of one IP version"],
+        ),
+        (
+            "",
+            &format!("{path}{}", path.replace("[[session]]\n", "")),
+            &["\"leo\" is the name of two paths"],
+        ),
+        (
+            "",
+            &format!("{path}cost = -1"),
+            &["cost: write a number from 0"],
+        ),
+        (
+            "",
+            "[[socks5]]\nname = \"s\"\nlisten = \"127.0.0.1:0\"\nusername = \"u\"",
+            &["need each other"],
+        ),
+        (
+            "",
+            "[[peer]]\nname = \"ground\"\npublic_key = \"x\"",
+            &["name of two peers"],
+        ),
+        (
+            "",
+            "[[peer]]\nname = \"moon\"\npublic_key = \"x\"",
+            &["gw.toml:10: [[peer]]: public_key:"],
+        ),
+        (
+            "",
+            &format!("[[peer]]\nname = \"moon\"\npublic_key = \"{KEY}\""),
+            &["peer \"ground\" has the same key"],
+        ),
+    ] {
+        let text = text(top, extra);
+        let error = match parse(&text) {
+            Ok(_) => panic!("accepted:\n{text}"),
+            Err(error) => error.to_string(),
+        };
+        for part in expected {
+            assert!(
+                error.contains(part),
+                "{error:?} does not say {part:?} of\n{text}"
+            );
+        }
+        assert!(error.starts_with("/etc/starhaul/gw.toml:"), "{error}");
+    }
+}
+
+#[test]
+fn what_cannot_work_as_a_whole_is_refused() {
+    let peer = format!("[[peer]]\nname = \"ground\"\npublic_key = \"{KEY}\"\n");
+    let identity = "[identity]\nfile = \"k\"\n";
+    for (text, expected) in [
+        (peer.clone(), "[identity] is missing"),
+        (format!("{identity}{peer}"), "would talk to nobody"),
+        (
+            format!("listen = \"127.0.0.1:0\"\n{identity}"),
+            "no [[peer]]",
+        ),
+        (
+            format!("listen = \"127.0.0.1:0\"\n{peer}[identity]\n"),
+            "either \"file\" or \"secret\"",
+        ),
+        (
+            format!(
+                "{identity}{peer}[[peer]]\nname = \"b\"\npublic_key = \"PUAXw+hDiVqStwqnTRt+vJyYLM8uxJaMwM1V8Sr0Zgw=\"\n[[session]]\npeer = \"b\"\n[[session.path]]\nname = \"p\"\nremote = \"a:1\"\n[[tcp]]\nname = \"t\"\nlisten = \"127.0.0.1:0\"\ntarget = \"a:1\"\npeer = \"ground\""
+            ),
+            "no [[session]] to \"ground\"",
+        ),
+    ] {
+        let error = parse(&text).map(|_| ()).expect_err(&text).to_string();
+        assert!(
+            error.contains(expected),
+            "{error:?} does not say {expected:?}"
+        );
+    }
+}
+
+#[test]
+fn defaults_are_the_documented_ones_and_files_lie_beside_the_configuration() {
+    let config = parse(&text(
+        "",
+        "[[udp]]\nname = \"u\"\nlisten = \"127.0.0.1:0\"\ntarget = \"a:1\"\ndeadline = \"800ms\"",
+    ))
+    .unwrap();
+    assert!(
+        matches!(&config.identity, IdentitySource::File(file) if file == Path::new("/etc/starhaul/k"))
+    );
+    assert_eq!(config.control, Control::Default);
+    assert!(config.egress.allow.is_empty());
+    let [rule] = config.ingress.as_slice() else {
+        panic!("{config:?}")
+    };
+    assert_eq!((rule.peer.as_str(), rule.priority), ("ground", 4));
+    let Service::Udp {
+        delivery, clients, ..
+    } = &rule.service
+    else {
+        panic!("{rule:?}")
+    };
+    assert_eq!(delivery.deadline, Duration::from_millis(800));
+    assert_eq!(delivery.mode, Mode::FecRetransmit);
+    assert_eq!(
+        (clients.max_clients, clients.idle_timeout),
+        (256, Duration::from_secs(120))
+    );
+}
+
+#[test]
+fn the_sample_is_right_and_shows_every_key() {
+    let sample = Config::sample();
+    let config = Config::parse(sample, Path::new("sample.toml")).unwrap();
+    assert_eq!(config.ingress.len(), 4);
+    // Split at table headers; a key counts as shown where it begins a line, commented out or not.
+    let mut section = String::new();
+    let mut shown = std::collections::HashSet::new();
+    for line in sample.lines() {
+        if line.starts_with('[') {
+            section = line.trim_matches(['[', ']']).to_owned();
+            shown.insert((String::new(), section.clone()));
+            if let Some((parent, child)) = section.split_once('.') {
+                shown.insert((parent.to_owned(), child.to_owned()));
+            }
+        }
+        if let Some((key, _)) = line.trim_start_matches("# ").split_once(" = ") {
+            shown.insert((section.clone(), key.to_owned()));
+        }
+    }
+    for (section, keys) in ALL_KEYS {
+        for key in *keys {
+            assert!(
+                shown.contains(&((*section).to_owned(), (*key).to_owned())),
+                "[{section}] {key} is not in the sample"
+            );
+        }
+    }
+}
+
+/// The commented keys of the sample must be right too: what an operator uncomments has to work.
+#[test]
+fn the_sample_is_right_with_its_comments_opened() {
+    let opened: String = Config::sample()
+        .lines()
+        .map(|line| match line.strip_prefix("# ") {
+            // Alternatives to a key that is written already, and what would need dedicated rates.
+            Some(key) if key.contains(" = ") && !key.starts_with("secret") => {
+                format!(
+                    "{}\n",
+                    key.replace("controller = \"bbr\"", "controller = \"dedicated\"")
+                )
+            }
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    let config = Config::parse(&opened, Path::new("sample.toml"))
+        .unwrap_or_else(|error| panic!("{error}\n{opened}"));
+    let described = config.describe();
+    for said in [
+        "session to ground",
+        "path geo to 203.0.113.1:4600",
+        "socks5 proxy: 127.0.0.1:1080",
+        "egress: deny 10.0.0.1/32:22",
+    ] {
+        assert!(
+            described.contains(said),
+            "{said:?} is missing in\n{described}"
+        );
+    }
+}
+
+#[test]
+fn passwords_do_not_leak_into_logs() {
+    let config = parse(&text(
+        "",
+        "[[socks5]]\nname = \"s\"\nlisten = \"127.0.0.1:0\"\nusername = \"me\"\npassword = \"hush\"",
+    ))
+    .unwrap();
+    assert!(!format!("{config:?}").contains("hush"));
+    assert!(config.describe().contains("with password"));
+}

@@ -1,0 +1,163 @@
+//! The control socket: a local stream socket that takes one JSON object per line and answers each with one.
+//!
+//! `{"request":"status"}` is answered by `{"ok":{…}}`, anything else by `{"error":"…"}`.
+
+use std::{
+    io,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    net::{UnixListener, UnixStream},
+    task::JoinSet,
+};
+
+use crate::{Error, config::Control, gateway::Shared};
+
+const MAX_REQUEST_BYTES: u64 = 4096;
+const MAX_ANSWER_BYTES: u64 = 64 << 20;
+const MAX_CLIENTS: usize = 16;
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+#[derive(Deserialize)]
+#[serde(tag = "request", rename_all = "snake_case", deny_unknown_fields)]
+enum Request {
+    Status,
+}
+
+/// A control socket that listens; its file goes when it is dropped.
+#[derive(Debug)]
+pub(crate) struct ControlSocket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl ControlSocket {
+    /// The socket that the configuration asks for. One at the default place is not worth failing for.
+    pub(crate) async fn bind(control: &Control) -> Result<Option<Self>, Error> {
+        let path = match control {
+            Control::Off => return Ok(None),
+            Control::At(path) => path.clone(),
+            Control::Default => Control::default_path(),
+        };
+        match Self::bind_at(&path).await {
+            Ok(socket) => Ok(Some(socket)),
+            Err(error) if *control == Control::Default => {
+                tracing::warn!(path = %path.display(), %error, "no control socket; \"control\" in the configuration names another place, or \"off\"");
+                Ok(None)
+            }
+            Err(source) => Err(Error::Control { path, source }),
+        }
+    }
+
+    async fn bind_at(path: &Path) -> io::Result<Self> {
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory)?;
+        }
+        let listener = match UnixListener::bind(path) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                if UnixStream::connect(path).await.is_ok() {
+                    return Err(io::Error::new(
+                        error.kind(),
+                        "another gateway listens there",
+                    ));
+                }
+                // Left behind by a gateway that was killed.
+                std::fs::remove_file(path)?;
+                UnixListener::bind(path)?
+            }
+            other => other?,
+        };
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        Ok(Self {
+            listener,
+            path: path.to_owned(),
+        })
+    }
+
+    /// Answers until dropped.
+    pub(crate) async fn serve(self, shared: Arc<Shared>) {
+        let mut clients = JoinSet::new();
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.listener.accept(), if clients.len() < MAX_CLIENTS => accepted,
+                Some(_) = clients.join_next() => continue,
+            };
+            match accepted {
+                Ok((client, _)) => {
+                    clients.spawn(serve_client(client, shared.clone()));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "control socket cannot accept");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+async fn serve_client(mut client: UnixStream, shared: Arc<Shared>) -> io::Result<()> {
+    let (reader, mut writer) = client.split();
+    let mut reader = BufReader::new(reader);
+    loop {
+        let mut line = Vec::new();
+        let mut bounded = (&mut reader).take(MAX_REQUEST_BYTES);
+        let read = bounded.read_until(b'\n', &mut line);
+        if tokio::time::timeout(TIMEOUT, read).await?? == 0 {
+            return Ok(());
+        }
+        let answer = match serde_json::from_slice(&line) {
+            Ok(Request::Status) => json!({ "ok": shared.status() }),
+            Err(error) => json!({ "error": format!("not a request: {error}") }),
+        };
+        writer.write_all(format!("{answer}\n").as_bytes()).await?;
+    }
+}
+
+/// Asks the gateway at the control socket `path` for its status.
+///
+/// # Errors
+/// Nothing answers there, or not within five seconds.
+pub async fn ask_status(path: &Path) -> Result<Value, Error> {
+    let error = |source| Error::Control {
+        path: path.to_owned(),
+        source,
+    };
+    let ask = async {
+        let mut stream = UnixStream::connect(path).await?;
+        stream.write_all(b"{\"request\":\"status\"}\n").await?;
+        let mut line = Vec::new();
+        BufReader::new(stream)
+            .take(MAX_ANSWER_BYTES)
+            .read_until(b'\n', &mut line)
+            .await?;
+        io::Result::Ok(line)
+    };
+    let line = tokio::time::timeout(TIMEOUT, ask)
+        .await
+        .map_err(|_| error(io::ErrorKind::TimedOut.into()))?
+        .map_err(error)?;
+    let mut answer: Value =
+        serde_json::from_slice(&line).map_err(|problem| error(problem.into()))?;
+    match (answer.get_mut("ok").map(Value::take), answer.get("error")) {
+        (Some(status), _) => Ok(status),
+        (None, problem) => Err(Error::Refused(
+            problem
+                .and_then(Value::as_str)
+                .unwrap_or("it gave no reason")
+                .to_owned(),
+        )),
+    }
+}

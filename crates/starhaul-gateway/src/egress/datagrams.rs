@@ -1,0 +1,189 @@
+//! Blocks become datagrams for the target; what it answers becomes a reply stream.
+
+use std::{
+    io,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use starhaul_endpoint::{RecvStream, StreamConfig};
+use tokio::net::UdpSocket;
+
+use super::{associate, refuse};
+use crate::{
+    egress_policy::EgressPolicy,
+    label::Flow,
+    link::Link,
+    policy::{BlockSender, Framing, reply_config},
+    resolve,
+    socks5::Reply,
+    target::Target,
+};
+
+/// The longest UDP datagram.
+pub(super) const MAX_DATAGRAM: usize = 65_535;
+/// What a peer may ask for, whatever it writes.
+const MAX_FRAME_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A flow that the peer opened, not yet served.
+pub(super) struct Start {
+    pub(super) link: Arc<Link>,
+    pub(super) policy: Arc<EgressPolicy>,
+    pub(super) rule: String,
+    pub(super) flow: Flow,
+}
+
+/// Sends replies; their stream is opened with the first.
+pub(super) struct ReplySender {
+    link: Arc<Link>,
+    config: StreamConfig,
+    framing: Framing,
+    sender: Option<BlockSender>,
+}
+
+impl Start {
+    /// Serves the flow until the peer ends it.
+    pub(super) async fn serve(self, stream: RecvStream) {
+        let (id, framing, target) = match self.flow {
+            Flow::Udp { id, target } => (id, Framing::Datagrams, Some(target)),
+            Flow::Rtp {
+                id,
+                target,
+                codec,
+                frame_timeout_ms,
+            } => {
+                let timeout = Duration::from_millis(frame_timeout_ms.into()).min(MAX_FRAME_TIMEOUT);
+                (
+                    id,
+                    Framing::Rtp {
+                        codec,
+                        frame_timeout: timeout,
+                    },
+                    Some(target),
+                )
+            }
+            Flow::Associate { id } => (id, Framing::Datagrams, None),
+            Flow::Reply { .. } | Flow::Tcp { .. } => {
+                refuse(&self.link, "it opened a stream of blocks for bytes");
+                return;
+            }
+        };
+        let replies = ReplySender {
+            link: self.link.clone(),
+            config: reply_config(stream.config(), &self.rule, id),
+            framing,
+            sender: None,
+        };
+        let Some(target) = target else {
+            associate::serve(self.policy, stream, replies).await;
+            return;
+        };
+        match connect(&self.policy, &target).await {
+            Ok(socket) => carry(&socket, stream, framing, replies).await,
+            Err(reply) => refuse(
+                &self.link,
+                &format!("{target} cannot be reached: {reply:?}"),
+            ),
+        }
+    }
+}
+
+async fn carry(
+    socket: &UdpSocket,
+    mut stream: RecvStream,
+    framing: Framing,
+    mut replies: ReplySender,
+) {
+    let forward = async {
+        while let Some(block) = stream.recv_block().await {
+            match framing.datagrams(block.data) {
+                Ok(datagrams) => {
+                    for datagram in datagrams {
+                        // An ICMP error to an earlier datagram ends up here too; the target may come back.
+                        let _ = socket.send(&datagram).await;
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "block dropped"),
+            }
+        }
+    };
+    let backward = async {
+        let mut buffer = vec![0; MAX_DATAGRAM];
+        loop {
+            tokio::select! {
+                received = socket.recv(&mut buffer) => {
+                    if let Ok(length) = received {
+                        replies.send(Bytes::copy_from_slice(buffer.get(..length).unwrap_or_default())).await;
+                    }
+                }
+                () = replies.wait() => replies.send_due(),
+            }
+        }
+    };
+    tokio::select! {
+        () = forward => {}
+        () = backward => {}
+    }
+}
+
+impl ReplySender {
+    /// Sends a datagram back. One that the session refuses is dropped; the session counts it.
+    pub(super) async fn send(&mut self, datagram: Bytes) {
+        if self.sender.is_none() {
+            match self.link.session.open_stream(self.config.clone()).await {
+                Ok(stream) => self.sender = Some(BlockSender::new(stream, self.framing)),
+                Err(error) => {
+                    tracing::debug!(%error, "no stream for replies");
+                    return;
+                }
+            }
+        }
+        if let Some(sender) = &mut self.sender
+            && let Err(error) = sender.send(datagram)
+        {
+            tracing::debug!(%error, "reply refused");
+        }
+    }
+
+    async fn wait(&self) {
+        match &self.sender {
+            Some(sender) => sender.wait().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn send_due(&mut self) {
+        if let Some(sender) = &mut self.sender
+            && let Err(error) = sender.send_due()
+        {
+            tracing::debug!(%error, "reply refused");
+        }
+    }
+}
+
+/// A socket that sends to the target and hears nobody else.
+async fn connect(policy: &EgressPolicy, target: &Target) -> Result<UdpSocket, Reply> {
+    let mut last = Reply::HostUnreachable;
+    for address in resolve::permitted(policy, target).await? {
+        let connected = async {
+            let socket = bind_like(address).await?;
+            socket.connect(address).await?;
+            io::Result::Ok(socket)
+        };
+        match connected.await {
+            Ok(socket) => return Ok(socket),
+            Err(_) => last = Reply::NetworkUnreachable,
+        }
+    }
+    Err(last)
+}
+
+/// A socket from which `address` can be reached.
+pub(super) async fn bind_like(address: SocketAddr) -> io::Result<UdpSocket> {
+    match address {
+        SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await,
+        SocketAddr::V6(_) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).await,
+    }
+}

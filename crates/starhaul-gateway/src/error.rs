@@ -1,0 +1,58 @@
+//! What can go wrong in a gateway; each message says where, and what to do about it.
+
+use std::{io, net::SocketAddr, path::PathBuf};
+
+/// What can go wrong here.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The configuration says something unknown or impossible.
+    #[error("{}{}: {problem}", file.display(), line.map(|line| format!(":{line}")).unwrap_or_default())]
+    Config {
+        /// The file, as it was named by the caller.
+        file: PathBuf,
+        /// Line, counted from 1, where it is known.
+        line: Option<usize>,
+        /// What is wrong with which key, and what would be right.
+        problem: String,
+    },
+    /// The configuration, or a file that it names, cannot be read.
+    #[error("cannot read {}: {source}", file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The key file does not hold a secret key.
+    #[error("{} holds no secret key ({reason}); make one with: starhaul keygen --out FILE", file.display())]
+    Key {
+        /// The key file, or the configuration that holds the key itself.
+        file: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// An ingress rule's address cannot be served.
+    #[error("rule {rule:?} cannot listen on {address}: {source}")]
+    Listen {
+        /// Name of the rule.
+        rule: String,
+        /// Its `listen` address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The control socket that the configuration asks for cannot be made, or does not answer.
+    #[error("control socket {}: {source}", path.display())]
+    Control {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The running gateway refused a request on its control socket.
+    #[error("the gateway refused the request: {0}")]
+    Refused(String),
+    /// The transport below refused.
+    #[error(transparent)]
+    Endpoint(#[from] starhaul_endpoint::Error),
+}

@@ -1,0 +1,181 @@
+//! `[[socks5]]`: CONNECT becomes a byte stream, UDP ASSOCIATE a flow whose blocks carry their targets.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpStream, UdpSocket},
+};
+
+use super::{Rule, SESSION_WAIT, count, datagrams::Replies, tcp::open};
+use crate::{
+    config::{Credentials, Delivery, Service},
+    label::{Flow, Label},
+    policy::{BlockSender, Framing, stream_config},
+    relay::{Answer, relay, settle},
+    socks5::{
+        Command, Handshake, Reply, Request, Step, read_address, read_datagram, write_address,
+        write_datagram,
+    },
+    target::Target,
+};
+
+/// A client that needs longer for its handshake is not one.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+const MAX_DATAGRAM: usize = 65_535;
+
+/// Serves one client from its greeting to its end.
+pub(super) async fn serve_connection(rule: &Rule, mut tcp: TcpStream) -> io::Result<()> {
+    let Service::Socks5 {
+        credentials,
+        delivery,
+    } = &rule.config.service
+    else {
+        return Ok(());
+    };
+    let handshake = tokio::time::timeout(
+        HANDSHAKE_TIMEOUT,
+        shake_hands(&mut tcp, credentials.clone()),
+    );
+    let (request, early) = handshake.await.map_err(|_| io::ErrorKind::TimedOut)??;
+    match request.command {
+        Command::Connect => connect(rule, tcp, &request.target, &early).await,
+        Command::UdpAssociate => associate(rule, tcp, &request.target, delivery).await,
+    }
+}
+
+async fn shake_hands(
+    tcp: &mut TcpStream,
+    credentials: Option<Credentials>,
+) -> io::Result<(Request, Vec<u8>)> {
+    let mut handshake = Handshake::new(credentials);
+    let mut buffer = [0; 1024];
+    loop {
+        match handshake.poll() {
+            Step::Send(bytes) => tcp.write_all(&bytes).await?,
+            Step::Request(request) => return Ok((request, handshake.into_rest())),
+            Step::Refuse(bytes, error) => {
+                refuse(tcp, &bytes).await?;
+                return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+            }
+            Step::Read => match tcp.read(&mut buffer).await? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                read => handshake.handle(buffer.get(..read).unwrap_or_default()),
+            },
+        }
+    }
+}
+
+async fn connect(rule: &Rule, mut tcp: TcpStream, target: &Target, early: &[u8]) -> io::Result<()> {
+    let opened = open(rule, target).await;
+    let (mut reader, writer) = match opened {
+        Ok(halves) => halves,
+        Err(error) => {
+            refuse(&mut tcp, &Reply::NetworkUnreachable.message(NOWHERE)).await?;
+            return Err(error);
+        }
+    };
+    let answer = match Answer::read(&mut reader).await {
+        Ok(answer) => answer,
+        Err(error) => {
+            refuse(&mut tcp, &Reply::GeneralFailure.message(NOWHERE)).await?;
+            return Err(error);
+        }
+    };
+    if answer.reply != Reply::Succeeded {
+        return refuse(&mut tcp, &answer.reply.message(NOWHERE)).await;
+    }
+    tcp.write_all(&answer.reply.message(answer.bound)).await?;
+    relay(tcp, reader, writer, early, false).await
+}
+
+/// Sends a last message and closes in order, so that the client can read it.
+async fn refuse(tcp: &mut TcpStream, message: &[u8]) -> io::Result<()> {
+    tcp.write_all(message).await?;
+    tcp.shutdown().await?;
+    settle(tcp);
+    Ok(())
+}
+
+async fn associate(
+    rule: &Rule,
+    mut tcp: TcpStream,
+    expected: &Target,
+    delivery: &Delivery,
+) -> io::Result<()> {
+    let local = tcp.local_addr()?;
+    let client = tcp.peer_addr()?;
+    let socket = UdpSocket::bind(SocketAddr::new(local.ip(), 0)).await?;
+    let Some(link) = rule.peer.link_within(SESSION_WAIT).await else {
+        return refuse(&mut tcp, &Reply::NetworkUnreachable.message(NOWHERE)).await;
+    };
+    let mut flow = link.open_flow();
+    let label = Label::new(&rule.config.name, Flow::Associate { id: flow.id });
+    let config = stream_config(delivery, rule.config.priority, &label);
+    let stream = match link.session.open_stream(config).await {
+        Ok(stream) => stream,
+        Err(error) => {
+            refuse(&mut tcp, &Reply::GeneralFailure.message(NOWHERE)).await?;
+            return Err(io::Error::other(error));
+        }
+    };
+    tcp.write_all(&Reply::Succeeded.message(socket.local_addr()?))
+        .await?;
+
+    let mut sender = BlockSender::new(stream, Framing::Datagrams);
+    let mut replies = Replies::default();
+    // RFC 1928 §7: only the client may use the relay; its port is fixed by the request or by its first datagram.
+    let mut client_port = (expected.port != 0).then_some(expected.port);
+    let mut client_address = client_port.map(|port| SocketAddr::new(client.ip(), port));
+    let mut buffer = vec![0; MAX_DATAGRAM];
+    let mut ignored = [0; 256];
+    let mut closed = std::pin::pin!(link.session.closed());
+    loop {
+        tokio::select! {
+            received = socket.recv_from(&mut buffer) => {
+                let Ok((length, source)) = received else { continue };
+                count(&rule.counters.datagrams_in);
+                let from_client = source.ip().to_canonical() == client.ip().to_canonical()
+                    && client_port.is_none_or(|port| port == source.port());
+                let block = addressed(buffer.get(..length).unwrap_or_default());
+                let sent = match block.filter(|_| from_client) {
+                    Some(block) => {
+                        client_port = Some(source.port());
+                        client_address = Some(source);
+                        sender.send(block).is_ok()
+                    }
+                    None => false,
+                };
+                if !sent {
+                    count(&rule.counters.dropped_refused);
+                }
+            }
+            block = replies.next(&mut flow) => {
+                if let (Some(client), Ok(Some(_))) = (client_address, read_address(&block)) {
+                    count(&rule.counters.datagrams_out);
+                    let _ = socket.send_to(&write_datagram(&block), client).await;
+                }
+            }
+            // RFC 1928 §7: the association ends with the connection that asked for it.
+            read = tcp.read(&mut ignored) => if matches!(read, Ok(0) | Err(_)) { break },
+            _ = &mut closed => break,
+        }
+    }
+    settle(&tcp);
+    Ok(())
+}
+
+/// A client's datagram as a block: target and data. `None` when it is not to be relayed.
+fn addressed(datagram: &[u8]) -> Option<Bytes> {
+    let (target, data) = read_datagram(datagram).ok()?;
+    let mut block = Vec::with_capacity(datagram.len());
+    write_address(&target, &mut block);
+    block.extend(data);
+    Some(block.into())
+}

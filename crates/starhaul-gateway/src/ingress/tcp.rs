@@ -1,0 +1,76 @@
+//! `[[tcp]]` and the connections of `[[socks5]]`.
+
+use std::{io, sync::Arc, time::Duration};
+
+use starhaul_endpoint::{ByteReader, ByteWriter};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
+
+use super::{Counted, MAX_CONNECTIONS, Rule, SESSION_WAIT, count, socks};
+use crate::{
+    config::Service,
+    label::{Flow, Label},
+    relay::{relay, unsettle},
+    target::Target,
+};
+
+/// Pause after the system could not accept, as when it is out of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Accepts connections until dropped.
+pub(super) async fn serve(rule: Arc<Rule>, listener: TcpListener) {
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => accepted,
+            Some(_) = connections.join_next() => continue,
+        };
+        match accepted {
+            Ok((tcp, _)) => {
+                connections.spawn(serve_connection(rule.clone(), tcp));
+            }
+            Err(error) => {
+                tracing::warn!(rule = rule.config.name, %error, "cannot accept");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn serve_connection(rule: Arc<Rule>, tcp: TcpStream) {
+    let _counted = Counted::new(&rule);
+    unsettle(&tcp);
+    let result = match &rule.config.service {
+        Service::Tcp { target } => forward(&rule, tcp, target).await,
+        Service::Socks5 { .. } => socks::serve_connection(&rule, tcp).await,
+        Service::Udp { .. } | Service::Rtp { .. } => return,
+    };
+    if let Err(error) = result {
+        count(&rule.counters.failed_connections);
+        tracing::debug!(rule = rule.config.name, %error, "connection ended badly");
+    }
+}
+
+async fn forward(rule: &Rule, tcp: TcpStream, target: &Target) -> io::Result<()> {
+    let (reader, writer) = open(rule, target).await?;
+    relay(tcp, reader, writer, &[], true).await
+}
+
+/// A byte stream on which the far side connects to `target`.
+pub(super) async fn open(rule: &Rule, target: &Target) -> io::Result<(ByteReader, ByteWriter)> {
+    let link = rule
+        .peer
+        .link_within(SESSION_WAIT)
+        .await
+        .ok_or(io::ErrorKind::NetworkUnreachable)?;
+    let flow = Flow::Tcp {
+        target: target.clone(),
+    };
+    let label = Label::new(&rule.config.name, flow).encode();
+    let stream = link.session.open_bytes(rule.config.priority, label).await;
+    stream
+        .map(starhaul_endpoint::ByteStream::into_split)
+        .map_err(io::Error::other)
+}

@@ -1,0 +1,131 @@
+//! From an ingress rule to the stream that carries it, and from datagrams to blocks and back.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use starhaul_endpoint::{BlockId, BlockOptions, Error, Mode, SendStream, StreamConfig};
+
+use crate::{
+    config::Delivery,
+    label::{Flow, Label},
+    rtp::{self, Assembler, Codec, FrameError, KeyFrames},
+};
+
+/// How datagrams become blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Framing {
+    /// One each.
+    Datagrams,
+    /// By RTP timestamp.
+    Rtp {
+        codec: Codec,
+        frame_timeout: Duration,
+    },
+}
+
+impl Framing {
+    /// The datagrams of a block from the peer.
+    pub(crate) fn datagrams(self, block: Bytes) -> Result<Vec<Bytes>, FrameError> {
+        match self {
+            Self::Datagrams => Ok(vec![block]),
+            Self::Rtp { .. } => rtp::packets(&block),
+        }
+    }
+}
+
+/// The stream for datagrams of a rule.
+pub(crate) fn stream_config(delivery: &Delivery, priority: u8, label: &Label) -> StreamConfig {
+    StreamConfig {
+        mode: delivery.mode,
+        deadline: delivery.deadline,
+        priority,
+        bandwidth: delivery.bandwidth,
+        max_coding_rate: delivery.max_coding_rate,
+        ordered: delivery.ordered,
+        label: label.encode(),
+    }
+}
+
+/// The stream for the replies to a stream of the peer: as the peer wanted its own.
+pub(crate) fn reply_config(forward: &StreamConfig, rule: &str, flow: u64) -> StreamConfig {
+    StreamConfig {
+        label: Label::new(rule, Flow::Reply { id: flow }).encode(),
+        // What replies take is not known.
+        bandwidth: None,
+        // A peer could ask for it; byte streams have no replies.
+        mode: match forward.mode {
+            Mode::Reliable => Mode::FecRetransmit,
+            mode => mode,
+        },
+        ..forward.clone()
+    }
+}
+
+/// Sends datagrams as blocks of one stream.
+#[derive(Debug)]
+pub(crate) struct BlockSender {
+    stream: SendStream,
+    assembler: Option<Assembler>,
+    keys: KeyFrames<BlockId>,
+}
+
+impl BlockSender {
+    pub(crate) fn new(stream: SendStream, framing: Framing) -> Self {
+        let assembler = match framing {
+            Framing::Datagrams => None,
+            Framing::Rtp {
+                codec,
+                frame_timeout,
+            } => Some(Assembler::new(codec, frame_timeout)),
+        };
+        Self {
+            stream,
+            assembler,
+            keys: KeyFrames::new(),
+        }
+    }
+
+    /// Sends a datagram, now or with the rest of its frame. An error means that a block was refused.
+    pub(crate) fn send(&mut self, datagram: Bytes) -> Result<(), Error> {
+        let Some(assembler) = &mut self.assembler else {
+            self.stream.send_block(datagram, BlockOptions::default())?;
+            return Ok(());
+        };
+        assembler.handle_packet(Instant::now(), &datagram);
+        self.send_frames()
+    }
+
+    /// Waits until a frame is to be sent as it is; for ever when none is open.
+    pub(crate) async fn wait(&self) {
+        match self.assembler.as_ref().and_then(Assembler::poll_timeout) {
+            Some(due) => tokio::time::sleep_until(due.into()).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Sends the frames whose time has come.
+    pub(crate) fn send_due(&mut self) -> Result<(), Error> {
+        if let Some(assembler) = &mut self.assembler {
+            assembler.handle_timeout(Instant::now());
+        }
+        self.send_frames()
+    }
+
+    fn send_frames(&mut self) -> Result<(), Error> {
+        let Some(assembler) = &mut self.assembler else {
+            return Ok(());
+        };
+        let mut result = Ok(());
+        while let Some(frame) = assembler.poll_frame() {
+            let options = BlockOptions {
+                depends_on: self.keys.needed_by(&frame),
+                ..BlockOptions::default()
+            };
+            match self.stream.send_block(frame.block.clone(), options) {
+                Ok(block) => self.keys.sent(&frame, block.id()),
+                Err(error) => result = Err(error),
+            }
+        }
+        result
+    }
+}

@@ -1,0 +1,74 @@
+//! Keeps the rate of a dedicated path as a file or a local socket says (MPDTP's dedicated link: the modem knows).
+
+use std::{
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use starhaul_endpoint::RateFeed;
+use starhaul_units::Bandwidth;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
+    net::UnixStream,
+};
+
+/// How often a file is read, and a socket that is not there sought.
+const INTERVAL: Duration = Duration::from_millis(200);
+/// The longest text that can be a rate.
+const MAX_TEXT_BYTES: u64 = 64;
+
+/// Follows the feed until dropped. What cannot be read or is no rate leaves the rate as it is.
+pub(crate) async fn follow(path: PathBuf, rate: RateFeed) {
+    let mut complained = false;
+    loop {
+        match read_once(&path, &rate).await {
+            Ok(()) => complained = false,
+            Err(error) if !complained => {
+                tracing::warn!(feed = %path.display(), %error, "the rate stays as it is");
+                complained = true;
+            }
+            Err(_) => {}
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+/// Reads a file once, or a socket until it ends.
+async fn read_once(path: &Path, rate: &RateFeed) -> io::Result<()> {
+    use std::os::unix::fs::FileTypeExt as _;
+    let kind = std::fs::metadata(path)?.file_type();
+    if kind.is_socket() {
+        let mut lines = BufReader::new(UnixStream::connect(path).await?);
+        loop {
+            let mut line = String::new();
+            if (&mut lines)
+                .take(MAX_TEXT_BYTES)
+                .read_line(&mut line)
+                .await?
+                == 0
+            {
+                return Ok(());
+            }
+            set(rate, &line)?;
+        }
+    }
+    if !kind.is_file() {
+        return Err(io::Error::other("neither a file nor a socket"));
+    }
+    // Small and local; a file that a modem's driver writes.
+    let mut text = String::new();
+    std::fs::File::open(path)?
+        .take(MAX_TEXT_BYTES)
+        .read_to_string(&mut text)?;
+    set(rate, &text)
+}
+
+fn set(rate: &RateFeed, text: &str) -> io::Result<()> {
+    let parsed: Bandwidth = text
+        .trim()
+        .parse()
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    rate.set(parsed);
+    Ok(())
+}

@@ -1,0 +1,295 @@
+//! Frames of RTP: all packets of one timestamp form one block, and inter frames know their key frame.
+//!
+//! RFC 3550 §5.1 (header), RFC 5761 §4 (RTCP on the same port), RFC 6184 (H.264), RFC 7798 (H.265). A block is a row of
+//! packets, each behind its length in two bytes, so that the far side emits them byte for byte. No sockets, no clock.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt,
+    time::{Duration, Instant},
+};
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
+
+mod nal;
+#[cfg(test)]
+mod tests;
+
+/// What is understood of the payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Codec {
+    /// Nothing: frames of any kind, without dependency.
+    #[default]
+    None,
+    /// Each packet is a frame of its own, so that it need not wait for the next one to know that it is whole.
+    Audio,
+    /// RFC 6184.
+    H264,
+    /// RFC 7798.
+    H265,
+}
+
+/// What a frame is to the frames after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameKind {
+    /// Others need it.
+    Key,
+    /// Useless without the last key frame of its source.
+    Inter,
+    /// Neither, or not known.
+    Independent,
+}
+
+/// A frame that is complete, or as complete as it will be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Its packets, each behind its length.
+    pub block: Bytes,
+    /// What others it needs.
+    pub kind: FrameKind,
+    /// Synchronisation source and timestamp; `None` for what is not RTP.
+    pub source: Option<(u32, u32)>,
+}
+
+/// A block from the peer is not a row of packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the peer sent a frame whose packet lengths exceed it")]
+pub struct FrameError;
+
+/// A frame is closed early when it grows beyond this many bytes; the rest becomes a further block.
+const MAX_FRAME_BYTES: usize = 4 << 20;
+/// Sources whose frames are open or whose key frame is remembered; the one that sent least recently goes.
+const MAX_SOURCES: usize = 16;
+
+/// Gathers packets into frames.
+///
+/// After each input drain [`Assembler::poll_frame`], then come back at [`Assembler::poll_timeout`].
+#[derive(Debug)]
+pub struct Assembler {
+    codec: Codec,
+    timeout: Duration,
+    /// In order of the last packet, so that the first times out first.
+    open: VecDeque<OpenFrame>,
+    ready: VecDeque<Frame>,
+}
+
+#[derive(Debug)]
+struct OpenFrame {
+    ssrc: u32,
+    timestamp: u32,
+    last_packet: Instant,
+    kind: FrameKind,
+    block: BytesMut,
+}
+
+impl Assembler {
+    /// `timeout` after its last packet a frame without marker bit is closed.
+    pub fn new(codec: Codec, timeout: Duration) -> Self {
+        Self {
+            codec,
+            timeout,
+            open: VecDeque::new(),
+            ready: VecDeque::new(),
+        }
+    }
+
+    /// A packet came from the application. One longer than a UDP datagram can be is ignored.
+    pub fn handle_packet(&mut self, now: Instant, packet: &[u8]) {
+        let Ok(length) = u16::try_from(packet.len()) else {
+            return;
+        };
+        let Some(header) = Header::parse(packet) else {
+            self.ready.push_back(Frame {
+                block: single(length, packet),
+                kind: FrameKind::Independent,
+                source: None,
+            });
+            return;
+        };
+        let mut frame = self
+            .take_open(header.ssrc, header.timestamp, packet.len())
+            .unwrap_or_else(|| OpenFrame {
+                ssrc: header.ssrc,
+                timestamp: header.timestamp,
+                last_packet: now,
+                kind: FrameKind::Independent,
+                block: BytesMut::new(),
+            });
+        frame.last_packet = now;
+        frame.kind = stronger(frame.kind, nal::kind(self.codec, header.payload));
+        frame.block.put_u16(length);
+        frame.block.put_slice(packet);
+        if header.marker || self.codec == Codec::Audio {
+            self.close(frame);
+            return;
+        }
+        if self.open.len() >= MAX_SOURCES
+            && let Some(oldest) = self.open.pop_front()
+        {
+            self.close(oldest);
+        }
+        self.open.push_back(frame);
+    }
+
+    /// The next frame to send.
+    pub fn poll_frame(&mut self) -> Option<Frame> {
+        self.ready.pop_front()
+    }
+
+    /// When to call [`Assembler::handle_timeout`].
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.open
+            .front()
+            .map(|frame| frame.last_packet + self.timeout)
+    }
+
+    /// Closes the frames of which nothing came for long.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while self.poll_timeout().is_some_and(|due| due <= now) {
+            let Some(frame) = self.open.pop_front() else {
+                return;
+            };
+            self.close(frame);
+        }
+    }
+
+    /// The open frame to which a packet of `length` belongs. One that it cannot join is closed.
+    fn take_open(&mut self, ssrc: u32, timestamp: u32, length: usize) -> Option<OpenFrame> {
+        let index = self.open.iter().position(|frame| frame.ssrc == ssrc)?;
+        let frame = self.open.remove(index)?;
+        if frame.timestamp == timestamp && frame.block.len() + 2 + length <= MAX_FRAME_BYTES {
+            return Some(frame);
+        }
+        self.close(frame);
+        None
+    }
+
+    fn close(&mut self, frame: OpenFrame) {
+        self.ready.push_back(Frame {
+            block: frame.block.freeze(),
+            kind: frame.kind,
+            source: Some((frame.ssrc, frame.timestamp)),
+        });
+    }
+}
+
+/// Remembers the last key frame of each source; `B` is how the sender names blocks.
+#[derive(Debug)]
+pub struct KeyFrames<B> {
+    last: HashMap<u32, (u32, B)>,
+}
+
+impl<B: Copy> KeyFrames<B> {
+    /// None known.
+    pub fn new() -> Self {
+        Self {
+            last: HashMap::new(),
+        }
+    }
+
+    /// The block without which `frame` is useless: an inter frame needs the last key frame, and the second block of a
+    /// key frame that had to be split needs the first.
+    pub fn needed_by(&self, frame: &Frame) -> Option<B> {
+        let (ssrc, timestamp) = frame.source?;
+        let (key_timestamp, block) = self.last.get(&ssrc)?;
+        match frame.kind {
+            FrameKind::Inter => Some(*block),
+            FrameKind::Key if *key_timestamp == timestamp => Some(*block),
+            FrameKind::Key | FrameKind::Independent => None,
+        }
+    }
+
+    /// `frame` was sent as `block`.
+    pub fn sent(&mut self, frame: &Frame, block: B) {
+        let (FrameKind::Key, Some((ssrc, timestamp))) = (frame.kind, frame.source) else {
+            return;
+        };
+        if self.last.len() >= MAX_SOURCES && !self.last.contains_key(&ssrc) {
+            // Rare enough that starting anew is as good as finding the oldest.
+            self.last.clear();
+        }
+        self.last.insert(ssrc, (timestamp, block));
+    }
+}
+
+impl<B: Copy> Default for KeyFrames<B> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The packets of a block as the peer sent them.
+pub fn packets(block: &Bytes) -> Result<Vec<Bytes>, FrameError> {
+    let mut rest = block.clone();
+    let mut packets = Vec::new();
+    while !rest.is_empty() {
+        let Some((length, _)) = rest.split_first_chunk::<2>() else {
+            return Err(FrameError);
+        };
+        let end = 2 + usize::from(u16::from_be_bytes(*length));
+        if rest.len() < end {
+            return Err(FrameError);
+        }
+        packets.push(rest.split_to(end).slice(2..));
+    }
+    Ok(packets)
+}
+
+/// What matters here of an RTP header.
+struct Header<'p> {
+    marker: bool,
+    timestamp: u32,
+    ssrc: u32,
+    payload: &'p [u8],
+}
+
+impl<'p> Header<'p> {
+    /// `None` when it is not RTP: RTCP (RFC 5761 §4), another protocol, or too short.
+    fn parse(packet: &'p [u8]) -> Option<Self> {
+        let (fixed, mut rest) = packet.split_first_chunk::<12>()?;
+        let [first, second, _, _, t0, t1, t2, t3, s0, s1, s2, s3] = *fixed;
+        if first >> 6 != 2 || (192..=223).contains(&second) {
+            return None;
+        }
+        rest = rest.get(usize::from(first & 0x0f) * 4..)?;
+        if first & 0x10 != 0 {
+            let ([_, _, high, low], behind) = rest.split_first_chunk::<4>()?;
+            rest = behind.get(usize::from(u16::from_be_bytes([*high, *low])) * 4..)?;
+        }
+        Some(Self {
+            marker: second & 0x80 != 0,
+            timestamp: u32::from_be_bytes([t0, t1, t2, t3]),
+            ssrc: u32::from_be_bytes([s0, s1, s2, s3]),
+            payload: rest,
+        })
+    }
+}
+
+fn single(length: u16, packet: &[u8]) -> Bytes {
+    let mut block = BytesMut::with_capacity(packet.len() + 2);
+    block.put_u16(length);
+    block.put_slice(packet);
+    block.freeze()
+}
+
+/// One key slice makes a key frame, whatever stands around it; one inter slice makes an inter frame.
+fn stronger(one: FrameKind, other: FrameKind) -> FrameKind {
+    match (one, other) {
+        (FrameKind::Key, _) | (_, FrameKind::Key) => FrameKind::Key,
+        (FrameKind::Inter, _) | (_, FrameKind::Inter) => FrameKind::Inter,
+        _ => FrameKind::Independent,
+    }
+}
+
+impl fmt::Display for Codec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Audio => "audio",
+            Self::H264 => "h264",
+            Self::H265 => "h265",
+        })
+    }
+}

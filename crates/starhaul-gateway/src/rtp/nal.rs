@@ -1,0 +1,85 @@
+//! Tells key frames from inter frames by the NAL units in an RTP payload (RFC 6184 §5, RFC 7798 §4).
+
+use super::{Codec, FrameKind};
+
+/// What the NAL units that begin or continue in this payload make of their frame. Payloads that cannot be read, as when
+/// they are encrypted, are independent or misread; their frames still travel whole.
+pub(super) fn kind(codec: Codec, payload: &[u8]) -> FrameKind {
+    match codec {
+        Codec::None | Codec::Audio => FrameKind::Independent,
+        Codec::H264 => h264(payload),
+        Codec::H265 => h265(payload),
+    }
+}
+
+fn h264(payload: &[u8]) -> FrameKind {
+    let Some((first, rest)) = payload.split_first() else {
+        return FrameKind::Independent;
+    };
+    match first & 0x1f {
+        // STAP-A: units behind their lengths; STAP-B has a decoding order number before them.
+        24 => aggregated(rest, |unit| {
+            unit.first().map(|first| h264_unit(first & 0x1f))
+        }),
+        25 => aggregated(rest.get(2..).unwrap_or_default(), |unit| {
+            unit.first().map(|first| h264_unit(first & 0x1f))
+        }),
+        // FU-A and FU-B: the unit's type is in the second byte of each fragment.
+        28 | 29 => rest
+            .first()
+            .map_or(FrameKind::Independent, |header| h264_unit(header & 0x1f)),
+        single => h264_unit(single),
+    }
+}
+
+/// ITU-T H.264 table 7-1: 1 to 4 are slices that need others, 5 is an IDR slice.
+fn h264_unit(unit_type: u8) -> FrameKind {
+    match unit_type {
+        1..=4 => FrameKind::Inter,
+        5 => FrameKind::Key,
+        _ => FrameKind::Independent,
+    }
+}
+
+fn h265(payload: &[u8]) -> FrameKind {
+    let Some(([first, _], rest)) = payload.split_first_chunk::<2>() else {
+        return FrameKind::Independent;
+    };
+    match h265_type(*first) {
+        // Aggregation packet, without the decoding order numbers of sprop-max-don-diff > 0.
+        48 => aggregated(rest, |unit| {
+            unit.first().map(|first| h265_unit(h265_type(*first)))
+        }),
+        49 => rest
+            .first()
+            .map_or(FrameKind::Independent, |header| h265_unit(header & 0x3f)),
+        single => h265_unit(single),
+    }
+}
+
+fn h265_type(first: u8) -> u8 {
+    first >> 1 & 0x3f
+}
+
+/// ITU-T H.265 table 7-1: 16 to 23 are random access points, the other slices are below 32.
+fn h265_unit(unit_type: u8) -> FrameKind {
+    match unit_type {
+        16..=23 => FrameKind::Key,
+        0..=31 => FrameKind::Inter,
+        _ => FrameKind::Independent,
+    }
+}
+
+fn aggregated(mut units: &[u8], kind: impl Fn(&[u8]) -> Option<FrameKind>) -> FrameKind {
+    let mut strongest = FrameKind::Independent;
+    while let Some(([high, low], rest)) = units.split_first_chunk::<2>() {
+        let Some((unit, behind)) =
+            rest.split_at_checked(usize::from(u16::from_be_bytes([*high, *low])))
+        else {
+            break;
+        };
+        strongest = super::stronger(strongest, kind(unit).unwrap_or(FrameKind::Independent));
+        units = behind;
+    }
+    strongest
+}

@@ -1,0 +1,251 @@
+//! Frames as an application sends them, and packets as nobody should.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const TIMEOUT: Duration = Duration::from_millis(50);
+
+/// An RTP packet of one source; `x` adds two contributing sources and a header extension.
+fn packet(marker: bool, timestamp: u32, x: bool, payload: &[u8]) -> Vec<u8> {
+    let mut packet = vec![
+        if x { 0x92 } else { 0x80 },
+        if marker { 0x80 | 96 } else { 96 },
+        0,
+        1,
+    ];
+    packet.extend(timestamp.to_be_bytes());
+    packet.extend([1, 2, 3, 4]);
+    if x {
+        packet.extend([0xaa; 8]);
+        packet.extend([0xbe, 0xde, 0, 1, 9, 9, 9, 9]);
+    }
+    packet.extend(payload);
+    packet
+}
+
+fn drain(assembler: &mut Assembler) -> Vec<Frame> {
+    std::iter::from_fn(|| assembler.poll_frame()).collect()
+}
+
+fn lengths(frames: &[Frame]) -> Vec<usize> {
+    frames
+        .iter()
+        .map(|frame| packets(&frame.block).unwrap().len())
+        .collect()
+}
+
+#[test]
+fn one_timestamp_is_one_block_closed_by_marker_timestamp_or_time() {
+    let now = Instant::now();
+    let mut assembler = Assembler::new(Codec::None, TIMEOUT);
+    for (marker, timestamp) in [
+        (false, 1),
+        (false, 1),
+        (true, 1),
+        (true, 2),
+        (false, 3),
+        (false, 3),
+        (false, 4),
+    ] {
+        assembler.handle_packet(now, &packet(marker, timestamp, false, b"x"));
+    }
+    assert_eq!(lengths(&drain(&mut assembler)), [3, 1, 2]);
+    assert_eq!(assembler.poll_timeout(), Some(now + TIMEOUT));
+    assembler.handle_timeout(now + TIMEOUT - Duration::from_nanos(1));
+    assert!(drain(&mut assembler).is_empty());
+    assembler.handle_timeout(now + TIMEOUT);
+    assert_eq!(lengths(&drain(&mut assembler)), [1]);
+    assert_eq!(assembler.poll_timeout(), None);
+}
+
+#[test]
+fn sources_do_not_mix_and_rtcp_passes_at_once() {
+    let now = Instant::now();
+    let mut assembler = Assembler::new(Codec::None, TIMEOUT);
+    let mut other = packet(true, 1, false, b"other");
+    other[11] = 9;
+    let rtcp = [0x80, 200, 0, 1, 0, 0, 0, 0];
+    assembler.handle_packet(now, &packet(false, 1, false, b"a"));
+    assembler.handle_packet(now, &rtcp);
+    assembler.handle_packet(now, &other);
+    assembler.handle_packet(now, &packet(true, 1, false, b"b"));
+    let frames = drain(&mut assembler);
+    assert_eq!(lengths(&frames), [1, 1, 2]);
+    assert_eq!(packets(&frames[0].block).unwrap(), [&rtcp[..]]);
+    assert_eq!(packets(&frames[1].block).unwrap(), [&other[..]]);
+}
+
+#[test]
+fn audio_does_not_wait_for_the_next_packet() {
+    let mut assembler = Assembler::new(Codec::Audio, TIMEOUT);
+    assembler.handle_packet(Instant::now(), &packet(false, 1, false, b"x"));
+    assert_eq!(lengths(&drain(&mut assembler)), [1]);
+}
+
+#[test]
+fn key_frames_are_told_from_inter_frames() {
+    use Codec::{H264, H265};
+    use FrameKind::{Independent, Inter, Key};
+    for (codec, payload, expected, what) in [
+        (H264, &[0x65, 0][..], Key, "single IDR slice"),
+        (H264, &[0x41, 0], Inter, "single slice"),
+        (H264, &[0x67, 0], Independent, "parameter set"),
+        (
+            H264,
+            &[0x7c, 0x85, 0],
+            Key,
+            "FU-A, first fragment of an IDR slice",
+        ),
+        (
+            H264,
+            &[0x7c, 0x05, 0],
+            Key,
+            "FU-A, middle fragment of an IDR slice",
+        ),
+        (H264, &[0x5c, 0x81, 0], Inter, "FU-A of a slice"),
+        (
+            H264,
+            &[0x78, 0, 2, 0x67, 0, 0, 2, 0x68, 0, 0, 2, 0x65, 0],
+            Key,
+            "STAP-A with parameter sets and an IDR slice",
+        ),
+        (
+            H264,
+            &[0x78, 0, 2, 0x67, 0, 0, 2, 0x41, 0],
+            Inter,
+            "STAP-A with a slice",
+        ),
+        (H264, &[0x78, 0, 9, 0x65], Independent, "STAP-A cut short"),
+        (H264, &[0x7c], Independent, "FU-A cut short"),
+        (H264, &[], Independent, "nothing"),
+        (H265, &[19 << 1, 1, 0], Key, "single IDR_W_RADL"),
+        (H265, &[21 << 1, 1, 0], Key, "single CRA"),
+        (H265, &[1 << 1, 1, 0], Inter, "single TRAIL_R"),
+        (H265, &[32 << 1, 1, 0], Independent, "video parameter set"),
+        (H265, &[49 << 1, 1, 0x80 | 20, 0], Key, "FU of an IDR_N_LP"),
+        (H265, &[49 << 1, 1, 1, 0], Inter, "FU of a TRAIL_R"),
+        (
+            H265,
+            &[48 << 1, 1, 0, 3, 33 << 1, 1, 0, 0, 3, 19 << 1, 1, 0],
+            Key,
+            "AP with parameter set and IDR",
+        ),
+        (H265, &[19 << 1], Independent, "half a header"),
+        (Codec::None, &[0x65], Independent, "not to be looked at"),
+    ] {
+        for x in [false, true] {
+            let mut assembler = Assembler::new(codec, TIMEOUT);
+            assembler.handle_packet(Instant::now(), &packet(true, 1, x, payload));
+            assert_eq!(
+                assembler.poll_frame().map(|frame| frame.kind),
+                Some(expected),
+                "{what}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_inter_frame_needs_the_last_key_frame_of_its_source() {
+    let now = Instant::now();
+    let mut assembler = Assembler::new(Codec::H264, TIMEOUT);
+    let mut keys = KeyFrames::new();
+    let mut needed = Vec::new();
+    let (idr, slice) = (&[0x65, 0][..], &[0x41, 0][..]);
+    for (timestamp, payload) in [
+        (0, slice),
+        (1, idr),
+        (2, slice),
+        (3, slice),
+        (4, idr),
+        (5, slice),
+    ] {
+        assembler.handle_packet(now, &packet(true, timestamp, false, payload));
+    }
+    // A stray packet of the last key frame after its marker, and another source that has no key frame.
+    assembler.handle_packet(now, &packet(true, 4, false, idr));
+    let mut other = packet(true, 7, false, slice);
+    other[8] = 99;
+    assembler.handle_packet(now, &other);
+    for (block, frame) in drain(&mut assembler).into_iter().enumerate() {
+        needed.push(keys.needed_by(&frame));
+        keys.sent(&frame, block);
+    }
+    assert_eq!(
+        needed,
+        [None, None, Some(1), Some(1), None, Some(4), Some(4), None]
+    );
+}
+
+#[test]
+fn a_flood_of_sources_or_an_endless_frame_does_not_grow_without_bound() {
+    let now = Instant::now();
+    let mut assembler = Assembler::new(Codec::None, TIMEOUT);
+    for source in 0..100 {
+        let mut one = packet(false, 1, false, b"x");
+        one[11] = source;
+        assembler.handle_packet(now, &one);
+    }
+    assert_eq!(drain(&mut assembler).len(), 100 - MAX_SOURCES);
+    let big = packet(false, 5, false, &[7; 60_000]);
+    for _ in 0..100 {
+        assembler.handle_packet(now, &big);
+    }
+    let frames = drain(&mut assembler);
+    assert!(
+        frames
+            .iter()
+            .any(|frame| frame.block.len() > MAX_FRAME_BYTES / 2)
+    );
+    assert!(
+        frames
+            .iter()
+            .all(|frame| frame.block.len() <= MAX_FRAME_BYTES)
+    );
+}
+
+#[test]
+fn a_block_that_lies_about_lengths_is_refused() {
+    for block in [&[0][..], &[0, 2, 1], &[0, 1, 7, 0]] {
+        assert_eq!(
+            packets(&Bytes::copy_from_slice(block)),
+            Err(FrameError),
+            "{block:?}"
+        );
+    }
+}
+
+proptest! {
+    /// Whatever an application sends comes out again: every packet once, byte for byte, in order per frame.
+    #[test]
+    fn every_packet_leaves_in_exactly_one_block(
+        inputs in prop::collection::vec((any::<bool>(), 0u32..3, any::<bool>(), prop::collection::vec(any::<u8>(), 0..40), any::<bool>()), 0..60),
+    ) {
+        let now = Instant::now();
+        let mut assembler = Assembler::new(Codec::H264, TIMEOUT);
+        let mut sent = Vec::new();
+        for (marker, timestamp, x, payload, garbage) in inputs {
+            let packet = if garbage { payload } else { packet(marker, timestamp, x, &payload) };
+            assembler.handle_packet(now, &packet);
+            sent.push(packet);
+        }
+        assembler.handle_timeout(now + TIMEOUT);
+        let mut received: Vec<Vec<u8>> = Vec::new();
+        for frame in drain(&mut assembler) {
+            received.extend(packets(&frame.block).unwrap().iter().map(|packet| packet.to_vec()));
+        }
+        sent.sort();
+        received.sort();
+        prop_assert_eq!(sent, received);
+    }
+
+    /// Whatever a peer sends is read or refused, and what is read accounts for every byte.
+    #[test]
+    fn any_block_is_read_or_refused(block in prop::collection::vec(any::<u8>(), 0..300)) {
+        if let Ok(packets) = packets(&Bytes::from(block.clone())) {
+            let total: usize = packets.iter().map(|packet| packet.len() + 2).sum();
+            prop_assert_eq!(total, block.len());
+        }
+    }
+}
