@@ -8,10 +8,10 @@ use starhaul_units::Bandwidth;
 
 use crate::types::{BlockId, MAX_LABEL_BYTES, Mode, ProtocolError, StreamConfig, StreamId};
 
-/// Most blocks one message gives up; longer lists become several messages.
-pub(crate) const MAX_DROPPED: usize = 256;
+/// Most ranges of blocks that one message gives up; longer lists become several messages.
+pub(crate) const MAX_DROPPED: usize = 128;
 /// Longest body: an `Open` with the longest label.
-const MAX_BODY_BYTES: usize = 64 + MAX_LABEL_BYTES + 4 * MAX_DROPPED;
+const MAX_BODY_BYTES: usize = 64 + MAX_LABEL_BYTES + 8 * MAX_DROPPED;
 
 const OPEN: u8 = 1;
 const FINISH: u8 = 2;
@@ -25,11 +25,17 @@ const BAD: ProtocolError = ProtocolError::Malformed("control message");
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Control {
     /// A stream begins.
-    Open { stream: StreamId, config: StreamConfig },
+    Open {
+        stream: StreamId,
+        config: StreamConfig,
+    },
     /// A deadline stream has no block from `end` on.
     Finish { stream: StreamId, end: BlockId },
-    /// Blocks that the sender gave up.
-    Dropped { stream: StreamId, blocks: Vec<BlockId> },
+    /// Blocks that the sender gave up, as closed ranges.
+    Dropped {
+        stream: StreamId,
+        ranges: Vec<(BlockId, BlockId)>,
+    },
     /// The sender abandons its direction of a reliable stream.
     Reset { stream: StreamId, code: u32 },
     /// The receiver no longer reads.
@@ -51,10 +57,13 @@ impl Control {
             Self::Finish { stream, end } => put(&mut body, FINISH, *stream, end.0),
             Self::Reset { stream, code } => put(&mut body, RESET, *stream, *code),
             Self::Stop { stream, code } => put(&mut body, STOP, *stream, *code),
-            Self::Dropped { stream, blocks } => {
+            Self::Dropped { stream, ranges } => {
                 body.put_u8(DROPPED);
                 body.put_u32(stream.0);
-                blocks.iter().take(MAX_DROPPED).for_each(|block| body.put_u32(block.0));
+                for (first, last) in ranges.iter().take(MAX_DROPPED) {
+                    body.put_u32(first.0);
+                    body.put_u32(last.0);
+                }
             }
             Self::Credit { stream, limit } => {
                 body.put_u8(CREDIT);
@@ -71,7 +80,9 @@ impl Control {
     /// Takes the next whole message from the front of `buffer`; `None` until it is all there. An unknown type gives
     /// `Some(None)`.
     pub(crate) fn decode(buffer: &mut BytesMut) -> Result<Option<Option<Self>>, ProtocolError> {
-        let Some(&[high, low]) = buffer.first_chunk() else { return Ok(None) };
+        let Some(&[high, low]) = buffer.first_chunk() else {
+            return Ok(None);
+        };
         let length = usize::from(u16::from_be_bytes([high, low]));
         if length == 0 || length > MAX_BODY_BYTES {
             return Err(BAD);
@@ -91,20 +102,40 @@ impl Control {
         }
         let stream = StreamId(body.try_get_u32().map_err(bad)?);
         let message = match kind {
-            OPEN => Self::Open { stream, config: try_get_config(body)? },
-            FINISH => Self::Finish { stream, end: BlockId(body.try_get_u32().map_err(bad)?) },
-            RESET => Self::Reset { stream, code: body.try_get_u32().map_err(bad)? },
-            STOP => Self::Stop { stream, code: body.try_get_u32().map_err(bad)? },
-            CREDIT => Self::Credit { stream, limit: body.try_get_u64().map_err(bad)? },
+            OPEN => Self::Open {
+                stream,
+                config: try_get_config(body)?,
+            },
+            FINISH => Self::Finish {
+                stream,
+                end: BlockId(body.try_get_u32().map_err(bad)?),
+            },
+            RESET => Self::Reset {
+                stream,
+                code: body.try_get_u32().map_err(bad)?,
+            },
+            STOP => Self::Stop {
+                stream,
+                code: body.try_get_u32().map_err(bad)?,
+            },
+            CREDIT => Self::Credit {
+                stream,
+                limit: body.try_get_u64().map_err(bad)?,
+            },
             _ => {
-                let mut blocks = Vec::new();
+                let mut ranges = Vec::new();
                 while body.has_remaining() {
-                    blocks.push(BlockId(body.try_get_u32().map_err(bad)?));
+                    let first = body.try_get_u32().map_err(bad)?;
+                    ranges.push((BlockId(first), BlockId(body.try_get_u32().map_err(bad)?)));
                 }
-                Self::Dropped { stream, blocks }
+                Self::Dropped { stream, ranges }
             }
         };
-        if body.has_remaining() { Err(BAD) } else { Ok(Some(message)) }
+        if body.has_remaining() {
+            Err(BAD)
+        } else {
+            Ok(Some(message))
+        }
     }
 }
 
@@ -114,14 +145,28 @@ fn put(body: &mut BytesMut, kind: u8, stream: StreamId, value: u32) {
     body.put_u32(value);
 }
 
-const MODES: [Mode; 6] = [Mode::FecRetransmit, Mode::Fec, Mode::Retransmit, Mode::None, Mode::Duplicate, Mode::Reliable];
+const MODES: [Mode; 6] = [
+    Mode::FecRetransmit,
+    Mode::Fec,
+    Mode::Retransmit,
+    Mode::None,
+    Mode::Duplicate,
+    Mode::Reliable,
+];
 
 fn put_config(body: &mut BytesMut, config: &StreamConfig) {
-    let mode = MODES.iter().position(|mode| *mode == config.mode).and_then(|at| u8::try_from(at).ok());
+    let mode = MODES
+        .iter()
+        .position(|mode| *mode == config.mode)
+        .and_then(|at| u8::try_from(at).ok());
     body.put_u8(mode.unwrap_or_default());
     body.put_u32(u32::try_from(config.deadline.as_millis()).unwrap_or(u32::MAX));
     body.put_u8(config.priority);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 0..=255; float casts saturate")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "clamped to 0..=255; float casts saturate"
+    )]
     body.put_u8((config.max_coding_rate * 255.0).round() as u8);
     body.put_u8(config.ordered.into());
     body.put_u64(config.bandwidth.unwrap_or_default().bits_per_second());
@@ -130,7 +175,9 @@ fn put_config(body: &mut BytesMut, config: &StreamConfig) {
 
 fn try_get_config(body: &mut Bytes) -> Result<StreamConfig, ProtocolError> {
     let bad = |_| BAD;
-    let mode = *MODES.get(usize::from(body.try_get_u8().map_err(bad)?)).ok_or(BAD)?;
+    let mode = *MODES
+        .get(usize::from(body.try_get_u8().map_err(bad)?))
+        .ok_or(BAD)?;
     let deadline = Duration::from_millis(body.try_get_u32().map_err(bad)?.into());
     let priority = body.try_get_u8().map_err(bad)?;
     let max_coding_rate = f64::from(body.try_get_u8().map_err(bad)?) / 255.0;
@@ -141,7 +188,15 @@ fn try_get_config(body: &mut Bytes) -> Result<StreamConfig, ProtocolError> {
     if label.len() > MAX_LABEL_BYTES {
         return Err(BAD);
     }
-    Ok(StreamConfig { mode, deadline, priority, bandwidth, max_coding_rate, ordered, label })
+    Ok(StreamConfig {
+        mode,
+        deadline,
+        priority,
+        bandwidth,
+        max_coding_rate,
+        ordered,
+        label,
+    })
 }
 
 #[cfg(test)]
@@ -160,12 +215,30 @@ mod tests {
             ..StreamConfig::default()
         };
         let messages = [
-            Control::Open { stream: StreamId(2), config },
-            Control::Finish { stream: StreamId(2), end: BlockId(9) },
-            Control::Dropped { stream: StreamId(2), blocks: vec![BlockId(1), BlockId(u32::MAX)] },
-            Control::Reset { stream: StreamId(3), code: 4 },
-            Control::Stop { stream: StreamId(3), code: 5 },
-            Control::Credit { stream: StreamId(3), limit: 1 << 50 },
+            Control::Open {
+                stream: StreamId(2),
+                config,
+            },
+            Control::Finish {
+                stream: StreamId(2),
+                end: BlockId(9),
+            },
+            Control::Dropped {
+                stream: StreamId(2),
+                ranges: vec![(BlockId(1), BlockId(1)), (BlockId(4), BlockId(u32::MAX))],
+            },
+            Control::Reset {
+                stream: StreamId(3),
+                code: 4,
+            },
+            Control::Stop {
+                stream: StreamId(3),
+                code: 5,
+            },
+            Control::Credit {
+                stream: StreamId(3),
+                limit: 1 << 50,
+            },
         ];
         let mut buffer = BytesMut::new();
         let mut read = Vec::new();

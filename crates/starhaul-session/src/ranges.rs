@@ -3,18 +3,35 @@
 use std::collections::BTreeMap;
 
 /// Half-open inside, closed ranges outside. When more than `limit` ranges are needed the lowest gap is closed, so the
-/// set may then claim low members it never saw; [`RangeSet::floor`] tells from where on it is exact.
+/// set may then claim low members it never saw.
 #[derive(Clone, Debug)]
 pub(crate) struct RangeSet {
     /// First member to one past the last.
     ranges: BTreeMap<u64, u64>,
     limit: usize,
     floor: u64,
+    /// Forget the lowest range instead of closing the lowest gap.
+    forgets: bool,
 }
 
 impl RangeSet {
     pub(crate) const fn new(limit: usize) -> Self {
-        Self { ranges: BTreeMap::new(), limit, floor: 0 }
+        Self {
+            ranges: BTreeMap::new(),
+            limit,
+            floor: 0,
+            forgets: false,
+        }
+    }
+
+    /// A set that forgets its lowest range when it would need more than `limit`.
+    pub(crate) const fn recent(limit: usize) -> Self {
+        Self {
+            ranges: BTreeMap::new(),
+            limit,
+            floor: 0,
+            forgets: true,
+        }
     }
 
     /// Adds `start..end`; returns how many of them were new.
@@ -45,19 +62,25 @@ impl RangeSet {
     }
 
     fn close_lowest_gap(&mut self) {
-        if let (Some((first, _)), Some((second, end))) = (self.ranges.pop_first(), self.ranges.pop_first()) {
+        if self.forgets {
+            self.ranges.pop_first();
+            return;
+        }
+        if let (Some((first, _)), Some((second, end))) =
+            (self.ranges.pop_first(), self.ranges.pop_first())
+        {
             self.floor = second;
             self.ranges.insert(first, end);
         }
     }
 
-    /// Everything below this is taken as seen, because the bound was reached.
-    pub(crate) const fn floor(&self) -> u64 {
-        self.floor
-    }
-
     pub(crate) fn contains(&self, value: u64) -> bool {
-        value < self.floor || self.ranges.range(..=value).next_back().is_some_and(|(_, &end)| value < end)
+        value < self.floor
+            || self
+                .ranges
+                .range(..=value)
+                .next_back()
+                .is_some_and(|(_, &end)| value < end)
     }
 
     /// One past the run of members that begins at 0.
@@ -75,7 +98,10 @@ impl RangeSet {
 
     /// Closed ranges, greatest first.
     pub(crate) fn iter_rev(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.ranges.iter().rev().map(|(&first, &end)| (first, end - 1))
+        self.ranges
+            .iter()
+            .rev()
+            .map(|(&first, &end)| (first, end - 1))
     }
 
     /// The parts of `start..end` that are not members, lowest first.
@@ -84,7 +110,9 @@ impl RangeSet {
             Some((_, &last)) => start.max(last),
             None => start,
         };
-        let mut inner = self.ranges.range(start.saturating_add(1)..end.max(start.saturating_add(1)));
+        let mut inner = self
+            .ranges
+            .range(start.saturating_add(1)..end.max(start.saturating_add(1)));
         let mut done = false;
         std::iter::from_fn(move || {
             while !done {
@@ -119,7 +147,6 @@ mod tests {
         for start in [10, 20, 30] {
             assert_eq!(set.insert(start, start + 2), 2);
         }
-        assert_eq!(set.floor(), 20);
         assert!(set.contains(15) && !set.contains(25));
         assert_eq!(set.iter_rev().collect::<Vec<_>>(), [(30, 31), (10, 21)]);
     }

@@ -23,7 +23,11 @@ impl StreamId {
     pub(crate) const CONTROL: Self = Self(0);
 
     pub(crate) const fn opener(self) -> Side {
-        if self.0 & 1 == 0 { Side::Client } else { Side::Server }
+        if self.0 & 1 == 0 {
+            Side::Client
+        } else {
+            Side::Server
+        }
     }
 }
 
@@ -226,8 +230,13 @@ pub enum StreamError {
     #[error("stream {} does not take data from this side any more", .0.0)]
     NotWritable(StreamId),
     /// The peer reset its direction.
-    #[error("the peer reset stream {} with code {1}", .0.0)]
-    Reset(StreamId, u32),
+    #[error("the peer reset stream {} with code {code}", .stream.0)]
+    Reset {
+        /// The stream.
+        stream: StreamId,
+        /// The peer's code.
+        code: u32,
+    },
     /// Too much waits already; wait for outcomes, or send less.
     #[error("the session holds {held} of {limit} bytes; wait for outcomes before sending more")]
     QueueFull {
@@ -260,8 +269,13 @@ pub enum ProtocolError {
     #[error("the peer exceeded the limit of {0}")]
     Limit(&'static str),
     /// It acted on a stream in a way that the stream's kind or state does not allow.
-    #[error("the peer misused stream {}: {1}", .0.0)]
-    StreamState(StreamId, &'static str),
+    #[error("the peer misused stream {}: {what}", .stream.0)]
+    StreamState {
+        /// The stream.
+        stream: StreamId,
+        /// What was wrong.
+        what: &'static str,
+    },
 }
 
 /// Limits and defaults of a session.
@@ -273,12 +287,20 @@ pub struct SessionConfig {
     pub max_receive_bytes: usize,
     /// Streams that the peer may have open at once.
     pub max_streams: usize,
+    /// Most bytes of a block in one fragment; paths that carry less set a lower bound.
+    pub max_fragment_bytes: usize,
     /// α of the order of sending: 0 looks at slack only, 1 at priority only.
     pub priority_weight: f64,
 }
 
 impl Default for SessionConfig {
     fn default() -> Self {
-        Self { max_send_bytes: 64 << 20, max_receive_bytes: 64 << 20, max_streams: 4096, priority_weight: 0.5 }
+        Self {
+            max_send_bytes: 64 << 20,
+            max_receive_bytes: 64 << 20,
+            max_streams: 1024,
+            max_fragment_bytes: 1400,
+            priority_weight: 0.5,
+        }
     }
 }

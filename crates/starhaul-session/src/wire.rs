@@ -105,13 +105,24 @@ pub(crate) struct BlockAck {
 impl PathAck {
     /// The newest ranges of `received`.
     pub(crate) fn new(path: u32, received_micros: u32, received: &RangeSet) -> Self {
-        let ranges = received.iter_rev().take(MAX_ACK_RANGES).map(|(first, last)| (wrap(first), wrap(last))).collect();
-        Self { path, received_micros, ranges }
+        let ranges = received
+            .iter_rev()
+            .take(MAX_ACK_RANGES)
+            .map(|(first, last)| (wrap(first), wrap(last)))
+            .collect();
+        Self {
+            path,
+            received_micros,
+            ranges,
+        }
     }
 }
 
 /// The low 32 bits, as sequence numbers and times travel.
-#[expect(clippy::cast_possible_truncation, reason = "wrapping is what the wire format asks for")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "wrapping is what the wire format asks for"
+)]
 pub(crate) const fn wrap(value: u64) -> u32 {
     value as u32
 }
@@ -123,7 +134,11 @@ pub(crate) const fn unwrap(wire: u32, near: u64) -> u64 {
     let delta = delta as i32;
     let value = near.wrapping_add_signed(delta as i64);
     // Nothing was ever numbered or timed before zero.
-    if delta < 0 && value > near { wire as u64 } else { value }
+    if delta < 0 && value > near {
+        wire as u64
+    } else {
+        value
+    }
 }
 
 impl Header {
@@ -143,7 +158,14 @@ impl Fragment {
         out.put_u32(self.stream.0);
         out.put_u32(self.block.0);
         out.put_u32(self.born_micros);
-        out.put_slice(&[self.code, self.last_code, self.index, self.data_count, self.redundancy_count, self.padding]);
+        out.put_slice(&[
+            self.code,
+            self.last_code,
+            self.index,
+            self.data_count,
+            self.redundancy_count,
+            self.padding,
+        ]);
         out.put_u8(0);
         out.put_slice(&self.payload);
         out.put_bytes(0, length.saturating_sub(self.payload.len()));
@@ -162,12 +184,27 @@ impl Fragment {
         let (data_count, redundancy_count, padding) = (body.get_u8(), body.get_u8(), body.get_u8());
         let _reserved = body.get_u8();
         let total = u16::from(data_count) + u16::from(redundancy_count);
-        let sane = data_count > 0 && total <= 255 && u16::from(index) < total && padding < data_count && code <= last_code;
+        let sane = data_count > 0
+            && total <= 255
+            && u16::from(index) < total
+            && padding < data_count
+            && code <= last_code;
         if !sane {
             return Err(WHAT);
         }
         let payload = std::mem::take(body);
-        Ok(Self { stream, block, born_micros, code, last_code, index, data_count, redundancy_count, padding, payload })
+        Ok(Self {
+            stream,
+            block,
+            born_micros,
+            code,
+            last_code,
+            index,
+            data_count,
+            redundancy_count,
+            padding,
+            payload,
+        })
     }
 }
 
@@ -197,10 +234,19 @@ impl Piece {
         let (stream, offset, flags) = (StreamId(body.get_u32()), body.get_u64(), body.get_u8());
         let payload = std::mem::take(body);
         let length = u64::try_from(payload.len()).map_err(|_| WHAT)?;
-        if flags > 1 || offset.checked_add(length).is_none_or(|end| end > MAX_STREAM_BYTES) {
+        if flags > 1
+            || offset
+                .checked_add(length)
+                .is_none_or(|end| end > MAX_STREAM_BYTES)
+        {
             return Err(WHAT);
         }
-        Ok(Self { stream, offset, fin: flags == 1, payload })
+        Ok(Self {
+            stream,
+            offset,
+            fin: flags == 1,
+            payload,
+        })
     }
 }
 
@@ -252,7 +298,11 @@ impl Ack {
                 ranges.push((first, last));
                 previous = Some(first);
             }
-            ack.paths.push(PathAck { path, received_micros, ranges });
+            ack.paths.push(PathAck {
+                path,
+                received_micros,
+                ranges,
+            });
         }
         for _ in 0..body.try_get_u8().map_err(short)? {
             ack.blocks.push(BlockAck {
@@ -277,7 +327,10 @@ pub(crate) fn decode(mut datagram: Bytes) -> Result<(Header, Body), ProtocolErro
         return Err(ProtocolError::Malformed("datagram"));
     }
     let kind = datagram.get_u8();
-    let header = Header { sequence: datagram.get_u32(), sent_micros: datagram.get_u32() };
+    let header = Header {
+        sequence: datagram.get_u32(),
+        sent_micros: datagram.get_u32(),
+    };
     let body = match kind {
         FRAGMENT => Body::Fragment(Fragment::decode(&mut datagram)?),
         PIECE => Body::Piece(Piece::decode(&mut datagram)?),
@@ -318,13 +371,20 @@ mod tests {
 
     use super::*;
 
-    const HEADER: Header = Header { sequence: u32::MAX, sent_micros: 7 };
+    const HEADER: Header = Header {
+        sequence: u32::MAX,
+        sent_micros: 7,
+    };
 
     #[test]
     fn serial_numbers_unwrap_to_the_nearest_value() {
         assert_eq!(unwrap(5, 0x1_0000_0000), 0x1_0000_0005);
         assert_eq!(unwrap(u32::MAX, 0x1_0000_0000), 0xffff_ffff);
-        assert_eq!(unwrap(u32::MAX, 3), u64::from(u32::MAX), "nothing lies before zero");
+        assert_eq!(
+            unwrap(u32::MAX, 3),
+            u64::from(u32::MAX),
+            "nothing lies before zero"
+        );
         assert_eq!(unwrap(2, 0xffff_fffe), 0x1_0000_0002);
     }
 
@@ -342,17 +402,44 @@ mod tests {
             padding: 199,
             payload: Bytes::from_static(b"abc"),
         };
-        let padded = Fragment { payload: Bytes::from_static(b"abc\0\0"), ..fragment.clone() };
-        assert_eq!(decode(fragment.encode(HEADER, 5)), Ok((HEADER, Body::Fragment(padded))));
+        let padded = Fragment {
+            payload: Bytes::from_static(b"abc\0\0"),
+            ..fragment.clone()
+        };
+        assert_eq!(
+            decode(fragment.encode(HEADER, 5)),
+            Ok((HEADER, Body::Fragment(padded)))
+        );
 
-        let piece = Piece { stream: StreamId(0), offset: 1 << 40, fin: true, payload: Bytes::from_static(b"hello") };
+        let piece = Piece {
+            stream: StreamId(0),
+            offset: 1 << 40,
+            fin: true,
+            payload: Bytes::from_static(b"hello"),
+        };
         let parts: [&[u8]; 2] = [b"he", b"llo"];
-        let bytes = Piece::encode(piece.stream, piece.offset, true, 5, parts.into_iter(), HEADER);
+        let bytes = Piece::encode(
+            piece.stream,
+            piece.offset,
+            true,
+            5,
+            parts.into_iter(),
+            HEADER,
+        );
         assert_eq!(decode(bytes), Ok((HEADER, Body::Piece(piece))));
 
         let ack = Ack {
-            paths: vec![PathAck { path: 3, received_micros: 99, ranges: vec![(2, 4), (4_294_966_000, 4_294_967_290)] }],
-            blocks: vec![BlockAck { stream: StreamId(1), block: BlockId(2), completed_micros: 3, recovered: true }],
+            paths: vec![PathAck {
+                path: 3,
+                received_micros: 99,
+                ranges: vec![(2, 4), (4_294_966_000, 4_294_967_290)],
+            }],
+            blocks: vec![BlockAck {
+                stream: StreamId(1),
+                block: BlockId(2),
+                completed_micros: 3,
+                recovered: true,
+            }],
         };
         assert_eq!(decode(ack.encode(HEADER)), Ok((HEADER, Body::Ack(ack))));
         assert_eq!(decode(encode_probe(HEADER)), Ok((HEADER, Body::Probe)));
@@ -373,16 +460,44 @@ mod tests {
             payload: Bytes::from_static(b"x"),
         };
         for bad in [
-            Fragment { data_count: 0, ..good.clone() },
-            Fragment { data_count: 200, redundancy_count: 56, ..good.clone() },
-            Fragment { index: 1, ..good.clone() },
-            Fragment { padding: 1, ..good.clone() },
-            Fragment { code: 1, ..good.clone() },
-            Fragment { payload: Bytes::new(), ..good.clone() },
+            Fragment {
+                data_count: 0,
+                ..good.clone()
+            },
+            Fragment {
+                data_count: 200,
+                redundancy_count: 56,
+                ..good.clone()
+            },
+            Fragment {
+                index: 1,
+                ..good.clone()
+            },
+            Fragment {
+                padding: 1,
+                ..good.clone()
+            },
+            Fragment {
+                code: 1,
+                ..good.clone()
+            },
+            Fragment {
+                payload: Bytes::new(),
+                ..good.clone()
+            },
         ] {
-            assert_eq!(decode(bad.encode(HEADER, 0)), Err(ProtocolError::Malformed("fragment")), "{bad:?}");
+            assert_eq!(
+                decode(bad.encode(HEADER, 0)),
+                Err(ProtocolError::Malformed("fragment")),
+                "{bad:?}"
+            );
         }
-        assert_eq!(decode(Bytes::from_static(&[77, 255, 255, 255, 255, 0, 0, 0, 7, 1, 2])), Ok((HEADER, Body::Unknown)));
+        assert_eq!(
+            decode(Bytes::from_static(&[
+                77, 255, 255, 255, 255, 0, 0, 0, 7, 1, 2
+            ])),
+            Ok((HEADER, Body::Unknown))
+        );
     }
 
     proptest! {

@@ -1,0 +1,153 @@
+//! The multipath scheduler: whether a path that may send now should carry a fragment, or leave it to a path over which it
+//! arrives sooner, or that is cheaper and still in time (deadline.md "Choice of path"). The optimizer's shares will enter here.
+
+use std::time::{Duration, Instant};
+
+use starhaul_paths::PathId;
+
+use crate::paths::{Path, Paths};
+
+/// Predictions closer than this count as equal.
+const TIE: Duration = Duration::from_millis(1);
+
+/// What waits to be sent, seen from one fragment of a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    /// Bytes that go before the block.
+    pub(crate) ahead: u64,
+    /// Bytes of the block that still wait, this fragment included.
+    pub(crate) waiting: u64,
+    /// Bytes of the fragment.
+    pub(crate) fragment: u64,
+}
+
+/// A block's time limit, and whether what is lost of it is sent again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limit {
+    pub(crate) deadline: Instant,
+    pub(crate) retransmits: bool,
+}
+
+/// Whether a fragment that was never sent should leave on `id`: when another path that is cheaper can carry the whole rest in
+/// time, no; otherwise when the last waiting fragment would not arrive sooner over another path.
+pub(crate) fn takes_data(
+    paths: &Paths,
+    now: Instant,
+    id: PathId,
+    load: Load,
+    limit: Limit,
+) -> bool {
+    let Some(this) = paths.get(id) else {
+        return false;
+    };
+    let own = this.monitor.predict_arrival(now, 0, load.fragment);
+    let enough = in_time(
+        paths,
+        this,
+        this.monitor.predict_arrival(now, 0, load.waiting),
+        limit,
+    );
+    for (other_id, other) in paths.usable() {
+        if other_id == id {
+            continue;
+        }
+        let last = other.monitor.predict_arrival(now, load.ahead, load.waiting);
+        let cheaper = other.monitor.cost().total_cmp(&this.monitor.cost());
+        if cheaper.is_lt() && in_time(paths, other, last, limit) {
+            return false;
+        }
+        // A dearer path is not waited for when this one is in time.
+        if cheaper.is_gt() && enough {
+            continue;
+        }
+        if last < own {
+            return false;
+        }
+    }
+    true
+}
+
+/// Whether something that arrives over `path` at `arrival` keeps the limit, with room for one retransmission where that is
+/// what protects it.
+fn in_time(paths: &Paths, path: &Path, arrival: Instant, limit: Limit) -> bool {
+    if !limit.retransmits {
+        return arrival + TIE <= limit.deadline;
+    }
+    let left = arrival
+        .checked_sub(path.monitor.one_way_delay())
+        .unwrap_or(arrival);
+    left + path.monitor.overdue_after() + paths.least_delay() + TIE <= limit.deadline
+}
+
+/// Whether a lost fragment should be sent again on `id`. While there is time for one more try it goes where it arrives first;
+/// the last try goes where it is least likely to be lost.
+pub(crate) fn takes_retransmission(
+    paths: &Paths,
+    now: Instant,
+    id: PathId,
+    bytes: u64,
+    deadline: Option<Instant>,
+) -> bool {
+    let arrival = |path: &Path| path.monitor.predict_arrival(now, 0, bytes);
+    let Some(this) = paths.get(id) else {
+        return false;
+    };
+    let Some(deadline) = deadline else {
+        return paths
+            .usable()
+            .all(|(_, other)| arrival(this) <= arrival(other) + TIE);
+    };
+    if arrival(this) > deadline {
+        return false;
+    }
+    let others = || {
+        paths
+            .usable()
+            .filter(|(other, path)| *other != id && arrival(path) <= deadline)
+    };
+    if now + this.monitor.overdue_after() + paths.least_delay() + TIE <= deadline {
+        return others().all(|(_, other)| arrival(this) <= arrival(other) + TIE);
+    }
+    let risk = |path: &Path| path.monitor.loss().window_max;
+    others().all(|(_, other)| risk(this) <= risk(other))
+}
+
+/// Whether redundancy of a block should leave on `id`: on another path than most of its data, if another is in time.
+pub(crate) fn takes_redundancy(
+    paths: &Paths,
+    now: Instant,
+    id: PathId,
+    main: Option<PathId>,
+    bytes: u64,
+    deadline: Instant,
+) -> bool {
+    let in_time = |path: &Path| path.monitor.predict_arrival(now, 0, bytes) <= deadline;
+    if main != Some(id) {
+        return paths.get(id).is_some_and(in_time);
+    }
+    !paths
+        .usable()
+        .any(|(other, path)| other != id && in_time(path))
+}
+
+/// Whether the second copy of a fragment should leave on `id`: on another path than the first, when there is one.
+pub(crate) fn takes_copy(paths: &Paths, id: PathId, first: Option<PathId>) -> bool {
+    first != Some(id) || paths.usable().all(|(other, _)| other == id)
+}
+
+/// Whether a piece of a reliable stream, the first of `backlog` waiting bytes, should leave on `id`.
+pub(crate) fn takes_piece(
+    paths: &Paths,
+    now: Instant,
+    id: PathId,
+    backlog: u64,
+    bytes: u64,
+) -> bool {
+    let Some(this) = paths.get(id) else {
+        return false;
+    };
+    let own = this.monitor.predict_arrival(now, 0, bytes);
+    paths.usable().all(|(other, path)| {
+        other == id || own <= path.monitor.predict_arrival(now, 0, backlog.max(bytes)) + TIE
+    })
+}

@@ -1,0 +1,4 @@
+//! What the session receives.
+
+pub(crate) mod blocks;
+pub(crate) mod bytes;

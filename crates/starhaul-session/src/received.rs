@@ -1,0 +1,174 @@
+//! What arrived, per path, and when the peer must be told (deadline.md "Retransmission": acknowledgements are ranges with
+//! receive timestamps, batched, sent over the fastest path and repeated).
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    ranges::RangeSet,
+    wire::{BlockAck, MAX_ACK_BLOCKS, unwrap},
+};
+
+/// An acknowledgement waits at most this long for more to report.
+const MAX_ACK_DELAY: Duration = Duration::from_millis(1);
+/// … or for this many datagrams.
+const MAX_UNREPORTED: u32 = 10;
+/// The last acknowledgement of a burst is said again after this long.
+const REPEAT_AFTER: Duration = Duration::from_millis(5);
+/// How often each completed block is named.
+const BLOCK_REPEATS: u8 = 3;
+/// Ranges kept per path; only the newest travel.
+const MAX_RANGES: usize = 64;
+
+/// Datagrams received on one path.
+#[derive(Debug)]
+pub(crate) struct ReceiveLog {
+    pub(crate) ranges: RangeSet,
+    /// When the datagram with the greatest number arrived.
+    pub(crate) newest_at: Option<Instant>,
+}
+
+/// What a datagram's number says about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    Next,
+    /// Others before it are missing or came later.
+    OutOfOrder,
+    Duplicate,
+}
+
+impl ReceiveLog {
+    pub(crate) const fn new() -> Self {
+        Self {
+            ranges: RangeSet::new(MAX_RANGES),
+            newest_at: None,
+        }
+    }
+
+    pub(crate) fn insert(&mut self, now: Instant, wire_sequence: u32) -> Arrival {
+        let end = self.ranges.end();
+        let sequence = unwrap(wire_sequence, end);
+        if self.ranges.insert(sequence, sequence.saturating_add(1)) == 0 {
+            return Arrival::Duplicate;
+        }
+        if sequence >= end {
+            self.newest_at = Some(now);
+        }
+        if sequence == end {
+            Arrival::Next
+        } else {
+            Arrival::OutOfOrder
+        }
+    }
+}
+
+/// When to acknowledge, for all paths together.
+#[derive(Debug, Default)]
+pub(crate) struct AckSchedule {
+    unreported: u32,
+    due: Option<Instant>,
+    repeat: Option<Instant>,
+    blocks: VecDeque<(BlockAck, u8)>,
+}
+
+impl AckSchedule {
+    /// A datagram arrived that wants an acknowledgement; `at_once` when waiting would delay a recovery.
+    pub(crate) fn on_arrival(&mut self, now: Instant, at_once: bool) {
+        self.unreported = self.unreported.saturating_add(1);
+        let due = if at_once || self.unreported >= MAX_UNREPORTED {
+            now
+        } else {
+            now + MAX_ACK_DELAY
+        };
+        self.due = Some(self.due.map_or(due, |earlier| earlier.min(due)));
+    }
+
+    /// A block is complete; the sender learns it at once.
+    pub(crate) fn on_block(&mut self, now: Instant, block: BlockAck) {
+        self.due = Some(now);
+        self.blocks.push_back((block, BLOCK_REPEATS));
+        if self.blocks.len() > 4 * MAX_ACK_BLOCKS {
+            self.blocks.pop_front();
+        }
+    }
+
+    /// When the next acknowledgement should leave.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        match (self.due, self.repeat) {
+            (Some(due), Some(repeat)) => Some(due.min(repeat)),
+            (due, repeat) => due.or(repeat),
+        }
+    }
+
+    /// It is a repetition that is due, not news.
+    pub(crate) fn is_repeat(&self) -> bool {
+        self.due.is_none()
+    }
+
+    /// An acknowledgement leaves now; returns the blocks it names.
+    pub(crate) fn take(&mut self, now: Instant) -> Vec<BlockAck> {
+        self.repeat = if self.due.is_some() {
+            Some(now + REPEAT_AFTER)
+        } else {
+            None
+        };
+        self.due = None;
+        self.unreported = 0;
+        let mut named = Vec::new();
+        for _ in 0..self.blocks.len().min(MAX_ACK_BLOCKS) {
+            if let Some((block, left)) = self.blocks.pop_front() {
+                named.push(block);
+                if left > 1 {
+                    self.blocks.push_back((block, left - 1));
+                }
+            }
+        }
+        named
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{BlockId, StreamId};
+
+    #[test]
+    fn the_last_word_is_said_twice_and_blocks_three_times() {
+        let start = Instant::now();
+        let mut schedule = AckSchedule::default();
+        schedule.on_arrival(start, false);
+        assert_eq!(schedule.due(), Some(start + MAX_ACK_DELAY));
+        let block = BlockAck {
+            stream: StreamId(2),
+            block: BlockId(0),
+            completed_micros: 0,
+            recovered: false,
+        };
+        schedule.on_block(start, block);
+        assert_eq!(schedule.due(), Some(start));
+        assert_eq!(schedule.take(start), [block]);
+        assert_eq!(schedule.due(), Some(start + REPEAT_AFTER));
+        assert!(schedule.is_repeat());
+        assert_eq!(schedule.take(start + REPEAT_AFTER), [block]);
+        assert_eq!(schedule.due(), None);
+        schedule.on_arrival(start, true);
+        assert_eq!(schedule.take(start), [block]);
+        schedule.on_arrival(start, true);
+        assert_eq!(schedule.take(start), []);
+    }
+
+    #[test]
+    fn duplicates_and_gaps_are_told_apart() {
+        let now = Instant::now();
+        let mut log = ReceiveLog::new();
+        let arrivals = [0, 1, 1, 4, 2, 5].map(|sequence| log.insert(now, sequence));
+        use Arrival::{Duplicate, Next, OutOfOrder};
+        assert_eq!(
+            arrivals,
+            [Next, Next, Duplicate, OutOfOrder, OutOfOrder, Next]
+        );
+        assert_eq!(log.ranges.iter_rev().collect::<Vec<_>>(), [(4, 5), (0, 2)]);
+    }
+}

@@ -1,0 +1,472 @@
+//! One block on its way: its codes, the fate of each fragment, and what is left to send.
+
+use std::{collections::VecDeque, time::Instant};
+
+use bytes::Bytes;
+use starhaul_fec::{Codec, FecError};
+use starhaul_paths::PathId;
+
+use crate::{sent::BlockKey, types::Mode};
+
+/// Largest block: 256 codes, each with at least 127 data fragments of 1000 bytes.
+pub const MAX_BLOCK_BYTES: usize = 256 * 127 * 1000;
+
+/// A fragment within its block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FragmentId {
+    pub(crate) code: u8,
+    pub(crate) index: u8,
+}
+
+/// Why a fragment is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Data,
+    Retransmission,
+    Redundancy,
+    Copy,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct FragmentState {
+    acked: bool,
+    /// Waits in `retransmit`.
+    queued: bool,
+    in_flight: u8,
+    last_path: Option<PathId>,
+}
+
+#[derive(Debug)]
+struct Code {
+    start: usize,
+    length: usize,
+    fragment_length: usize,
+    data_count: u8,
+    redundancy_count: u8,
+    redundancy: Vec<Bytes>,
+    fragments: Vec<FragmentState>,
+    acked: usize,
+    in_flight: usize,
+    queued: usize,
+    /// Data and redundancy that never left yet.
+    unsent: usize,
+}
+
+/// A block that has not ended.
+#[derive(Debug)]
+pub(crate) struct SendBlock {
+    pub(crate) key: BlockKey,
+    pub(crate) data: Bytes,
+    pub(crate) mode: Mode,
+    pub(crate) born: Instant,
+    pub(crate) deadline: Instant,
+    pub(crate) priority: u8,
+    pub(crate) max_coding_rate: f64,
+    pub(crate) dependents: Vec<u64>,
+    /// Redundancy must go out with the data, because a retransmission would come too late.
+    pub(crate) redundancy_is_urgent: bool,
+    pub(crate) retransmitted: bool,
+    pub(crate) any_lost: bool,
+    /// Where it stands in the order of sending, if it waits there.
+    pub(crate) rank: Option<(u8, u32, Instant)>,
+    /// When its deadline is looked at, and whether that is the last look.
+    pub(crate) look: (Instant, bool),
+    /// It waits for spare capacity to send redundancy.
+    pub(crate) in_spare: bool,
+    codes: Vec<Code>,
+    fresh: Cursor,
+    redundancy: Cursor,
+    retransmit: VecDeque<FragmentId>,
+    copies: VecDeque<FragmentId>,
+    /// Data fragments by path, to tell where most of the block went.
+    carried: Vec<(PathId, usize)>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Cursor {
+    code: usize,
+    index: usize,
+    left_bytes: usize,
+}
+
+impl SendBlock {
+    #[expect(clippy::too_many_arguments, reason = "a block is made in one place")]
+    pub(crate) fn new(
+        key: BlockKey,
+        data: Bytes,
+        mode: Mode,
+        born: Instant,
+        deadline: Instant,
+        priority: u8,
+        max_coding_rate: f64,
+    ) -> Self {
+        let left_bytes = data.len();
+        Self {
+            key,
+            data,
+            mode,
+            born,
+            deadline,
+            priority,
+            max_coding_rate,
+            dependents: Vec::new(),
+            redundancy_is_urgent: false,
+            retransmitted: false,
+            any_lost: false,
+            rank: None,
+            look: (deadline, false),
+            in_spare: false,
+            codes: Vec::new(),
+            fresh: Cursor {
+                left_bytes,
+                ..Cursor::default()
+            },
+            redundancy: Cursor::default(),
+            retransmit: VecDeque::new(),
+            copies: VecDeque::new(),
+            carried: Vec::new(),
+        }
+    }
+
+    pub(crate) fn is_split(&self) -> bool {
+        !self.codes.is_empty()
+    }
+
+    /// Cuts the block into codes of equal fragments of at most `capacity` bytes, and adds redundancy:
+    /// `redundancy_for` gives the count for a number of data fragments.
+    pub(crate) fn split(
+        &mut self,
+        codec: &mut Codec,
+        capacity: usize,
+        redundancy_for: impl Fn(u8) -> u8,
+    ) -> Result<(), FecError> {
+        for cut in starhaul_fec::plan(self.data.len(), capacity, self.max_coding_rate)?.codes() {
+            let redundancy_count = if self.mode.codes() {
+                redundancy_for(cut.data_count)
+            } else {
+                0
+            };
+            let mut code = Code::new(&cut, redundancy_count.min(u8::MAX - cut.data_count));
+            if code.redundancy_count > 0 {
+                code.redundancy =
+                    codec.encode(&code.data_fragments(&self.data), code.redundancy_count)?;
+                self.redundancy.left_bytes +=
+                    usize::from(code.redundancy_count) * code.fragment_length;
+            }
+            self.codes.push(code);
+        }
+        Ok(())
+    }
+
+    /// Bytes that must still be sent: new data, retransmissions, copies, urgent redundancy.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        let fragment = self.codes.first().map_or(0, |code| code.fragment_length);
+        let urgent = if self.redundancy_is_urgent {
+            self.redundancy.left_bytes
+        } else {
+            0
+        };
+        self.fresh.left_bytes + urgent + (self.retransmit.len() + self.copies.len()) * fragment
+    }
+
+    /// Redundancy waits that need not go out with the data.
+    pub(crate) fn wants_spare(&self) -> bool {
+        !self.redundancy_is_urgent && self.redundancy.left_bytes > 0
+    }
+
+    /// No data fragment was ever sent.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.fresh.left_bytes == self.data.len()
+    }
+
+    pub(crate) fn has_fresh(&self) -> bool {
+        self.fresh.left_bytes > 0
+    }
+
+    /// The share that must still be sent of all data, 0.0 to 1.0 (MPDTP `unsent_ratio`).
+    #[expect(clippy::cast_precision_loss, reason = "a ratio")]
+    pub(crate) fn unsent_ratio(&self) -> f64 {
+        (self.waiting_bytes() as f64 / self.data.len().max(1) as f64).min(1.0)
+    }
+
+    /// The path that carried most of the data so far.
+    pub(crate) fn main_path(&self) -> Option<PathId> {
+        self.carried
+            .iter()
+            .max_by_key(|(path, count)| (*count, std::cmp::Reverse(*path)))
+            .map(|(path, _)| *path)
+    }
+
+    /// The fragment to send again first.
+    pub(crate) fn next_retransmission(&self) -> Option<FragmentId> {
+        self.retransmit.front().copied()
+    }
+
+    fn pop_retransmission(&mut self) {
+        if let Some(id) = self.retransmit.pop_front()
+            && let Some(code) = self.codes.get_mut(usize::from(id.code))
+            && let Some(state) = code.fragments.get_mut(usize::from(id.index))
+        {
+            state.queued = false;
+            code.queued = code.queued.saturating_sub(1);
+        }
+    }
+
+    /// Drops retransmissions that became needless: of a fragment that arrived after all, or of a code that is complete.
+    fn forget_needless(&mut self, id: FragmentId) {
+        let Some(code) = self.codes.get_mut(usize::from(id.code)) else {
+            return;
+        };
+        let complete = code.is_complete();
+        self.retransmit.retain(|queued| {
+            let needless = *queued == id || (complete && queued.code == id.code);
+            if needless {
+                code.queued = code.queued.saturating_sub(1);
+                if let Some(state) = code.fragments.get_mut(usize::from(queued.index)) {
+                    state.queued = false;
+                }
+            }
+            !needless
+        });
+    }
+
+    /// The next copy and the path that carried the first.
+    pub(crate) fn next_copy(&self) -> Option<(FragmentId, Option<PathId>)> {
+        let id = *self.copies.front()?;
+        Some((id, self.state(id)?.last_path))
+    }
+
+    pub(crate) fn next_fresh(&self) -> Option<FragmentId> {
+        if self.fresh.left_bytes > 0 {
+            self.fresh.id()
+        } else {
+            None
+        }
+    }
+
+    pub(crate) fn next_redundancy(&self) -> Option<FragmentId> {
+        if self.redundancy.left_bytes == 0 {
+            return None;
+        }
+        let code = self.codes.get(self.redundancy.code)?;
+        let index = u8::try_from(usize::from(code.data_count) + self.redundancy.index).ok()?;
+        Some(FragmentId {
+            code: u8::try_from(self.redundancy.code).ok()?,
+            index,
+        })
+    }
+
+    /// A fragment leaves on `path` for `purpose`; it must be what the `next_…` of that purpose gave.
+    pub(crate) fn on_sent(&mut self, id: FragmentId, path: PathId, purpose: Purpose) {
+        match purpose {
+            Purpose::Data => self.advance_fresh(id),
+            Purpose::Redundancy => self.advance_redundancy(),
+            Purpose::Retransmission => {
+                self.retransmitted = true;
+                self.pop_retransmission();
+            }
+            Purpose::Copy => drop(self.copies.pop_front()),
+        }
+        if purpose == Purpose::Data {
+            match self
+                .carried
+                .iter_mut()
+                .find(|(carrier, _)| *carrier == path)
+            {
+                Some((_, count)) => *count += 1,
+                None => self.carried.push((path, 1)),
+            }
+        }
+        if let Some(code) = self.codes.get_mut(usize::from(id.code))
+            && let Some(state) = code.fragments.get_mut(usize::from(id.index))
+        {
+            state.last_path = Some(path);
+            if matches!(purpose, Purpose::Data | Purpose::Redundancy) {
+                code.unsent = code.unsent.saturating_sub(1);
+            }
+            if state.in_flight == 0 && !state.acked {
+                code.in_flight += 1;
+            }
+            state.in_flight = state.in_flight.saturating_add(1);
+        }
+    }
+
+    fn advance_fresh(&mut self, id: FragmentId) {
+        let Some(code) = self.codes.get(self.fresh.code) else {
+            return;
+        };
+        self.fresh.left_bytes = self
+            .fresh
+            .left_bytes
+            .saturating_sub(code.payload_length(id.index));
+        self.fresh.index += 1;
+        if self.fresh.index >= usize::from(code.data_count) {
+            self.fresh.code += 1;
+            self.fresh.index = 0;
+        }
+        if self.mode == Mode::Duplicate {
+            self.copies.push_back(id);
+        }
+    }
+
+    fn advance_redundancy(&mut self) {
+        let Some(code) = self.codes.get(self.redundancy.code) else {
+            return;
+        };
+        self.redundancy.left_bytes = self
+            .redundancy
+            .left_bytes
+            .saturating_sub(code.fragment_length);
+        self.redundancy.index += 1;
+        while let Some(code) = self.codes.get(self.redundancy.code)
+            && self.redundancy.index >= usize::from(code.redundancy_count)
+        {
+            self.redundancy.code += 1;
+            self.redundancy.index = 0;
+        }
+    }
+
+    /// A copy of a fragment arrived. True when with it the whole block has.
+    pub(crate) fn on_acked(&mut self, id: FragmentId, was_given_up: bool) -> bool {
+        if let Some(code) = self.codes.get_mut(usize::from(id.code))
+            && let Some(state) = code.fragments.get_mut(usize::from(id.index))
+            && !state.acked
+        {
+            state.acked = true;
+            code.acked += 1;
+            if state.in_flight > 0 {
+                code.in_flight = code.in_flight.saturating_sub(1);
+            }
+            if !was_given_up {
+                state.in_flight = state.in_flight.saturating_sub(1);
+            }
+        }
+        if !self.retransmit.is_empty() {
+            self.forget_needless(id);
+        }
+        !self.codes.is_empty() && self.codes.iter().all(Code::is_complete)
+    }
+
+    /// A copy of a fragment was lost (or its path fell silent). True when a retransmission was queued.
+    pub(crate) fn on_lost(&mut self, id: FragmentId) -> bool {
+        self.any_lost = true;
+        // Redundancy that has not left yet stands in for what was lost.
+        self.redundancy_is_urgent = true;
+        let retransmits = self.mode.retransmits();
+        let Some(code) = self.codes.get_mut(usize::from(id.code)) else {
+            return false;
+        };
+        let hopeful = code.hopeful();
+        let Some(state) = code.fragments.get_mut(usize::from(id.index)) else {
+            return false;
+        };
+        let was_in_flight = state.in_flight > 0;
+        state.in_flight = state.in_flight.saturating_sub(1);
+        if state.acked || state.in_flight > 0 || state.queued || !was_in_flight {
+            return false;
+        }
+        code.in_flight = code.in_flight.saturating_sub(1);
+        if !retransmits || hopeful > usize::from(code.data_count) {
+            return false;
+        }
+        state.queued = true;
+        code.queued += 1;
+        // Lost fragments return to the head of their own block (MPDTP).
+        self.retransmit.push_back(id);
+        true
+    }
+
+    /// The payload of a fragment without its padding, and the length to pad it to.
+    pub(crate) fn payload(&self, id: FragmentId) -> Option<(Bytes, usize)> {
+        let code = self.codes.get(usize::from(id.code))?;
+        let payload = if id.index < code.data_count {
+            self.data.slice(code.payload_range(id.index))
+        } else {
+            code.redundancy
+                .get(usize::from(id.index - code.data_count))?
+                .clone()
+        };
+        Some((payload, code.fragment_length))
+    }
+
+    /// (last code, data count, redundancy count, padding) as the header says them.
+    pub(crate) fn shape(&self, code: u8) -> Option<(u8, u8, u8, u8)> {
+        let last = u8::try_from(self.codes.len().checked_sub(1)?).ok()?;
+        let code = self.codes.get(usize::from(code))?;
+        let padding = usize::from(code.data_count) * code.fragment_length - code.length;
+        Some((
+            last,
+            code.data_count,
+            code.redundancy_count,
+            u8::try_from(padding).ok()?,
+        ))
+    }
+
+    fn state(&self, id: FragmentId) -> Option<&FragmentState> {
+        self.codes
+            .get(usize::from(id.code))?
+            .fragments
+            .get(usize::from(id.index))
+    }
+}
+
+impl Cursor {
+    fn id(self) -> Option<FragmentId> {
+        Some(FragmentId {
+            code: u8::try_from(self.code).ok()?,
+            index: u8::try_from(self.index).ok()?,
+        })
+    }
+}
+
+impl Code {
+    fn new(cut: &starhaul_fec::Code, redundancy_count: u8) -> Self {
+        let total = usize::from(cut.data_count) + usize::from(redundancy_count);
+        Self {
+            start: cut.offset,
+            length: cut.len,
+            fragment_length: cut.fragment_len,
+            data_count: cut.data_count,
+            redundancy_count,
+            redundancy: Vec::new(),
+            fragments: vec![FragmentState::default(); total],
+            acked: 0,
+            in_flight: 0,
+            queued: 0,
+            unsent: total,
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.acked >= usize::from(self.data_count)
+    }
+
+    /// Fragments that have arrived or still may.
+    fn hopeful(&self) -> usize {
+        self.acked + self.in_flight + self.queued + self.unsent
+    }
+
+    fn payload_range(&self, index: u8) -> std::ops::Range<usize> {
+        let from = (usize::from(index) * self.fragment_length).min(self.length);
+        let to = (from + self.fragment_length).min(self.length);
+        self.start + from..self.start + to
+    }
+
+    fn payload_length(&self, index: u8) -> usize {
+        self.payload_range(index).len()
+    }
+
+    fn data_fragments(&self, data: &Bytes) -> Vec<Bytes> {
+        (0..self.data_count)
+            .map(|index| {
+                let payload = data.slice(self.payload_range(index));
+                if payload.len() == self.fragment_length {
+                    return payload;
+                }
+                let mut padded = payload.to_vec();
+                padded.resize(self.fragment_length, 0);
+                padded.into()
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,295 @@
+//! The sending direction of a reliable stream: bytes wait, leave in pieces over any path, and stay until acknowledged.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use crate::ranges::RangeSet;
+
+/// What the receiver takes before it has said more.
+pub(crate) const INITIAL_CREDIT: u64 = 64 << 10;
+/// Most bytes kept for one stream, sent or not.
+const MAX_HELD: u64 = 16 << 20;
+
+/// A piece to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NextPiece {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) fin: bool,
+    pub(crate) retransmission: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct SendBytes {
+    segments: VecDeque<Bytes>,
+    /// Offset of the first byte of the first segment.
+    base: u64,
+    /// One past the last byte taken from the application.
+    end: u64,
+    /// First byte never sent.
+    next: u64,
+    acked: RangeSet,
+    lost: VecDeque<(u64, u64)>,
+    credit: u64,
+    fin: Fin,
+    /// The application was refused room, so it has more than is held here.
+    pub(crate) blocked: bool,
+    /// Reset or stopped: nothing is sent any more.
+    pub(crate) abandoned: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fin {
+    Open,
+    Asked,
+    Sent,
+    Acked,
+}
+
+impl SendBytes {
+    pub(crate) fn new(credit: u64) -> Self {
+        Self {
+            segments: VecDeque::new(),
+            base: 0,
+            end: 0,
+            next: 0,
+            acked: RangeSet::new(usize::MAX),
+            lost: VecDeque::new(),
+            credit,
+            fin: Fin::Open,
+            blocked: false,
+            abandoned: false,
+        }
+    }
+
+    /// Bytes kept until acknowledged.
+    pub(crate) fn held(&self) -> u64 {
+        self.end - self.base
+    }
+
+    /// Everything below this was acknowledged.
+    pub(crate) fn acknowledged(&self) -> u64 {
+        self.acked.contiguous()
+    }
+
+    /// How many more bytes may be taken when at most `unsent_limit` may wait unsent.
+    pub(crate) fn room(&self, unsent_limit: u64) -> u64 {
+        let unsent = self.end - self.next;
+        unsent_limit
+            .saturating_sub(unsent)
+            .min(MAX_HELD.saturating_sub(self.held()))
+    }
+
+    pub(crate) fn push(&mut self, data: Bytes) {
+        self.end += data.len() as u64;
+        self.segments.push_back(data);
+    }
+
+    pub(crate) const fn is_writable(&self) -> bool {
+        matches!(self.fin, Fin::Open) && !self.abandoned
+    }
+
+    pub(crate) fn finish(&mut self) {
+        self.fin = Fin::Asked;
+    }
+
+    pub(crate) fn abandon(&mut self) {
+        self.abandoned = true;
+        self.segments.clear();
+        self.base = self.end;
+        self.lost.clear();
+    }
+
+    /// Everything was delivered, or nothing will be.
+    pub(crate) fn is_done(&self) -> bool {
+        self.abandoned || (self.fin == Fin::Acked && self.acked.contiguous() >= self.end)
+    }
+
+    pub(crate) fn grant(&mut self, credit: u64) {
+        self.credit = self.credit.max(credit);
+    }
+
+    /// Bytes that may leave now and never did.
+    pub(crate) fn unsent(&self) -> u64 {
+        self.end.min(self.credit).saturating_sub(self.next)
+    }
+
+    /// What to send next, at most `capacity` bytes of it.
+    pub(crate) fn next_piece(&mut self, capacity: u64) -> Option<NextPiece> {
+        if self.abandoned {
+            return None;
+        }
+        while let Some(&(start, end)) = self.lost.front() {
+            // Parts may have been acknowledged late.
+            let Some((start, end)) = self.acked.gaps(start, end).next() else {
+                let is_fin = start == end && self.fin == Fin::Asked && self.next == self.end;
+                self.lost.pop_front();
+                if is_fin {
+                    break;
+                }
+                continue;
+            };
+            let cut = end.min(start + capacity);
+            return Some(NextPiece {
+                start,
+                end: cut,
+                fin: self.ends_with(cut),
+                retransmission: true,
+            });
+        }
+        let end = self.end.min(self.credit).min(self.next + capacity);
+        let fin = self.ends_with(end);
+        let has_data = end > self.next;
+        (has_data || (fin && self.fin == Fin::Asked)).then_some(NextPiece {
+            start: self.next.min(end),
+            end,
+            fin,
+            retransmission: false,
+        })
+    }
+
+    fn ends_with(&self, end: u64) -> bool {
+        end == self.end && self.fin != Fin::Open
+    }
+
+    /// The bytes of a piece, as they lie in the buffer.
+    pub(crate) fn slices(&self, start: u64, end: u64) -> impl Iterator<Item = &[u8]> + '_ {
+        let mut offset = self.base;
+        self.segments.iter().filter_map(move |segment| {
+            let first = offset;
+            offset += segment.len() as u64;
+            let from = usize::try_from(start.saturating_sub(first)).ok()?;
+            let to = usize::try_from(end.saturating_sub(first))
+                .ok()?
+                .min(segment.len());
+            segment.get(from..to).filter(|slice| !slice.is_empty())
+        })
+    }
+
+    pub(crate) fn on_sent(&mut self, piece: NextPiece) {
+        if piece.fin && self.fin == Fin::Asked {
+            self.fin = Fin::Sent;
+        }
+        if piece.retransmission {
+            if let Some(front) = self.lost.front_mut() {
+                front.0 = piece.end;
+                if front.0 >= front.1 {
+                    self.lost.pop_front();
+                }
+            }
+        } else {
+            self.next = self.next.max(piece.end);
+        }
+    }
+
+    pub(crate) fn on_acked(&mut self, start: u64, end: u64, fin: bool) {
+        self.acked.insert(start, end);
+        if fin {
+            self.fin = Fin::Acked;
+        }
+        let acknowledged = self.acked.contiguous();
+        while let Some(front) = self.segments.front() {
+            let segment_end = self.base + front.len() as u64;
+            if segment_end > acknowledged {
+                break;
+            }
+            self.base = segment_end;
+            self.segments.pop_front();
+        }
+    }
+
+    /// True when there is something to send again.
+    pub(crate) fn on_lost(&mut self, start: u64, end: u64, fin: bool) -> bool {
+        if self.abandoned {
+            return false;
+        }
+        if fin && self.fin == Fin::Sent {
+            self.fin = Fin::Asked;
+        }
+        let gaps: Vec<_> = self.acked.gaps(start, end).collect();
+        let again = !gaps.is_empty() || self.fin == Fin::Asked;
+        // Oldest first: the reader waits for the lowest byte.
+        for gap in gaps {
+            let at = self.lost.partition_point(|range| range.0 < gap.0);
+            self.lost.insert(at, gap);
+        }
+        again
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(stream: &SendBytes, piece: NextPiece) -> Vec<u8> {
+        stream
+            .slices(piece.start, piece.end)
+            .flatten()
+            .copied()
+            .collect()
+    }
+
+    #[test]
+    fn lost_pieces_come_back_first_and_only_what_is_missing() {
+        let mut stream = SendBytes::new(INITIAL_CREDIT);
+        stream.push(Bytes::from_static(b"abcd"));
+        stream.push(Bytes::from_static(b"efgh"));
+        let mut sent = Vec::new();
+        while let Some(piece) = stream.next_piece(3) {
+            sent.push(text(&stream, piece));
+            stream.on_sent(piece);
+        }
+        assert_eq!(sent, [&b"abc"[..], b"def", b"gh"]);
+        stream.on_acked(3, 5, false);
+        assert!(stream.on_lost(0, 8, false));
+        let piece = stream.next_piece(100).unwrap();
+        assert_eq!(
+            (text(&stream, piece), piece.retransmission),
+            (b"abc".to_vec(), true)
+        );
+        stream.on_sent(piece);
+        let piece = stream.next_piece(2).unwrap();
+        assert_eq!(text(&stream, piece), b"fg");
+    }
+
+    #[test]
+    fn the_end_travels_even_alone_and_again_when_lost() {
+        let mut stream = SendBytes::new(INITIAL_CREDIT);
+        stream.push(Bytes::from_static(b"ab"));
+        let first = stream.next_piece(10).unwrap();
+        stream.on_sent(first);
+        stream.on_acked(0, 2, false);
+        assert_eq!(stream.next_piece(10), None);
+        stream.finish();
+        let fin = NextPiece {
+            start: 2,
+            end: 2,
+            fin: true,
+            retransmission: false,
+        };
+        assert_eq!(stream.next_piece(10), Some(fin));
+        stream.on_sent(fin);
+        assert_eq!(stream.next_piece(10), None);
+        assert!(stream.on_lost(2, 2, true));
+        assert_eq!(stream.next_piece(10), Some(fin));
+        stream.on_sent(fin);
+        stream.on_acked(2, 2, true);
+        assert!(stream.is_done());
+    }
+
+    #[test]
+    fn credit_holds_bytes_back() {
+        let mut stream = SendBytes::new(4);
+        stream.push(Bytes::from_static(b"abcdefgh"));
+        let piece = stream.next_piece(10).unwrap();
+        assert_eq!(text(&stream, piece), b"abcd");
+        stream.on_sent(piece);
+        assert_eq!(stream.next_piece(10), None);
+        stream.grant(6);
+        assert_eq!(
+            stream.next_piece(10).map(|piece| text(&stream, piece)),
+            Some(b"ef".to_vec())
+        );
+    }
+}

@@ -1,0 +1,79 @@
+//! What the streams ask for, by priority: tells how much of the paths is left for less important blocks, and when the
+//! application asks for more than there is.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use starhaul_units::Bandwidth;
+
+const WINDOW: Duration = Duration::from_secs(2);
+const SLOTS: u32 = 10;
+
+/// Bytes offered over a moving window, per priority.
+#[derive(Debug)]
+pub(crate) struct Demand {
+    start: Instant,
+    slot: u64,
+    offered: BTreeMap<u8, [u64; SLOTS as usize]>,
+}
+
+impl Demand {
+    pub(crate) const fn new(now: Instant) -> Self {
+        Self {
+            start: now,
+            slot: 0,
+            offered: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn on_offered(&mut self, now: Instant, priority: u8, bytes: usize) {
+        self.advance(now);
+        let slot = self.index(self.slot);
+        if let Some(cell) = self.offered.entry(priority).or_default().get_mut(slot) {
+            *cell += bytes as u64;
+        }
+    }
+
+    /// Rate offered lately by blocks more important than `priority`.
+    pub(crate) fn above(&self, now: Instant, priority: u8) -> Bandwidth {
+        let bytes = self
+            .offered
+            .range(..priority)
+            .flat_map(|(_, slots)| slots)
+            .sum();
+        Bandwidth::from_bytes_over(bytes, self.span(now))
+    }
+
+    /// Rate offered lately by all blocks.
+    pub(crate) fn total(&mut self, now: Instant) -> Bandwidth {
+        self.advance(now);
+        Bandwidth::from_bytes_over(self.offered.values().flatten().sum(), self.span(now))
+    }
+
+    fn span(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.start)
+            .clamp(WINDOW / SLOTS, WINDOW)
+    }
+
+    fn advance(&mut self, now: Instant) {
+        let slot =
+            now.saturating_duration_since(self.start).as_nanos() / (WINDOW / SLOTS).as_nanos();
+        let slot = u64::try_from(slot).unwrap_or(u64::MAX);
+        let steps = slot.saturating_sub(self.slot).min(SLOTS.into());
+        for step in 0..steps {
+            let stale = self.index(slot - step);
+            for slots in self.offered.values_mut() {
+                slots[stale] = 0;
+            }
+        }
+        self.offered
+            .retain(|_, slots| steps < u64::from(SLOTS) || slots.iter().any(|bytes| *bytes > 0));
+        self.slot = self.slot.max(slot);
+    }
+
+    fn index(&self, slot: u64) -> usize {
+        usize::try_from(slot % u64::from(SLOTS)).unwrap_or_default()
+    }
+}

@@ -1,0 +1,560 @@
+//! Blocks that have not ended, and which fragment of which goes next on a path.
+
+pub(crate) mod block;
+pub(crate) mod bytes;
+mod demand;
+pub(crate) mod queue;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use starhaul_fec::Codec;
+use starhaul_paths::PathId;
+use starhaul_units::Bandwidth;
+
+use crate::{
+    choice::{self, Limit, Load},
+    paths::Paths,
+    sent::BlockKey,
+    types::{BlockId, ExpiredCause, Outcome},
+    wire::{FRAGMENT_HEADER_BYTES, wrap},
+};
+use block::{FragmentId, Purpose, SendBlock};
+use demand::Demand;
+use queue::{BlockQueue, rank, weight};
+
+/// Blocks looked at for one packet before a path is left idle.
+const MAX_EXAMINED: usize = 16;
+/// Probability with which redundancy may fall short.
+const EPSILON: f64 = 1e-3;
+/// Estimates of bandwidth are trusted for giving blocks up only when the queue was never empty for this long (or an RTT).
+const BUSY_BEFORE_TRUST: Duration = Duration::from_millis(200);
+/// Word of a block's arrival is waited for at least this long after its deadline.
+const LEAST_GRACE: Duration = Duration::from_millis(100);
+
+/// A fragment to send.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Choice {
+    pub(crate) block: BlockKey,
+    pub(crate) fragment: FragmentId,
+    pub(crate) purpose: Purpose,
+}
+
+#[derive(Debug)]
+pub(crate) struct Sender {
+    blocks: BTreeMap<BlockKey, SendBlock>,
+    queue: BlockQueue,
+    spare: BlockQueue,
+    /// When to look whether a block has expired, and whether that is the last look.
+    expiry: BTreeSet<(Instant, bool, BlockKey)>,
+    demand: Demand,
+    codec: Codec,
+    busy_since: Option<Instant>,
+    priority_weight: f64,
+    max_fragment_bytes: usize,
+    pub(crate) held_bytes: usize,
+    /// Blocks that ended since last asked.
+    pub(crate) ended: Vec<(SendBlock, Outcome)>,
+    /// A block was given up for want of capacity.
+    pub(crate) overloaded: bool,
+}
+
+impl Sender {
+    pub(crate) fn new(now: Instant, priority_weight: f64, max_fragment_bytes: usize) -> Self {
+        Self {
+            blocks: BTreeMap::new(),
+            queue: BlockQueue::default(),
+            spare: BlockQueue::default(),
+            expiry: BTreeSet::new(),
+            demand: Demand::new(now),
+            codec: Codec::new(),
+            busy_since: None,
+            priority_weight,
+            max_fragment_bytes,
+            held_bytes: 0,
+            ended: Vec::new(),
+            overloaded: false,
+        }
+    }
+
+    pub(crate) fn insert(&mut self, now: Instant, block: SendBlock) {
+        let key = block.key;
+        self.demand
+            .on_offered(now, block.priority, block.data.len());
+        self.held_bytes += block.data.len();
+        self.expiry.insert((block.deadline, false, key));
+        self.blocks.insert(key, block);
+        self.requeue(now, key);
+    }
+
+    pub(crate) fn get(&self, key: BlockKey) -> Option<&SendBlock> {
+        self.blocks.get(&key)
+    }
+
+    /// `key` is useless without `on`; false when `on` has ended.
+    pub(crate) fn depend(&mut self, key: BlockKey, on: BlockKey) -> bool {
+        self.blocks
+            .get_mut(&on)
+            .map(|block| block.dependents.push(key.1))
+            .is_some()
+    }
+
+    pub(crate) fn update(
+        &mut self,
+        now: Instant,
+        key: BlockKey,
+        deadline: Option<Instant>,
+        priority: Option<u8>,
+    ) {
+        self.unqueue(key);
+        if let Some(block) = self.blocks.get_mut(&key) {
+            if let Some(deadline) = deadline {
+                self.expiry.remove(&(block.look.0, block.look.1, key));
+                block.deadline = deadline;
+                block.look = (deadline, false);
+                self.expiry.insert((deadline, false, key));
+            }
+            block.priority = priority.unwrap_or(block.priority);
+        }
+        self.requeue(now, key);
+    }
+
+    /// Puts a block where it belongs after its needs have changed.
+    fn requeue(&mut self, now: Instant, key: BlockKey) {
+        let Some(block) = self.blocks.get_mut(&key) else {
+            return;
+        };
+        let wanted = (block.waiting_bytes() > 0).then(|| {
+            rank(
+                block.priority,
+                block.deadline.saturating_duration_since(block.born),
+                block.deadline,
+            )
+        });
+        if block.rank != wanted {
+            if let Some(rank) = block.rank {
+                self.queue.remove(rank, key);
+            }
+            if let Some(rank) = wanted {
+                self.queue.insert(rank, key);
+            }
+            block.rank = wanted;
+        }
+        let spare_rank = (block.priority, 0, block.deadline);
+        if block.in_spare != block.wants_spare() {
+            block.in_spare = block.wants_spare();
+            if block.in_spare {
+                self.spare.insert(spare_rank, key)
+            } else {
+                self.spare.remove(spare_rank, key)
+            }
+        }
+        self.busy_since = if self.queue.is_empty() {
+            None
+        } else {
+            self.busy_since.or(Some(now))
+        };
+    }
+
+    fn unqueue(&mut self, key: BlockKey) {
+        if let Some(block) = self.blocks.get_mut(&key) {
+            if let Some(rank) = block.rank.take() {
+                self.queue.remove(rank, key);
+            }
+            if std::mem::take(&mut block.in_spare) {
+                self.spare.remove((block.priority, 0, block.deadline), key);
+            }
+        }
+    }
+
+    /// Ends a block, and with it, unless it was delivered, the blocks that depend on it.
+    pub(crate) fn end(&mut self, now: Instant, key: BlockKey, outcome: Outcome) {
+        let mut ending = vec![(key, outcome)];
+        while let Some((key, outcome)) = ending.pop() {
+            self.unqueue(key);
+            let Some(mut block) = self.blocks.remove(&key) else {
+                continue;
+            };
+            self.expiry.remove(&(block.look.0, block.look.1, key));
+            self.held_bytes -= block.data.len();
+            if !matches!(outcome, Outcome::Delivered { .. }) {
+                let because_of = Some(BlockId(wrap(key.1)));
+                let fate = if outcome == Outcome::Failed {
+                    outcome
+                } else {
+                    Outcome::Cancelled { because_of }
+                };
+                ending.extend(
+                    std::mem::take(&mut block.dependents)
+                        .into_iter()
+                        .map(|number| ((key.0, number), fate)),
+                );
+            }
+            self.ended.push((block, outcome));
+        }
+        if self.queue.is_empty() {
+            self.busy_since = None;
+        } else {
+            self.busy_since.get_or_insert(now);
+        }
+    }
+
+    /// All blocks, or those of one stream.
+    pub(crate) fn keys(&self, stream: Option<crate::types::StreamId>) -> Vec<BlockKey> {
+        self.blocks
+            .keys()
+            .copied()
+            .filter(|key| stream.is_none_or(|stream| stream == key.0))
+            .collect()
+    }
+
+    /// The fragment that should leave on `path` now. Blocks that cannot arrive in time any more end on the way.
+    pub(crate) fn pick(&mut self, now: Instant, paths: &Paths, path: PathId) -> Option<Choice> {
+        let outlook = Outlook::new(self, now, paths);
+        let mut hopeless = Vec::new();
+        let mut picked = None;
+        let mut ahead = 0;
+        let max_priority = self.queue.max_priority();
+        let weigh = |key: BlockKey| {
+            self.blocks.get(&key).map_or(f64::MAX, |block| {
+                outlook.weigh(block, max_priority, self.priority_weight)
+            })
+        };
+        let mut examined = 0;
+        for key in self.queue.ranked(weigh) {
+            let Some(block) = self.blocks.get(&key) else {
+                continue;
+            };
+            if outlook.is_hopeless(block, &self.demand) {
+                hopeless.push(key);
+                continue;
+            }
+            if let Some((fragment, purpose)) = choose(block, now, paths, path, ahead) {
+                picked = Some(Choice {
+                    block: key,
+                    fragment,
+                    purpose,
+                });
+                break;
+            }
+            ahead += block.waiting_bytes() as u64;
+            examined += 1;
+            if examined >= MAX_EXAMINED {
+                break;
+            }
+        }
+        for key in hopeless {
+            self.give_up(now, key, paths.least_delay());
+        }
+        picked.filter(|choice| self.blocks.contains_key(&choice.block))
+    }
+
+    /// Redundancy for which there is room because nothing else wants the path.
+    pub(crate) fn pick_spare(&self, now: Instant, paths: &Paths, path: PathId) -> Option<Choice> {
+        self.spare
+            .ranked(|_| 0.0)
+            .take(MAX_EXAMINED)
+            .find_map(|key| {
+                let block = self.blocks.get(&key)?;
+                let fragment = redundancy(block, now, paths, path)?;
+                Some(Choice {
+                    block: key,
+                    fragment,
+                    purpose: Purpose::Redundancy,
+                })
+            })
+    }
+
+    pub(crate) fn waits(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Cuts a block that is about to send its first fragment over `path`.
+    pub(crate) fn split(
+        &mut self,
+        now: Instant,
+        paths: &Paths,
+        path: PathId,
+        key: BlockKey,
+    ) -> bool {
+        let Some(block) = self.blocks.get_mut(&key) else {
+            return false;
+        };
+        if block.is_split() {
+            return true;
+        }
+        let Some(capacity) = paths
+            .fragment_capacity()
+            .map(|capacity| capacity.min(self.max_fragment_bytes).max(1))
+        else {
+            return false;
+        };
+        let redundancy_for = redundancy_rule(paths, path, block.max_coding_rate);
+        if block
+            .split(&mut self.codec, capacity, redundancy_for)
+            .is_err()
+        {
+            self.end(now, key, Outcome::Failed);
+            return false;
+        }
+        block.redundancy_is_urgent =
+            !block.mode.retransmits() || !has_time_for_two_rounds(block, now, paths, path);
+        true
+    }
+
+    pub(crate) fn on_sent(&mut self, now: Instant, choice: Choice, path: PathId) {
+        if let Some(block) = self.blocks.get_mut(&choice.block) {
+            block.on_sent(choice.fragment, path, choice.purpose);
+            self.requeue(now, choice.block);
+        }
+    }
+
+    /// A fragment arrived; true when with it the block has.
+    pub(crate) fn on_acked(
+        &mut self,
+        now: Instant,
+        key: BlockKey,
+        fragment: FragmentId,
+        given_up: bool,
+    ) -> bool {
+        let Some(block) = self.blocks.get_mut(&key) else {
+            return false;
+        };
+        let complete = block.on_acked(fragment, given_up);
+        self.requeue(now, key);
+        complete
+    }
+
+    pub(crate) fn on_lost(&mut self, now: Instant, key: BlockKey, fragment: FragmentId) {
+        if let Some(block) = self.blocks.get_mut(&key) {
+            block.on_lost(fragment);
+            self.requeue(now, key);
+        }
+    }
+
+    /// When [`Sender::expire`] has something to do.
+    pub(crate) fn next_expiry(&self) -> Option<Instant> {
+        self.expiry.first().map(|(at, _, _)| *at)
+    }
+
+    /// Ends blocks past their deadline; those wholly sent get the time in which word of their arrival may still come.
+    pub(crate) fn expire(&mut self, now: Instant, paths: &Paths) {
+        while let Some(&(at, last_look, key)) = self.expiry.first() {
+            if at > now {
+                break;
+            }
+            self.expiry.pop_first();
+            let Some(block) = self.blocks.get_mut(&key) else {
+                continue;
+            };
+            if last_look || block.has_fresh() {
+                self.give_up(now, key, paths.least_delay());
+            } else {
+                let grace = (paths.longest_turnaround() * 2).max(LEAST_GRACE);
+                block.look = (at + grace, true);
+                self.expiry.insert((at + grace, true, key));
+                self.unqueue(key);
+            }
+        }
+    }
+
+    fn give_up(&mut self, now: Instant, key: BlockKey, least_delay: Duration) {
+        let Some(block) = self.blocks.get(&key) else {
+            return;
+        };
+        let cause = if block.is_untouched() && block.born + least_delay > block.deadline {
+            ExpiredCause::Unreachable
+        } else if block.any_lost || !block.has_fresh() {
+            ExpiredCause::Loss
+        } else {
+            self.overloaded = true;
+            ExpiredCause::Capacity
+        };
+        self.end(now, key, Outcome::Expired(cause));
+    }
+
+    pub(crate) fn wanted(&mut self, now: Instant) -> Bandwidth {
+        self.demand.total(now)
+    }
+}
+
+/// What one look at the paths says of all blocks.
+struct Outlook {
+    now: Instant,
+    least_delay: Duration,
+    bandwidth: Bandwidth,
+    /// The bandwidth was measured under load.
+    is_trusted: bool,
+}
+
+impl Outlook {
+    fn new(sender: &Sender, now: Instant, paths: &Paths) -> Self {
+        let rtt = paths
+            .usable()
+            .map(|(_, path)| path.monitor.smoothed_rtt())
+            .max()
+            .unwrap_or_default();
+        let busy_for = sender
+            .busy_since
+            .map(|since| now.saturating_duration_since(since))
+            .unwrap_or_default();
+        Self {
+            now,
+            least_delay: paths.least_delay(),
+            bandwidth: paths.bandwidth(),
+            is_trusted: busy_for >= BUSY_BEFORE_TRUST.max(rtt),
+        }
+    }
+
+    fn weigh(&self, block: &SendBlock, max_priority: u8, alpha: f64) -> f64 {
+        let waiting = block.waiting_bytes() as u64;
+        let needed = self
+            .least_delay
+            .saturating_add(self.bandwidth.time_to_send(waiting));
+        let slack = block
+            .deadline
+            .saturating_duration_since(self.now)
+            .saturating_sub(needed);
+        let whole = block
+            .deadline
+            .saturating_duration_since(block.born)
+            .max(Duration::from_micros(1));
+        weight(
+            slack.as_secs_f64() / whole.as_secs_f64(),
+            block.priority,
+            max_priority,
+            block.unsent_ratio(),
+            alpha,
+        )
+    }
+
+    /// It cannot arrive in time over any path.
+    fn is_hopeless(&self, block: &SendBlock, demand: &Demand) -> bool {
+        let least = self.now + self.least_delay;
+        if least > block.deadline {
+            return true;
+        }
+        if !self.is_trusted {
+            return false;
+        }
+        // More important blocks keep coming and go first.
+        let above = demand.above(self.now, block.priority).bits_per_second();
+        let left = self
+            .bandwidth
+            .bits_per_second()
+            .saturating_sub(above)
+            .max(self.bandwidth.bits_per_second() / 10);
+        let needed =
+            Bandwidth::from_bits_per_second(left).time_to_send(block.waiting_bytes() as u64);
+        least
+            .checked_add(needed)
+            .is_none_or(|arrival| arrival > block.deadline)
+    }
+}
+
+fn choose(
+    block: &SendBlock,
+    now: Instant,
+    paths: &Paths,
+    path: PathId,
+    ahead: u64,
+) -> Option<(FragmentId, Purpose)> {
+    let limit = Limit {
+        deadline: block.deadline,
+        retransmits: block.mode.retransmits(),
+    };
+    let bytes = fragment_bytes(block);
+    if let Some(id) = block.next_retransmission()
+        && choice::takes_retransmission(paths, now, path, bytes, Some(block.deadline))
+    {
+        return Some((id, Purpose::Retransmission));
+    }
+    if block.has_fresh() {
+        let load = Load {
+            ahead,
+            waiting: block.waiting_bytes() as u64,
+            fragment: bytes,
+        };
+        if choice::takes_data(paths, now, path, load, limit) {
+            let first = FragmentId { code: 0, index: 0 };
+            return Some((block.next_fresh().unwrap_or(first), Purpose::Data));
+        }
+    }
+    if let Some((id, first)) = block.next_copy()
+        && choice::takes_copy(paths, path, first)
+    {
+        return Some((id, Purpose::Copy));
+    }
+    if block.redundancy_is_urgent {
+        return redundancy(block, now, paths, path).map(|id| (id, Purpose::Redundancy));
+    }
+    None
+}
+
+fn redundancy(block: &SendBlock, now: Instant, paths: &Paths, path: PathId) -> Option<FragmentId> {
+    let id = block.next_redundancy()?;
+    let bytes = fragment_bytes(block);
+    choice::takes_redundancy(paths, now, path, block.main_path(), bytes, block.deadline)
+        .then_some(id)
+}
+
+fn fragment_bytes(block: &SendBlock) -> u64 {
+    let payload = block
+        .payload(FragmentId { code: 0, index: 0 })
+        .map_or(block.data.len().min(1200), |(_, length)| length);
+    (payload + FRAGMENT_HEADER_BYTES) as u64
+}
+
+/// How much redundancy a code gets whose data leave over `path` (DMTP: by the greatest loss seen in a moving window; the
+/// redundancy goes on another path).
+fn redundancy_rule(paths: &Paths, path: PathId, max_coding_rate: f64) -> impl Fn(u8) -> u8 {
+    let loss = paths.get(path).map(|path| path.monitor.loss());
+    let other = paths
+        .usable()
+        .filter(|(id, _)| *id != path)
+        .map(|(_, path)| path.monitor.loss().window_max)
+        .reduce(f64::min);
+    move |data_count| {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "float casts saturate; both are small"
+        )]
+        let cap = (f64::from(data_count) * max_coding_rate).ceil() as u8;
+        let Some(loss) = loss.filter(|loss| loss.window_max > 0.0) else {
+            return 0;
+        };
+        match other {
+            Some(other) => starhaul_fec::redundancy_on_another_path(
+                data_count,
+                loss.window_max,
+                other,
+                EPSILON,
+                cap,
+            ),
+            None => starhaul_fec::redundancy_for_burst_loss(
+                data_count,
+                loss.window_max,
+                loss.burst_length,
+                EPSILON,
+                cap,
+            ),
+        }
+    }
+}
+
+/// A lost fragment could be sent again twice before the deadline.
+fn has_time_for_two_rounds(block: &SendBlock, now: Instant, paths: &Paths, path: PathId) -> bool {
+    let Some(path) = paths.get(path) else {
+        return false;
+    };
+    let sent = paths.bandwidth().time_to_send(block.data.len() as u64);
+    let rounds = path.monitor.overdue_after().saturating_mul(2);
+    let needed = sent
+        .saturating_add(rounds)
+        .saturating_add(paths.least_delay());
+    now.checked_add(needed)
+        .is_some_and(|arrival| arrival <= block.deadline)
+}

@@ -1,0 +1,141 @@
+//! The order of sending (MPDTP; the published DTP code): W = [(1−α)·R + α·priority/max]·unsent_ratio, smallest first.
+//!
+//! R, the slack as a share of the deadline, falls for all blocks alike as time passes, so within a class of equal priority
+//! and similar deadline the order does not change while blocks wait: each class keeps a sorted set, and only the heads of
+//! the classes are weighed for a packet. That keeps the cost per packet logarithmic in the number of blocks.
+
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, BTreeSet, btree_set},
+    time::{Duration, Instant},
+};
+
+use crate::sent::BlockKey;
+
+/// Priority, and the power of two below the relative deadline in milliseconds.
+type Class = (u8, u32);
+
+/// Blocks that have something to send.
+#[derive(Debug, Default)]
+pub(crate) struct BlockQueue {
+    classes: BTreeMap<Class, BTreeSet<(Instant, BlockKey)>>,
+}
+
+/// Where a block stands: its class and deadline.
+pub(crate) fn rank(
+    priority: u8,
+    relative_deadline: Duration,
+    deadline: Instant,
+) -> (u8, u32, Instant) {
+    let bucket = relative_deadline
+        .as_millis()
+        .checked_ilog2()
+        .unwrap_or_default();
+    (priority, bucket, deadline)
+}
+
+impl BlockQueue {
+    pub(crate) fn insert(
+        &mut self,
+        (priority, bucket, deadline): (u8, u32, Instant),
+        key: BlockKey,
+    ) {
+        self.classes
+            .entry((priority, bucket))
+            .or_default()
+            .insert((deadline, key));
+    }
+
+    pub(crate) fn remove(
+        &mut self,
+        (priority, bucket, deadline): (u8, u32, Instant),
+        key: BlockKey,
+    ) {
+        if let Some(class) = self.classes.get_mut(&(priority, bucket)) {
+            class.remove(&(deadline, key));
+            if class.is_empty() {
+                self.classes.remove(&(priority, bucket));
+            }
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.classes.is_empty()
+    }
+
+    /// The greatest priority number that waits, at least 1.
+    pub(crate) fn max_priority(&self) -> u8 {
+        self.classes
+            .last_key_value()
+            .map_or(1, |((priority, _), _)| (*priority).max(1))
+    }
+
+    /// Blocks by rising weight, lazily: `weigh` is asked for the head of each class and then for each next in turn.
+    pub(crate) fn ranked<W: Fn(BlockKey) -> f64>(&self, weigh: W) -> Ranked<'_, W> {
+        let heads = self
+            .classes
+            .values()
+            .filter_map(|class| Head::next(class.iter(), &weigh))
+            .collect();
+        Ranked { heads, weigh }
+    }
+}
+
+/// See [`BlockQueue::ranked`].
+pub(crate) struct Ranked<'a, W> {
+    heads: Vec<Head<'a>>,
+    weigh: W,
+}
+
+struct Head<'a> {
+    weight: f64,
+    deadline: Instant,
+    key: BlockKey,
+    rest: btree_set::Iter<'a, (Instant, BlockKey)>,
+}
+
+impl<'a> Head<'a> {
+    fn next(
+        mut rest: btree_set::Iter<'a, (Instant, BlockKey)>,
+        weigh: &impl Fn(BlockKey) -> f64,
+    ) -> Option<Self> {
+        let &(deadline, key) = rest.next()?;
+        Some(Self {
+            weight: weigh(key),
+            deadline,
+            key,
+            rest,
+        })
+    }
+
+    fn order(&self, other: &Self) -> Ordering {
+        self.weight
+            .total_cmp(&other.weight)
+            .then(self.deadline.cmp(&other.deadline))
+            .then(self.key.cmp(&other.key))
+    }
+}
+
+impl<W: Fn(BlockKey) -> f64> Iterator for Ranked<'_, W> {
+    type Item = BlockKey;
+
+    fn next(&mut self) -> Option<BlockKey> {
+        let at = (0..self.heads.len()).min_by(|&a, &b| self.heads[a].order(&self.heads[b]))?;
+        let head = self.heads.swap_remove(at);
+        self.heads.extend(Head::next(head.rest, &self.weigh));
+        Some(head.key)
+    }
+}
+
+/// MPDTP's weight of a block that can still arrive in time: `slack_ratio` and `unsent_ratio` from 0 to 1, `alpha` the share
+/// of priority against slack.
+pub(crate) fn weight(
+    slack_ratio: f64,
+    priority: u8,
+    max_priority: u8,
+    unsent_ratio: f64,
+    alpha: f64,
+) -> f64 {
+    let importance = f64::from(priority) / f64::from(max_priority);
+    ((1.0 - alpha) * slack_ratio.clamp(0.0, 1.0) + alpha * importance) * unsent_ratio
+}

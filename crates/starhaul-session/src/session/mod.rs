@@ -1,0 +1,346 @@
+//! The session itself: joins streams, blocks, paths and acknowledgements.
+
+mod input;
+mod output;
+mod streams;
+
+pub use output::PathDatagram;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::{Duration, Instant},
+};
+
+use bytes::BytesMut;
+use starhaul_fec::Codec;
+use starhaul_paths::{PathId, PathUpdate};
+
+use crate::{
+    paths::{Clocks, Paths},
+    ranges::RangeSet,
+    receive::{
+        blocks::{Complete, Partial, ReceiveBlocks},
+        bytes::ReceiveBytes,
+    },
+    received::AckSchedule,
+    send::{
+        Sender,
+        bytes::{NextPiece, SendBytes},
+    },
+    sent::BlockKey,
+    stats::{PathStats, StreamStats},
+    types::{Event, SessionConfig, Side, StreamConfig, StreamId},
+};
+
+/// The control stream's bytes on their way are kept below this, by both sides.
+const CONTROL_WINDOW: u64 = 256 << 10;
+/// Undelivered blocks remembered per stream, for the blocks that depend on them.
+const MAX_UNDELIVERED_RANGES: usize = 256;
+/// How long a path may be left idle for a better one before the choice is made anew.
+const RECHECK: Duration = Duration::from_millis(5);
+const OVERLOAD_INTERVAL: Duration = Duration::from_secs(1);
+/// Events beyond this are dropped when nobody takes them; those of blocks of ours never.
+const MAX_EVENTS: usize = 1 << 16;
+
+/// One session between two peers over any number of paths. See the [crate] for the way to drive it.
+#[derive(Debug)]
+pub struct Session {
+    config: SessionConfig,
+    side: Side,
+    closed: bool,
+    now: Instant,
+    paths: Paths,
+    clocks: Clocks,
+    streams: BTreeMap<StreamId, Stream>,
+    next_stream: u32,
+    /// One past the greatest stream number the peer has opened.
+    peer_streams_end: u32,
+    sender: Sender,
+    bytes_ready: BTreeSet<(u8, u64, StreamId)>,
+    bytes_turn: u64,
+    /// Datagrams since a reliable stream that waits had its share.
+    bytes_starved: u32,
+    control: Control,
+    /// Streams with blocks whose end the peer must be told.
+    dropping: BTreeSet<StreamId>,
+    acks: AckSchedule,
+    receiver: Receiver,
+    events: VecDeque<Event>,
+    recheck_at: Option<Instant>,
+    overload_at: Option<Instant>,
+}
+
+/// The session's own stream.
+#[derive(Debug)]
+struct Control {
+    send: SendBytes,
+    receive: ReceiveBytes,
+    buffer: BytesMut,
+    /// A piece that leaves a second time, on another path, since everything waits for control messages.
+    copy: Option<(NextPiece, PathId)>,
+}
+
+/// What has arrived but not been handed on.
+#[derive(Debug, Default)]
+struct Receiver {
+    partials: BTreeMap<BlockKey, Partial>,
+    by_arrival: BTreeMap<u64, BlockKey>,
+    arrivals: u64,
+    /// Whole blocks of streams whose opening is still on its way.
+    early: BTreeMap<StreamId, BTreeMap<u64, Complete>>,
+    /// Bytes of such streams; each holds at most what a stream takes before it has said more.
+    early_bytes: BTreeMap<StreamId, ReceiveBytes>,
+    codec: Codec,
+    held_bytes: usize,
+    /// Blocks dropped because the bound was reached or nobody took them.
+    dropped: u64,
+}
+
+#[derive(Debug)]
+struct Stream {
+    config: StreamConfig,
+    stats: StreamStats,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Sending(SendBlocks),
+    Receiving(ReceiveBlocks),
+    Bytes(Box<BytesPair>),
+}
+
+/// Our own deadline stream.
+#[derive(Debug)]
+struct SendBlocks {
+    next: u64,
+    live: u64,
+    finished: bool,
+    undelivered: RangeSet,
+    /// Undelivered blocks the peer has not been told of.
+    untold: RangeSet,
+}
+
+#[derive(Debug)]
+struct BytesPair {
+    send: SendBytes,
+    receive: ReceiveBytes,
+    /// Its place among the streams that have something to send.
+    turn: Option<u64>,
+    /// Until when the application counts as having more to send than it was given room for.
+    bulk_until: Option<Instant>,
+}
+
+impl Session {
+    /// A session without paths. Both sides begin when their first path is up; the clocks need not agree.
+    pub fn new(config: SessionConfig, side: Side, now: Instant) -> Self {
+        let sender = Sender::new(now, config.priority_weight, config.max_fragment_bytes);
+        Self {
+            config,
+            side,
+            closed: false,
+            now,
+            paths: Paths::default(),
+            clocks: Clocks::new(now),
+            streams: BTreeMap::new(),
+            next_stream: if side == Side::Client { 2 } else { 1 },
+            peer_streams_end: 0,
+            sender,
+            bytes_ready: BTreeSet::new(),
+            bytes_turn: 0,
+            bytes_starved: 0,
+            control: Control {
+                send: SendBytes::new(CONTROL_WINDOW),
+                receive: ReceiveBytes::new(),
+                buffer: BytesMut::new(),
+                copy: None,
+            },
+            dropping: BTreeSet::new(),
+            acks: AckSchedule::default(),
+            receiver: Receiver::default(),
+            events: VecDeque::new(),
+            recheck_at: None,
+            overload_at: None,
+        }
+    }
+
+    /// A path came up. `cost` is the price per byte; only its order matters. Replaces a path of the same number.
+    pub fn add_path(&mut self, now: Instant, path: PathId, cost: f64, update: PathUpdate) {
+        self.advance(now);
+        self.remove_path(now, path);
+        self.paths.add(self.now, path, cost, update);
+    }
+
+    /// A path is gone; what was on it and not acknowledged goes over the others.
+    pub fn remove_path(&mut self, now: Instant, path: PathId) {
+        self.advance(now);
+        if let Some(mut gone) = self.paths.remove(path) {
+            for fated in gone.sent.release() {
+                self.on_item_lost(fated.item);
+            }
+        }
+        if self.control.copy.is_some_and(|(_, first)| first == path) {
+            self.control.copy = None;
+        }
+        self.settle();
+    }
+
+    /// Refreshes what the transport below knows of a path; do so before each use.
+    pub fn update_path(&mut self, now: Instant, path: PathId, update: PathUpdate) {
+        self.advance(now);
+        if let Some(path) = self.paths.get_mut(path) {
+            path.monitor.update(now, update);
+        }
+    }
+
+    /// The next event; drain after every input.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        let event = self.events.pop_front()?;
+        if let Event::BlockReceived { data, .. } = &event {
+            self.receiver.held_bytes = self.receiver.held_bytes.saturating_sub(data.len());
+        }
+        Some(event)
+    }
+
+    /// When [`Session::handle_timeout`] wants to be called. Only instants after the last call are given: what was due then
+    /// has been done, or waits for a path that may send.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.closed {
+            return None;
+        }
+        let paths = self.paths.iter().flat_map(|(_, path)| {
+            let overdue = path.sent.overdue_at(path.monitor.overdue_after());
+            [
+                overdue,
+                path.monitor.silence_deadline(),
+                Some(path.probe_at),
+            ]
+        });
+        let acks = self.acks.due().map(|due| [due, due + output::ACK_PATIENCE]);
+        let others = [self.sender.next_expiry(), self.recheck_at];
+        let all = paths
+            .chain(others)
+            .flatten()
+            .chain(acks.into_iter().flatten());
+        all.filter(|at| *at > self.now).min()
+    }
+
+    /// Time has passed: finds what is lost, expired or silent. Then poll for datagrams and events.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.advance(now);
+        self.recheck_at = self.recheck_at.filter(|at| *at > now);
+        self.find_silent_paths();
+        self.find_lost();
+        self.sender.expire(self.now, &self.paths);
+        self.settle();
+    }
+
+    /// The session ends: every block that has not ended fails, and nothing is sent any more.
+    pub fn close(&mut self, now: Instant) {
+        self.advance(now);
+        for key in self.sender.keys(None) {
+            self.sender.end(now, key, crate::types::Outcome::Failed);
+        }
+        self.settle();
+        self.closed = true;
+    }
+
+    /// Figures of every stream that has not ended.
+    pub fn stream_stats(&self) -> Vec<StreamStats> {
+        self.streams
+            .values()
+            .map(|stream| stream.stats.clone())
+            .collect()
+    }
+
+    /// Figures of every path.
+    pub fn path_stats(&self) -> Vec<PathStats> {
+        self.paths
+            .iter()
+            .map(|(id, path)| PathStats::new(id, path))
+            .collect()
+    }
+
+    /// Received blocks that were dropped: their fragments exceeded `max_receive_bytes`, or nobody took them.
+    pub fn dropped_on_receipt(&self) -> u64 {
+        self.receiver.dropped
+    }
+
+    /// Bytes kept for sending and for receiving; bounded by the configuration.
+    pub fn held_bytes(&self) -> (usize, usize) {
+        let streams = self
+            .streams
+            .values()
+            .filter_map(|stream| match &stream.kind {
+                Kind::Bytes(pair) => usize::try_from(pair.send.held()).ok(),
+                Kind::Sending(_) | Kind::Receiving(_) => None,
+            });
+        (
+            self.sender.held_bytes + streams.sum::<usize>(),
+            self.receiver.held_bytes,
+        )
+    }
+
+    /// Time never runs backwards inside.
+    fn advance(&mut self, now: Instant) {
+        self.now = self.now.max(now);
+    }
+
+    fn find_silent_paths(&mut self) {
+        let now = self.now;
+        let suspects: Vec<_> = self
+            .paths
+            .iter_mut()
+            .filter_map(|(id, path)| {
+                path.monitor.on_timeout(now).then(|| {
+                    path.probe_at = now;
+                    id
+                })
+            })
+            .collect();
+        let all_silent = self.paths.iter().all(|(_, path)| path.monitor.is_suspect());
+        if all_silent {
+            return;
+        }
+        for id in suspects {
+            let released = self
+                .paths
+                .get_mut(id)
+                .map(|path| path.sent.release())
+                .unwrap_or_default();
+            for fated in released {
+                self.on_item_lost(fated.item);
+            }
+        }
+    }
+
+    fn emit(&mut self, event: Event) {
+        match &event {
+            Event::BlockReceived { data, .. } => {
+                self.receiver.held_bytes += data.len();
+                self.make_room_for_events();
+            }
+            Event::BlockOutcome { .. } => {}
+            _ if self.events.len() >= MAX_EVENTS => return,
+            _ => {}
+        }
+        self.events.push_back(event);
+    }
+
+    /// Drops the oldest received blocks that nobody took.
+    fn make_room_for_events(&mut self) {
+        while self.receiver.held_bytes > self.config.max_receive_bytes {
+            let oldest = self
+                .events
+                .iter()
+                .position(|event| matches!(event, Event::BlockReceived { .. }));
+            let Some(Event::BlockReceived { data, .. }) =
+                oldest.and_then(|at| self.events.remove(at))
+            else {
+                return;
+            };
+            self.receiver.held_bytes = self.receiver.held_bytes.saturating_sub(data.len());
+            self.receiver.dropped += 1;
+        }
+    }
+}

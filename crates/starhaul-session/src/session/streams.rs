@@ -1,0 +1,486 @@
+//! What the application asks of a session: streams, blocks, bytes.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::{BytesPair, Kind, MAX_UNDELIVERED_RANGES, SendBlocks, Session, Stream};
+use crate::{
+    control::Control,
+    ranges::RangeSet,
+    receive::{blocks::ReceiveBlocks, bytes::ReceiveBytes},
+    send::{
+        block::{MAX_BLOCK_BYTES, SendBlock},
+        bytes::{INITIAL_CREDIT, SendBytes},
+    },
+    sent::BlockKey,
+    stats::StreamStats,
+    types::{
+        BlockId, BlockOptions, Event, MAX_LABEL_BYTES, Mode, Outcome, StreamConfig, StreamError,
+        StreamId,
+    },
+    wire::{unwrap, wrap},
+};
+
+/// A stream may have this much unsent before `write` refuses more, so that what waits stays young.
+const LEAST_UNSENT_BYTES: u64 = 256 << 10;
+/// … or as much as the paths carry in this time.
+const UNSENT_TIME: Duration = Duration::from_millis(50);
+/// A stream whose `write` was refused counts as bulk for this long after it got room again.
+const BULK_MEMORY: Duration = Duration::from_millis(50);
+/// Control bytes waiting beyond which no stream is opened.
+const MAX_CONTROL_BYTES: u64 = 4 << 20;
+
+impl Session {
+    /// Opens a stream. The peer hears of it with [`Event::StreamOpened`]. A reliable stream carries bytes in both directions, any
+    /// other carries blocks from here to the peer.
+    pub fn open_stream(
+        &mut self,
+        now: Instant,
+        config: StreamConfig,
+    ) -> Result<StreamId, StreamError> {
+        self.advance(now);
+        self.check_open()?;
+        if config.label.len() > MAX_LABEL_BYTES {
+            return Err(StreamError::Config("the label is longer than 1024 bytes"));
+        }
+        if !(0.0..=1.0).contains(&config.max_coding_rate) {
+            return Err(StreamError::Config(
+                "max_coding_rate is not between 0.0 and 1.0",
+            ));
+        }
+        if config.deadline.is_zero() || u32::try_from(config.deadline.as_millis()).is_err() {
+            return Err(StreamError::Config(
+                "the deadline is not between 1 ms and 49 days",
+            ));
+        }
+        let held = self.control.send.held();
+        let Some(next) = self
+            .next_stream
+            .checked_add(2)
+            .filter(|_| held < MAX_CONTROL_BYTES)
+        else {
+            return Err(StreamError::QueueFull {
+                held: usize::try_from(held).unwrap_or(usize::MAX),
+                limit: MAX_CONTROL_BYTES as usize,
+            });
+        };
+        let id = StreamId(self.next_stream);
+        self.next_stream = next;
+        self.tell(&Control::Open {
+            stream: id,
+            config: config.clone(),
+        });
+        let kind = match config.mode {
+            Mode::Reliable => Kind::Bytes(Box::new(BytesPair::new())),
+            _ => Kind::Sending(SendBlocks::new()),
+        };
+        self.streams.insert(
+            id,
+            Stream {
+                stats: StreamStats::new(id, &config),
+                config,
+                kind,
+            },
+        );
+        self.offer_credit(id);
+        Ok(id)
+    }
+
+    /// Gives the session a block to deliver. It never waits: what cannot be taken is refused.
+    pub fn send_block(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        data: Bytes,
+        options: BlockOptions,
+    ) -> Result<BlockId, StreamError> {
+        self.advance(now);
+        self.check_open()?;
+        let (held, limit) = (self.held_bytes().0, self.config.max_send_bytes);
+        let entry = self
+            .streams
+            .get_mut(&stream)
+            .ok_or(StreamError::Unknown(stream))?;
+        let Kind::Sending(blocks) = &mut entry.kind else {
+            return Err(StreamError::WrongKind(stream));
+        };
+        if blocks.finished {
+            return Err(StreamError::NotWritable(stream));
+        }
+        if data.is_empty() || data.len() > MAX_BLOCK_BYTES {
+            return Err(StreamError::BlockSize(data.len()));
+        }
+        if held + data.len() > limit {
+            return Err(StreamError::QueueFull { held, limit });
+        }
+        let number = blocks.next;
+        blocks.next += 1;
+        blocks.live += 1;
+        entry.stats.blocks_sent += 1;
+        entry.stats.bytes_sent += data.len() as u64;
+        let key = (stream, number);
+        let deadline = self.now + options.deadline.unwrap_or(entry.config.deadline);
+        let priority = options.priority.unwrap_or(entry.config.priority);
+        let depends_on = options.depends_on.map(|on| unwrap(on.0, number));
+        let lost_dependency = depends_on.filter(|on| blocks.undelivered.contains(*on));
+        let config = &entry.config;
+        let block = SendBlock::new(
+            key,
+            data,
+            config.mode,
+            self.now,
+            deadline,
+            priority,
+            config.max_coding_rate,
+        );
+        self.sender.insert(self.now, block);
+        if let Some(on) = lost_dependency {
+            self.sender.end(
+                self.now,
+                key,
+                Outcome::Cancelled {
+                    because_of: Some(BlockId(wrap(on))),
+                },
+            );
+        } else if let Some(on) = depends_on.filter(|on| *on < number) {
+            self.sender.depend(key, (stream, on));
+        }
+        self.settle();
+        Ok(BlockId(wrap(number)))
+    }
+
+    /// Changes the deadline (from now) or the priority of a block that has not ended.
+    pub fn update_block(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        block: BlockId,
+        deadline: Option<Duration>,
+        priority: Option<u8>,
+    ) -> Result<(), StreamError> {
+        self.advance(now);
+        let key = self.live_block(stream, block)?;
+        self.sender.update(
+            self.now,
+            key,
+            deadline.map(|deadline| self.now + deadline),
+            priority,
+        );
+        Ok(())
+    }
+
+    /// Cancels a block, and with it the blocks that depend on it.
+    pub fn retreat(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        block: BlockId,
+    ) -> Result<(), StreamError> {
+        self.advance(now);
+        let key = self.live_block(stream, block)?;
+        self.sender
+            .end(self.now, key, Outcome::Cancelled { because_of: None });
+        self.settle();
+        Ok(())
+    }
+
+    fn live_block(&self, stream: StreamId, block: BlockId) -> Result<BlockKey, StreamError> {
+        let entry = self
+            .streams
+            .get(&stream)
+            .ok_or(StreamError::Unknown(stream))?;
+        let Kind::Sending(blocks) = &entry.kind else {
+            return Err(StreamError::WrongKind(stream));
+        };
+        let key = (stream, unwrap(block.0, blocks.next));
+        self.sender
+            .get(key)
+            .map(|_| key)
+            .ok_or(StreamError::UnknownBlock(stream, block))
+    }
+
+    /// Ends our direction: a deadline stream takes no more blocks, a reliable one is half closed after what was written.
+    pub fn finish(&mut self, now: Instant, stream: StreamId) -> Result<(), StreamError> {
+        self.advance(now);
+        let entry = self
+            .streams
+            .get_mut(&stream)
+            .ok_or(StreamError::Unknown(stream))?;
+        match &mut entry.kind {
+            Kind::Sending(blocks) if !blocks.finished => {
+                blocks.finished = true;
+                let end = BlockId(wrap(blocks.next));
+                self.tell(&Control::Finish { stream, end });
+                self.forget_if_done(stream);
+            }
+            Kind::Bytes(pair) if pair.send.is_writable() => {
+                pair.send.finish();
+                self.make_ready(stream);
+            }
+            _ => return Err(StreamError::NotWritable(stream)),
+        }
+        Ok(())
+    }
+
+    /// Takes as many bytes as there is room for and says how many. When that is less than all, [`Event::Writable`] tells when
+    /// there is room again.
+    pub fn write(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        data: &[u8],
+    ) -> Result<usize, StreamError> {
+        self.advance(now);
+        self.check_open()?;
+        let session_room = self
+            .config
+            .max_send_bytes
+            .saturating_sub(self.held_bytes().0) as u64;
+        let unsent_limit = self.unsent_limit();
+        let entry = self
+            .streams
+            .get_mut(&stream)
+            .ok_or(StreamError::Unknown(stream))?;
+        let Kind::Bytes(pair) = &mut entry.kind else {
+            return Err(StreamError::WrongKind(stream));
+        };
+        if !pair.send.is_writable() {
+            return Err(StreamError::NotWritable(stream));
+        }
+        let room =
+            usize::try_from(pair.send.room(unsent_limit).min(session_room)).unwrap_or(usize::MAX);
+        let taken = data.len().min(room);
+        if taken < data.len() {
+            pair.send.blocked = true;
+            pair.bulk_until = Some(self.now + BULK_MEMORY);
+        }
+        if taken > 0 {
+            pair.send.push(Bytes::copy_from_slice(&data[..taken]));
+            entry.stats.bytes_sent += taken as u64;
+            self.make_ready(stream);
+        }
+        Ok(taken)
+    }
+
+    /// Up to `max` bytes in order: `None` when nothing can be read now, empty bytes at the end of the stream.
+    pub fn read(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        max: usize,
+    ) -> Result<Option<Bytes>, StreamError> {
+        self.advance(now);
+        let entry = self
+            .streams
+            .get_mut(&stream)
+            .ok_or(StreamError::Unknown(stream))?;
+        let Kind::Bytes(pair) = &mut entry.kind else {
+            return Err(StreamError::WrongKind(stream));
+        };
+        if let Some(code) = pair.receive.reset {
+            pair.receive.is_done = true;
+            self.forget_if_done(stream);
+            return Err(StreamError::Reset { stream, code });
+        }
+        let read = pair.receive.read(max);
+        if let Some(bytes) = &read {
+            entry.stats.bytes_received += bytes.len() as u64;
+            self.offer_credit(stream);
+            self.forget_if_done(stream);
+        }
+        Ok(read)
+    }
+
+    /// Abandons our direction of a reliable stream; the peer sees [`Event::Reset`].
+    pub fn reset(&mut self, now: Instant, stream: StreamId, code: u32) -> Result<(), StreamError> {
+        self.advance(now);
+        let pair = self.pair(stream)?;
+        if pair.send.is_done() {
+            return Err(StreamError::NotWritable(stream));
+        }
+        pair.send.abandon();
+        self.tell(&Control::Reset { stream, code });
+        self.forget_if_done(stream);
+        Ok(())
+    }
+
+    /// Reads no more of a reliable stream; the peer sees [`Event::Stopped`].
+    pub fn stop(&mut self, now: Instant, stream: StreamId, code: u32) -> Result<(), StreamError> {
+        self.advance(now);
+        let pair = self.pair(stream)?;
+        if !pair.receive.stopped {
+            pair.receive.stop();
+            self.tell(&Control::Stop { stream, code });
+            self.forget_if_done(stream);
+        }
+        Ok(())
+    }
+
+    fn pair(&mut self, stream: StreamId) -> Result<&mut BytesPair, StreamError> {
+        match self.streams.get_mut(&stream).map(|entry| &mut entry.kind) {
+            Some(Kind::Bytes(pair)) => Ok(pair),
+            Some(_) => Err(StreamError::WrongKind(stream)),
+            None => Err(StreamError::Unknown(stream)),
+        }
+    }
+
+    const fn check_open(&self) -> Result<(), StreamError> {
+        if self.closed {
+            Err(StreamError::Closed)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Queues a control message.
+    pub(super) fn tell(&mut self, message: &Control) {
+        self.control.send.push(message.encode());
+    }
+
+    pub(super) fn unsent_limit(&self) -> u64 {
+        self.paths
+            .bandwidth()
+            .bytes_in(UNSENT_TIME)
+            .max(LEAST_UNSENT_BYTES)
+    }
+
+    /// Puts a reliable stream that has something to send at the end of those of its priority.
+    pub(super) fn make_ready(&mut self, stream: StreamId) {
+        let Some(entry) = self.streams.get_mut(&stream) else {
+            return;
+        };
+        let Kind::Bytes(pair) = &mut entry.kind else {
+            return;
+        };
+        if pair.turn.is_none() {
+            self.bytes_turn += 1;
+            pair.turn = Some(self.bytes_turn);
+            self.bytes_ready
+                .insert((entry.config.priority, self.bytes_turn, stream));
+        }
+    }
+
+    /// Tells the sender of a reliable stream how much more it may send.
+    pub(super) fn offer_credit(&mut self, stream: StreamId) {
+        let reliable = self
+            .streams
+            .values()
+            .filter(|entry| matches!(entry.kind, Kind::Bytes(_)))
+            .count()
+            .max(1);
+        let budget = (self.config.max_receive_bytes / 2 / reliable) as u64;
+        let Ok(pair) = self.pair(stream) else { return };
+        if let Some(limit) = pair.receive.next_credit(budget) {
+            self.tell(&Control::Credit { stream, limit });
+        }
+    }
+
+    /// Hands out what has ended, and tells the peer of blocks it need not wait for.
+    pub(super) fn settle(&mut self) {
+        for (block, outcome) in std::mem::take(&mut self.sender.ended) {
+            let (stream, number) = block.key;
+            if let Some(entry) = self.streams.get_mut(&stream) {
+                entry.stats.count(outcome);
+                if let Kind::Sending(blocks) = &mut entry.kind {
+                    blocks.live -= 1;
+                    if !matches!(outcome, Outcome::Delivered { .. }) {
+                        blocks.undelivered.insert(number, number + 1);
+                        blocks.untold.insert(number, number + 1);
+                        self.dropping.insert(stream);
+                    }
+                }
+            }
+            self.emit(Event::BlockOutcome {
+                stream,
+                block: BlockId(wrap(number)),
+                outcome,
+            });
+            self.forget_if_done(stream);
+        }
+        self.warn_of_overload();
+    }
+
+    fn warn_of_overload(&mut self) {
+        if !std::mem::take(&mut self.sender.overloaded)
+            || self.overload_at.is_some_and(|at| at > self.now)
+        {
+            return;
+        }
+        self.overload_at = Some(self.now + super::OVERLOAD_INTERVAL);
+        let hints = self
+            .streams
+            .values()
+            .filter(|entry| matches!(entry.kind, Kind::Sending(_)));
+        let hinted = hints.filter_map(|entry| entry.config.bandwidth).sum();
+        let wanted = self.sender.wanted(self.now).max(hinted);
+        self.emit(Event::Overload {
+            wanted,
+            available: self.paths.bandwidth(),
+        });
+    }
+
+    /// Forgets a stream of which nothing more will be heard.
+    pub(super) fn forget_if_done(&mut self, stream: StreamId) {
+        let Some(entry) = self.streams.get(&stream) else {
+            return;
+        };
+        let done = match &entry.kind {
+            Kind::Sending(blocks) => {
+                blocks.finished && blocks.live == 0 && !self.dropping.contains(&stream)
+            }
+            Kind::Receiving(blocks) => blocks.is_finished(),
+            Kind::Bytes(pair) => pair.send.is_done() && pair.receive.is_ended(),
+        };
+        if !done {
+            return;
+        }
+        if let Some(Stream {
+            kind: Kind::Bytes(pair),
+            config,
+            ..
+        }) = self.streams.remove(&stream)
+            && let Some(turn) = pair.turn
+        {
+            self.bytes_ready.remove(&(config.priority, turn, stream));
+        }
+    }
+}
+
+impl SendBlocks {
+    fn new() -> Self {
+        Self {
+            next: 0,
+            live: 0,
+            finished: false,
+            undelivered: RangeSet::recent(MAX_UNDELIVERED_RANGES),
+            untold: RangeSet::new(MAX_UNDELIVERED_RANGES),
+        }
+    }
+}
+
+impl BytesPair {
+    pub(super) fn new() -> Self {
+        Self {
+            send: SendBytes::new(INITIAL_CREDIT),
+            receive: ReceiveBytes::new(),
+            turn: None,
+            bulk_until: None,
+        }
+    }
+}
+
+impl Stream {
+    /// The receiving side of a stream that the peer opened.
+    pub(super) fn of_peer(id: StreamId, config: StreamConfig) -> Self {
+        let kind = match config.mode {
+            Mode::Reliable => Kind::Bytes(Box::new(BytesPair::new())),
+            _ => Kind::Receiving(ReceiveBlocks::new()),
+        };
+        Self {
+            stats: StreamStats::new(id, &config),
+            config,
+            kind,
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Figures of streams and paths, for people and for metrics.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use starhaul_paths::PathId;
+use starhaul_units::Bandwidth;
+
+use crate::{
+    paths::Path,
+    types::{ExpiredCause, Mode, Outcome, StreamConfig, StreamId},
+};
+
+/// Counters of one stream. For a stream of ours the outcomes of its blocks; for a peer's what arrived.
+#[derive(Clone, Debug)]
+pub struct StreamStats {
+    /// Its number.
+    pub stream: StreamId,
+    /// What it was opened with.
+    pub label: Bytes,
+    /// Protection.
+    pub mode: Mode,
+    /// Blocks given to the session.
+    pub blocks_sent: u64,
+    /// Whole blocks handed to the application.
+    pub blocks_received: u64,
+    /// Delivered within their deadline.
+    pub on_time: u64,
+    /// Delivered after their deadline.
+    pub late: u64,
+    /// Given up because other blocks went first.
+    pub expired_capacity: u64,
+    /// Given up because of losses.
+    pub expired_loss: u64,
+    /// Given up because no path is fast enough.
+    pub expired_unreachable: u64,
+    /// Retreated, or brought down by the block they depend on.
+    pub cancelled: u64,
+    /// Not ended when the stream or session did.
+    pub failed: u64,
+    /// Delivered blocks that redundancy rebuilt.
+    pub recovered_by_redundancy: u64,
+    /// Delivered blocks of which a fragment was sent again.
+    pub recovered_by_retransmission: u64,
+    /// Application bytes given to the session.
+    pub bytes_sent: u64,
+    /// Application bytes handed to the application.
+    pub bytes_received: u64,
+}
+
+impl StreamStats {
+    pub(crate) fn new(stream: StreamId, config: &StreamConfig) -> Self {
+        Self {
+            stream,
+            label: config.label.clone(),
+            mode: config.mode,
+            blocks_sent: 0,
+            blocks_received: 0,
+            on_time: 0,
+            late: 0,
+            expired_capacity: 0,
+            expired_loss: 0,
+            expired_unreachable: 0,
+            cancelled: 0,
+            failed: 0,
+            recovered_by_redundancy: 0,
+            recovered_by_retransmission: 0,
+            bytes_sent: 0,
+            bytes_received: 0,
+        }
+    }
+
+    pub(crate) fn count(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Delivered {
+                on_time,
+                recovered_by_redundancy,
+                recovered_by_retransmission,
+                ..
+            } => {
+                self.on_time += u64::from(on_time);
+                self.late += u64::from(!on_time);
+                self.recovered_by_redundancy += u64::from(recovered_by_redundancy);
+                self.recovered_by_retransmission += u64::from(recovered_by_retransmission);
+            }
+            Outcome::Expired(ExpiredCause::Capacity) => self.expired_capacity += 1,
+            Outcome::Expired(ExpiredCause::Loss) => self.expired_loss += 1,
+            Outcome::Expired(ExpiredCause::Unreachable) => self.expired_unreachable += 1,
+            Outcome::Cancelled { .. } => self.cancelled += 1,
+            Outcome::Failed => self.failed += 1,
+        }
+    }
+}
+
+/// What a session knows of one path.
+#[derive(Clone, Debug)]
+pub struct PathStats {
+    /// Its number.
+    pub path: PathId,
+    /// Price per byte.
+    pub cost: f64,
+    /// It has been silent for longer than an RTT; data go elsewhere.
+    pub suspect: bool,
+    /// Smoothed RTT.
+    pub smoothed_rtt: Duration,
+    /// Lowest RTT lately.
+    pub min_rtt: Duration,
+    /// From us to the peer, by the estimated clock offset.
+    pub one_way_delay: Duration,
+    /// What the path can carry.
+    pub bandwidth: Bandwidth,
+    /// Share of datagrams lost.
+    pub loss_rate: f64,
+    /// Greatest share lost in a recent window.
+    pub loss_window_max: f64,
+    /// Mean number of datagrams lost in a row.
+    pub burst_length: f64,
+    /// Bytes of session datagrams sent.
+    pub bytes_sent: u64,
+    /// Bytes of session datagrams received.
+    pub bytes_received: u64,
+    /// Session datagrams sent.
+    pub datagrams_sent: u64,
+    /// Session datagrams declared lost.
+    pub datagrams_lost: u64,
+}
+
+impl PathStats {
+    pub(crate) fn new(id: PathId, path: &Path) -> Self {
+        let (monitor, counters) = (&path.monitor, path.counters);
+        let loss = monitor.loss();
+        Self {
+            path: id,
+            cost: monitor.cost(),
+            suspect: monitor.is_suspect(),
+            smoothed_rtt: monitor.smoothed_rtt(),
+            min_rtt: monitor.min_rtt(),
+            one_way_delay: monitor.one_way_delay(),
+            bandwidth: monitor.bandwidth(),
+            loss_rate: loss.rate,
+            loss_window_max: loss.window_max,
+            burst_length: loss.burst_length,
+            bytes_sent: counters.bytes_sent,
+            bytes_received: counters.bytes_received,
+            datagrams_sent: counters.datagrams_sent,
+            datagrams_lost: counters.datagrams_lost,
+        }
+    }
+}
