@@ -100,6 +100,14 @@ fn session_event(state: &mut State, session: SessionHandle, event: Event, now: I
                 queue.push_dropping_oldest(block, bytes);
             }
         }
+        Event::BlockMissing { stream, block } => {
+            tracing::debug!(
+                session = session.0,
+                ?stream,
+                ?block,
+                "the peer gave a block up"
+            );
+        }
         Event::BlockOutcome {
             stream,
             block,
