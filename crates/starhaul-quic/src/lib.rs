@@ -2,48 +2,63 @@
 //!
 //! [`Node`] is the whole protocol stack of one process without its sockets: after every input drain
 //! [`Node::poll_transmit`] and [`Node::poll_event`] until empty, then come back at [`Node::poll_timeout`].
+//!
+//! Each path of a session is one single-path QUIC connection (RFC 9000) between pinned keys. The first one that finishes TLS
+//! opens the session, the others join it with a token bound to both TLS sessions. User data ride in DATAGRAM frames (RFC 9221),
+//! one per packet, so that the fate of each is known; a path asks the session for the next one only when its window and pacer
+//! let it leave at once.
+//!
+//! ```
+//! use std::time::Instant;
+//! use starhaul_quic::{Identity, LocalId, Node, NodeConfig};
+//!
+//! let now = Instant::now();
+//! let mut config = NodeConfig::new(Identity::generate());
+//! config.rng_seed = [7; 32]; // from the system's source outside tests
+//! let mut node = Node::new(config, now)?;
+//! node.add_local(LocalId(0), true);
+//! // The driver's loop: inputs first, then
+//! while let Some(transmit) = node.poll_transmit(now) {
+//!     println!("{} bytes to {}", transmit.contents.len(), transmit.remote);
+//! }
+//! while let Some(event) = node.poll_event() {
+//!     println!("{event:?}");
+//! }
+//! let wake_up_at = node.poll_timeout();
+//! # assert_eq!(wake_up_at, None);
+//! # Ok::<(), starhaul_quic::Error>(())
+//! ```
 
-use std::{net::SocketAddr, time::Instant};
+use std::{net::SocketAddr, time::Duration};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use starhaul_cc::ControllerConfig;
 use starhaul_paths::PathId;
-use starhaul_session::{Event, PathStats, Session, SessionConfig};
+use starhaul_session::{Event, PathStats, SessionConfig};
 
-/// An Ed25519 key pair: who this process is.
-#[derive(Clone, Debug)]
-pub struct Identity(());
+mod controller;
+mod error;
+mod identity;
+mod join;
+mod node;
+mod path;
+#[cfg(test)]
+mod tests;
+mod tls;
+mod transport;
+#[doc(hidden)]
+pub mod wire;
 
-/// The public half; peers are pinned by it. Displays and parses as base64.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PublicKey(pub [u8; 32]);
+pub use error::{CloseCode, Error};
+pub use identity::{Identity, PublicKey};
+pub use node::Node;
 
-#[allow(unused_variables, missing_docs, clippy::result_unit_err)]
-impl Identity {
-    pub fn generate() -> Self { todo!() }
-    pub fn public_key(&self) -> PublicKey { todo!() }
-    /// The secret as text for a file that only its owner can read.
-    pub fn to_secret_text(&self) -> String { todo!() }
-    pub fn from_secret_text(text: &str) -> Result<Self, Error> { todo!() }
-}
+/// Most paths of one session.
+pub const MAX_PATHS: usize = 16;
+/// A session ends when no path of it was up for so long.
+pub const NO_PATH_TIMEOUT: Duration = Duration::from_secs(60);
 
-impl std::fmt::Display for PublicKey {
-    fn fmt(&self, _f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { todo!() }
-}
-impl std::str::FromStr for PublicKey {
-    type Err = Error;
-    fn from_str(_text: &str) -> Result<Self, Error> { todo!() }
-}
-
-/// What can go wrong here.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum Error {
-    /// Stub.
-    #[error("{0}")]
-    Stub(String),
-}
-
-/// A local socket, numbered by the driver.
+/// A local socket, numbered by the driver; the same number for the same socket after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LocalId(pub u32);
 
@@ -62,22 +77,36 @@ pub struct NodeConfig {
     pub session: SessionConfig,
     /// Controller of paths that peers open to us.
     pub accept_controller: ControllerConfig,
-    /// Most sessions at once.
+    /// Most sessions at once, both opened and accepted.
     pub max_sessions: usize,
-    /// Seed of connection ids, packet padding and session randomness; from the system's source outside tests.
+    /// Seed of connection ids, packet padding and session numbers; from the system's source outside tests.
     pub rng_seed: [u8; 32],
+}
+
+impl NodeConfig {
+    /// Trusts nobody, answers with Cubic, holds 64 sessions; the seed is all zero and must be set outside tests.
+    pub fn new(identity: Identity) -> Self {
+        Self {
+            identity,
+            trusted: Vec::new(),
+            session: SessionConfig::default(),
+            accept_controller: ControllerConfig::Cubic,
+            max_sessions: 64,
+            rng_seed: [0; 32],
+        }
+    }
 }
 
 /// A path to open.
 #[derive(Clone, Debug)]
 pub struct PathConfig {
-    /// Name for people.
+    /// Name for people, at most 64 bytes; the peer sees it too.
     pub name: String,
     /// The socket to send from.
     pub local: LocalId,
     /// The peer's address on it.
     pub remote: SocketAddr,
-    /// Price per byte.
+    /// Price per byte, finite and not negative; only its order matters. The peer uses it too.
     pub cost: f64,
     /// Controller of our direction.
     pub controller: ControllerConfig,
@@ -94,7 +123,7 @@ pub struct Transmit {
     pub ecn: u8,
     /// Bytes of one UDP payload.
     pub segment_size: usize,
-    /// One or more payloads.
+    /// One or more payloads, at most 64.
     pub contents: Bytes,
 }
 
@@ -110,7 +139,7 @@ pub enum NodeEvent {
         /// Its peer.
         peer: PublicKey,
     },
-    /// The session ended; `None` when closed in order.
+    /// The session ended; `None` when closed in order. Its handle is not valid any more.
     Closed {
         /// The session.
         session: SessionHandle,
@@ -124,7 +153,7 @@ pub enum NodeEvent {
         /// The path.
         path: PathId,
     },
-    /// A path was lost; it is tried again while the session lives.
+    /// A path was lost, or its first attempt failed; the side that opened the session tries it again while the session lives.
     PathDown {
         /// The session.
         session: SessionHandle,
@@ -144,40 +173,23 @@ pub enum NodeEvent {
 
 /// A path as its node sees it.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct PathStatus {
+    /// Its number, the same on both sides.
     pub path: PathId,
+    /// Its name, given by the side that opened it.
     pub name: String,
+    /// The peer's address; the configured one while there is no connection.
     pub remote: SocketAddr,
+    /// Datagrams flow.
     pub up: bool,
+    /// Name of the controller of our direction; empty while there is no connection.
     pub controller: &'static str,
+    /// Its phase.
     pub controller_state: &'static str,
+    /// Bytes that may be in flight.
     pub cwnd: u64,
+    /// Bytes that are.
     pub bytes_in_flight: u64,
+    /// What the session knows of it, while it is up.
     pub stats: Option<PathStats>,
-}
-
-/// The whole stack of one process, without sockets.
-#[derive(Debug)]
-pub struct Node(());
-
-#[allow(unused_variables, missing_docs)]
-impl Node {
-    pub fn new(config: NodeConfig, now: Instant) -> Result<Self, Error> { todo!() }
-    /// Registers a socket; `listening` ones accept sessions and paths from peers.
-    pub fn add_local(&mut self, local: LocalId, listening: bool) { todo!() }
-    /// Opens a session; all paths are tried at once, the first one up opens it and the others join.
-    pub fn connect(&mut self, now: Instant, peer: PublicKey, paths: Vec<PathConfig>) -> Result<SessionHandle, Error> { todo!() }
-    pub fn add_path(&mut self, now: Instant, session: SessionHandle, path: PathConfig) -> Result<PathId, Error> { todo!() }
-    pub fn remove_path(&mut self, now: Instant, session: SessionHandle, path: PathId) -> Result<(), Error> { todo!() }
-    pub fn handle_datagram(&mut self, now: Instant, local: LocalId, remote: SocketAddr, ecn: u8, payload: BytesMut) { todo!() }
-    pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> { todo!() }
-    pub fn poll_timeout(&mut self) -> Option<Instant> { todo!() }
-    pub fn handle_timeout(&mut self, now: Instant) { todo!() }
-    pub fn poll_event(&mut self) -> Option<NodeEvent> { todo!() }
-    /// The session's state machine, for the application's calls.
-    pub fn session(&mut self, session: SessionHandle) -> Option<&mut Session> { todo!() }
-    pub fn path_status(&mut self, session: SessionHandle) -> Vec<PathStatus> { todo!() }
-    /// Closes in order and tells the peer.
-    pub fn close(&mut self, now: Instant, session: SessionHandle, reason: &str) { todo!() }
 }

@@ -1,0 +1,455 @@
+//! The whole stack of one process: sockets by number, connections, sessions, and the queue of those that have something to do.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    net::SocketAddr,
+    sync::Arc,
+    time::Instant,
+};
+
+use bytes::{Bytes, BytesMut};
+use noq_proto::{Endpoint, ServerConfig, crypto::rustls::QuicClientConfig};
+use rand_chacha::{
+    ChaCha12Rng,
+    rand_core::{RngCore as _, SeedableRng as _},
+};
+use starhaul_cc::ControllerConfig;
+use starhaul_paths::PathId;
+use starhaul_session::{Session, Side};
+
+use crate::{
+    CloseCode, Error, LocalId, MAX_PATHS, NO_PATH_TIMEOUT, NodeConfig, NodeEvent, PathConfig,
+    PathStatus, PublicKey, SessionHandle, Transmit,
+    controller::Fate,
+    join::SessionKey,
+    tls, transport,
+    wire::{MAX_NAME_BYTES, SessionId},
+};
+
+mod conns;
+mod input;
+mod join;
+mod life;
+mod output;
+mod timers;
+
+pub(crate) use conns::{ConnKey, Conns};
+use life::Backoff;
+
+/// The whole stack of one process, without sockets.
+pub struct Node {
+    config: NodeConfig,
+    server: Arc<ServerConfig>,
+    clock: transport::Clock,
+    rng: ChaCha12Rng,
+    locals: BTreeMap<LocalId, Local>,
+    conns: Conns,
+    sessions: BTreeMap<SessionHandle, SessionState>,
+    next_session: u64,
+    /// Connections that may have something to send.
+    ready: VecDeque<ConnKey>,
+    /// Sessions that were given something, so that their events and timers are stale.
+    touched: VecDeque<SessionHandle>,
+    timers: BTreeSet<(Instant, TimerKey)>,
+    events: VecDeque<NodeEvent>,
+    /// Answers to packets that belong to no connection.
+    responses: VecDeque<Transmit>,
+    /// What must wait until the connection in hand is back in its place.
+    deferred: VecDeque<Deferred>,
+    /// Buffers that are used again.
+    batch: BytesMut,
+    spare: Vec<Vec<u8>>,
+    fates: Vec<Fate>,
+    now: Instant,
+}
+
+/// One socket.
+struct Local {
+    endpoint: Endpoint,
+    /// Our connection for each of the endpoint's handles.
+    handles: Vec<Option<ConnKey>>,
+}
+
+/// A session and what joins its paths to it.
+struct SessionState {
+    session: Session,
+    side: Side,
+    peer: PublicKey,
+    /// Settings of connections to the peer; `None` when we accepted the session.
+    tls: Option<Arc<QuicClientConfig>>,
+    nonce: [u8; 16],
+    /// Set when the session is open.
+    joined: Option<(SessionId, SessionKey)>,
+    /// The connection on which OPEN was sent.
+    opening: Option<ConnKey>,
+    paths: BTreeMap<PathId, PathState>,
+    next_path: u32,
+    /// Since when no path is up.
+    no_path_since: Option<Instant>,
+    /// Counts inputs: paths that had nothing to send are asked again when it changed.
+    version: u64,
+    touched: bool,
+    timer: Option<Instant>,
+}
+
+/// A path of a session, with or without a connection.
+#[derive(Debug)]
+struct PathState {
+    name: String,
+    cost: f64,
+    local: LocalId,
+    remote: SocketAddr,
+    controller: ControllerConfig,
+    conn: Option<ConnKey>,
+    up: bool,
+    backoff: Backoff,
+    /// The application knows that it is down.
+    reported_down: bool,
+    /// Trying again cannot help before the session is open.
+    failed: Option<Error>,
+}
+
+/// What a timer belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum TimerKey {
+    Conn(ConnKey),
+    Session(SessionHandle),
+}
+
+/// Work that touches more than the connection in hand.
+#[derive(Debug)]
+enum Deferred {
+    EndSession {
+        session: SessionHandle,
+        code: CloseCode,
+        reason: String,
+        error: Option<Error>,
+    },
+    CloseConn {
+        conn: ConnKey,
+        code: CloseCode,
+    },
+    /// Send OPEN or JOIN on idle connections.
+    Join(SessionHandle),
+}
+
+impl Node {
+    /// A node without sockets and sessions.
+    ///
+    /// # Errors
+    /// [`Error::Tls`] when the cryptographic library refuses the identity.
+    pub fn new(config: NodeConfig, now: Instant) -> Result<Self, Error> {
+        let clock = transport::Clock::new(now);
+        let crypto = tls::server_config(&config.identity, &config.trusted)?;
+        let server = transport::incoming(crypto, &config.identity, &clock);
+        Ok(Self {
+            server: Arc::new(server),
+            clock,
+            rng: ChaCha12Rng::from_seed(config.rng_seed),
+            config,
+            locals: BTreeMap::new(),
+            conns: Conns::default(),
+            sessions: BTreeMap::new(),
+            next_session: 0,
+            ready: VecDeque::new(),
+            touched: VecDeque::new(),
+            timers: BTreeSet::new(),
+            events: VecDeque::new(),
+            responses: VecDeque::new(),
+            deferred: VecDeque::new(),
+            batch: BytesMut::new(),
+            spare: Vec::new(),
+            fates: Vec::new(),
+            now,
+        })
+    }
+
+    /// Registers a socket; `listening` ones accept sessions and paths from peers. A second call for the same socket is ignored.
+    pub fn add_local(&mut self, local: LocalId, listening: bool) {
+        let server = listening.then(|| self.server.clone());
+        let (identity, rng) = (&self.config.identity, &mut self.rng);
+        self.locals.entry(local).or_insert_with(|| Local {
+            endpoint: transport::endpoint(local, identity, server, rng),
+            handles: Vec::new(),
+        });
+    }
+
+    /// Opens a session; all paths are tried at once, the first one up opens it and the others join. Paths are numbered from 0 in
+    /// the order given. Streams may be opened at once; their data leave when a path is up.
+    ///
+    /// # Errors
+    /// Says which setting is wrong; nothing has been started then.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        peer: PublicKey,
+        paths: Vec<PathConfig>,
+    ) -> Result<SessionHandle, Error> {
+        self.advance(now);
+        if self.sessions.len() >= self.config.max_sessions {
+            return Err(Error::TooManySessions);
+        }
+        match paths.len() {
+            0 => return Err(Error::NoPaths),
+            count if count > MAX_PATHS => return Err(Error::TooManyPaths),
+            _ => {}
+        }
+        for path in &paths {
+            self.check_path(path)?;
+        }
+        let tls = tls::client_config(&self.config.identity, peer, tls::ALPN)?;
+        let mut nonce = [0; 16];
+        self.rng.fill_bytes(&mut nonce);
+        let handle = self.insert_session(now, Side::Client, peer, Some(tls), nonce);
+        for path in paths {
+            self.insert_path(now, handle, path);
+        }
+        Ok(handle)
+    }
+
+    /// Adds a path to a session that we opened.
+    ///
+    /// # Errors
+    /// Says which setting is wrong, that the session is unknown or full, or that the peer opened it.
+    pub fn add_path(
+        &mut self,
+        now: Instant,
+        session: SessionHandle,
+        path: PathConfig,
+    ) -> Result<PathId, Error> {
+        self.advance(now);
+        self.check_path(&path)?;
+        let state = self.sessions.get(&session);
+        let state = state.ok_or(Error::UnknownSession(session))?;
+        if state.tls.is_none() {
+            return Err(Error::NotClient);
+        }
+        if state.paths.len() >= MAX_PATHS {
+            return Err(Error::TooManyPaths);
+        }
+        self.insert_path(now, session, path)
+            .ok_or(Error::UnknownSession(session))
+    }
+
+    /// Removes a path on both sides; the session lives on, also without any path for a while.
+    ///
+    /// # Errors
+    /// Says that the session or path is unknown.
+    pub fn remove_path(
+        &mut self,
+        now: Instant,
+        session: SessionHandle,
+        path: PathId,
+    ) -> Result<(), Error> {
+        self.advance(now);
+        let state = self.sessions.get_mut(&session);
+        let state = state.ok_or(Error::UnknownSession(session))?;
+        let conn = state.paths.get(&path).ok_or(Error::UnknownPath(path))?.conn;
+        self.path_down(now, session, path, None);
+        if let Some(state) = self.sessions.get_mut(&session) {
+            state.paths.remove(&path);
+        }
+        if let Some(conn) = conn {
+            self.close_conn(now, conn, CloseCode::PathRemoved, "");
+        }
+        self.run_deferred(now);
+        Ok(())
+    }
+
+    /// The session's state machine, for the application's calls. Drain the node after using it.
+    pub fn session(&mut self, session: SessionHandle) -> Option<&mut Session> {
+        self.touch(session);
+        self.sessions
+            .get_mut(&session)
+            .map(|state| &mut state.session)
+    }
+
+    /// All paths of a session, in order of their numbers; none when it has ended.
+    pub fn path_status(&mut self, session: SessionHandle) -> Vec<PathStatus> {
+        let Some(state) = self.sessions.get(&session) else {
+            return Vec::new();
+        };
+        let stats = state.session.path_stats();
+        let status = |(&path, known): (&PathId, &PathState)| {
+            let conn = known.conn.and_then(|conn| self.conns.get(conn));
+            let control = conn.map(|conn| conn.control.lock());
+            PathStatus {
+                path,
+                name: known.name.clone(),
+                remote: conn.and_then(|conn| conn.remote()).unwrap_or(known.remote),
+                up: known.up,
+                controller: control.as_ref().map_or("", |c| c.controller_name()),
+                controller_state: control.as_ref().map_or("", |c| c.controller_state()),
+                cwnd: control.as_ref().map_or(0, |c| c.cwnd()),
+                bytes_in_flight: control.as_ref().map_or(0, |c| c.bytes_in_flight()),
+                stats: stats.iter().find(|stats| stats.path == path).cloned(),
+            }
+        };
+        state.paths.iter().map(status).collect()
+    }
+
+    /// Closes in order and tells the peer; every block that has not ended fails. `reason` is for people.
+    pub fn close(&mut self, now: Instant, session: SessionHandle, reason: &str) {
+        self.advance(now);
+        self.end_session(now, session, CloseCode::SessionClosed, reason, None);
+        self.run_deferred(now);
+    }
+
+    /// What happened, oldest first.
+    pub fn poll_event(&mut self) -> Option<NodeEvent> {
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        while let Some(&session) = self.touched.front() {
+            let state = self.sessions.get_mut(&session);
+            if let Some(event) = state.and_then(|state| state.session.poll_event()) {
+                return Some(NodeEvent::Session { session, event });
+            }
+            self.touched.pop_front();
+            self.rest(session);
+        }
+        None
+    }
+
+    fn check_path(&self, path: &PathConfig) -> Result<(), Error> {
+        if !self.locals.contains_key(&path.local) {
+            return Err(Error::UnknownLocal(path.local));
+        }
+        if path.remote.port() == 0 || path.remote.ip().is_unspecified() {
+            return Err(Error::InvalidRemote(path.remote));
+        }
+        if !path.cost.is_finite() || path.cost < 0.0 {
+            return Err(Error::InvalidCost);
+        }
+        if path.name.len() > MAX_NAME_BYTES {
+            return Err(Error::InvalidName);
+        }
+        Ok(())
+    }
+
+    fn insert_session(
+        &mut self,
+        now: Instant,
+        side: Side,
+        peer: PublicKey,
+        tls: Option<Arc<QuicClientConfig>>,
+        nonce: [u8; 16],
+    ) -> SessionHandle {
+        let handle = SessionHandle(self.next_session);
+        self.next_session += 1;
+        let state = SessionState {
+            session: Session::new(self.config.session.clone(), side, now),
+            side,
+            peer,
+            tls,
+            nonce,
+            joined: None,
+            opening: None,
+            paths: BTreeMap::new(),
+            next_path: 0,
+            no_path_since: Some(now),
+            version: 0,
+            touched: false,
+            timer: None,
+        };
+        self.sessions.insert(handle, state);
+        self.touch(handle);
+        handle
+    }
+
+    fn insert_path(
+        &mut self,
+        now: Instant,
+        session: SessionHandle,
+        path: PathConfig,
+    ) -> Option<PathId> {
+        let state = self.sessions.get_mut(&session)?;
+        let id = PathId(state.next_path);
+        state.next_path += 1;
+        state.paths.insert(id, PathState::new(path));
+        self.start_path(now, session, id);
+        Some(id)
+    }
+
+    /// The session was given something: its paths, events and timers must be looked at.
+    fn touch(&mut self, session: SessionHandle) {
+        let Some(state) = self.sessions.get_mut(&session) else {
+            return;
+        };
+        state.version += 1;
+        for conn in state.paths.values().filter_map(|path| path.conn) {
+            if let Some(conn) = self.conns.get_mut(conn)
+                && conn.up
+                && !conn.queued
+            {
+                conn.queued = true;
+                self.ready.push_back(conn.key);
+            }
+        }
+        self.note_touched(session);
+    }
+
+    /// The session's events and timer must be looked at.
+    fn note_touched(&mut self, session: SessionHandle) {
+        if let Some(state) = self.sessions.get_mut(&session)
+            && !std::mem::replace(&mut state.touched, true)
+        {
+            self.touched.push_back(session);
+        }
+    }
+
+    fn advance(&mut self, now: Instant) {
+        self.now = self.now.max(now);
+        self.clock.advance(now);
+    }
+}
+
+impl SessionState {
+    /// When the session must be looked at without any input.
+    fn next_timeout(&self) -> Option<Instant> {
+        let give_up = self.no_path_since.map(|since| since + NO_PATH_TIMEOUT);
+        let retries = self.paths.values().filter_map(|path| path.backoff.at());
+        retries
+            .chain(give_up)
+            .chain(self.session.poll_timeout())
+            .min()
+    }
+}
+
+impl PathState {
+    fn new(config: PathConfig) -> Self {
+        Self {
+            name: config.name,
+            cost: config.cost,
+            local: config.local,
+            remote: config.remote,
+            controller: config.controller,
+            conn: None,
+            up: false,
+            backoff: Backoff::default(),
+            reported_down: false,
+            failed: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node")
+            .field("identity", &self.config.identity)
+            .field("locals", &self.locals.keys())
+            .field("sessions", &self.sessions.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A batch as the driver sees it.
+fn transmit(local: LocalId, remote: SocketAddr, ecn: u8, size: usize, contents: Bytes) -> Transmit {
+    Transmit {
+        local,
+        remote,
+        ecn,
+        segment_size: size,
+        contents,
+    }
+}

@@ -1,0 +1,274 @@
+//! What arrives: packets to the stack of their connection, and from there datagrams, acknowledgements and messages to the session.
+
+use std::{net::SocketAddr, sync::Arc, time::Instant};
+
+use bytes::BytesMut;
+use noq_proto::{
+    ConnectionHandle, DatagramEvent, EcnCodepoint, Event, FourTuple, Incoming, StreamEvent,
+};
+
+use super::{Deferred, Node, TimerKey, transmit};
+use crate::{
+    CloseCode, Error, LocalId, Transmit,
+    controller::{Fate, PathControlHandle},
+    path::{Conn, Stage},
+    transport,
+};
+
+/// Most connections that have not joined a session; beyond it new ones are refused.
+const MAX_PENDING_CONNS: usize = 256;
+/// From so many on, peers must prove their address first (RFC 9000 §8.1.2).
+const RETRY_FROM_CONNS: usize = 64;
+/// Most answers to packets without a connection that wait for the driver.
+const MAX_RESPONSES: usize = 64;
+
+impl Node {
+    /// A UDP payload arrived on `local` from `remote`; `ecn` are the ECN bits of its IP header.
+    pub fn handle_datagram(
+        &mut self,
+        now: Instant,
+        local: LocalId,
+        remote: SocketAddr,
+        ecn: u8,
+        payload: BytesMut,
+    ) {
+        self.advance(now);
+        let Some(socket) = self.locals.get_mut(&local) else {
+            return;
+        };
+        let from = FourTuple::from_remote(remote);
+        let ecn = EcnCodepoint::from_bits(ecn);
+        let mut response = self.spare.pop().unwrap_or_default();
+        response.clear();
+        let event = socket
+            .endpoint
+            .handle(now, from, ecn, payload, &mut response);
+        match event {
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                let key = socket.handles.get(handle.0).copied().flatten();
+                if let Some(mut conn) = key.and_then(|key| self.conns.take(key)) {
+                    conn.quic.handle_event(event);
+                    conn.dirty = true;
+                    self.process(now, &mut conn);
+                    self.put_back(conn);
+                    self.run_deferred(now);
+                }
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => {
+                self.accept(now, local, incoming, &mut response);
+            }
+            Some(DatagramEvent::Response(answer)) => self.respond(local, answer, &response),
+            None => {}
+        }
+        self.spare.push(response);
+    }
+
+    fn accept(&mut self, now: Instant, local: LocalId, incoming: Incoming, response: &mut Vec<u8>) {
+        let used = self.sessions.values().map(|state| state.paths.len()).sum();
+        let pending = self.conns.len().saturating_sub(used);
+        let Some(socket) = self.locals.get_mut(&local) else {
+            return;
+        };
+        let endpoint = &mut socket.endpoint;
+        if pending >= MAX_PENDING_CONNS {
+            let answer = endpoint.refuse(incoming, response);
+            return self.respond(local, answer, response);
+        }
+        if pending >= RETRY_FROM_CONNS && incoming.may_retry() {
+            if let Ok(answer) = endpoint.retry(incoming, response) {
+                self.respond(local, answer, response);
+            }
+            return;
+        }
+        let control = PathControlHandle::new(self.config.accept_controller.clone(), now);
+        let mut config = (*self.server).clone();
+        config.transport_config(transport::connection(&control));
+        match endpoint.accept(incoming, now, response, Some(Arc::new(config))) {
+            Ok((handle, quic)) => {
+                let mut conn = self.insert_conn(now, local, handle, quic, control);
+                self.process(now, &mut conn);
+                self.put_back(conn);
+                self.run_deferred(now);
+            }
+            Err(error) => {
+                if let Some(answer) = error.response {
+                    self.respond(local, answer, response);
+                }
+            }
+        }
+    }
+
+    fn respond(&mut self, local: LocalId, answer: noq_proto::Transmit, contents: &[u8]) {
+        if self.responses.len() >= MAX_RESPONSES {
+            self.responses.pop_front();
+        }
+        let Some(contents) = contents.get(..answer.size) else {
+            return;
+        };
+        let response: Transmit = transmit(
+            local,
+            answer.destination,
+            answer.ecn.map_or(0, |ecn| ecn as u8),
+            answer.size,
+            contents.to_vec().into(),
+        );
+        self.responses.push_back(response);
+    }
+
+    /// Takes everything out of a connection that input or time may have put there.
+    pub(super) fn process(&mut self, now: Instant, conn: &mut Conn) {
+        self.exchange_endpoint_events(conn);
+        while let Some(event) = conn.quic.poll() {
+            match event {
+                Event::Connected => self.tls_finished(now, conn),
+                Event::HandshakeConfirmed => {
+                    conn.confirmed = true;
+                    conn.control.lock().confirm();
+                    self.path_up_if_ready(now, conn);
+                }
+                Event::ConnectionLost { reason } => self.conn_lost(now, conn, &reason),
+                Event::Stream(StreamEvent::Opened { .. }) => {
+                    conn.accept_control();
+                    self.read_messages(now, conn);
+                }
+                Event::Stream(StreamEvent::Readable { .. }) => self.read_messages(now, conn),
+                _ => {}
+            }
+        }
+        if conn.up {
+            self.report_fates(conn);
+            self.deliver(now, conn);
+        }
+    }
+
+    /// What the stack learned of datagrams goes to the session.
+    fn report_fates(&mut self, conn: &mut Conn) {
+        let mut fates = std::mem::take(&mut self.fates);
+        conn.control.lock().take_fates(&mut fates);
+        if let Some((session, path)) = conn.owner
+            && !fates.is_empty()
+        {
+            if let Some(state) = self.sessions.get_mut(&session) {
+                let session = &mut state.session;
+                for fate in &fates {
+                    match *fate {
+                        Fate::Acked { at, sequence, rtt } => {
+                            session.handle_transport_ack(at, path, sequence, rtt);
+                        }
+                        Fate::Lost { at, sequence } => {
+                            session.handle_transport_loss(at, path, sequence);
+                        }
+                    }
+                }
+            }
+            self.touch(session);
+        }
+        fates.clear();
+        self.fates = fates;
+    }
+
+    /// Arrived datagrams go to the session.
+    fn deliver(&mut self, now: Instant, conn: &mut Conn) {
+        let Some((session, path)) = conn.owner else {
+            return;
+        };
+        let Some(state) = self.sessions.get_mut(&session) else {
+            return;
+        };
+        let mut any = false;
+        while let Some(payload) = conn.quic.datagrams().recv() {
+            any = true;
+            if let Err(violation) = state.session.handle_datagram(now, path, payload) {
+                self.deferred.push_back(Deferred::EndSession {
+                    session,
+                    code: CloseCode::SessionViolation,
+                    reason: violation.to_string(),
+                    error: Some(Error::PeerViolation(violation.to_string())),
+                });
+                break;
+            }
+        }
+        if any {
+            self.touch(session);
+        }
+    }
+
+    fn exchange_endpoint_events(&mut self, conn: &mut Conn) {
+        let Some(socket) = self.locals.get_mut(&conn.local) else {
+            return;
+        };
+        while let Some(event) = conn.quic.poll_endpoint_events() {
+            if let Some(answer) = socket.endpoint.handle_event(conn.handle, event) {
+                conn.quic.handle_event(answer);
+                conn.dirty = true;
+            }
+        }
+    }
+
+    /// A new connection takes its place in the node; the caller puts it back.
+    pub(super) fn insert_conn(
+        &mut self,
+        now: Instant,
+        local: LocalId,
+        handle: ConnectionHandle,
+        quic: noq_proto::Connection,
+        control: PathControlHandle,
+    ) -> Box<Conn> {
+        let key = self.conns.reserve();
+        if let Some(socket) = self.locals.get_mut(&local) {
+            if socket.handles.len() <= handle.0 {
+                socket.handles.resize(handle.0 + 1, None);
+            }
+            if let Some(place) = socket.handles.get_mut(handle.0) {
+                *place = Some(key);
+            }
+        }
+        let deadline = now + super::join::TLS_TIMEOUT;
+        Box::new(Conn::new(key, local, handle, quic, control, deadline))
+    }
+
+    /// Returns a connection to its place and, if it may have something to send, to the queue.
+    pub(super) fn put_back(&mut self, mut conn: Box<Conn>) {
+        if self.is_over(&mut conn) {
+            return;
+        }
+        if !conn.dirty && conn.held.is_empty() && !conn.up {
+            self.set_conn_timer(&mut conn);
+        } else if !conn.queued {
+            conn.queued = true;
+            self.ready.push_back(conn.key);
+        }
+        self.conns.put(conn);
+    }
+
+    /// Returns a connection that has nothing to send to its place.
+    pub(super) fn settle(&mut self, mut conn: Box<Conn>) {
+        if self.is_over(&mut conn) {
+            return;
+        }
+        self.set_conn_timer(&mut conn);
+        self.conns.put(conn);
+    }
+
+    /// Frees the place of a connection that the stack has done with.
+    fn is_over(&mut self, conn: &mut Conn) -> bool {
+        self.exchange_endpoint_events(conn);
+        if !conn.quic.is_drained() {
+            return false;
+        }
+        if conn.stage != Stage::Closed {
+            self.process(self.now, conn);
+        }
+        if let Some(at) = conn.timer {
+            self.timers.remove(&(at, TimerKey::Conn(conn.key)));
+        }
+        if let Some(socket) = self.locals.get_mut(&conn.local)
+            && let Some(place) = socket.handles.get_mut(conn.handle.0)
+            && *place == Some(conn.key)
+        {
+            *place = None;
+        }
+        self.conns.release(conn.key);
+        true
+    }
+}

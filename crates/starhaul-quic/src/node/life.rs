@@ -1,0 +1,307 @@
+//! The life of paths and sessions: up, down, tried again, closed.
+
+use std::time::{Duration, Instant};
+
+use noq_proto::ConnectionError;
+use starhaul_paths::PathId;
+
+use super::{ConnKey, Deferred, Node, NodeEvent};
+use crate::{
+    CloseCode, Error, SessionHandle,
+    controller::PathControlHandle,
+    error::from_connection_error,
+    path::{Conn, Stage},
+    transport,
+};
+
+/// The name that TLS wants and nobody checks: keys are pinned.
+const SERVER_NAME: &str = "starhaul";
+
+/// When a lost path is tried again.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Backoff {
+    at: Option<Instant>,
+    last: Duration,
+}
+
+impl Backoff {
+    const FIRST: Duration = Duration::from_millis(200);
+    const MOST: Duration = Duration::from_secs(2);
+
+    pub(super) fn at(&self) -> Option<Instant> {
+        self.at
+    }
+
+    fn schedule(&mut self, now: Instant) {
+        self.last = (self.last * 2).clamp(Self::FIRST, Self::MOST);
+        self.at = Some(now + self.last);
+    }
+}
+
+impl Node {
+    /// Client: a new connection for a path that has none.
+    pub(super) fn start_path(&mut self, now: Instant, session: SessionHandle, path: PathId) {
+        let Some(state) = self.sessions.get_mut(&session) else {
+            return;
+        };
+        let (Some(tls), Some(known)) = (state.tls.clone(), state.paths.get_mut(&path)) else {
+            return;
+        };
+        known.backoff.at = None;
+        if known.conn.is_some() {
+            return;
+        }
+        let Some(socket) = self.locals.get_mut(&known.local) else {
+            return;
+        };
+        let (local, remote) = (known.local, known.remote);
+        let control = PathControlHandle::new(known.controller.clone(), now);
+        let config = transport::outgoing(tls, &control, &mut self.rng);
+        match socket.endpoint.connect(now, config, remote, SERVER_NAME) {
+            Ok((handle, quic)) => {
+                let mut conn = self.insert_conn(now, local, handle, quic, control);
+                conn.owner = Some((session, path));
+                if let Some(known) = self.path_mut(session, path) {
+                    known.conn = Some(conn.key);
+                }
+                self.put_back(conn);
+            }
+            Err(error) => {
+                known.backoff.schedule(now);
+                let error = Error::Network(error.to_string());
+                self.path_down(now, session, path, Some(error.to_string()));
+            }
+        }
+    }
+
+    /// Joined and confirmed: datagrams may flow.
+    pub(super) fn path_up_if_ready(&mut self, now: Instant, conn: &mut Conn) {
+        if conn.stage != Stage::Joined || !conn.confirmed || conn.up {
+            return;
+        }
+        let Some((session, path)) = conn.owner else {
+            return;
+        };
+        let Some(state) = self.sessions.get_mut(&session) else {
+            return;
+        };
+        let Some(known) = state.paths.get_mut(&path) else {
+            return;
+        };
+        known.up = true;
+        known.backoff = Backoff::default();
+        known.reported_down = false;
+        known.failed = None;
+        state.no_path_since = None;
+        conn.up = true;
+        let cost = known.cost;
+        state.session.add_path(now, path, cost, conn.update());
+        self.events.push_back(NodeEvent::PathUp { session, path });
+        self.touch(session);
+    }
+
+    /// The session must do without the path; `reason` is told to the application once.
+    pub(super) fn path_down(
+        &mut self,
+        now: Instant,
+        session: SessionHandle,
+        path: PathId,
+        reason: Option<String>,
+    ) {
+        let Some(state) = self.sessions.get_mut(&session) else {
+            return;
+        };
+        let Some(known) = state.paths.get_mut(&path) else {
+            return;
+        };
+        if std::mem::take(&mut known.up) {
+            state.session.remove_path(now, path);
+        }
+        if let Some(reason) = reason
+            && !std::mem::replace(&mut known.reported_down, true)
+        {
+            let event = NodeEvent::PathDown {
+                session,
+                path,
+                reason,
+            };
+            self.events.push_back(event);
+        }
+        if state.paths.values().all(|path| !path.up) {
+            state.no_path_since.get_or_insert(now);
+        }
+        self.touch(session);
+    }
+
+    /// We close a connection because of `error`.
+    pub(super) fn fail_conn(
+        &mut self,
+        now: Instant,
+        conn: &mut Conn,
+        code: CloseCode,
+        error: Error,
+    ) {
+        let owner = conn.owner;
+        conn.close(now, code, &error.to_string());
+        self.lost(now, conn.key, owner, None, error);
+    }
+
+    /// The stack lost a connection, or the peer closed it.
+    pub(super) fn conn_lost(&mut self, now: Instant, conn: &mut Conn, reason: &ConnectionError) {
+        let owner = conn.owner;
+        conn.leave();
+        let code = match reason {
+            ConnectionError::ApplicationClosed(close) => CloseCode::from_wire(close.error_code),
+            _ => None,
+        };
+        self.lost(now, conn.key, owner, code, from_connection_error(reason));
+    }
+
+    /// What the end of a connection means for its path and session; `code` is what the peer closed it with.
+    fn lost(
+        &mut self,
+        now: Instant,
+        conn: ConnKey,
+        owner: Option<(SessionHandle, PathId)>,
+        code: Option<CloseCode>,
+        error: Error,
+    ) {
+        let Some((session, path)) = owner else { return };
+        let Some(state) = self.sessions.get_mut(&session) else {
+            return;
+        };
+        if state.opening == Some(conn) {
+            state.opening = None;
+            self.deferred.push_back(Deferred::Join(session));
+        }
+        let is_open = state.joined.is_some();
+        let is_client = state.tls.is_some();
+        let Some(known) = state.paths.get_mut(&path) else {
+            return;
+        };
+        if known.conn != Some(conn) {
+            return;
+        }
+        known.conn = None;
+        match code {
+            Some(
+                CloseCode::SessionClosed
+                | CloseCode::SessionViolation
+                | CloseCode::Superseded
+                | CloseCode::UnknownSession
+                | CloseCode::TooManySessions
+                | CloseCode::Version,
+            ) => {
+                let error = (code != Some(CloseCode::SessionClosed)).then_some(error);
+                self.deferred.push_back(Deferred::EndSession {
+                    session,
+                    code: CloseCode::SessionClosed,
+                    reason: String::new(),
+                    error,
+                });
+                return;
+            }
+            Some(CloseCode::PathRemoved | CloseCode::TooManyPaths) => {
+                self.path_down(now, session, path, Some(error.to_string()));
+                if let Some(state) = self.sessions.get_mut(&session) {
+                    state.paths.remove(&path);
+                }
+                return;
+            }
+            _ => {}
+        }
+        let retry = is_open || !is_final(&error);
+        if is_client && retry {
+            known.backoff.schedule(now);
+        }
+        if !retry {
+            known.failed = Some(error.clone());
+        }
+        self.path_down(now, session, path, Some(error.to_string()));
+        self.give_up_if_hopeless(session);
+    }
+
+    /// Before a session is open, it ends when every path met an error that trying again cannot cure.
+    fn give_up_if_hopeless(&mut self, session: SessionHandle) {
+        let Some(state) = self.sessions.get(&session) else {
+            return;
+        };
+        let failed: Option<Vec<_>> = state
+            .paths
+            .values()
+            .map(|path| path.failed.clone())
+            .collect();
+        if let Some(error) = failed.and_then(|errors| errors.into_iter().next()) {
+            self.deferred.push_back(Deferred::EndSession {
+                session,
+                code: CloseCode::SessionClosed,
+                reason: String::new(),
+                error: Some(error),
+            });
+        }
+    }
+
+    pub(super) fn close_conn(&mut self, now: Instant, key: ConnKey, code: CloseCode, reason: &str) {
+        if let Some(mut conn) = self.conns.take(key) {
+            conn.close(now, code, reason);
+            self.process(now, &mut conn);
+            self.put_back(conn);
+        }
+    }
+
+    /// The session ends here and, by `code`, at the peer.
+    pub(super) fn end_session(
+        &mut self,
+        now: Instant,
+        session: SessionHandle,
+        code: CloseCode,
+        reason: &str,
+        error: Option<Error>,
+    ) {
+        let Some(mut state) = self.sessions.remove(&session) else {
+            return;
+        };
+        if let Some(at) = state.timer {
+            self.timers.remove(&(at, super::TimerKey::Session(session)));
+        }
+        for conn in state.paths.values().filter_map(|path| path.conn) {
+            self.close_conn(now, conn, code, reason);
+        }
+        state.session.close(now);
+        while let Some(event) = state.session.poll_event() {
+            self.events.push_back(NodeEvent::Session { session, event });
+        }
+        self.events.push_back(NodeEvent::Closed { session, error });
+    }
+
+    pub(super) fn run_deferred(&mut self, now: Instant) {
+        while let Some(work) = self.deferred.pop_front() {
+            match work {
+                Deferred::EndSession {
+                    session,
+                    code,
+                    reason,
+                    error,
+                } => self.end_session(now, session, code, &reason, error),
+                Deferred::CloseConn { conn, code } => self.close_conn(now, conn, code, ""),
+                Deferred::Join(session) => self.join_idle(now, session),
+            }
+        }
+    }
+
+    fn path_mut(&mut self, session: SessionHandle, path: PathId) -> Option<&mut super::PathState> {
+        self.sessions.get_mut(&session)?.paths.get_mut(&path)
+    }
+}
+
+/// Whether trying again cannot help.
+fn is_final(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::WrongPeerKey
+            | Error::NotTrusted
+            | Error::VersionMismatch
+            | Error::PeerViolation(_)
+            | Error::Refused(CloseCode::JoinViolation)
+    )
+}

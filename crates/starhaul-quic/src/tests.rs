@@ -1,0 +1,7 @@
+//! Whole nodes over simulated links, in virtual time.
+
+mod attacks;
+mod data;
+mod net;
+mod paths;
+mod rogue;

@@ -1,0 +1,130 @@
+//! Blocks from end to end, and the promises of the way they are sent.
+
+use starhaul_cc::{ControllerConfig, RateFeed};
+use starhaul_session::Mode;
+use starhaul_units::Bandwidth;
+
+use super::net::{CLIENT, Net, SERVER, path_config, server_identity};
+
+fn block(number: u32, size: usize) -> Vec<u8> {
+    let mut data = vec![u8::try_from(number % 251).unwrap(); size];
+    data[..4].copy_from_slice(&number.to_be_bytes());
+    data
+}
+
+/// Sends `count` blocks from one side, one each millisecond, and returns the numbers of those that arrived whole.
+fn transfer(net: &mut Net, from: usize, count: u32, size: usize) -> Vec<u32> {
+    let stream = net.open_stream(from, Mode::Retransmit);
+    for number in 0..count {
+        net.send_block(from, stream, block(number, size));
+        net.run_ms(1);
+    }
+    net.run_ms(4000);
+    let blocks = net.party(1 - from).blocks();
+    let mut numbers = Vec::new();
+    for data in blocks {
+        let number = u32::from_be_bytes(data[..4].try_into().unwrap());
+        assert_eq!(data[..], block(number, size)[..]);
+        numbers.push(number);
+    }
+    numbers.sort_unstable();
+    numbers
+}
+
+#[test]
+fn blocks_arrive_byte_for_byte_in_both_directions() {
+    for from in [CLIENT, SERVER] {
+        let mut net = Net::new(7, &["rate=20mbit,delay=20ms", "rate=10mbit,delay=50ms"]);
+        net.connect();
+        net.run_ms(1000);
+        let arrived = transfer(&mut net, from, 500, 1000);
+        assert_eq!(arrived, (0..500).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn lost_packets_are_noticed_and_their_blocks_arrive_all_the_same() {
+    let mut net = Net::new(7, &["rate=20mbit,delay=20ms,loss=3%"]);
+    net.connect();
+    net.run_ms(2000);
+    let arrived = transfer(&mut net, CLIENT, 500, 1000);
+    assert_eq!(arrived, (0..500).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_path_that_dies_under_load_costs_no_block() {
+    let mut net = Net::new(7, &["rate=20mbit,delay=20ms", "rate=20mbit,delay=30ms"]);
+    net.connect();
+    net.run_ms(1000);
+    let stream = net.open_stream(CLIENT, Mode::Reliable);
+    let data: Vec<u8> = (0..1_000_000_u32).map(|i| (i % 241) as u8).collect();
+    let (mut written, mut read) = (0, Vec::new());
+    for millisecond in 0..30_000 {
+        if millisecond == 150 {
+            net.cut(0);
+        }
+        let (now, session) = (net.sim.now(), net.session);
+        let sender = net.client().node.session(session).unwrap();
+        written += sender.write(now, stream, &data[written..]).unwrap();
+        net.run_ms(1);
+        let now = net.sim.now();
+        let receiver = net.server().node.session(session).unwrap();
+        if millisecond > 100 {
+            while let Some(bytes) = receiver.read(now, stream, 1 << 16).unwrap() {
+                read.extend_from_slice(&bytes);
+            }
+        }
+        if read.len() == data.len() {
+            break;
+        }
+    }
+    assert!(read == data, "{} of {} bytes", read.len(), data.len());
+}
+
+#[test]
+fn packets_under_load_leave_in_batches_and_never_beyond_the_window() {
+    let mut net = Net::new(7, &["rate=200mbit,delay=10ms"]);
+    let mut path = path_config(0);
+    path.controller = ControllerConfig::Dedicated(RateFeed::new(Bandwidth::from_mbit(160)));
+    net.connect_with(server_identity().public_key(), vec![path]);
+    net.run_ms(1000);
+    let stream = net.open_stream(CLIENT, Mode::Retransmit);
+    let first = net.client().batches.len();
+    for number in 0..4000 {
+        net.send_block(CLIENT, stream, block(number, 1000));
+        if number % 100 == 0 {
+            net.run_ms(4);
+            let path = &net.status(CLIENT)[0];
+            assert!(path.bytes_in_flight <= path.cwnd, "{path:?}");
+        }
+    }
+    net.run_ms(2000);
+    assert_eq!(net.server().blocks().len(), 4000);
+    let batches = net.client().batches[first..].iter();
+    let large: usize = batches.filter(|count| **count >= 8).sum();
+    assert!(large >= 3000, "{large} packets in large batches");
+}
+
+#[test]
+fn a_busy_session_does_not_starve_another() {
+    let mut net = Net::new(7, &["rate=50mbit,delay=10ms", "rate=50mbit,delay=10ms"]);
+    let peer = server_identity().public_key();
+    net.connect_with(peer, vec![path_config(0)]);
+    let busy = net.session;
+    net.connect_with(peer, vec![path_config(1)]);
+    net.run_ms(500);
+    let quiet = net.session;
+    net.session = busy;
+    let flood = net.open_stream(CLIENT, Mode::Retransmit);
+    (0..5000).for_each(|number| net.send_block(CLIENT, flood, block(number, 1000)));
+    net.session = quiet;
+    let stream = net.open_stream(CLIENT, Mode::Retransmit);
+    net.send_block(CLIENT, stream, b"hello".to_vec());
+    net.run_ms(25);
+    assert!(
+        net.server()
+            .blocks()
+            .iter()
+            .any(|data| &data[..] == b"hello")
+    );
+}

@@ -1,0 +1,263 @@
+//! Sessions open over any path, and paths come and go.
+
+use std::{net::SocketAddr, time::Duration};
+
+use starhaul_paths::PathId;
+use starhaul_sim::NodeId;
+
+use super::net::{
+    CLIENT, Net, SERVER, client_address, client_identity, path_config, server_address,
+};
+use crate::{CloseCode, Error, LocalId, NodeEvent};
+
+const LEO: &str = "rate=20mbit,delay=20ms";
+const GEO: &str = "rate=10mbit,delay=300ms";
+
+#[test]
+fn all_paths_join_one_session_and_both_sides_agree() {
+    let mut net = Net::new(1, &[LEO, GEO, LEO]);
+    net.connect();
+    net.run_ms(3000);
+    assert!(net.client().connected());
+    assert_eq!(net.server().accepted(), [client_identity().public_key()]);
+    for side in [CLIENT, SERVER] {
+        let status = net.status(side);
+        let names: Vec<_> = status.iter().map(|path| &path.name[..]).collect();
+        assert_eq!(names, ["link 0", "link 1", "link 2"]);
+        for path in status {
+            assert!(path.up && path.cwnd > 0, "{path:?}");
+            assert_eq!(path.controller, "cubic");
+            let expected = [client_address, server_address][1 - side](path.path.0);
+            assert_eq!(path.remote, expected);
+            assert!(net.party(side).ups_and_downs(path.path.0) == (1, 0));
+        }
+    }
+}
+
+#[test]
+fn a_session_opens_over_one_round_trip_more_than_tls() {
+    let mut net = Net::new(1, &["rate=100mbit,delay=50ms"]);
+    net.connect();
+    // One for TLS, one for OPEN and WELCOME.
+    net.run_ms(190);
+    assert!(!net.client().connected());
+    net.run_ms(30);
+    assert!(net.client().connected());
+    assert_eq!(net.up(CLIENT), [0]);
+}
+
+#[test]
+fn any_path_may_be_the_first_one_up() {
+    for dead in 0..3 {
+        let mut net = Net::new(dead, &[LEO, LEO, LEO]);
+        let alive = usize::try_from(dead).unwrap();
+        for path in (0..3).filter(|path| *path != alive) {
+            net.cut(path);
+        }
+        net.connect();
+        net.run_ms(1000);
+        let expected = [u32::try_from(alive).unwrap()];
+        assert_eq!(net.up(CLIENT), expected);
+        assert_eq!(net.up(SERVER), expected);
+        // The others join when they come to life.
+        (0..3).for_each(|path| net.restore(path));
+        net.run_ms(15_000);
+        assert_eq!(
+            (net.up(CLIENT), net.up(SERVER)),
+            (vec![0, 1, 2], vec![0, 1, 2])
+        );
+    }
+}
+
+#[test]
+fn another_path_takes_over_when_the_opening_one_dies_before_the_answer() {
+    // Over a sweep of instants, some between the client's OPEN and the server's WELCOME.
+    for cut_at in (20..140).step_by(10) {
+        let mut net = Net::new(cut_at, &[LEO, "rate=10mbit,delay=40ms"]);
+        net.connect();
+        net.run_ms(cut_at);
+        net.cut(0);
+        net.run_ms(25_000);
+        assert_eq!(net.up(CLIENT), [1], "cut at {cut_at} ms");
+        assert_eq!(net.client().closed(), None, "cut at {cut_at} ms");
+        let session = net.session;
+        let last = net.server().accepted().len() as u64 - 1;
+        net.session = crate::SessionHandle(last);
+        assert_eq!(net.up(SERVER), [1], "cut at {cut_at} ms");
+        net.session = session;
+    }
+}
+
+#[test]
+fn a_lost_path_returns_by_itself() {
+    let mut net = Net::new(1, &[LEO, GEO]);
+    net.connect();
+    net.run_ms(3000);
+    net.cut(0);
+    net.run_ms(20_000);
+    for side in [CLIENT, SERVER] {
+        assert_eq!(net.up(side), [1]);
+        assert_eq!(net.party(side).ups_and_downs(0), (1, 1), "told once");
+    }
+    net.restore(0);
+    net.run_ms(4000);
+    for side in [CLIENT, SERVER] {
+        assert_eq!(net.up(side), [0, 1]);
+        assert_eq!(net.party(side).ups_and_downs(0), (2, 1));
+        assert_eq!(net.party(side).closed(), None);
+    }
+}
+
+#[test]
+fn a_session_outlives_the_path_that_opened_it() {
+    let mut net = Net::new(1, &[LEO, GEO]);
+    net.connect();
+    net.run_ms(3000);
+    // The opening path goes for good, then the other one for a while: it joins with the first one's key.
+    net.cut(0);
+    net.run_ms(15_000);
+    net.cut(1);
+    net.run_ms(15_000);
+    assert_eq!(net.up(CLIENT), []);
+    net.restore(1);
+    net.run_ms(6000);
+    assert_eq!((net.up(CLIENT), net.up(SERVER)), (vec![1], vec![1]));
+    assert_eq!(net.server().accepted().len(), 1);
+}
+
+#[test]
+fn a_session_without_any_path_ends_on_both_sides() {
+    let mut net = Net::new(1, &[LEO]);
+    net.connect();
+    net.run_ms(1000);
+    net.cut(0);
+    net.run_ms(80_000);
+    for side in [CLIENT, SERVER] {
+        assert_eq!(net.party(side).closed(), Some(Some(Error::NoPath)));
+    }
+    assert_eq!(net.client().node.poll_timeout(), None, "nothing is left");
+    assert_eq!(net.server().node.poll_timeout(), None, "nothing is left");
+}
+
+#[test]
+fn closing_tells_the_peer_and_leaves_nothing_behind() {
+    for closer in [CLIENT, SERVER] {
+        let mut net = Net::new(1, &[LEO, GEO]);
+        net.connect();
+        net.run_ms(3000);
+        let (now, session) = (net.sim.now(), net.session);
+        net.party(closer).node.close(now, session, "done");
+        net.run_ms(400);
+        for side in [CLIENT, SERVER] {
+            assert_eq!(net.party(side).closed(), Some(None));
+            assert!(net.party(side).node.session(session).is_none());
+        }
+        net.run_ms(10_000);
+        for side in [CLIENT, SERVER] {
+            assert_eq!(net.party(side).node.poll_timeout(), None);
+        }
+    }
+}
+
+#[test]
+fn a_removed_path_goes_on_both_sides_and_another_may_be_added() {
+    for remover in [CLIENT, SERVER] {
+        let mut net = Net::new(1, &[LEO, LEO]);
+        net.connect();
+        net.run_ms(1000);
+        let (now, session) = (net.sim.now(), net.session);
+        let removed = net.party(remover).node.remove_path(now, session, PathId(0));
+        assert_eq!(removed, Ok(()));
+        net.run_ms(5000);
+        assert_eq!((net.up(CLIENT), net.up(SERVER)), (vec![1], vec![1]));
+        assert_eq!(net.status(CLIENT).len(), 1, "not tried again");
+        let now = net.sim.now();
+        let added = net.client().node.add_path(now, session, path_config(0));
+        assert_eq!(added, Ok(PathId(2)), "numbers are not used again");
+        net.run_ms(500);
+        assert_eq!((net.up(CLIENT), net.up(SERVER)), (vec![1, 2], vec![1, 2]));
+    }
+}
+
+#[test]
+fn a_path_whose_address_changes_goes_on() {
+    let mut net = Net::new(1, &[LEO]);
+    net.connect();
+    net.run_ms(1000);
+    let elsewhere: SocketAddr = "10.9.0.1:3000".parse().unwrap();
+    let links = net.links[0];
+    net.sim.network.bind(NodeId(CLIENT), 0, elsewhere);
+    let network = &mut net.sim.network;
+    network.set_route(elsewhere, server_address(0), &[links.forward]);
+    network.set_route(server_address(0), elsewhere, &[links.backward]);
+    net.run_ms(5000);
+    assert_eq!(net.status(SERVER)[0].remote, elsewhere);
+    assert_eq!(net.server().ups_and_downs(0), (1, 0));
+}
+
+#[test]
+fn a_restarted_server_ends_the_session_at_once() {
+    let mut net = Net::new(1, &[LEO]);
+    net.connect();
+    net.run_ms(1000);
+    let mut config = super::net::server_config();
+    config.rng_seed = [99; 32];
+    let now = net.sim.now();
+    net.server().node = crate::Node::new(config, now).unwrap();
+    net.server().node.add_local(LocalId(0), true);
+    net.run_ms(3000);
+    let refused = Error::Refused(CloseCode::UnknownSession);
+    assert_eq!(net.client().closed(), Some(Some(refused)));
+}
+
+#[test]
+fn wrong_settings_are_refused_with_their_reason() {
+    let mut net = Net::new(1, &[LEO]);
+    let (now, peer) = (net.sim.now(), crate::Identity::generate().public_key());
+    let node = &mut net.client().node;
+    let path = path_config(0);
+    let mut connect = |paths| node.connect(now, peer, paths).unwrap_err();
+    assert_eq!(connect(vec![]), Error::NoPaths);
+    assert_eq!(connect(vec![path.clone(); 17]), Error::TooManyPaths);
+    let bad = |change: fn(&mut crate::PathConfig)| {
+        let mut path = path.clone();
+        change(&mut path);
+        vec![path]
+    };
+    assert_eq!(connect(bad(|path| path.cost = -1.0)), Error::InvalidCost);
+    assert_eq!(
+        connect(bad(|path| path.name = "x".repeat(65))),
+        Error::InvalidName
+    );
+    let unknown = LocalId(7);
+    assert_eq!(
+        connect(bad(|path| path.local = LocalId(7))),
+        Error::UnknownLocal(unknown)
+    );
+    let nowhere = "0.0.0.0:1".parse().unwrap();
+    assert_eq!(
+        connect(bad(|path| path.remote = "0.0.0.0:1".parse().unwrap())),
+        Error::InvalidRemote(nowhere)
+    );
+    assert!(net.client().events.is_empty());
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let run = || {
+        let mut net = Net::new(3, &["rate=5mbit,delay=30ms,loss=3%", GEO]);
+        net.connect();
+        net.run_ms(20_000);
+        let (start, client) = (net.start, net.client());
+        let sent = client.sent.iter();
+        let sent: Vec<(Duration, u32, usize)> = sent
+            .map(|(at, local, size)| (*at - start, *local, *size))
+            .collect();
+        let events = client.events.iter().map(|event| match event {
+            NodeEvent::Session { .. } => "session".to_owned(),
+            other => format!("{other:?}"),
+        });
+        (sent, events.collect::<Vec<_>>())
+    };
+    assert_eq!(run(), run());
+}
