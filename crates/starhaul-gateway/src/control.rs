@@ -10,15 +10,14 @@ use std::{
     time::Duration,
 };
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::{UnixListener, UnixStream},
     task::JoinSet,
 };
 
-use crate::{Error, config::Control, gateway::Shared};
+use crate::{Error, config::Control, gateway::Shared, status::Status};
 
 const MAX_REQUEST_BYTES: u64 = 4096;
 const MAX_ANSWER_BYTES: u64 = 64 << 20;
@@ -29,6 +28,13 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 #[serde(tag = "request", rename_all = "snake_case", deny_unknown_fields)]
 enum Request {
     Status,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Answer {
+    Ok(Box<Status>),
+    Error(String),
 }
 
 /// A control socket that listens; its file goes when it is dropped.
@@ -119,10 +125,12 @@ async fn serve_client(mut client: UnixStream, shared: Arc<Shared>) -> io::Result
             return Ok(());
         }
         let answer = match serde_json::from_slice(&line) {
-            Ok(Request::Status) => json!({ "ok": shared.status() }),
-            Err(error) => json!({ "error": format!("not a request: {error}") }),
+            Ok(Request::Status) => Answer::Ok(Box::new(shared.status())),
+            Err(error) => Answer::Error(format!("not a request: {error}")),
         };
-        writer.write_all(format!("{answer}\n").as_bytes()).await?;
+        let mut answer = serde_json::to_vec(&answer)?;
+        answer.push(b'\n');
+        writer.write_all(&answer).await?;
     }
 }
 
@@ -130,7 +138,7 @@ async fn serve_client(mut client: UnixStream, shared: Arc<Shared>) -> io::Result
 ///
 /// # Errors
 /// Nothing answers there, or not within five seconds.
-pub async fn ask_status(path: &Path) -> Result<Value, Error> {
+pub async fn ask_status(path: &Path) -> Result<Status, Error> {
     let error = |source| Error::Control {
         path: path.to_owned(),
         source,
@@ -149,15 +157,8 @@ pub async fn ask_status(path: &Path) -> Result<Value, Error> {
         .await
         .map_err(|_| error(io::ErrorKind::TimedOut.into()))?
         .map_err(error)?;
-    let mut answer: Value =
-        serde_json::from_slice(&line).map_err(|problem| error(problem.into()))?;
-    match (answer.get_mut("ok").map(Value::take), answer.get("error")) {
-        (Some(status), _) => Ok(status),
-        (None, problem) => Err(Error::Refused(
-            problem
-                .and_then(Value::as_str)
-                .unwrap_or("it gave no reason")
-                .to_owned(),
-        )),
+    match serde_json::from_slice(&line).map_err(|problem| error(problem.into()))? {
+        Answer::Ok(status) => Ok(*status),
+        Answer::Error(reason) => Err(Error::Refused(reason)),
     }
 }

@@ -56,3 +56,10 @@ pub enum Error {
     #[error(transparent)]
     Endpoint(#[from] starhaul_endpoint::Error),
 }
+
+impl Error {
+    /// Whether the configuration or a file that it names has to be changed before trying again.
+    pub fn is_configuration(&self) -> bool {
+        matches!(self, Self::Config { .. } | Self::Read { .. } | Self::Key { .. })
+    }
+}

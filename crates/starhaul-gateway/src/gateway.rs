@@ -12,7 +12,8 @@ use crate::{
     egress_policy::EgressPolicy,
     ingress::{Counters, Listener, Rule},
     link::{Link, PeerState},
-    rate_feed, status,
+    rate_feed,
+    status::{self, Status},
 };
 
 /// A running gateway; it stops when dropped, and then tells its peers nothing.
@@ -106,6 +107,12 @@ impl Gateway {
 
     /// The same object that `starhaul status --json` prints.
     pub fn status(&self) -> serde_json::Value {
+        // Neither a map with other keys than texts nor a failing writer is involved.
+        serde_json::to_value(self.report()).unwrap_or_default()
+    }
+
+    /// The same, typed.
+    pub fn report(&self) -> Status {
         self.shared.status()
     }
 
@@ -141,7 +148,7 @@ impl Gateway {
 }
 
 impl Shared {
-    pub(crate) fn status(&self) -> serde_json::Value {
+    pub(crate) fn status(&self) -> Status {
         status::status(self)
     }
 }

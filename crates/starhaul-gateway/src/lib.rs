@@ -28,7 +28,7 @@ mod relay;
 mod resolve;
 pub mod rtp;
 pub mod socks5;
-mod status;
+pub mod status;
 mod target;
 
 pub use config::Config;

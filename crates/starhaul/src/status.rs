@@ -1,0 +1,195 @@
+//! `starhaul status`: asks a running gateway, prints JSON or tables.
+
+use std::{io::IsTerminal as _, path::PathBuf, time::Duration};
+
+use anyhow::Context as _;
+use comfy_table::{CellAlignment, Table, presets};
+use starhaul_gateway::{
+    ask_status,
+    config::Control,
+    status::{Path, Session, Status, Stream},
+};
+use starhaul_units::Bandwidth;
+
+use crate::output::print;
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Print the JSON object that the gateway gives; with --watch one in each line
+    #[arg(long)]
+    json: bool,
+    /// Ask again every second until interrupted
+    #[arg(long)]
+    watch: bool,
+    /// Control socket of the gateway
+    #[arg(long, value_name = "PATH", default_value_os_t = Control::default_path())]
+    socket: PathBuf,
+}
+
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Cursor home and clear to the end, so that a watched table stays in place.
+const HOME_AND_CLEAR: &str = "\x1b[H\x1b[J";
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let in_place = arguments.watch && !arguments.json && std::io::stdout().is_terminal();
+    loop {
+        let status = runtime
+            .block_on(ask_status(&arguments.socket))
+            .context("is the gateway running? --socket names its control socket")?;
+        let text = match (arguments.json, arguments.watch) {
+            (true, true) => format!("{}\n", serde_json::to_string(&status)?),
+            (true, false) => format!("{}\n", serde_json::to_string_pretty(&status)?),
+            (false, _) => tables(&status),
+        };
+        if in_place {
+            print(HOME_AND_CLEAR)?;
+        }
+        print(text)?;
+        if !arguments.watch {
+            return Ok(());
+        }
+        std::thread::sleep(INTERVAL);
+    }
+}
+
+fn tables(status: &Status) -> String {
+    let mut text = format!("gateway {} · up {}\n", status.public_key, age(status.uptime_s));
+    for address in &status.listen {
+        text.push_str(&format!("accepts peers on {address}\n"));
+    }
+    for peer in status.peers.iter().filter(|peer| peer.sessions == 0) {
+        text.push_str(&format!("peer {}: no session", peer.name));
+        if let Some(error) = &peer.last_error {
+            text.push_str(&format!(", {} attempts failed, lately: {error}", peer.failed_attempts));
+        }
+        text.push('\n');
+    }
+    if !status.ingress.is_empty() {
+        text.push_str(&format!("\n{}\n", ingress_table(status)));
+    }
+    for session in &status.sessions {
+        text.push_str(&format!(
+            "\nsession with {} · opened by {} · {}\n",
+            session.peer,
+            session.opened_by,
+            age(session.age_s)
+        ));
+        if session.refused_streams > 0 {
+            text.push_str(&format!("{} streams of the peer were refused; see the log\n", session.refused_streams));
+        }
+        text.push_str(&format!("\n{}\n", path_table(session)));
+        if !session.streams.is_empty() {
+            text.push_str(&format!("\n{}\n", stream_table(session)));
+        }
+    }
+    text
+}
+
+fn ingress_table(status: &Status) -> Table {
+    let mut table = table(&["rule", "kind", "listen", "peer", "clients", "in", "out", "dropped", "failed"], 4);
+    for rule in &status.ingress {
+        let dropped = rule.dropped.no_session + rule.dropped.too_many_clients + rule.dropped.refused;
+        table.add_row([
+            rule.rule.clone(),
+            rule.kind.clone(),
+            rule.listen.to_string(),
+            rule.peer.clone(),
+            rule.clients.to_string(),
+            rule.datagrams_in.to_string(),
+            rule.datagrams_out.to_string(),
+            dropped.to_string(),
+            rule.failed_connections.to_string(),
+        ]);
+    }
+    table
+}
+
+fn path_table(session: &Session) -> Table {
+    let columns = ["path", "state", "remote", "rtt ms", "rate", "loss %", "sent", "received", "cost", "controller"];
+    let mut table = table(&columns, 3);
+    for path in &session.paths {
+        table.add_row(path_row(path));
+    }
+    table
+}
+
+fn path_row(path: &Path) -> [String; 10] {
+    let figures = path.figures.as_ref();
+    let show = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
+    [
+        path.name.clone(),
+        path.state.clone(),
+        path.remote.to_string(),
+        show(figures.and_then(|figures| figures.rtt_ms).map(|rtt| format!("{rtt:.1}"))),
+        show(figures.map(|figures| Bandwidth::from_bits_per_second(figures.rate_bit_per_s).to_string())),
+        show(figures.and_then(|figures| figures.loss).map(|loss| format!("{:.2}", loss * 100.0))),
+        show(figures.map(|figures| bytes(figures.bytes_sent))),
+        show(figures.map(|figures| bytes(figures.bytes_received))),
+        show(figures.and_then(|figures| figures.cost).map(|cost| cost.to_string())),
+        format!("{} ({})", path.controller, path.controller_state),
+    ]
+}
+
+fn stream_table(session: &Session) -> Table {
+    let columns = [
+        "stream", "rule", "kind", "sent", "on time", "late", "expired c/l/u", "cancelled", "failed", "by redundancy",
+        "by retransmission", "received", "bytes out", "bytes in",
+    ];
+    let mut table = table(&columns, 3);
+    for stream in &session.streams {
+        table.add_row(stream_row(stream));
+    }
+    table
+}
+
+fn stream_row(stream: &Stream) -> [String; 14] {
+    let expired = &stream.expired;
+    [
+        stream.stream.to_string(),
+        stream.rule.clone().unwrap_or_else(|| "–".to_owned()),
+        stream.kind.clone().unwrap_or_else(|| "–".to_owned()),
+        stream.blocks_sent.to_string(),
+        stream.on_time.to_string(),
+        stream.late.to_string(),
+        format!("{}/{}/{}", expired.capacity, expired.loss, expired.unreachable),
+        stream.cancelled.to_string(),
+        stream.failed.to_string(),
+        stream.recovered.redundancy.to_string(),
+        stream.recovered.retransmission.to_string(),
+        stream.blocks_received.to_string(),
+        bytes(stream.bytes_sent),
+        bytes(stream.bytes_received),
+    ]
+}
+
+/// A table whose columns from the `texts`th on hold numbers.
+fn table(columns: &[&str], texts: usize) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(columns.iter().copied());
+    for column in table.column_iter_mut().skip(texts) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a display value")]
+fn bytes(count: u64) -> String {
+    match count {
+        0..1_000 => format!("{count} B"),
+        1_000..1_000_000 => format!("{:.1} kB", count as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", count as f64 / 1e6),
+        _ => format!("{:.2} GB", count as f64 / 1e9),
+    }
+}
+
+fn age(seconds: f64) -> String {
+    match seconds {
+        ..60.0 => format!("{seconds:.0} s"),
+        ..3600.0 => format!("{:.0} min", seconds / 60.0),
+        _ => format!("{:.1} h", seconds / 3600.0),
+    }
+}
