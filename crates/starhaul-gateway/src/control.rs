@@ -58,7 +58,7 @@ impl ControlSocket {
                 tracing::warn!(path = %path.display(), %error, "no control socket; \"control\" in the configuration names another place, or \"off\"");
                 Ok(None)
             }
-            Err(source) => Err(Error::Control { path, source }),
+            Err(reason) => Err(Error::Control { path, reason }),
         }
     }
 
@@ -139,9 +139,9 @@ async fn serve_client(mut client: UnixStream, shared: Arc<Shared>) -> io::Result
 /// # Errors
 /// Nothing answers there, or not within five seconds.
 pub async fn ask_status(path: &Path) -> Result<Status, Error> {
-    let error = |source| Error::Control {
+    let error = |reason| Error::Control {
         path: path.to_owned(),
-        source,
+        reason,
     };
     let ask = async {
         let mut stream = UnixStream::connect(path).await?;

@@ -16,12 +16,12 @@ pub enum Error {
         problem: String,
     },
     /// The configuration, or a file that it names, cannot be read.
-    #[error("cannot read {}: {source}", file.display())]
+    #[error("cannot read {}: {reason}", file.display())]
     Read {
         /// The file.
         file: PathBuf,
         /// Why.
-        source: io::Error,
+        reason: io::Error,
     },
     /// The key file does not hold a secret key.
     #[error("{} holds no secret key ({reason}); make one with: starhaul keygen --out FILE", file.display())]
@@ -32,22 +32,22 @@ pub enum Error {
         reason: String,
     },
     /// An ingress rule's address cannot be served.
-    #[error("rule {rule:?} cannot listen on {address}: {source}")]
+    #[error("rule {rule:?} cannot listen on {address}: {reason}")]
     Listen {
         /// Name of the rule.
         rule: String,
         /// Its `listen` address.
         address: SocketAddr,
         /// Why.
-        source: io::Error,
+        reason: io::Error,
     },
     /// The control socket that the configuration asks for cannot be made, or does not answer.
-    #[error("control socket {}: {source}", path.display())]
+    #[error("control socket {}: {reason}", path.display())]
     Control {
         /// Its path.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        reason: io::Error,
     },
     /// The running gateway refused a request on its control socket.
     #[error("the gateway refused the request: {0}")]
@@ -60,6 +60,9 @@ pub enum Error {
 impl Error {
     /// Whether the configuration or a file that it names has to be changed before trying again.
     pub fn is_configuration(&self) -> bool {
-        matches!(self, Self::Config { .. } | Self::Read { .. } | Self::Key { .. })
+        matches!(
+            self,
+            Self::Config { .. } | Self::Read { .. } | Self::Key { .. }
+        )
     }
 }

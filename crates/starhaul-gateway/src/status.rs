@@ -285,7 +285,7 @@ fn path(path: &PathStatus) -> Path {
             cost: finite(stats.cost),
             rtt_ms: millis(stats.smoothed_rtt),
             min_rtt_ms: millis(stats.min_rtt),
-            one_way_delay_ms: stats.one_way_delay.and_then(millis),
+            one_way_delay_ms: millis(stats.one_way_delay),
             rate_bit_per_s: stats.bandwidth.bits_per_second(),
             loss: finite(stats.loss_rate),
             loss_window_max: finite(stats.loss_window_max),

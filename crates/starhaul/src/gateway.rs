@@ -36,7 +36,11 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         (Some(Action::Check { file }), _) => {
             let config = Config::load(&file)?;
             let public_key = config.identity.load()?.public_key();
-            print(format!("{}public key: {public_key}\n{}: no errors\n", config.describe(), file.display()))
+            print(format!(
+                "{}public key: {public_key}\n{}: no errors\n",
+                config.describe(),
+                file.display()
+            ))
         }
         (None, Some(file)) => serve(Config::load(&file)?),
         (None, None) => unreachable!("clap requires --config without a subcommand"),

@@ -18,7 +18,13 @@ use tracing_subscriber::EnvFilter;
 #[command(name = "starhaul", version, max_term_width = 100)]
 struct Arguments {
     /// What to log on standard error: error, warn, info, debug, trace, or rules such as starhaul_gateway=debug
-    #[arg(long, global = true, value_name = "LEVEL", env = "STARHAUL_LOG", default_value = "info")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "LEVEL",
+        env = "STARHAUL_LOG",
+        default_value = "info"
+    )]
     log: String,
     #[command(subcommand)]
     command: Command,

@@ -21,7 +21,12 @@ pub(crate) struct ManpagesArguments {
 
 pub(crate) fn completions(arguments: &CompletionsArguments) -> anyhow::Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut Arguments::command(), "starhaul", &mut script);
+    clap_complete::generate(
+        arguments.shell,
+        &mut Arguments::command(),
+        "starhaul",
+        &mut script,
+    );
     print(script)
 }
 

@@ -57,14 +57,21 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 fn tables(status: &Status) -> String {
-    let mut text = format!("gateway {} · up {}\n", status.public_key, age(status.uptime_s));
+    let mut text = format!(
+        "gateway {} · up {}\n",
+        status.public_key,
+        age(status.uptime_s)
+    );
     for address in &status.listen {
         text.push_str(&format!("accepts peers on {address}\n"));
     }
     for peer in status.peers.iter().filter(|peer| peer.sessions == 0) {
         text.push_str(&format!("peer {}: no session", peer.name));
         if let Some(error) = &peer.last_error {
-            text.push_str(&format!(", {} attempts failed, lately: {error}", peer.failed_attempts));
+            text.push_str(&format!(
+                ", {} attempts failed, lately: {error}",
+                peer.failed_attempts
+            ));
         }
         text.push('\n');
     }
@@ -79,7 +86,10 @@ fn tables(status: &Status) -> String {
             age(session.age_s)
         ));
         if session.refused_streams > 0 {
-            text.push_str(&format!("{} streams of the peer were refused; see the log\n", session.refused_streams));
+            text.push_str(&format!(
+                "{} streams of the peer were refused; see the log\n",
+                session.refused_streams
+            ));
         }
         text.push_str(&format!("\n{}\n", path_table(session)));
         if !session.streams.is_empty() {
@@ -90,9 +100,15 @@ fn tables(status: &Status) -> String {
 }
 
 fn ingress_table(status: &Status) -> Table {
-    let mut table = table(&["rule", "kind", "listen", "peer", "clients", "in", "out", "dropped", "failed"], 4);
+    let mut table = table(
+        &[
+            "rule", "kind", "listen", "peer", "clients", "in", "out", "dropped", "failed",
+        ],
+        4,
+    );
     for rule in &status.ingress {
-        let dropped = rule.dropped.no_session + rule.dropped.too_many_clients + rule.dropped.refused;
+        let dropped =
+            rule.dropped.no_session + rule.dropped.too_many_clients + rule.dropped.refused;
         table.add_row([
             rule.rule.clone(),
             rule.kind.clone(),
@@ -109,7 +125,18 @@ fn ingress_table(status: &Status) -> Table {
 }
 
 fn path_table(session: &Session) -> Table {
-    let columns = ["path", "state", "remote", "rtt ms", "rate", "loss %", "sent", "received", "cost", "controller"];
+    let columns = [
+        "path",
+        "state",
+        "remote",
+        "rtt ms",
+        "rate",
+        "loss %",
+        "sent",
+        "received",
+        "cost",
+        "controller",
+    ];
     let mut table = table(&columns, 3);
     for path in &session.paths {
         table.add_row(path_row(path));
@@ -124,20 +151,47 @@ fn path_row(path: &Path) -> [String; 10] {
         path.name.clone(),
         path.state.clone(),
         path.remote.to_string(),
-        show(figures.and_then(|figures| figures.rtt_ms).map(|rtt| format!("{rtt:.1}"))),
-        show(figures.map(|figures| Bandwidth::from_bits_per_second(figures.rate_bit_per_s).to_string())),
-        show(figures.and_then(|figures| figures.loss).map(|loss| format!("{:.2}", loss * 100.0))),
+        show(
+            figures
+                .and_then(|figures| figures.rtt_ms)
+                .map(|rtt| format!("{rtt:.1}")),
+        ),
+        show(
+            figures
+                .map(|figures| Bandwidth::from_bits_per_second(figures.rate_bit_per_s).to_string()),
+        ),
+        show(
+            figures
+                .and_then(|figures| figures.loss)
+                .map(|loss| format!("{:.2}", loss * 100.0)),
+        ),
         show(figures.map(|figures| bytes(figures.bytes_sent))),
         show(figures.map(|figures| bytes(figures.bytes_received))),
-        show(figures.and_then(|figures| figures.cost).map(|cost| cost.to_string())),
+        show(
+            figures
+                .and_then(|figures| figures.cost)
+                .map(|cost| cost.to_string()),
+        ),
         format!("{} ({})", path.controller, path.controller_state),
     ]
 }
 
 fn stream_table(session: &Session) -> Table {
     let columns = [
-        "stream", "rule", "kind", "sent", "on time", "late", "expired c/l/u", "cancelled", "failed", "by redundancy",
-        "by retransmission", "received", "bytes out", "bytes in",
+        "stream",
+        "rule",
+        "kind",
+        "sent",
+        "on time",
+        "late",
+        "expired c/l/u",
+        "cancelled",
+        "failed",
+        "by redundancy",
+        "by retransmission",
+        "received",
+        "bytes out",
+        "bytes in",
     ];
     let mut table = table(&columns, 3);
     for stream in &session.streams {
@@ -155,7 +209,10 @@ fn stream_row(stream: &Stream) -> [String; 14] {
         stream.blocks_sent.to_string(),
         stream.on_time.to_string(),
         stream.late.to_string(),
-        format!("{}/{}/{}", expired.capacity, expired.loss, expired.unreachable),
+        format!(
+            "{}/{}/{}",
+            expired.capacity, expired.loss, expired.unreachable
+        ),
         stream.cancelled.to_string(),
         stream.failed.to_string(),
         stream.recovered.redundancy.to_string(),
@@ -169,7 +226,9 @@ fn stream_row(stream: &Stream) -> [String; 14] {
 /// A table whose columns from the `texts`th on hold numbers.
 fn table(columns: &[&str], texts: usize) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(columns.iter().copied());
+    table
+        .load_style(presets::NOTHING)
+        .set_header(columns.iter().copied());
     for column in table.column_iter_mut().skip(texts) {
         column.set_cell_alignment(CellAlignment::Right);
     }

@@ -208,9 +208,9 @@ pub struct Credentials {
 impl Config {
     /// Reads and checks a TOML file; errors name the file, the line, the key and the nearest valid key.
     pub fn load(file: &Path) -> Result<Self, Error> {
-        let text = std::fs::read_to_string(file).map_err(|source| Error::Read {
+        let text = std::fs::read_to_string(file).map_err(|reason| Error::Read {
             file: file.to_owned(),
-            source,
+            reason,
         })?;
         Self::parse(&text, file)
     }
@@ -237,9 +237,9 @@ impl IdentitySource {
         match self {
             Self::Inline(identity) => Ok(identity.clone()),
             Self::File(file) => {
-                let text = std::fs::read_to_string(file).map_err(|source| Error::Read {
+                let text = std::fs::read_to_string(file).map_err(|reason| Error::Read {
                     file: file.clone(),
-                    source,
+                    reason,
                 })?;
                 Identity::from_secret_text(text.trim()).map_err(|error| Error::Key {
                     file: file.clone(),

@@ -70,10 +70,10 @@ impl Listener {
             Service::Udp { .. } | Service::Rtp { .. } => Self::udp(rule.listen).await,
             Service::Tcp { .. } | Service::Socks5 { .. } => Self::tcp(rule.listen).await,
         };
-        bound.map_err(|source| Error::Listen {
+        bound.map_err(|reason| Error::Listen {
             rule: rule.name.clone(),
             address: rule.listen,
-            source,
+            reason,
         })
     }
 
