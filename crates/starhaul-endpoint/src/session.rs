@@ -62,12 +62,11 @@ impl Session {
     pub async fn open_bytes(&self, priority: u8, label: Bytes) -> Result<ByteStream, Error> {
         let config = StreamConfig {
             mode: Mode::Reliable,
-            deadline: std::time::Duration::ZERO,
             priority,
-            bandwidth: None,
-            max_coding_rate: 0.0,
             ordered: true,
             label: label.clone(),
+            // A byte stream has no deadline; sessions refuse one of zero.
+            ..StreamConfig::default()
         };
         let id = self
             .shared
