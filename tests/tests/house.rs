@@ -1,0 +1,92 @@
+//! The rules of the house, checked on the workspace as it is.
+
+#![expect(clippy::unwrap_used, reason = "what a test cannot read fails it")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use starhaul_system_tests::house::{
+    CORES, FLOORS, UNSAFE_ALLOWED,
+    dependencies::{tree_of, violations},
+    source::{scan, scan_crate},
+};
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn crates() -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(workspace().join("crates"))
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.path().join("Cargo.toml").is_file())
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            rust_files(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+#[test]
+fn every_crate_has_a_floor() {
+    let mut known: Vec<&str> = FLOORS.concat();
+    known.sort_unstable();
+    assert_eq!(crates(), known, "crates on disk, and crates with a floor");
+}
+
+#[test]
+fn crates_use_only_floors_below_and_cores_reach_no_system() {
+    let mut found = Vec::new();
+    for name in crates() {
+        let tree = tree_of(&workspace(), &name).unwrap();
+        found.extend(violations(&name, &tree).unwrap());
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn cores_name_no_clock_socket_thread_or_global_randomness() {
+    let mut found = Vec::new();
+    for name in CORES {
+        let root = workspace().join("crates").join(name).join("src/lib.rs");
+        for (file, scan) in scan_crate(&root).unwrap() {
+            let lines = scan.violations.into_iter();
+            found.extend(lines.map(|(line, what)| format!("{}:{line}: {what}", file.display())));
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn unsafe_code_stays_in_one_crate() {
+    let mut found = Vec::new();
+    for name in crates().into_iter().filter(|name| name != UNSAFE_ALLOWED) {
+        let mut files = Vec::new();
+        rust_files(&workspace().join("crates").join(name), &mut files);
+        for file in files {
+            let scan = scan(&fs::read_to_string(&file).unwrap()).unwrap();
+            found.extend(
+                scan.unsafe_lines
+                    .iter()
+                    .map(|line| format!("{}:{line}", file.display())),
+            );
+        }
+    }
+    assert!(
+        found.is_empty(),
+        "unsafe outside {UNSAFE_ALLOWED}:\n{}",
+        found.join("\n")
+    );
+}
