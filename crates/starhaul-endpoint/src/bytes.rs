@@ -143,10 +143,11 @@ impl AsyncRead for ByteReader {
             return Poll::Ready(Ok(()));
         }
         let read = self.half.with(|machine, entry, now, id| {
-            if entry.reset.is_some() {
-                return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
-            }
             match machine.read(now, id, max) {
+                // The session forgets a stream once its reset was read.
+                _ if entry.reset.is_some() => {
+                    Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
+                }
                 Ok(Some(data)) => Poll::Ready(Ok(data)),
                 Ok(None) => wait(&mut entry.reader, context),
                 Err(error) => Poll::Ready(Err(stream_error(&error))),
@@ -311,5 +312,10 @@ fn wait<T>(slot: &mut Option<Waker>, context: &Context<'_>) -> Poll<T> {
 }
 
 fn stream_error(error: &StreamError) -> io::Error {
-    io::Error::new(io::ErrorKind::BrokenPipe, error.clone())
+    let kind = match error {
+        StreamError::Reset { .. } => io::ErrorKind::ConnectionReset,
+        StreamError::Closed => io::ErrorKind::ConnectionAborted,
+        _ => io::ErrorKind::BrokenPipe,
+    };
+    io::Error::new(kind, error.clone())
 }

@@ -152,6 +152,7 @@ impl Driver {
         for local in self.sockets.values_mut() {
             local.rebind_when_due(now);
         }
+
         let deadlines = self.sockets.values().filter_map(Local::deadline);
         let deadline = deadlines.chain(timeout).chain(self.ends_at).min();
         let (locals, polled): (Vec<_>, Vec<_>) = self
@@ -347,5 +348,37 @@ impl Drop for TellEnd {
         for waiter in waiters {
             let _ = waiter.send(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_that_was_lost_is_bound_again_once_its_address_is_free() {
+        let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        let mut now = Instant::now();
+        let mut local = Local {
+            socket: None,
+            options: BindOptions::new(address),
+            backlog: VecDeque::new(),
+            answers: HashMap::new(),
+            removed_at: None,
+            rebind_at: Some(now),
+        };
+        local.rebind_when_due(now);
+        assert!(local.socket.is_none());
+        assert_eq!(local.deadline(), Some(now + REBIND_INTERVAL));
+        drop(taken);
+        local.rebind_when_due(now);
+        assert!(local.socket.is_none(), "tried again too soon");
+        now += REBIND_INTERVAL;
+        local.rebind_when_due(now);
+        assert_eq!(
+            local.socket.map(|socket| socket.local_addr()),
+            Some(address)
+        );
     }
 }

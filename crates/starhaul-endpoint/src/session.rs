@@ -172,7 +172,7 @@ impl Session {
         }
     }
 
-    /// The counters of every stream, open or ended; empty when the session has ended.
+    /// The counters of every stream that has not ended; empty when the session has ended.
     pub fn stream_stats(&self) -> Vec<StreamStats> {
         let mut state = self.shared.lock();
         let machine = state.node.session(self.session.handle);

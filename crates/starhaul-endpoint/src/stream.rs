@@ -19,7 +19,7 @@ pub struct SendStream {
     pub(crate) id: StreamId,
 }
 
-/// The receiving side of a deadline stream. Dropping it tells the peer that its blocks are no longer wanted.
+/// The receiving side of a deadline stream. Once it is dropped, blocks that arrive are dropped too.
 pub struct RecvStream {
     pub(crate) shared: Arc<Shared>,
     pub(crate) session: Arc<SessionShared>,
@@ -163,14 +163,10 @@ impl RecvStream {
 impl Drop for RecvStream {
     fn drop(&mut self) {
         self.blocks.abandon();
-        let _ = self
-            .shared
-            .with_session(&self.session, |machine, entry, now| {
-                if entry.blocks.remove(&self.id).is_some() {
-                    machine.stop(now, self.id, crate::bytes::CODE_DROPPED)?;
-                }
-                Ok(())
-            });
+        let mut state = self.shared.lock();
+        if let Some(entry) = state.sessions.get_mut(&self.session.handle) {
+            entry.blocks.remove(&self.id);
+        }
     }
 }
 
