@@ -15,18 +15,32 @@ pub enum Error {
     /// A setting makes no sense.
     #[error("{0}")]
     Settings(String),
+    /// An experiment did not go as it must for its figures to mean anything.
+    #[error("{0}")]
+    Failed(String),
     /// The baseline's QUIC stack refused.
     #[error("baseline: {0}")]
     Baseline(String),
     /// A socket of a stack or of a link failed.
     #[error(transparent)]
     Net(#[from] starhaul_net::Error),
+    /// A link cannot be as described.
+    #[error(transparent)]
+    Link(#[from] starhaul_link::Error),
+    /// Our own stack refused.
+    #[error(transparent)]
+    Quic(#[from] starhaul_quic::Error),
     /// A gateway refused.
     #[error(transparent)]
     Gateway(#[from] starhaul_gateway::Error),
 }
 
 impl Error {
+    /// Whether what was asked for is wrong, and not how it went.
+    pub const fn is_configuration(&self) -> bool {
+        matches!(self, Self::Settings(_) | Self::Link(_))
+    }
+
     /// Wraps an error of the operating system with what was tried.
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let what = what.into();

@@ -2,7 +2,10 @@
 
 pub mod apps;
 pub mod baseline;
+pub mod demo;
+pub mod experiments;
 pub mod load;
+pub mod report;
 pub mod score;
 
 mod error;

@@ -42,7 +42,7 @@ async fn every_application_crosses_the_baseline() {
         ));
         logs.push(log);
     }
-    let server = Server::start(9, LENGTH).await.unwrap();
+    let server = Server::start(9, LENGTH).unwrap();
     let proxy = near.socks().await.unwrap();
     let progress = AtomicU64::new(0);
     let score = server

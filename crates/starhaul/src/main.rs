@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.
 
+mod demo;
 mod gateway;
 mod keys;
 mod manual;
@@ -18,14 +19,9 @@ use tracing_subscriber::EnvFilter;
 #[command(name = "starhaul", version, max_term_width = 100)]
 struct Arguments {
     /// What to log on standard error: error, warn, info, debug, trace, or rules such as starhaul_gateway=debug
-    #[arg(
-        long,
-        global = true,
-        value_name = "LEVEL",
-        env = "STARHAUL_LOG",
-        default_value = "info"
-    )]
-    log: String,
+    /// [default: info; warn for the demo]
+    #[arg(long, global = true, value_name = "LEVEL", env = "STARHAUL_LOG")]
+    log: Option<String>,
     #[command(subcommand)]
     command: Command,
 }
@@ -34,6 +30,11 @@ struct Arguments {
 enum Command {
     /// Carry applications to and from other gateways
     Gateway(gateway::Arguments),
+    /// Carry real applications over an emulated LEO and GEO path at once, beside multipath QUIC
+    ///
+    /// Text, audio, video and a TCP download cross two gateways and, in the same run and over identical links,
+    /// the baseline. Needs no root, no network and no other file.
+    Demo(demo::Arguments),
     /// Show what a running gateway does
     Status(status::Arguments),
     /// Make a secret key
@@ -48,10 +49,15 @@ enum Command {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let filter = match EnvFilter::try_new(&arguments.log) {
+    let log = arguments.log.as_deref().unwrap_or(match arguments.command {
+        // Its table redraws itself where log lines would go.
+        Command::Demo(_) => "warn",
+        _ => "info",
+    });
+    let filter = match EnvFilter::try_new(log) {
         Ok(filter) => filter,
         Err(error) => {
-            eprintln!("error: --log {:?}: {error}", arguments.log);
+            eprintln!("error: --log {log:?}: {error}");
             return ExitCode::from(2);
         }
     };
@@ -61,6 +67,7 @@ fn main() -> ExitCode {
         .init();
     let result = match arguments.command {
         Command::Gateway(arguments) => gateway::run(arguments),
+        Command::Demo(arguments) => demo::run(arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Keygen(arguments) => keys::keygen(&arguments),
         Command::Pubkey(arguments) => keys::pubkey(&arguments),
@@ -79,8 +86,9 @@ fn main() -> ExitCode {
 }
 
 fn exit_code(error: &anyhow::Error) -> u8 {
-    match error.downcast_ref::<starhaul_gateway::Error>() {
-        Some(error) if error.is_configuration() => 2,
-        _ => 1,
-    }
+    let gateway = error.downcast_ref::<starhaul_gateway::Error>();
+    let lab = error.downcast_ref::<starhaul_lab::Error>();
+    let wrong = gateway.is_some_and(starhaul_gateway::Error::is_configuration)
+        || lab.is_some_and(starhaul_lab::Error::is_configuration);
+    if wrong { 2 } else { 1 }
 }

@@ -15,7 +15,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     task::JoinHandle,
     time::{timeout, timeout_at},
 };
@@ -23,6 +23,8 @@ use tokio::{
 use crate::Error;
 
 const CHUNK: usize = 64 << 10;
+/// Small, so that little remains to be carried when the server stops.
+const SEND_BUFFER: u32 = 128 << 10;
 const SIZE_LIMIT: u64 = 4 << 30;
 const REQUEST_LIMIT: usize = 1_024;
 const RESPONSE: &[u8] =
@@ -51,11 +53,9 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on a loopback port; each answer lasts `duration` from its request on, and ends in order.
-    pub async fn start(seed: u64, duration: Duration) -> Result<Self, Error> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-            .await
-            .map_err(Error::io("listen on 127.0.0.1"))?;
+    /// Listens on a loopback port; each answer lasts `duration` from its request on, and ends in order. Needs a tokio runtime.
+    pub fn start(seed: u64, duration: Duration) -> Result<Self, Error> {
+        let listener = listen().map_err(Error::io("listen on 127.0.0.1"))?;
         let address = listener
             .local_addr()
             .map_err(Error::io("ask a listener for its address"))?;
@@ -95,7 +95,7 @@ impl Server {
         let mut stream = timeout(SET_UP_LIMIT, connect(proxy, self.address))
             .await
             .map_err(|_| {
-                Error::Settings(format!(
+                Error::Failed(format!(
                     "the proxy {proxy} did not reach the server within {SET_UP_LIMIT:?}"
                 ))
             })?
@@ -168,6 +168,13 @@ impl Body {
         self.bytes += data.len() as u64;
         self.digest.update(data);
     }
+}
+
+fn listen() -> std::io::Result<TcpListener> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_send_buffer_size(SEND_BUFFER)?;
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
+    socket.listen(8)
 }
 
 async fn serve(

@@ -121,9 +121,14 @@ impl Handle {
     ) -> bool {
         while !data.is_empty() {
             let progress = self.0.progress.notified();
-            match self.with(|node| node.write(connection, stream, data)) {
+            let written = lock(&self.0.node).write(connection, stream, data);
+            match written {
+                // Waking the thread for nothing would have it tell us of progress again, and so on for ever.
                 Some(0) => progress.await,
-                Some(written) => data = &data[written..],
+                Some(written) => {
+                    self.0.waker.wake();
+                    data = &data[written..];
+                }
                 None => return false,
             }
         }
@@ -138,8 +143,12 @@ impl Handle {
     pub(super) async fn read(&self, connection: ConnectionId, stream: StreamId) -> Option<Bytes> {
         loop {
             let progress = self.0.progress.notified();
-            match self.with(|node| node.read(connection, stream, READ_BYTES)) {
-                ReadOutcome::Data(data) => return Some(data),
+            let outcome = lock(&self.0.node).read(connection, stream, READ_BYTES);
+            match outcome {
+                ReadOutcome::Data(data) => {
+                    self.0.waker.wake();
+                    return Some(data);
+                }
                 ReadOutcome::Blocked => progress.await,
                 ReadOutcome::End => return None,
             }

@@ -1,0 +1,175 @@
+//! What the demo found: the figures that `--json` prints, and the course of the run from which the report is drawn.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::{
+    apps::download::DownloadScore,
+    load::Class,
+    score::{ClassLog, ClassScore, qoe},
+};
+
+/// The object that `starhaul demo --json` prints.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DemoResult {
+    /// Seed of losses, synthetic links and random bytes.
+    pub seed: u64,
+    /// For how long the applications sent.
+    pub seconds: u64,
+    /// Both systems.
+    pub systems: Systems<SystemResult>,
+}
+
+/// A value for each system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Systems<T> {
+    /// Two gateways of this project.
+    pub starhaul: T,
+    /// The baseline.
+    pub mpquic: T,
+}
+
+/// A value for each class.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Classes<T> {
+    /// Of [`Class::Text`].
+    pub text: T,
+    /// Of [`Class::Audio`].
+    pub audio: T,
+    /// Of [`Class::Video`].
+    pub video: T,
+}
+
+/// A value for each path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Paths<T> {
+    /// The low-orbit path.
+    pub leo: T,
+    /// The geostationary path.
+    pub geo: T,
+}
+
+/// The result of one system.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SystemResult {
+    /// Each class's score.
+    pub classes: Classes<ClassScore>,
+    /// Σ blocks on time × weight {3, 2, 1}/3.
+    pub qoe: f64,
+    /// What each path carried.
+    pub paths: Paths<PathResult>,
+    /// The TCP download.
+    pub download: DownloadScore,
+}
+
+/// The result of one path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PathResult {
+    /// Bytes given to the path's links in both directions, IP and UDP headers included.
+    pub bytes: u64,
+}
+
+/// The course of one system's run.
+#[derive(Clone, Debug)]
+pub struct Course {
+    /// Every block of each class.
+    pub logs: Classes<ClassLog>,
+    /// Samples at even intervals.
+    pub samples: Vec<Sample>,
+}
+
+/// Counters at one instant.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sample {
+    /// When, counted from the start of the applications.
+    pub at: Duration,
+    /// Bytes delivered so far by each path towards the receiving applications, headers included.
+    pub delivered: Paths<u64>,
+    /// Bytes that each path could have delivered so far in that direction.
+    pub capacity: Paths<u64>,
+    /// Bytes of the download so far.
+    pub downloaded: u64,
+}
+
+impl<T> Systems<T> {
+    /// Each system's name and value, ours first.
+    pub fn named(&self) -> [(&'static str, &T); 2] {
+        [("starhaul", &self.starhaul), ("mpquic", &self.mpquic)]
+    }
+}
+
+impl<T> Classes<T> {
+    /// Makes the value of each class.
+    pub fn from_fn(mut make: impl FnMut(Class) -> T) -> Self {
+        Self {
+            text: make(Class::Text),
+            audio: make(Class::Audio),
+            video: make(Class::Video),
+        }
+    }
+
+    /// The value of a class.
+    pub const fn of(&self, class: Class) -> &T {
+        match class {
+            Class::Text => &self.text,
+            Class::Audio => &self.audio,
+            Class::Video => &self.video,
+        }
+    }
+
+    /// The value of a class, to change it.
+    pub const fn of_mut(&mut self, class: Class) -> &mut T {
+        match class {
+            Class::Text => &mut self.text,
+            Class::Audio => &mut self.audio,
+            Class::Video => &mut self.video,
+        }
+    }
+}
+
+impl Classes<ClassScore> {
+    /// The QoE of these scores.
+    pub fn qoe(&self) -> f64 {
+        qoe(Class::ALL.map(|class| (class, self.of(class))))
+    }
+}
+
+impl<T> Paths<T> {
+    /// Each path's name and value.
+    pub fn named(&self) -> [(&'static str, &T); 2] {
+        [("leo", &self.leo), ("geo", &self.geo)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_json_object_has_the_documented_form() {
+        let system = || SystemResult {
+            classes: Classes::from_fn(|class| ClassLog::new(class).score()),
+            qoe: 0.0,
+            paths: Paths::default(),
+            download: DownloadScore::default(),
+        };
+        let result = DemoResult {
+            seed: 1,
+            seconds: 30,
+            systems: Systems {
+                starhaul: system(),
+                mpquic: system(),
+            },
+        };
+        let class =
+            r#"{"sent":0,"on_time":0,"late":0,"lost":0,"p50_ms":null,"p95_ms":null,"p99_ms":null}"#;
+        let system = format!(
+            r#"{{"classes":{{"text":{class},"audio":{class},"video":{class}}},"qoe":0.0,"paths":{{"leo":{{"bytes":0}},"geo":{{"bytes":0}}}},"download":{{"bytes":0,"sha256_ok":false,"mbit_per_s":0.0}}}}"#
+        );
+        let expected = format!(
+            r#"{{"seed":1,"seconds":30,"systems":{{"starhaul":{system},"mpquic":{system}}}}}"#
+        );
+        assert_eq!(serde_json::to_string(&result).unwrap(), expected);
+    }
+}

@@ -1,0 +1,333 @@
+//! Runs both systems at once and watches them.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    net::UdpSocket,
+    task::{JoinHandle, JoinSet},
+    time::{MissedTickBehavior, interval},
+};
+
+use super::{
+    Classes, Course, DemoOptions, DemoResult, PathResult, Paths, Sample, SystemResult, Systems,
+    system::{LinkCounters, Running},
+};
+use crate::{
+    Error,
+    apps::{
+        self, SharedLog,
+        download::{DownloadScore, Server},
+        lock,
+    },
+    load::Class,
+    score::ClassScore,
+};
+
+const TICK: Duration = Duration::from_millis(500);
+/// After the last block was sent: the longest deadline and one second more, so that what is late is told from what is lost.
+const DRAIN: Duration = Duration::from_secs(4);
+/// The download may end so long after its server stopped; what has not come by then is cut off.
+const DOWNLOAD_GRACE: Duration = Duration::from_secs(12);
+/// Above this the emulated links were not what they claim to be.
+const LATENESS_LIMIT: Duration = Duration::from_millis(1);
+
+/// How far the run has come.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// Since the applications started.
+    pub elapsed: Duration,
+    /// Everything is sent; what is still under way may arrive.
+    pub draining: bool,
+    /// Both systems.
+    pub systems: Systems<SystemProgress>,
+}
+
+/// How far one system has come.
+#[derive(Clone, Debug)]
+pub struct SystemProgress {
+    /// Scores so far, without blocks that may still come in time.
+    pub classes: Classes<ClassScore>,
+    /// Mbit/s of each path towards the field in the last half second.
+    pub rates: Paths<f64>,
+    /// Mbit/s of the download in the last half second.
+    pub download_mbit: f64,
+}
+
+/// What a run gives.
+#[derive(Clone, Debug)]
+pub struct DemoRun {
+    /// The figures.
+    pub result: DemoResult,
+    /// The course of each system.
+    pub courses: Systems<Course>,
+    /// What makes the figures doubtful, for people; empty when all is well.
+    pub warnings: Vec<String>,
+}
+
+/// Runs the demo and tells `watch` twice a second how far it is.
+///
+/// # Errors
+/// A trace that cannot be read, a socket that cannot be opened, or a system that does not come up within 20 s.
+pub async fn run(
+    options: &DemoOptions,
+    mut watch: impl FnMut(&Progress),
+) -> Result<DemoRun, Error> {
+    let duration = Duration::from_secs(options.seconds);
+    let (starhaul, mpquic) = tokio::try_join!(
+        Stage::set_up(options, Running::starhaul),
+        Stage::set_up(options, Running::mpquic)
+    )?;
+    let start = Instant::now();
+    let mut acts = Systems {
+        starhaul: starhaul.begin(start, duration),
+        mpquic: mpquic.begin(start, duration),
+    };
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        ticks.tick().await;
+        let elapsed = start.elapsed();
+        let systems = Systems {
+            starhaul: acts.starhaul.watch(elapsed),
+            mpquic: acts.mpquic.watch(elapsed),
+        };
+        let draining = elapsed >= duration;
+        watch(&Progress {
+            elapsed,
+            draining,
+            systems,
+        });
+        let over = acts.starhaul.over() && acts.mpquic.over();
+        if draining
+            && (over
+                || elapsed >= duration + DRAIN
+                    && acts.starhaul.downloaded()
+                    && acts.mpquic.downloaded())
+        {
+            break;
+        }
+    }
+    let mut warnings = Vec::new();
+    let (starhaul, starhaul_course) = acts.starhaul.end("starhaul", &mut warnings).await?;
+    let (mpquic, mpquic_course) = acts.mpquic.end("mpquic", &mut warnings).await?;
+    Ok(DemoRun {
+        result: DemoResult {
+            seed: options.seed,
+            seconds: options.seconds,
+            systems: Systems { starhaul, mpquic },
+        },
+        courses: Systems {
+            starhaul: starhaul_course,
+            mpquic: mpquic_course,
+        },
+        warnings,
+    })
+}
+
+/// One system that is up, with the applications that wait to begin.
+struct Stage {
+    running: Running,
+    receivers: Classes<UdpSocket>,
+    server: Server,
+}
+
+impl Stage {
+    async fn set_up<F>(
+        options: &DemoOptions,
+        system: impl FnOnce(Paths<starhaul_link::LinkSpec>, u64, Classes<SocketAddr>, SocketAddr) -> F,
+    ) -> Result<Self, Error>
+    where
+        F: Future<Output = Result<Running, Error>>,
+    {
+        let receivers = Classes {
+            text: apps::loopback_socket()?,
+            audio: apps::loopback_socket()?,
+            video: apps::loopback_socket()?,
+        };
+        let egress = Classes {
+            text: apps::local_address(&receivers.text)?,
+            audio: apps::local_address(&receivers.audio)?,
+            video: apps::local_address(&receivers.video)?,
+        };
+        let server = Server::start(options.seed, Duration::from_secs(options.seconds))?;
+        let running = system(options.links()?, options.seed, egress, server.address()).await?;
+        Ok(Self {
+            running,
+            receivers,
+            server,
+        })
+    }
+
+    fn begin(self, start: Instant, duration: Duration) -> Act {
+        let Self {
+            running,
+            receivers,
+            server,
+        } = self;
+        let logs = Classes::from_fn(apps::shared_log);
+        let mut applications = JoinSet::new();
+        let mut senders = JoinSet::new();
+        let Classes { text, audio, video } = receivers;
+        for (class, socket) in [
+            (Class::Text, text),
+            (Class::Audio, audio),
+            (Class::Video, video),
+        ] {
+            let log = logs.of(class);
+            applications.spawn(apps::receive(class, socket, start, log.clone()));
+            senders.spawn(apps::send(
+                class,
+                *running.ingress.of(class),
+                start,
+                duration,
+                log.clone(),
+            ));
+        }
+        let downloaded = Arc::new(AtomicU64::new(0));
+        let (proxy, progress) = (running.proxy, downloaded.clone());
+        let give_up = start + duration + DOWNLOAD_GRACE;
+        let download =
+            tokio::spawn(async move { server.download(proxy, give_up, &progress).await });
+        let first = running.counters();
+        Act {
+            running,
+            logs,
+            senders,
+            _receivers: applications,
+            download,
+            downloaded,
+            first,
+            samples: Vec::new(),
+        }
+    }
+}
+
+/// One system with its applications at work.
+struct Act {
+    running: Running,
+    logs: Classes<SharedLog>,
+    senders: JoinSet<Result<(), Error>>,
+    _receivers: JoinSet<()>,
+    download: JoinHandle<Result<DownloadScore, Error>>,
+    downloaded: Arc<AtomicU64>,
+    /// At the start of the applications.
+    first: LinkCounters,
+    samples: Vec<Sample>,
+}
+
+impl Act {
+    fn watch(&mut self, elapsed: Duration) -> SystemProgress {
+        let counters = self.running.counters();
+        let since = |now: Paths<u64>, first: Paths<u64>| Paths {
+            leo: now.leo.saturating_sub(first.leo),
+            geo: now.geo.saturating_sub(first.geo),
+        };
+        let sample = Sample {
+            at: elapsed,
+            delivered: since(counters.delivered, self.first.delivered),
+            capacity: since(counters.capacity, self.first.capacity),
+            downloaded: self.downloaded.load(Ordering::Relaxed),
+        };
+        let last = self.samples.last().copied().unwrap_or_default();
+        self.samples.push(sample);
+        let rate = |now: u64, before: u64| {
+            mbit(
+                now.saturating_sub(before),
+                sample.at.saturating_sub(last.at),
+            )
+        };
+        SystemProgress {
+            classes: Classes::from_fn(|class| lock(self.logs.of(class)).score_so_far(elapsed)),
+            rates: Paths {
+                leo: rate(sample.delivered.leo, last.delivered.leo),
+                geo: rate(sample.delivered.geo, last.delivered.geo),
+            },
+            download_mbit: rate(sample.downloaded, last.downloaded),
+        }
+    }
+
+    fn downloaded(&self) -> bool {
+        self.download.is_finished()
+    }
+
+    /// Nothing more can come.
+    fn over(&self) -> bool {
+        self.downloaded()
+            && Class::ALL.iter().all(|class| {
+                lock(self.logs.of(*class))
+                    .blocks()
+                    .iter()
+                    .all(|block| block.latency.is_some())
+            })
+    }
+
+    async fn end(
+        mut self,
+        name: &str,
+        warnings: &mut Vec<String>,
+    ) -> Result<(SystemResult, Course), Error> {
+        while let Some(sender) = self.senders.join_next().await {
+            sender.map_err(ended_early)??;
+        }
+        let download = self
+            .download
+            .await
+            .map_err(ended_early)?
+            .unwrap_or_else(|error| {
+                warnings.push(format!("{name}: the download failed: {error}"));
+                DownloadScore::default()
+            });
+        let counters = self.running.counters();
+        if counters.lateness_p99 > LATENESS_LIMIT {
+            warnings.push(format!(
+                "{name}: one packet in a hundred left its emulated link more than {:.1} ms late: this machine was too busy for exact figures",
+                counters.lateness_p99.as_secs_f64() * 1e3
+            ));
+        }
+        let carried = |now: u64, before: u64| PathResult {
+            bytes: now.saturating_sub(before),
+        };
+        let classes = Classes::from_fn(|class| lock(self.logs.of(class)).score());
+        let result = SystemResult {
+            qoe: classes.qoe(),
+            classes,
+            paths: Paths {
+                leo: carried(counters.carried.leo, self.first.carried.leo),
+                geo: carried(counters.carried.geo, self.first.carried.geo),
+            },
+            download,
+        };
+        let logs = Classes::from_fn(|class| lock(self.logs.of(class)).clone());
+        Ok((
+            result,
+            Course {
+                logs,
+                samples: self.samples,
+            },
+        ))
+    }
+}
+
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "it is used as a function of a result's error"
+)]
+fn ended_early(error: tokio::task::JoinError) -> Error {
+    Error::Failed(format!("an application of the demo ended early: {error}"))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a display value")]
+fn mbit(bytes: u64, span: Duration) -> f64 {
+    if span.is_zero() {
+        0.0
+    } else {
+        bytes as f64 * 8.0 / 1e6 / span.as_secs_f64()
+    }
+}

@@ -1,0 +1,278 @@
+//! The two systems of the demo behind one face: where applications send, and the emulated links in between.
+//!
+//! The field side opens everything; text, audio, video and the download all flow from the ground to the field, so they
+//! share the same direction of the same links.
+
+use std::{net::SocketAddr, path::Path, time::Duration};
+
+use starhaul_gateway::{Config, Gateway};
+use starhaul_link::LinkSpec;
+use starhaul_net::{Emulator, Relay, RelaySpec};
+use starhaul_quic::Identity;
+use tokio::time::timeout;
+
+use super::{Classes, Paths};
+use crate::{Error, baseline::Carrier, load::Class};
+
+const SET_UP_LIMIT: Duration = Duration::from_secs(20);
+
+/// A system that runs between applications.
+#[derive(Debug)]
+pub(super) struct Running {
+    /// Where the sending application of each class sends.
+    pub(super) ingress: Classes<SocketAddr>,
+    /// SOCKS5 on the field side.
+    pub(super) proxy: SocketAddr,
+    links: Links,
+    _ends: Ends,
+}
+
+#[derive(Debug)]
+enum Ends {
+    Starhaul {
+        _field: Box<Gateway>,
+        _ground: Box<Gateway>,
+    },
+    MpQuic {
+        _field: Box<Carrier>,
+        _ground: Box<Carrier>,
+    },
+}
+
+async fn gateway(name: &str, config: &str) -> Result<Gateway, Error> {
+    Ok(Gateway::start(Config::parse(config, Path::new(name))?).await?)
+}
+
+fn ground_config(
+    [ground, field]: &[Identity; 2],
+    egress: &Classes<SocketAddr>,
+    server: SocketAddr,
+) -> String {
+    let mut config = format!(
+        r#"
+            listen = ["127.0.0.1:0"]
+            control = "off"
+            identity.secret = '''{}'''
+            peer = [{{ name = "field", public_key = "{}" }}]
+            egress.allow = ["{server}"]
+        "#,
+        ground.to_secret_text(),
+        field.public_key(),
+    );
+    for class in Class::ALL {
+        let (kind, codec) = match class {
+            Class::Video => ("rtp", "codec = \"h264\""),
+            Class::Text | Class::Audio => ("udp", ""),
+        };
+        config += &format!(
+            r#"
+            [[{kind}]]
+            name = "{}"
+            listen = "127.0.0.1:0"
+            target = "{}"
+            deadline = "{}ms"
+            priority = {}
+            {codec}
+            "#,
+            class.name(),
+            egress.of(class),
+            class.deadline().as_millis(),
+            class.priority(),
+        );
+    }
+    config
+}
+
+fn field_config([ground, field]: &[Identity; 2], relays: &Paths<Relay>) -> String {
+    format!(
+        r#"
+            control = "off"
+            identity.secret = '''{}'''
+            peer = [{{ name = "ground", public_key = "{}" }}]
+            egress.allow = ["127.0.0.1/32:*"]
+
+            [[session]]
+            path = [{{ name = "leo", remote = "{}" }}, {{ name = "geo", remote = "{}" }}]
+
+            [[socks5]]
+            name = "proxy"
+            listen = "127.0.0.1:0"
+            priority = 5
+        "#,
+        field.to_secret_text(),
+        ground.public_key(),
+        relays.leo.address(),
+        relays.geo.address(),
+    )
+}
+
+fn both_paths_up(gateway: &Gateway) -> bool {
+    let status = gateway.status();
+    let up = |path: &serde_json::Value| path["state"] == "up";
+    let paths = status["sessions"][0]["paths"].as_array();
+    paths.is_some_and(|paths| paths.iter().filter(|path| up(path)).count() == 2)
+}
+
+/// The emulated links of one system.
+#[derive(Debug)]
+pub(super) struct Links {
+    relays: Paths<Relay>,
+    _emulator: Emulator,
+}
+
+/// What the links have done so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LinkCounters {
+    /// Bytes delivered towards the field.
+    pub(super) delivered: Paths<u64>,
+    /// Bytes that could have been.
+    pub(super) capacity: Paths<u64>,
+    /// Bytes given to the links in both directions.
+    pub(super) carried: Paths<u64>,
+    /// 99th percentile of how late the emulator was.
+    pub(super) lateness_p99: Duration,
+}
+
+impl Running {
+    /// Two ends of the baseline, which take the same applications.
+    pub(super) async fn mpquic(
+        links: Paths<LinkSpec>,
+        seed: u64,
+        egress: Classes<SocketAddr>,
+        _server: SocketAddr,
+    ) -> Result<Self, Error> {
+        let egress = Class::ALL.map(|class| (class, *egress.of(class)));
+        let mut ground = Carrier::start(true, seed, &[]).await?;
+        let mut field = Carrier::start(false, seed, &egress).await?;
+        let links = Links::start(&links, seed, ground.address())?;
+        // The path of lowest delay first is the baseline's best order.
+        field
+            .connect(
+                &[links.relays.leo.address(), links.relays.geo.address()],
+                SET_UP_LIMIT,
+            )
+            .await?;
+        let [text, audio, video] = [
+            ground.ingress(Class::Text)?,
+            ground.ingress(Class::Audio)?,
+            ground.ingress(Class::Video)?,
+        ];
+        Ok(Self {
+            ingress: Classes { text, audio, video },
+            proxy: field.socks().await?,
+            links,
+            _ends: Ends::MpQuic {
+                _field: Box::new(field),
+                _ground: Box::new(ground),
+            },
+        })
+    }
+
+    /// Two gateways, from configurations such as their users write.
+    pub(super) async fn starhaul(
+        links: Paths<LinkSpec>,
+        seed: u64,
+        egress: Classes<SocketAddr>,
+        server: SocketAddr,
+    ) -> Result<Self, Error> {
+        let keys = [Identity::generate(), Identity::generate()];
+        let ground = gateway("ground.toml", &ground_config(&keys, &egress, server)).await?;
+        let [address] = ground.listen_addresses()[..] else {
+            return Err(Error::Failed("the ground gateway does not listen".into()));
+        };
+        let links = Links::start(&links, seed, address)?;
+        let field = gateway("field.toml", &field_config(&keys, &links.relays)).await?;
+        let all_up = async {
+            while !(both_paths_up(&field) && both_paths_up(&ground)) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(SET_UP_LIMIT, all_up).await.map_err(|_| {
+            Error::Failed(format!(
+                "the gateways did not have both paths up within {SET_UP_LIMIT:?}"
+            ))
+        })?;
+        let listens = |gateway: &Gateway, rule: &str| {
+            gateway
+                .ingress_address(rule)
+                .ok_or_else(|| Error::Failed(format!("no rule {rule:?} in the gateway")))
+        };
+        Ok(Self {
+            ingress: Classes {
+                text: listens(&ground, "text")?,
+                audio: listens(&ground, "audio")?,
+                video: listens(&ground, "video")?,
+            },
+            proxy: listens(&field, "proxy")?,
+            links,
+            _ends: Ends::Starhaul {
+                _field: Box::new(field),
+                _ground: Box::new(ground),
+            },
+        })
+    }
+
+    /// What the links have done so far.
+    pub(super) fn counters(&self) -> LinkCounters {
+        self.links.counters()
+    }
+}
+
+impl Links {
+    fn start(links: &Paths<LinkSpec>, seed: u64, target: SocketAddr) -> Result<Self, Error> {
+        let relay = |link: &LinkSpec, seed| RelaySpec {
+            target,
+            forward: link.clone(),
+            reverse: link.clone(),
+            seed,
+        };
+        let emulator = Emulator::start(vec![relay(&links.leo, seed), relay(&links.geo, !seed)])?;
+        let [leo, geo] = emulator.relays() else {
+            return Err(Error::Failed(
+                "the emulator made another number of links than asked for".into(),
+            ));
+        };
+        Ok(Self {
+            relays: Paths {
+                leo: leo.clone(),
+                geo: geo.clone(),
+            },
+            _emulator: emulator,
+        })
+    }
+
+    fn counters(&self) -> LinkCounters {
+        let mut counters = LinkCounters::default();
+        let paths = [
+            (
+                &self.relays.leo,
+                (
+                    &mut counters.delivered.leo,
+                    &mut counters.capacity.leo,
+                    &mut counters.carried.leo,
+                ),
+            ),
+            (
+                &self.relays.geo,
+                (
+                    &mut counters.delivered.geo,
+                    &mut counters.capacity.geo,
+                    &mut counters.carried.geo,
+                ),
+            ),
+        ];
+        for (relay, (delivered, capacity, carried)) in paths {
+            let stats = relay.stats();
+            *delivered = stats.reverse.link.delivered_bytes;
+            *capacity = stats
+                .reverse
+                .seconds
+                .iter()
+                .map(|second| second.capacity_bytes)
+                .sum();
+            *carried = stats.forward.link.enqueued_bytes + stats.reverse.link.enqueued_bytes;
+            counters.lateness_p99 = counters.lateness_p99.max(stats.lateness.quantile(0.99));
+        }
+        counters
+    }
+}

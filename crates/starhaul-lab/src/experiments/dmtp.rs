@@ -1,0 +1,189 @@
+//! DMTP fig. 5–9: blocks of 24 kB with a deadline of 200 ms over two paths of 15 Mbit/s and 60 ms one way, of which the
+//! cheap one loses more and more.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use starhaul_cc::{ControllerConfig, RateFeed};
+use starhaul_link::{LinkSpec, Loss};
+use starhaul_session::{BlockOptions, Event, Mode, Outcome, StreamConfig};
+use starhaul_units::Bandwidth;
+
+use super::world::{PathSetup, World};
+use crate::Error;
+
+/// Loss of the cheap path in each step.
+pub const LOSS_STEPS: [f64; 8] = [0.0, 0.0001, 0.0005, 0.005, 0.01, 0.02, 0.05, 0.1];
+/// Bytes of a block.
+pub const BLOCK_BYTES: usize = 24_000;
+/// Blocks of a step of 5 s.
+pub const BLOCKS_PER_STEP: u32 = 250;
+
+const RATE: Bandwidth = Bandwidth::from_mbit(15);
+const ONE_WAY: Duration = Duration::from_millis(60);
+const DEADLINE: Duration = Duration::from_millis(200);
+const INTERVAL: Duration = Duration::from_millis(20);
+/// Cheap and dear, price per byte.
+const COSTS: [f64; 2] = [1.0, 3.0];
+
+/// One run through all steps.
+#[derive(Clone, Copy, Debug)]
+pub struct DmtpSetup {
+    /// How the blocks are protected.
+    pub mode: Mode,
+    /// With the dear path beside the cheap one.
+    pub both_paths: bool,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+/// What became of the blocks of one step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StepResult {
+    /// Blocks sent.
+    pub sent: u32,
+    /// Arrived within the deadline, as the receiver saw it.
+    pub on_time: u32,
+    /// Of the blocks that the sender counts as delivered: rebuilt from redundancy.
+    pub recovered_by_redundancy: u32,
+    /// Of the same: with retransmitted fragments.
+    pub recovered_by_retransmission: u32,
+    /// Bytes given to each path, headers included.
+    pub path_bytes: [u64; 2],
+}
+
+impl DmtpSetup {
+    /// Runs all steps; one result for each of [`LOSS_STEPS`].
+    pub fn run(&self) -> Result<Vec<StepResult>, Error> {
+        let mut world = World::starhaul(self.seed, &self.paths())?;
+        let now = world.now();
+        let config = StreamConfig {
+            mode: self.mode,
+            deadline: DEADLINE,
+            priority: 0,
+            max_coding_rate: 1.0,
+            bandwidth: Some(Bandwidth::from_bytes_over(BLOCK_BYTES as u64, INTERVAL)),
+            ..StreamConfig::default()
+        };
+        let stream = world
+            .sender()
+            .session()
+            .and_then(|session| session.open_stream(now, config).ok());
+        let stream = stream.ok_or_else(|| Error::Failed("the session refused a stream".into()))?;
+        let mut steps = vec![StepResult::default(); LOSS_STEPS.len()];
+        let total = BLOCKS_PER_STEP * u32::try_from(LOSS_STEPS.len()).unwrap_or(u32::MAX);
+        let mut sent = 0;
+        let mut carried = [0; 2];
+        world.run(INTERVAL * total + Duration::from_secs(2), |world| {
+            let (now, elapsed) = (world.now(), world.elapsed());
+            while sent < total && INTERVAL * sent <= elapsed {
+                if sent % BLOCKS_PER_STEP == 0 {
+                    carried = begin_step(
+                        world,
+                        &mut steps,
+                        (sent / BLOCKS_PER_STEP) as usize,
+                        carried,
+                    );
+                }
+                if let Some(session) = world.sender().session() {
+                    // A refused block counts as sent and never arrives.
+                    let _ = session.send_block(now, stream, payload(sent), BlockOptions::default());
+                }
+                steps[step_of(sent)].sent += 1;
+                sent += 1;
+            }
+            for event in world.receiver().events() {
+                if let Event::BlockReceived { block, data, .. } = event {
+                    let in_time = elapsed <= INTERVAL * block.0 + DEADLINE;
+                    let step = &mut steps[step_of(block.0.min(total - 1))];
+                    step.on_time += u32::from(in_time && data == payload(block.0));
+                }
+            }
+            for event in world.sender().events() {
+                if let Event::BlockOutcome {
+                    block,
+                    outcome:
+                        Outcome::Delivered {
+                            recovered_by_redundancy,
+                            recovered_by_retransmission,
+                            ..
+                        },
+                    ..
+                } = event
+                {
+                    let step = &mut steps[step_of(block.0.min(total - 1))];
+                    step.recovered_by_redundancy += u32::from(recovered_by_redundancy);
+                    step.recovered_by_retransmission += u32::from(recovered_by_retransmission);
+                }
+            }
+            (sent < total).then(|| INTERVAL * sent)
+        });
+        end_step(&mut world, steps.last_mut(), carried);
+        Ok(steps)
+    }
+
+    fn paths(&self) -> Vec<PathSetup> {
+        let link = LinkSpec::constant(RATE, ONE_WAY);
+        let path = |cost| PathSetup {
+            forward: link.clone(),
+            backward: link.clone(),
+            cost,
+            controller: ControllerConfig::Dedicated(RateFeed::new(RATE)),
+        };
+        COSTS[..if self.both_paths { 2 } else { 1 }]
+            .iter()
+            .map(|cost| path(*cost))
+            .collect()
+    }
+}
+
+fn step_of(block: u32) -> usize {
+    (block / BLOCKS_PER_STEP) as usize
+}
+
+/// Sets the cheap path's loss and closes the bytes of the step before.
+fn begin_step(
+    world: &mut World<super::world::Starhaul>,
+    steps: &mut [StepResult],
+    step: usize,
+    carried: [u64; 2],
+) -> [u64; 2] {
+    let carried = match step.checked_sub(1) {
+        Some(before) => end_step(world, steps.get_mut(before), carried),
+        None => enqueued(world),
+    };
+    let loss = LOSS_STEPS
+        .get(step)
+        .and_then(|loss| Loss::bernoulli(*loss).ok())
+        .unwrap_or(Loss::NONE);
+    let (now, cheap) = (world.now(), world.paths[0]);
+    for link in [cheap.forward, cheap.backward] {
+        world.sim().network[link].set_loss(now, loss);
+    }
+    carried
+}
+
+fn end_step(
+    world: &mut World<super::world::Starhaul>,
+    step: Option<&mut StepResult>,
+    before: [u64; 2],
+) -> [u64; 2] {
+    let carried = enqueued(world);
+    if let Some(step) = step {
+        step.path_bytes = [0, 1].map(|path| carried[path] - before[path]);
+    }
+    carried
+}
+
+fn enqueued(world: &mut World<super::world::Starhaul>) -> [u64; 2] {
+    let mut bytes = [0; 2];
+    for (bytes, path) in bytes.iter_mut().zip(world.paths.clone()) {
+        *bytes = world.sim().network[path.forward].stats().enqueued_bytes;
+    }
+    bytes
+}
+
+/// The bytes of a block, different for each.
+fn payload(block: u32) -> Bytes {
+    block.to_be_bytes().repeat(BLOCK_BYTES / 4).into()
+}

@@ -1,0 +1,240 @@
+//! MPDTP fig. 4 and 5: QoE of text, audio and video at once over two paths, against multipath QUIC with New Reno.
+//!
+//! The paths have 600 and 100 ms of RTT and each half of the bandwidth, which is given as a multiple of the offered load.
+//! The page of the experiment leaves the split and the queue open; here the queue holds a quarter of a second.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use starhaul_cc::{ControllerConfig, RateFeed};
+use starhaul_link::{LinkSpec, Loss, QueueLimit};
+use starhaul_session::{BlockId, BlockOptions, Event, Session, StreamConfig, StreamId};
+use starhaul_units::Bandwidth;
+
+use super::world::{PathSetup, Starhaul, World};
+use crate::{
+    Error,
+    apps::block,
+    demo::Classes,
+    load::{self, BlockSpec, Class},
+    score::{ClassLog, ClassScore},
+};
+
+/// The bandwidths of fig. 4, as multiples of the offered load.
+pub const BANDWIDTH_FACTORS: [f64; 6] = [0.5, 1.0, 1.5, 2.0, 3.0, 5.0];
+/// The losses of fig. 5.
+pub const LOSSES: [f64; 7] = [0.0001, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1];
+/// Lowest delay first, which is the baseline's best order.
+const RTTS: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(600)];
+/// After the last block is sent: nothing has a longer deadline.
+const DRAIN: Duration = Duration::from_secs(4);
+const QUEUE_SECONDS: f64 = 0.25;
+
+/// Which controller Starhaul uses; the baseline always has New Reno.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// MPDTP's dedicated link: the rate of each path is known.
+    Dedicated,
+    /// The rate is found by BBR.
+    Bbr,
+}
+
+/// One point of a figure.
+#[derive(Clone, Copy, Debug)]
+pub struct QoeSetup {
+    /// Bandwidth of both paths together per offered load.
+    pub bandwidth_factor: f64,
+    /// Loss of each path, 0 to 1.
+    pub loss: f64,
+    /// For how long the applications send.
+    pub duration: Duration,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+impl QoeSetup {
+    /// Starhaul's scores.
+    ///
+    /// # Errors
+    /// The session does not come up.
+    pub fn starhaul(&self, control: Control) -> Result<Classes<ClassScore>, Error> {
+        let mut world = World::starhaul(self.seed, &self.paths(control)?)?;
+        let mut sending = Sending::default();
+        let mut logs = Logs::new(self.duration);
+        world.run(self.duration + DRAIN, |world| {
+            sending.pump(world, &mut logs)
+        });
+        Ok(logs.scores())
+    }
+
+    /// The baseline's scores.
+    ///
+    /// # Errors
+    /// Its connections do not come up.
+    pub fn mpquic(&self) -> Result<Classes<ClassScore>, Error> {
+        let labels = Class::ALL.map(Class::name);
+        let mut world = World::mpquic(self.seed, &self.paths(Control::Bbr)?, &labels)?;
+        let mut logs = Logs::new(self.duration);
+        world.run(self.duration + DRAIN, |world| {
+            let elapsed = world.elapsed();
+            while let Some(block) = logs.next_block(elapsed) {
+                let data = logs.payload(&block, elapsed);
+                world.sender().send_block(block.class.name(), data);
+            }
+            while let Some((label, data)) = world.receiver().poll_block() {
+                logs.received(
+                    Class::ALL.into_iter().find(|class| class.name() == label),
+                    elapsed,
+                    &data,
+                );
+            }
+            logs.next_at()
+        });
+        Ok(logs.scores())
+    }
+
+    fn paths(&self, control: Control) -> Result<Vec<PathSetup>, Error> {
+        let rate = Bandwidth::from_bytes_per_second(load::offered_bytes_per_second())
+            .scaled(self.bandwidth_factor / 2.0);
+        let queue = rate.bytes_in(Duration::from_secs_f64(QUEUE_SECONDS));
+        RTTS.into_iter()
+            .map(|rtt| {
+                let link = LinkSpec::constant(rate, rtt / 2)
+                    .with_loss(Loss::bernoulli(self.loss)?)
+                    .with_queue(QueueLimit::Bytes(
+                        usize::try_from(queue).unwrap_or(usize::MAX),
+                    ));
+                let controller = match control {
+                    Control::Dedicated => ControllerConfig::Dedicated(RateFeed::new(rate)),
+                    Control::Bbr => ControllerConfig::Bbr,
+                };
+                Ok(PathSetup {
+                    forward: link.clone(),
+                    backward: link,
+                    cost: 1.0,
+                    controller,
+                })
+            })
+            .collect()
+    }
+}
+
+/// The streams of a sender, opened with their first block.
+#[derive(Debug, Default)]
+pub(super) struct Sending {
+    streams: Vec<(StreamId, Class)>,
+    last_key: Option<BlockId>,
+}
+
+impl Sending {
+    /// Sends the blocks that are due, logs those that have come, and says when the next one is due.
+    pub(super) fn pump(
+        &mut self,
+        world: &mut World<Starhaul>,
+        logs: &mut Logs,
+    ) -> Option<Duration> {
+        let (now, elapsed) = (world.now(), world.elapsed());
+        if let Some(session) = world.sender().session() {
+            while let Some(block) = logs.next_block(elapsed) {
+                self.send(session, now, &block, logs.payload(&block, elapsed));
+            }
+        }
+        for event in world.receiver().events() {
+            if let Event::BlockReceived { stream, data, .. } = event {
+                logs.received(self.class_of(stream), elapsed, &data);
+            }
+        }
+        logs.next_at()
+    }
+
+    fn send(&mut self, session: &mut Session, now: Instant, block: &BlockSpec, data: Bytes) {
+        let Some(stream) = self.stream(session, now, block.class) else {
+            return;
+        };
+        let depends_on = self
+            .last_key
+            .filter(|_| block.class == Class::Video && !block.key);
+        let options = BlockOptions {
+            depends_on,
+            ..BlockOptions::default()
+        };
+        // A block that is refused because the session's memory is full counts as lost.
+        let sent = session.send_block(now, stream, data, options).ok();
+        if block.key {
+            self.last_key = sent;
+        }
+    }
+
+    fn stream(&mut self, session: &mut Session, now: Instant, class: Class) -> Option<StreamId> {
+        if let Some((stream, _)) = self.streams.iter().find(|(_, other)| *other == class) {
+            return Some(*stream);
+        }
+        let config = StreamConfig {
+            deadline: class.deadline(),
+            priority: class.priority(),
+            bandwidth: Some(Bandwidth::from_bytes_per_second(class.bytes_per_second())),
+            label: Bytes::from_static(class.name().as_bytes()),
+            ..StreamConfig::default()
+        };
+        let stream = session.open_stream(now, config).ok()?;
+        self.streams.push((stream, class));
+        Some(stream)
+    }
+
+    fn class_of(&self, stream: StreamId) -> Option<Class> {
+        self.streams
+            .iter()
+            .find(|(other, _)| *other == stream)
+            .map(|(_, class)| *class)
+    }
+}
+
+/// The blocks still to be sent, and what became of those that were.
+#[derive(Debug)]
+pub(super) struct Logs {
+    schedule: std::vec::IntoIter<BlockSpec>,
+    next: Option<BlockSpec>,
+    logs: Classes<ClassLog>,
+}
+
+impl Logs {
+    pub(super) fn new(duration: Duration) -> Self {
+        let mut schedule = load::schedule(duration).into_iter();
+        Self {
+            next: schedule.next(),
+            schedule,
+            logs: Classes::from_fn(ClassLog::new),
+        }
+    }
+
+    pub(super) const fn logs(&self) -> &Classes<ClassLog> {
+        &self.logs
+    }
+
+    fn next_at(&self) -> Option<Duration> {
+        self.next.map(|block| block.at)
+    }
+
+    fn next_block(&mut self, elapsed: Duration) -> Option<BlockSpec> {
+        let block = self.next.filter(|block| block.at <= elapsed)?;
+        self.next = self.schedule.next();
+        self.logs.of_mut(block.class).on_sent(elapsed);
+        Some(block)
+    }
+
+    fn payload(&self, block: &BlockSpec, elapsed: Duration) -> Bytes {
+        block::build(block.sequence, elapsed, block.bytes).into()
+    }
+
+    fn received(&mut self, class: Option<Class>, elapsed: Duration, data: &[u8]) {
+        if let (Some(class), Some(header)) = (class, block::parse(data)) {
+            self.logs
+                .of_mut(class)
+                .on_received(header.sequence, elapsed.saturating_sub(header.sent_at));
+        }
+    }
+
+    pub(super) fn scores(&self) -> Classes<ClassScore> {
+        Classes::from_fn(|class| self.logs.of(class).score())
+    }
+}

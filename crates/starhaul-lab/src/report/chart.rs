@@ -1,0 +1,226 @@
+//! Small charts as inline SVG. Colours come from the page's style sheet by class name, so that they follow light and dark.
+
+use std::fmt::Write;
+
+const WIDTH: f64 = 420.0;
+const HEIGHT: f64 = 230.0;
+const LEFT: f64 = 46.0;
+const RIGHT: f64 = 10.0;
+const TOP: f64 = 28.0;
+const BOTTOM: f64 = 26.0;
+
+/// Maps values to places along an axis.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Scale {
+    /// Evenly from the first to the second value.
+    Linear(f64, f64),
+    /// By the logarithm; both values are positive.
+    Log(f64, f64),
+}
+
+/// A chart under construction. What is drawn later lies on top.
+#[derive(Debug)]
+pub(super) struct Chart {
+    x: Scale,
+    y: Scale,
+    body: String,
+}
+
+impl Scale {
+    /// From 0 to a round number not below `most`, which may be 0.
+    pub(super) fn up_to(most: f64) -> Self {
+        let step = nice_step(most.max(1e-9) / 5.0);
+        Self::Linear(0.0, (most.max(1e-9) / step).ceil() * step)
+    }
+
+    fn place(self, value: f64) -> f64 {
+        let place = match self {
+            Self::Linear(from, to) => (value - from) / (to - from),
+            Self::Log(from, to) => (value.max(from) / from).ln() / (to / from).ln(),
+        };
+        place.clamp(0.0, 1.0)
+    }
+
+    fn ticks(self) -> Vec<f64> {
+        match self {
+            Self::Linear(from, to) => {
+                let step = nice_step((to - from) / 5.0);
+                let first = (from / step).ceil();
+                (0..16)
+                    .map(|n| (first + f64::from(n)) * step)
+                    .take_while(|tick| *tick <= to * (1.0 + 1e-9))
+                    .collect()
+            }
+            Self::Log(from, to) => (-3..7)
+                .map(|power| 10f64.powi(power))
+                .filter(|tick| (from..=to).contains(tick))
+                .collect(),
+        }
+    }
+}
+
+impl Chart {
+    /// An empty chart with its grid.
+    pub(super) fn new(title: &str, unit: &str, x: Scale, y: Scale) -> Self {
+        let mut chart = Self {
+            x,
+            y,
+            body: String::new(),
+        };
+        let (bottom, right) = (HEIGHT - BOTTOM, WIDTH - RIGHT);
+        chart.push(format_args!(r#"<text class="title" x="{LEFT}" y="15">{title}<tspan class="unit" dx="6">{unit}</tspan></text>"#));
+        for tick in y.ticks() {
+            let at = chart.at(0.0, tick).1;
+            chart.push(format_args!(
+                r#"<path class="grid" d="M{LEFT} {at:.1}H{right}"/>"#
+            ));
+            chart.push(format_args!(
+                r#"<text class="tick" x="{:.1}" y="{:.1}" text-anchor="end">{}</text>"#,
+                LEFT - 6.0,
+                at + 3.5,
+                number(tick)
+            ));
+        }
+        for tick in x.ticks() {
+            let at = chart.at(tick, 0.0).0;
+            chart.push(format_args!(
+                r#"<text class="tick" x="{at:.1}" y="{:.1}" text-anchor="middle">{} s</text>"#,
+                bottom + 16.0,
+                number(tick)
+            ));
+        }
+        chart
+    }
+
+    /// A line through the points.
+    pub(super) fn line(&mut self, class: &str, points: &[(f64, f64)]) {
+        let path = self.path(points);
+        self.push(format_args!(r#"<path class="line {class}" d="{path}"/>"#));
+    }
+
+    /// The area below the points.
+    pub(super) fn area(&mut self, class: &str, points: &[(f64, f64)]) {
+        let (Some(first), Some(last)) = (points.first(), points.last()) else {
+            return;
+        };
+        let (path, bottom) = (self.path(points), HEIGHT - BOTTOM);
+        let (from, to) = (self.at(first.0, 0.0).0, self.at(last.0, 0.0).0);
+        self.push(format_args!(
+            r#"<path class="area {class}" d="{path}L{to:.1} {bottom}L{from:.1} {bottom}Z"/>"#
+        ));
+    }
+
+    /// A dot at each point.
+    pub(super) fn dots(&mut self, class: &str, points: impl Iterator<Item = (f64, f64)>) {
+        let mut path = String::new();
+        for (x, y) in points {
+            let (x, y) = self.at(x, y);
+            // A line of no length with round ends is a dot, in a third of the bytes of a circle.
+            let _ = write!(path, "M{x:.1} {y:.1}h0");
+        }
+        self.push(format_args!(r#"<path class="dots {class}" d="{path}"/>"#));
+    }
+
+    /// A short stroke above the chart at each value of x.
+    pub(super) fn strokes(&mut self, class: &str, row: u8, values: impl Iterator<Item = f64>) {
+        let top = TOP - 1.0 + 6.0 * f64::from(row);
+        let mut path = String::new();
+        for x in values {
+            let _ = write!(path, "M{:.1} {top}v5", self.at(x, 0.0).0);
+        }
+        self.push(format_args!(
+            r#"<path class="strokes {class}" d="{path}"/>"#
+        ));
+    }
+
+    /// A dashed line across, with its name.
+    pub(super) fn rule(&mut self, y: f64, name: &str) {
+        let (at, right) = (self.at(0.0, y).1, WIDTH - RIGHT);
+        self.push(format_args!(
+            r#"<path class="rule" d="M{LEFT} {at:.1}H{right}"/>"#
+        ));
+        self.push(format_args!(
+            r#"<text class="rule-name" x="{:.1}" y="{:.1}" text-anchor="end">{name}</text>"#,
+            right - 2.0,
+            at - 4.0
+        ));
+    }
+
+    /// The chart with a description for those who do not see it.
+    pub(super) fn svg(self, description: &str) -> String {
+        format!(
+            r#"<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{description}">{}</svg>"#,
+            self.body
+        )
+    }
+
+    fn path(&self, points: &[(f64, f64)]) -> String {
+        let mut path = String::new();
+        for (number, &(x, y)) in points.iter().enumerate() {
+            let (x, y) = self.at(x, y);
+            let _ = write!(path, "{}{x:.1} {y:.1}", if number == 0 { 'M' } else { 'L' });
+        }
+        path
+    }
+
+    fn at(&self, x: f64, y: f64) -> (f64, f64) {
+        (
+            LEFT + self.x.place(x) * (WIDTH - LEFT - RIGHT),
+            HEIGHT - BOTTOM - self.y.place(y) * (HEIGHT - TOP - BOTTOM),
+        )
+    }
+
+    fn push(&mut self, element: std::fmt::Arguments<'_>) {
+        // Writing to a string cannot fail.
+        let _ = self.body.write_fmt(element);
+    }
+}
+
+/// The smallest of 1, 2, 5 × 10ⁿ that is not below `least`.
+fn nice_step(least: f64) -> f64 {
+    let power = 10f64.powf(least.log10().floor());
+    [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|factor| factor * power)
+        .find(|step| *step >= least * (1.0 - 1e-9))
+        .unwrap_or(power)
+}
+
+fn number(value: f64) -> String {
+    if value >= 1_000.0 {
+        format!("{}k", value / 1_000.0)
+    } else {
+        format!("{}", (value * 1e6).round() / 1e6)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_inside() {
+        assert_eq!(
+            Scale::up_to(47.0).ticks(),
+            [0.0, 10.0, 20.0, 30.0, 40.0, 50.0]
+        );
+        assert_eq!(Scale::Linear(0.0, 30.0).ticks(), [0.0, 10.0, 20.0, 30.0]);
+        assert_eq!(Scale::Log(5.0, 5_000.0).ticks(), [10.0, 100.0, 1_000.0]);
+        assert!(Scale::up_to(0.0).ticks().len() > 1);
+    }
+
+    #[test]
+    fn values_outside_stay_at_the_edge_and_nothing_is_undefined() {
+        let mut chart = Chart::new(
+            "a",
+            "ms",
+            Scale::Linear(0.0, 10.0),
+            Scale::Log(1.0, 1_000.0),
+        );
+        chart.line("starhaul", &[(0.0, 0.0), (5.0, 1e9), (-1.0, 10.0)]);
+        chart.area("capacity", &[]);
+        let svg = chart.svg("nothing");
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+        assert!(svg.contains("M46.0 204.0L228.0 28.0L46.0 145.3"), "{svg}");
+    }
+}

@@ -1,0 +1,100 @@
+//! `starhaul demo`: arguments in, tables, JSON and report out; all the rest is in `starhaul-lab`.
+
+use std::{
+    io::{self, IsTerminal as _},
+    path::PathBuf,
+};
+
+use anyhow::Context as _;
+use starhaul_lab::{
+    demo::{self, DemoOptions, Live},
+    report::Report,
+};
+use starhaul_link::Loss;
+
+use crate::output::print;
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// For how long the applications send
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+    /// Replay a recorded LEO path: a capacity and a delay file (LeoReplayer), or one CSV
+    #[arg(long, value_name = "FILE", num_args = 1..=2)]
+    leo_trace: Vec<PathBuf>,
+    /// Random loss of the LEO path, for example 2%, 0.02, or ge:1%:5 for bursts
+    #[arg(long, value_name = "P", default_value = "1%", value_parser = parse_loss)]
+    leo_loss: Loss,
+    /// Random loss of the GEO path
+    #[arg(long, value_name = "P", default_value = "1%", value_parser = parse_loss)]
+    geo_loss: Loss,
+    /// Seed of losses, of the synthetic LEO path and of the download's bytes
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON object and nothing else
+    #[arg(long)]
+    json: bool,
+    /// Write a report with plots: one HTML page that needs no network
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: Arguments) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    runtime.block_on(show(args))
+}
+
+async fn show(args: Arguments) -> anyhow::Result<()> {
+    let options = DemoOptions {
+        seconds: args.seconds,
+        leo_trace: args.leo_trace,
+        leo_loss: args.leo_loss,
+        geo_loss: args.geo_loss,
+        seed: args.seed,
+    };
+    let mut live = Live::new(io::stderr(), io::stderr().is_terminal(), options.seconds);
+    eprintln!("{}", options.describe_links());
+    let run = demo::run(&options, |progress| {
+        // A terminal that went away must not end the run.
+        let _ = live.show(progress);
+    })
+    .await?;
+    let _ = live.erase();
+    for warning in &run.warnings {
+        eprintln!("warning: {warning}");
+    }
+    if let Some(file) = args.report {
+        let (command, links) = (command_line(), options.describe_links());
+        let report = Report {
+            result: &run.result,
+            courses: &run.courses,
+            command: &command,
+            links: &links,
+        };
+        std::fs::write(&file, report.html())
+            .with_context(|| format!("cannot write the report {}", file.display()))?;
+        eprintln!("report: {}", file.display());
+    }
+    print(match args.json {
+        true => format!("{}\n", serde_json::to_string(&run.result)?),
+        false => demo::final_table(&run.result),
+    })
+}
+
+fn parse_loss(text: &str) -> Result<Loss, String> {
+    demo::parse_loss(text).map_err(|error| error.to_string())
+}
+
+/// What was typed, with the program's bare name.
+fn command_line() -> String {
+    let arguments = std::env::args_os()
+        .skip(1)
+        .map(|argument| argument.to_string_lossy().into_owned());
+    std::iter::once("starhaul".to_owned())
+        .chain(arguments)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
