@@ -132,7 +132,7 @@ impl PathMonitor {
     }
 
     /// The datagram was declared lost, by the session or by the transport.
-    pub fn on_lost(&mut self, now: Instant, sequence: u32, _bytes: usize) {
+    pub fn on_lost(&mut self, now: Instant, sequence: u32) {
         self.advance(now);
         if self.fates.on_lost(sequence) {
             self.settle();
@@ -180,6 +180,11 @@ impl PathMonitor {
             .find(|rate| *rate > Bandwidth::ZERO)
             .unwrap_or_else(window_rate)
             .max(LEAST_BANDWIDTH)
+    }
+
+    /// Smoothed time from sending until the first word of arrival.
+    pub fn word_after(&self) -> Duration {
+        self.turnaround().mean
     }
 
     /// Time from sending until an acknowledgement is overdue: the smoothed time until the first word of arrival, and a margin of

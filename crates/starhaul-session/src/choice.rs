@@ -100,16 +100,20 @@ pub(crate) fn takes_retransmission(
     if arrival(this) > deadline {
         return false;
     }
-    let others = || {
-        paths
-            .usable()
-            .filter(|(other, path)| *other != id && arrival(path) <= deadline)
-    };
-    if now + this.monitor.overdue_after() + paths.least_delay() + TIE <= deadline {
-        return others().all(|(_, other)| arrival(this) <= arrival(other) + TIE);
+    let mut others = paths
+        .usable()
+        .filter(|(other, path)| *other != id && arrival(path) <= deadline);
+    // The same for all paths, so that they never leave it to each other.
+    let soonest_word = paths
+        .usable()
+        .map(|(_, path)| path.monitor.overdue_after())
+        .min()
+        .unwrap_or_default();
+    if now + soonest_word + paths.least_delay() + TIE <= deadline {
+        return others.all(|(_, other)| arrival(this) <= arrival(other) + TIE);
     }
     let risk = |path: &Path| path.monitor.loss().window_max;
-    others().all(|(_, other)| risk(this) <= risk(other))
+    others.all(|(_, other)| risk(this) <= risk(other))
 }
 
 /// Whether redundancy of a block should leave on `id`: on another path than most of its data, if another is in time.

@@ -169,7 +169,7 @@ fn a_silent_path_is_suspect_after_an_rtt_and_margin_and_comes_back_by_itself() {
         path.on_sent(now, 300 + tick, 1_200);
         // The transport gives up datagrams one by one; that is no sign of life.
         if let Some(lost) = tick.checked_sub(105) {
-            path.on_lost(now, 300 + lost, 1_200);
+            path.on_lost(now, 300 + lost);
         }
     }
     let silent = suspect_at.expect("never suspect") - cut;
@@ -189,7 +189,7 @@ fn losses_alone_do_not_make_a_path_suspect() {
         sequence % 3 == 0
     });
     for sequence in (0..1_000).filter(|sequence| sequence % 3 == 0) {
-        path.on_lost(end, sequence, 1_200);
+        path.on_lost(end, sequence);
     }
     assert!(!path.is_suspect() && !path.on_timeout(end));
     assert_eq!(path.outstanding(), 0);
@@ -347,7 +347,7 @@ proptest! {
                     let sent = if ago % 2 == 0 { base } else { now - Duration::from_micros(u64::from(ago)) };
                     path.on_acked(now, sequence, sent, 1_200, one_way.map(|micros| Duration::from_micros(micros.into())));
                 }
-                Operation::Lost(sequence) => path.on_lost(now, sequence, 1_200),
+                Operation::Lost(sequence) => path.on_lost(now, sequence),
                 Operation::LateAck(sequence) => path.on_late_ack(now, sequence, base),
                 Operation::Heard => path.on_heard(now),
                 Operation::Timeout => { let became = path.on_timeout(now); prop_assert!(!became || path.is_suspect()); }

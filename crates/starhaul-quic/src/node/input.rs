@@ -152,8 +152,8 @@ impl Node {
                 let session = &mut state.session;
                 for fate in &fates {
                     match *fate {
-                        Fate::Acked { at, sequence, rtt } => {
-                            session.handle_transport_ack(at, path, sequence, rtt);
+                        Fate::Acked { at, sequence, .. } => {
+                            session.handle_transport_ack(at, path, sequence);
                         }
                         Fate::Lost { at, sequence } => {
                             session.handle_transport_loss(at, path, sequence);

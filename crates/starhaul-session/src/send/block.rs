@@ -18,6 +18,17 @@ pub(crate) struct FragmentId {
     pub(crate) index: u8,
 }
 
+/// What the clock asks of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Look {
+    /// What is not known to have arrived is sent again now or never.
+    LastChance,
+    /// It must have arrived.
+    Deadline,
+    /// Word of its arrival must have come.
+    Word,
+}
+
 /// Why a fragment is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -33,7 +44,8 @@ struct FragmentState {
     /// Waits in `retransmit`.
     queued: bool,
     in_flight: u8,
-    last_path: Option<PathId>,
+    /// Where it was sent last, and when word of it should come.
+    last: Option<(PathId, Instant)>,
 }
 
 #[derive(Debug)]
@@ -69,8 +81,8 @@ pub(crate) struct SendBlock {
     pub(crate) any_lost: bool,
     /// Where it stands in the order of sending, if it waits there.
     pub(crate) rank: Option<(u8, u32, Instant)>,
-    /// When its deadline is looked at, and whether that is the last look.
-    pub(crate) look: (Instant, bool),
+    /// When it is looked at next, and what for.
+    pub(crate) look: (Instant, Look),
     /// It waits for spare capacity to send redundancy.
     pub(crate) in_spare: bool,
     codes: Vec<Code>,
@@ -90,7 +102,6 @@ struct Cursor {
 }
 
 impl SendBlock {
-    #[expect(clippy::too_many_arguments, reason = "a block is made in one place")]
     pub(crate) fn new(
         key: BlockKey,
         data: Bytes,
@@ -114,7 +125,7 @@ impl SendBlock {
             retransmitted: false,
             any_lost: false,
             rank: None,
-            look: (deadline, false),
+            look: (deadline, Look::Deadline),
             in_spare: false,
             codes: Vec::new(),
             fresh: Cursor {
@@ -233,7 +244,7 @@ impl SendBlock {
     /// The next copy and the path that carried the first.
     pub(crate) fn next_copy(&self) -> Option<(FragmentId, Option<PathId>)> {
         let id = *self.copies.front()?;
-        Some((id, self.state(id)?.last_path))
+        Some((id, self.state(id)?.last.map(|(path, _)| path)))
     }
 
     pub(crate) fn next_fresh(&self) -> Option<FragmentId> {
@@ -257,7 +268,13 @@ impl SendBlock {
     }
 
     /// A fragment leaves on `path` for `purpose`; it must be what the `next_…` of that purpose gave.
-    pub(crate) fn on_sent(&mut self, id: FragmentId, path: PathId, purpose: Purpose) {
+    pub(crate) fn on_sent(
+        &mut self,
+        id: FragmentId,
+        path: PathId,
+        purpose: Purpose,
+        word_at: Instant,
+    ) {
         match purpose {
             Purpose::Data => self.advance_fresh(id),
             Purpose::Redundancy => self.advance_redundancy(),
@@ -280,7 +297,7 @@ impl SendBlock {
         if let Some(code) = self.codes.get_mut(usize::from(id.code))
             && let Some(state) = code.fragments.get_mut(usize::from(id.index))
         {
-            state.last_path = Some(path);
+            state.last = Some((path, word_at));
             if matches!(purpose, Purpose::Data | Purpose::Redundancy) {
                 code.unsent = code.unsent.saturating_sub(1);
             }
@@ -374,6 +391,33 @@ impl SendBlock {
         // Lost fragments return to the head of their own block (MPDTP).
         self.retransmit.push_back(id);
         true
+    }
+
+    /// Queues again what is in flight but should have been heard of by now, as far as it is needed. Nothing is declared lost.
+    pub(crate) fn insure(&mut self, now: Instant) {
+        for (code_index, code) in self.codes.iter_mut().enumerate() {
+            let sound = |state: &FragmentState| {
+                state.acked || state.queued || state.last.is_none_or(|(_, word_at)| word_at > now)
+            };
+            let hoped = code.fragments.iter().filter(|state| sound(state)).count();
+            let mut missing = usize::from(code.data_count).saturating_sub(hoped);
+            for (index, state) in code.fragments.iter_mut().enumerate() {
+                if missing == 0 {
+                    break;
+                }
+                if let (false, Ok(index), Ok(code_index)) =
+                    (sound(state), u8::try_from(index), u8::try_from(code_index))
+                {
+                    state.queued = true;
+                    code.queued += 1;
+                    missing -= 1;
+                    self.retransmit.push_back(FragmentId {
+                        code: code_index,
+                        index,
+                    });
+                }
+            }
+        }
     }
 
     /// The payload of a fragment without its padding, and the length to pad it to.

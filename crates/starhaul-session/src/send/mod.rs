@@ -21,7 +21,7 @@ use crate::{
     types::{BlockId, ExpiredCause, Outcome},
     wire::{FRAGMENT_HEADER_BYTES, wrap},
 };
-use block::{FragmentId, Purpose, SendBlock};
+use block::{FragmentId, Look, Purpose, SendBlock};
 use demand::Demand;
 use queue::{BlockQueue, rank, weight};
 
@@ -33,6 +33,9 @@ const EPSILON: f64 = 1e-3;
 const BUSY_BEFORE_TRUST: Duration = Duration::from_millis(200);
 /// Word of a block's arrival is waited for at least this long after its deadline.
 const LEAST_GRACE: Duration = Duration::from_millis(100);
+
+/// Serialisation and jitter of a retransmission sent at the last chance.
+const LAST_CHANCE_MARGIN: Duration = Duration::from_millis(3);
 
 /// A fragment to send.
 #[derive(Clone, Copy, Debug)]
@@ -47,8 +50,8 @@ pub(crate) struct Sender {
     blocks: BTreeMap<BlockKey, SendBlock>,
     queue: BlockQueue,
     spare: BlockQueue,
-    /// When to look whether a block has expired, and whether that is the last look.
-    expiry: BTreeSet<(Instant, bool, BlockKey)>,
+    /// When to look at each block, and what for.
+    expiry: BTreeSet<(Instant, Look, BlockKey)>,
     demand: Demand,
     codec: Codec,
     busy_since: Option<Instant>,
@@ -79,12 +82,13 @@ impl Sender {
         }
     }
 
-    pub(crate) fn insert(&mut self, now: Instant, block: SendBlock) {
+    pub(crate) fn insert(&mut self, now: Instant, paths: &Paths, mut block: SendBlock) {
         let key = block.key;
         self.demand
             .on_offered(now, block.priority, block.data.len());
         self.held_bytes += block.data.len();
-        self.expiry.insert((block.deadline, false, key));
+        block.look = first_look(now, paths, &block);
+        self.expiry.insert((block.look.0, block.look.1, key));
         self.blocks.insert(key, block);
         self.requeue(now, key);
     }
@@ -104,6 +108,7 @@ impl Sender {
     pub(crate) fn update(
         &mut self,
         now: Instant,
+        paths: &Paths,
         key: BlockKey,
         deadline: Option<Instant>,
         priority: Option<u8>,
@@ -113,8 +118,8 @@ impl Sender {
             if let Some(deadline) = deadline {
                 self.expiry.remove(&(block.look.0, block.look.1, key));
                 block.deadline = deadline;
-                block.look = (deadline, false);
-                self.expiry.insert((deadline, false, key));
+                block.look = first_look(now, paths, block);
+                self.expiry.insert((block.look.0, block.look.1, key));
             }
             block.priority = priority.unwrap_or(block.priority);
         }
@@ -246,7 +251,12 @@ impl Sender {
             }
         }
         for key in hopeless {
-            self.give_up(now, key, paths.least_delay());
+            // Of a block that was sent whole, word may still come that it arrived after all.
+            if self.blocks.get(&key).is_some_and(SendBlock::has_fresh) {
+                self.give_up(now, key, paths.least_delay());
+            } else {
+                self.unqueue(key);
+            }
         }
         picked.filter(|choice| self.blocks.contains_key(&choice.block))
     }
@@ -304,9 +314,15 @@ impl Sender {
         true
     }
 
-    pub(crate) fn on_sent(&mut self, now: Instant, choice: Choice, path: PathId) {
+    pub(crate) fn on_sent(
+        &mut self,
+        now: Instant,
+        choice: Choice,
+        path: PathId,
+        word_after: Duration,
+    ) {
         if let Some(block) = self.blocks.get_mut(&choice.block) {
-            block.on_sent(choice.fragment, path, choice.purpose);
+            block.on_sent(choice.fragment, path, choice.purpose, now + word_after);
             self.requeue(now, choice.block);
         }
     }
@@ -339,9 +355,10 @@ impl Sender {
         self.expiry.first().map(|(at, _, _)| *at)
     }
 
-    /// Ends blocks past their deadline; those wholly sent get the time in which word of their arrival may still come.
+    /// Looks at the blocks whose time has come. Those past their deadline end; if they were sent whole they get the time in
+    /// which word of their arrival may still come.
     pub(crate) fn expire(&mut self, now: Instant, paths: &Paths) {
-        while let Some(&(at, last_look, key)) = self.expiry.first() {
+        while let Some(&(at, look, key)) = self.expiry.first() {
             if at > now {
                 break;
             }
@@ -349,13 +366,25 @@ impl Sender {
             let Some(block) = self.blocks.get_mut(&key) else {
                 continue;
             };
-            if last_look || block.has_fresh() {
-                self.give_up(now, key, paths.least_delay());
+            block.look = match look {
+                Look::LastChance => {
+                    block.insure(now);
+                    (block.deadline, Look::Deadline)
+                }
+                Look::Deadline if !block.has_fresh() => {
+                    let grace = (paths.longest_turnaround() * 2).max(LEAST_GRACE);
+                    (at + grace, Look::Word)
+                }
+                Look::Deadline | Look::Word => {
+                    self.give_up(now, key, paths.least_delay());
+                    continue;
+                }
+            };
+            self.expiry.insert((block.look.0, block.look.1, key));
+            if look == Look::LastChance {
+                self.requeue(now, key)
             } else {
-                let grace = (paths.longest_turnaround() * 2).max(LEAST_GRACE);
-                block.look = (at + grace, true);
-                self.expiry.insert((at + grace, true, key));
-                self.unqueue(key);
+                self.unqueue(key)
             }
         }
     }
@@ -474,7 +503,7 @@ fn choose(
     if block.has_fresh() {
         let load = Load {
             ahead,
-            waiting: block.waiting_bytes() as u64,
+            waiting: (block.waiting_bytes() as u64).max(bytes),
             fragment: bytes,
         };
         if choice::takes_data(paths, now, path, load, limit) {
@@ -505,6 +534,15 @@ fn fragment_bytes(block: &SendBlock) -> u64 {
         .payload(FragmentId { code: 0, index: 0 })
         .map_or(block.data.len().min(1200), |(_, length)| length);
     (payload + FRAGMENT_HEADER_BYTES) as u64
+}
+
+/// A block that may be sent again is looked at when that is possible for the last time.
+fn first_look(now: Instant, paths: &Paths, block: &SendBlock) -> (Instant, Look) {
+    let margin = paths.least_delay() + LAST_CHANCE_MARGIN;
+    match block.deadline.checked_sub(margin) {
+        Some(at) if block.mode.retransmits() && at > now => (at, Look::LastChance),
+        _ => (block.deadline, Look::Deadline),
+    }
 }
 
 /// How much redundancy a code gets whose data leave over `path` (DMTP: by the greatest loss seen in a moving window; the

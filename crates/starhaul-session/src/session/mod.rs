@@ -1,5 +1,7 @@
 //! The session itself: joins streams, blocks, paths and acknowledgements.
 
+mod acks;
+mod blocks;
 mod input;
 mod output;
 mod streams;

@@ -218,7 +218,8 @@ impl Session {
         if length + wire::FRAGMENT_HEADER_BYTES > self.paths.get(path)?.max_datagram() {
             return None;
         }
-        self.sender.on_sent(self.now, choice, path);
+        let word_after = self.paths.get(path)?.monitor.word_after();
+        self.sender.on_sent(self.now, choice, path, word_after);
         let item = Item::Fragment {
             block: choice.block,
             code: id.code,

@@ -29,7 +29,7 @@ const UNSENT_TIME: Duration = Duration::from_millis(50);
 /// A stream whose `write` was refused counts as bulk for this long after it got room again.
 const BULK_MEMORY: Duration = Duration::from_millis(50);
 /// Control bytes waiting beyond which no stream is opened.
-const MAX_CONTROL_BYTES: u64 = 4 << 20;
+const MAX_CONTROL_BYTES: usize = 4 << 20;
 
 impl Session {
     /// Opens a stream. The peer hears of it with [`Event::StreamOpened`]. A reliable stream carries bytes in both directions, any
@@ -54,15 +54,15 @@ impl Session {
                 "the deadline is not between 1 ms and 49 days",
             ));
         }
-        let held = self.control.send.held();
+        let held = usize::try_from(self.control.send.held()).unwrap_or(usize::MAX);
         let Some(next) = self
             .next_stream
             .checked_add(2)
             .filter(|_| held < MAX_CONTROL_BYTES)
         else {
             return Err(StreamError::QueueFull {
-                held: usize::try_from(held).unwrap_or(usize::MAX),
-                limit: MAX_CONTROL_BYTES as usize,
+                held,
+                limit: MAX_CONTROL_BYTES,
             });
         };
         let id = StreamId(self.next_stream);
@@ -134,7 +134,7 @@ impl Session {
             priority,
             config.max_coding_rate,
         );
-        self.sender.insert(self.now, block);
+        self.sender.insert(self.now, &self.paths, block);
         if let Some(on) = lost_dependency {
             self.sender.end(
                 self.now,
@@ -163,6 +163,7 @@ impl Session {
         let key = self.live_block(stream, block)?;
         self.sender.update(
             self.now,
+            &self.paths,
             key,
             deadline.map(|deadline| self.now + deadline),
             priority,

@@ -1,0 +1,258 @@
+//! What the peer, or the transport below, says of our datagrams: arrived or lost.
+
+use std::time::Instant;
+
+use starhaul_paths::PathId;
+
+use super::{CONTROL_WINDOW, Kind, Session, Stream};
+use crate::{
+    send::block::FragmentId,
+    sent::{BlockKey, Fated, Item},
+    types::{Event, Outcome, ProtocolError, StreamId},
+    wire::{Ack, BlockAck, PathAck, unwrap, wrap},
+};
+
+impl Session {
+    /// The transport below saw the datagram with this sequence number acknowledged.
+    pub fn handle_transport_ack(&mut self, now: Instant, path: PathId, sequence: u32) {
+        self.advance(now);
+        let Some(entry) = self.paths.get_mut(path) else {
+            return;
+        };
+        let sequence = unwrap(sequence, entry.sent.next_sequence());
+        if let Some(fated) = entry.sent.ack(sequence) {
+            entry.acked.insert(sequence, sequence + 1);
+            self.on_arrived(path, fated, None);
+            self.find_lost();
+            self.settle();
+        }
+    }
+
+    /// The transport below declared the datagram with this sequence number lost.
+    pub fn handle_transport_loss(&mut self, now: Instant, path: PathId, sequence: u32) {
+        self.advance(now);
+        let Some(entry) = self.paths.get_mut(path) else {
+            return;
+        };
+        let sequence = unwrap(sequence, entry.sent.next_sequence());
+        if let Some(fated) = entry.sent.lose(sequence) {
+            self.on_loss(path, fated);
+            self.settle();
+        }
+    }
+
+    pub(super) fn on_ack(&mut self, replied: u64, ack: Ack) -> Result<(), ProtocolError> {
+        for block in ack.blocks {
+            self.on_block_ack(block)?;
+        }
+        for path in ack.paths {
+            self.on_path_ack(path, replied)?;
+        }
+        self.find_lost();
+        Ok(())
+    }
+
+    fn on_path_ack(&mut self, ack: PathAck, replied: u64) -> Result<(), ProtocolError> {
+        let id = PathId(ack.path);
+        let received = self.clocks.peer_time(ack.received_micros);
+        let Some(path) = self.paths.get_mut(id) else {
+            return Ok(());
+        };
+        let next = path.sent.next_sequence();
+        let newest = ack.ranges.first().map(|(_, last)| unwrap(*last, next));
+        let mut arrived = Vec::new();
+        for (first, last) in ack.ranges {
+            let (first, last) = (unwrap(first, next), unwrap(last, next));
+            if last >= next || first > last {
+                return Err(ProtocolError::NeverSent("a datagram"));
+            }
+            let gaps: Vec<_> = path
+                .acked
+                .gaps(first.max(path.sent.base()), last + 1)
+                .collect();
+            for (start, end) in gaps {
+                arrived.extend((start..end).filter_map(|sequence| path.sent.ack(sequence)));
+            }
+            path.acked.insert(first, last + 1);
+        }
+        for fated in arrived {
+            let is_newest = Some(fated.sequence) == newest;
+            if is_newest {
+                self.clocks
+                    .on_exchange(self.now, fated.sent, received, replied);
+            }
+            self.on_arrived(id, fated, is_newest.then_some(received));
+        }
+        Ok(())
+    }
+
+    /// First word that a datagram of ours arrived.
+    fn on_arrived(&mut self, id: PathId, fated: Fated, received: Option<u64>) {
+        let one_way = received.and_then(|received| self.clocks.one_way(fated.sent, received));
+        if let Some(path) = self.paths.get_mut(id) {
+            if fated.was_lost {
+                path.monitor
+                    .on_late_ack(self.now, wrap(fated.sequence), fated.sent);
+                path.counters.datagrams_lost = path.counters.datagrams_lost.saturating_sub(1);
+            } else {
+                path.monitor.on_acked(
+                    self.now,
+                    wrap(fated.sequence),
+                    fated.sent,
+                    fated.bytes,
+                    one_way,
+                );
+            }
+        }
+        match fated.item {
+            Item::Fragment { block, code, index } => {
+                let fragment = FragmentId { code, index };
+                if self
+                    .sender
+                    .on_acked(self.now, block, fragment, fated.given_up)
+                {
+                    self.deliver_outcome(block, received, false);
+                }
+            }
+            Item::Piece {
+                stream,
+                start,
+                end,
+                fin,
+            } => self.on_piece_arrived(stream, start, end, fin),
+            Item::Probe | Item::Ack => {}
+        }
+    }
+
+    fn on_piece_arrived(&mut self, stream: StreamId, start: u64, end: u64, fin: bool) {
+        if stream == StreamId::CONTROL {
+            self.control.send.on_acked(start, end, fin);
+            let limit = self.control.send.acknowledged() + CONTROL_WINDOW;
+            self.control.send.grant(limit);
+            return;
+        }
+        let unsent_limit = self.unsent_limit();
+        let Some(Stream {
+            kind: Kind::Bytes(pair),
+            ..
+        }) = self.streams.get_mut(&stream)
+        else {
+            return;
+        };
+        pair.send.on_acked(start, end, fin);
+        if pair.send.blocked && pair.send.room(unsent_limit) >= unsent_limit / 4 {
+            pair.send.blocked = false;
+            self.emit(Event::Writable(stream));
+        }
+        self.forget_if_done(stream);
+    }
+
+    fn on_block_ack(&mut self, ack: BlockAck) -> Result<(), ProtocolError> {
+        let completed = self.clocks.peer_time(ack.completed_micros);
+        let Some(entry) = self.streams.get(&ack.stream) else {
+            let ours = ack.stream.opener() == self.side && ack.stream.0 < self.next_stream;
+            return if ours {
+                Ok(())
+            } else {
+                Err(ProtocolError::NeverSent("a block"))
+            };
+        };
+        let Kind::Sending(blocks) = &entry.kind else {
+            return Err(ProtocolError::NeverSent("a block"));
+        };
+        let number = unwrap(ack.block.0, blocks.next);
+        if number >= blocks.next {
+            return Err(ProtocolError::NeverSent("a block"));
+        }
+        let key = (ack.stream, number);
+        if self.sender.get(key).is_some_and(|block| !block.is_split()) {
+            return Err(ProtocolError::NeverSent("a block"));
+        }
+        self.deliver_outcome(key, Some(completed), ack.recovered);
+        Ok(())
+    }
+
+    /// A block of ours is whole at the receiver since `completed` of the peer's clock.
+    fn deliver_outcome(
+        &mut self,
+        key: BlockKey,
+        completed: Option<u64>,
+        recovered_by_redundancy: bool,
+    ) {
+        let Some(block) = self.sender.get(key) else {
+            return;
+        };
+        let measured = completed.and_then(|completed| self.clocks.one_way(block.born, completed));
+        let elapsed = self.now.saturating_duration_since(block.born);
+        // Without a common clock the acknowledgement's way back is taken off.
+        let latency = measured
+            .unwrap_or_else(|| elapsed.saturating_sub(self.paths.least_delay()))
+            .min(elapsed);
+        let outcome = Outcome::Delivered {
+            latency,
+            on_time: latency <= block.deadline.saturating_duration_since(block.born),
+            recovered_by_redundancy,
+            recovered_by_retransmission: block.retransmitted,
+        };
+        self.sender.end(self.now, key, outcome);
+    }
+
+    /// Declares lost what was overtaken or is overdue on any path.
+    pub(super) fn find_lost(&mut self) {
+        let ids: Vec<PathId> = self.paths.iter().map(|(id, _)| id).collect();
+        for id in ids {
+            while let Some(path) = self.paths.get_mut(id) {
+                let Some(fated) = path.sent.next_lost(self.now, path.monitor.overdue_after())
+                else {
+                    path.sent.prune(self.now);
+                    break;
+                };
+                self.on_loss(id, fated);
+            }
+        }
+    }
+
+    fn on_loss(&mut self, id: PathId, fated: Fated) {
+        if let Some(path) = self.paths.get_mut(id) {
+            path.counters.datagrams_lost += 1;
+            path.monitor.on_lost(self.now, wrap(fated.sequence));
+        }
+        if !fated.given_up {
+            self.on_item_lost(fated.item);
+        }
+    }
+
+    /// What a datagram carried must be sent again, if that still makes sense.
+    pub(super) fn on_item_lost(&mut self, item: Item) {
+        match item {
+            Item::Fragment { block, code, index } => {
+                self.sender
+                    .on_lost(self.now, block, FragmentId { code, index });
+            }
+            Item::Piece {
+                stream: StreamId::CONTROL,
+                start,
+                end,
+                fin,
+            } => {
+                self.control.send.on_lost(start, end, fin);
+            }
+            Item::Piece {
+                stream,
+                start,
+                end,
+                fin,
+            } => {
+                if let Some(Stream {
+                    kind: Kind::Bytes(pair),
+                    ..
+                }) = self.streams.get_mut(&stream)
+                    && pair.send.on_lost(start, end, fin)
+                {
+                    self.make_ready(stream);
+                }
+            }
+            Item::Probe | Item::Ack => {}
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! Blocks of the peer: fragments become whole blocks and are handed on once, within the bound on memory.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use starhaul_paths::PathId;
+
+use super::{Kind, Session, Stream};
+use crate::{
+    receive::blocks::{Complete, Partial, Taken},
+    sent::BlockKey,
+    types::{BlockId, Event, ProtocolError, StreamId},
+    wire::{BlockAck, Fragment, unwrap, wrap},
+};
+
+/// Most blocks of one message that are reported missing one by one.
+const MAX_MISSING_EVENTS: usize = 256;
+
+impl Session {
+    pub(super) fn on_fragment(
+        &mut self,
+        path: PathId,
+        sent: u64,
+        fragment: &Fragment,
+    ) -> Result<(), ProtocolError> {
+        let stream = fragment.stream;
+        if stream == StreamId::CONTROL || stream.opener() == self.side {
+            return Err(ProtocolError::StreamState {
+                stream,
+                what: "blocks on a stream that carries none from it",
+            });
+        }
+        let number = match self.streams.get(&stream).map(|entry| &entry.kind) {
+            Some(Kind::Receiving(blocks)) => {
+                let number = unwrap(fragment.block.0, blocks.ended.end());
+                if blocks.ended.contains(number) {
+                    return Ok(());
+                }
+                number
+            }
+            Some(_) => {
+                return Err(ProtocolError::StreamState {
+                    stream,
+                    what: "blocks on a reliable stream",
+                });
+            }
+            // Its opening is still on its way, or the stream has ended.
+            None if stream.0 >= self.peer_streams_end => u64::from(fragment.block.0),
+            None => return Ok(()),
+        };
+        let key = (stream, number);
+        let born = unwrap(fragment.born_micros, sent).min(sent);
+        let receiver = &mut self.receiver;
+        if receiver
+            .early
+            .get(&stream)
+            .is_some_and(|blocks| blocks.contains_key(&number))
+        {
+            return Ok(());
+        }
+        let partial = receiver.partials.entry(key).or_insert_with(|| {
+            let partial = Partial::new(fragment, born, receiver.arrivals);
+            receiver.by_arrival.insert(receiver.arrivals, key);
+            receiver.arrivals += 1;
+            receiver.held_bytes += partial.held_bytes;
+            partial
+        });
+        let before = partial.held_bytes;
+        let taken = partial.insert(&mut receiver.codec, fragment);
+        receiver.held_bytes += partial.held_bytes - before;
+        if let Taken::Complete(complete) = taken {
+            self.receiver.remove(key);
+            self.on_complete(path, sent, key, complete);
+        }
+        self.make_room();
+        Ok(())
+    }
+
+    fn on_complete(&mut self, path: PathId, sent: u64, key: BlockKey, complete: Complete) {
+        let (stream, number) = key;
+        let completed_micros = wrap(self.clocks.micros(self.now));
+        let block = BlockId(wrap(number));
+        self.acks.on_block(
+            self.now,
+            BlockAck {
+                stream,
+                block,
+                completed_micros,
+                recovered: complete.recovered,
+            },
+        );
+        let latency = self.latency(path, sent, &complete);
+        let Some(entry) = self.streams.get_mut(&stream) else {
+            self.receiver.held_bytes += complete.data.len();
+            self.receiver
+                .early
+                .entry(stream)
+                .or_default()
+                .insert(number, complete);
+            return;
+        };
+        let Kind::Receiving(blocks) = &mut entry.kind else {
+            return;
+        };
+        blocks.ended.insert(number, number + 1);
+        if entry.config.ordered {
+            self.receiver.held_bytes += complete.data.len();
+            blocks.waiting.insert(number, complete);
+            self.release_ordered(stream);
+        } else {
+            self.hand_on(stream, number, complete.data, latency);
+        }
+        self.finish_received(stream);
+    }
+
+    fn latency(&self, path: PathId, sent: u64, complete: &Complete) -> Duration {
+        self.clocks
+            .since_peer(self.now, complete.born_micros)
+            .unwrap_or_else(|| {
+                let way = self
+                    .paths
+                    .get(path)
+                    .map(|path| path.monitor.one_way_delay())
+                    .unwrap_or_default();
+                way + Duration::from_micros(sent.saturating_sub(complete.born_micros))
+            })
+    }
+
+    fn hand_on(&mut self, stream: StreamId, number: u64, data: Bytes, latency: Duration) {
+        if let Some(entry) = self.streams.get_mut(&stream) {
+            entry.stats.blocks_received += 1;
+            entry.stats.bytes_received += data.len() as u64;
+        }
+        self.emit(Event::BlockReceived {
+            stream,
+            block: BlockId(wrap(number)),
+            data,
+            latency,
+        });
+    }
+
+    /// Hands on the blocks of an ordered stream before which none is missing any more.
+    pub(super) fn release_ordered(&mut self, stream: StreamId) {
+        while let Some(Stream {
+            kind: Kind::Receiving(blocks),
+            ..
+        }) = self.streams.get_mut(&stream)
+        {
+            if let Some(complete) = blocks.waiting.remove(&blocks.next) {
+                let number = blocks.next;
+                blocks.next += 1;
+                self.receiver.held_bytes -= complete.data.len();
+                let latency = self
+                    .clocks
+                    .since_peer(self.now, complete.born_micros)
+                    .unwrap_or_default();
+                self.hand_on(stream, number, complete.data, latency);
+            } else if blocks.ended.contains(blocks.next) {
+                let after = blocks
+                    .ended
+                    .gaps(blocks.next, u64::MAX)
+                    .next()
+                    .map_or(u64::MAX, |(start, _)| start);
+                blocks.next = blocks
+                    .waiting
+                    .first_key_value()
+                    .map_or(after, |(first, _)| after.min(*first));
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Says so once the peer has finished a stream and every block of it has ended.
+    pub(super) fn finish_received(&mut self, stream: StreamId) {
+        if let Some(Stream {
+            kind: Kind::Receiving(blocks),
+            ..
+        }) = self.streams.get(&stream)
+            && blocks.is_finished()
+        {
+            self.emit(Event::StreamFinished(stream));
+            self.forget_if_done(stream);
+        }
+    }
+
+    /// Keeps what waits for reassembly within its bound: the oldest goes.
+    fn make_room(&mut self) {
+        while self.receiver.held_bytes > self.config.max_receive_bytes {
+            let Some((_, key)) = self
+                .receiver
+                .by_arrival
+                .first_key_value()
+                .map(|(at, key)| (*at, *key))
+            else {
+                break;
+            };
+            self.receiver.remove(key);
+            self.receiver.dropped += 1;
+        }
+        while self.receiver.held_bytes > self.config.max_receive_bytes {
+            let Some((_, blocks)) = self.receiver.early.pop_first() else {
+                break;
+            };
+            self.receiver.dropped += blocks.len() as u64;
+            let freed: usize = blocks.values().map(|complete| complete.data.len()).sum();
+            self.receiver.held_bytes = self.receiver.held_bytes.saturating_sub(freed);
+        }
+        if self.receiver.held_bytes > self.config.max_receive_bytes {
+            self.skip_missing();
+        }
+        self.make_room_for_events();
+    }
+
+    /// An ordered stream holds too much: what it waits for is given up.
+    fn skip_missing(&mut self) {
+        let waiting: Vec<StreamId> = self
+            .streams
+            .iter()
+            .filter(|(_, entry)| matches!(&entry.kind, Kind::Receiving(blocks) if !blocks.waiting.is_empty()))
+            .map(|(id, _)| *id)
+            .collect();
+        for stream in waiting {
+            if let Some(Stream {
+                kind: Kind::Receiving(blocks),
+                ..
+            }) = self.streams.get_mut(&stream)
+                && let Some((&first, _)) = blocks.waiting.first_key_value()
+            {
+                self.receiver.dropped += blocks.ended.insert(blocks.next, first);
+                self.release_ordered(stream);
+            }
+        }
+    }
+
+    /// Takes up what arrived before the stream's opening.
+    pub(super) fn adopt_early(&mut self, stream: StreamId) {
+        if let Some(receive) = self.receiver.early_bytes.remove(&stream)
+            && let Some(Stream {
+                kind: Kind::Bytes(pair),
+                ..
+            }) = self.streams.get_mut(&stream)
+        {
+            pair.receive = receive;
+            if pair.receive.can_read() {
+                pair.receive.announced = true;
+                self.emit(Event::Readable(stream));
+            }
+        }
+        for (number, complete) in self.receiver.early.remove(&stream).unwrap_or_default() {
+            self.receiver.held_bytes = self.receiver.held_bytes.saturating_sub(complete.data.len());
+            let Some(entry) = self.streams.get_mut(&stream) else {
+                return;
+            };
+            let Kind::Receiving(blocks) = &mut entry.kind else {
+                return;
+            };
+            blocks.ended.insert(number, number + 1);
+            if entry.config.ordered {
+                self.receiver.held_bytes += complete.data.len();
+                blocks.waiting.insert(number, complete);
+            } else {
+                let latency = self
+                    .clocks
+                    .since_peer(self.now, complete.born_micros)
+                    .unwrap_or_default();
+                self.hand_on(stream, number, complete.data, latency);
+            }
+        }
+        self.release_ordered(stream);
+    }
+
+    pub(super) fn on_finish(
+        &mut self,
+        stream: StreamId,
+        end: BlockId,
+    ) -> Result<(), ProtocolError> {
+        match self.streams.get_mut(&stream).map(|entry| &mut entry.kind) {
+            Some(Kind::Receiving(blocks)) => blocks.end = Some(unwrap(end.0, blocks.ended.end())),
+            Some(_) => {
+                return Err(ProtocolError::StreamState {
+                    stream,
+                    what: "finished, but it is not a deadline stream of the peer",
+                });
+            }
+            None => {}
+        }
+        self.finish_received(stream);
+        Ok(())
+    }
+
+    pub(super) fn on_dropped(
+        &mut self,
+        stream: StreamId,
+        ranges: &[(BlockId, BlockId)],
+    ) -> Result<(), ProtocolError> {
+        for &(first, last) in ranges {
+            let Some(entry) = self.streams.get_mut(&stream) else {
+                return Ok(());
+            };
+            let Kind::Receiving(blocks) = &mut entry.kind else {
+                return Err(ProtocolError::StreamState {
+                    stream,
+                    what: "blocks dropped on a stream that carries none",
+                });
+            };
+            let first = unwrap(first.0, blocks.ended.end());
+            let last = unwrap(last.0, first);
+            if last < first {
+                return Err(ProtocolError::Malformed("control message"));
+            }
+            let fresh: Vec<u64> = blocks
+                .ended
+                .gaps(first, last + 1)
+                .flat_map(|(start, end)| start..end)
+                .take(MAX_MISSING_EVENTS)
+                .collect();
+            blocks.ended.insert(first, last + 1);
+            self.receiver.remove_range((stream, first), (stream, last));
+            for number in fresh {
+                self.emit(Event::BlockMissing {
+                    stream,
+                    block: BlockId(wrap(number)),
+                });
+            }
+        }
+        self.release_ordered(stream);
+        self.finish_received(stream);
+        Ok(())
+    }
+}
+
+impl super::Receiver {
+    pub(super) fn remove(&mut self, key: BlockKey) {
+        if let Some(partial) = self.partials.remove(&key) {
+            self.by_arrival.remove(&partial.arrival);
+            self.held_bytes = self.held_bytes.saturating_sub(partial.held_bytes);
+        }
+    }
+
+    fn remove_range(&mut self, first: BlockKey, last: BlockKey) {
+        let keys: Vec<BlockKey> = self
+            .partials
+            .range(first..=last)
+            .map(|(key, _)| *key)
+            .collect();
+        keys.into_iter().for_each(|key| self.remove(key));
+    }
+
+    /// Drops what belongs to streams below `end` that were never opened and now cannot be.
+    pub(super) fn forget_below(&mut self, end: u32) {
+        self.early_bytes = self.early_bytes.split_off(&StreamId(end));
+        let kept = self.early.split_off(&StreamId(end));
+        for blocks in std::mem::replace(&mut self.early, kept).into_values() {
+            let freed: usize = blocks.values().map(|complete| complete.data.len()).sum();
+            self.held_bytes = self.held_bytes.saturating_sub(freed);
+        }
+    }
+}
