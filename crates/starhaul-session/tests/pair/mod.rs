@@ -1,6 +1,11 @@
 //! Two sessions in virtual time over emulated links, each path paced at a known rate as by a dedicated controller.
 
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "a harness of which each test uses a part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "a harness of which each test uses a part"
+)]
 
 use std::{
     collections::BTreeMap,
