@@ -48,7 +48,8 @@ pub struct PathMonitor {
     interval: Option<(Instant, u64)>,
     /// Since when the path owes an answer.
     waiting_since: Option<Instant>,
-    suspect: bool,
+    /// When the path became suspect.
+    suspect: Option<Instant>,
 }
 
 impl PathMonitor {
@@ -66,7 +67,7 @@ impl PathMonitor {
             rates: WindowedMin::new(RATE_WINDOW),
             interval: None,
             waiting_since: None,
-            suspect: false,
+            suspect: None,
         };
         monitor.add_floor(monitor.transport.min_rtt);
         monitor.add_floor(monitor.transport.smoothed_rtt);
@@ -127,7 +128,10 @@ impl PathMonitor {
             add(&mut self.one_way, one_way.min(turnaround));
         }
         self.count_delivered(bytes);
-        self.heard();
+        // Word of what was in flight before the silence may come over other paths long after it began.
+        if self.suspect.is_none_or(|since| sent >= since) {
+            self.heard();
+        }
         self.settle();
     }
 
@@ -209,14 +213,15 @@ impl PathMonitor {
         self.loss.loss()
     }
 
-    /// The path owes an answer for longer than about one RTT plus margin; true until something is heard.
+    /// The path owes an answer for longer than about one RTT plus margin; true until something is heard over it, or a datagram
+    /// sent since then is acknowledged.
     pub fn is_suspect(&self) -> bool {
-        self.suspect
+        self.suspect.is_some()
     }
 
     /// When the path becomes suspect if nothing is heard; `None` while it owes nothing or is suspect already.
     pub fn silence_deadline(&self) -> Option<Instant> {
-        let since = self.waiting_since.filter(|_| !self.suspect)?;
+        let since = self.waiting_since.filter(|_| self.suspect.is_none())?;
         let turnaround = self.turnaround();
         let rtt = turnaround.mean.max(self.smoothed_rtt());
         let margin = (turnaround.variation * 4)
@@ -230,7 +235,9 @@ impl PathMonitor {
         let silent = self
             .silence_deadline()
             .is_some_and(|deadline| deadline <= self.now);
-        self.suspect |= silent;
+        if silent {
+            self.suspect = Some(self.now);
+        }
         silent
     }
 
@@ -250,7 +257,7 @@ impl PathMonitor {
     }
 
     fn heard(&mut self) {
-        self.suspect = false;
+        self.suspect = None;
         self.waiting_since = (self.fates.outstanding() > 0).then_some(self.now);
     }
 

@@ -176,6 +176,15 @@ fn a_silent_path_is_suspect_after_an_rtt_and_margin_and_comes_back_by_itself() {
     assert!(silent >= 100 * MS && silent <= 125 * MS, "{silent:?}");
     assert!(path.is_suspect() && path.silence_deadline().is_none());
 
+    // What was in flight before the cut is acknowledged over another path: no sign of life either.
+    path.on_acked(cut + 250 * MS, 300, cut, 1_200, None);
+    assert!(path.is_suspect());
+
+    let mut probed = path.clone();
+    probed.on_sent(cut + 260 * MS, 500, 20);
+    probed.on_acked(cut + 360 * MS, 500, cut + 260 * MS, 20, None);
+    assert!(!probed.is_suspect());
+
     path.on_heard(cut + 300 * MS);
     assert!(!path.is_suspect());
     assert!(path.outstanding() > 0 && path.silence_deadline() > Some(cut + 400 * MS));

@@ -19,6 +19,8 @@ impl Session {
         let Some(entry) = self.paths.get_mut(path) else {
             return;
         };
+        // Unlike our own, its acknowledgements come back over the path itself.
+        entry.monitor.on_heard(self.now);
         let sequence = unwrap(sequence, entry.sent.next_sequence());
         if let Some(fated) = entry.sent.ack(sequence) {
             entry.acked.insert(sequence, sequence + 1);

@@ -1,11 +1,7 @@
 //! Two sessions in virtual time over emulated links, each path paced at a known rate as by a dedicated controller.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    reason = "a harness of which each test uses a part"
-)]
+// Each test binary uses a part of the harness.
+#![allow(dead_code)]
 
 use std::{
     collections::BTreeMap,
