@@ -127,8 +127,12 @@ impl<W: Fn(BlockKey) -> f64> Iterator for Ranked<'_, W> {
     }
 }
 
+/// Below this share of its deadline a block that has begun goes before others the more of it was sent.
+const TIGHT_SLACK: f64 = 0.5;
+
 /// MPDTP's weight of a block that can still arrive in time: `slack_ratio` and `unsent_ratio` from 0 to 1, `alpha` the share
-/// of priority against slack.
+/// of priority against slack. The published code multiplies by `unsent_ratio` always, so that any block that has begun, however
+/// unimportant and early, goes before a fresh one of the highest priority; finishing matters only when the slack runs out.
 pub(crate) fn weight(
     slack_ratio: f64,
     priority: u8,
@@ -136,6 +140,29 @@ pub(crate) fn weight(
     unsent_ratio: f64,
     alpha: f64,
 ) -> f64 {
+    let slack_ratio = slack_ratio.clamp(0.0, 1.0);
     let importance = f64::from(priority) / f64::from(max_priority);
-    ((1.0 - alpha) * slack_ratio.clamp(0.0, 1.0) + alpha * importance) * unsent_ratio
+    let ease = (slack_ratio / TIGHT_SLACK).min(1.0);
+    let unsent = unsent_ratio + (1.0 - unsent_ratio) * ease;
+    ((1.0 - alpha) * slack_ratio + alpha * importance) * unsent
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_begun_block_goes_first_only_when_its_slack_runs_out() {
+        let fresh_text = weight(0.95, 1, 3, 1.0, 0.5);
+        let begun_video = |slack| weight(slack, 3, 3, 0.2, 0.5);
+        assert!(fresh_text < begun_video(0.9));
+        assert!(begun_video(0.05) < fresh_text);
+        assert!(begun_video(0.05) < weight(0.05, 3, 3, 0.9, 0.5));
+    }
+
+    #[test]
+    fn more_important_goes_first_at_equal_slack_and_tighter_at_equal_importance() {
+        assert!(weight(0.5, 1, 3, 1.0, 0.5) < weight(0.5, 2, 3, 1.0, 0.5));
+        assert!(weight(0.4, 2, 3, 1.0, 0.5) < weight(0.5, 2, 3, 1.0, 0.5));
+    }
 }

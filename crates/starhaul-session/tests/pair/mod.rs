@@ -1,7 +1,11 @@
 //! Two sessions in virtual time over emulated links, each path paced at a known rate as by a dedicated controller.
 
-// Each test binary uses a part of the harness.
-#![allow(dead_code)]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "a harness of which each test uses a part"
+)]
 
 use std::{
     collections::BTreeMap,
