@@ -15,24 +15,25 @@ use noq_proto::{
     congestion::{self, ControllerMetrics},
 };
 use starhaul_cc::{AckedPacket, CongestionEvent, Controller, ControllerConfig, LostPacket, Pacer};
+use starhaul_session::PathUpdate;
 use starhaul_units::Bandwidth;
 
-/// The RTT floor forgets samples older than once to twice this.
-const RTT_FLOOR_WINDOW: Duration = Duration::from_secs(10);
+mod outstanding;
+mod rtt_floor;
+
+use outstanding::Outstanding;
+use rtt_floor::RttFloor;
+
 /// Packets that leave within this time of each other may leave together.
 const PACING_QUANTUM: Duration = Duration::from_micros(500);
-/// Most packet numbers between the oldest datagram without a fate and the newest.
-const MAX_OUTSTANDING: usize = 1 << 16;
+/// What a packet adds to the datagram in it, about: header, frame type and length, tag.
+const PACKET_OVERHEAD: usize = 38;
 
 /// What became of a datagram.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fate {
-    /// Acknowledged, `rtt` after it was sent.
-    Acked {
-        at: Instant,
-        sequence: u32,
-        rtt: Duration,
-    },
+    /// Acknowledged.
+    Acked { at: Instant, sequence: u32 },
     /// Declared lost.
     Lost { at: Instant, sequence: u32 },
 }
@@ -69,7 +70,13 @@ pub(crate) struct PathControl {
     probe: Option<u64>,
     /// The session had nothing for the path when it was last asked.
     idle: bool,
-    last_sent: Option<u64>,
+    /// Datagrams given to the stack that have not left: sequence and size. They leave in this order, one in a packet.
+    given: VecDeque<(u32, usize)>,
+    given_bytes: usize,
+    /// Size of the last datagram that left since [`PathControl::arm`].
+    matched: Option<usize>,
+    /// A packet as large as a datagram left that can have been none.
+    surplus: bool,
     now: Instant,
     smoothed_rtt: Option<Duration>,
     rtt_floor: RttFloor,
@@ -91,7 +98,10 @@ impl PathControlHandle {
             confirmed: false,
             probe: None,
             idle: false,
-            last_sent: None,
+            given: VecDeque::new(),
+            given_bytes: 0,
+            matched: None,
+            surplus: false,
             now,
             smoothed_rtt: None,
             rtt_floor: RttFloor::default(),
@@ -112,9 +122,11 @@ impl PathControl {
         self.confirmed = true;
     }
 
+    /// Whether one more full datagram may leave, besides those given to the stack.
     pub(crate) fn permit(&mut self, now: Instant) -> Permit {
         let mtu = u64::from(self.mtu);
-        if self.bytes_in_flight.saturating_add(mtu) > self.controller.cwnd() {
+        let committed = self.bytes_committed();
+        if committed.saturating_add(mtu) > self.controller.cwnd() {
             return Permit::WindowFull;
         }
         let rate = self.pacing_rate();
@@ -125,6 +137,12 @@ impl PathControl {
         let quantum = rate.bytes_in(PACING_QUANTUM).clamp(mtu, 16 * mtu);
         let at = self.pacer.next_send(now, rate, quantum).unwrap_or(at);
         Permit::At(at)
+    }
+
+    /// Bytes in flight once everything given to the stack has left.
+    pub(crate) fn bytes_committed(&self) -> u64 {
+        let given = self.given_bytes + self.given.len() * PACKET_OVERHEAD;
+        self.bytes_in_flight.saturating_add(given as u64)
     }
 
     fn pacing_rate(&self) -> Bandwidth {
@@ -142,16 +160,50 @@ impl PathControl {
         self.idle = true;
     }
 
-    /// Before the stack is polled: forget the last packet it sent.
-    pub(crate) fn arm(&mut self) {
-        self.last_sent = None;
+    /// A datagram was given to the stack.
+    pub(crate) fn give(&mut self, now: Instant, sequence: u32, size: usize) {
+        self.given.push_back((sequence, size));
+        self.given_bytes += size;
+        self.pacer.on_sent(now, (size + PACKET_OVERHEAD) as u64);
     }
 
-    /// The packet sent since [`PathControl::arm`] carried datagram `sequence`. False when there was none.
-    pub(crate) fn note_datagram(&mut self, sequence: u32) -> bool {
-        let Some(number) = self.last_sent else {
+    /// How many datagrams wait in the stack.
+    pub(crate) fn given(&self) -> usize {
+        self.given.len()
+    }
+
+    /// The stack is about to be polled.
+    pub(crate) fn arm(&mut self) {
+        self.matched = None;
+        self.surplus = false;
+    }
+
+    /// The stack was polled and still has so many bytes of datagrams. Should that not be what is expected, because it dropped
+    /// some or filled a packet with something else, the fate of none is certain, and the session must not believe in any.
+    pub(crate) fn settle(&mut self, waiting_bytes: usize) {
+        if self.surplus || waiting_bytes != self.given_bytes {
+            let now = self.now;
+            let lost = self.given.drain(..).map(|(sequence, _)| sequence);
+            let lost = lost.map(|sequence| Fate::Lost { at: now, sequence });
+            self.fates.extend(lost);
+            self.given_bytes = 0;
+            self.abandon_outstanding();
+        }
+    }
+
+    /// A packet left: does it carry the next datagram?
+    fn match_datagram(&mut self, number: u64, bytes: u64) -> bool {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let Some(&(sequence, size)) = self.given.front() else {
+            self.surplus |= self.matched.is_some_and(|size| bytes >= size);
             return false;
         };
+        if bytes < size {
+            return false;
+        }
+        self.given.pop_front();
+        self.given_bytes -= size;
+        self.matched = Some(size);
         let (now, fates) = (self.now, &mut self.fates);
         self.outstanding.insert(number, now, sequence, |sequence| {
             fates.push(Fate::Lost { at: now, sequence });
@@ -159,33 +211,53 @@ impl PathControl {
         true
     }
 
+    fn acked(&mut self, now: Instant, sent: Instant, bytes: u64, number: u64) {
+        self.now = now;
+        self.bytes_in_flight = self.bytes_in_flight.saturating_sub(bytes);
+        self.rtt_floor
+            .update(now, now.saturating_duration_since(sent));
+        if let Some(sequence) = self.outstanding.remove(number, Some(sent)) {
+            self.fates.push(Fate::Acked { at: now, sequence });
+        }
+        if self.is_shown(number) {
+            self.controller.on_ack(AckedPacket {
+                now,
+                sent,
+                packet_number: number,
+                bytes,
+            });
+        }
+    }
+
+    pub(crate) fn has_fates(&self) -> bool {
+        !self.fates.is_empty()
+    }
+
     /// Moves the fates learned since the last call to `fates`, which must be empty.
     pub(crate) fn take_fates(&mut self, fates: &mut Vec<Fate>) {
         std::mem::swap(&mut self.fates, fates);
     }
 
-    pub(crate) fn set_smoothed_rtt(&mut self, rtt: Duration) {
-        self.smoothed_rtt = Some(rtt);
-    }
-
-    pub(crate) fn min_rtt(&self) -> Option<Duration> {
-        self.rtt_floor.get()
+    /// What the session should know of the path.
+    pub(crate) fn update(&mut self, smoothed_rtt: Duration, max_datagram: usize) -> PathUpdate {
+        self.smoothed_rtt = Some(smoothed_rtt);
+        let cwnd = self.controller.cwnd();
+        let window_rate = || Bandwidth::from_bytes_over(cwnd, smoothed_rtt);
+        PathUpdate {
+            cwnd,
+            bytes_in_flight: self.bytes_committed(),
+            bandwidth: self
+                .controller
+                .bandwidth_estimate()
+                .unwrap_or_else(window_rate),
+            smoothed_rtt,
+            min_rtt: self.rtt_floor.get().unwrap_or(smoothed_rtt),
+            max_datagram,
+        }
     }
 
     pub(crate) fn cwnd(&self) -> u64 {
         self.controller.cwnd()
-    }
-
-    pub(crate) fn bytes_in_flight(&self) -> u64 {
-        self.bytes_in_flight
-    }
-
-    /// The controller's belief, else one window per RTT.
-    pub(crate) fn bandwidth(&self) -> Bandwidth {
-        self.controller.bandwidth_estimate().unwrap_or_else(|| {
-            let rtt = self.smoothed_rtt.unwrap_or(Duration::from_millis(333));
-            Bandwidth::from_bytes_over(self.controller.cwnd(), rtt)
-        })
     }
 
     pub(crate) fn controller_name(&self) -> &'static str {
@@ -208,7 +280,6 @@ impl PathControl {
         self.outstanding.drain(|sequence| {
             fates.push(Fate::Lost { at: now, sequence });
         });
-        self.bytes_in_flight = 0;
     }
 }
 
@@ -220,6 +291,7 @@ impl congestion::ControllerFactory for PathControlHandle {
         if control.built {
             // Migrated to an address that looks like another network: start anew there.
             control.abandon_outstanding();
+            control.bytes_in_flight = 0;
             control.controller = control.config.build(now, current_mtu);
             control.pacer = Pacer::new(now, current_mtu);
             control.rtt_floor = RttFloor::default();
@@ -236,12 +308,16 @@ impl congestion::Controller for PathControlHandle {
         let control = &mut *self.lock();
         let bytes = u64::from(bytes);
         control.now = now;
-        control.last_sent = Some(pn);
         if control.confirmed && control.shown_from.is_none() {
             control.shown_from = Some(pn);
         }
-        if bytes > u64::from(control.mtu) {
+        let is_probe = bytes > u64::from(control.mtu);
+        if is_probe {
             control.probe = Some(pn);
+        }
+        // What was given to the stack is paced already.
+        if is_probe || !control.match_datagram(pn, bytes) {
+            control.pacer.on_sent(now, bytes);
         }
         let in_flight = control.bytes_in_flight;
         if in_flight.saturating_add(bytes) > control.controller.cwnd() / 2 {
@@ -255,7 +331,6 @@ impl congestion::Controller for PathControlHandle {
                 .on_packet_sent(now, pn, bytes, in_flight, idle);
         }
         control.bytes_in_flight = in_flight.saturating_add(bytes);
-        control.pacer.on_sent(now, bytes);
     }
 
     fn on_ack(
@@ -267,26 +342,7 @@ impl congestion::Controller for PathControlHandle {
         _app_limited: bool,
         _rtt: &RttEstimator,
     ) {
-        let control = &mut *self.lock();
-        control.now = now;
-        control.bytes_in_flight = control.bytes_in_flight.saturating_sub(bytes);
-        let rtt = now.saturating_duration_since(sent);
-        control.rtt_floor.update(now, rtt);
-        if let Some(sequence) = control.outstanding.remove(pn, Some(sent)) {
-            control.fates.push(Fate::Acked {
-                at: now,
-                sequence,
-                rtt,
-            });
-        }
-        if control.is_shown(pn) {
-            control.controller.on_ack(AckedPacket {
-                now,
-                sent,
-                packet_number: pn,
-                bytes,
-            });
-        }
+        self.lock().acked(now, sent, bytes, pn);
     }
 
     fn on_end_acks(
@@ -369,7 +425,10 @@ impl congestion::Controller for PathControlHandle {
 
     fn clone_box(&self) -> Box<dyn congestion::Controller> {
         // Only done when the peer's port changed: the network behind it is the same.
-        self.lock().abandon_outstanding();
+        let mut control = self.lock();
+        control.abandon_outstanding();
+        control.bytes_in_flight = 0;
+        drop(control);
         Box::new(self.clone())
     }
 
@@ -382,133 +441,65 @@ impl congestion::Controller for PathControlHandle {
     }
 }
 
-/// Datagrams without a fate, by packet number.
-#[derive(Debug, Default)]
-struct Outstanding {
-    /// Packet number of the first entry.
-    base: u64,
-    entries: VecDeque<Option<(Instant, u32)>>,
-}
-
-impl Outstanding {
-    /// Packet numbers only grow. What falls out of the bounded memory is handed to `dropped`.
-    fn insert(&mut self, number: u64, sent: Instant, sequence: u32, mut dropped: impl FnMut(u32)) {
-        let next = self.base.saturating_add(self.entries.len() as u64);
-        if number < next || number - next >= MAX_OUTSTANDING as u64 {
-            self.drain(&mut dropped);
-        }
-        if self.entries.is_empty() {
-            self.base = number;
-        }
-        while self.base.saturating_add(self.entries.len() as u64) < number {
-            self.entries.push_back(None);
-        }
-        self.entries.push_back(Some((sent, sequence)));
-        while self.entries.len() > MAX_OUTSTANDING {
-            self.base += 1;
-            if let Some((_, sequence)) = self.entries.pop_front().flatten() {
-                dropped(sequence);
-            }
-        }
-    }
-
-    /// The datagram in packet `number`, which must have been sent at `sent` if that is known.
-    fn remove(&mut self, number: u64, sent: Option<Instant>) -> Option<u32> {
-        let index = usize::try_from(number.checked_sub(self.base)?).ok()?;
-        let entry = self.entries.get_mut(index)?;
-        if sent.is_some() && sent != entry.map(|(sent, _)| sent) {
-            return None;
-        }
-        let removed = entry.take();
-        while let Some(None) = self.entries.front() {
-            self.entries.pop_front();
-            self.base += 1;
-        }
-        removed.map(|(_, sequence)| sequence)
-    }
-
-    fn drain(&mut self, mut dropped: impl FnMut(u32)) {
-        for (_, sequence) in self.entries.drain(..).flatten() {
-            dropped(sequence);
-        }
-    }
-}
-
-/// Lowest RTT of the current and the previous window.
-#[derive(Debug, Default)]
-struct RttFloor {
-    since: Option<Instant>,
-    current: Option<Duration>,
-    previous: Option<Duration>,
-}
-
-impl RttFloor {
-    fn update(&mut self, now: Instant, rtt: Duration) {
-        let since = *self.since.get_or_insert(now);
-        if now.saturating_duration_since(since) >= RTT_FLOOR_WINDOW {
-            self.since = Some(now);
-            self.previous = self.current.take();
-        }
-        self.current = Some(self.current.map_or(rtt, |floor| floor.min(rtt)));
-    }
-
-    fn get(&self) -> Option<Duration> {
-        self.current.into_iter().chain(self.previous).min()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn each_datagram_gets_one_fate_and_gaps_are_skipped() {
-        let now = Instant::now();
-        let mut outstanding = Outstanding::default();
-        let none = |sequence| panic!("dropped {sequence}");
-        for (number, sequence) in [(10, 0), (11, 1), (15, 2)] {
-            outstanding.insert(number, now, sequence, none);
-        }
-        assert_eq!(outstanding.remove(12, None), None);
-        assert_eq!(outstanding.remove(11, Some(now)), Some(1));
-        assert_eq!(outstanding.remove(11, Some(now)), None, "one fate only");
-        let other = now + Duration::from_secs(1);
-        assert_eq!(outstanding.remove(10, Some(other)), None, "another packet");
-        assert_eq!(outstanding.remove(10, None), Some(0));
-        assert_eq!(outstanding.entries.len(), 1, "the front is pruned");
-        assert_eq!(outstanding.remove(15, None), Some(2));
-        assert_eq!(outstanding.remove(3, None), None);
-        assert!(outstanding.entries.is_empty());
+    /// A control with datagrams 1 (1000 bytes) and 2 (900 bytes) given to the stack.
+    fn given_two(now: Instant) -> PathControlHandle {
+        let handle = PathControlHandle::new(ControllerConfig::NewReno, now);
+        let mut control = handle.lock();
+        control.give(now, 1, 1000);
+        control.give(now, 2, 900);
+        control.arm();
+        drop(control);
+        handle
+    }
+
+    fn fates(handle: &PathControlHandle) -> Vec<(u32, bool)> {
+        let mut fates = Vec::new();
+        handle.lock().take_fates(&mut fates);
+        let fate = |fate: &Fate| match fate {
+            Fate::Acked { sequence, .. } => (*sequence, true),
+            Fate::Lost { sequence, .. } => (*sequence, false),
+        };
+        fates.iter().map(fate).collect()
     }
 
     #[test]
-    fn memory_is_bounded_when_nothing_is_ever_acknowledged() {
+    fn packets_are_matched_to_the_datagrams_in_them() {
+        use congestion::Controller as _;
         let now = Instant::now();
-        let mut outstanding = Outstanding::default();
-        let mut dropped = 0;
-        let total = MAX_OUTSTANDING as u32 + 100;
-        for number in 0..total {
-            outstanding.insert(number.into(), now, number, |_| dropped += 1);
+        let mut handle = given_two(now);
+        assert_eq!(handle.lock().bytes_committed(), 1900 + 2 * 38);
+        // A small control packet goes first.
+        for (number, size) in [(4, 60), (5, 1038), (6, 938)] {
+            handle.on_packet_sent(now, size, number);
         }
-        assert_eq!((outstanding.entries.len(), dropped), (MAX_OUTSTANDING, 100));
-        outstanding.insert(1 << 40, now, 0, |_| dropped += 1);
-        assert_eq!(outstanding.entries.len(), 1);
-        assert_eq!(dropped, total);
+        handle.lock().settle(0);
+        handle.on_packet_lost(1038, 5, now);
+        handle.lock().acked(now, now, 938, 6);
+        assert_eq!(fates(&handle), [(1, false), (2, true)]);
+        assert_eq!(handle.lock().bytes_committed(), 60);
     }
 
     #[test]
-    fn the_rtt_floor_forgets() {
-        let start = Instant::now();
-        let mut floor = RttFloor::default();
-        for second in 0..60 {
-            let rtt = Duration::from_millis(if second < 10 { 20 } else { 50 });
-            floor.update(start + Duration::from_secs(second), rtt);
-            let expected = if second < 20 { 20 } else { 50 };
-            assert_eq!(
-                floor.get(),
-                Some(Duration::from_millis(expected)),
-                "{second} s"
-            );
-        }
+    fn no_fate_is_believed_when_packets_do_not_fit_the_datagrams() {
+        use congestion::Controller as _;
+        let now = Instant::now();
+        // Something as large as a datagram left, but the stack still has both.
+        let mut handle = given_two(now);
+        handle.on_packet_sent(now, 1200, 5);
+        handle.lock().settle(1900);
+        assert_eq!(fates(&handle), [(2, false), (1, false)]);
+        // Three large packets for two datagrams.
+        let mut handle = given_two(now);
+        (5..8).for_each(|number| handle.on_packet_sent(now, 1100, number));
+        handle.lock().settle(0);
+        assert_eq!(fates(&handle), [(1, false), (2, false)]);
+        // The stack dropped both.
+        let handle = given_two(now);
+        handle.lock().settle(0);
+        assert_eq!(fates(&handle), [(1, false), (2, false)]);
     }
 }

@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use noq_proto::{Endpoint, ServerConfig, crypto::rustls::QuicClientConfig};
 use rand_chacha::{
     ChaCha12Rng,
@@ -57,8 +57,7 @@ pub struct Node {
     /// What must wait until the connection in hand is back in its place.
     deferred: VecDeque<Deferred>,
     /// Buffers that are used again.
-    batch: BytesMut,
-    spare: Vec<Vec<u8>>,
+    buffer: Vec<u8>,
     fates: Vec<Fate>,
     now: Instant,
 }
@@ -157,8 +156,7 @@ impl Node {
             events: VecDeque::new(),
             responses: VecDeque::new(),
             deferred: VecDeque::new(),
-            batch: BytesMut::new(),
-            spare: Vec::new(),
+            buffer: Vec::new(),
             fates: Vec::new(),
             now,
         })
@@ -248,6 +246,10 @@ impl Node {
         self.path_down(now, session, path, None);
         if let Some(state) = self.sessions.get_mut(&session) {
             state.paths.remove(&path);
+            if conn.is_some() && state.opening == conn {
+                state.opening = None;
+                self.deferred.push_back(Deferred::Join(session));
+            }
         }
         if let Some(conn) = conn {
             self.close_conn(now, conn, CloseCode::PathRemoved, "");
@@ -281,7 +283,7 @@ impl Node {
                 controller: control.as_ref().map_or("", |c| c.controller_name()),
                 controller_state: control.as_ref().map_or("", |c| c.controller_state()),
                 cwnd: control.as_ref().map_or(0, |c| c.cwnd()),
-                bytes_in_flight: control.as_ref().map_or(0, |c| c.bytes_in_flight()),
+                bytes_in_flight: control.as_ref().map_or(0, |c| c.bytes_committed()),
                 stats: stats.iter().find(|stats| stats.path == path).cloned(),
             }
         };

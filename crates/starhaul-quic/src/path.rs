@@ -1,7 +1,6 @@
 //! One QUIC connection: its stage between TLS handshake and joined path, its control stream, and its datagrams.
 
 use std::{
-    collections::VecDeque,
     net::SocketAddr,
     num::NonZeroUsize,
     time::{Duration, Instant},
@@ -66,25 +65,20 @@ pub(crate) struct Conn {
     pub(crate) paced_until: Option<Instant>,
     /// Version of the session at which it had nothing for this path.
     pub(crate) drained_at: Option<u64>,
-    /// Packets that were built but did not fit the last batch.
-    pub(crate) held: VecDeque<Packet>,
+    /// A datagram that must not share a packet with the one before it.
+    pub(crate) next: Option<PathDatagram>,
     /// The timer registered for it.
     pub(crate) timer: Option<Instant>,
-    /// A datagram given to the stack that has not left yet.
-    pending: Option<u32>,
-    /// Nothing but that datagram made the stack dirty.
-    only_datagram: bool,
     stream: Option<StreamId>,
     received: Vec<u8>,
     unsent: Vec<u8>,
 }
 
-/// One UDP payload.
-#[derive(Debug)]
-pub(crate) struct Packet {
-    pub(crate) remote: SocketAddr,
-    pub(crate) ecn: u8,
-    pub(crate) payload: Vec<u8>,
+/// What limits datagrams on a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    pub(crate) rtt: Duration,
+    pub(crate) max_datagram: usize,
 }
 
 impl Conn {
@@ -111,10 +105,8 @@ impl Conn {
             queued: false,
             paced_until: None,
             drained_at: None,
-            held: VecDeque::new(),
+            next: None,
             timer: None,
-            pending: None,
-            only_datagram: false,
             stream: None,
             received: Vec::new(),
             unsent: Vec::new(),
@@ -232,95 +224,76 @@ impl Conn {
 
     /// What the session should know of the path now.
     pub(crate) fn update(&mut self) -> PathUpdate {
+        let sizes = self.sizes();
+        self.control.lock().update(sizes.rtt, sizes.max_datagram)
+    }
+
+    /// What only the stack can tell; constant between two inputs.
+    pub(crate) fn sizes(&mut self) -> Sizes {
         /// RFC 9002 §6.2.2: the RTT assumed before there is a sample.
         const INITIAL_RTT: Duration = Duration::from_millis(333);
-        let max_datagram = self.quic.datagrams().max_size().unwrap_or(0);
-        let smoothed_rtt = self.rtt().unwrap_or(INITIAL_RTT);
+        Sizes {
+            rtt: self.rtt().unwrap_or(INITIAL_RTT),
+            max_datagram: self.quic.datagrams().max_size().unwrap_or(0),
+        }
+    }
+
+    /// What the session should know of the path, if one more of its datagrams may leave now in the same batch as those before.
+    pub(crate) fn permit(&self, now: Instant, sizes: Sizes) -> Result<PathUpdate, Permit> {
         let mut control = self.control.lock();
-        control.set_smoothed_rtt(smoothed_rtt);
-        PathUpdate {
-            cwnd: control.cwnd(),
-            bytes_in_flight: control.bytes_in_flight(),
-            bandwidth: control.bandwidth(),
-            smoothed_rtt,
-            min_rtt: control.min_rtt().unwrap_or(smoothed_rtt),
-            max_datagram,
+        match control.permit(now) {
+            Permit::Now => Ok(control.update(sizes.rtt, sizes.max_datagram)),
+            wait => Err(wait),
         }
     }
 
-    /// Whether a datagram of the session may leave now.
-    pub(crate) fn permit(&mut self, now: Instant) -> Permit {
-        if self.pending.is_some() {
-            // The stack holds one back; it tells by itself when it goes on.
-            return Permit::WindowFull;
+    /// Gives a datagram to the stack, which sends it at the next [`Conn::poll_batch`]; false when it is too large.
+    pub(crate) fn give(&mut self, now: Instant, datagram: PathDatagram) -> bool {
+        let PathDatagram { payload, sequence } = datagram;
+        let size = payload.len();
+        let sent = self.quic.datagrams().send(payload, false).is_ok();
+        if sent {
+            self.control.lock().give(now, sequence, size);
+            self.dirty = true;
         }
-        self.control.lock().permit(now)
+        sent
     }
 
-    /// Gives a datagram to the stack; [`Conn::poll_packet`] sends it. `Some(sequence)` when it cannot be sent.
-    pub(crate) fn queue_datagram(&mut self, datagram: PathDatagram) -> Option<u32> {
-        match self.quic.datagrams().send(datagram.payload, false) {
-            Ok(()) => {
-                self.pending = Some(datagram.sequence);
-                // Spares asking the stack again, in vain, after each datagram.
-                self.only_datagram = !self.dirty;
-                self.dirty = true;
-                None
-            }
-            Err(_) => Some(datagram.sequence),
-        }
+    /// Bytes of datagrams that wait in the stack.
+    pub(crate) fn waiting_bytes(&mut self) -> usize {
+        let space = self.quic.datagrams().send_buffer_space();
+        empty_send_buffer().saturating_sub(space)
     }
 
-    /// The next packet of the stack, and the datagram that was lost inside it, if any. `payload` is a buffer to use.
-    pub(crate) fn poll_packet(
+    /// What the stack wants to send: datagrams given to it, acknowledgements, control frames.
+    pub(crate) fn poll_batch(
         &mut self,
         now: Instant,
-        mut payload: Vec<u8>,
-    ) -> (Result<Packet, Vec<u8>>, Option<u32>) {
+        buffer: &mut Vec<u8>,
+    ) -> Option<noq_proto::Transmit> {
         /// A closing connection wants one packet for each packet number space at once, and repeats the first one forever
         /// when it may not.
-        const CLOSING_PACKETS: NonZeroUsize = NonZeroUsize::new(4).expect("not zero");
-        payload.clear();
-        self.control.lock().arm();
-        let most = match self.quic.is_closed() {
-            true => CLOSING_PACKETS,
-            false => NonZeroUsize::MIN,
+        const CLOSING_PACKETS: usize = 4;
+        let given = {
+            let mut control = self.control.lock();
+            control.arm();
+            control.given()
         };
-        let transmit = self.quic.poll_transmit(now, most, &mut payload);
-        let dropped = self.settle_pending(transmit.is_some());
-        let Some(transmit) = transmit else {
-            self.dirty = false;
-            self.only_datagram = false;
-            return (Err(payload), dropped);
+        let most = if self.quic.is_closed() {
+            CLOSING_PACKETS
+        } else {
+            given
         };
-        let packet = |payload| Packet {
-            remote: transmit.destination,
-            ecn: transmit.ecn.map_or(0, |ecn| ecn as u8),
-            payload,
-        };
-        if let Some(size) = transmit.segment_size {
-            let further = payload.chunks(size.max(1)).skip(1);
-            self.held
-                .extend(further.map(|payload| packet(payload.to_vec())));
-            payload.truncate(size);
+        let most = NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN);
+        let transmit = self.quic.poll_transmit(now, most, buffer);
+        if given > 0 {
+            let waiting = self.waiting_bytes();
+            self.control.lock().settle(waiting);
         }
-        (Ok(packet(payload)), dropped)
-    }
-
-    /// Learns whether the pending datagram left in the packet just built, or was dropped by the stack because it had become
-    /// too large for the path.
-    fn settle_pending(&mut self, sent: bool) -> Option<u32> {
-        let sequence = self.pending?;
-        let space = self.quic.datagrams().send_buffer_space();
-        if space < empty_send_buffer() {
-            return None;
-        }
-        self.pending = None;
-        if std::mem::take(&mut self.only_datagram) {
+        if transmit.is_none() {
             self.dirty = false;
         }
-        let noted = sent && self.control.lock().note_datagram(sequence);
-        (!noted).then_some(sequence)
+        transmit
     }
 
     /// When it must be looked at without any input.

@@ -25,8 +25,8 @@ use crate::{Identity, LocalId, controller::PathControlHandle};
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection without traffic is probed so often.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
-/// Room for datagrams that we put into a connection: one, and one that a packet of acknowledgements overtook.
-pub(crate) const DATAGRAM_SEND_BUFFER_BYTES: usize = 8 * 1024;
+/// Room for one batch of datagrams, which leaves as soon as it is put there.
+pub(crate) const DATAGRAM_SEND_BUFFER_BYTES: usize = 128 * 1024;
 /// Room for arrived datagrams; they are taken out after each packet, so it fills only before the path has joined.
 const DATAGRAM_RECEIVE_BUFFER_BYTES: usize = 256 * 1024;
 /// Room for the join handshake, both for the sender and the receiver.

@@ -38,7 +38,7 @@ impl Node {
         };
         let from = FourTuple::from_remote(remote);
         let ecn = EcnCodepoint::from_bits(ecn);
-        let mut response = self.spare.pop().unwrap_or_default();
+        let mut response = std::mem::take(&mut self.buffer);
         response.clear();
         let event = socket
             .endpoint
@@ -60,11 +60,15 @@ impl Node {
             Some(DatagramEvent::Response(answer)) => self.respond(local, answer, &response),
             None => {}
         }
-        self.spare.push(response);
+        self.buffer = response;
     }
 
     fn accept(&mut self, now: Instant, local: LocalId, incoming: Incoming, response: &mut Vec<u8>) {
-        let used = self.sessions.values().map(|state| state.paths.len()).sum();
+        let paths = self
+            .sessions
+            .values()
+            .flat_map(|state| state.paths.values());
+        let used = paths.filter(|path| path.conn.is_some()).count();
         let pending = self.conns.len().saturating_sub(used);
         let Some(socket) = self.locals.get_mut(&local) else {
             return;
@@ -142,7 +146,7 @@ impl Node {
     }
 
     /// What the stack learned of datagrams goes to the session.
-    fn report_fates(&mut self, conn: &mut Conn) {
+    pub(super) fn report_fates(&mut self, conn: &mut Conn) {
         let mut fates = std::mem::take(&mut self.fates);
         conn.control.lock().take_fates(&mut fates);
         if let Some((session, path)) = conn.owner
@@ -152,7 +156,7 @@ impl Node {
                 let session = &mut state.session;
                 for fate in &fates {
                     match *fate {
-                        Fate::Acked { at, sequence, .. } => {
+                        Fate::Acked { at, sequence } => {
                             session.handle_transport_ack(at, path, sequence);
                         }
                         Fate::Lost { at, sequence } => {
@@ -232,7 +236,7 @@ impl Node {
         if self.is_over(&mut conn) {
             return;
         }
-        if !conn.dirty && conn.held.is_empty() && !conn.up {
+        if !conn.dirty && !conn.up {
             self.set_conn_timer(&mut conn);
         } else if !conn.queued {
             conn.queued = true;

@@ -2,21 +2,22 @@
 
 use std::time::Instant;
 
+use bytes::Bytes;
 use starhaul_session::PathDatagram;
 
 use super::{Node, transmit};
 use crate::{
     Transmit,
     controller::Permit,
-    path::{Conn, Packet},
+    path::{Conn, Sizes},
 };
 
 /// Most packets in one batch (what one UDP segmentation offload call takes).
 const MAX_SEGMENTS: usize = 64;
 /// Most bytes in one batch.
 const MAX_BATCH_BYTES: usize = 65_000;
-/// Memory from which batches are cut.
-const ARENA_BYTES: usize = 256 * 1024;
+/// Smaller batches are copied, so that the buffer can be used again.
+const COPY_BELOW_BYTES: usize = 4096;
 
 impl Node {
     /// The next packets to send; call until `None`.
@@ -30,7 +31,7 @@ impl Node {
                 continue;
             };
             conn.queued = false;
-            let batch = self.fill_batch(now, &mut conn);
+            let batch = self.next_batch(now, &mut conn);
             if batch.is_some() {
                 // More may follow, after the others had their turn.
                 self.put_back(conn);
@@ -45,58 +46,68 @@ impl Node {
         None
     }
 
-    fn fill_batch(&mut self, now: Instant, conn: &mut Conn) -> Option<Transmit> {
-        if self.batch.capacity() < MAX_BATCH_BYTES {
-            self.batch.reserve(ARENA_BYTES);
+    fn next_batch(&mut self, now: Instant, conn: &mut Conn) -> Option<Transmit> {
+        if conn.up {
+            self.ask_session(now, conn);
         }
+        if !conn.dirty {
+            return None;
+        }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        let sent = conn.poll_batch(now, &mut buffer);
+        if conn.control.lock().has_fates() {
+            self.report_fates(conn);
+        }
+        let Some(sent) = sent else {
+            self.buffer = buffer;
+            return None;
+        };
+        let contents = if buffer.len() < COPY_BELOW_BYTES {
+            let copy = Bytes::copy_from_slice(&buffer);
+            self.buffer = buffer;
+            copy
+        } else {
+            buffer.into()
+        };
+        let ecn = sent.ecn.map_or(0, |ecn| ecn as u8);
+        let size = sent.segment_size.unwrap_or(sent.size);
+        Some(transmit(conn.local, sent.destination, ecn, size, contents))
+    }
+
+    /// Gives the stack as many datagrams as may leave now in one batch, each in a packet of its own.
+    fn ask_session(&mut self, now: Instant, conn: &mut Conn) {
+        if conn.waiting_bytes() > 0 {
+            // The stack holds some back. It tells by itself when it goes on.
+            return;
+        }
+        let sizes = conn.sizes();
+        let max_size = sizes.max_datagram;
+        let most = (MAX_BATCH_BYTES / (max_size + PACKET_SLACK)).min(MAX_SEGMENTS);
         let mut asked = Asked::default();
-        let mut head = None;
-        let mut count = 0;
-        while count < MAX_SEGMENTS {
-            let held = conn.held.pop_front();
-            let Some(packet) = held.or_else(|| self.next_packet(now, conn, &mut asked)) else {
-                break;
-            };
-            let len = packet.payload.len();
-            let (remote, ecn, size) = *head.get_or_insert((packet.remote, packet.ecn, len));
-            if packet.remote != remote || packet.ecn != ecn || len > size {
-                conn.held.push_front(packet);
+        let mut previous = None;
+        for _ in 0..most {
+            let next = conn.next.take();
+            let next = next.or_else(|| self.next_datagram(now, conn, sizes, &mut asked));
+            let Some(datagram) = next else { break };
+            let size = datagram.payload.len();
+            if previous.is_some_and(|previous| previous + size <= max_size) {
+                // The stack would put both in one packet, and the fate of that packet must be the fate of one.
+                conn.next = Some(datagram);
                 break;
             }
-            self.batch.extend_from_slice(&packet.payload);
-            self.spare.push(packet.payload);
-            count += 1;
-            if len < size || self.batch.len() + size > MAX_BATCH_BYTES {
+            let sequence = datagram.sequence;
+            if !conn.give(now, datagram) {
+                // The path became narrower between two calls; the session sends it again in smaller pieces.
+                self.lose_datagram(now, conn, sequence);
+                break;
+            }
+            previous = Some(size);
+            if size * 2 <= max_size {
                 break;
             }
         }
         self.after_asking(conn, &asked);
-        let (remote, ecn, size) = head?;
-        let contents = self.batch.split().freeze();
-        Some(transmit(conn.local, remote, ecn, size, contents))
-    }
-
-    /// The next packet of a connection: a datagram of its session together with what the stack has to say, or that alone.
-    fn next_packet(&mut self, now: Instant, conn: &mut Conn, asked: &mut Asked) -> Option<Packet> {
-        if conn.up
-            && let Some(datagram) = self.next_datagram(now, conn, asked)
-            && let Some(sequence) = conn.queue_datagram(datagram)
-        {
-            // It became too large between two calls; the session sends it again in smaller pieces.
-            self.lose_datagram(now, conn, sequence);
-        }
-        while conn.dirty {
-            let buffer = self.spare.pop().unwrap_or_default();
-            let (outcome, lost) = conn.poll_packet(now, buffer);
-            if let Some(sequence) = lost {
-                self.lose_datagram(now, conn, sequence);
-            }
-            match outcome {
-                Ok(packet) => return Some(packet),
-                Err(buffer) => self.spare.push(buffer),
-            }
-        }
-        None
     }
 
     /// Asks the session for a datagram, if one could leave at once.
@@ -104,6 +115,7 @@ impl Node {
         &mut self,
         now: Instant,
         conn: &mut Conn,
+        sizes: Sizes,
         asked: &mut Asked,
     ) -> Option<PathDatagram> {
         let (session, path) = conn.owner?;
@@ -114,14 +126,15 @@ impl Node {
             return None;
         }
         conn.paced_until = None;
-        match conn.permit(now) {
-            Permit::Now => {}
-            Permit::WindowFull => return None,
-            Permit::At(at) => {
-                conn.paced_until = Some(at);
+        let update = match conn.permit(now, sizes) {
+            Ok(update) => update,
+            Err(wait) => {
+                if let Permit::At(at) = wait {
+                    conn.paced_until = Some(at);
+                }
                 return None;
             }
-        }
+        };
         if !asked.any {
             asked.any = true;
             for (&other, known) in &state.paths {
@@ -134,7 +147,7 @@ impl Node {
                 }
             }
         }
-        state.session.update_path(now, path, conn.update());
+        state.session.update_path(now, path, update);
         let datagram = state.session.poll_datagram(now, path);
         if datagram.is_some() {
             asked.sent = true;
@@ -174,6 +187,9 @@ impl Node {
         }
     }
 }
+
+/// More than a packet adds to the largest datagram.
+const PACKET_SLACK: usize = 40;
 
 /// What a batch asked of the session.
 #[derive(Debug, Default)]

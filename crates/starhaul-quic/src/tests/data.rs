@@ -128,3 +128,41 @@ fn a_busy_session_does_not_starve_another() {
             .any(|data| &data[..] == b"hello")
     );
 }
+
+/// Datagrams that one side's session was told to be lost, and that it sent.
+fn lost_and_sent(net: &mut Net, side: usize) -> (u64, u64) {
+    let stats = net.status(side)[0].stats.clone().unwrap();
+    (stats.datagrams_lost, stats.datagrams_sent)
+}
+
+#[test]
+fn every_datagram_meets_its_own_fate() {
+    // Blocks of all sizes in both directions, so that acknowledgements, small and large datagrams mix in the packets.
+    let run = |spec| {
+        let mut net = Net::new(5, &[spec]);
+        net.connect();
+        net.run_ms(2000);
+        let streams = [CLIENT, SERVER].map(|side| net.open_stream(side, Mode::None));
+        for number in 0..600_usize {
+            for side in [CLIENT, SERVER] {
+                let size = 4 + number * number * 7 % 3000;
+                net.send_block(side, streams[side], vec![1; size]);
+            }
+            net.run_ms(3);
+        }
+        net.run_ms(3000);
+        net
+    };
+    let mut clean = run("rate=50mbit,delay=20ms");
+    for side in [CLIENT, SERVER] {
+        let (lost, sent) = lost_and_sent(&mut clean, side);
+        assert_eq!(lost, 0, "of {sent}");
+        assert_eq!(clean.party(side).blocks().len(), 600);
+    }
+    let mut lossy = run("rate=50mbit,delay=20ms,loss=4%");
+    for side in [CLIENT, SERVER] {
+        let (lost, sent) = lost_and_sent(&mut lossy, side);
+        let share = lost as f64 / sent as f64;
+        assert!((0.02..0.06).contains(&share), "{lost} of {sent}");
+    }
+}

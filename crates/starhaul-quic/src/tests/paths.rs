@@ -180,6 +180,20 @@ fn a_removed_path_goes_on_both_sides_and_another_may_be_added() {
 }
 
 #[test]
+fn removing_the_path_that_opens_the_session_lets_another_open_it() {
+    for removed_at in [0, 30, 50, 70] {
+        let mut net = Net::new(1, &[LEO, "rate=20mbit,delay=25ms"]);
+        net.connect();
+        net.run_ms(removed_at);
+        let (now, session) = (net.sim.now(), net.session);
+        let removed = net.client().node.remove_path(now, session, PathId(0));
+        assert_eq!(removed, Ok(()));
+        net.run_ms(2000);
+        assert_eq!(net.up(CLIENT), [1], "removed at {removed_at} ms");
+    }
+}
+
+#[test]
 fn a_path_whose_address_changes_goes_on() {
     let mut net = Net::new(1, &[LEO]);
     net.connect();
