@@ -116,22 +116,29 @@ pub(crate) fn takes_retransmission(
     others.all(|(_, other)| risk(this) <= risk(other))
 }
 
-/// Whether redundancy of a block should leave on `id`: on another path than most of its data, if another is in time.
+/// Whether redundancy of a block should leave on `id`: on another path than most of its data, if it arrives over another by
+/// `limit`.
 pub(crate) fn takes_redundancy(
     paths: &Paths,
     now: Instant,
     id: PathId,
     main: Option<PathId>,
     bytes: u64,
-    deadline: Instant,
+    limit: Instant,
 ) -> bool {
-    let in_time = |path: &Path| path.monitor.predict_arrival(now, 0, bytes) <= deadline;
+    let in_time = |path: &Path| path.monitor.predict_arrival(now, 0, bytes) <= limit;
     if main != Some(id) {
         return paths.get(id).is_some_and(in_time);
     }
     !paths
         .usable()
         .any(|(other, path)| other != id && in_time(path))
+}
+
+/// When a fragment sent again, should it be lost on `id`, would arrive: redundancy that comes later saves nothing.
+pub(crate) fn recovered_by(paths: &Paths, now: Instant, id: Option<PathId>) -> Option<Instant> {
+    let path = paths.get(id?)?;
+    now.checked_add(path.monitor.overdue_after() + paths.least_delay())
 }
 
 /// Whether the second copy of a fragment should leave on `id`: on another path than the first, when there is one.

@@ -60,8 +60,9 @@ struct Code {
     acked: usize,
     in_flight: usize,
     queued: usize,
-    /// Data and redundancy that never left yet.
+    /// Data that never left yet.
     unsent: usize,
+    unsent_redundancy: usize,
 }
 
 /// A block that has not ended.
@@ -298,8 +299,12 @@ impl SendBlock {
             && let Some(state) = code.fragments.get_mut(usize::from(id.index))
         {
             state.last = Some((path, word_at));
-            if matches!(purpose, Purpose::Data | Purpose::Redundancy) {
-                code.unsent = code.unsent.saturating_sub(1);
+            match purpose {
+                Purpose::Data => code.unsent = code.unsent.saturating_sub(1),
+                Purpose::Redundancy => {
+                    code.unsent_redundancy = code.unsent_redundancy.saturating_sub(1);
+                }
+                Purpose::Retransmission | Purpose::Copy => {}
             }
             if state.in_flight == 0 && !state.acked {
                 code.in_flight += 1;
@@ -367,13 +372,14 @@ impl SendBlock {
     /// A copy of a fragment was lost (or its path fell silent). True when a retransmission was queued.
     pub(crate) fn on_lost(&mut self, id: FragmentId) -> bool {
         self.any_lost = true;
-        // Redundancy that has not left yet stands in for what was lost.
-        self.redundancy_is_urgent = true;
         let retransmits = self.mode.retransmits();
+        let urgent = self.redundancy_is_urgent;
         let Some(code) = self.codes.get_mut(usize::from(id.code)) else {
             return false;
         };
-        let hopeful = code.hopeful();
+        // Redundancy that leaves with the data stands in for what was lost; a retransmission is sooner than one that waits
+        // for spare capacity.
+        let hopeful = code.hopeful() - if urgent { 0 } else { code.unsent_redundancy };
         let Some(state) = code.fragments.get_mut(usize::from(id.index)) else {
             return false;
         };
@@ -477,7 +483,8 @@ impl Code {
             acked: 0,
             in_flight: 0,
             queued: 0,
-            unsent: total,
+            unsent: usize::from(cut.data_count),
+            unsent_redundancy: usize::from(redundancy_count),
         }
     }
 
@@ -487,7 +494,7 @@ impl Code {
 
     /// Fragments that have arrived or still may.
     fn hopeful(&self) -> usize {
-        self.acked + self.in_flight + self.queued + self.unsent
+        self.acked + self.in_flight + self.queued + self.unsent + self.unsent_redundancy
     }
 
     fn payload_range(&self, index: u8) -> std::ops::Range<usize> {

@@ -524,9 +524,11 @@ fn choose(
 
 fn redundancy(block: &SendBlock, now: Instant, paths: &Paths, path: PathId) -> Option<FragmentId> {
     let id = block.next_redundancy()?;
-    let bytes = fragment_bytes(block);
-    choice::takes_redundancy(paths, now, path, block.main_path(), bytes, block.deadline)
-        .then_some(id)
+    let main = block.main_path();
+    let recovered_by =
+        choice::recovered_by(paths, now, main).filter(|_| !block.redundancy_is_urgent);
+    let limit = recovered_by.map_or(block.deadline, |at| at.min(block.deadline));
+    choice::takes_redundancy(paths, now, path, main, fragment_bytes(block), limit).then_some(id)
 }
 
 fn fragment_bytes(block: &SendBlock) -> u64 {
