@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use starhaul_endpoint::{
-    BlockOptions, Endpoint, EndpointConfig, Identity, IncomingStream, Outcome, PathSpec,
-    StreamConfig,
+    BlockOptions, ControllerConfig, Endpoint, EndpointConfig, Identity, IncomingStream, Outcome,
+    PathSpec, StreamConfig,
 };
 use starhaul_net::{Emulator, RelaySpec};
 
@@ -43,7 +43,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     ])?;
     let paths = ["near", "far"].into_iter().zip(emulator.relays());
     let paths = paths
-        .map(|(name, relay)| PathSpec::new(name, relay.address()))
+        .map(|(name, relay)| PathSpec {
+            // Random loss would keep Cubic far below what these paths carry.
+            controller: ControllerConfig::Bbr,
+            ..PathSpec::new(name, relay.address())
+        })
         .collect();
 
     tokio::spawn(receive(receiver));
