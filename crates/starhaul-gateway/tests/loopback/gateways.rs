@@ -1,0 +1,150 @@
+//! Gateways for tests: keys made afresh, kernel-chosen ports, two paths.
+
+use std::{future::Future, net::SocketAddr, path::Path, time::Duration};
+
+use starhaul_gateway::{Config, Gateway};
+use starhaul_quic::Identity;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream, UdpSocket},
+};
+
+/// Loopback is allowed to peers of the far gateway.
+pub const ALLOW_LOOPBACK: &str = "[egress]\nallow = [\"127.0.0.0/8:*\", \"[::1]:*\"]\n";
+/// A test that hangs fails; no test needs more than a small part of this.
+const HANG: Duration = Duration::from_secs(60);
+
+/// A gateway whose peers are called `near` and `far`, connected.
+pub struct Pair {
+    pub near: Gateway,
+    pub far: Gateway,
+}
+
+/// Runs a test on a runtime of its own and fails it when it hangs. `STARHAUL_LOG=debug` shows what the gateways say.
+pub fn run(test: impl Future<Output = ()>) {
+    let filter = tracing_subscriber::EnvFilter::from_env("STARHAUL_LOG");
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        tokio::time::timeout(HANG, test).await.expect("the test hangs");
+    });
+}
+
+/// The start of a configuration: identity and one peer.
+pub fn head(identity: &Identity, peer: &str, peer_identity: &Identity) -> String {
+    format!(
+        "control = \"off\"\n{}",
+        identity_and_peer(identity, peer, peer_identity)
+    )
+}
+
+fn identity_and_peer(identity: &Identity, peer: &str, peer_identity: &Identity) -> String {
+    format!(
+        "[identity]\nsecret = \"\"\"{}\"\"\"\n[[peer]]\nname = \"{peer}\"\npublic_key = \"{}\"\n",
+        identity.to_secret_text(),
+        peer_identity.public_key()
+    )
+}
+
+/// A session to `peer` with two paths.
+pub fn session(peer: &str, addresses: &[SocketAddr]) -> String {
+    let mut text = format!("[[session]]\npeer = \"{peer}\"\n");
+    for (index, address) in addresses.iter().enumerate() {
+        text += &format!("[[session.path]]\nname = \"path{index}\"\nremote = \"{address}\"\n");
+    }
+    text
+}
+
+pub async fn start(text: &str) -> Gateway {
+    let config = Config::parse(text, Path::new("test.toml")).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    Gateway::start(config).await.unwrap()
+}
+
+/// Two gateways; the near one opens the session over two paths. Each gets further tables.
+pub async fn pair(near_tables: &str, far_tables: &str) -> Pair {
+    let (near_identity, far_identity) = (Identity::generate(), Identity::generate());
+    let far = start(&format!(
+        "listen = [\"127.0.0.1:0\", \"127.0.0.1:0\"]\n{}{far_tables}",
+        head(&far_identity, "near", &near_identity)
+    ))
+    .await;
+    let near = start(&format!(
+        "{}{}{near_tables}",
+        head(&near_identity, "far", &far_identity),
+        session("far", &far.listen_addresses())
+    ))
+    .await;
+    near.connected("far").await;
+    far.connected("near").await;
+    Pair { near, far }
+}
+
+impl Pair {
+    pub async fn end(self) {
+        tokio::join!(self.near.shutdown(), self.far.shutdown());
+    }
+}
+
+/// A server that sends every datagram back.
+pub async fn udp_echo() -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut buffer = vec![0; 65_535];
+        loop {
+            let (length, client) = socket.recv_from(&mut buffer).await.unwrap();
+            socket.send_to(&buffer[..length], client).await.unwrap();
+        }
+    });
+    address
+}
+
+/// A server that reads to the end, and only then sends back what it read, and ends.
+pub async fn tcp_echo_after_end(address: &str) -> SocketAddr {
+    let listener = TcpListener::bind(address).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut tcp, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let mut data = Vec::new();
+                tcp.read_to_end(&mut data).await.unwrap();
+                tcp.write_all(&data).await.unwrap();
+            });
+        }
+    });
+    address
+}
+
+/// Sends `data`, half closes, and gives all that comes back.
+pub async fn ask(mut tcp: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin, data: &[u8]) -> Vec<u8> {
+    tcp.write_all(data).await.unwrap();
+    tcp.shutdown().await.unwrap();
+    let mut answer = Vec::new();
+    tcp.read_to_end(&mut answer).await.unwrap();
+    answer
+}
+
+/// A port on which nobody listens.
+pub async fn closed_port() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    listener.local_addr().unwrap()
+}
+
+/// Bytes that repeat nowhere soon.
+pub fn pattern(length: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_u32;
+    let mut bytes = Vec::with_capacity(length + 3);
+    while bytes.len() < length {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        bytes.extend(state.to_be_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+/// Ends a TCP connection by RST.
+pub fn reset(tcp: TcpStream) {
+    tcp.set_zero_linger().unwrap();
+    drop(tcp);
+}

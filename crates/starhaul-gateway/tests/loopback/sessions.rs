@@ -1,0 +1,158 @@
+//! Many peers, sessions that end and come back, and what the status says.
+
+use starhaul_gateway::{ask_status, status::Status};
+use starhaul_quic::Identity;
+use tokio::net::{TcpStream, UdpSocket};
+
+use super::gateways::{
+    ALLOW_LOOPBACK, ask, head, pair, pattern, run, session, start, tcp_echo_after_end, udp_echo,
+};
+
+#[test]
+fn many_peers_at_once_do_not_mix() {
+    run(async {
+        const PEERS: usize = 6;
+        let hub_identity = Identity::generate();
+        let identities: Vec<_> = (0..PEERS).map(|_| Identity::generate()).collect();
+        let (udp, tcp) = (udp_echo().await, tcp_echo_after_end("127.0.0.1:0").await);
+        let mut text = format!("listen = \"127.0.0.1:0\"\n{}{ALLOW_LOOPBACK}", head(&hub_identity, "peer0", &identities[0]));
+        for (index, identity) in identities.iter().enumerate().skip(1) {
+            text += &format!("[[peer]]\nname = \"peer{index}\"\npublic_key = \"{}\"\n", identity.public_key());
+        }
+        let hub = start(&text).await;
+        let mut peers = Vec::new();
+        for identity in &identities {
+            let rules = format!(
+                "[[udp]]\nname = \"u\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{udp}\"\ndeadline = \"20s\"\n\
+                 [[tcp]]\nname = \"t\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{tcp}\"\n"
+            );
+            let text = format!("{}{}{rules}", head(identity, "hub", &hub_identity), session("hub", &hub.listen_addresses()));
+            peers.push(start(&text).await);
+        }
+        let mut work = tokio::task::JoinSet::new();
+        for (index, peer) in peers.iter().enumerate() {
+            peer.connected("hub").await;
+            let (u, t) = (peer.ingress_address("u").unwrap(), peer.ingress_address("t").unwrap());
+            work.spawn(async move {
+                let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+                client.connect(u).await.unwrap();
+                let message = format!("from {index}");
+                client.send(message.as_bytes()).await.unwrap();
+                let mut buffer = [0; 100];
+                let length = client.recv(&mut buffer).await.unwrap();
+                assert_eq!(&buffer[..length], message.as_bytes());
+                let data = pattern(100_000 + index);
+                assert!(ask(TcpStream::connect(t).await.unwrap(), &data).await == data);
+            });
+        }
+        while let Some(result) = work.join_next().await {
+            result.unwrap();
+        }
+        let report = hub.report();
+        assert_eq!(report.sessions.len(), PEERS);
+        assert!(report.peers.iter().all(|peer| peer.sessions == 1));
+        for peer in peers {
+            peer.shutdown().await;
+        }
+        hub.shutdown().await;
+    });
+}
+
+#[test]
+fn an_accepting_gateway_sends_to_its_peer_too() {
+    run(async {
+        let server = tcp_echo_after_end("127.0.0.1:0").await;
+        let rule = format!("[[tcp]]\nname = \"back\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{server}\"\n");
+        let pair = pair(ALLOW_LOOPBACK, &rule).await;
+        let tcp = TcpStream::connect(pair.far.ingress_address("back").unwrap()).await.unwrap();
+        assert_eq!(ask(tcp, b"back and forth").await, b"back and forth");
+        pair.end().await;
+    });
+}
+
+#[test]
+fn a_session_comes_back_while_the_listeners_stay() {
+    run(async {
+        let (near_identity, far_identity) = (Identity::generate(), Identity::generate());
+        let server = tcp_echo_after_end("127.0.0.1:0").await;
+        let far_text = |listen: &str| {
+            format!("listen = \"{listen}\"\n{}{ALLOW_LOOPBACK}", head(&far_identity, "near", &near_identity))
+        };
+        let far = start(&far_text("127.0.0.1:0")).await;
+        let address = far.listen_addresses()[0];
+        let rule = format!("[[tcp]]\nname = \"r\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{server}\"\n");
+        let near = start(&format!("{}{}{rule}", head(&near_identity, "far", &far_identity), session("far", &[address]))).await;
+        let ingress = near.ingress_address("r").unwrap();
+        assert_eq!(ask(TcpStream::connect(ingress).await.unwrap(), b"one").await, b"one");
+
+        far.shutdown().await;
+        while !near.report().sessions.is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        let far = start(&far_text(&address.to_string())).await;
+        near.connected("far").await;
+        assert_eq!(ask(TcpStream::connect(ingress).await.unwrap(), b"two").await, b"two");
+        near.shutdown().await;
+        far.shutdown().await;
+    });
+}
+
+#[test]
+fn a_peer_with_an_unknown_key_gets_no_session() {
+    run(async {
+        let (near_identity, far_identity) = (Identity::generate(), Identity::generate());
+        let stranger = Identity::generate();
+        let far = start(&format!("listen = \"127.0.0.1:0\"\n{}", head(&far_identity, "near", &near_identity))).await;
+        let text = format!("{}{}", head(&stranger, "far", &far_identity), session("far", &far.listen_addresses()));
+        let near = start(&text).await;
+        while near.report().peers[0].failed_attempts == 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        assert!(near.report().peers[0].last_error.is_some());
+        assert!(far.report().sessions.is_empty());
+        near.shutdown().await;
+        far.shutdown().await;
+    });
+}
+
+#[test]
+fn the_control_socket_tells_what_the_gateway_knows() {
+    run(async {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("deep").join("control.sock");
+        let (near_identity, far_identity) = (Identity::generate(), Identity::generate());
+        let far = start(&format!("listen = \"127.0.0.1:0\"\n{}", head(&far_identity, "near", &near_identity))).await;
+        let head = head(&near_identity, "far", &far_identity).replace("\"off\"", &format!("{socket:?}"));
+        let text = format!(
+            "{head}{}[[tcp]]\nname = \"t\"\nlisten = \"127.0.0.1:0\"\ntarget = \"127.0.0.1:9\"\n",
+            session("far", &far.listen_addresses())
+        );
+        let near = start(&text).await;
+        near.connected("far").await;
+
+        let asked = ask_status(&socket).await.unwrap();
+        assert_eq!(asked.public_key, near_identity.public_key().to_string());
+        assert_eq!(asked.ingress[0].listen, near.ingress_address("t").unwrap());
+        let path = &asked.sessions[0].paths[0];
+        assert_eq!((path.name.as_str(), path.state.as_str(), path.remote), ("path0", "up", far.listen_addresses()[0]));
+        // The same object in JSON, and back.
+        let json = near.status();
+        assert_eq!(json["sessions"][0]["peer"], "far");
+        assert_eq!(json["sessions"][0]["paths"][0]["controller"], "bbr");
+        serde_json::from_value::<Status>(json).unwrap();
+
+        // Only the owner may ask; a second gateway is told; what a killed one left is replaced.
+        let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&socket).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600);
+        let config = starhaul_gateway::Config::parse(&text, std::path::Path::new("second.toml")).unwrap();
+        let error = starhaul_gateway::Gateway::start(config.clone()).await.map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains("another gateway"), "{error}");
+        near.shutdown().await;
+        assert!(!socket.exists());
+        drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+        let again = starhaul_gateway::Gateway::start(config).await.unwrap();
+        assert!(ask_status(&socket).await.is_ok());
+        again.shutdown().await;
+        far.shutdown().await;
+    });
+}

@@ -1,0 +1,137 @@
+//! `[[socks5]]` from end to end, with a client of other people.
+
+use std::net::SocketAddr;
+
+use fast_socks5::{
+    ReplyError, SocksError,
+    client::{Config, Socks5Datagram, Socks5Stream},
+};
+use tokio::{io::AsyncReadExt as _, net::{TcpStream, UdpSocket}};
+
+use super::gateways::{ALLOW_LOOPBACK, Pair, ask, closed_port, pair, pattern, run, tcp_echo_after_end, udp_echo};
+
+const RULE: &str = "[[socks5]]\nname = \"proxy\"\nlisten = \"127.0.0.1:0\"\ndeadline = \"20s\"\n";
+
+fn proxy(pair: &Pair) -> SocketAddr {
+    pair.near.ingress_address("proxy").unwrap()
+}
+
+async fn connect(pair: &Pair, host: &str, port: u16) -> Result<Socks5Stream<TcpStream>, SocksError> {
+    Socks5Stream::connect(proxy(pair), host.to_owned(), port, Config::default()).await
+}
+
+/// Hosts without IPv6 on loopback have nothing to test there.
+async fn ipv6_echo() -> Option<SocketAddr> {
+    match UdpSocket::bind("[::1]:0").await {
+        Ok(_) => Some(tcp_echo_after_end("[::1]:0").await),
+        Err(error) => {
+            eprintln!("skipped: no IPv6 on loopback ({error})");
+            None
+        }
+    }
+}
+
+#[test]
+fn connect_by_name_ipv4_and_ipv6() {
+    run(async {
+        let server = tcp_echo_after_end("127.0.0.1:0").await;
+        let pair = pair(RULE, ALLOW_LOOPBACK).await;
+        let mut targets = vec![("localhost".to_owned(), server.port()), ("127.0.0.1".to_owned(), server.port())];
+        targets.extend(ipv6_echo().await.map(|server| ("::1".to_owned(), server.port())));
+        for (host, port) in targets {
+            let data = pattern(500_000);
+            let stream = connect(&pair, &host, port).await.unwrap_or_else(|error| panic!("{host}: {error}"));
+            assert!(ask(stream, &data).await == data, "{host}");
+        }
+        pair.end().await;
+    });
+}
+
+#[test]
+fn failures_have_the_reply_that_names_them() {
+    run(async {
+        let pair = pair(RULE, "[egress]\nallow = [\"127.0.0.1/32:*\"]\ndeny = [\"127.0.0.1/32:9\"]\n").await;
+        let closed = closed_port().await;
+        let reply = async |host: &str, port: u16| match connect(&pair, host, port).await {
+            Err(SocksError::ReplyError(reply)) => reply,
+            Err(error) => panic!("{error}"),
+            Ok(_) => panic!("connected"),
+        };
+        assert!(matches!(reply("127.0.0.1", closed.port()).await, ReplyError::ConnectionRefused));
+        assert!(matches!(reply("127.0.0.1", 9).await, ReplyError::ConnectionNotAllowed));
+        assert!(matches!(reply("127.0.0.2", 80).await, ReplyError::ConnectionNotAllowed));
+        // A name that leads to a forbidden address is no way around.
+        assert!(matches!(reply("localhost", 9).await, ReplyError::ConnectionNotAllowed));
+        pair.end().await;
+    });
+}
+
+#[test]
+fn a_configured_login_is_demanded() {
+    run(async {
+        let server = tcp_echo_after_end("127.0.0.1:0").await;
+        let rule = format!("{RULE}username = \"me\"\npassword = \"hush\"\n");
+        let pair = pair(&rule, ALLOW_LOOPBACK).await;
+        let login = async |password: &str| {
+            let (host, user) = ("127.0.0.1".to_owned(), "me".to_owned());
+            let config = Config::default();
+            Socks5Stream::connect_with_password(proxy(&pair), host, server.port(), user, password.to_owned(), config).await
+        };
+        assert_eq!(ask(login("hush").await.unwrap(), b"hello").await, b"hello");
+        assert!(login("hash").await.is_err());
+        assert!(connect(&pair, "127.0.0.1", server.port()).await.is_err(), "without login");
+        pair.end().await;
+    });
+}
+
+#[test]
+fn udp_associate_relays_to_many_targets_until_its_connection_ends() {
+    run(async {
+        let (one, other) = (udp_echo().await, udp_echo().await);
+        let forbidden = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let forbidden_port = forbidden.local_addr().unwrap().port();
+        let far = format!("{ALLOW_LOOPBACK}deny = [\"127.0.0.1/32:{forbidden_port}\"]\n");
+        let pair = pair(RULE, &far).await;
+        let control = TcpStream::connect(proxy(&pair)).await.unwrap();
+        let relay = Socks5Datagram::bind(control, "127.0.0.1:0").await.unwrap();
+        let mut buffer = vec![0; 65_535];
+        relay.send_to(b"forbidden", ("127.0.0.1", forbidden_port)).await.unwrap();
+        for (host, target) in [("127.0.0.1", one), ("127.0.0.1", other), ("localhost", one)] {
+            let data = pattern(3000);
+            relay.send_to(&data, (host, target.port())).await.unwrap();
+            let (length, from) = relay.recv_from(&mut buffer).await.unwrap();
+            assert!(buffer[..length] == data);
+            assert_eq!(from.to_string(), target.to_string(), "replies name their source");
+        }
+        assert!(forbidden.try_recv(&mut buffer).is_err());
+
+        // A stranger is not relayed.
+        let relay_address: SocketAddr = relay.proxy_addr().unwrap().to_string().parse().unwrap();
+        let stranger = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let before = pair.near.report().ingress[0].dropped.refused;
+        stranger.send_to(b"\0\0\0\x01\x7f\0\0\x01\0\x09x", relay_address).await.unwrap();
+        while pair.near.report().ingress[0].dropped.refused == before {
+            tokio::task::yield_now().await;
+        }
+
+        drop(relay);
+        while pair.near.report().ingress[0].clients > 0 {
+            tokio::task::yield_now().await;
+        }
+        pair.end().await;
+    });
+}
+
+#[test]
+fn what_is_not_socks_is_closed() {
+    run(async {
+        let pair = pair(RULE, ALLOW_LOOPBACK).await;
+        let mut tcp = TcpStream::connect(proxy(&pair)).await.unwrap();
+        tokio::io::AsyncWriteExt::write_all(&mut tcp, b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+        let mut answer = Vec::new();
+        // With data unread, the close may come as a reset.
+        let _ = tcp.read_to_end(&mut answer).await;
+        assert!(answer.is_empty());
+        pair.end().await;
+    });
+}

@@ -1,0 +1,107 @@
+//! `[[tcp]]` from end to end: bytes, half closes, resets.
+
+use std::{io, net::SocketAddr};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
+
+use super::gateways::{ALLOW_LOOPBACK, ask, closed_port, pair, pattern, reset, run, tcp_echo_after_end};
+
+fn rule(target: impl std::fmt::Display) -> String {
+    format!("[[tcp]]\nname = \"r\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{target}\"\n")
+}
+
+/// A forwarded connection and its far end.
+async fn connect(near: SocketAddr, server: &TcpListener) -> (TcpStream, TcpStream) {
+    let (client, accepted) = tokio::join!(TcpStream::connect(near), server.accept());
+    (client.unwrap(), accepted.unwrap().0)
+}
+
+async fn broken(tcp: &mut TcpStream) -> bool {
+    let mut data = Vec::new();
+    tcp.read_to_end(&mut data).await.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionReset)
+}
+
+#[test]
+fn a_half_close_ends_one_direction_only() {
+    run(async {
+        let server = tcp_echo_after_end("127.0.0.1:0").await;
+        let pair = pair(&rule(server), ALLOW_LOOPBACK).await;
+        let near = pair.near.ingress_address("r").unwrap();
+        // The server answers only once it has seen our end, and its answer comes after our half close.
+        for data in [&b""[..], b"x", &pattern(3_000_000)] {
+            let answer = ask(TcpStream::connect(near).await.unwrap(), data).await;
+            assert!(answer == data, "{} of {} bytes", answer.len(), data.len());
+        }
+        pair.end().await;
+    });
+}
+
+#[test]
+fn both_directions_flow_at_once() {
+    run(async {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let pair = pair(&rule(server.local_addr().unwrap()), ALLOW_LOOPBACK).await;
+        let (client, far) = connect(pair.near.ingress_address("r").unwrap(), &server).await;
+        let (up, down) = (pattern(2_000_000), pattern(1_500_000));
+        let (at_client, at_server) = tokio::join!(ask(client, &up), ask(far, &down));
+        assert!(at_client == down && at_server == up);
+        pair.end().await;
+    });
+}
+
+#[test]
+fn a_reset_is_a_reset_at_the_other_side() {
+    run(async {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let pair = pair(&rule(server.local_addr().unwrap()), ALLOW_LOOPBACK).await;
+        let near = pair.near.ingress_address("r").unwrap();
+
+        let (client, mut far) = connect(near, &server).await;
+        reset(client);
+        assert!(broken(&mut far).await, "the client's reset");
+
+        let (mut client, far) = connect(near, &server).await;
+        reset(far);
+        assert!(broken(&mut client).await, "the server's reset");
+
+        // After a half close there is still a direction to reset.
+        let (mut client, mut far) = connect(near, &server).await;
+        client.shutdown().await.unwrap();
+        assert_eq!(far.read(&mut [0]).await.unwrap(), 0);
+        reset(far);
+        assert!(broken(&mut client).await, "a reset after a half close");
+        pair.end().await;
+    });
+}
+
+#[test]
+fn a_target_that_refuses_resets_the_client() {
+    run(async {
+        let pair = pair(&rule(closed_port().await), ALLOW_LOOPBACK).await;
+        let mut client = TcpStream::connect(pair.near.ingress_address("r").unwrap()).await.unwrap();
+        assert!(broken(&mut client).await);
+        while pair.near.report().ingress[0].failed_connections == 0 {
+            tokio::task::yield_now().await;
+        }
+        pair.end().await;
+    });
+}
+
+/// Data that broke off must not look like data that ended.
+#[test]
+fn the_end_of_the_far_gateway_resets_connections() {
+    run(async {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let pair = pair(&rule(server.local_addr().unwrap()), ALLOW_LOOPBACK).await;
+        let (mut client, mut far) = connect(pair.near.ingress_address("r").unwrap(), &server).await;
+        far.write_all(b"half of it").await.unwrap();
+        client.read_exact(&mut [0; 10]).await.unwrap();
+        pair.far.shutdown().await;
+        assert!(broken(&mut client).await, "at the client");
+        assert!(broken(&mut far).await, "at the server");
+        pair.near.shutdown().await;
+    });
+}
