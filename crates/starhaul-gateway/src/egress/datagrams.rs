@@ -14,6 +14,7 @@ use tokio::net::UdpSocket;
 use super::{associate, refuse};
 use crate::{
     egress_policy::EgressPolicy,
+    ingress::enlarge_buffers,
     label::Flow,
     link::Link,
     policy::{BlockSender, Framing, reply_config},
@@ -182,8 +183,10 @@ async fn connect(policy: &EgressPolicy, target: &Target) -> Result<UdpSocket, Re
 
 /// A socket from which `address` can be reached.
 pub(super) async fn bind_like(address: SocketAddr) -> io::Result<UdpSocket> {
-    match address {
+    let socket = match address {
         SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await,
         SocketAddr::V6(_) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).await,
-    }
+    }?;
+    enlarge_buffers(&socket);
+    Ok(socket)
 }

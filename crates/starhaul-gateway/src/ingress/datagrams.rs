@@ -6,8 +6,8 @@ use bytes::Bytes;
 use starhaul_endpoint::RecvStream;
 use tokio::{
     net::UdpSocket,
-    sync::mpsc,
-    task::{Id, JoinSet},
+    sync::mpsc::{self, error::TrySendError},
+    task::JoinSet,
     time::Instant,
 };
 
@@ -19,8 +19,8 @@ use crate::{
     policy::{BlockSender, Framing, stream_config},
 };
 
-/// Datagrams of one client that may wait while its stream is opened.
-const QUEUE: usize = 64;
+/// Datagrams of one client that may wait for its task; several video frames.
+const QUEUE: usize = 1024;
 /// The longest UDP datagram.
 const MAX_DATAGRAM: usize = 65_535;
 
@@ -38,7 +38,6 @@ pub(super) async fn serve(rule: Arc<Rule>, socket: Arc<UdpSocket>) {
     };
     let mut clients: HashMap<SocketAddr, mpsc::Sender<Bytes>> = HashMap::new();
     let mut tasks = JoinSet::new();
-    let mut task_clients: HashMap<Id, SocketAddr> = HashMap::new();
     let mut buffer = vec![0; MAX_DATAGRAM];
     loop {
         let (length, client) = tokio::select! {
@@ -47,36 +46,31 @@ pub(super) async fn serve(rule: Arc<Rule>, socket: Arc<UdpSocket>) {
                 // An ICMP error about some earlier reply; it says nothing about the socket.
                 Err(_) => continue,
             },
-            Some(ended) = tasks.join_next_with_id() => {
-                let id = match &ended {
-                    Ok((id, ())) => *id,
-                    Err(error) => error.id(),
-                };
-                if let Some(client) = task_clients.remove(&id) {
-                    clients.remove(&client);
-                }
+            Some(_) = tasks.join_next() => {
+                clients.retain(|_, queue| !queue.is_closed());
                 continue;
             }
         };
         count(&rule.counters.datagrams_in);
         let datagram = Bytes::copy_from_slice(buffer.get(..length).unwrap_or_default());
-        let datagram = match clients
-            .get(&client)
-            .map(|queue| queue.try_send(datagram.clone()))
-        {
-            Some(Ok(())) => continue,
-            Some(Err(mpsc::error::TrySendError::Full(_))) => {
+        let refused = match clients.get(&client) {
+            Some(queue) => queue.try_send(datagram),
+            None => Err(TrySendError::Closed(datagram)),
+        };
+        let datagram = match refused {
+            Ok(()) => continue,
+            Err(TrySendError::Full(_)) => {
                 count(&rule.counters.dropped_refused);
                 continue;
             }
-            // The client's task has just ended, with its session or by its timeout.
-            Some(Err(mpsc::error::TrySendError::Closed(datagram))) => datagram,
-            None if clients.len() >= limits.max_clients => {
-                count(&rule.counters.dropped_too_many_clients);
-                continue;
-            }
-            None => datagram,
+            // A new client, or one whose task has just ended with its session or by its timeout.
+            Err(TrySendError::Closed(datagram)) => datagram,
         };
+        clients.retain(|_, queue| !queue.is_closed());
+        if clients.len() >= limits.max_clients {
+            count(&rule.counters.dropped_too_many_clients);
+            continue;
+        }
         let Some(link) = rule.peer.link() else {
             count(&rule.counters.dropped_no_session);
             continue;
@@ -84,17 +78,14 @@ pub(super) async fn serve(rule: Arc<Rule>, socket: Arc<UdpSocket>) {
         let (queue, datagrams) = mpsc::channel(QUEUE);
         // There is room: the queue is new.
         let _ = queue.try_send(datagram);
-        let task = tasks.spawn(serve_client(
+        clients.insert(client, queue);
+        tasks.spawn(serve_client(
             rule.clone(),
             link,
             socket.clone(),
             client,
             datagrams,
         ));
-        // A task that ended before its client sent again must not take the new one's entry with it.
-        task_clients.retain(|_, other| *other != client);
-        task_clients.insert(task.id(), client);
-        clients.insert(client, queue);
     }
 }
 
@@ -103,9 +94,11 @@ async fn serve_client(
     link: Arc<Link>,
     socket: Arc<UdpSocket>,
     client: SocketAddr,
-    mut datagrams: mpsc::Receiver<Bytes>,
+    datagrams: mpsc::Receiver<Bytes>,
 ) {
     let _counted = Counted::new(&rule);
+    // Dropped before the count, so that whoever sees the client gone can be the next.
+    let mut datagrams = datagrams;
     let Some(Plan {
         delivery,
         limits,

@@ -24,6 +24,7 @@ use crate::{
 
 /// TCP connections of one rule at once; more wait in the kernel.
 const MAX_CONNECTIONS: usize = 4096;
+const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 /// How long a TCP connection waits for a session with its peer.
 const SESSION_WAIT: Duration = Duration::from_secs(10);
 
@@ -79,6 +80,7 @@ impl Listener {
 
     async fn udp(address: SocketAddr) -> io::Result<(Self, SocketAddr)> {
         let socket = UdpSocket::bind(address).await?;
+        enlarge_buffers(&socket);
         let address = socket.local_addr()?;
         Ok((Self::Udp(socket), address))
     }
@@ -113,6 +115,13 @@ impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.0.counters.clients.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// Asks for room for a burst of video frames; the kernel gives what `net.core.rmem_max` and `wmem_max` allow.
+pub(crate) fn enlarge_buffers(socket: &UdpSocket) {
+    let socket = socket2::SockRef::from(socket);
+    let _ = socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES);
+    let _ = socket.set_send_buffer_size(SOCKET_BUFFER_BYTES);
 }
 
 fn count(counter: &AtomicU64) {

@@ -12,7 +12,7 @@ use tokio::{
     net::{TcpStream, UdpSocket},
 };
 
-use super::{Rule, SESSION_WAIT, count, datagrams::Replies, tcp::open};
+use super::{Rule, SESSION_WAIT, count, enlarge_buffers, datagrams::Replies, tcp::open};
 use crate::{
     config::{Credentials, Delivery, Service},
     label::{Flow, Label},
@@ -112,6 +112,7 @@ async fn associate(
     let local = tcp.local_addr()?;
     let client = tcp.peer_addr()?;
     let socket = UdpSocket::bind(SocketAddr::new(local.ip(), 0)).await?;
+    enlarge_buffers(&socket);
     let Some(link) = rule.peer.link_within(SESSION_WAIT).await else {
         return refuse(&mut tcp, &Reply::NetworkUnreachable.message(NOWHERE)).await;
     };

@@ -1,10 +1,10 @@
 //! `[[udp]]` and `[[rtp]]` from end to end.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, net::SocketAddr, sync::Arc};
 
-use tokio::net::UdpSocket;
+use tokio::{net::UdpSocket, sync::mpsc};
 
-use super::gateways::{ALLOW_LOOPBACK, Pair, pair, pattern, run, udp_echo};
+use super::gateways::{ALLOW_LOOPBACK, Pair, pair, pattern, run, udp_echo, until};
 
 async fn client(pair: &Pair, rule: &str) -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -18,7 +18,21 @@ async fn receive(socket: &UdpSocket) -> Vec<u8> {
     buffer[..length].to_vec()
 }
 
-fn rule(kind: &str, target: std::net::SocketAddr, more: &str) -> String {
+/// Empties the socket at once, so that its buffer never overflows.
+fn receive_all(socket: Arc<UdpSocket>) -> mpsc::UnboundedReceiver<(Vec<u8>, SocketAddr)> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        let mut buffer = vec![0; 65_535];
+        while let Ok((length, from)) = socket.recv_from(&mut buffer).await {
+            if sender.send((buffer[..length].to_vec(), from)).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+fn rule(kind: &str, target: SocketAddr, more: &str) -> String {
     format!("[[{kind}]]\nname = \"r\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{target}\"\ndeadline = \"20s\"\n{more}\n")
 }
 
@@ -50,9 +64,7 @@ fn what_egress_does_not_allow_is_not_reached() {
         let sink = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let pair = pair(&rule("udp", sink.local_addr().unwrap(), ""), "").await;
         client(&pair, "r").await.send(b"x").await.unwrap();
-        while pair.far.report().sessions[0].refused_streams == 0 {
-            tokio::task::yield_now().await;
-        }
+        until(|| pair.far.report().sessions[0].refused_streams > 0).await;
         assert!(sink.try_recv(&mut [0]).is_err());
         pair.end().await;
     });
@@ -68,12 +80,8 @@ fn clients_beyond_the_limit_are_dropped_and_idle_ones_forgotten() {
         one.send(b"one").await.unwrap();
         assert_eq!(receive(&one).await, b"one");
         other.send(b"early").await.unwrap();
-        while pair.near.report().ingress[0].dropped.too_many_clients == 0 {
-            tokio::task::yield_now().await;
-        }
-        while pair.near.report().ingress[0].clients > 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
+        until(|| pair.near.report().ingress[0].dropped.too_many_clients > 0).await;
+        until(|| pair.near.report().ingress[0].clients == 0).await;
         other.send(b"late").await.unwrap();
         assert_eq!(receive(&other).await, b"late");
         pair.end().await;
@@ -93,7 +101,8 @@ fn packet(sequence: u16, timestamp: u32, marker: bool, payload: &[u8]) -> Vec<u8
 #[test]
 fn rtp_frames_arrive_packet_by_packet_as_they_were_sent() {
     run(async {
-        let sink = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let sink = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+        let mut received = receive_all(sink.clone());
         let rule = rule("rtp", sink.local_addr().unwrap(), "codec = \"h264\"");
         let pair = pair(&rule, ALLOW_LOOPBACK).await;
         let camera = client(&pair, "r").await;
@@ -114,11 +123,9 @@ fn rtp_frames_arrive_packet_by_packet_as_they_were_sent() {
         }
         let mut last_of_frame = std::collections::HashMap::new();
         let mut source = None;
-        let mut buffer = vec![0; 65_535];
         while !sent.is_empty() {
-            let (length, from) = sink.recv_from(&mut buffer).await.unwrap();
-            let packet = &buffer[..length];
-            assert!(sent.remove(packet), "a packet that was not sent, or twice");
+            let (packet, from) = received.recv().await.unwrap();
+            assert!(sent.remove(&packet), "a packet that was not sent, or twice");
             assert_eq!(*source.get_or_insert(from), from, "one client is one source");
             let (sequence, timestamp) = (&packet[2..4], &packet[4..8]);
             if let Some(before) = last_of_frame.insert(timestamp.to_vec(), sequence.to_vec()) {

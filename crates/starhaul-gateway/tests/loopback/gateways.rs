@@ -10,18 +10,18 @@ use tokio::{
 };
 
 /// Loopback is allowed to peers of the far gateway.
-pub const ALLOW_LOOPBACK: &str = "[egress]\nallow = [\"127.0.0.0/8:*\", \"[::1]:*\"]\n";
+pub(crate) const ALLOW_LOOPBACK: &str = "[egress]\nallow = [\"127.0.0.0/8:*\", \"[::1]:*\"]\n";
 /// A test that hangs fails; no test needs more than a small part of this.
 const HANG: Duration = Duration::from_secs(60);
 
 /// A gateway whose peers are called `near` and `far`, connected.
-pub struct Pair {
-    pub near: Gateway,
-    pub far: Gateway,
+pub(crate) struct Pair {
+    pub(crate) near: Gateway,
+    pub(crate) far: Gateway,
 }
 
 /// Runs a test on a runtime of its own and fails it when it hangs. `STARHAUL_LOG=debug` shows what the gateways say.
-pub fn run(test: impl Future<Output = ()>) {
+pub(crate) fn run(test: impl Future<Output = ()>) {
     let filter = tracing_subscriber::EnvFilter::from_env("STARHAUL_LOG");
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -31,7 +31,7 @@ pub fn run(test: impl Future<Output = ()>) {
 }
 
 /// The start of a configuration: identity and one peer.
-pub fn head(identity: &Identity, peer: &str, peer_identity: &Identity) -> String {
+pub(crate) fn head(identity: &Identity, peer: &str, peer_identity: &Identity) -> String {
     format!(
         "control = \"off\"\n{}",
         identity_and_peer(identity, peer, peer_identity)
@@ -47,7 +47,7 @@ fn identity_and_peer(identity: &Identity, peer: &str, peer_identity: &Identity) 
 }
 
 /// A session to `peer` with two paths.
-pub fn session(peer: &str, addresses: &[SocketAddr]) -> String {
+pub(crate) fn session(peer: &str, addresses: &[SocketAddr]) -> String {
     let mut text = format!("[[session]]\npeer = \"{peer}\"\n");
     for (index, address) in addresses.iter().enumerate() {
         text += &format!("[[session.path]]\nname = \"path{index}\"\nremote = \"{address}\"\n");
@@ -55,13 +55,13 @@ pub fn session(peer: &str, addresses: &[SocketAddr]) -> String {
     text
 }
 
-pub async fn start(text: &str) -> Gateway {
+pub(crate) async fn start(text: &str) -> Gateway {
     let config = Config::parse(text, Path::new("test.toml")).unwrap_or_else(|error| panic!("{error}\n{text}"));
     Gateway::start(config).await.unwrap()
 }
 
 /// Two gateways; the near one opens the session over two paths. Each gets further tables.
-pub async fn pair(near_tables: &str, far_tables: &str) -> Pair {
+pub(crate) async fn pair(near_tables: &str, far_tables: &str) -> Pair {
     let (near_identity, far_identity) = (Identity::generate(), Identity::generate());
     let far = start(&format!(
         "listen = [\"127.0.0.1:0\", \"127.0.0.1:0\"]\n{}{far_tables}",
@@ -80,13 +80,13 @@ pub async fn pair(near_tables: &str, far_tables: &str) -> Pair {
 }
 
 impl Pair {
-    pub async fn end(self) {
+    pub(crate) async fn end(self) {
         tokio::join!(self.near.shutdown(), self.far.shutdown());
     }
 }
 
 /// A server that sends every datagram back.
-pub async fn udp_echo() -> SocketAddr {
+pub(crate) async fn udp_echo() -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let address = socket.local_addr().unwrap();
     tokio::spawn(async move {
@@ -100,7 +100,7 @@ pub async fn udp_echo() -> SocketAddr {
 }
 
 /// A server that reads to the end, and only then sends back what it read, and ends.
-pub async fn tcp_echo_after_end(address: &str) -> SocketAddr {
+pub(crate) async fn tcp_echo_after_end(address: &str) -> SocketAddr {
     let listener = TcpListener::bind(address).await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -117,7 +117,7 @@ pub async fn tcp_echo_after_end(address: &str) -> SocketAddr {
 }
 
 /// Sends `data`, half closes, and gives all that comes back.
-pub async fn ask(mut tcp: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin, data: &[u8]) -> Vec<u8> {
+pub(crate) async fn ask(mut tcp: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin, data: &[u8]) -> Vec<u8> {
     tcp.write_all(data).await.unwrap();
     tcp.shutdown().await.unwrap();
     let mut answer = Vec::new();
@@ -126,13 +126,13 @@ pub async fn ask(mut tcp: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Un
 }
 
 /// A port on which nobody listens.
-pub async fn closed_port() -> SocketAddr {
+pub(crate) async fn closed_port() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     listener.local_addr().unwrap()
 }
 
 /// Bytes that repeat nowhere soon.
-pub fn pattern(length: usize) -> Vec<u8> {
+pub(crate) fn pattern(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_u32;
     let mut bytes = Vec::with_capacity(length + 3);
     while bytes.len() < length {
@@ -144,7 +144,14 @@ pub fn pattern(length: usize) -> Vec<u8> {
 }
 
 /// Ends a TCP connection by RST.
-pub fn reset(tcp: TcpStream) {
+pub(crate) fn reset(tcp: TcpStream) {
     tcp.set_zero_linger().unwrap();
     drop(tcp);
+}
+
+/// Waits until something has come true.
+pub(crate) async fn until(mut come_true: impl FnMut() -> bool) {
+    while !come_true() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }

@@ -5,7 +5,7 @@ use starhaul_quic::Identity;
 use tokio::net::{TcpStream, UdpSocket};
 
 use super::gateways::{
-    ALLOW_LOOPBACK, ask, head, pair, pattern, run, session, start, tcp_echo_after_end, udp_echo,
+    ALLOW_LOOPBACK, ask, head, pair, pattern, run, session, start, tcp_echo_after_end, udp_echo, until,
 };
 
 #[test]
@@ -86,9 +86,7 @@ fn a_session_comes_back_while_the_listeners_stay() {
         assert_eq!(ask(TcpStream::connect(ingress).await.unwrap(), b"one").await, b"one");
 
         far.shutdown().await;
-        while !near.report().sessions.is_empty() {
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
+        until(|| near.report().sessions.is_empty()).await;
         let far = start(&far_text(&address.to_string())).await;
         near.connected("far").await;
         assert_eq!(ask(TcpStream::connect(ingress).await.unwrap(), b"two").await, b"two");
@@ -105,9 +103,7 @@ fn a_peer_with_an_unknown_key_gets_no_session() {
         let far = start(&format!("listen = \"127.0.0.1:0\"\n{}", head(&far_identity, "near", &near_identity))).await;
         let text = format!("{}{}", head(&stranger, "far", &far_identity), session("far", &far.listen_addresses()));
         let near = start(&text).await;
-        while near.report().peers[0].failed_attempts == 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
+        until(|| near.report().peers[0].failed_attempts > 0).await;
         assert!(near.report().peers[0].last_error.is_some());
         assert!(far.report().sessions.is_empty());
         near.shutdown().await;

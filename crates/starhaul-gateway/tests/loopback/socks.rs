@@ -8,7 +8,7 @@ use fast_socks5::{
 };
 use tokio::{io::AsyncReadExt as _, net::{TcpStream, UdpSocket}};
 
-use super::gateways::{ALLOW_LOOPBACK, Pair, ask, closed_port, pair, pattern, run, tcp_echo_after_end, udp_echo};
+use super::gateways::{ALLOW_LOOPBACK, Pair, ask, closed_port, pair, pattern, run, tcp_echo_after_end, udp_echo, until};
 
 const RULE: &str = "[[socks5]]\nname = \"proxy\"\nlisten = \"127.0.0.1:0\"\ndeadline = \"20s\"\n";
 
@@ -110,14 +110,10 @@ fn udp_associate_relays_to_many_targets_until_its_connection_ends() {
         let stranger = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let before = pair.near.report().ingress[0].dropped.refused;
         stranger.send_to(b"\0\0\0\x01\x7f\0\0\x01\0\x09x", relay_address).await.unwrap();
-        while pair.near.report().ingress[0].dropped.refused == before {
-            tokio::task::yield_now().await;
-        }
+        until(|| pair.near.report().ingress[0].dropped.refused > before).await;
 
         drop(relay);
-        while pair.near.report().ingress[0].clients > 0 {
-            tokio::task::yield_now().await;
-        }
+        until(|| pair.near.report().ingress[0].clients == 0).await;
         pair.end().await;
     });
 }

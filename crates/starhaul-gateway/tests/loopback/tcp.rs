@@ -7,7 +7,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use super::gateways::{ALLOW_LOOPBACK, ask, closed_port, pair, pattern, reset, run, tcp_echo_after_end};
+use super::gateways::{ALLOW_LOOPBACK, ask, closed_port, pair, pattern, reset, run, tcp_echo_after_end, until};
 
 fn rule(target: impl std::fmt::Display) -> String {
     format!("[[tcp]]\nname = \"r\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{target}\"\n")
@@ -83,9 +83,7 @@ fn a_target_that_refuses_resets_the_client() {
         let pair = pair(&rule(closed_port().await), ALLOW_LOOPBACK).await;
         let mut client = TcpStream::connect(pair.near.ingress_address("r").unwrap()).await.unwrap();
         assert!(broken(&mut client).await);
-        while pair.near.report().ingress[0].failed_connections == 0 {
-            tokio::task::yield_now().await;
-        }
+        until(|| pair.near.report().ingress[0].failed_connections > 0).await;
         pair.end().await;
     });
 }
