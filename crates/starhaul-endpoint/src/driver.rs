@@ -66,13 +66,16 @@ impl Driver {
         };
         std::thread::Builder::new()
             .name("starhaul-driver".into())
-            .spawn(move || driver.run())
+            .spawn(move || {
+                // Outlives the driver: who waits for the end may bind its addresses again.
+                let _end = TellEnd(driver.shared.clone());
+                driver.run();
+            })
             .map_err(|error| Error::Socket(starhaul_net::Error::System(error)))?;
         Ok(())
     }
 
     fn run(mut self) {
-        let _end = TellEnd(self.shared.clone());
         sharpen_timers();
         let mut buffer = RecvBuffer::new();
         while let Some(timeout) = self.drive(|_, _| ()) {

@@ -8,7 +8,10 @@ use super::gateways::{ALLOW_LOOPBACK, Pair, pair, pattern, run, udp_echo, until}
 
 async fn client(pair: &Pair, rule: &str) -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    socket.connect(pair.near.ingress_address(rule).unwrap()).await.unwrap();
+    socket
+        .connect(pair.near.ingress_address(rule).unwrap())
+        .await
+        .unwrap();
     socket
 }
 
@@ -33,7 +36,9 @@ fn receive_all(socket: Arc<UdpSocket>) -> mpsc::UnboundedReceiver<(Vec<u8>, Sock
 }
 
 fn rule(kind: &str, target: SocketAddr, more: &str) -> String {
-    format!("[[{kind}]]\nname = \"r\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{target}\"\ndeadline = \"20s\"\n{more}\n")
+    format!(
+        "[[{kind}]]\nname = \"r\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{target}\"\ndeadline = \"20s\"\n{more}\n"
+    )
 }
 
 #[test]
@@ -50,10 +55,25 @@ fn datagrams_of_every_size_come_back_each_to_its_client() {
             assert_eq!(receive(&other).await, b, "{length} bytes");
         }
         let report = pair.near.report();
-        assert_eq!((report.ingress[0].clients, report.ingress[0].datagrams_in, report.ingress[0].datagrams_out), (2, 12, 12));
-        let forward: Vec<_> = report.sessions[0].streams.iter().filter(|stream| stream.kind.as_deref() == Some("udp")).collect();
+        assert_eq!(
+            (
+                report.ingress[0].clients,
+                report.ingress[0].datagrams_in,
+                report.ingress[0].datagrams_out
+            ),
+            (2, 12, 12)
+        );
+        let forward: Vec<_> = report.sessions[0]
+            .streams
+            .iter()
+            .filter(|stream| stream.kind.as_deref() == Some("udp"))
+            .collect();
         assert_eq!(forward.len(), 2, "a stream for each client");
-        assert!(forward.iter().all(|stream| stream.blocks_sent == 6 && stream.rule.as_deref() == Some("r")));
+        assert!(
+            forward
+                .iter()
+                .all(|stream| stream.blocks_sent == 6 && stream.rule.as_deref() == Some("r"))
+        );
         pair.end().await;
     });
 }
@@ -126,19 +146,32 @@ fn rtp_frames_arrive_packet_by_packet_as_they_were_sent() {
         while !sent.is_empty() {
             let (packet, from) = received.recv().await.unwrap();
             assert!(sent.remove(&packet), "a packet that was not sent, or twice");
-            assert_eq!(*source.get_or_insert(from), from, "one client is one source");
+            assert_eq!(
+                *source.get_or_insert(from),
+                from,
+                "one client is one source"
+            );
             let (sequence, timestamp) = (&packet[2..4], &packet[4..8]);
             if let Some(before) = last_of_frame.insert(timestamp.to_vec(), sequence.to_vec()) {
-                assert!(before.as_slice() < sequence, "packets of a frame change their order");
+                assert!(
+                    before.as_slice() < sequence,
+                    "packets of a frame change their order"
+                );
             }
         }
         let report = pair.near.report();
-        let stream = report.sessions[0].streams.iter().find(|stream| stream.kind.as_deref() == Some("rtp")).unwrap();
+        let stream = report.sessions[0]
+            .streams
+            .iter()
+            .find(|stream| stream.kind.as_deref() == Some("rtp"))
+            .unwrap();
         assert_eq!(stream.blocks_sent, 20, "a frame is a block");
 
         // RTCP of the receiver travels back.
         let receiver_report = [0x80, 201, 0, 1, 0, 0, 0, 1];
-        sink.send_to(&receiver_report, source.unwrap()).await.unwrap();
+        sink.send_to(&receiver_report, source.unwrap())
+            .await
+            .unwrap();
         assert_eq!(receive(&camera).await, receiver_report);
         pair.end().await;
     });

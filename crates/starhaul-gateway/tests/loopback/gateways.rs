@@ -23,10 +23,19 @@ pub(crate) struct Pair {
 /// Runs a test on a runtime of its own and fails it when it hangs. `STARHAUL_LOG=debug` shows what the gateways say.
 pub(crate) fn run(test: impl Future<Output = ()>) {
     let filter = tracing_subscriber::EnvFilter::from_env("STARHAUL_LOG");
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_test_writer()
+        .try_init();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
-        tokio::time::timeout(HANG, test).await.expect("the test hangs");
+        tokio::time::timeout(HANG, test)
+            .await
+            .expect("the test hangs");
     });
 }
 
@@ -56,7 +65,8 @@ pub(crate) fn session(peer: &str, addresses: &[SocketAddr]) -> String {
 }
 
 pub(crate) async fn start(text: &str) -> Gateway {
-    let config = Config::parse(text, Path::new("test.toml")).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let config = Config::parse(text, Path::new("test.toml"))
+        .unwrap_or_else(|error| panic!("{error}\n{text}"));
     Gateway::start(config).await.unwrap()
 }
 
@@ -117,7 +127,10 @@ pub(crate) async fn tcp_echo_after_end(address: &str) -> SocketAddr {
 }
 
 /// Sends `data`, half closes, and gives all that comes back.
-pub(crate) async fn ask(mut tcp: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin, data: &[u8]) -> Vec<u8> {
+pub(crate) async fn ask(
+    mut tcp: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+    data: &[u8],
+) -> Vec<u8> {
     tcp.write_all(data).await.unwrap();
     tcp.shutdown().await.unwrap();
     let mut answer = Vec::new();

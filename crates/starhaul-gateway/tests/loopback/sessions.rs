@@ -5,7 +5,8 @@ use starhaul_quic::Identity;
 use tokio::net::{TcpStream, UdpSocket};
 
 use super::gateways::{
-    ALLOW_LOOPBACK, ask, head, pair, pattern, run, session, start, tcp_echo_after_end, udp_echo, until,
+    ALLOW_LOOPBACK, ask, head, pair, pattern, run, session, start, tcp_echo_after_end, udp_echo,
+    until,
 };
 
 #[test]
@@ -15,9 +16,15 @@ fn many_peers_at_once_do_not_mix() {
         let hub_identity = Identity::generate();
         let identities: Vec<_> = (0..PEERS).map(|_| Identity::generate()).collect();
         let (udp, tcp) = (udp_echo().await, tcp_echo_after_end("127.0.0.1:0").await);
-        let mut text = format!("listen = \"127.0.0.1:0\"\n{}{ALLOW_LOOPBACK}", head(&hub_identity, "peer0", &identities[0]));
+        let mut text = format!(
+            "listen = \"127.0.0.1:0\"\n{}{ALLOW_LOOPBACK}",
+            head(&hub_identity, "peer0", &identities[0])
+        );
         for (index, identity) in identities.iter().enumerate().skip(1) {
-            text += &format!("[[peer]]\nname = \"peer{index}\"\npublic_key = \"{}\"\n", identity.public_key());
+            text += &format!(
+                "[[peer]]\nname = \"peer{index}\"\npublic_key = \"{}\"\n",
+                identity.public_key()
+            );
         }
         let hub = start(&text).await;
         let mut peers = Vec::new();
@@ -26,13 +33,20 @@ fn many_peers_at_once_do_not_mix() {
                 "[[udp]]\nname = \"u\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{udp}\"\ndeadline = \"20s\"\n\
                  [[tcp]]\nname = \"t\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{tcp}\"\n"
             );
-            let text = format!("{}{}{rules}", head(identity, "hub", &hub_identity), session("hub", &hub.listen_addresses()));
+            let text = format!(
+                "{}{}{rules}",
+                head(identity, "hub", &hub_identity),
+                session("hub", &hub.listen_addresses())
+            );
             peers.push(start(&text).await);
         }
         let mut work = tokio::task::JoinSet::new();
         for (index, peer) in peers.iter().enumerate() {
             peer.connected("hub").await;
-            let (u, t) = (peer.ingress_address("u").unwrap(), peer.ingress_address("t").unwrap());
+            let (u, t) = (
+                peer.ingress_address("u").unwrap(),
+                peer.ingress_address("t").unwrap(),
+            );
             work.spawn(async move {
                 let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
                 client.connect(u).await.unwrap();
@@ -62,9 +76,12 @@ fn many_peers_at_once_do_not_mix() {
 fn an_accepting_gateway_sends_to_its_peer_too() {
     run(async {
         let server = tcp_echo_after_end("127.0.0.1:0").await;
-        let rule = format!("[[tcp]]\nname = \"back\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{server}\"\n");
+        let rule =
+            format!("[[tcp]]\nname = \"back\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{server}\"\n");
         let pair = pair(ALLOW_LOOPBACK, &rule).await;
-        let tcp = TcpStream::connect(pair.far.ingress_address("back").unwrap()).await.unwrap();
+        let tcp = TcpStream::connect(pair.far.ingress_address("back").unwrap())
+            .await
+            .unwrap();
         assert_eq!(ask(tcp, b"back and forth").await, b"back and forth");
         pair.end().await;
     });
@@ -76,20 +93,35 @@ fn a_session_comes_back_while_the_listeners_stay() {
         let (near_identity, far_identity) = (Identity::generate(), Identity::generate());
         let server = tcp_echo_after_end("127.0.0.1:0").await;
         let far_text = |listen: &str| {
-            format!("listen = \"{listen}\"\n{}{ALLOW_LOOPBACK}", head(&far_identity, "near", &near_identity))
+            format!(
+                "listen = \"{listen}\"\n{}{ALLOW_LOOPBACK}",
+                head(&far_identity, "near", &near_identity)
+            )
         };
         let far = start(&far_text("127.0.0.1:0")).await;
         let address = far.listen_addresses()[0];
-        let rule = format!("[[tcp]]\nname = \"r\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{server}\"\n");
-        let near = start(&format!("{}{}{rule}", head(&near_identity, "far", &far_identity), session("far", &[address]))).await;
+        let rule =
+            format!("[[tcp]]\nname = \"r\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{server}\"\n");
+        let near = start(&format!(
+            "{}{}{rule}",
+            head(&near_identity, "far", &far_identity),
+            session("far", &[address])
+        ))
+        .await;
         let ingress = near.ingress_address("r").unwrap();
-        assert_eq!(ask(TcpStream::connect(ingress).await.unwrap(), b"one").await, b"one");
+        assert_eq!(
+            ask(TcpStream::connect(ingress).await.unwrap(), b"one").await,
+            b"one"
+        );
 
         far.shutdown().await;
         until(|| near.report().sessions.is_empty()).await;
         let far = start(&far_text(&address.to_string())).await;
         near.connected("far").await;
-        assert_eq!(ask(TcpStream::connect(ingress).await.unwrap(), b"two").await, b"two");
+        assert_eq!(
+            ask(TcpStream::connect(ingress).await.unwrap(), b"two").await,
+            b"two"
+        );
         near.shutdown().await;
         far.shutdown().await;
     });
@@ -100,8 +132,16 @@ fn a_peer_with_an_unknown_key_gets_no_session() {
     run(async {
         let (near_identity, far_identity) = (Identity::generate(), Identity::generate());
         let stranger = Identity::generate();
-        let far = start(&format!("listen = \"127.0.0.1:0\"\n{}", head(&far_identity, "near", &near_identity))).await;
-        let text = format!("{}{}", head(&stranger, "far", &far_identity), session("far", &far.listen_addresses()));
+        let far = start(&format!(
+            "listen = \"127.0.0.1:0\"\n{}",
+            head(&far_identity, "near", &near_identity)
+        ))
+        .await;
+        let text = format!(
+            "{}{}",
+            head(&stranger, "far", &far_identity),
+            session("far", &far.listen_addresses())
+        );
         let near = start(&text).await;
         until(|| near.report().peers[0].failed_attempts > 0).await;
         assert!(near.report().peers[0].last_error.is_some());
@@ -117,8 +157,13 @@ fn the_control_socket_tells_what_the_gateway_knows() {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("deep").join("control.sock");
         let (near_identity, far_identity) = (Identity::generate(), Identity::generate());
-        let far = start(&format!("listen = \"127.0.0.1:0\"\n{}", head(&far_identity, "near", &near_identity))).await;
-        let head = head(&near_identity, "far", &far_identity).replace("\"off\"", &format!("{socket:?}"));
+        let far = start(&format!(
+            "listen = \"127.0.0.1:0\"\n{}",
+            head(&far_identity, "near", &near_identity)
+        ))
+        .await;
+        let head =
+            head(&near_identity, "far", &far_identity).replace("\"off\"", &format!("{socket:?}"));
         let text = format!(
             "{head}{}[[tcp]]\nname = \"t\"\nlisten = \"127.0.0.1:0\"\ntarget = \"127.0.0.1:9\"\n",
             session("far", &far.listen_addresses())
@@ -130,7 +175,10 @@ fn the_control_socket_tells_what_the_gateway_knows() {
         assert_eq!(asked.public_key, near_identity.public_key().to_string());
         assert_eq!(asked.ingress[0].listen, near.ingress_address("t").unwrap());
         let path = &asked.sessions[0].paths[0];
-        assert_eq!((path.name.as_str(), path.state.as_str(), path.remote), ("path0", "up", far.listen_addresses()[0]));
+        assert_eq!(
+            (path.name.as_str(), path.state.as_str(), path.remote),
+            ("path0", "up", far.listen_addresses()[0])
+        );
         // The same object in JSON, and back.
         let json = near.status();
         assert_eq!(json["sessions"][0]["peer"], "far");
@@ -138,10 +186,16 @@ fn the_control_socket_tells_what_the_gateway_knows() {
         serde_json::from_value::<Status>(json).unwrap();
 
         // Only the owner may ask; a second gateway is told; what a killed one left is replaced.
-        let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&socket).unwrap().permissions());
+        let mode = std::os::unix::fs::PermissionsExt::mode(
+            &std::fs::metadata(&socket).unwrap().permissions(),
+        );
         assert_eq!(mode & 0o777, 0o600);
-        let config = starhaul_gateway::Config::parse(&text, std::path::Path::new("second.toml")).unwrap();
-        let error = starhaul_gateway::Gateway::start(config.clone()).await.map(|_| ()).unwrap_err();
+        let config =
+            starhaul_gateway::Config::parse(&text, std::path::Path::new("second.toml")).unwrap();
+        let error = starhaul_gateway::Gateway::start(config.clone())
+            .await
+            .map(|_| ())
+            .unwrap_err();
         assert!(error.to_string().contains("another gateway"), "{error}");
         near.shutdown().await;
         assert!(!socket.exists());

@@ -6,9 +6,14 @@ use fast_socks5::{
     ReplyError, SocksError,
     client::{Config, Socks5Datagram, Socks5Stream},
 };
-use tokio::{io::AsyncReadExt as _, net::{TcpStream, UdpSocket}};
+use tokio::{
+    io::AsyncReadExt as _,
+    net::{TcpStream, UdpSocket},
+};
 
-use super::gateways::{ALLOW_LOOPBACK, Pair, ask, closed_port, pair, pattern, run, tcp_echo_after_end, udp_echo, until};
+use super::gateways::{
+    ALLOW_LOOPBACK, Pair, ask, closed_port, pair, pattern, run, tcp_echo_after_end, udp_echo, until,
+};
 
 const RULE: &str = "[[socks5]]\nname = \"proxy\"\nlisten = \"127.0.0.1:0\"\ndeadline = \"20s\"\n";
 
@@ -16,7 +21,11 @@ fn proxy(pair: &Pair) -> SocketAddr {
     pair.near.ingress_address("proxy").unwrap()
 }
 
-async fn connect(pair: &Pair, host: &str, port: u16) -> Result<Socks5Stream<TcpStream>, SocksError> {
+async fn connect(
+    pair: &Pair,
+    host: &str,
+    port: u16,
+) -> Result<Socks5Stream<TcpStream>, SocksError> {
     Socks5Stream::connect(proxy(pair), host.to_owned(), port, Config::default()).await
 }
 
@@ -36,11 +45,20 @@ fn connect_by_name_ipv4_and_ipv6() {
     run(async {
         let server = tcp_echo_after_end("127.0.0.1:0").await;
         let pair = pair(RULE, ALLOW_LOOPBACK).await;
-        let mut targets = vec![("localhost".to_owned(), server.port()), ("127.0.0.1".to_owned(), server.port())];
-        targets.extend(ipv6_echo().await.map(|server| ("::1".to_owned(), server.port())));
+        let mut targets = vec![
+            ("localhost".to_owned(), server.port()),
+            ("127.0.0.1".to_owned(), server.port()),
+        ];
+        targets.extend(
+            ipv6_echo()
+                .await
+                .map(|server| ("::1".to_owned(), server.port())),
+        );
         for (host, port) in targets {
             let data = pattern(500_000);
-            let stream = connect(&pair, &host, port).await.unwrap_or_else(|error| panic!("{host}: {error}"));
+            let stream = connect(&pair, &host, port)
+                .await
+                .unwrap_or_else(|error| panic!("{host}: {error}"));
             assert!(ask(stream, &data).await == data, "{host}");
         }
         pair.end().await;
@@ -50,18 +68,34 @@ fn connect_by_name_ipv4_and_ipv6() {
 #[test]
 fn failures_have_the_reply_that_names_them() {
     run(async {
-        let pair = pair(RULE, "[egress]\nallow = [\"127.0.0.1/32:*\"]\ndeny = [\"127.0.0.1/32:9\"]\n").await;
+        let pair = pair(
+            RULE,
+            "[egress]\nallow = [\"127.0.0.1/32:*\"]\ndeny = [\"127.0.0.1/32:9\"]\n",
+        )
+        .await;
         let closed = closed_port().await;
         let reply = async |host: &str, port: u16| match connect(&pair, host, port).await {
             Err(SocksError::ReplyError(reply)) => reply,
             Err(error) => panic!("{error}"),
             Ok(_) => panic!("connected"),
         };
-        assert!(matches!(reply("127.0.0.1", closed.port()).await, ReplyError::ConnectionRefused));
-        assert!(matches!(reply("127.0.0.1", 9).await, ReplyError::ConnectionNotAllowed));
-        assert!(matches!(reply("127.0.0.2", 80).await, ReplyError::ConnectionNotAllowed));
+        assert!(matches!(
+            reply("127.0.0.1", closed.port()).await,
+            ReplyError::ConnectionRefused
+        ));
+        assert!(matches!(
+            reply("127.0.0.1", 9).await,
+            ReplyError::ConnectionNotAllowed
+        ));
+        assert!(matches!(
+            reply("127.0.0.2", 80).await,
+            ReplyError::ConnectionNotAllowed
+        ));
         // A name that leads to a forbidden address is no way around.
-        assert!(matches!(reply("localhost", 9).await, ReplyError::ConnectionNotAllowed));
+        assert!(matches!(
+            reply("localhost", 9).await,
+            ReplyError::ConnectionNotAllowed
+        ));
         pair.end().await;
     });
 }
@@ -75,11 +109,22 @@ fn a_configured_login_is_demanded() {
         let login = async |password: &str| {
             let (host, user) = ("127.0.0.1".to_owned(), "me".to_owned());
             let config = Config::default();
-            Socks5Stream::connect_with_password(proxy(&pair), host, server.port(), user, password.to_owned(), config).await
+            Socks5Stream::connect_with_password(
+                proxy(&pair),
+                host,
+                server.port(),
+                user,
+                password.to_owned(),
+                config,
+            )
+            .await
         };
         assert_eq!(ask(login("hush").await.unwrap(), b"hello").await, b"hello");
         assert!(login("hash").await.is_err());
-        assert!(connect(&pair, "127.0.0.1", server.port()).await.is_err(), "without login");
+        assert!(
+            connect(&pair, "127.0.0.1", server.port()).await.is_err(),
+            "without login"
+        );
         pair.end().await;
     });
 }
@@ -95,13 +140,20 @@ fn udp_associate_relays_to_many_targets_until_its_connection_ends() {
         let control = TcpStream::connect(proxy(&pair)).await.unwrap();
         let relay = Socks5Datagram::bind(control, "127.0.0.1:0").await.unwrap();
         let mut buffer = vec![0; 65_535];
-        relay.send_to(b"forbidden", ("127.0.0.1", forbidden_port)).await.unwrap();
+        relay
+            .send_to(b"forbidden", ("127.0.0.1", forbidden_port))
+            .await
+            .unwrap();
         for (host, target) in [("127.0.0.1", one), ("127.0.0.1", other), ("localhost", one)] {
             let data = pattern(3000);
             relay.send_to(&data, (host, target.port())).await.unwrap();
             let (length, from) = relay.recv_from(&mut buffer).await.unwrap();
             assert!(buffer[..length] == data);
-            assert_eq!(from.to_string(), target.to_string(), "replies name their source");
+            assert_eq!(
+                from.to_string(),
+                target.to_string(),
+                "replies name their source"
+            );
         }
         assert!(forbidden.try_recv(&mut buffer).is_err());
 
@@ -109,7 +161,10 @@ fn udp_associate_relays_to_many_targets_until_its_connection_ends() {
         let relay_address: SocketAddr = relay.proxy_addr().unwrap().to_string().parse().unwrap();
         let stranger = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let before = pair.near.report().ingress[0].dropped.refused;
-        stranger.send_to(b"\0\0\0\x01\x7f\0\0\x01\0\x09x", relay_address).await.unwrap();
+        stranger
+            .send_to(b"\0\0\0\x01\x7f\0\0\x01\0\x09x", relay_address)
+            .await
+            .unwrap();
         until(|| pair.near.report().ingress[0].dropped.refused > before).await;
 
         drop(relay);
@@ -123,7 +178,9 @@ fn what_is_not_socks_is_closed() {
     run(async {
         let pair = pair(RULE, ALLOW_LOOPBACK).await;
         let mut tcp = TcpStream::connect(proxy(&pair)).await.unwrap();
-        tokio::io::AsyncWriteExt::write_all(&mut tcp, b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+        tokio::io::AsyncWriteExt::write_all(&mut tcp, b"GET / HTTP/1.1\r\n\r\n")
+            .await
+            .unwrap();
         let mut answer = Vec::new();
         // With data unread, the close may come as a reset.
         let _ = tcp.read_to_end(&mut answer).await;

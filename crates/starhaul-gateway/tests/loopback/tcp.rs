@@ -7,7 +7,9 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use super::gateways::{ALLOW_LOOPBACK, ask, closed_port, pair, pattern, reset, run, tcp_echo_after_end, until};
+use super::gateways::{
+    ALLOW_LOOPBACK, ask, closed_port, pair, pattern, reset, run, tcp_echo_after_end, until,
+};
 
 fn rule(target: impl std::fmt::Display) -> String {
     format!("[[tcp]]\nname = \"r\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{target}\"\n")
@@ -21,7 +23,9 @@ async fn connect(near: SocketAddr, server: &TcpListener) -> (TcpStream, TcpStrea
 
 async fn broken(tcp: &mut TcpStream) -> bool {
     let mut data = Vec::new();
-    tcp.read_to_end(&mut data).await.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionReset)
+    tcp.read_to_end(&mut data)
+        .await
+        .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionReset)
 }
 
 #[test]
@@ -81,7 +85,9 @@ fn a_reset_is_a_reset_at_the_other_side() {
 fn a_target_that_refuses_resets_the_client() {
     run(async {
         let pair = pair(&rule(closed_port().await), ALLOW_LOOPBACK).await;
-        let mut client = TcpStream::connect(pair.near.ingress_address("r").unwrap()).await.unwrap();
+        let mut client = TcpStream::connect(pair.near.ingress_address("r").unwrap())
+            .await
+            .unwrap();
         assert!(broken(&mut client).await);
         until(|| pair.near.report().ingress[0].failed_connections > 0).await;
         pair.end().await;
