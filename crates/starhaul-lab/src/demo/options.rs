@@ -72,7 +72,10 @@ impl DemoOptions {
     pub fn describe_links(&self) -> String {
         let leo = match &self.leo_trace[..] {
             [] => format!("a synthetic LEO path (seed {})", self.seed),
-            [file, ..] => format!("a LEO path replayed from {}", file.display()),
+            [file, ..] => format!(
+                "a LEO path replayed from {}",
+                file.file_name().unwrap_or_default().display()
+            ),
         };
         format!(
             "{leo} with {} loss, and a GEO path of 10 Mbit/s and 600 ms RTT with {} loss",

@@ -1,7 +1,8 @@
 //! MPDTP fig. 4 and 5: QoE of text, audio and video at once over two paths, against multipath QUIC with New Reno.
 //!
 //! The paths have 600 and 100 ms of RTT and each half of the bandwidth, which is given as a multiple of the offered load.
-//! The page of the experiment leaves the split and the queue open; here the queue holds a quarter of a second.
+//! The paper says neither how the bandwidth is split nor how much the links queue, and the queue decides: where it is deep,
+//! New Reno fills it and all three connections wait in it. So it is a parameter.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,8 @@ pub const LOSSES: [f64; 7] = [0.0001, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1];
 const RTTS: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(600)];
 /// After the last block is sent: nothing has a longer deadline.
 const DRAIN: Duration = Duration::from_secs(4);
-const QUEUE_SECONDS: f64 = 0.25;
+/// The default of `tc netem`, on which Mininet and its like build.
+pub const NETEM_QUEUE: QueueLimit = QueueLimit::Packets(1_000);
 
 /// Which controller Starhaul uses; the baseline always has New Reno.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +48,8 @@ pub struct QoeSetup {
     pub bandwidth_factor: f64,
     /// Loss of each path, 0 to 1.
     pub loss: f64,
+    /// What each link queues; [`NETEM_QUEUE`] is what an emulation with `tc netem` has unless told otherwise.
+    pub queue: QueueLimit,
     /// For how long the applications send.
     pub duration: Duration,
     /// Seed of everything random.
@@ -96,14 +100,11 @@ impl QoeSetup {
     fn paths(&self, control: Control) -> Result<Vec<PathSetup>, Error> {
         let rate = Bandwidth::from_bytes_per_second(load::offered_bytes_per_second())
             .scaled(self.bandwidth_factor / 2.0);
-        let queue = rate.bytes_in(Duration::from_secs_f64(QUEUE_SECONDS));
         RTTS.into_iter()
             .map(|rtt| {
                 let link = LinkSpec::constant(rate, rtt / 2)
                     .with_loss(Loss::bernoulli(self.loss)?)
-                    .with_queue(QueueLimit::Bytes(
-                        usize::try_from(queue).unwrap_or(usize::MAX),
-                    ));
+                    .with_queue(self.queue);
                 let controller = match control {
                     Control::Dedicated => ControllerConfig::Dedicated(RateFeed::new(rate)),
                     Control::Bbr => ControllerConfig::Bbr,

@@ -58,16 +58,19 @@ pub(super) fn rates(courses: &Systems<Course>) -> [String; 2] {
     let leo: Pick = |paths| paths.leo;
     let geo: Pick = |paths| paths.geo;
     [("LEO", leo), ("GEO", geo)].map(|(name, path)| {
-        let capacity = rate(&courses.starhaul.samples, |sample| path(&sample.capacity));
+        let end = sending_seconds(courses);
+        let rate_of = |course: &Course, counter: &dyn Fn(&Sample) -> u64| {
+            let mut points = rate(&course.samples, counter);
+            points.retain(|(at, _)| *at <= end);
+            points
+        };
+        let capacity = rate_of(&courses.starhaul, &|sample| path(&sample.capacity));
         let most = capacity.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
         let mut chart = Chart::new(name, "Mbit/s", seconds(courses), Scale::up_to(most));
         chart.area("capacity", &capacity);
         chart.line("capacity", &capacity);
         for (system, course) in backwards(courses) {
-            chart.line(
-                system,
-                &rate(&course.samples, |sample| path(&sample.delivered)),
-            );
+            chart.line(system, &rate_of(course, &|sample| path(&sample.delivered)));
         }
         chart.svg(&format!(
             "rate of the {name} path over time, both systems, with its capacity"
@@ -81,6 +84,11 @@ fn backwards(courses: &Systems<Course>) -> impl Iterator<Item = (&'static str, &
 }
 
 fn seconds(courses: &Systems<Course>) -> Scale {
+    Scale::Linear(0.0, sending_seconds(courses))
+}
+
+/// For how long the applications sent.
+fn sending_seconds(courses: &Systems<Course>) -> f64 {
     let sent = |course: &Course| {
         Class::ALL
             .iter()
@@ -92,7 +100,7 @@ fn seconds(courses: &Systems<Course>) -> Scale {
     let last = sent(&courses.starhaul)
         .max(sent(&courses.mpquic))
         .max(Duration::from_secs(1));
-    Scale::Linear(0.0, last.as_secs_f64().ceil())
+    last.as_secs_f64().ceil()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a display value")]

@@ -1,0 +1,315 @@
+//! The experiments of the seeds in virtual time, each with its table. `STARHAUL_SEEDS` asks for more seeds than the few of
+//! an ordinary run.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot set up its world has failed")]
+
+use std::time::Duration;
+
+use starhaul_lab::{
+    demo::Classes,
+    experiments::{
+        aggregation::{Bulk, Pipe, goodput},
+        cut::CutSetup,
+        dmtp::{BLOCKS_PER_STEP, DmtpSetup, LOSS_STEPS},
+        qoe::{BANDWIDTH_FACTORS, Control, LOSSES, NETEM_QUEUE, QoeSetup},
+        world::World,
+    },
+    load::Class,
+    score::ClassScore,
+};
+use starhaul_link::QueueLimit;
+use starhaul_session::Mode;
+use starhaul_units::Bandwidth;
+
+fn seeds(few: u64) -> impl Iterator<Item = u64> {
+    let count = std::env::var("STARHAUL_SEEDS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(few);
+    1..=count
+}
+
+const fn pipe(mbit: u64, rtt_ms: u64, loss: f64) -> Pipe {
+    Pipe {
+        rate: Bandwidth::from_mbit(mbit),
+        rtt: Duration::from_millis(rtt_ms),
+        loss,
+    }
+}
+
+/// DMTP fig. 7: with both protections nothing is late up to 10 % loss.
+#[test]
+fn dmtp_blocks_on_time_by_loss_and_mode() {
+    println!("blocks on time of {BLOCKS_PER_STEP} per step, by loss of the cheap path in %");
+    println!(
+        "{:<16} seed {}",
+        "mode",
+        LOSS_STEPS
+            .map(|loss| format!("{:>7}", loss * 100.0))
+            .concat()
+    );
+    for mode in [Mode::None, Mode::Retransmit, Mode::Fec, Mode::FecRetransmit] {
+        for seed in seeds(1) {
+            let steps = DmtpSetup {
+                mode,
+                both_paths: true,
+                seed,
+            }
+            .run()
+            .unwrap();
+            let row: String = steps
+                .iter()
+                .map(|step| format!("{:>7}", step.on_time))
+                .collect();
+            println!("{:<16} {seed:>4} {row}", format!("{mode:?}"));
+            for (step, loss) in steps.iter().zip(LOSS_STEPS) {
+                match mode {
+                    Mode::None => assert!(
+                        as_unprotected(step.on_time, loss),
+                        "seed {seed}, loss {loss}: {step:?}"
+                    ),
+                    Mode::Fec => {}
+                    _ => assert_eq!(
+                        step.on_time, BLOCKS_PER_STEP,
+                        "{mode:?}, seed {seed}, loss {loss}: {step:?}"
+                    ),
+                }
+            }
+        }
+    }
+}
+
+/// A block is whole when all its packets came: 17 full ones, or 20 as in the paper. Four standard deviations either way.
+fn as_unprotected(on_time: u32, loss: f64) -> bool {
+    let sent = f64::from(BLOCKS_PER_STEP);
+    let [least, most] = [20, 17].map(|packets| (1.0 - loss).powi(packets));
+    let spread = |share: f64| 4.0 * (sent * share * (1.0 - share)).sqrt();
+    (sent * least - spread(least)..=sent * most + spread(most)).contains(&f64::from(on_time))
+}
+
+/// MPDTP fig. 4: half the bandwidth that is wanted, and up to five times as much.
+#[test]
+fn qoe_by_bandwidth() {
+    let queues = [(NETEM_QUEUE, "1000 p"), SHORT_QUEUE];
+    qoe_table(
+        &queues,
+        &BANDWIDTH_FACTORS.map(|factor| (factor, 0.0001)),
+        |setup, ours, theirs| {
+            if setup.bandwidth_factor == 0.5 && setup.queue == NETEM_QUEUE {
+                assert!(
+                    ours.qoe() >= 2.0 * theirs.qoe(),
+                    "seed {}: {} and {}",
+                    setup.seed,
+                    ours.qoe(),
+                    theirs.qoe()
+                );
+                let text = ours.of(Class::Text).on_time_share();
+                assert!(text >= 0.99, "seed {}: text {text}", setup.seed);
+            }
+        },
+    );
+}
+
+/// MPDTP fig. 5: enough bandwidth, and more and more loss.
+#[test]
+fn qoe_by_loss() {
+    // With so much bandwidth nothing queues.
+    qoe_table(
+        &[SHORT_QUEUE],
+        &LOSSES.map(|loss| (5.0, loss)),
+        |setup, ours, theirs| {
+            assert!(
+                ours.qoe() >= 0.99 * theirs.qoe(),
+                "{setup:?}: {} and {}",
+                ours.qoe(),
+                theirs.qoe()
+            );
+        },
+    );
+}
+
+/// A quarter of a second at the least of the bandwidths.
+const SHORT_QUEUE: (QueueLimit, &str) = (QueueLimit::Bytes(42_000), "42 kB");
+
+/// Prints QoE and shares on time for each queue and each (bandwidth factor, loss).
+fn qoe_table(
+    queues: &[(QueueLimit, &str)],
+    points: &[(f64, f64)],
+    check: impl Fn(&QoeSetup, &Classes<ClassScore>, &Classes<ClassScore>),
+) {
+    println!(
+        "{:<7} {:>6} {:>6} {:>4} {:>9} {:>7} {:>7} {:>6}   on time, % (text audio video): dedicated | bbr | mpquic",
+        "factor", "loss %", "queue", "seed", "dedicated", "bbr", "mpquic", "ratio"
+    );
+    for seed in seeds(1) {
+        for &(queue, name) in queues {
+            for &(bandwidth_factor, loss) in points {
+                let duration = Duration::from_secs(10);
+                let setup = QoeSetup {
+                    bandwidth_factor,
+                    loss,
+                    queue,
+                    duration,
+                    seed,
+                };
+                let dedicated = setup.starhaul(Control::Dedicated).unwrap();
+                let bbr = setup.starhaul(Control::Bbr).unwrap();
+                let mpquic = setup.mpquic().unwrap();
+                println!(
+                    "{bandwidth_factor:<7} {:>6} {name:>6} {seed:>4} {:>9.0} {:>7.0} {:>7.0} {:>6.2}   {} | {} | {}",
+                    loss * 100.0,
+                    dedicated.qoe(),
+                    bbr.qoe(),
+                    mpquic.qoe(),
+                    dedicated.qoe() / mpquic.qoe(),
+                    shares(&dedicated),
+                    shares(&bbr),
+                    shares(&mpquic),
+                );
+                check(&setup, &dedicated, &mpquic);
+            }
+        }
+    }
+}
+
+/// A bulk stream uses both paths, and never suffers from having one more.
+#[test]
+fn aggregation_grid() {
+    const WARM_UP: Duration = Duration::from_secs(4);
+    const MEASURED: Duration = Duration::from_secs(8);
+    let run = |pipes: &[Pipe], seed| goodput(pipes, WARM_UP, MEASURED, seed).unwrap();
+    println!(
+        "{:<30}{:<30} {:>8} {:>8} {:>8} {:>7} {:>7}",
+        "path 1", "path 2", "alone 1", "alone 2", "both", "of sum", "of best"
+    );
+    for seed in seeds(1) {
+        for (first, second, least_of_sum) in [
+            (pipe(20, 30, 0.0), pipe(20, 300, 0.0), 0.9),
+            (pipe(50, 30, 0.0), pipe(10, 600, 0.0), 0.0),
+            (pipe(50, 30, 0.01), pipe(10, 600, 0.01), 0.0),
+            (pipe(20, 30, 0.02), pipe(20, 300, 0.0), 0.0),
+            (pipe(20, 30, 0.0), pipe(20, 300, 0.02), 0.0),
+            (pipe(5, 50, 0.0), pipe(50, 50, 0.0), 0.0),
+            (pipe(2, 600, 0.01), pipe(50, 20, 0.0), 0.0),
+        ] {
+            let alone = [run(&[first], seed), run(&[second], seed)];
+            let both = run(&[first, second], seed);
+            let sum = (first.rate.mbit() + second.rate.mbit()).max(f64::MIN_POSITIVE);
+            let best = alone[0].max(alone[1]);
+            let (of_sum, of_best) = (both.mbit() / sum, both.mbit() / best.mbit());
+            println!(
+                "{:<30}{:<30} {:>8.2} {:>8.2} {:>8.2} {of_sum:>7.3} {of_best:>7.3}",
+                describe(&first),
+                describe(&second),
+                alone[0].mbit(),
+                alone[1].mbit(),
+                both.mbit()
+            );
+            assert!(
+                of_sum >= least_of_sum && of_best >= 0.95,
+                "seed {seed}: {first:?}, {second:?}"
+            );
+        }
+    }
+}
+
+/// The session comes up over whichever path is there, and works before the other one joins.
+#[test]
+fn any_path_may_be_the_first_one_up() {
+    for missing in 0..2 {
+        let pipes = [pipe(20, 40, 0.01), pipe(10, 120, 0.01)];
+        let paths: Vec<_> = pipes.iter().map(|pipe| pipe.setup().unwrap()).collect();
+        let mut world = World::starhaul_without(1, &paths, &[missing]).unwrap();
+        let mut bulk = Bulk::open(&mut world).unwrap();
+        world.run(Duration::from_secs(3), |world| bulk.pump(world));
+        assert!(
+            bulk.received > 1_000_000 && bulk.intact,
+            "without path {missing}: {bulk:?}"
+        );
+        assert_eq!(world.sender().paths_up(), 1);
+
+        let (now, late) = (world.now(), world.paths[missing]);
+        world.sim().network.restore(now, late);
+        world.run(Duration::from_secs(13), |world| bulk.pump(world));
+        assert_eq!(world.sender().paths_up(), 2, "path {missing} did not join");
+        let carried = world.delivered_bytes()[missing];
+        assert!(
+            carried > 1_000_000 && bulk.intact,
+            "path {missing} carried {carried} bytes"
+        );
+    }
+}
+
+/// A path that is cut takes nothing with it that another path can still carry in time.
+#[test]
+fn a_cut_path_loses_nothing() {
+    let pipes = [pipe(20, 40, 0.0), pipe(10, 120, 0.0)];
+    println!(
+        "{:>4} {:>7} {:>4} {:>12} {:>9} {:>10}  on time, %",
+        "seed", "cut at", "path", "new data ms", "stall ms", "comeback ms"
+    );
+    for seed in seeds(2) {
+        for path in 0..2 {
+            let at = Duration::from_millis(2_000 + (seed * 7_919 + path as u64 * 1_234) % 3_000);
+            let result = CutSetup {
+                pipes,
+                path,
+                at,
+                outage: Duration::from_secs(3),
+                seed,
+            }
+            .run()
+            .unwrap();
+            let new_data = result.first_new_data.unwrap_or(Duration::MAX);
+            println!(
+                "{seed:>4} {:>7} {path:>4} {:>12.1} {:>9.1} {:>10.0?}  {}",
+                at.as_millis(),
+                new_data.as_secs_f64() * 1e3,
+                result.longest_stall.as_secs_f64() * 1e3,
+                result.comeback,
+                shares(&result.classes),
+            );
+            let [sent, received] = result.reliable_bytes;
+            assert!(
+                result.intact && sent == received,
+                "seed {seed}: {received} of {sent} reliable bytes"
+            );
+            // Something new arrives over the other path once the silence was noticed. The ordered stream goes on when
+            // what was lost, about an RTT's worth, has followed it behind the blocks and the queue.
+            let noticed = pipes[path].rtt.mul_f64(1.5) + Duration::from_millis(50);
+            let other = pipes[1 - path].rtt;
+            assert!(
+                new_data <= noticed + other && result.longest_stall <= noticed + 2 * other,
+                "seed {seed}, path {path}: {result:?}"
+            );
+            assert!(
+                result.comeback.is_some(),
+                "seed {seed}, path {path}: it did not come back"
+            );
+            for class in Class::ALL {
+                let score = result.classes.of(class);
+                assert_eq!(
+                    score.on_time,
+                    score.sent,
+                    "seed {seed}, path {path}, {}",
+                    class.name()
+                );
+            }
+        }
+    }
+}
+
+fn shares(classes: &Classes<ClassScore>) -> String {
+    Class::ALL
+        .map(|class| format!("{:6.2}", classes.of(class).on_time_share() * 100.0))
+        .join(" ")
+}
+
+fn describe(pipe: &Pipe) -> String {
+    format!(
+        "{} {} ms {} %",
+        pipe.rate,
+        pipe.rtt.as_millis(),
+        pipe.loss * 100.0
+    )
+}
