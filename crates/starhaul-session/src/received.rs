@@ -19,7 +19,8 @@ const MAX_UNREPORTED: u32 = 10;
 const REPEAT_AFTER: Duration = Duration::from_millis(5);
 /// How often each completed block is named.
 const BLOCK_REPEATS: u8 = 3;
-/// Ranges kept per path; only the newest travel.
+/// Ranges kept per path; only the newest travel. What is older is forgotten, never taken as received: the peer would drop
+/// bytes that did not arrive. A duplicate of it is read again, which changes nothing.
 const MAX_RANGES: usize = 64;
 
 /// Datagrams received on one path.
@@ -42,7 +43,7 @@ pub(crate) enum Arrival {
 impl ReceiveLog {
     pub(crate) const fn new() -> Self {
         Self {
-            ranges: RangeSet::new(MAX_RANGES),
+            ranges: RangeSet::recent(MAX_RANGES),
             newest_at: None,
         }
     }
@@ -170,5 +171,19 @@ mod tests {
             [Next, Next, Duplicate, OutOfOrder, OutOfOrder, Next]
         );
         assert_eq!(log.ranges.iter_rev().collect::<Vec<_>>(), [(4, 5), (0, 2)]);
+    }
+
+    #[test]
+    fn what_is_older_than_the_bound_remembers_is_no_duplicate() {
+        let now = Instant::now();
+        let mut log = ReceiveLog::new();
+        for sequence in (0..400).step_by(2) {
+            log.insert(now, sequence);
+        }
+        assert_eq!(log.insert(now, 1), Arrival::OutOfOrder);
+        assert!(
+            !log.ranges.contains(3),
+            "never received, so never acknowledged"
+        );
     }
 }

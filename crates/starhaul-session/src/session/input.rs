@@ -119,14 +119,31 @@ impl Session {
             Control::Open { stream, config } => self.on_open(stream, config),
             Control::Finish { stream, end } => self.on_finish(stream, end),
             Control::Dropped { stream, ranges } => self.on_dropped(stream, &ranges),
-            Control::Reset { stream, code } => self.with_pair(stream, |pair| {
-                pair.receive.on_reset(code);
-                Event::Reset { stream, code }
-            }),
-            Control::Stop { stream, code } => self.with_pair(stream, |pair| {
-                pair.send.abandon();
-                Event::Stopped { stream, code }
-            }),
+            Control::Reset { stream, code } => {
+                let told = self.pair_of(stream, "reset")?.is_some_and(|pair| {
+                    pair.receive.on_reset(code);
+                    !pair.receive.stopped
+                });
+                if told {
+                    self.emit(Event::Reset { stream, code });
+                }
+                self.forget_if_done(stream);
+                Ok(())
+            }
+            Control::Stop { stream, code } => {
+                let told = self.pair_of(stream, "stopped")?.is_some_and(|pair| {
+                    let news = !pair.send.is_done();
+                    pair.send.abandon();
+                    news
+                });
+                if told {
+                    // The reader forgets the stream once it knows that nothing more comes (as RFC 9000 §3.5).
+                    self.tell(&Control::Reset { stream, code });
+                    self.emit(Event::Stopped { stream, code });
+                }
+                self.forget_if_done(stream);
+                Ok(())
+            }
             Control::Credit { stream, limit } => {
                 match self.streams.get_mut(&stream).map(|entry| &mut entry.kind) {
                     Some(Kind::Bytes(pair)) => pair.send.grant(limit),
@@ -144,23 +161,15 @@ impl Session {
         }
     }
 
-    fn with_pair(
+    fn pair_of(
         &mut self,
         stream: StreamId,
-        act: impl FnOnce(&mut super::BytesPair) -> Event,
-    ) -> Result<(), ProtocolError> {
+        what: &'static str,
+    ) -> Result<Option<&mut super::BytesPair>, ProtocolError> {
         match self.streams.get_mut(&stream).map(|entry| &mut entry.kind) {
-            Some(Kind::Bytes(pair)) => {
-                let event = act(pair);
-                self.emit(event);
-                self.forget_if_done(stream);
-                Ok(())
-            }
-            Some(_) => Err(ProtocolError::StreamState {
-                stream,
-                what: "reset or stop on a deadline stream",
-            }),
-            None => Ok(()),
+            Some(Kind::Bytes(pair)) => Ok(Some(pair)),
+            Some(_) => Err(ProtocolError::StreamState { stream, what }),
+            None => Ok(None),
         }
     }
 
