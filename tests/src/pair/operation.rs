@@ -1,0 +1,368 @@
+//! What may happen to a pair of sessions, read from random bytes.
+
+use std::time::Duration;
+
+use arbitrary::{Result, Unstructured};
+use starhaul_session::Mode;
+
+/// Either session of the pair.
+pub(super) type Side = usize;
+
+/// Paths that may be up at once.
+pub(super) const SLOTS: usize = 3;
+
+/// One thing that an application, the network or the transport does. Streams, blocks and paths are named by an index into those
+/// that exist, modulo their number.
+#[derive(Clone, Debug)]
+pub(super) enum Operation {
+    /// A stream begins.
+    Open {
+        side: Side,
+        mode: Mode,
+        deadline: Duration,
+        priority: u8,
+        max_coding_rate: f64,
+        ordered: bool,
+        label_bytes: usize,
+    },
+    /// A block is given to a stream of the side's own.
+    Send {
+        side: Side,
+        stream: usize,
+        bytes: usize,
+        deadline: Option<Duration>,
+        priority: Option<u8>,
+        /// How many blocks before this one the block lies on which it depends.
+        depends_back: Option<u32>,
+    },
+    /// A block's deadline or priority changes.
+    Update {
+        side: Side,
+        block: usize,
+        deadline: Option<Duration>,
+        priority: Option<u8>,
+    },
+    /// A block is taken back.
+    Retreat { side: Side, block: usize },
+    /// A direction ends.
+    Finish { side: Side, stream: usize },
+    /// Bytes are written to a reliable stream of either side.
+    Write {
+        side: Side,
+        stream: usize,
+        bytes: usize,
+    },
+    /// … and read.
+    Read {
+        side: Side,
+        stream: usize,
+        max: usize,
+    },
+    /// A direction of a reliable stream is abandoned by its writer.
+    Reset {
+        side: Side,
+        stream: usize,
+        code: u32,
+    },
+    /// … or by its reader.
+    Stop {
+        side: Side,
+        stream: usize,
+        code: u32,
+    },
+    /// Time passes.
+    Advance(Duration),
+    /// A path comes up, on the second side later than on the first.
+    PathUp { first: Side, slot: usize },
+    /// A path goes, likewise.
+    PathDown { first: Side, slot: usize },
+    /// The links of a path change.
+    Condition { slot: usize, condition: Condition },
+    /// A path carries nothing for a while.
+    Outage { slot: usize, time: Duration },
+    /// A datagram on its way is dropped, doubled, or arrives now.
+    Meddle { datagram: usize, how: Meddling },
+    /// Side takes its events only from now on, or no more until it does again.
+    Events { side: Side, taken: bool },
+    /// The transport reports the fate of a datagram that was never sent.
+    NonsenseReport { side: Side, slot: usize, ahead: u32 },
+    /// The peer's transport hands over what the peer's session never sent.
+    Forge { side: Side, forgery: Forgery },
+}
+
+/// What becomes of a datagram on its way.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Meddling {
+    Drop,
+    Double,
+    DeliverNow,
+}
+
+/// What a hostile peer sends.
+#[derive(Clone, Debug)]
+pub(super) enum Forgery {
+    /// A datagram on its way with one byte changed.
+    Changed { datagram: usize, at: usize, xor: u8 },
+    /// Bytes after a type that exists.
+    Bytes { kind: u8, body: Vec<u8> },
+}
+
+/// How the links of one path behave.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Condition {
+    pub(super) delay: Duration,
+    /// Up to this much more, by chance, so that datagrams overtake each other.
+    pub(super) jitter: Duration,
+    /// Share of datagrams lost, in 256ths.
+    pub(super) loss: u8,
+    /// Share of datagrams that arrive twice, in 256ths.
+    pub(super) double: u8,
+    pub(super) bytes_per_second: u64,
+    pub(super) cwnd: u64,
+    pub(super) max_datagram: usize,
+}
+
+/// A whole run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Of the network's chances.
+    pub(super) seed: u64,
+    /// Most bytes that each session may hold for sending.
+    pub(super) max_send_bytes: usize,
+    /// … and after receipt.
+    pub(super) max_receive_bytes: usize,
+    /// The transport reports acknowledgements.
+    pub(super) reports_acks: bool,
+    /// The transport reports losses; sometimes wrongly.
+    pub(super) reports_losses: bool,
+    /// The network heals after the operations, and everything must end. Otherwise the sessions are closed as they are.
+    pub(super) heals: bool,
+    /// [`Operation::Forge`] is carried out; from then on only safety is checked.
+    pub(super) is_hostile: bool,
+    /// What happens, in order.
+    pub(super) operations: Vec<Operation>,
+}
+
+impl Plan {
+    /// The plan that `bytes` say, of at most `most` operations.
+    pub fn from_bytes(bytes: &[u8], most: usize) -> Self {
+        let mut source = Unstructured::new(bytes);
+        let mut plan = Self::header(&mut source).unwrap_or(Self {
+            seed: 0,
+            max_send_bytes: 1 << 20,
+            max_receive_bytes: 1 << 20,
+            reports_acks: false,
+            reports_losses: false,
+            heals: true,
+            is_hostile: false,
+            operations: Vec::new(),
+        });
+        while plan.operations.len() < most
+            && !source.is_empty()
+            && let Ok(operation) = operation(&mut source)
+        {
+            plan.operations.push(operation);
+        }
+        plan
+    }
+
+    fn header(source: &mut Unstructured<'_>) -> Result<Self> {
+        const BOUNDS: [usize; 4] = [40_000, 200_000, 1 << 20, 64 << 20];
+        let seed = source.arbitrary()?;
+        let flags: u8 = source.arbitrary()?;
+        Ok(Self {
+            seed,
+            max_send_bytes: *source.choose(&BOUNDS)?,
+            max_receive_bytes: *source.choose(&BOUNDS)?,
+            reports_acks: flags & 1 != 0,
+            reports_losses: flags & 2 != 0,
+            heals: flags & 12 != 0,
+            is_hostile: flags & 48 == 0,
+            operations: Vec::new(),
+        })
+    }
+}
+
+const MODES: [Mode; 6] = [
+    Mode::FecRetransmit,
+    Mode::Fec,
+    Mode::Retransmit,
+    Mode::None,
+    Mode::Duplicate,
+    Mode::Reliable,
+];
+
+/// Weights are in percent.
+fn operation(source: &mut Unstructured<'_>) -> Result<Operation> {
+    let weight = source.int_in_range(0..=99u8)?;
+    let side = source.int_in_range(0..=1)?;
+    let index: usize = source.arbitrary::<u8>()?.into();
+    Ok(match weight {
+        0..=5 => Operation::Open {
+            side,
+            mode: *source.choose(&MODES)?,
+            deadline: deadline(source)?,
+            priority: source.int_in_range(0..=8)?,
+            max_coding_rate: f64::from(source.arbitrary::<u8>()?) / 255.0,
+            ordered: source.ratio(1, 4)?,
+            label_bytes: usize::from(source.arbitrary::<u8>()?),
+        },
+        6..=30 => Operation::Send {
+            side,
+            stream: index,
+            bytes: block_bytes(source)?,
+            deadline: maybe(source, deadline)?,
+            priority: maybe(source, |source| source.int_in_range(0..=8))?,
+            depends_back: maybe(source, |source| source.int_in_range(0..=6))?,
+        },
+        31..=33 => Operation::Update {
+            side,
+            block: index,
+            deadline: maybe(source, deadline)?,
+            priority: maybe(source, |source| source.int_in_range(0..=8))?,
+        },
+        34..=36 => Operation::Retreat { side, block: index },
+        37 => Operation::Finish {
+            side,
+            stream: index,
+        },
+        38..=46 => Operation::Write {
+            side,
+            stream: index,
+            bytes: block_bytes(source)?,
+        },
+        47..=51 => Operation::Read {
+            side,
+            stream: index,
+            max: if source.ratio(1, 3)? {
+                source.arbitrary::<u8>()?.into()
+            } else {
+                usize::MAX
+            },
+        },
+        52 => match source.int_in_range(0..=2)? {
+            0 => Operation::Reset {
+                side,
+                stream: index,
+                code: source.arbitrary()?,
+            },
+            1 => Operation::Stop {
+                side,
+                stream: index,
+                code: source.arbitrary()?,
+            },
+            _ => Operation::Finish {
+                side,
+                stream: index,
+            },
+        },
+        53..=80 => Operation::Advance(Duration::from_micros(
+            u64::from(source.arbitrary::<u8>()?) << source.int_in_range(0..=12)?,
+        )),
+        81..=82 => Operation::PathUp {
+            first: side,
+            slot: index % SLOTS,
+        },
+        83 => Operation::PathDown {
+            first: side,
+            slot: index % SLOTS,
+        },
+        84..=86 => Operation::Condition {
+            slot: index % SLOTS,
+            condition: condition(source)?,
+        },
+        87 => Operation::Outage {
+            slot: index % SLOTS,
+            time: Duration::from_millis(source.int_in_range(1..=3000)?),
+        },
+        88..=94 => Operation::Meddle {
+            datagram: index,
+            how: *source.choose(&[Meddling::Drop, Meddling::Double, Meddling::DeliverNow])?,
+        },
+        95..=96 => Operation::Events {
+            side,
+            taken: source.ratio(2, 3)?,
+        },
+        97 => Operation::NonsenseReport {
+            side,
+            slot: index % SLOTS,
+            ahead: source.arbitrary()?,
+        },
+        _ => Operation::Forge {
+            side,
+            forgery: forgery(source, index)?,
+        },
+    })
+}
+
+fn maybe<'a, T>(
+    source: &mut Unstructured<'a>,
+    make: impl FnOnce(&mut Unstructured<'a>) -> Result<T>,
+) -> Result<Option<T>> {
+    if source.ratio(1, 4)? {
+        make(source).map(Some)
+    } else {
+        Ok(None)
+    }
+}
+
+fn deadline(source: &mut Unstructured<'_>) -> Result<Duration> {
+    Ok(Duration::from_millis(
+        match source.int_in_range(0..=5u8)? {
+            0 => source.int_in_range(1..=20)?,
+            1..=3 => source.int_in_range(50..=1000)?,
+            _ => source.int_in_range(1000..=20_000)?,
+        },
+    ))
+}
+
+fn block_bytes(source: &mut Unstructured<'_>) -> Result<usize> {
+    match source.int_in_range(0..=9u8)? {
+        0 => source.int_in_range(0..=3),
+        1..=5 => source.int_in_range(1..=3000),
+        6..=8 => source.int_in_range(1000..=40_000),
+        _ => source.int_in_range(40_000..=400_000),
+    }
+}
+
+fn condition(source: &mut Unstructured<'_>) -> Result<Condition> {
+    let rough = source.ratio(1, 3)?;
+    let max_datagram = match source.int_in_range(0..=9u8)? {
+        0 => source.int_in_range(20..=1149)?,
+        1 => source.int_in_range(1150..=1450)?,
+        _ => 1200,
+    };
+    Ok(Condition {
+        delay: Duration::from_micros(source.int_in_range(100..=300_000)?),
+        jitter: if rough {
+            Duration::from_micros(source.int_in_range(0..=100_000)?)
+        } else {
+            Duration::ZERO
+        },
+        loss: if rough {
+            source.arbitrary()?
+        } else {
+            source.int_in_range(0..=10)?
+        },
+        double: if rough { source.arbitrary()? } else { 0 },
+        bytes_per_second: source.int_in_range(20_000..=5_000_000)?,
+        cwnd: source.int_in_range(2_400..=400_000)?,
+        max_datagram,
+    })
+}
+
+fn forgery(source: &mut Unstructured<'_>, index: usize) -> Result<Forgery> {
+    if source.ratio(1, 2)? {
+        Ok(Forgery::Changed {
+            datagram: index,
+            at: source.arbitrary::<u16>()?.into(),
+            xor: source.int_in_range(1..=255)?,
+        })
+    } else {
+        let length = source.int_in_range(0..=80)?;
+        Ok(Forgery::Bytes {
+            kind: source.int_in_range(0..=6)?,
+            body: source.bytes(length)?.to_vec(),
+        })
+    }
+}
