@@ -1,4 +1,5 @@
 //! Two and more gateways in one process, with real applications on loopback at both ends.
+#![allow(clippy::unwrap_used, reason = "a test harness")]
 
 mod datagrams;
 mod gateways;

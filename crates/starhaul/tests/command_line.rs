@@ -1,0 +1,222 @@
+//! The program as a person meets it: output, exit codes, files, signals.
+#![allow(clippy::unwrap_used, reason = "a test harness")]
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+};
+
+fn starhaul(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_starhaul"));
+    command.args(arguments).env_remove("STARHAUL_LOG");
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    starhaul(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn exit_codes_tell_usage_and_configuration_from_failure() {
+    let directory = tempfile::tempdir().unwrap();
+    let wrong = directory.path().join("wrong.toml");
+    fs::write(&wrong, "lisen = \"127.0.0.1:0\"\n").unwrap();
+    for (arguments, code, said) in [
+        (&["--version"][..], 0, ""),
+        (&["gateway", "sample"], 0, ""),
+        (&["gateway"], 2, "--config"),
+        (&["nonsense"], 2, "nonsense"),
+        (&["--log", "a=b=c", "gateway", "sample"], 2, "--log"),
+        (
+            &["gateway", "check", path(&wrong)],
+            2,
+            "wrong.toml:1: unknown key \"lisen\"; did you mean \"listen\"?",
+        ),
+        (&["gateway", "--config", path(&wrong)], 2, "wrong.toml:1"),
+        (
+            &["gateway", "check", "/nonexistent/x.toml"],
+            2,
+            "/nonexistent/x.toml",
+        ),
+        (
+            &["status", "--socket", "/nonexistent/x.sock"],
+            1,
+            "is the gateway running?",
+        ),
+    ] {
+        let output = run(arguments);
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{arguments:?}: {output:?}"
+        );
+        assert!(
+            text(&output.stderr).contains(said),
+            "{arguments:?}: {output:?}"
+        );
+    }
+}
+
+#[test]
+fn keys_are_made_once_for_their_owner_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("gateway.key");
+    let made = run(&["keygen", "--out", path(&file)]);
+    assert!(made.status.success());
+    assert_eq!(
+        fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    let shown = run(&["pubkey", path(&file)]);
+    assert_eq!(made.stdout, shown.stdout);
+    let secret = fs::read(&file).unwrap();
+    assert_eq!(
+        run(&["keygen", "--out", path(&file)]).status.code(),
+        Some(1)
+    );
+    assert_eq!(
+        fs::read(&file).unwrap(),
+        secret,
+        "an existing key is not touched"
+    );
+
+    let printed = run(&["keygen"]);
+    fs::write(&file, &printed.stdout).unwrap();
+    assert_eq!(run(&["pubkey", path(&file)]).stdout, printed.stderr);
+    fs::write(&file, "no key").unwrap();
+    assert_eq!(run(&["pubkey", path(&file)]).status.code(), Some(2));
+}
+
+#[test]
+fn a_reader_who_leaves_early_is_no_failure() {
+    let mut child = starhaul(&["gateway", "sample"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn completions_and_manual_pages_know_the_commands() {
+    let completions = run(&["completions", "bash"]);
+    assert!(text(&completions.stdout).contains("gateway"));
+    let directory = tempfile::tempdir().unwrap();
+    assert!(run(&["manpages", path(directory.path())]).status.success());
+    assert!(directory.path().join("starhaul-gateway.1").exists());
+}
+
+/// Ends the child however the test ends.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Sample to service: two keys, two files, two processes, `status` in both forms, and an end by signal.
+#[test]
+fn two_gateways_meet_and_tell_their_status() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name);
+    let key = |name: &str| {
+        let made = run(&["keygen", "--out", path(&file(name))]);
+        text(&made.stdout).trim().to_owned()
+    };
+    let (near_key, far_key) = (key("near.key"), key("far.key"));
+    fs::write(
+        file("far.toml"),
+        format!("listen = \"127.0.0.1:0\"\ncontrol = \"far.sock\"\n[identity]\nfile = \"far.key\"\n[[peer]]\nname = \"near\"\npublic_key = \"{near_key}\"\n"),
+    )
+    .unwrap();
+    let checked = run(&["gateway", "check", path(&file("far.toml"))]);
+    assert!(
+        text(&checked.stdout).contains(&format!("public key: {far_key}")),
+        "{checked:?}"
+    );
+
+    let (far, far_log) = start(&file("far.toml"));
+    let far_socket = file("far.sock");
+    let listen = status(&far_socket)["listen"][0]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    fs::write(
+        file("near.toml"),
+        format!("control = \"near.sock\"\n[identity]\nfile = \"near.key\"\n[[peer]]\nname = \"far\"\npublic_key = \"{far_key}\"\n[[session]]\n[[session.path]]\nname = \"leo\"\nremote = \"{listen}\"\n"),
+    )
+    .unwrap();
+    let (near, near_log) = start(&file("near.toml"));
+    let near_socket = file("near.sock");
+    while status(&near_socket)["sessions"]
+        .as_array()
+        .unwrap()
+        .is_empty()
+    {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert_eq!(
+        status(&near_socket)["sessions"][0]["paths"][0]["name"],
+        "leo"
+    );
+    let table = run(&["status", "--socket", path(&near_socket)]);
+    let table = text(&table.stdout);
+    assert!(
+        table.contains("session with far") && table.contains("leo"),
+        "{table}"
+    );
+
+    // The logs are held until here: a gateway that cannot write them is not what is tested.
+    for (mut running, _log, socket) in [(near, near_log, &near_socket), (far, far_log, &far_socket)]
+    {
+        let pid = running.0.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-TERM", &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+        assert_eq!(running.0.wait().unwrap().code(), Some(0));
+        assert!(!socket.exists(), "the control socket is cleaned up");
+    }
+}
+
+/// Starts a gateway and waits until it says that it runs.
+fn start(config: &Path) -> (Running, BufReader<std::process::ChildStderr>) {
+    let mut child = starhaul(&["gateway", "--config", path(config)])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap());
+    let running = Running(child);
+    let mut line = String::new();
+    while !line.contains("gateway runs") {
+        line.clear();
+        assert_ne!(log.read_line(&mut line).unwrap(), 0, "the gateway ended");
+    }
+    (running, log)
+}
+
+fn status(socket: &Path) -> serde_json::Value {
+    let output = run(&["status", "--json", "--socket", path(socket)]);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
