@@ -9,7 +9,7 @@ use crate::ranges::RangeSet;
 /// What the receiver takes before it has said more.
 pub(crate) const INITIAL_CREDIT: u64 = 64 << 10;
 /// Most bytes kept for one stream, sent or not.
-const MAX_HELD: u64 = 16 << 20;
+pub(crate) const MAX_HELD: u64 = 16 << 20;
 
 /// A piece to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +33,6 @@ pub(crate) struct SendBytes {
     lost: VecDeque<(u64, u64)>,
     credit: u64,
     fin: Fin,
-    /// The application was refused room, so it has more than is held here.
-    pub(crate) blocked: bool,
     /// Reset or stopped: nothing is sent any more.
     pub(crate) abandoned: bool,
 }
@@ -58,7 +56,6 @@ impl SendBytes {
             lost: VecDeque::new(),
             credit,
             fin: Fin::Open,
-            blocked: false,
             abandoned: false,
         }
     }
@@ -94,11 +91,14 @@ impl SendBytes {
         self.fin = Fin::Asked;
     }
 
-    pub(crate) fn abandon(&mut self) {
+    /// Drops what waits; returns how many bytes that were.
+    pub(crate) fn abandon(&mut self) -> u64 {
+        let held = self.held();
         self.abandoned = true;
         self.segments.clear();
         self.base = self.end;
         self.lost.clear();
+        held
     }
 
     /// Everything was delivered, or nothing will be.

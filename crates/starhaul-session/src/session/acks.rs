@@ -8,7 +8,7 @@ use super::{CONTROL_WINDOW, Kind, Session, Stream};
 use crate::{
     send::block::FragmentId,
     sent::{BlockKey, Fated, Item},
-    types::{Event, Outcome, ProtocolError, StreamId},
+    types::{Outcome, ProtocolError, StreamId},
     wire::{Ack, BlockAck, PathAck, unwrap, wrap},
 };
 
@@ -133,7 +133,6 @@ impl Session {
             self.control.send.grant(limit);
             return;
         }
-        let unsent_limit = self.unsent_limit();
         let Some(Stream {
             kind: Kind::Bytes(pair),
             ..
@@ -141,11 +140,10 @@ impl Session {
         else {
             return;
         };
+        let before = pair.send.held();
         pair.send.on_acked(start, end, fin);
-        if pair.send.blocked && pair.send.room(unsent_limit) >= unsent_limit / 4 {
-            pair.send.blocked = false;
-            self.emit(Event::Writable(stream));
-        }
+        self.bytes_held -= before - pair.send.held();
+        self.wake_writers();
         self.forget_if_done(stream);
     }
 

@@ -131,12 +131,13 @@ impl Session {
                 Ok(())
             }
             Control::Stop { stream, code } => {
-                let told = self.pair_of(stream, "stopped")?.is_some_and(|pair| {
+                let freed = self.pair_of(stream, "stopped")?.and_then(|pair| {
                     let news = !pair.send.is_done();
-                    pair.send.abandon();
-                    news
+                    let freed = pair.send.abandon();
+                    news.then_some(freed)
                 });
-                if told {
+                if let Some(freed) = freed {
+                    self.bytes_held -= freed;
                     // The reader forgets the stream once it knows that nothing more comes (as RFC 9000 §3.5).
                     self.tell(&Control::Reset { stream, code });
                     self.emit(Event::Stopped { stream, code });

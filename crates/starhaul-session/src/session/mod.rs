@@ -60,6 +60,10 @@ pub struct Session {
     sender: Sender,
     bytes_ready: BTreeSet<(u8, u64, StreamId)>,
     bytes_turn: u64,
+    /// Bytes of all reliable streams that wait or are not acknowledged.
+    bytes_held: u64,
+    /// Reliable streams whose `write` was refused.
+    blocked: BTreeSet<StreamId>,
     /// Datagrams since a reliable stream that waits had its share.
     bytes_starved: u32,
     control: Control,
@@ -150,6 +154,8 @@ impl Session {
             sender,
             bytes_ready: BTreeSet::new(),
             bytes_turn: 0,
+            bytes_held: 0,
+            blocked: BTreeSet::new(),
             bytes_starved: 0,
             control: Control {
                 send: SendBytes::new(CONTROL_WINDOW),
@@ -270,17 +276,8 @@ impl Session {
 
     /// Bytes kept for sending and for receiving; bounded by the configuration.
     pub fn held_bytes(&self) -> (usize, usize) {
-        let streams = self
-            .streams
-            .values()
-            .filter_map(|stream| match &stream.kind {
-                Kind::Bytes(pair) => usize::try_from(pair.send.held()).ok(),
-                Kind::Sending(_) | Kind::Receiving(_) => None,
-            });
-        (
-            self.sender.held_bytes + streams.sum::<usize>(),
-            self.receiver.held_bytes,
-        )
+        let streams = usize::try_from(self.bytes_held).unwrap_or(usize::MAX);
+        (self.sender.held_bytes + streams, self.receiver.held_bytes)
     }
 
     /// Time never runs backwards inside.

@@ -244,7 +244,8 @@ impl Session {
                 pair.turn = None;
                 continue;
             };
-            let bulk = pair.send.blocked || pair.bulk_until.is_some_and(|until| until > self.now);
+            let bulk = self.blocked.contains(&stream)
+                || pair.bulk_until.is_some_and(|until| until > self.now);
             let backlog = if bulk && !piece.retransmission {
                 u64::MAX
             } else {
@@ -272,7 +273,6 @@ impl Session {
         (priority, _, stream): (u8, u64, StreamId),
         piece: NextPiece,
     ) -> Option<PathDatagram> {
-        let unsent_limit = self.unsent_limit();
         let sequence = self.paths.get(path)?.sent.next_sequence();
         let header = self.clocks.header(self.now, sequence);
         let Some(Stream {
@@ -298,12 +298,7 @@ impl Session {
         self.bytes_turn += 1;
         pair.turn = Some(self.bytes_turn);
         self.bytes_ready.insert((priority, self.bytes_turn, stream));
-        let has_room = pair.send.blocked && pair.send.room(unsent_limit) >= unsent_limit / 4;
-        if has_room {
-            pair.send.blocked = false;
-            pair.bulk_until = Some(self.now + super::RECHECK * 10);
-            self.emit(crate::types::Event::Writable(stream));
-        }
+        self.wake_writers();
         self.number(
             path,
             Item::Piece {

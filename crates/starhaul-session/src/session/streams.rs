@@ -11,7 +11,7 @@ use crate::{
     receive::{blocks::ReceiveBlocks, bytes::ReceiveBytes},
     send::{
         block::{MAX_BLOCK_BYTES, SendBlock},
-        bytes::{INITIAL_CREDIT, SendBytes},
+        bytes::{INITIAL_CREDIT, MAX_HELD, SendBytes},
     },
     sent::BlockKey,
     stats::StreamStats,
@@ -253,12 +253,12 @@ impl Session {
             usize::try_from(pair.send.room(unsent_limit).min(session_room)).unwrap_or(usize::MAX);
         let taken = data.len().min(room);
         if taken < data.len() {
-            pair.send.blocked = true;
-            pair.bulk_until = Some(self.now + BULK_MEMORY);
+            self.blocked.insert(stream);
         }
         if taken > 0 {
             pair.send.push(Bytes::copy_from_slice(&data[..taken]));
             entry.stats.bytes_sent += taken as u64;
+            self.bytes_held += taken as u64;
             self.make_ready(stream);
         }
         Ok(taken)
@@ -300,7 +300,8 @@ impl Session {
         if pair.send.is_done() {
             return Err(StreamError::NotWritable(stream));
         }
-        pair.send.abandon();
+        let held = pair.send.abandon();
+        self.bytes_held -= held;
         self.tell(&Control::Reset { stream, code });
         self.forget_if_done(stream);
         Ok(())
@@ -339,11 +340,44 @@ impl Session {
         self.control.send.push(message.encode());
     }
 
-    pub(super) fn unsent_limit(&self) -> u64 {
-        self.paths
-            .bandwidth()
-            .bytes_in(UNSENT_TIME)
-            .max(LEAST_UNSENT_BYTES)
+    /// How much of a stream may wait unsent; a quarter of it is always less than what a stream may hold.
+    fn unsent_limit(&self) -> u64 {
+        let paced = self.paths.bandwidth().bytes_in(UNSENT_TIME);
+        paced.clamp(LEAST_UNSENT_BYTES, MAX_HELD)
+    }
+
+    /// Tells the applications whose `write` was refused that there is room again, in their stream and in the session.
+    pub(super) fn wake_writers(&mut self) {
+        if self.blocked.is_empty() {
+            return;
+        }
+        let limit = self.unsent_limit();
+        let enough = limit / 4;
+        let session_room = self
+            .config
+            .max_send_bytes
+            .saturating_sub(self.held_bytes().0) as u64;
+        if session_room < enough.min(self.config.max_send_bytes as u64 / 4) {
+            return;
+        }
+        let until = self.now + BULK_MEMORY;
+        let streams = &mut self.streams;
+        let mut woken = Vec::new();
+        self.blocked.retain(|stream| {
+            let Some(Kind::Bytes(pair)) = streams.get_mut(stream).map(|entry| &mut entry.kind)
+            else {
+                return false;
+            };
+            let has_room = pair.send.room(limit) >= enough;
+            if has_room {
+                pair.bulk_until = Some(until);
+                woken.push(*stream);
+            }
+            !has_room
+        });
+        woken
+            .into_iter()
+            .for_each(|stream| self.emit(Event::Writable(stream)));
     }
 
     /// Puts a reliable stream that has something to send at the end of those of its priority.
@@ -399,6 +433,7 @@ impl Session {
             });
             self.forget_if_done(stream);
         }
+        self.wake_writers();
         self.warn_of_overload();
     }
 
@@ -445,6 +480,7 @@ impl Session {
         {
             self.bytes_ready.remove(&(config.priority, turn, stream));
         }
+        self.blocked.remove(&stream);
     }
 }
 

@@ -1,0 +1,56 @@
+//! Writers of reliable streams are told when there is room again.
+
+#![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
+
+mod pair;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use pair::Pair;
+use starhaul_session::{BlockOptions, Event, Mode, SessionConfig, StreamConfig};
+
+fn reliable() -> StreamConfig {
+    StreamConfig {
+        mode: Mode::Reliable,
+        ..StreamConfig::default()
+    }
+}
+
+#[test]
+fn a_refused_writer_is_woken_however_fast_the_path_seems() {
+    let mut pair = Pair::new(SessionConfig::default());
+    pair.lane(0, 20_000.0, 1, 0.0, 0.0, 1);
+    pair.run_for(Duration::from_millis(100));
+    let stream = pair.sessions[0].open_stream(pair.now, reliable()).unwrap();
+    let data = vec![5; 40 << 20];
+    let taken = pair.sessions[0].write(pair.now, stream, &data).unwrap();
+    assert!(taken < data.len());
+    pair.run_for(Duration::from_millis(100));
+    let woken =
+        |(_, event): &(Duration, Event)| matches!(event, Event::Writable(id) if *id == stream);
+    assert!(pair.events[0].iter().any(woken));
+}
+
+#[test]
+fn a_writer_refused_for_the_sake_of_the_session_is_woken_when_others_have_made_room() {
+    let mut pair = Pair::new(SessionConfig {
+        max_send_bytes: 100_000,
+        ..SessionConfig::default()
+    });
+    pair.lane(0, 10.0, 10, 0.0, 0.0, 1);
+    let blocks = pair.sessions[0]
+        .open_stream(pair.now, StreamConfig::default())
+        .unwrap();
+    let bytes = pair.sessions[0].open_stream(pair.now, reliable()).unwrap();
+    let full = Bytes::from(vec![1; 100_000]);
+    pair.sessions[0]
+        .send_block(pair.now, blocks, full, BlockOptions::default())
+        .unwrap();
+    assert_eq!(pair.sessions[0].write(pair.now, bytes, b"hello"), Ok(0));
+    pair.run_for(Duration::from_secs(1));
+    let woken =
+        |(_, event): &(Duration, Event)| matches!(event, Event::Writable(id) if *id == bytes);
+    assert!(pair.events[0].iter().any(woken));
+    assert_eq!(pair.sessions[0].write(pair.now, bytes, b"hello"), Ok(5));
+}
