@@ -193,19 +193,3 @@ pub struct PathStatus {
     /// What the session knows of it, while it is up.
     pub stats: Option<PathStats>,
 }
-
-/// What benchmarks need to set a bare connection beside ours.
-#[doc(hidden)]
-pub mod bench {
-    use noq_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-
-    use crate::{Identity, tls};
-
-    /// TLS settings of a client and a server that trust each other.
-    pub fn crypto(client: &Identity, server: &Identity) -> (QuicClientConfig, QuicServerConfig) {
-        let ours = tls::client_config(client, server.public_key(), tls::ALPN);
-        let theirs = tls::server_config(server, &[client.public_key()]);
-        let (ours, theirs) = (ours.expect("valid"), theirs.expect("valid"));
-        ((*ours).clone(), (*theirs).clone())
-    }
-}

@@ -1,0 +1,130 @@
+//! What a session costs: blocks over a session against bare QUIC datagrams, both between two endpoints in memory on one core,
+//! in application bytes per second of processor time. See docs/performance.md.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a measurement that goes wrong should stop at once"
+)]
+
+mod bare;
+mod session;
+mod wire;
+
+use std::time::Duration;
+
+use criterion::{Criterion, Throughput};
+use rustix::time::{ClockId, clock_gettime};
+use starhaul_session::Mode;
+
+use bare::Bare;
+use session::Sessions;
+
+/// What one iteration delivers.
+const ITERATION_BYTES: usize = 4_000_000;
+/// Turns of all contenders, one after the other, from which the ratios come.
+const ROUNDS: usize = 25;
+/// Share of packets lost where redundancy has something to do.
+const LOSS: f64 = 0.04;
+/// Batches in which bare datagrams are tried; the best is what the session is held against.
+const BARE_BATCHES: [usize; 3] = [10, 16, 64];
+
+/// One way to move bytes.
+trait Contender {
+    /// Delivers at least so many application bytes and says how many it were.
+    fn transfer(&mut self, bytes: usize) -> usize;
+    /// What else should be known of the run.
+    fn remark(&mut self) -> String {
+        String::new()
+    }
+}
+
+fn main() {
+    let mut contenders: Vec<(String, Box<dyn Contender>)> = Vec::new();
+    for batch in BARE_BATCHES {
+        let name = format!("bare datagrams, batches of {batch}");
+        contenders.push((name, Box::new(Bare::new(batch))));
+    }
+    for (name, mode, loss) in [
+        ("session, none", Mode::None, 0.0),
+        ("session, retransmit", Mode::Retransmit, 0.0),
+        ("session, fec at 20 %", Mode::Fec, LOSS),
+    ] {
+        contenders.push((name.to_owned(), Box::new(Sessions::new(mode, loss))));
+    }
+
+    let mut criterion = Criterion::default()
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(2))
+        .configure_from_args();
+    let mut group = criterion.benchmark_group("throughput");
+    group.throughput(Throughput::BytesDecimal(ITERATION_BYTES as u64));
+    for (name, contender) in &mut contenders {
+        group.bench_function(name.as_str(), |bencher| {
+            bencher.iter_custom(|iterations| {
+                let seconds = (0..iterations).map(|_| seconds_per_byte(contender.as_mut()));
+                Duration::from_secs_f64(seconds.sum::<f64>() * ITERATION_BYTES as f64)
+            });
+        });
+    }
+    group.finish();
+    // A run of some contenders only, as for a profiler, compares nothing.
+    if std::env::args()
+        .skip(1)
+        .all(|argument| argument == "--bench")
+    {
+        print_ratios(&mut contenders);
+    }
+}
+
+/// Compares in one run, in turns, so that whatever else the machine does meets all alike.
+fn print_ratios(contenders: &mut [(String, Box<dyn Contender>)]) {
+    let mut costs = vec![Vec::new(); contenders.len()];
+    for _ in 0..ROUNDS {
+        for ((_, contender), costs) in contenders.iter_mut().zip(&mut costs) {
+            costs.push(seconds_per_byte(contender.as_mut()));
+        }
+    }
+    let best = |round: usize| {
+        let bare = costs[..BARE_BATCHES.len()].iter();
+        bare.map(|costs| costs[round]).fold(f64::MAX, f64::min)
+    };
+    println!(
+        "\nmedians of {ROUNDS} rounds; a ratio is against the best bare contender of its round"
+    );
+    for ((name, contender), own) in contenders.iter_mut().zip(&costs) {
+        let ratios = own
+            .iter()
+            .enumerate()
+            .map(|(round, cost)| best(round) / cost);
+        println!(
+            "{name:32} {:7.1} MB/s of processor time, ratio {:.3} {}",
+            1e-6 / median(own.iter().copied()),
+            median(ratios),
+            contender.remark(),
+        );
+    }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Processor time per application byte.
+fn seconds_per_byte(contender: &mut dyn Contender) -> f64 {
+    let before = processor_time();
+    let delivered = contender.transfer(ITERATION_BYTES);
+    (processor_time() - before).as_secs_f64() / delivered as f64
+}
+
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or_default(),
+        u32::try_from(time.tv_nsec).unwrap_or_default(),
+    )
+}

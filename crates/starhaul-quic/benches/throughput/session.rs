@@ -1,0 +1,192 @@
+//! Blocks over a session of two nodes.
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use starhaul_cc::{ControllerConfig, RateFeed};
+use starhaul_quic::{Identity, LocalId, Node, NodeConfig, NodeEvent, PathConfig, SessionHandle};
+use starhaul_session::{BlockOptions, Event, Mode, StreamConfig, StreamId};
+
+use crate::{
+    Contender,
+    wire::{CLIENT, RATE, SERVER, Wire},
+};
+
+/// 40 fragments of a packet each, so that 20 % are 8.
+const BLOCK_BYTES: usize = 40 * 1380;
+const MAX_CODING_RATE: f64 = 0.2;
+/// Blocks that have not ended are kept at this many: what the rate carries in two round trips.
+const LIVE_BLOCKS: usize = 100;
+const LOCAL: LocalId = LocalId(0);
+
+pub(crate) struct Sessions {
+    now: Instant,
+    nodes: [Node; 2],
+    session: SessionHandle,
+    stream: Option<StreamId>,
+    wire: Wire,
+    data: Bytes,
+    live: usize,
+    delivered: usize,
+    failed: usize,
+    recovered: usize,
+}
+
+impl Sessions {
+    pub(crate) fn new(mode: Mode, loss: f64) -> Self {
+        let now = Instant::now();
+        let identities = [
+            Identity::from_secret([1; 32]),
+            Identity::from_secret([2; 32]),
+        ];
+        let keys = identities.each_ref().map(Identity::public_key);
+        let mut nodes = identities.map(|identity| {
+            let mut config = NodeConfig::new(identity);
+            config.trusted = vec![keys[CLIENT]];
+            config.accept_controller = controller();
+            let mut node = Node::new(config, now).unwrap();
+            node.add_local(LOCAL, true);
+            node
+        });
+        let path = PathConfig {
+            name: String::new(),
+            local: LOCAL,
+            remote: address(SERVER),
+            cost: 0.0,
+            controller: controller(),
+        };
+        let session = nodes[CLIENT]
+            .connect(now, keys[SERVER], vec![path])
+            .unwrap();
+        let mut sessions = Self {
+            now,
+            nodes,
+            session,
+            stream: None,
+            wire: Wire::new(loss),
+            data: vec![7; BLOCK_BYTES].into(),
+            live: 0,
+            delivered: 0,
+            failed: 0,
+            recovered: 0,
+        };
+        // The handshake, and the search for the largest packet.
+        let ready = now + Duration::from_secs(5);
+        while sessions.now < ready {
+            sessions.turn();
+        }
+        let config = StreamConfig {
+            mode,
+            deadline: Duration::from_secs(1),
+            max_coding_rate: MAX_CODING_RATE,
+            ..StreamConfig::default()
+        };
+        let client = sessions.nodes[CLIENT].session(session).unwrap();
+        sessions.stream = Some(client.open_stream(sessions.now, config).unwrap());
+        sessions.transfer(20_000_000);
+        (sessions.failed, sessions.recovered) = (0, 0);
+        sessions
+    }
+
+    fn offer(&mut self) {
+        let Some(stream) = self.stream.filter(|_| self.live < LIVE_BLOCKS) else {
+            return;
+        };
+        let session = self.nodes[CLIENT].session(self.session).unwrap();
+        while self.live < LIVE_BLOCKS {
+            let options = BlockOptions::default();
+            session
+                .send_block(self.now, stream, self.data.clone(), options)
+                .unwrap();
+            self.live += 1;
+        }
+    }
+
+    /// Everything that happens at one instant, and on to the next one.
+    fn turn(&mut self) {
+        self.offer();
+        for (side, node) in self.nodes.iter_mut().enumerate() {
+            while let Some(batch) = node.poll_transmit(self.now) {
+                self.wire
+                    .send(self.now, side, &batch.contents, batch.segment_size);
+            }
+        }
+        self.take_events();
+        let timeouts = self.nodes.iter_mut().filter_map(Node::poll_timeout);
+        let next = timeouts.chain(self.wire.next_arrival()).min().unwrap();
+        self.now = self.now.max(next);
+        for (side, node) in self.nodes.iter_mut().enumerate() {
+            while let Some(packet) = self.wire.receive(self.now, side) {
+                node.handle_datagram(self.now, LOCAL, address(1 - side), 0, packet);
+            }
+            if node.poll_timeout().is_some_and(|at| at <= self.now) {
+                node.handle_timeout(self.now);
+            }
+        }
+    }
+
+    fn take_events(&mut self) {
+        while let Some(event) = self.nodes[CLIENT].poll_event() {
+            let NodeEvent::Session {
+                event: Event::BlockOutcome { outcome, .. },
+                ..
+            } = event
+            else {
+                continue;
+            };
+            self.live -= 1;
+            match outcome {
+                starhaul_session::Outcome::Delivered {
+                    recovered_by_redundancy,
+                    ..
+                } => {
+                    self.recovered += usize::from(recovered_by_redundancy);
+                }
+                _ => self.failed += 1,
+            }
+        }
+        while let Some(event) = self.nodes[SERVER].poll_event() {
+            if let NodeEvent::Session {
+                event: Event::BlockReceived { data, .. },
+                ..
+            } = event
+            {
+                assert_eq!(data.len(), BLOCK_BYTES);
+                self.delivered += data.len();
+            }
+        }
+    }
+}
+
+impl Contender for Sessions {
+    fn transfer(&mut self, bytes: usize) -> usize {
+        let before = self.delivered;
+        while self.delivered < before + bytes {
+            self.turn();
+        }
+        self.delivered - before
+    }
+
+    fn remark(&mut self) -> String {
+        let status = self.nodes[CLIENT].path_status(self.session);
+        let stats = status[0].stats.as_ref().unwrap();
+        format!(
+            "({} bytes sent for each 1000 delivered, {} blocks recovered, {} lost, {:.1} % of datagrams lost)",
+            stats.bytes_sent * 1000 / self.delivered as u64,
+            self.recovered,
+            self.failed,
+            100.0 * stats.datagrams_lost as f64 / stats.datagrams_sent as f64,
+        )
+    }
+}
+
+fn controller() -> ControllerConfig {
+    ControllerConfig::Dedicated(RateFeed::new(RATE))
+}
+
+fn address(side: usize) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, 1], if side == CLIENT { 1000 } else { 2000 }))
+}

@@ -1,0 +1,162 @@
+//! What the choice of the next fragment costs when 10, 1 000 and 10 000 blocks wait: the time of `Session::poll_datagram`,
+//! with blocks of all priorities and many deadlines. See docs/performance.md.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a measurement that goes wrong should stop at once"
+)]
+
+use std::{
+    hint::black_box,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use criterion::{Criterion, Throughput};
+use rustix::time::{ClockId, clock_gettime};
+use starhaul_session::{
+    BlockOptions, Mode, PathId, PathUpdate, Session, SessionConfig, Side, StreamConfig,
+};
+use starhaul_units::Bandwidth;
+
+const QUEUED: [usize; 3] = [10, 1_000, 10_000];
+/// Polled in one iteration; so much less than waits that the queue stays as long as it is.
+const FRAGMENTS: u32 = 500;
+/// 100 fragments.
+const BLOCK_BYTES: usize = 130_000;
+const ROUNDS: usize = 25;
+
+fn main() {
+    let mut criterion = Criterion::default()
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(2))
+        .configure_from_args();
+    for paths in [1, 2] {
+        let mut group = criterion.benchmark_group(format!("scheduler/{paths} path(s)"));
+        group.throughput(Throughput::Elements(FRAGMENTS.into()));
+        for queued in QUEUED {
+            group.bench_function(format!("{queued} blocks"), |bencher| {
+                bencher
+                    .iter_custom(|iterations| (0..iterations).map(|_| cost(queued, paths)).sum());
+            });
+        }
+        group.finish();
+    }
+    // A run of some sizes only, as for a profiler, compares nothing.
+    if std::env::args()
+        .skip(1)
+        .any(|argument| argument != "--bench")
+    {
+        return;
+    }
+    println!(
+        "\nmedians of {ROUNDS} rounds, per fragment; ratios against {} blocks",
+        QUEUED[0]
+    );
+    for paths in [1, 2] {
+        print_ratios(paths);
+    }
+}
+
+/// Compares in one run, in turns, so that whatever else the machine does meets all alike.
+fn print_ratios(paths: u32) {
+    let rounds: Vec<_> = (0..ROUNDS)
+        .map(|_| QUEUED.map(|queued| cost(queued, paths).as_secs_f64() / f64::from(FRAGMENTS)))
+        .collect();
+    for (at, queued) in QUEUED.into_iter().enumerate() {
+        println!(
+            "{paths} path(s), {queued:6} blocks: {:7.0} ns, ratio {:.2}",
+            1e9 * median(rounds.iter().map(|costs| costs[at])),
+            median(rounds.iter().map(|costs| costs[at] / costs[0])),
+        );
+    }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Processor time of polling [`FRAGMENTS`] fragments while `queued` blocks wait.
+fn cost(queued: usize, paths: u32) -> Duration {
+    let start = Instant::now();
+    let config = SessionConfig {
+        max_send_bytes: usize::MAX,
+        ..SessionConfig::default()
+    };
+    let mut session = Session::new(config, Side::Client, start);
+    for path in 0..paths {
+        session.add_path(start, PathId(path), f64::from(path), update(path));
+    }
+    fill(&mut session, start, queued);
+    // The session has been busy for long enough to trust its estimates.
+    let mut now = start + Duration::from_secs(1);
+    drain_control(&mut session, now, paths);
+
+    let before = processor_time();
+    let mut polled = 0;
+    while polled < FRAGMENTS {
+        let before = polled;
+        for path in 0..paths {
+            polled += u32::from(black_box(session.poll_datagram(now, PathId(path))).is_some());
+        }
+        assert!(polled > before, "nothing to send after {polled} fragments");
+        now += Duration::from_micros(10);
+    }
+    processor_time() - before
+}
+
+/// Blocks of 8 priorities and of deadlines from 5 to 100 seconds, on 4 streams.
+fn fill(session: &mut Session, now: Instant, queued: usize) {
+    let config = StreamConfig {
+        mode: Mode::Retransmit,
+        ..StreamConfig::default()
+    };
+    let streams = [0; 4].map(|_| session.open_stream(now, config.clone()).unwrap());
+    let data = Bytes::from(vec![7; BLOCK_BYTES]);
+    for number in 0..queued {
+        let step = number as u64 * 7919;
+        let options = BlockOptions {
+            priority: Some((step % 8) as u8),
+            deadline: Some(Duration::from_millis(5_000 + step * 31 % 95_000)),
+            depends_on: None,
+        };
+        let stream = streams[number % streams.len()];
+        session
+            .send_block(now, stream, data.clone(), options)
+            .unwrap();
+    }
+}
+
+/// Sends what opening the streams takes, so that only blocks are left.
+fn drain_control(session: &mut Session, now: Instant, paths: u32) {
+    for _ in 0..8 {
+        for path in 0..paths {
+            black_box(session.poll_datagram(now, PathId(path)));
+        }
+    }
+}
+
+fn update(path: u32) -> PathUpdate {
+    let rtt = Duration::from_millis(if path == 0 { 40 } else { 600 });
+    PathUpdate {
+        cwnd: 1 << 40,
+        bytes_in_flight: 0,
+        bandwidth: Bandwidth::from_mbit(1000),
+        smoothed_rtt: rtt,
+        min_rtt: rtt,
+        max_datagram: 1328,
+    }
+}
+
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or_default(),
+        u32::try_from(time.tv_nsec).unwrap_or_default(),
+    )
+}
