@@ -72,3 +72,64 @@ fn set(rate: &RateFeed, text: &str) -> io::Result<()> {
     rate.set(parsed);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    async fn until_rate(feed: &RateFeed, mbit: u64) {
+        let come = async {
+            while feed.rate() != Bandwidth::from_mbit(mbit) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let hang = Duration::from_secs(30);
+        tokio::time::timeout(hang, come)
+            .await
+            .expect("the rate never comes");
+    }
+
+    #[tokio::test]
+    async fn a_file_is_followed_and_nonsense_in_it_ignored() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("rate");
+        let feed = RateFeed::new(Bandwidth::from_mbit(1));
+        let following = tokio::spawn(follow(file.clone(), feed.clone()));
+        for (text, mbit) in [("5mbit\n", 5), ("7 Mbit/s", 7)] {
+            std::fs::write(&file, text).unwrap();
+            until_rate(&feed, mbit).await;
+        }
+        for wrong in ["fast", "", &"1".repeat(1000)] {
+            std::fs::write(&file, wrong).unwrap();
+            assert!(read_once(&file, &feed).await.is_err(), "{wrong:?}");
+            assert_eq!(feed.rate(), Bandwidth::from_mbit(7));
+        }
+        following.abort();
+    }
+
+    #[tokio::test]
+    async fn a_socket_is_followed_line_by_line_and_again_when_it_comes_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("modem.sock");
+        let feed = RateFeed::new(Bandwidth::from_mbit(1));
+        let following = tokio::spawn(follow(path.clone(), feed.clone()));
+        for rates in [[2, 3], [4, 5]] {
+            let modem = UnixListener::bind(&path).unwrap();
+            let (client, _) = modem.accept().await.unwrap();
+            let mut client = client.into_std().unwrap();
+            for mbit in rates {
+                client
+                    .write_all(format!("{mbit}mbit\n").as_bytes())
+                    .unwrap();
+                until_rate(&feed, mbit).await;
+            }
+            drop((modem, client));
+            std::fs::remove_file(&path).unwrap();
+        }
+        following.abort();
+    }
+}

@@ -100,7 +100,7 @@ pub struct Session {
     pub refused_streams: u64,
     /// Its paths.
     pub paths: Vec<Path>,
-    /// Its streams, also those that have ended.
+    /// Its streams that have not ended.
     pub streams: Vec<Stream>,
 }
 
