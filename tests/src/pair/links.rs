@@ -30,7 +30,6 @@ pub(super) enum Happening {
         path: PathId,
         sequence: u32,
         bytes: u64,
-        rtt: Duration,
         arrived: bool,
     },
     Up {
@@ -237,7 +236,6 @@ impl Links {
             path,
             sequence,
             bytes,
-            rtt: answered - now,
             arrived: !lost && !wrongly_lost,
         };
         self.schedule(known, fate);

@@ -176,12 +176,7 @@ impl<'a> World<'a> {
         };
         // Numbers far ahead of any that was sent in a run.
         let sequence = (1 << 30) + (ahead >> 3);
-        self.sessions[side].handle_transport_ack(
-            self.now,
-            path,
-            sequence,
-            Duration::from_millis(1),
-        );
+        self.sessions[side].handle_transport_ack(self.now, path, sequence);
         self.sessions[side].handle_transport_loss(self.now, path, sequence);
     }
 
@@ -264,13 +259,12 @@ impl<'a> World<'a> {
                 path,
                 sequence,
                 bytes,
-                rtt,
                 arrived,
             } => {
                 self.links.settle(side, path, bytes);
                 let session = &mut self.sessions[side];
                 if arrived && self.plan.reports_acks {
-                    session.handle_transport_ack(self.now, path, sequence, rtt);
+                    session.handle_transport_ack(self.now, path, sequence);
                 } else if !arrived && self.plan.reports_losses {
                     session.handle_transport_loss(self.now, path, sequence);
                 }
