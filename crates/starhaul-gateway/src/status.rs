@@ -168,6 +168,9 @@ pub struct Stream {
     pub target: Option<String>,
     /// How its blocks are protected.
     pub mode: String,
+    /// It has ended; its figures are kept for a while.
+    #[serde(default)]
+    pub ended: bool,
     /// Blocks from our side.
     pub blocks_sent: u64,
     /// Blocks from the peer.
@@ -308,6 +311,7 @@ fn stream(stats: &StreamStats) -> Stream {
         kind: flow.map(|flow| flow.kind().to_owned()),
         target: flow.and_then(|flow| flow.target()).map(ToString::to_string),
         mode: mode_name(stats.mode).to_owned(),
+        ended: stats.ended,
         blocks_sent: stats.blocks_sent,
         blocks_received: stats.blocks_received,
         on_time: stats.on_time,

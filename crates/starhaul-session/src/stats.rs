@@ -20,6 +20,8 @@ pub struct StreamStats {
     pub label: Bytes,
     /// Protection.
     pub mode: Mode,
+    /// Nothing more will be heard of it.
+    pub ended: bool,
     /// Blocks given to the session.
     pub blocks_sent: u64,
     /// Whole blocks handed to the application.
@@ -54,6 +56,7 @@ impl StreamStats {
             stream,
             label: config.label.clone(),
             mode: config.mode,
+            ended: false,
             blocks_sent: 0,
             blocks_received: 0,
             on_time: 0,

@@ -200,12 +200,21 @@ fn stream_table(session: &Session) -> Table {
     table
 }
 
+fn kind_of(stream: &Stream) -> String {
+    let kind = stream.kind.as_deref().unwrap_or("–");
+    if stream.ended {
+        format!("{kind} (ended)")
+    } else {
+        kind.to_owned()
+    }
+}
+
 fn stream_row(stream: &Stream) -> [String; 14] {
     let expired = &stream.expired;
     [
         stream.stream.to_string(),
         stream.rule.clone().unwrap_or_else(|| "–".to_owned()),
-        stream.kind.clone().unwrap_or_else(|| "–".to_owned()),
+        kind_of(stream),
         stream.blocks_sent.to_string(),
         stream.on_time.to_string(),
         stream.late.to_string(),

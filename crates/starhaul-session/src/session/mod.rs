@@ -38,6 +38,8 @@ use crate::{
 const CONTROL_WINDOW: u64 = 256 << 10;
 /// Undelivered blocks remembered per stream, for the blocks that depend on them.
 const MAX_UNDELIVERED_RANGES: usize = 256;
+/// Figures of so many ended streams are kept.
+const MAX_ENDED_STREAMS: usize = 256;
 /// How long a path may be left idle for a better one before the choice is made anew.
 const RECHECK: Duration = Duration::from_millis(5);
 const OVERLOAD_INTERVAL: Duration = Duration::from_secs(1);
@@ -54,6 +56,8 @@ pub struct Session {
     paths: Paths,
     clocks: Clocks,
     streams: BTreeMap<StreamId, Stream>,
+    /// Figures of deadline streams that have ended, oldest first.
+    ended_streams: VecDeque<StreamStats>,
     next_stream: u32,
     /// One past the greatest stream number the peer has opened.
     peer_streams_end: u32,
@@ -149,6 +153,7 @@ impl Session {
             paths: Paths::default(),
             clocks: Clocks::new(now),
             streams: BTreeMap::new(),
+            ended_streams: VecDeque::new(),
             next_stream: if side == Side::Client { 2 } else { 1 },
             peer_streams_end: 0,
             sender,
@@ -253,12 +258,10 @@ impl Session {
         self.closed = true;
     }
 
-    /// Figures of every stream that has not ended.
+    /// Figures of every open stream, and of the last 256 deadline streams that have ended.
     pub fn stream_stats(&self) -> Vec<StreamStats> {
-        self.streams
-            .values()
-            .map(|stream| stream.stats.clone())
-            .collect()
+        let open = self.streams.values().map(|stream| &stream.stats);
+        self.ended_streams.iter().chain(open).cloned().collect()
     }
 
     /// Figures of every path.

@@ -471,14 +471,24 @@ impl Session {
         if !done {
             return;
         }
-        if let Some(Stream {
-            kind: Kind::Bytes(pair),
-            config,
-            ..
-        }) = self.streams.remove(&stream)
-            && let Some(turn) = pair.turn
-        {
-            self.bytes_ready.remove(&(config.priority, turn, stream));
+        match self.streams.remove(&stream) {
+            Some(Stream {
+                kind: Kind::Bytes(pair),
+                config,
+                ..
+            }) => {
+                if let Some(turn) = pair.turn {
+                    self.bytes_ready.remove(&(config.priority, turn, stream));
+                }
+            }
+            Some(Stream { stats, .. }) => {
+                if self.ended_streams.len() >= super::MAX_ENDED_STREAMS {
+                    self.ended_streams.pop_front();
+                }
+                let ended = true;
+                self.ended_streams.push_back(StreamStats { ended, ..stats });
+            }
+            None => {}
         }
         self.blocked.remove(&stream);
     }
