@@ -8,8 +8,55 @@ use std::{
 use starhaul_lab::{
     apps::{self, download::Server, lock},
     baseline::Carrier,
+    demo::{self, DemoOptions},
     load::Class,
 };
+use starhaul_link::Loss;
+
+/// Short and without loss: it ends by itself, every block of ours arrives, both downloads are intact, and the course is there
+/// for the report.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_demo_runs_both_systems_to_the_end() {
+    let options = DemoOptions {
+        seconds: 2,
+        leo_trace: Vec::new(),
+        leo_loss: Loss::NONE,
+        geo_loss: Loss::NONE,
+        seed: 5,
+    };
+    let mut told = 0;
+    let run = demo::run(&options, |_| told += 1).await.unwrap();
+    assert!(told >= 4, "progress was told {told} times");
+    for (name, system) in run.result.systems.named() {
+        assert!(
+            system.download.sha256_ok && system.download.bytes > 500_000,
+            "{name}: {:?}",
+            system.download
+        );
+        assert!(
+            system.paths.leo.bytes > 1_000_000 && system.paths.geo.bytes > 1_000,
+            "{name}: {:?}",
+            system.paths
+        );
+        for class in Class::ALL {
+            let score = system.classes.of(class);
+            let sent = class.blocks(Duration::from_secs(2)).count() as u64;
+            assert_eq!(
+                (score.sent, score.lost),
+                (sent, 0),
+                "{name}, {}",
+                class.name()
+            );
+        }
+    }
+    for (name, course) in run.courses.named() {
+        assert!(
+            course.samples.len() >= 4,
+            "{name}: {} samples",
+            course.samples.len()
+        );
+    }
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_application_crosses_the_baseline() {

@@ -1,7 +1,8 @@
 //! `starhaul demo`: arguments in, tables, JSON and report out; all the rest is in `starhaul-lab`.
 
 use std::{
-    io::{self, IsTerminal as _},
+    fs::File,
+    io::{self, IsTerminal as _, Write as _},
     path::PathBuf,
 };
 
@@ -23,10 +24,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", num_args = 1..=2)]
     leo_trace: Vec<PathBuf>,
     /// Random loss of the LEO path, for example 2%, 0.02, or ge:1%:5 for bursts
-    #[arg(long, value_name = "P", default_value = "1%", value_parser = parse_loss)]
+    #[arg(long, value_name = "P", default_value = "2%", value_parser = parse_loss)]
     leo_loss: Loss,
     /// Random loss of the GEO path
-    #[arg(long, value_name = "P", default_value = "1%", value_parser = parse_loss)]
+    #[arg(long, value_name = "P", default_value = "2%", value_parser = parse_loss)]
     geo_loss: Loss,
     /// Seed of losses, of the synthetic LEO path and of the download's bytes
     #[arg(long, value_name = "S", default_value_t = 1)]
@@ -34,7 +35,7 @@ pub(crate) struct Arguments {
     /// Print one JSON object and nothing else
     #[arg(long)]
     json: bool,
-    /// Write a report with plots: one HTML page that needs no network
+    /// Write a report with plots: one HTML page that needs no network, or a picture when FILE ends in .svg
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 }
@@ -55,6 +56,14 @@ async fn show(args: Arguments) -> anyhow::Result<()> {
         geo_loss: args.geo_loss,
         seed: args.seed,
     };
+    // Before the run, so that it is not in vain.
+    let report = args.report.map(|file| match File::create(&file) {
+        Ok(out) => Ok((file, out)),
+        Err(error) => {
+            Err(error).with_context(|| format!("cannot write the report {}", file.display()))
+        }
+    });
+    let report = report.transpose()?;
     let mut live = Live::new(io::stderr(), io::stderr().is_terminal(), options.seconds);
     eprintln!("{}", options.describe_links());
     let run = demo::run(&options, |progress| {
@@ -66,7 +75,7 @@ async fn show(args: Arguments) -> anyhow::Result<()> {
     for warning in &run.warnings {
         eprintln!("warning: {warning}");
     }
-    if let Some(file) = args.report {
+    if let Some((file, mut out)) = report {
         let (command, links) = (command_line(), options.describe_links());
         let report = Report {
             result: &run.result,
@@ -74,7 +83,9 @@ async fn show(args: Arguments) -> anyhow::Result<()> {
             command: &command,
             links: &links,
         };
-        std::fs::write(&file, report.html())
+        let picture = file.extension().is_some_and(|extension| extension == "svg");
+        let text = if picture { report.svg() } else { report.html() };
+        out.write_all(text.as_bytes())
             .with_context(|| format!("cannot write the report {}", file.display()))?;
         eprintln!("report: {}", file.display());
     }

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-const WIDTH: f64 = 420.0;
-const HEIGHT: f64 = 230.0;
+pub(super) const WIDTH: f64 = 420.0;
+pub(super) const HEIGHT: f64 = 230.0;
 const LEFT: f64 = 46.0;
 const RIGHT: f64 = 10.0;
 const TOP: f64 = 28.0;

@@ -1,6 +1,7 @@
-//! The demo's report: one HTML page without any network, in light and dark.
+//! The demo's report: one HTML page without any network, or one picture, both in light and dark.
 
 mod chart;
+mod overview;
 mod plots;
 
 use std::fmt::Write;
@@ -12,7 +13,8 @@ use crate::{
     score::ClassScore,
 };
 
-const STYLE: &str = include_str!("style.css");
+const CHART_STYLE: &str = include_str!("chart.css");
+const PAGE_STYLE: &str = include_str!("page.css");
 
 /// What a report is made of.
 #[derive(Clone, Debug)]
@@ -53,7 +55,7 @@ impl Report<'_> {
         self.foot(&mut body);
         format!(
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-             <title>Starhaul demo, seed {}</title><style>{STYLE}</style></head>\n<body><main>{body}</main></body></html>\n",
+             <title>Starhaul demo, seed {}</title><style>{CHART_STYLE}{PAGE_STYLE}</style></head>\n<body><main>{body}</main></body></html>\n",
             self.result.seed
         )
     }

@@ -105,9 +105,30 @@ fn the_page_shows_both_systems_and_needs_no_network() {
         assert!(!html.contains(link), "{link:?} would need the network");
     }
     assert!(!html.contains("NaN"));
-    if let Some(folder) = std::env::var_os("STARHAUL_REPORT_SAMPLE") {
-        std::fs::write(std::path::Path::new(&folder).join("report.html"), &html).unwrap();
+}
+
+#[test]
+fn the_picture_holds_six_charts_and_both_summaries() {
+    let courses = courses(10);
+    let result = result(&courses, 10);
+    let svg = Report {
+        result: &result,
+        courses: &courses,
+        command: "starhaul demo",
+        links: "a & b",
     }
+    .svg();
+    assert_eq!(
+        (svg.matches("<svg ").count(), svg.matches("</svg>").count()),
+        (7, 7)
+    );
+    for part in [
+        "a &amp; b, 10 s, seed 42",
+        "starhaul: text 100 %, audio 100 %, video 100 % on time, download 17.2 Mbit/s",
+    ] {
+        assert!(svg.contains(part), "{part:?} is missing");
+    }
+    assert!(!svg.contains("NaN") && !svg.contains("href"));
 }
 
 #[test]
