@@ -14,5 +14,5 @@ pub use carrier::Carrier;
 pub use node::{Batch, ConnectionId, MpQuicEvent, MpQuicNode, ReadOutcome, StreamId};
 
 /// What must be said wherever the baseline's figures are shown.
-pub const NOTE: &str = "mpquic is noq 1.4 multipath QUIC with New Reno, one connection per class, one stream per block, LEO as \
-    its lowest path; in noq 1.4 all PATH_ACKs ride the lowest path, which distorts the RTT it sees on the other";
+pub const NOTE: &str = "mpquic is noq 1.4 multipath QUIC with New Reno, one connection per class and one stream per block; \
+    all its PATH_ACKs ride the lowest path, here LEO, which distorts the RTT that it sees on the other";

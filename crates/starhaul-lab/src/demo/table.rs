@@ -6,11 +6,12 @@ use std::{
     time::Duration,
 };
 
-use super::{DemoResult, Progress, SystemProgress, SystemResult};
+use super::{DemoResult, Progress, SystemProgress};
 use crate::{baseline, load::Class, report::percent};
 
 const LINE_EVERY: Duration = Duration::from_secs(5);
 const BAR_CELLS: u64 = 30;
+const NOTE_COLUMNS: usize = 92;
 const BOLD: &str = "\x1b[1m";
 const DIM: &str = "\x1b[2m";
 const PLAIN: &str = "\x1b[0m";
@@ -123,26 +124,42 @@ pub fn final_table(result: &DemoResult) -> String {
             ),
         );
     }
+    let [ours, theirs] = [&result.systems.starhaul, &result.systems.mpquic];
     text(
         &mut out,
         format_args!(
-            "\nQoE {}; seed {}. {}.\n",
-            ratio(result),
+            "\nAgainst the baseline: QoE {}, download {}. Seed {}.\n",
+            ratio(ours.qoe, theirs.qoe),
+            ratio(ours.download.mbit_per_s, theirs.download.mbit_per_s),
             result.seed,
-            baseline::NOTE
         ),
     );
+    for line in wrapped(baseline::NOTE, NOTE_COLUMNS) {
+        text(&mut out, format_args!("{line}\n"));
+    }
     out
 }
 
-fn ratio(result: &DemoResult) -> String {
-    let [ours, theirs] =
-        [&result.systems.starhaul, &result.systems.mpquic].map(|system: &SystemResult| system.qoe);
-    if theirs > 0.0 {
-        format!("{:.2} times the baseline's", ours / theirs)
-    } else {
-        format!("{ours:.0}, the baseline's is 0")
+fn ratio(ours: f64, theirs: f64) -> String {
+    match theirs {
+        0.0 => "not comparable".to_owned(),
+        _ => format!("× {:.2}", ours / theirs),
     }
+}
+
+/// The text in lines of at most so many columns, as far as its words allow.
+fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.len() + word.len() < columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 fn live_table(progress: &Progress, seconds: u64) -> String {
@@ -257,6 +274,17 @@ mod tests {
             .filter(|&&byte| byte == b'\n')
             .count();
         assert!(live.out[first..].starts_with(format!("\x1b[{lines}A\x1b[J").as_bytes()));
+    }
+
+    #[test]
+    fn notes_are_wrapped_between_words() {
+        assert_eq!(wrapped("one two  three", 8), ["one two", "three"]);
+        assert_eq!(wrapped("endless-word", 5), ["endless-word"]);
+        assert!(
+            wrapped(baseline::NOTE, NOTE_COLUMNS)
+                .iter()
+                .all(|line| line.len() <= NOTE_COLUMNS)
+        );
     }
 
     #[test]
