@@ -47,7 +47,7 @@ pub(crate) fn takes_data(
         this.monitor.predict_arrival(now, 0, load.waiting),
         limit,
     );
-    for (other_id, other) in paths.usable() {
+    for (other_id, other) in paths.carrying(load.fragment) {
         if other_id == id {
             continue;
         }
@@ -101,11 +101,11 @@ pub(crate) fn takes_retransmission(
         return false;
     }
     let mut others = paths
-        .usable()
+        .carrying(bytes)
         .filter(|(other, path)| *other != id && arrival(path) <= deadline);
     // The same for all paths, so that they never leave it to each other.
     let soonest_word = paths
-        .usable()
+        .carrying(bytes)
         .map(|(_, path)| path.monitor.overdue_after())
         .min()
         .unwrap_or_default();
@@ -131,7 +131,7 @@ pub(crate) fn takes_redundancy(
         return paths.get(id).is_some_and(in_time);
     }
     !paths
-        .usable()
+        .carrying(bytes)
         .any(|(other, path)| other != id && in_time(path))
 }
 
@@ -142,8 +142,8 @@ pub(crate) fn recovered_by(paths: &Paths, now: Instant, id: Option<PathId>) -> O
 }
 
 /// Whether the second copy of a fragment should leave on `id`: on another path than the first, when there is one.
-pub(crate) fn takes_copy(paths: &Paths, id: PathId, first: Option<PathId>) -> bool {
-    first != Some(id) || paths.usable().all(|(other, _)| other == id)
+pub(crate) fn takes_copy(paths: &Paths, id: PathId, first: Option<PathId>, bytes: u64) -> bool {
+    first != Some(id) || paths.carrying(bytes).all(|(other, _)| other == id)
 }
 
 /// Whether a piece of a reliable stream, the first of `backlog` waiting bytes, should leave on `id`.
@@ -161,4 +161,13 @@ pub(crate) fn takes_piece(
     paths.usable().all(|(other, path)| {
         other == id || own <= path.monitor.predict_arrival(now, 0, backlog.max(bytes)) + TIE
     })
+}
+
+/// When a piece sent on `id` now arrives, if it would arrive sooner over another path that is busy now.
+pub(crate) fn straggles(paths: &Paths, now: Instant, id: PathId, bytes: u64) -> Option<Instant> {
+    let own = paths.get(id)?.monitor.predict_arrival(now, 0, bytes);
+    paths
+        .usable()
+        .any(|(_, other)| other.monitor.predict_arrival(now, 0, bytes) + TIE < own)
+        .then_some(own)
 }

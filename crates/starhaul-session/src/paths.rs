@@ -107,6 +107,12 @@ impl Paths {
             .filter(move |(_, path)| all_silent || !path.monitor.is_suspect())
     }
 
+    /// Usable paths whose datagrams are large enough for `bytes`.
+    pub(crate) fn carrying(&self, bytes: u64) -> impl Iterator<Item = (PathId, &Path)> {
+        self.usable()
+            .filter(move |(_, path)| path.max_datagram() as u64 >= bytes)
+    }
+
     pub(crate) fn is_usable(&self, id: PathId) -> bool {
         self.usable().any(|(usable, _)| usable == id)
     }

@@ -36,6 +36,7 @@ impl RangeSet {
 
     /// Adds `start..end`; returns how many of them were new.
     pub(crate) fn insert(&mut self, mut start: u64, mut end: u64) -> u64 {
+        start = start.max(self.floor);
         if start >= end {
             return 0;
         }
@@ -106,6 +107,7 @@ impl RangeSet {
 
     /// The parts of `start..end` that are not members, lowest first.
     pub(crate) fn gaps(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let start = start.max(self.floor);
         let mut at = match self.ranges.range(..=start).next_back() {
             Some((_, &last)) => start.max(last),
             None => start,

@@ -81,8 +81,8 @@ pub(crate) struct SentLog {
 /// RFC 9002 §6.1.1.
 const INITIAL_REORDERING: u64 = 3;
 const MAX_REORDERING: u64 = 256;
-/// Most datagrams remembered per path; the oldest are then taken as lost.
-const MAX_RECORDS: usize = 1 << 16;
+/// Most datagrams remembered per path; the oldest are then taken as lost. 2.5 Gbit/s at a second of RTT.
+const MAX_RECORDS: usize = 1 << 18;
 /// How long a lost datagram is remembered for a late acknowledgement.
 const MEMORY: Duration = Duration::from_secs(3);
 
@@ -156,7 +156,8 @@ impl SentLog {
         let overtaken = self
             .largest_acked
             .is_some_and(|largest| largest >= sequence + self.reordering);
-        if !overtaken && record.sent + overdue > now {
+        let too_many = self.records.len() > MAX_RECORDS;
+        if !overtaken && !too_many && record.sent + overdue > now {
             return None;
         }
         self.lose(sequence)
@@ -190,7 +191,10 @@ impl SentLog {
                     !front.item.elicits_ack() && front.sent + MEMORY <= now
                 }
             };
-            if !settled && self.records.len() <= MAX_RECORDS {
+            // What is outstanding was taken as lost before, so that its content is sent again.
+            let forgettable = front.fate == Fate::Lost || !front.item.elicits_ack();
+            let full = self.records.len() > MAX_RECORDS;
+            if !(settled || forgettable && full) {
                 break;
             }
             self.records.pop_front();

@@ -74,7 +74,7 @@ pub struct StreamConfig {
     pub priority: u8,
     /// Rate the application wants, if it knows; it counts as demand before the first block is sent.
     pub bandwidth: Option<Bandwidth>,
-    /// Most redundancy fragments per data fragment, 0.0 to 1.0, in steps of 1/255.
+    /// Most redundancy fragments per data fragment, 0.0 to 1.0, in steps of 1/255; rounded up to whole fragments.
     pub max_coding_rate: f64,
     /// Deliver blocks in order of sending: a block that completes early waits until the ones before it
     /// have arrived or were given up by the sender.
@@ -245,6 +245,12 @@ pub enum StreamError {
         /// The bound, `SessionConfig::max_send_bytes`.
         limit: usize,
     },
+    /// A stream has as many blocks under way as the receiver can tell apart; wait for outcomes.
+    #[error("stream {} has too many blocks under way; wait for outcomes before sending more", .0.0)]
+    TooManyBlocks(StreamId),
+    /// As many streams of this side are open as [`SessionConfig::max_streams`] allows.
+    #[error("{0} streams are open already; finish some before opening more")]
+    TooManyStreams(usize),
     /// An empty block, or one above [`MAX_BLOCK_BYTES`](crate::MAX_BLOCK_BYTES).
     #[error("a block of {0} bytes cannot be sent; 1 to {max} can", max = crate::MAX_BLOCK_BYTES)]
     BlockSize(usize),
@@ -283,9 +289,10 @@ pub enum ProtocolError {
 pub struct SessionConfig {
     /// Bytes of blocks and streams that may wait for sending or acknowledgement.
     pub max_send_bytes: usize,
-    /// Bytes that may wait for reassembly or reading.
+    /// Bytes that may wait for reassembly or reading. Each reliable stream may hold 64 KiB at any time, even beyond this.
     pub max_receive_bytes: usize,
-    /// Streams that the peer may have open at once.
+    /// Streams that each side may have open at once. A peer that opens twice as many breaks the protocol; the surplus is for
+    /// streams of whose end only one side knows.
     pub max_streams: usize,
     /// Most bytes of a block in one fragment; paths that carry less set a lower bound.
     pub max_fragment_bytes: usize,

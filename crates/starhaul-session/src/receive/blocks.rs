@@ -1,14 +1,15 @@
 //! The receiving side of deadline streams: fragments become blocks, each handed on once.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use starhaul_fec::Codec;
 
 use crate::{ranges::RangeSet, wire::Fragment};
 
-/// Ranges of ended blocks kept per stream; when more are needed the oldest gaps are taken as ended.
-const MAX_ENDED_RANGES: usize = 1024;
+/// Ranges of ended blocks kept per stream, more than a sender leaves open; when more are needed the oldest gaps are taken as
+/// ended.
+const MAX_ENDED_RANGES: usize = 1 << 15;
 /// What a partial block costs besides its bytes.
 pub(crate) const PARTIAL_OVERHEAD_BYTES: usize = 256;
 const FRAGMENT_OVERHEAD_BYTES: usize = 48;
@@ -33,6 +34,8 @@ pub(crate) struct Complete {
     pub(crate) born_micros: u64,
     /// Redundancy was needed to rebuild it.
     pub(crate) recovered: bool,
+    /// From the peer's sending to its completion.
+    pub(crate) latency: Duration,
 }
 
 impl ReceiveBlocks {
@@ -124,6 +127,7 @@ impl Partial {
             data: self.join(),
             born_micros: self.born_micros,
             recovered: self.recovered,
+            latency: Duration::ZERO,
         })
     }
 

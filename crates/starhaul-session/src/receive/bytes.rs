@@ -160,6 +160,11 @@ impl ReceiveBytes {
         None
     }
 
+    /// Bytes that wait for earlier ones or for a reader.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.pieces.values().map(Bytes::len).sum()
+    }
+
     pub(crate) fn stop(&mut self) {
         self.stopped = true;
         self.pieces.clear();

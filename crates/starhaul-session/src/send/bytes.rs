@@ -1,6 +1,9 @@
 //! The sending direction of a reliable stream: bytes wait, leave in pieces over any path, and stay until acknowledged.
 
-use std::collections::VecDeque;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Instant,
+};
 
 use bytes::Bytes;
 
@@ -31,6 +34,8 @@ pub(crate) struct SendBytes {
     next: u64,
     acked: RangeSet,
     lost: VecDeque<(u64, u64)>,
+    /// Pieces under way on a path slower than another, by offset: end, whether the stream ends there, and when they arrive.
+    stragglers: BTreeMap<u64, (u64, bool, Instant)>,
     credit: u64,
     fin: Fin,
     /// Reset or stopped: nothing is sent any more.
@@ -54,6 +59,7 @@ impl SendBytes {
             next: 0,
             acked: RangeSet::new(usize::MAX),
             lost: VecDeque::new(),
+            stragglers: BTreeMap::new(),
             credit,
             fin: Fin::Open,
             abandoned: false,
@@ -98,6 +104,7 @@ impl SendBytes {
         self.segments.clear();
         self.base = self.end;
         self.lost.clear();
+        self.stragglers.clear();
         held
     }
 
@@ -149,6 +156,40 @@ impl SendBytes {
         })
     }
 
+    /// A piece left on a path on which it arrives at `arrives`, later than over another.
+    pub(crate) fn on_straggling(&mut self, piece: NextPiece, arrives: Instant) {
+        self.stragglers
+            .insert(piece.start, (piece.end, piece.fin, arrives));
+    }
+
+    pub(crate) fn has_stragglers(&self) -> bool {
+        !self.stragglers.is_empty()
+    }
+
+    /// Takes the last piece under way that would arrive sooner if sent once more to arrive at `by`: the transfer ends when
+    /// its last piece arrives.
+    pub(crate) fn next_straggler(&mut self, by: Instant, capacity: u64) -> Option<NextPiece> {
+        while let Some((start, (end, fin, arrives))) = self.stragglers.pop_last() {
+            let gap = self.acked.gaps(start, end).next();
+            let is_bare_fin = start == end && fin && self.fin != Fin::Acked;
+            let Some((start, end)) = gap.or(is_bare_fin.then_some((start, end))) else {
+                continue;
+            };
+            if arrives <= by {
+                self.stragglers.insert(start, (end, fin, arrives));
+                return None;
+            }
+            let cut = end.min(start + capacity);
+            return Some(NextPiece {
+                start,
+                end: cut,
+                fin: self.ends_with(cut),
+                retransmission: true,
+            });
+        }
+        None
+    }
+
     fn ends_with(&self, end: u64) -> bool {
         end == self.end && self.fin != Fin::Open
     }
@@ -185,6 +226,7 @@ impl SendBytes {
 
     pub(crate) fn on_acked(&mut self, start: u64, end: u64, fin: bool) {
         self.acked.insert(start, end);
+        self.stragglers.remove(&start);
         if fin {
             self.fin = Fin::Acked;
         }
@@ -276,6 +318,30 @@ mod tests {
         stream.on_sent(fin);
         stream.on_acked(2, 2, true);
         assert!(stream.is_done());
+    }
+
+    #[test]
+    fn the_last_piece_on_a_slow_path_is_sent_again_first_and_once() {
+        let now = Instant::now();
+        let later = now + std::time::Duration::from_secs(1);
+        let mut stream = SendBytes::new(INITIAL_CREDIT);
+        stream.push(Bytes::from_static(b"abcdefgh"));
+        stream.finish();
+        for arrives in [now, later, later, later] {
+            let piece = stream.next_piece(2).unwrap();
+            stream.on_sent(piece);
+            stream.on_straggling(piece, arrives);
+        }
+        stream.on_acked(4, 6, false);
+        let last = stream.next_straggler(now, 10).unwrap();
+        assert_eq!((text(&stream, last), last.fin), (b"gh".to_vec(), true));
+        let second = stream.next_straggler(now, 10).unwrap();
+        assert_eq!((text(&stream, second), second.fin), (b"cd".to_vec(), false));
+        assert_eq!(
+            stream.next_straggler(now, 10),
+            None,
+            "it arrives as soon by itself"
+        );
     }
 
     #[test]

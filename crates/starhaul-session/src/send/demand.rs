@@ -36,14 +36,19 @@ impl Demand {
         }
     }
 
-    /// Rate offered lately by blocks more important than `priority`.
+    /// Rate offered over the last window by blocks more important than `priority`. One burst is no rate, so the window counts
+    /// in full from the start.
     pub(crate) fn above(&self, now: Instant, priority: u8) -> Bandwidth {
+        let oldest = (self.slot_at(now) + 1).saturating_sub(SLOTS.into());
         let bytes = self
             .offered
             .range(..priority)
-            .flat_map(|(_, slots)| slots)
+            .map(|(_, slots)| {
+                let live = (oldest..=self.slot).map(|slot| slots[self.index(slot)]);
+                live.sum::<u64>()
+            })
             .sum();
-        Bandwidth::from_bytes_over(bytes, self.span(now))
+        Bandwidth::from_bytes_over(bytes, WINDOW)
     }
 
     /// Rate offered lately by all blocks.
@@ -58,9 +63,7 @@ impl Demand {
     }
 
     fn advance(&mut self, now: Instant) {
-        let slot =
-            now.saturating_duration_since(self.start).as_nanos() / (WINDOW / SLOTS).as_nanos();
-        let slot = u64::try_from(slot).unwrap_or(u64::MAX);
+        let slot = self.slot_at(now);
         let steps = slot.saturating_sub(self.slot).min(SLOTS.into());
         for step in 0..steps {
             let stale = self.index(slot - step);
@@ -71,6 +74,12 @@ impl Demand {
         self.offered
             .retain(|_, slots| steps < u64::from(SLOTS) || slots.iter().any(|bytes| *bytes > 0));
         self.slot = self.slot.max(slot);
+    }
+
+    fn slot_at(&self, now: Instant) -> u64 {
+        let slot =
+            now.saturating_duration_since(self.start).as_nanos() / (WINDOW / SLOTS).as_nanos();
+        u64::try_from(slot).unwrap_or(u64::MAX)
     }
 
     fn index(&self, slot: u64) -> usize {

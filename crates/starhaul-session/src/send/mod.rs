@@ -16,7 +16,7 @@ use starhaul_units::Bandwidth;
 
 use crate::{
     choice::{self, Limit, Load},
-    paths::Paths,
+    paths::{Path, Paths},
     sent::BlockKey,
     types::{BlockId, ExpiredCause, Outcome},
     wire::{FRAGMENT_HEADER_BYTES, wrap},
@@ -91,6 +91,7 @@ impl Sender {
         self.expiry.insert((block.look.0, block.look.1, key));
         self.blocks.insert(key, block);
         self.requeue(now, key);
+        self.expire(now, paths);
     }
 
     pub(crate) fn get(&self, key: BlockKey) -> Option<&SendBlock> {
@@ -124,6 +125,7 @@ impl Sender {
             block.priority = priority.unwrap_or(block.priority);
         }
         self.requeue(now, key);
+        self.expire(now, paths);
     }
 
     /// Puts a block where it belongs after its needs have changed.
@@ -253,7 +255,7 @@ impl Sender {
         for key in hopeless {
             // Of a block that was sent whole, word may still come that it arrived after all.
             if self.blocks.get(&key).is_some_and(SendBlock::has_fresh) {
-                self.give_up(now, key, paths.least_delay());
+                self.give_up(now, key, paths);
             } else {
                 self.unqueue(key);
             }
@@ -376,7 +378,7 @@ impl Sender {
                     (at + grace, Look::Word)
                 }
                 Look::Deadline | Look::Word => {
-                    self.give_up(now, key, paths.least_delay());
+                    self.give_up(now, key, paths);
                     continue;
                 }
             };
@@ -389,11 +391,11 @@ impl Sender {
         }
     }
 
-    fn give_up(&mut self, now: Instant, key: BlockKey, least_delay: Duration) {
+    fn give_up(&mut self, now: Instant, key: BlockKey, paths: &Paths) {
         let Some(block) = self.blocks.get(&key) else {
             return;
         };
-        let cause = if block.is_untouched() && block.born + least_delay > block.deadline {
+        let cause = if block.is_untouched() && !is_reachable(block, paths) {
             ExpiredCause::Unreachable
         } else if block.any_lost || !block.has_fresh() {
             ExpiredCause::Loss
@@ -410,16 +412,19 @@ impl Sender {
 }
 
 /// What one look at the paths says of all blocks.
-struct Outlook {
+struct Outlook<'a> {
     now: Instant,
+    paths: &'a Paths,
+    /// By then a fragment of any size would arrive on every path.
+    near: Instant,
     least_delay: Duration,
     bandwidth: Bandwidth,
     /// The bandwidth was measured under load.
     is_trusted: bool,
 }
 
-impl Outlook {
-    fn new(sender: &Sender, now: Instant, paths: &Paths) -> Self {
+impl<'a> Outlook<'a> {
+    fn new(sender: &Sender, now: Instant, paths: &'a Paths) -> Self {
         let rtt = paths
             .usable()
             .map(|(_, path)| path.monitor.smoothed_rtt())
@@ -429,8 +434,14 @@ impl Outlook {
             .busy_since
             .map(|since| now.saturating_duration_since(since))
             .unwrap_or_default();
+        let slowest = paths
+            .usable()
+            .map(|(_, path)| flight(path, sender.max_fragment_bytes as u64))
+            .max();
         Self {
             now,
+            paths,
+            near: now + slowest.unwrap_or_default(),
             least_delay: paths.least_delay(),
             bandwidth: paths.bandwidth(),
             is_trusted: busy_for >= BUSY_BEFORE_TRUST.max(rtt),
@@ -461,26 +472,52 @@ impl Outlook {
 
     /// It cannot arrive in time over any path.
     fn is_hopeless(&self, block: &SendBlock, demand: &Demand) -> bool {
-        let least = self.now + self.least_delay;
-        if least > block.deadline {
+        if block.deadline < self.near && !self.can_carry_one_more(block) {
             return true;
         }
         if !self.is_trusted {
             return false;
         }
         // More important blocks keep coming and go first.
+        let all = self.bandwidth.bits_per_second().max(1);
         let above = demand.above(self.now, block.priority).bits_per_second();
-        let left = self
-            .bandwidth
-            .bits_per_second()
-            .saturating_sub(above)
-            .max(self.bandwidth.bits_per_second() / 10);
-        let needed =
-            Bandwidth::from_bits_per_second(left).time_to_send(block.waiting_bytes() as u64);
-        least
-            .checked_add(needed)
-            .is_none_or(|arrival| arrival > block.deadline)
+        let left = all.saturating_sub(above).max(all / 10);
+        let time = block.deadline.saturating_duration_since(self.now);
+        let deliverable: u64 = self
+            .paths
+            .usable()
+            .map(|(_, path)| {
+                let time = time.saturating_sub(path.monitor.one_way_delay());
+                path.monitor.bandwidth().bytes_in(time)
+            })
+            .fold(0, u64::saturating_add);
+        let ours = u128::from(deliverable) * u128::from(left) / u128::from(all);
+        block.waiting_bytes() as u128 > ours
     }
+
+    /// Another fragment of the block could arrive in time over some path.
+    fn can_carry_one_more(&self, block: &SendBlock) -> bool {
+        let bytes = fragment_bytes(block, self.paths).min(block.waiting_bytes() as u64);
+        self.paths
+            .usable()
+            .any(|(_, path)| self.now + flight(path, bytes) <= block.deadline)
+    }
+}
+
+/// From leaving an idle sender to arriving over `path`.
+fn flight(path: &Path, bytes: u64) -> Duration {
+    let serialised = path.monitor.bandwidth().time_to_send(bytes);
+    path.monitor.one_way_delay().saturating_add(serialised)
+}
+
+/// All paths together could have carried the block in time, had they been idle.
+fn is_reachable(block: &SendBlock, paths: &Paths) -> bool {
+    let sent = paths.bandwidth().time_to_send(block.data.len() as u64);
+    paths.len() > 0
+        && block
+            .born
+            .checked_add(paths.least_delay().saturating_add(sent))
+            .is_some_and(|arrival| arrival <= block.deadline)
 }
 
 fn choose(
@@ -494,7 +531,10 @@ fn choose(
         deadline: block.deadline,
         retransmits: block.mode.retransmits(),
     };
-    let bytes = fragment_bytes(block);
+    let bytes = fragment_bytes(block, paths);
+    if !fits(block, paths, path) {
+        return None;
+    }
     if let Some(id) = block.next_retransmission()
         && choice::takes_retransmission(paths, now, path, bytes, Some(block.deadline))
     {
@@ -512,7 +552,7 @@ fn choose(
         }
     }
     if let Some((id, first)) = block.next_copy()
-        && choice::takes_copy(paths, path, first)
+        && choice::takes_copy(paths, path, first, bytes)
     {
         return Some((id, Purpose::Copy));
     }
@@ -523,18 +563,31 @@ fn choose(
 }
 
 fn redundancy(block: &SendBlock, now: Instant, paths: &Paths, path: PathId) -> Option<FragmentId> {
-    let id = block.next_redundancy()?;
+    let id = block
+        .next_redundancy()
+        .filter(|_| fits(block, paths, path))?;
     let main = block.main_path();
     let recovered_by =
         choice::recovered_by(paths, now, main).filter(|_| !block.redundancy_is_urgent);
     let limit = recovered_by.map_or(block.deadline, |at| at.min(block.deadline));
-    choice::takes_redundancy(paths, now, path, main, fragment_bytes(block), limit).then_some(id)
+    choice::takes_redundancy(paths, now, path, main, fragment_bytes(block, paths), limit)
+        .then_some(id)
 }
 
-fn fragment_bytes(block: &SendBlock) -> u64 {
-    let payload = block
-        .payload(FragmentId { code: 0, index: 0 })
-        .map_or(block.data.len().min(1200), |(_, length)| length);
+/// The path carries the block's fragments: it may have come up, or its largest datagram may have shrunk, after the block was cut.
+fn fits(block: &SendBlock, paths: &Paths, path: PathId) -> bool {
+    let most = paths.get(path).map_or(0, Path::max_datagram) as u64;
+    fragment_bytes(block, paths) <= most
+}
+
+fn fragment_bytes(block: &SendBlock, paths: &Paths) -> u64 {
+    let payload = block.payload(FragmentId { code: 0, index: 0 }).map_or_else(
+        || {
+            let capacity = paths.fragment_capacity().unwrap_or_default();
+            block.data.len().min(capacity)
+        },
+        |(_, length)| length,
+    );
     (payload + FRAGMENT_HEADER_BYTES) as u64
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use starhaul_paths::PathId;
 
-use super::{Kind, Session, Stream};
+use super::{BLOCK_OVERHEAD_BYTES, Kind, Session, Stream};
 use crate::{
     receive::blocks::{Complete, Partial, Taken},
     sent::BlockKey,
@@ -76,7 +76,7 @@ impl Session {
         Ok(())
     }
 
-    fn on_complete(&mut self, path: PathId, sent: u64, key: BlockKey, complete: Complete) {
+    fn on_complete(&mut self, path: PathId, sent: u64, key: BlockKey, mut complete: Complete) {
         let (stream, number) = key;
         let completed_micros = wrap(self.clocks.micros(self.now));
         let block = BlockId(wrap(number));
@@ -89,9 +89,9 @@ impl Session {
                 recovered: complete.recovered,
             },
         );
-        let latency = self.latency(path, sent, &complete);
+        complete.latency = self.latency(path, sent, &complete);
         let Some(entry) = self.streams.get_mut(&stream) else {
-            self.receiver.held_bytes += complete.data.len();
+            self.receiver.hold(&complete.data);
             self.receiver
                 .early
                 .entry(stream)
@@ -104,11 +104,11 @@ impl Session {
         };
         blocks.ended.insert(number, number + 1);
         if entry.config.ordered {
-            self.receiver.held_bytes += complete.data.len();
+            self.receiver.hold(&complete.data);
             blocks.waiting.insert(number, complete);
             self.release_ordered(stream);
         } else {
-            self.hand_on(stream, number, complete.data, latency);
+            self.hand_on(stream, number, complete);
         }
         self.finish_received(stream);
     }
@@ -126,7 +126,8 @@ impl Session {
             })
     }
 
-    fn hand_on(&mut self, stream: StreamId, number: u64, data: Bytes, latency: Duration) {
+    fn hand_on(&mut self, stream: StreamId, number: u64, complete: Complete) {
+        let Complete { data, latency, .. } = complete;
         if let Some(entry) = self.streams.get_mut(&stream) {
             entry.stats.blocks_received += 1;
             entry.stats.bytes_received += data.len() as u64;
@@ -149,12 +150,8 @@ impl Session {
             if let Some(complete) = blocks.waiting.remove(&blocks.next) {
                 let number = blocks.next;
                 blocks.next += 1;
-                self.receiver.held_bytes -= complete.data.len();
-                let latency = self
-                    .clocks
-                    .since_peer(self.now, complete.born_micros)
-                    .unwrap_or_default();
-                self.hand_on(stream, number, complete.data, latency);
+                self.receiver.release(&complete.data);
+                self.hand_on(stream, number, complete);
             } else if blocks.ended.contains(blocks.next) {
                 let after = blocks
                     .ended
@@ -203,8 +200,8 @@ impl Session {
                 break;
             };
             self.receiver.dropped += blocks.len() as u64;
-            let freed: usize = blocks.values().map(|complete| complete.data.len()).sum();
-            self.receiver.held_bytes = self.receiver.held_bytes.saturating_sub(freed);
+            let freed = blocks.values();
+            freed.for_each(|complete| self.receiver.release(&complete.data));
         }
         if self.receiver.held_bytes > self.config.max_receive_bytes {
             self.skip_missing();
@@ -248,7 +245,7 @@ impl Session {
             }
         }
         for (number, complete) in self.receiver.early.remove(&stream).unwrap_or_default() {
-            self.receiver.held_bytes = self.receiver.held_bytes.saturating_sub(complete.data.len());
+            self.receiver.release(&complete.data);
             let Some(entry) = self.streams.get_mut(&stream) else {
                 return;
             };
@@ -257,14 +254,10 @@ impl Session {
             };
             blocks.ended.insert(number, number + 1);
             if entry.config.ordered {
-                self.receiver.held_bytes += complete.data.len();
+                self.receiver.hold(&complete.data);
                 blocks.waiting.insert(number, complete);
             } else {
-                let latency = self
-                    .clocks
-                    .since_peer(self.now, complete.born_micros)
-                    .unwrap_or_default();
-                self.hand_on(stream, number, complete.data, latency);
+                self.hand_on(stream, number, complete);
             }
         }
         self.release_ordered(stream);
@@ -331,6 +324,15 @@ impl Session {
 }
 
 impl super::Receiver {
+    pub(super) fn hold(&mut self, data: &Bytes) {
+        self.held_bytes += data.len() + BLOCK_OVERHEAD_BYTES;
+    }
+
+    pub(super) fn release(&mut self, data: &Bytes) {
+        let freed = data.len() + BLOCK_OVERHEAD_BYTES;
+        self.held_bytes = self.held_bytes.saturating_sub(freed);
+    }
+
     pub(super) fn remove(&mut self, key: BlockKey) {
         if let Some(partial) = self.partials.remove(&key) {
             self.by_arrival.remove(&partial.arrival);
@@ -352,8 +354,9 @@ impl super::Receiver {
         self.early_bytes = self.early_bytes.split_off(&StreamId(end));
         let kept = self.early.split_off(&StreamId(end));
         for blocks in std::mem::replace(&mut self.early, kept).into_values() {
-            let freed: usize = blocks.values().map(|complete| complete.data.len()).sum();
-            self.held_bytes = self.held_bytes.saturating_sub(freed);
+            blocks
+                .values()
+                .for_each(|complete| self.release(&complete.data));
         }
     }
 }

@@ -83,7 +83,9 @@ impl Session {
     /// A piece of a stream whose opening is still on its way; it was acknowledged, so it must be kept.
     fn on_early_piece(&mut self, piece: Piece) -> Result<(), ProtocolError> {
         let early = &mut self.receiver.early_bytes;
-        if early.len() >= self.config.max_streams && !early.contains_key(&piece.stream) {
+        if early.len() >= self.config.max_streams.saturating_mul(2)
+            && !early.contains_key(&piece.stream)
+        {
             return Err(ProtocolError::Limit("streams"));
         }
         let receive = early.entry(piece.stream).or_insert_with(ReceiveBytes::new);
@@ -189,7 +191,7 @@ impl Session {
             .keys()
             .filter(|id| id.opener() != self.side)
             .count();
-        if open >= self.config.max_streams {
+        if open >= self.config.max_streams.saturating_mul(2) {
             return Err(ProtocolError::Limit("streams"));
         }
         self.peer_streams_end = stream.0.saturating_add(1);

@@ -36,6 +36,10 @@ use crate::{
 
 /// The control stream's bytes on their way are kept below this, by both sides.
 const CONTROL_WINDOW: u64 = 256 << 10;
+/// Most blocks of a stream under way at once: so many gaps the receiver can tell apart.
+const MAX_LIVE_BLOCKS: u64 = 1 << 14;
+/// What a received block costs besides its bytes.
+const BLOCK_OVERHEAD_BYTES: usize = 128;
 /// Undelivered blocks remembered per stream, for the blocks that depend on them.
 const MAX_UNDELIVERED_RANGES: usize = 256;
 /// Figures of so many ended streams are kept.
@@ -68,6 +72,8 @@ pub struct Session {
     bytes_held: u64,
     /// Reliable streams whose `write` was refused.
     blocked: BTreeSet<StreamId>,
+    /// Reliable streams with pieces under way on a path slower than another.
+    straggling: BTreeSet<StreamId>,
     /// Datagrams since a reliable stream that waits had its share.
     bytes_starved: u32,
     control: Control,
@@ -161,6 +167,7 @@ impl Session {
             bytes_turn: 0,
             bytes_held: 0,
             blocked: BTreeSet::new(),
+            straggling: BTreeSet::new(),
             bytes_starved: 0,
             control: Control {
                 send: SendBytes::new(CONTROL_WINDOW),
@@ -210,7 +217,7 @@ impl Session {
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.events.pop_front()?;
         if let Event::BlockReceived { data, .. } = &event {
-            self.receiver.held_bytes = self.receiver.held_bytes.saturating_sub(data.len());
+            self.receiver.release(data);
         }
         Some(event)
     }
@@ -279,8 +286,18 @@ impl Session {
 
     /// Bytes kept for sending and for receiving; bounded by the configuration.
     pub fn held_bytes(&self) -> (usize, usize) {
+        let pairs = self.streams.values().filter_map(Stream::pair);
+        let early = self.receiver.early_bytes.values();
+        let received = pairs.map(|pair| &pair.receive).chain(early);
+        (
+            self.held_for_sending(),
+            self.receiver.held_bytes + received.map(ReceiveBytes::held_bytes).sum::<usize>(),
+        )
+    }
+
+    fn held_for_sending(&self) -> usize {
         let streams = usize::try_from(self.bytes_held).unwrap_or(usize::MAX);
-        (self.sender.held_bytes + streams, self.receiver.held_bytes)
+        self.sender.held_bytes + streams
     }
 
     /// Time never runs backwards inside.
@@ -319,7 +336,7 @@ impl Session {
     fn emit(&mut self, event: Event) {
         match &event {
             Event::BlockReceived { data, .. } => {
-                self.receiver.held_bytes += data.len();
+                self.receiver.hold(data);
                 self.make_room_for_events();
             }
             Event::BlockOutcome { .. } => {}
@@ -341,7 +358,7 @@ impl Session {
             else {
                 return;
             };
-            self.receiver.held_bytes = self.receiver.held_bytes.saturating_sub(data.len());
+            self.receiver.release(&data);
             self.receiver.dropped += 1;
         }
     }

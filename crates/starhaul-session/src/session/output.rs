@@ -62,7 +62,10 @@ impl Session {
             };
             return Some(datagram);
         }
-        let datagram = self.poll_bytes(path).or_else(|| self.poll_spare(path));
+        let datagram = self
+            .poll_bytes(path)
+            .or_else(|| self.poll_straggler(path))
+            .or_else(|| self.poll_spare(path));
         if datagram.is_none() && (self.sender.waits() || !self.bytes_ready.is_empty()) {
             self.recheck_at = Some(self.now + RECHECK);
         }
@@ -295,6 +298,10 @@ impl Session {
             header,
         );
         pair.send.on_sent(piece);
+        if let Some(arrives) = choice::straggles(&self.paths, self.now, path, length as u64) {
+            pair.send.on_straggling(piece, arrives);
+            self.straggling.insert(stream);
+        }
         self.bytes_turn += 1;
         pair.turn = Some(self.bytes_turn);
         self.bytes_ready.insert((priority, self.bytes_turn, stream));
@@ -309,6 +316,46 @@ impl Session {
             },
             |_| payload,
         )
+    }
+
+    /// When nothing else wants the path: a piece that is under way on a slower path and would arrive sooner over this one, so
+    /// that a slow path never delays the end of a transfer.
+    fn poll_straggler(&mut self, path: PathId) -> Option<PathDatagram> {
+        let capacity = self.piece_capacity(path)?;
+        let monitor = &self.paths.get(path)?.monitor;
+        let arrives = monitor.predict_arrival(self.now, 0, capacity);
+        let streams = &mut self.streams;
+        let mut found = None;
+        self.straggling.retain(|stream| {
+            let Some(Kind::Bytes(pair)) = streams.get_mut(stream).map(|entry| &mut entry.kind)
+            else {
+                return false;
+            };
+            if found.is_none() {
+                let piece = pair.send.next_straggler(arrives, capacity);
+                found = piece.map(|piece| (*stream, piece));
+            }
+            pair.send.has_stragglers()
+        });
+        let (
+            stream,
+            NextPiece {
+                start, end, fin, ..
+            },
+        ) = found?;
+        let sequence = self.paths.get(path)?.sent.next_sequence();
+        let header = self.clocks.header(self.now, sequence);
+        let pair = self.streams.get(&stream).and_then(Stream::pair)?;
+        let length = usize::try_from(end - start).ok()?;
+        let slices = pair.send.slices(start, end);
+        let payload = Piece::encode(stream, start, fin, length, slices, header);
+        let item = Item::Piece {
+            stream,
+            start,
+            end,
+            fin,
+        };
+        self.number(path, item, |_| payload)
     }
 
     fn piece_capacity(&self, path: PathId) -> Option<u64> {
@@ -355,10 +402,8 @@ impl Session {
             else {
                 continue;
             };
-            let untold = std::mem::replace(
-                &mut blocks.untold,
-                crate::ranges::RangeSet::new(super::MAX_UNDELIVERED_RANGES),
-            );
+            let untold =
+                std::mem::replace(&mut blocks.untold, crate::ranges::RangeSet::new(usize::MAX));
             let ranges: Vec<_> = untold
                 .iter_rev()
                 .map(|(first, last)| (BlockId(wrap(first)), BlockId(wrap(last))))

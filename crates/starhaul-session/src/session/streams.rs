@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::{BytesPair, Kind, MAX_UNDELIVERED_RANGES, SendBlocks, Session, Stream};
+use super::{
+    BytesPair, Kind, MAX_LIVE_BLOCKS, MAX_UNDELIVERED_RANGES, SendBlocks, Session, Stream,
+};
 use crate::{
     control::Control,
     ranges::RangeSet,
@@ -54,6 +56,10 @@ impl Session {
                 "the deadline is not between 1 ms and 49 days",
             ));
         }
+        let ours = self.streams.keys().filter(|id| id.opener() == self.side);
+        if ours.count() >= self.config.max_streams {
+            return Err(StreamError::TooManyStreams(self.config.max_streams));
+        }
         let held = usize::try_from(self.control.send.held()).unwrap_or(usize::MAX);
         let Some(next) = self
             .next_stream
@@ -97,7 +103,7 @@ impl Session {
     ) -> Result<BlockId, StreamError> {
         self.advance(now);
         self.check_open()?;
-        let (held, limit) = (self.held_bytes().0, self.config.max_send_bytes);
+        let (held, limit) = (self.held_for_sending(), self.config.max_send_bytes);
         let entry = self
             .streams
             .get_mut(&stream)
@@ -113,6 +119,9 @@ impl Session {
         }
         if held + data.len() > limit {
             return Err(StreamError::QueueFull { held, limit });
+        }
+        if blocks.live >= MAX_LIVE_BLOCKS {
+            return Err(StreamError::TooManyBlocks(stream));
         }
         let number = blocks.next;
         blocks.next += 1;
@@ -168,6 +177,7 @@ impl Session {
             deadline.map(|deadline| self.now + deadline),
             priority,
         );
+        self.settle();
         Ok(())
     }
 
@@ -237,7 +247,7 @@ impl Session {
         let session_room = self
             .config
             .max_send_bytes
-            .saturating_sub(self.held_bytes().0) as u64;
+            .saturating_sub(self.held_for_sending()) as u64;
         let unsent_limit = self.unsent_limit();
         let entry = self
             .streams
@@ -356,7 +366,7 @@ impl Session {
         let session_room = self
             .config
             .max_send_bytes
-            .saturating_sub(self.held_bytes().0) as u64;
+            .saturating_sub(self.held_for_sending()) as u64;
         if session_room < enough.min(self.config.max_send_bytes as u64 / 4) {
             return;
         }
@@ -438,11 +448,10 @@ impl Session {
     }
 
     fn warn_of_overload(&mut self) {
-        if !std::mem::take(&mut self.sender.overloaded)
-            || self.overload_at.is_some_and(|at| at > self.now)
-        {
+        if !self.sender.overloaded || self.overload_at.is_some_and(|at| at > self.now) {
             return;
         }
+        self.sender.overloaded = false;
         self.overload_at = Some(self.now + super::OVERLOAD_INTERVAL);
         let hints = self
             .streams
@@ -450,10 +459,11 @@ impl Session {
             .filter(|entry| matches!(entry.kind, Kind::Sending(_)));
         let hinted = hints.filter_map(|entry| entry.config.bandwidth).sum();
         let wanted = self.sender.wanted(self.now).max(hinted);
-        self.emit(Event::Overload {
-            wanted,
-            available: self.paths.bandwidth(),
-        });
+        let available = self.paths.bandwidth();
+        // A single burst may cost a block although the paths carry the rate.
+        if wanted > available {
+            self.emit(Event::Overload { wanted, available });
+        }
     }
 
     /// Forgets a stream of which nothing more will be heard.
@@ -501,7 +511,7 @@ impl SendBlocks {
             live: 0,
             finished: false,
             undelivered: RangeSet::recent(MAX_UNDELIVERED_RANGES),
-            untold: RangeSet::new(MAX_UNDELIVERED_RANGES),
+            untold: RangeSet::new(usize::MAX),
         }
     }
 }
@@ -518,6 +528,13 @@ impl BytesPair {
 }
 
 impl Stream {
+    pub(super) fn pair(&self) -> Option<&BytesPair> {
+        match &self.kind {
+            Kind::Bytes(pair) => Some(pair),
+            Kind::Sending(_) | Kind::Receiving(_) => None,
+        }
+    }
+
     /// The receiving side of a stream that the peer opened.
     pub(super) fn of_peer(id: StreamId, config: StreamConfig) -> Self {
         let kind = match config.mode {
