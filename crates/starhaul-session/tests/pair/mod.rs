@@ -13,8 +13,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use starhaul_link::{Link, LinkSpec, Loss};
-use starhaul_session::{Event, Outcome, PathId, PathUpdate, Session, SessionConfig, Side};
+use starhaul_link::{Delay, Link, LinkSpec, Loss, Rate};
+use starhaul_session::{
+    BlockId, BlockOptions, Event, Outcome, PathId, PathUpdate, Session, SessionConfig, Side,
+    StreamConfig, StreamId,
+};
 use starhaul_units::Bandwidth;
 
 /// UDP, IP and QUIC around a session datagram.
@@ -26,7 +29,53 @@ pub struct Lane {
     pub cost: f64,
     pub links: [Link<Bytes>; 2],
     pub up: bool,
+    pub max_datagram: usize,
+    /// What the sessions are told of it, when not the truth.
+    pub told: Option<PathUpdate>,
     next_send: [Instant; 2],
+}
+
+/// A datagram that a session gave to a path.
+pub struct Sent {
+    pub at: Duration,
+    pub path: PathId,
+    pub payload: Bytes,
+}
+
+/// What the header of a fragment says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SentFragment {
+    pub at: Duration,
+    pub path: PathId,
+    pub stream: u32,
+    pub block: u32,
+    pub code: u8,
+    pub index: u8,
+    pub data_count: u8,
+    pub redundancy_count: u8,
+}
+
+impl Sent {
+    pub fn fragment(&self) -> Option<SentFragment> {
+        let word = |at: usize| u32::from_be_bytes(self.payload[at..at + 4].try_into().unwrap());
+        (self.payload[0] == 1).then(|| SentFragment {
+            at: self.at,
+            path: self.path,
+            stream: word(9),
+            block: word(13),
+            code: self.payload[21],
+            index: self.payload[23],
+            data_count: self.payload[24],
+            redundancy_count: self.payload[25],
+        })
+    }
+
+    /// A piece of a reliable stream: stream and offset.
+    pub fn piece(&self) -> Option<(u32, u64)> {
+        let stream = || u32::from_be_bytes(self.payload[9..13].try_into().unwrap());
+        let offset = || u64::from_be_bytes(self.payload[13..21].try_into().unwrap());
+        (self.payload[0] == 2).then(|| (stream(), offset()))
+    }
 }
 
 pub struct Pair {
@@ -35,18 +84,29 @@ pub struct Pair {
     pub sessions: [Session; 2],
     pub lanes: BTreeMap<PathId, Lane>,
     pub events: [Vec<(Duration, Event)>; 2],
+    /// Every datagram each side sent, in order.
+    pub sent: [Vec<Sent>; 2],
 }
 
 impl Pair {
     pub fn new(config: SessionConfig) -> Self {
-        let now = Instant::now();
-        let session = |side| Session::new(config.clone(), side, now);
+        Self::with_clocks(config, Duration::ZERO)
+    }
+
+    /// The server's clock began `ahead` before the client's.
+    pub fn with_clocks(config: SessionConfig, ahead: Duration) -> Self {
+        let now = Instant::now() + ahead;
+        let session = |side, now| Session::new(config.clone(), side, now);
         Self {
             now,
             start: now,
-            sessions: [session(Side::Client), session(Side::Server)],
+            sessions: [
+                session(Side::Client, now),
+                session(Side::Server, now - ahead),
+            ],
             lanes: BTreeMap::new(),
             events: [Vec::new(), Vec::new()],
+            sent: [Vec::new(), Vec::new()],
         }
     }
 
@@ -55,18 +115,58 @@ impl Pair {
         let rate = Bandwidth::from_mbit(1).scaled(mbit);
         let delay = Duration::from_millis(delay_ms);
         let spec = LinkSpec::constant(rate, delay).with_loss(Loss::bernoulli(loss).unwrap());
-        let links =
-            [0, 1].map(|way| Link::new(&spec, seed * 31 + u64::from(id) * 2 + way, self.now));
+        self.lane_of([&spec, &spec], cost, id, seed);
+    }
+
+    /// A path of links written as text, both of constant rate and delay.
+    pub fn text_lane(&mut self, id: u32, spec: &str, cost: f64, seed: u64) {
+        let spec: LinkSpec = spec.parse().unwrap();
+        self.lane_of([&spec, &spec], cost, id, seed);
+    }
+
+    /// A path with a link for each direction, both of constant delay and the same constant rate.
+    pub fn lane_of(&mut self, specs: [&LinkSpec; 2], cost: f64, id: u32, seed: u64) {
+        let (Rate::Constant(rate), [Delay::Constant(there), Delay::Constant(back)]) =
+            (specs[0].rate.clone(), specs.map(|spec| spec.delay.clone()))
+        else {
+            panic!("the harness paces at a constant rate");
+        };
+        let links = [0, 1].map(|way| {
+            let seed = seed * 31 + u64::from(id) * 2 + way as u64;
+            Link::new(specs[way], seed, self.now)
+        });
         let lane = Lane {
             rate,
-            rtt: delay * 2,
+            rtt: there + back,
             cost,
             links,
             up: true,
+            max_datagram: 1320,
+            told: None,
             next_send: [self.now; 2],
         };
         self.lanes.insert(PathId(id), lane);
         self.attach(id);
+    }
+
+    /// Cuts a path's links, or mends them; the sessions are not told.
+    pub fn cut(&mut self, id: u32, is_cut: bool) {
+        let now = self.now;
+        for link in &mut self.lanes.get_mut(&PathId(id)).unwrap().links {
+            if is_cut {
+                link.set_down(now);
+            } else {
+                link.set_up(now);
+            }
+        }
+    }
+
+    /// Takes a path away from both sessions.
+    pub fn detach(&mut self, id: u32) {
+        self.lanes.remove(&PathId(id));
+        for session in &mut self.sessions {
+            session.remove_path(self.now, PathId(id));
+        }
     }
 
     pub fn attach(&mut self, id: u32) {
@@ -140,6 +240,11 @@ impl Pair {
                     let session = &mut self.sessions[side];
                     session.update_path(self.now, *id, lane.update());
                     if let Some(datagram) = session.poll_datagram(self.now, *id) {
+                        self.sent[side].push(Sent {
+                            at: self.now - self.start,
+                            path: *id,
+                            payload: datagram.payload.clone(),
+                        });
                         let bytes = datagram.payload.len() + OVERHEAD_BYTES;
                         lane.next_send[side] = self.now + lane.rate.time_to_send(bytes as u64);
                         lane.links[side].enqueue(self.now, bytes, datagram.payload);
@@ -151,6 +256,35 @@ impl Pair {
                 self.events[side].push((self.now - self.start, event));
             }
         }
+    }
+
+    /// Fragments that `side` sent, in order.
+    pub fn fragments(&self, side: usize) -> Vec<SentFragment> {
+        self.sent[side].iter().filter_map(Sent::fragment).collect()
+    }
+
+    /// The one outcome of a block that the client sent.
+    pub fn outcome(&self, stream: StreamId, block: BlockId) -> Option<Outcome> {
+        let mut found = self
+            .outcomes(0)
+            .into_iter()
+            .filter(|(s, b, _)| (*s, *b) == (stream.0, block.0));
+        let outcome = found.next();
+        assert_eq!(found.next(), None, "a block ends once");
+        outcome.map(|(_, _, outcome)| outcome)
+    }
+
+    /// The client opens a stream.
+    pub fn open(&mut self, config: StreamConfig) -> StreamId {
+        self.sessions[0].open_stream(self.now, config).unwrap()
+    }
+
+    /// The client sends a block of `bytes`.
+    pub fn send(&mut self, stream: StreamId, bytes: usize, options: BlockOptions) -> BlockId {
+        let data = pattern(stream.0 as usize, bytes);
+        self.sessions[0]
+            .send_block(self.now, stream, data, options)
+            .unwrap()
     }
 
     /// Outcomes of blocks that `side` sent, in order of ending.
@@ -183,13 +317,29 @@ impl Pair {
 
 impl Lane {
     fn update(&self) -> PathUpdate {
-        PathUpdate {
+        let truth = PathUpdate {
             cwnd: 100_000_000,
             bytes_in_flight: 0,
             bandwidth: self.rate,
             smoothed_rtt: self.rtt,
             min_rtt: self.rtt,
-            max_datagram: 1320,
-        }
+            max_datagram: self.max_datagram,
+        };
+        self.told.unwrap_or(truth)
     }
+}
+
+/// Bytes that differ from place to place and from seed to seed.
+pub fn pattern(seed: usize, bytes: usize) -> Bytes {
+    (0..bytes)
+        .map(|at| ((at + seed).wrapping_mul(0x9E37_79B9) >> 13).to_le_bytes()[0])
+        .collect()
+}
+
+pub const fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+pub fn is_on_time(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::Delivered { on_time: true, .. })
 }

@@ -1,0 +1,320 @@
+//! The six ways in which a stream's data are protected, each where it must help and where it must not act.
+
+#![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
+
+mod pair;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pair::{Pair, is_on_time, ms, pattern};
+use starhaul_session::{BlockOptions, Mode, Outcome, PathId, SessionConfig, StreamConfig};
+
+fn stream(mode: Mode, deadline_ms: u64, max_coding_rate: f64) -> StreamConfig {
+    StreamConfig {
+        mode,
+        deadline: ms(deadline_ms),
+        max_coding_rate,
+        ..StreamConfig::default()
+    }
+}
+
+struct Run {
+    pair: Pair,
+    blocks: usize,
+}
+
+impl Run {
+    /// Blocks of `bytes` every 20 ms over two paths of 20 Mbit/s and the given one-way delays and losses.
+    fn new(
+        config: StreamConfig,
+        lanes: &[(u64, f64)],
+        bytes: usize,
+        blocks: usize,
+        seed: u64,
+    ) -> Self {
+        let mut pair = Pair::new(SessionConfig::default());
+        for (id, (delay, loss)) in (0..).zip(lanes) {
+            pair.lane(id, 20.0, *delay, *loss, f64::from(id), seed);
+        }
+        // Losses become known.
+        let warm_up = pair.open(stream(Mode::None, 3000, 0.0));
+        for _ in 0..100 {
+            pair.send(warm_up, 12_000, BlockOptions::default());
+            pair.run_for(ms(10));
+        }
+        pair.run_for(ms(2000));
+        pair.events = [Vec::new(), Vec::new()];
+        pair.sent = [Vec::new(), Vec::new()];
+        let stream = pair.open(config);
+        for _ in 0..blocks {
+            pair.send(stream, bytes, BlockOptions::default());
+            pair.run_for(ms(20));
+        }
+        pair.run_for(ms(3000));
+        let mine = |(id, _, _): &(u32, u32, Outcome)| *id == stream.0;
+        assert_eq!(
+            pair.outcomes(0).iter().filter(|o| mine(o)).count(),
+            blocks,
+            "seed {seed}"
+        );
+        Self { pair, blocks }
+    }
+
+    fn on_time(&self) -> f64 {
+        let kept = self
+            .pair
+            .outcomes(0)
+            .iter()
+            .filter(|(_, _, outcome)| is_on_time(*outcome))
+            .count();
+        kept as f64 / self.blocks as f64
+    }
+
+    /// Fragments sent more than once.
+    fn repeats(&self) -> usize {
+        let fragments = self.pair.fragments(0);
+        let distinct: BTreeSet<_> = fragments
+            .iter()
+            .map(|f| (f.block, f.code, f.index))
+            .collect();
+        fragments.len() - distinct.len()
+    }
+
+    fn redundancy(&self) -> usize {
+        self.pair
+            .fragments(0)
+            .iter()
+            .filter(|f| f.index >= f.data_count)
+            .count()
+    }
+}
+
+#[test]
+fn fec_repairs_where_a_retransmission_would_come_too_late() {
+    for seed in 0..3 {
+        // 60 ms one way, deadline 100 ms: no retransmission can help.
+        let lanes = [(60, 0.03), (60, 0.0)];
+        let fec = Run::new(stream(Mode::Fec, 100, 1.0), &lanes, 12_000, 200, seed);
+        let none = Run::new(stream(Mode::None, 100, 1.0), &lanes, 12_000, 200, seed);
+        assert_eq!(fec.repeats(), 0, "seed {seed}");
+        assert!(fec.on_time() >= 0.995, "seed {seed}: {}", fec.on_time());
+        assert!(none.on_time() <= 0.85, "seed {seed}: {}", none.on_time());
+        let outcomes = fec.pair.outcomes(0);
+        let repaired = outcomes.iter().filter(|(_, _, outcome)| {
+            matches!(
+                outcome,
+                Outcome::Delivered {
+                    recovered_by_redundancy: true,
+                    recovered_by_retransmission: false,
+                    ..
+                }
+            )
+        });
+        assert!(repaired.count() >= 20, "seed {seed}");
+    }
+}
+
+#[test]
+fn nothing_is_sent_again_that_cannot_arrive_in_time() {
+    for mode in [Mode::Retransmit, Mode::FecRetransmit] {
+        let lanes = [(60, 0.05), (60, 0.05)];
+        let hopeless = Run::new(stream(mode, 100, 0.0), &lanes, 12_000, 100, 4);
+        assert_eq!(
+            hopeless.repeats(),
+            0,
+            "{mode:?}: deadline below a round trip"
+        );
+        let hopeful = Run::new(stream(mode, 400, 0.0), &lanes, 12_000, 100, 4);
+        assert!(hopeful.repeats() >= 20, "{mode:?}: {}", hopeful.repeats());
+        assert_eq!(hopeful.on_time(), 1.0, "{mode:?}");
+    }
+}
+
+#[test]
+fn without_protection_each_fragment_is_sent_once() {
+    let run = Run::new(stream(Mode::None, 1000, 1.0), &[(20, 0.05)], 12_000, 100, 5);
+    assert_eq!((run.repeats(), run.redundancy()), (0, 0));
+    assert_eq!(run.pair.fragments(0).len(), run.blocks * 10);
+}
+
+#[test]
+fn duplicates_go_over_two_paths_and_survive_what_one_loses() {
+    for seed in 0..3 {
+        let run = Run::new(
+            stream(Mode::Duplicate, 200, 0.5),
+            &[(30, 0.3), (50, 0.0)],
+            12_000,
+            100,
+            seed,
+        );
+        assert_eq!(run.on_time(), 1.0, "seed {seed}");
+        let mut paths: BTreeMap<_, BTreeSet<PathId>> = BTreeMap::new();
+        let fragments = run.pair.fragments(0);
+        for f in &fragments {
+            paths
+                .entry((f.block, f.code, f.index))
+                .or_default()
+                .insert(f.path);
+        }
+        assert!(paths.values().all(|paths| paths.len() == 2), "seed {seed}");
+        assert_eq!(
+            fragments.len(),
+            2 * paths.len(),
+            "seed {seed}: nothing is sent again"
+        );
+    }
+}
+
+#[test]
+fn duplicates_go_once_more_over_the_only_path() {
+    let run = Run::new(
+        stream(Mode::Duplicate, 200, 0.5),
+        &[(30, 0.1)],
+        1000,
+        300,
+        1,
+    );
+    assert_eq!(run.pair.fragments(0).len(), 600);
+    let expected = 1.0 - 0.1 * 0.1;
+    assert!(
+        (run.on_time() - expected).abs() < 0.025,
+        "{}",
+        run.on_time()
+    );
+}
+
+#[test]
+fn redundancy_leaves_on_another_path_than_the_data() {
+    let run = Run::new(
+        stream(Mode::Fec, 150, 1.0),
+        &[(60, 0.03), (60, 0.0)],
+        24_000,
+        100,
+        7,
+    );
+    let mut elsewhere = 0;
+    let mut total = 0;
+    let fragments = run.pair.fragments(0);
+    for block in fragments.iter().map(|f| f.block).collect::<BTreeSet<_>>() {
+        let of_block = || fragments.iter().filter(|f| f.block == block);
+        let mut data: BTreeMap<PathId, usize> = BTreeMap::new();
+        for f in of_block().filter(|f| f.index < f.data_count) {
+            *data.entry(f.path).or_default() += 1;
+        }
+        let main = data
+            .iter()
+            .max_by_key(|(_, count)| **count)
+            .map(|(path, _)| *path)
+            .unwrap();
+        total += of_block().filter(|f| f.index >= f.data_count).count();
+        elsewhere += of_block()
+            .filter(|f| f.index >= f.data_count && f.path != main)
+            .count();
+    }
+    assert!(total >= 100, "{total} redundancy fragments");
+    assert!(elsewhere * 100 >= total * 95, "{elsewhere} of {total}");
+}
+
+#[test]
+fn the_coding_rate_stays_below_its_limit() {
+    for (limit, blocks) in [(0.0, 50), (0.1, 50), (0.5, 50), (1.0, 50)] {
+        let run = Run::new(
+            stream(Mode::Fec, 150, limit),
+            &[(60, 0.2), (60, 0.2)],
+            24_000,
+            blocks,
+            8,
+        );
+        let most = run
+            .pair
+            .fragments(0)
+            .iter()
+            .map(|f| (f.redundancy_count, f.data_count))
+            .max()
+            .unwrap();
+        let allowed = (f64::from(most.1) * limit).ceil();
+        assert!(f64::from(most.0) <= allowed, "{most:?} at {limit}");
+        assert_eq!(run.redundancy() > 0, limit > 0.0, "limit {limit}");
+    }
+}
+
+#[test]
+fn without_losses_nothing_is_sent_in_addition() {
+    for mode in [Mode::FecRetransmit, Mode::Fec, Mode::Retransmit] {
+        let run = Run::new(
+            stream(mode, 150, 1.0),
+            &[(30, 0.0), (60, 0.0)],
+            24_000,
+            100,
+            8,
+        );
+        assert_eq!((run.repeats(), run.redundancy()), (0, 0), "{mode:?}");
+        assert_eq!(run.on_time(), 1.0, "{mode:?}");
+    }
+}
+
+#[test]
+fn a_block_of_several_codes_survives_losses() {
+    for (mode, seed) in [
+        (Mode::Fec, 1),
+        (Mode::FecRetransmit, 2),
+        (Mode::Retransmit, 3),
+    ] {
+        let mut pair = Pair::new(SessionConfig::default());
+        pair.lane(0, 40.0, 30, 0.02, 0.0, seed);
+        pair.lane(1, 40.0, 40, 0.02, 0.0, seed);
+        pair.run_for(ms(500));
+        let stream = pair.open(stream(mode, 2000, 1.0));
+        // The first teaches the loss.
+        for bytes in [300_000, 1_000_000, 1_000_003] {
+            pair.send(stream, bytes, BlockOptions::default());
+            pair.run_for(ms(1000));
+        }
+        pair.run_for(ms(2000));
+        let received = pair.received(1);
+        let big: Vec<_> = received
+            .iter()
+            .filter(|(_, _, block, ..)| *block > 0)
+            .collect();
+        assert_eq!(big.len(), 2, "{mode:?}, seed {seed}");
+        for (_, id, _, data, _) in big {
+            assert_eq!(
+                *data,
+                pattern(*id as usize, data.len()),
+                "{mode:?}, seed {seed}"
+            );
+        }
+        let codes = pair.fragments(0).iter().map(|f| f.code).max();
+        assert!(codes >= Some(3), "{codes:?}");
+    }
+}
+
+#[test]
+fn blocks_of_every_odd_size_arrive_unchanged() {
+    for mode in [Mode::FecRetransmit, Mode::Duplicate] {
+        let config = SessionConfig {
+            max_fragment_bytes: 200,
+            ..SessionConfig::default()
+        };
+        let mut pair = Pair::new(config);
+        pair.lane(0, 100.0, 10, 0.03, 0.0, 5);
+        pair.lane(1, 100.0, 10, 0.0, 0.0, 5);
+        let stream = pair.open(stream(mode, 1000, 0.5));
+        let sizes: Vec<usize> = (1..=3000).step_by(2).collect();
+        for size in &sizes {
+            pair.send(stream, *size, BlockOptions::default());
+            pair.run_for(ms(1));
+        }
+        pair.run_for(ms(1500));
+        let mut received = pair.received(1);
+        received.sort_by_key(|(_, _, block, ..)| *block);
+        assert_eq!(received.len(), sizes.len(), "{mode:?}");
+        for ((_, id, block, data, _), size) in received.iter().zip(&sizes) {
+            assert_eq!(
+                *data,
+                pattern(*id as usize, *size),
+                "{mode:?}, block {block}"
+            );
+        }
+    }
+}

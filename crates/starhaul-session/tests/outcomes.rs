@@ -1,0 +1,529 @@
+//! What becomes of blocks: exactly one outcome each, updates, retreats, dependents, ordered streams, the end of a stream.
+
+#![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
+
+mod pair;
+
+use bytes::Bytes;
+use pair::{Pair, is_on_time, ms, pattern};
+use starhaul_session::{
+    BlockId, BlockOptions, Event, ExpiredCause, Mode, Outcome, Session, SessionConfig,
+    StreamConfig, StreamError, StreamId,
+};
+
+fn pair() -> Pair {
+    let mut pair = Pair::new(SessionConfig::default());
+    pair.lane(0, 10.0, 50, 0.0, 0.0, 1);
+    pair.run_for(ms(1000));
+    pair
+}
+
+fn stream(deadline_ms: u64) -> StreamConfig {
+    StreamConfig {
+        deadline: ms(deadline_ms),
+        ..StreamConfig::default()
+    }
+}
+
+fn cancelled_by(block: BlockId) -> Option<Outcome> {
+    Some(Outcome::Cancelled {
+        because_of: Some(block),
+    })
+}
+
+#[test]
+fn a_retreat_before_sending_sends_nothing_and_tells_the_peer() {
+    let mut pair = pair();
+    let stream = pair.open(stream(1000));
+    let first = pair.send(stream, 5000, BlockOptions::default());
+    let now = pair.now;
+    pair.sessions[0].retreat(now, stream, first).unwrap();
+    pair.run_for(ms(500));
+    assert_eq!(pair.fragments(0), []);
+    assert_eq!(
+        pair.outcome(stream, first),
+        Some(Outcome::Cancelled { because_of: None })
+    );
+    assert!(
+        pair.events[1].iter().any(
+            |(_, event)| matches!(event, Event::BlockMissing { block, .. } if *block == first)
+        )
+    );
+    let now = pair.now;
+    assert_eq!(
+        pair.sessions[0].retreat(now, stream, first),
+        Err(StreamError::UnknownBlock(stream, first)),
+        "a block ends once"
+    );
+}
+
+#[test]
+fn a_retreat_half_way_stops_the_rest_and_takes_dependents_along() {
+    let mut pair = pair();
+    let stream = pair.open(stream(2000));
+    let i = pair.send(stream, 500_000, BlockOptions::default());
+    let p = pair.send(
+        stream,
+        1000,
+        BlockOptions {
+            depends_on: Some(i),
+            priority: Some(200),
+            ..BlockOptions::default()
+        },
+    );
+    pair.run_for(ms(100));
+    let now = pair.now;
+    pair.sessions[0].retreat(now, stream, i).unwrap();
+    let sent = pair.fragments(0).len();
+    assert!((50..400).contains(&sent), "{sent} fragments");
+    pair.run_for(ms(1000));
+    assert_eq!(pair.fragments(0).len(), sent, "nothing more of it is sent");
+    assert_eq!(
+        pair.outcome(stream, i),
+        Some(Outcome::Cancelled { because_of: None })
+    );
+    assert_eq!(pair.outcome(stream, p), cancelled_by(i));
+    assert_eq!(pair.received(1).len(), 0);
+    assert_eq!(
+        pair.sessions[1].held_bytes().1,
+        0,
+        "the peer forgets the fragments it has"
+    );
+}
+
+#[test]
+fn a_retreat_after_the_delivery_is_refused() {
+    let mut pair = pair();
+    let stream = pair.open(stream(1000));
+    let block = pair.send(stream, 5000, BlockOptions::default());
+    pair.run_for(ms(500));
+    let now = pair.now;
+    assert_eq!(
+        pair.sessions[0].retreat(now, stream, block),
+        Err(StreamError::UnknownBlock(stream, block))
+    );
+    assert!(pair.outcome(stream, block).is_some_and(is_on_time));
+}
+
+#[test]
+fn an_earlier_deadline_brings_a_block_forward_and_a_later_one_saves_it() {
+    let mut pair = pair();
+    let stream = pair.open(stream(3000));
+    // 100 kB take 80 ms; ten of them 0.8 s.
+    let blocks: Vec<BlockId> = (0..10)
+        .map(|_| pair.send(stream, 100_000, BlockOptions::default()))
+        .collect();
+    let doomed = pair.send(
+        stream,
+        1000,
+        BlockOptions {
+            deadline: Some(ms(20)),
+            ..BlockOptions::default()
+        },
+    );
+    let spared = pair.send(
+        stream,
+        300_000,
+        BlockOptions {
+            deadline: Some(ms(200)),
+            ..BlockOptions::default()
+        },
+    );
+    let (now, last) = (pair.now, blocks[9]);
+    pair.sessions[0]
+        .update_block(now, stream, last, Some(ms(400)), None)
+        .unwrap();
+    pair.sessions[0]
+        .update_block(now, stream, spared, Some(ms(4000)), None)
+        .unwrap();
+    pair.run_for(ms(5000));
+    let position = |block: BlockId| {
+        let outcomes = pair.outcomes(0);
+        outcomes
+            .iter()
+            .position(|(_, number, _)| *number == block.0)
+            .unwrap()
+    };
+    assert!(
+        position(last) < position(blocks[2]),
+        "{:?}",
+        pair.outcomes(0)
+    );
+    assert!(pair.outcome(stream, last).is_some_and(is_on_time));
+    assert!(pair.outcome(stream, spared).is_some_and(is_on_time));
+    assert_eq!(
+        pair.outcome(stream, doomed),
+        Some(Outcome::Expired(ExpiredCause::Unreachable))
+    );
+}
+
+#[test]
+fn a_deadline_moved_into_the_past_ends_the_block_at_once() {
+    let mut pair = Pair::new(SessionConfig::default());
+    let stream = pair.open(stream(3000));
+    let block = pair.send(stream, 1000, BlockOptions::default());
+    let born_dead = pair.send(
+        stream,
+        1000,
+        BlockOptions {
+            deadline: Some(ms(0)),
+            ..BlockOptions::default()
+        },
+    );
+    pair.run_for(ms(1));
+    assert!(matches!(
+        pair.outcome(stream, born_dead),
+        Some(Outcome::Expired(_))
+    ));
+    assert_eq!(pair.outcome(stream, block), None);
+    let now = pair.now;
+    pair.sessions[0]
+        .update_block(now, stream, block, Some(ms(0)), None)
+        .unwrap();
+    pair.run_for(ms(1));
+    assert!(
+        matches!(pair.outcome(stream, block), Some(Outcome::Expired(_))),
+        "without any path too"
+    );
+}
+
+#[test]
+fn a_raised_priority_overtakes() {
+    let mut pair = pair();
+    let stream = pair.open(StreamConfig {
+        priority: 5,
+        ..stream(3000)
+    });
+    let blocks: Vec<BlockId> = (0..10)
+        .map(|_| pair.send(stream, 100_000, BlockOptions::default()))
+        .collect();
+    let now = pair.now;
+    pair.sessions[0]
+        .update_block(now, stream, blocks[8], None, Some(0))
+        .unwrap();
+    pair.run_for(ms(2000));
+    let first = pair.outcomes(0)[0].1;
+    assert_eq!(first, blocks[8].0, "{:?}", pair.outcomes(0));
+}
+
+#[test]
+fn a_dependent_may_be_retreated_alone_and_ends_once() {
+    let mut pair = pair();
+    let stream = pair.open(stream(1000));
+    let i = pair.send(stream, 100_000, BlockOptions::default());
+    let on = |block| BlockOptions {
+        depends_on: Some(block),
+        ..BlockOptions::default()
+    };
+    let p1 = pair.send(stream, 1000, on(i));
+    let p2 = pair.send(stream, 1000, on(p1));
+    let p3 = pair.send(stream, 1000, on(i));
+    let now = pair.now;
+    pair.sessions[0].retreat(now, stream, p1).unwrap();
+    pair.run_for(ms(5));
+    pair.sessions[0].retreat(pair.now, stream, i).unwrap();
+    pair.run_for(ms(1000));
+    assert_eq!(
+        pair.outcome(stream, p1),
+        Some(Outcome::Cancelled { because_of: None })
+    );
+    assert_eq!(pair.outcome(stream, p2), cancelled_by(p1));
+    assert_eq!(pair.outcome(stream, p3), cancelled_by(i));
+    assert_eq!(pair.outcomes(0).len(), 4);
+}
+
+#[test]
+fn an_ordered_stream_waits_for_the_earlier_but_not_for_what_was_given_up() {
+    let mut pair = pair();
+    let stream = pair.open(StreamConfig {
+        ordered: true,
+        ..stream(2000)
+    });
+    let sizes = [200_000, 1000, 150_000, 1000, 1000];
+    let blocks: Vec<BlockId> = sizes
+        .iter()
+        .map(|size| pair.send(stream, *size, BlockOptions::default()))
+        .collect();
+    let now = pair.now;
+    pair.sessions[0]
+        .update_block(now, stream, blocks[1], Some(ms(100)), None)
+        .unwrap();
+    pair.sessions[0]
+        .update_block(now, stream, blocks[3], Some(ms(100)), None)
+        .unwrap();
+    pair.run_for(ms(120));
+    let now = pair.now;
+    pair.sessions[0].retreat(now, stream, blocks[2]).unwrap();
+    pair.run_for(ms(1000));
+    let received = pair.received(1);
+    let order: Vec<u32> = received.iter().map(|(_, _, block, _, _)| *block).collect();
+    assert_eq!(order, [0, 1, 3, 4]);
+    let (_, _, _, data, latency) = &received[1];
+    assert_eq!(*data, pattern(stream.0 as usize, 1000));
+    assert!(
+        *latency < ms(100),
+        "latency is until complete, not until handed on: {latency:?}"
+    );
+    assert!(received[1].0 >= received[0].0);
+}
+
+#[test]
+fn a_finished_stream_says_so_once_every_block_has_ended() {
+    let mut pair = pair();
+    let stream = pair.open(stream(500));
+    for _ in 0..3 {
+        pair.send(stream, 50_000, BlockOptions::default());
+    }
+    let missed = pair.send(
+        stream,
+        2_000_000,
+        BlockOptions {
+            deadline: Some(ms(300)),
+            priority: Some(200),
+            ..BlockOptions::default()
+        },
+    );
+    let now = pair.now;
+    pair.sessions[0].finish(now, stream).unwrap();
+    assert_eq!(
+        pair.sessions[0].send_block(
+            now,
+            stream,
+            Bytes::from_static(b"x"),
+            BlockOptions::default()
+        ),
+        Err(StreamError::NotWritable(stream))
+    );
+    pair.run_for(ms(3000));
+    let events: Vec<&Event> = pair.events[1].iter().map(|(_, event)| event).collect();
+    let missing = events
+        .iter()
+        .position(|event| matches!(event, Event::BlockMissing { block, .. } if *block == missed));
+    let finished: Vec<usize> = events
+        .iter()
+        .enumerate()
+        .filter(|(_, event)| matches!(event, Event::StreamFinished(id) if *id == stream))
+        .map(|(at, _)| at)
+        .collect();
+    assert_eq!(finished, [events.len() - 1], "{events:?}");
+    assert!(missing.is_some());
+    assert_eq!(pair.received(1).len(), 3);
+    for session in &pair.sessions {
+        assert!(
+            session.stream_stats().iter().all(|stats| stats.ended),
+            "both sides forget it"
+        );
+    }
+}
+
+#[test]
+fn streams_of_both_sides_carry_blocks_at_once() {
+    let mut pair = pair();
+    let ours = pair.open(stream(500));
+    let now = pair.now;
+    let theirs = pair.sessions[1].open_stream(now, stream(500)).unwrap();
+    for number in 0..20 {
+        pair.send(ours, 3000, BlockOptions::default());
+        let now = pair.now;
+        pair.sessions[1]
+            .send_block(now, theirs, pattern(number, 3000), BlockOptions::default())
+            .unwrap();
+        pair.run_for(ms(10));
+    }
+    pair.run_for(ms(500));
+    for (side, stream) in [(0, theirs), (1, ours)] {
+        let received = pair.received(side);
+        assert_eq!(received.len(), 20);
+        assert!(received.iter().all(|(_, id, ..)| *id == stream.0));
+    }
+    let now = pair.now;
+    assert_eq!(
+        pair.sessions[0].send_block(
+            now,
+            theirs,
+            Bytes::from_static(b"x"),
+            BlockOptions::default()
+        ),
+        Err(StreamError::WrongKind(theirs))
+    );
+}
+
+/// The first `count` datagrams that the session has for a path.
+fn take(session: &mut Session, pair_now: std::time::Instant) -> Vec<Bytes> {
+    let path = starhaul_session::PathId(0);
+    std::iter::from_fn(|| session.poll_datagram(pair_now, path))
+        .map(|datagram| datagram.payload)
+        .collect()
+}
+
+#[test]
+fn blocks_and_bytes_that_overtake_the_opening_of_their_stream_are_kept() {
+    let mut pair = pair();
+    let ordered = pair.open(StreamConfig {
+        ordered: true,
+        ..stream(500)
+    });
+    let plain = pair.open(stream(500));
+    let bytes = pair.open(StreamConfig {
+        mode: Mode::Reliable,
+        ..stream(500)
+    });
+    for _ in 0..3 {
+        pair.send(ordered, 3000, BlockOptions::default());
+        pair.send(plain, 3000, BlockOptions::default());
+    }
+    let now = pair.now;
+    pair.sessions[0]
+        .write(now, bytes, &pattern(7, 3000))
+        .unwrap();
+    pair.sessions[0].finish(now, bytes).unwrap();
+    let mut datagrams = take(&mut pair.sessions[0], now);
+    assert_eq!(datagrams[0][0], 2, "the opening goes first");
+    datagrams.reverse();
+    let arrival = now + ms(50);
+    for datagram in datagrams {
+        pair.sessions[1]
+            .handle_datagram(arrival, starhaul_session::PathId(0), datagram)
+            .unwrap();
+    }
+    pair.now = arrival;
+    pair.run_for(ms(300));
+    let received = pair.received(1);
+    let blocks_of = |stream: StreamId| -> Vec<u32> {
+        received
+            .iter()
+            .filter(|(_, id, ..)| *id == stream.0)
+            .map(|(_, _, block, ..)| *block)
+            .collect()
+    };
+    assert_eq!(blocks_of(ordered), [0, 1, 2]);
+    let mut unordered = blocks_of(plain);
+    unordered.sort_unstable();
+    assert_eq!(unordered, [0, 1, 2]);
+    assert!(
+        received
+            .iter()
+            .all(|(_, _, _, _, latency)| (ms(49)..ms(60)).contains(latency)),
+        "a latency is wrong"
+    );
+    let now = pair.now;
+    let mut read = Vec::new();
+    while let Some(part) = pair.sessions[1].read(now, bytes, usize::MAX).unwrap() {
+        if part.is_empty() {
+            break;
+        }
+        read.extend_from_slice(&part);
+    }
+    assert_eq!(read, pattern(7, 3000));
+}
+
+#[test]
+fn closing_fails_what_has_not_ended_and_refuses_more() {
+    let mut pair = pair();
+    let stream = pair.open(stream(5000));
+    let done = pair.send(stream, 1000, BlockOptions::default());
+    pair.run_for(ms(500));
+    let i = pair.send(stream, 900_000, BlockOptions::default());
+    let p = pair.send(
+        stream,
+        1000,
+        BlockOptions {
+            depends_on: Some(i),
+            ..BlockOptions::default()
+        },
+    );
+    pair.run_for(ms(30));
+    let now = pair.now;
+    pair.sessions[0].close(now);
+    pair.run_for(ms(1000));
+    assert!(pair.outcome(stream, done).is_some_and(is_on_time));
+    assert_eq!(pair.outcome(stream, i), Some(Outcome::Failed));
+    assert_eq!(pair.outcome(stream, p), Some(Outcome::Failed));
+    let now = pair.now;
+    assert_eq!(
+        pair.sessions[0].open_stream(now, StreamConfig::default()),
+        Err(StreamError::Closed)
+    );
+    assert_eq!(
+        pair.sessions[0].send_block(
+            now,
+            stream,
+            Bytes::from_static(b"x"),
+            BlockOptions::default()
+        ),
+        Err(StreamError::Closed)
+    );
+}
+
+#[test]
+fn thousands_of_blocks_that_end_out_of_order_keep_both_sides_of_one_mind() {
+    // Every second block is urgent, so that thousands of gaps open in the order of arrival and as many blocks expire between
+    // ones that live.
+    let mut pair = Pair::new(SessionConfig::default());
+    pair.lane(0, 20.0, 20, 0.0, 0.0, 1);
+    pair.run_for(ms(500));
+    let stream = pair.open(StreamConfig {
+        mode: Mode::Retransmit,
+        ..stream(20_000)
+    });
+    let mut short = 0;
+    for number in 0..6000u32 {
+        let options = match number % 3 {
+            0 => BlockOptions {
+                priority: Some(0),
+                ..BlockOptions::default()
+            },
+            1 => BlockOptions {
+                priority: Some(200),
+                ..BlockOptions::default()
+            },
+            _ => BlockOptions {
+                priority: Some(250),
+                deadline: Some(ms(900)),
+                ..BlockOptions::default()
+            },
+        };
+        short += usize::from(number % 3 == 2);
+        pair.send(stream, 600, options);
+    }
+    pair.run_for(ms(6000));
+    let outcomes = pair.outcomes(0);
+    assert_eq!(outcomes.len(), 6000);
+    let mut told: Vec<u32> = outcomes
+        .iter()
+        .filter(|(_, _, outcome)| is_on_time(*outcome))
+        .map(|(_, block, _)| *block)
+        .collect();
+    let mut seen: Vec<u32> = pair
+        .received(1)
+        .iter()
+        .map(|(_, _, block, ..)| *block)
+        .collect();
+    told.sort_unstable();
+    seen.sort_unstable();
+    assert!(
+        told.len() >= 4000 && outcomes.len() - told.len() >= short / 4,
+        "{} on time",
+        told.len()
+    );
+    assert_eq!(told.len(), seen.len());
+    assert_eq!(told, seen);
+    assert_eq!(pair.sessions[1].dropped_on_receipt(), 0);
+}
+
+#[test]
+fn too_many_blocks_under_way_are_refused() {
+    let mut pair = pair();
+    let stream = pair.open(stream(60_000));
+    let now = pair.now;
+    let refusal = (0..100_000).find_map(|_| {
+        let sent = pair.sessions[0].send_block(
+            now,
+            stream,
+            Bytes::from_static(b"x"),
+            BlockOptions::default(),
+        );
+        sent.err()
+    });
+    assert_eq!(refusal, Some(StreamError::TooManyBlocks(stream)));
+}

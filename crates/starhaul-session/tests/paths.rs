@@ -1,0 +1,411 @@
+//! Paths that are cut, come back, come and go; clocks that disagree; jitter.
+
+#![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
+
+mod pair;
+
+use std::{collections::BTreeSet, time::Duration};
+
+use pair::{Pair, is_on_time, ms, pattern};
+use starhaul_session::{
+    BlockOptions, Mode, Outcome, PathId, PathUpdate, SessionConfig, StreamConfig, StreamId,
+};
+use starhaul_units::Bandwidth;
+
+fn stream(mode: Mode, deadline_ms: u64) -> StreamConfig {
+    StreamConfig {
+        mode,
+        deadline: ms(deadline_ms),
+        ..StreamConfig::default()
+    }
+}
+
+/// Writes what there is room for and reads what has come.
+fn pump(pair: &mut Pair, stream: StreamId, data: &[u8], written: &mut usize, read: &mut Vec<u8>) {
+    let now = pair.now;
+    *written += pair.sessions[0]
+        .write(now, stream, &data[*written..])
+        .unwrap();
+    while let Ok(Some(part)) = pair.sessions[1].read(now, stream, usize::MAX) {
+        if part.is_empty() {
+            break;
+        }
+        read.extend_from_slice(&part);
+    }
+}
+
+#[test]
+fn a_path_cut_at_any_instant_costs_nothing_that_the_other_can_carry() {
+    for seed in 0..12u64 {
+        let victim = u32::try_from(seed % 2).unwrap();
+        let delays = [25, 150];
+        let mut pair = Pair::new(SessionConfig::default());
+        pair.lane(0, 20.0, delays[0], 0.001, 0.0, seed);
+        pair.lane(1, 20.0, delays[1], 0.001, 0.0, seed);
+        pair.run_for(ms(1000));
+        let blocks = pair.open(stream(Mode::FecRetransmit, 1200));
+        let bytes = pair.open(stream(Mode::Reliable, 1));
+        let data = pattern(1, 3_000_000);
+        let (mut written, mut read) = (0, Vec::new());
+        let cut_at = ms(1700 + seed * 37);
+        let mut is_cut = false;
+        for _ in 0..160 {
+            pair.send(blocks, 10_000, BlockOptions::default());
+            for _ in 0..2 {
+                pump(&mut pair, bytes, &data, &mut written, &mut read);
+                let next = pair.elapsed() + ms(5);
+                if !is_cut && next > cut_at {
+                    pair.run_until(cut_at);
+                    pair.cut(victim, true);
+                    is_cut = true;
+                }
+                pair.run_until(next);
+            }
+        }
+        let other = PathId(1 - victim);
+        let rtt = ms(2 * delays[1 - victim as usize]);
+        // Word of what arrived before still comes over the other path; after that silence tells.
+        let within = ms((delays[0] + delays[1]) * 3 + 50);
+        let mut from_last = pair.sent[0].iter().rev();
+        let in_vain = from_last.find(|sent| sent.path != other && sent.payload.len() > 200);
+        let in_vain = in_vain.map(|sent| sent.at.saturating_sub(cut_at));
+        assert!(
+            in_vain.is_some_and(|late| late <= within),
+            "seed {seed}: data goes on where nothing arrives until {in_vain:?} after the cut"
+        );
+        let first = pair.sent[0]
+            .iter()
+            .find(|sent| sent.at >= cut_at && sent.path == other && sent.payload.len() > 200);
+        assert!(
+            first.is_some_and(|sent| sent.at <= cut_at + rtt * 3 / 2 + ms(50)),
+            "seed {seed}"
+        );
+        for _ in 0..1000 {
+            if read.len() == data.len() {
+                break;
+            }
+            pump(&mut pair, bytes, &data, &mut written, &mut read);
+            pair.run_for(ms(5));
+        }
+        assert!(
+            read[..] == data[..],
+            "seed {seed}: {} of {} bytes",
+            read.len(),
+            data.len()
+        );
+        pair.run_for(ms(3000));
+        let outcomes = pair.outcomes(0);
+        assert_eq!(outcomes.len(), 160, "seed {seed}");
+        let lost: Vec<_> = outcomes
+            .iter()
+            .filter(|(_, _, outcome)| !is_on_time(*outcome))
+            .collect();
+        assert!(lost.is_empty(), "seed {seed}, victim {victim}: {lost:?}");
+
+        pair.cut(victim, false);
+        pair.run_for(ms(1500));
+        let back_at = pair.elapsed();
+        for _ in 0..20 {
+            pair.send(blocks, 100_000, BlockOptions::default());
+            pair.run_for(ms(25));
+        }
+        pair.run_for(ms(1500));
+        let again = pair.sent[0].iter().filter(|sent| {
+            sent.at > back_at && sent.path == PathId(victim) && sent.fragment().is_some()
+        });
+        assert!(
+            again.count() > 200,
+            "seed {seed}: the path is used again by itself"
+        );
+        assert!(
+            pair.sessions[0]
+                .path_stats()
+                .iter()
+                .all(|path| !path.suspect),
+            "seed {seed}"
+        );
+        assert!(
+            pair.outcomes(0)[160..]
+                .iter()
+                .all(|(_, _, outcome)| is_on_time(*outcome)),
+            "seed {seed}"
+        );
+    }
+}
+
+#[test]
+fn all_paths_cut_at_once_lose_no_reliable_byte() {
+    for seed in 0..4u64 {
+        let mut pair = Pair::new(SessionConfig::default());
+        pair.lane(0, 20.0, 25, 0.0, 0.0, seed);
+        pair.lane(1, 20.0, 100, 0.0, 0.0, seed);
+        let bytes = pair.open(stream(Mode::Reliable, 1));
+        let data = pattern(1, 2_000_000);
+        let (mut written, mut read) = (0, Vec::new());
+        for round in 0..2000u64 {
+            if round == 40 + seed * 3 {
+                pair.cut(0, true);
+                pair.cut(1, true);
+            }
+            if round == 400 {
+                pair.cut(if seed % 2 == 0 { 0 } else { 1 }, false);
+            }
+            pump(&mut pair, bytes, &data, &mut written, &mut read);
+            if read.len() == data.len() {
+                break;
+            }
+            pair.run_for(ms(5));
+        }
+        assert!(read[..] == data[..], "seed {seed}: {} bytes", read.len());
+    }
+}
+
+#[test]
+fn paths_come_and_go_at_any_time() {
+    for seed in 0..4u64 {
+        let mut pair = Pair::new(SessionConfig::default());
+        pair.lane(0, 20.0, 30, 0.01, 0.0, seed);
+        let blocks = pair.open(stream(Mode::FecRetransmit, 1000));
+        let bytes = pair.open(stream(Mode::Reliable, 1));
+        let data = pattern(1, 2_000_000);
+        let (mut written, mut read) = (0, Vec::new());
+        let mut oldest = 0;
+        // Every 200 ms the oldest path goes and a new one comes; in between there is none for 20 ms.
+        for round in 0..200u64 {
+            if round % 20 == 10 + seed {
+                pair.detach(oldest);
+                oldest += 1;
+            }
+            if round % 20 == 12 + seed {
+                pair.lane(oldest, 20.0, 10 + 10 * (round % 7), 0.01, 0.0, seed);
+            }
+            pair.send(blocks, 5000, BlockOptions::default());
+            pump(&mut pair, bytes, &data, &mut written, &mut read);
+            pair.run_for(ms(10));
+        }
+        for _ in 0..1000 {
+            pump(&mut pair, bytes, &data, &mut written, &mut read);
+            pair.run_for(ms(5));
+        }
+        assert!(
+            read[..] == data[..],
+            "seed {seed}: {} of {written} bytes",
+            read.len()
+        );
+        let outcomes = pair.outcomes(0);
+        assert_eq!(outcomes.len(), 200, "seed {seed}");
+        assert!(
+            outcomes.iter().all(|(_, _, outcome)| is_on_time(*outcome)),
+            "seed {seed}: {outcomes:?}"
+        );
+        assert_eq!(pair.received(1).len(), 200, "seed {seed}");
+    }
+}
+
+#[test]
+fn any_path_may_be_the_first_and_blocks_wait_for_one() {
+    let mut pair = Pair::new(SessionConfig::default());
+    let blocks = pair.open(stream(Mode::FecRetransmit, 2000));
+    for _ in 0..10 {
+        pair.send(blocks, 5000, BlockOptions::default());
+    }
+    pair.run_for(ms(300));
+    pair.lane(7, 5.0, 300, 0.0, 5.0, 1);
+    pair.run_for(ms(1000));
+    assert_eq!(pair.received(1).len(), 10);
+    assert!(
+        pair.outcomes(0)
+            .iter()
+            .all(|(_, _, outcome)| is_on_time(*outcome))
+    );
+    pair.lane(3, 20.0, 15, 0.0, 0.0, 1);
+    pair.run_for(ms(500));
+    pair.send(blocks, 5000, BlockOptions::default());
+    pair.run_for(ms(500));
+    assert_eq!(
+        pair.fragments(0).last().map(|fragment| fragment.path),
+        Some(PathId(3))
+    );
+}
+
+#[test]
+fn eight_paths_carry_what_no_seven_could() {
+    let mut pair = Pair::new(SessionConfig::default());
+    for id in 0..8 {
+        pair.lane(id, 2.0, 10 + 15 * u64::from(id), 0.005, 0.0, 4);
+    }
+    pair.run_for(ms(500));
+    let blocks = pair.open(StreamConfig {
+        max_coding_rate: 0.05,
+        ..stream(Mode::FecRetransmit, 800)
+    });
+    // 14.4 Mbit/s of blocks.
+    for _ in 0..200 {
+        pair.send(blocks, 18_000, BlockOptions::default());
+        pair.run_for(ms(10));
+    }
+    pair.run_for(ms(1500));
+    let kept = pair
+        .outcomes(0)
+        .iter()
+        .filter(|(_, _, outcome)| is_on_time(*outcome))
+        .count();
+    let used: BTreeSet<PathId> = pair
+        .fragments(0)
+        .iter()
+        .map(|fragment| fragment.path)
+        .collect();
+    assert_eq!(used.len(), 8);
+    assert!(kept >= 190, "{kept} of 200");
+}
+
+#[test]
+fn a_path_of_smaller_datagrams_does_not_hold_up_what_it_can_carry() {
+    let mut pair = Pair::new(SessionConfig::default());
+    pair.lane(0, 2.0, 20, 0.0, 0.0, 1);
+    pair.run_for(ms(300));
+    let blocks = pair.open(stream(Mode::Retransmit, 10_000));
+    let large = pair.send(blocks, 500_000, BlockOptions::default());
+    pair.run_for(ms(50));
+    pair.lane(1, 10.0, 20, 0.0, 0.0, 1);
+    pair.lanes.get_mut(&PathId(1)).unwrap().max_datagram = 700;
+    pair.run_for(ms(100));
+    let small = pair.send(
+        blocks,
+        3000,
+        BlockOptions {
+            priority: Some(200),
+            ..BlockOptions::default()
+        },
+    );
+    pair.run_for(ms(200));
+    assert!(
+        pair.outcome(blocks, small).is_some_and(is_on_time),
+        "the new path carries it"
+    );
+    pair.run_for(ms(3000));
+    assert!(pair.outcome(blocks, large).is_some_and(is_on_time));
+}
+
+#[test]
+fn a_path_whose_datagrams_shrink_does_not_stop_the_session() {
+    let mut pair = Pair::new(SessionConfig::default());
+    pair.lane(0, 5.0, 20, 0.0, 0.0, 1);
+    pair.run_for(ms(300));
+    let blocks = pair.open(stream(Mode::Retransmit, 10_000));
+    pair.send(blocks, 500_000, BlockOptions::default());
+    pair.run_for(ms(50));
+    pair.lanes.get_mut(&PathId(0)).unwrap().max_datagram = 700;
+    let later = pair.send(blocks, 3000, BlockOptions::default());
+    pair.run_for(ms(500));
+    assert!(pair.outcome(blocks, later).is_some_and(is_on_time));
+}
+
+#[test]
+fn latency_is_right_whatever_the_clocks_say() {
+    for ahead in [Duration::ZERO, ms(1), Duration::from_secs(5000)] {
+        for delays in [[30, 30], [20, 250]] {
+            let mut pair = Pair::with_clocks(SessionConfig::default(), ahead);
+            pair.lane(0, 20.0, delays[0], 0.0, 0.0, 2);
+            pair.lane(1, 20.0, delays[1], 0.0, 0.0, 2);
+            pair.run_for(ms(500));
+            let ours = pair.open(stream(Mode::Retransmit, 1000));
+            let now = pair.now;
+            let theirs = pair.sessions[1]
+                .open_stream(now, stream(Mode::Retransmit, 1000))
+                .unwrap();
+            let begin = pair.elapsed();
+            for _ in 0..50 {
+                pair.send(ours, 3000, BlockOptions::default());
+                let now = pair.now;
+                pair.sessions[1]
+                    .send_block(now, theirs, pattern(1, 3000), BlockOptions::default())
+                    .unwrap();
+                pair.run_for(ms(20));
+            }
+            pair.run_for(ms(1000));
+            for receiver in 0..2 {
+                let received = pair.received(receiver);
+                let outcomes = pair.outcomes(1 - receiver);
+                assert_eq!((received.len(), outcomes.len()), (50, 50));
+                for (at, _, block, _, latency) in &received {
+                    let truth = *at - (begin + ms(20) * *block);
+                    assert!(
+                        latency.abs_diff(truth) <= ms(2),
+                        "{ahead:?}: {latency:?} instead of {truth:?}"
+                    );
+                    let told = outcomes
+                        .iter()
+                        .find_map(|(_, number, outcome)| match outcome {
+                            Outcome::Delivered { latency, .. } if number == block => Some(*latency),
+                            _ => None,
+                        });
+                    assert!(
+                        told.is_some_and(|told| told.abs_diff(truth) <= ms(2)),
+                        "{ahead:?}: {told:?} instead of {truth:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn jitter_and_reordering_alone_cause_few_needless_retransmissions() {
+    for seed in 0..3 {
+        let mut pair = Pair::new(SessionConfig::default());
+        pair.text_lane(0, "rate=20mbit,delay=30ms,jitter=5ms", 0.0, seed);
+        pair.text_lane(
+            1,
+            "rate=20mbit,delay=40ms,jitter=5ms,reorder=3%:4ms",
+            0.0,
+            seed,
+        );
+        pair.run_for(ms(500));
+        let blocks = pair.open(stream(Mode::Retransmit, 250));
+        for _ in 0..150 {
+            pair.send(blocks, 24_000, BlockOptions::default());
+            pair.run_for(ms(20));
+        }
+        pair.run_for(ms(1000));
+        let fragments = pair.fragments(0);
+        let distinct: BTreeSet<_> = fragments
+            .iter()
+            .map(|f| (f.block, f.code, f.index))
+            .collect();
+        let needless = fragments.len() - distinct.len();
+        assert!(
+            needless * 20 <= fragments.len(),
+            "seed {seed}: {needless} of {}",
+            fragments.len()
+        );
+        assert_eq!(pair.received(1).len(), 150, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_transport_that_knows_nothing_is_no_obstacle() {
+    let mut pair = Pair::new(SessionConfig::default());
+    pair.lane(0, 20.0, 30, 0.0, 0.0, 1);
+    let unknown = PathUpdate {
+        cwnd: 12_000,
+        bytes_in_flight: 0,
+        bandwidth: Bandwidth::ZERO,
+        smoothed_rtt: Duration::ZERO,
+        min_rtt: Duration::ZERO,
+        max_datagram: 1200,
+    };
+    pair.lanes.get_mut(&PathId(0)).unwrap().told = Some(unknown);
+    let blocks = pair.open(stream(Mode::FecRetransmit, 1000));
+    for _ in 0..30 {
+        pair.send(blocks, 5000, BlockOptions::default());
+        pair.run_for(ms(20));
+    }
+    pair.run_for(ms(1500));
+    let kept = pair
+        .outcomes(0)
+        .iter()
+        .filter(|(_, _, outcome)| is_on_time(*outcome))
+        .count();
+    assert_eq!(kept, 30, "{:?}", pair.outcomes(0));
+}

@@ -1,0 +1,462 @@
+//! Reliable streams: every byte in order over any number of bad paths, within bounds, and never slower for a second path.
+
+#![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
+
+mod pair;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use bytes::Bytes;
+use pair::{Pair, ms, pattern};
+use starhaul_session::{
+    BlockOptions, Event, Mode, PathId, SessionConfig, StreamConfig, StreamError, StreamId,
+};
+
+fn reliable() -> StreamConfig {
+    StreamConfig {
+        mode: Mode::Reliable,
+        ..StreamConfig::default()
+    }
+}
+
+/// Sends `data` on `stream` of the client and reads it at the server; returns when the last byte, and the end, was read.
+struct Transfer {
+    stream: StreamId,
+    data: Bytes,
+    written: usize,
+    read: Vec<u8>,
+    ended_at: Option<Duration>,
+}
+
+impl Transfer {
+    fn new(pair: &mut Pair, data: Bytes) -> Self {
+        Self {
+            stream: pair.open(reliable()),
+            data,
+            written: 0,
+            read: Vec::new(),
+            ended_at: None,
+        }
+    }
+
+    fn write(&mut self, pair: &mut Pair) {
+        if self.written < self.data.len() {
+            let now = pair.now;
+            self.written += pair.sessions[0]
+                .write(now, self.stream, &self.data[self.written..])
+                .unwrap();
+            if self.written == self.data.len() {
+                pair.sessions[0].finish(now, self.stream).unwrap();
+            }
+        }
+    }
+
+    fn read(&mut self, pair: &mut Pair) {
+        while self.ended_at.is_none() {
+            let now = pair.now;
+            match pair.sessions[1].read(now, self.stream, usize::MAX) {
+                Ok(Some(part)) if part.is_empty() => self.ended_at = Some(pair.elapsed()),
+                Ok(Some(part)) => self.read.extend_from_slice(&part),
+                Ok(None) | Err(StreamError::Unknown(_)) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// Until the end was read, at most for `limit`.
+    fn run(&mut self, pair: &mut Pair, limit: Duration) -> Duration {
+        let begin = pair.elapsed();
+        while self.ended_at.is_none() && pair.elapsed() - begin < limit {
+            self.write(pair);
+            pair.run_for(ms(2));
+            self.read(pair);
+        }
+        self.ended_at.map_or(limit, |at| at - begin)
+    }
+}
+
+#[test]
+fn five_megabytes_survive_loss_reordering_copies_and_lost_acknowledgements() {
+    for seed in 0..2 {
+        let mut pair = Pair::new(SessionConfig::default());
+        pair.text_lane(
+            0,
+            "rate=30mbit,delay=20ms,loss=2%,reorder=5%:15ms,duplicate=1%",
+            0.0,
+            seed,
+        );
+        pair.text_lane(
+            1,
+            "rate=20mbit,delay=60ms,jitter=5ms,loss=ge:2%:8",
+            0.0,
+            seed,
+        );
+        let mut transfer = Transfer::new(&mut pair, pattern(3, 5_000_000));
+        let took = transfer.run(&mut pair, ms(10_000));
+        assert!(
+            transfer.read == transfer.data,
+            "seed {seed}: {} bytes after {took:?}",
+            transfer.read.len()
+        );
+        pair.run_for(ms(1000));
+        assert_eq!(pair.sessions[0].held_bytes().0, 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn acknowledgements_lost_by_half_do_not_lose_bytes() {
+    let mut pair = Pair::new(SessionConfig::default());
+    let specs = [
+        "rate=20mbit,delay=20ms,loss=1%",
+        "rate=20mbit,delay=20ms,loss=50%",
+    ]
+    .map(|spec| spec.parse().unwrap());
+    pair.lane_of([&specs[0], &specs[1]], 0.0, 0, 2);
+    let mut transfer = Transfer::new(&mut pair, pattern(3, 2_000_000));
+    transfer.run(&mut pair, ms(10_000));
+    assert!(
+        transfer.read == transfer.data,
+        "{} bytes",
+        transfer.read.len()
+    );
+}
+
+#[test]
+fn reordering_by_hundreds_of_datagrams_loses_no_byte() {
+    // Every second datagram is held back for as long as hundreds of others take.
+    let mut pair = Pair::new(SessionConfig::default());
+    pair.text_lane(0, "rate=100mbit,delay=5ms,reorder=50%:80ms", 0.0, 6);
+    let mut transfer = Transfer::new(&mut pair, pattern(3, 3_000_000));
+    transfer.run(&mut pair, ms(5000));
+    assert!(
+        transfer.read == transfer.data,
+        "{} bytes",
+        transfer.read.len()
+    );
+}
+
+#[test]
+fn each_direction_ends_by_itself() {
+    let mut pair = Pair::new(SessionConfig::default());
+    pair.lane(0, 10.0, 20, 0.05, 0.0, 1);
+    let mut transfer = Transfer::new(&mut pair, pattern(1, 100_000));
+    let stream = transfer.stream;
+    transfer.run(&mut pair, ms(3000));
+    assert!(transfer.read == transfer.data);
+    let now = pair.now;
+    assert_eq!(
+        pair.sessions[0].write(now, stream, b"x"),
+        Err(StreamError::NotWritable(stream))
+    );
+    assert_eq!(pair.sessions[1].write(now, stream, b"an answer"), Ok(9));
+    pair.sessions[1].finish(now, stream).unwrap();
+    pair.run_for(ms(1000));
+    let now = pair.now;
+    assert_eq!(
+        pair.sessions[0].read(now, stream, 100).unwrap().as_deref(),
+        Some(&b"an answer"[..])
+    );
+    assert_eq!(
+        pair.sessions[0].read(now, stream, 100).unwrap().as_deref(),
+        Some(&b""[..])
+    );
+    pair.run_for(ms(1000));
+    for session in &pair.sessions {
+        assert!(
+            session.stream_stats().is_empty(),
+            "both sides forget it: {:?}",
+            session.stream_stats()
+        );
+    }
+}
+
+#[test]
+fn a_reset_reaches_the_reader_and_both_sides_forget_the_stream() {
+    let mut pair = Pair::new(SessionConfig::default());
+    pair.lane(0, 10.0, 20, 0.05, 0.0, 1);
+    let stream = pair.open(reliable());
+    let now = pair.now;
+    pair.sessions[0]
+        .write(now, stream, &pattern(1, 200_000))
+        .unwrap();
+    pair.run_for(ms(100));
+    let now = pair.now;
+    pair.sessions[0].reset(now, stream, 77).unwrap();
+    assert_eq!(pair.sessions[0].held_bytes().0, 0);
+    pair.run_for(ms(500));
+    assert!(
+        pair.events[1]
+            .iter()
+            .any(|(_, event)| matches!(event, Event::Reset { code: 77, .. }))
+    );
+    let now = pair.now;
+    assert_eq!(
+        pair.sessions[1].read(now, stream, 100),
+        Err(StreamError::Reset { stream, code: 77 })
+    );
+    assert_eq!(pair.sessions[1].write(now, stream, b"still open"), Ok(10));
+    pair.sessions[1].finish(now, stream).unwrap();
+    pair.run_for(ms(500));
+    let now = pair.now;
+    assert_eq!(
+        pair.sessions[0].read(now, stream, 100).unwrap().as_deref(),
+        Some(&b"still open"[..])
+    );
+    assert_eq!(
+        pair.sessions[0].read(now, stream, 100).unwrap().as_deref(),
+        Some(&b""[..])
+    );
+    pair.run_for(ms(500));
+    for session in &pair.sessions {
+        assert!(session.stream_stats().is_empty());
+        assert_eq!(session.held_bytes(), (0, 0));
+    }
+}
+
+#[test]
+fn a_stop_reaches_the_writer_and_both_sides_forget_the_stream() {
+    let mut pair = Pair::new(SessionConfig::default());
+    pair.lane(0, 10.0, 20, 0.05, 0.0, 1);
+    let stream = pair.open(reliable());
+    let now = pair.now;
+    pair.sessions[0]
+        .write(now, stream, &pattern(1, 200_000))
+        .unwrap();
+    pair.run_for(ms(100));
+    let now = pair.now;
+    pair.sessions[1].stop(now, stream, 5).unwrap();
+    pair.sessions[1].finish(now, stream).unwrap();
+    pair.run_for(ms(500));
+    assert!(
+        pair.events[0]
+            .iter()
+            .any(|(_, event)| matches!(event, Event::Stopped { code: 5, .. }))
+    );
+    let now = pair.now;
+    assert_eq!(
+        pair.sessions[0].write(now, stream, b"x"),
+        Err(StreamError::NotWritable(stream))
+    );
+    assert_eq!(
+        pair.sessions[0].read(now, stream, 100).unwrap().as_deref(),
+        Some(&b""[..])
+    );
+    pair.run_for(ms(500));
+    for session in &pair.sessions {
+        assert!(session.stream_stats().is_empty());
+        assert_eq!(session.held_bytes(), (0, 0));
+    }
+}
+
+#[test]
+fn a_reader_that_does_not_read_holds_the_writer_and_then_resumes() {
+    let config = SessionConfig {
+        max_receive_bytes: 1 << 20,
+        ..SessionConfig::default()
+    };
+    let mut pair = Pair::new(config);
+    pair.lane(0, 50.0, 10, 0.01, 0.0, 1);
+    let mut transfer = Transfer::new(&mut pair, pattern(1, 3_000_000));
+    let (mut most_ours, mut most_theirs) = (0, 0);
+    for _ in 0..1000 {
+        transfer.write(&mut pair);
+        pair.run_for(ms(2));
+        most_ours = most_ours.max(pair.sessions[0].held_bytes().0);
+        most_theirs = most_theirs.max(pair.sessions[1].held_bytes().1);
+    }
+    assert!(
+        (60_000..=600_000).contains(&most_theirs),
+        "{most_theirs} bytes wait for the reader"
+    );
+    assert!(
+        most_ours <= 1 << 20,
+        "{most_ours} bytes wait for the credit"
+    );
+    let sent = transfer.written;
+    assert!(sent < transfer.data.len());
+    transfer.run(&mut pair, ms(5000));
+    assert!(transfer.read == transfer.data);
+}
+
+#[test]
+fn a_writer_refused_for_want_of_memory_is_called_when_there_is_some() {
+    let config = SessionConfig {
+        max_send_bytes: 100_000,
+        ..SessionConfig::default()
+    };
+    let mut pair = Pair::new(config);
+    pair.lane(0, 10.0, 20, 0.0, 0.0, 1);
+    let blocks = pair.open(StreamConfig {
+        deadline: ms(300),
+        ..StreamConfig::default()
+    });
+    let stream = pair.open(reliable());
+    pair.send(blocks, 100_000, BlockOptions::default());
+    let now = pair.now;
+    assert_eq!(pair.sessions[0].write(now, stream, b"hello"), Ok(0));
+    assert!(matches!(
+        pair.sessions[0].send_block(now, blocks, pattern(1, 1), BlockOptions::default()),
+        Err(StreamError::QueueFull {
+            held: 100_000,
+            limit: 100_000
+        })
+    ));
+    pair.run_for(ms(1000));
+    let called = pair.events[0]
+        .iter()
+        .filter(|(_, event)| matches!(event, Event::Writable(id) if *id == stream));
+    assert_eq!(called.count(), 1);
+    let now = pair.now;
+    assert_eq!(pair.sessions[0].write(now, stream, b"hello"), Ok(5));
+}
+
+#[test]
+fn many_streams_share_the_paths_fairly() {
+    let mut pair = Pair::new(SessionConfig::default());
+    pair.lane(0, 20.0, 20, 0.005, 0.0, 1);
+    pair.lane(1, 20.0, 50, 0.005, 0.0, 1);
+    let mut transfers: Vec<Transfer> = (0..20)
+        .map(|number| Transfer::new(&mut pair, pattern(number, 2_000_000)))
+        .collect();
+    for _ in 0..500 {
+        for transfer in &mut transfers {
+            transfer.write(&mut pair);
+        }
+        pair.run_for(ms(4));
+        for transfer in &mut transfers {
+            transfer.read(&mut pair);
+        }
+    }
+    let read: Vec<usize> = transfers
+        .iter()
+        .map(|transfer| transfer.read.len())
+        .collect();
+    let (least, most) = (*read.iter().min().unwrap(), *read.iter().max().unwrap());
+    assert!(least > 200_000 && least * 10 >= most * 8, "{read:?}");
+    for transfer in &transfers {
+        assert!(transfer.data.starts_with(&transfer.read));
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LaneSpec {
+    mbit: f64,
+    delay: u64,
+    loss: f64,
+}
+
+fn time_for(lanes: &[LaneSpec], bytes: usize, seed: u64) -> Duration {
+    let mut pair = Pair::new(SessionConfig::default());
+    for (id, lane) in (0..).zip(lanes) {
+        pair.lane(id, lane.mbit, lane.delay, lane.loss, 0.0, seed);
+    }
+    pair.run_for(ms(2000));
+    let mut transfer = Transfer::new(&mut pair, pattern(1, bytes));
+    let took = transfer.run(&mut pair, ms(60_000));
+    assert!(transfer.read == transfer.data, "seed {seed}, {lanes:?}");
+    took
+}
+
+const FAST: LaneSpec = LaneSpec {
+    mbit: 20.0,
+    delay: 15,
+    loss: 0.0,
+};
+
+#[test]
+fn a_slow_path_does_not_delay_a_short_transfer() {
+    for delay in [150, 300] {
+        for bytes in [20_000, 200_000, 700_000] {
+            let slow = LaneSpec { delay, ..FAST };
+            let alone = time_for(&[FAST], bytes, 1);
+            let both = time_for(&[FAST, slow], bytes, 1);
+            assert!(
+                both.as_secs_f64() <= alone.as_secs_f64() * 1.05,
+                "{bytes} bytes: {both:?} beside a path of {delay} ms, {alone:?} alone"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_long_transfer_over_two_paths_reaches_nine_tenths_of_their_sum() {
+    let slow = LaneSpec { delay: 150, ..FAST };
+    let bytes = 25_000_000;
+    let took = time_for(&[FAST, slow], bytes, 1);
+    // A datagram of 1320 bytes has 22 of our header, and 66 of the layers below.
+    let most = 40e6 * (1320.0 - 22.0) / (1320.0 + 66.0);
+    let rate = bytes as f64 * 8.0 / took.as_secs_f64();
+    assert!(
+        rate >= 0.9 * most,
+        "{:.1} of {:.1} Mbit/s",
+        rate * 1e-6,
+        most * 1e-6
+    );
+}
+
+#[test]
+fn two_paths_are_never_worse_than_the_better_one() {
+    let mut seed = 0;
+    for mbit in [2.0, 20.0] {
+        for delay in [10, 250] {
+            for loss in [0.0, 0.02] {
+                seed += 1;
+                let other = LaneSpec { mbit, delay, loss };
+                let bytes = 2_000_000;
+                let alone = time_for(&[FAST], bytes, seed).min(time_for(&[other], bytes, seed));
+                let both = time_for(&[FAST, other], bytes, seed);
+                eprintln!("{other:?}: {both:?} with both, {alone:?} with the better");
+                assert!(
+                    alone.as_secs_f64() / both.as_secs_f64() >= 0.95,
+                    "{other:?}: {both:?} with both, {alone:?} with the better"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn bytes_go_over_every_path_in_a_long_transfer() {
+    let mut pair = Pair::new(SessionConfig::default());
+    for id in 0..8 {
+        pair.lane(id, 5.0, 10 + 10 * u64::from(id), 0.005, 0.0, 3);
+    }
+    let mut transfer = Transfer::new(&mut pair, pattern(1, 8_000_000));
+    let took = transfer.run(&mut pair, ms(10_000));
+    assert!(transfer.read == transfer.data);
+    let mut by_path: BTreeMap<PathId, usize> = BTreeMap::new();
+    for sent in &pair.sent[0] {
+        if sent.piece().is_some() {
+            *by_path.entry(sent.path).or_default() += sent.payload.len();
+        }
+    }
+    assert_eq!(by_path.len(), 8);
+    let rate = 8_000_000.0 * 8.0 / took.as_secs_f64();
+    assert!(
+        rate >= 0.85 * 40e6 * 0.936,
+        "{:.1} Mbit/s over {by_path:?}",
+        rate * 1e-6
+    );
+}
+
+#[test]
+fn a_waiting_stream_keeps_a_share_beside_deadline_data_that_fills_the_paths() {
+    let mut pair = Pair::new(SessionConfig::default());
+    pair.lane(0, 10.0, 20, 0.0, 0.0, 1);
+    let blocks = pair.open(StreamConfig {
+        deadline: ms(500),
+        ..StreamConfig::default()
+    });
+    let mut transfer = Transfer::new(&mut pair, pattern(1, 3_000_000));
+    for _ in 0..300 {
+        pair.send(blocks, 20_000, BlockOptions::default());
+        transfer.write(&mut pair);
+        pair.run_for(ms(10));
+        transfer.read(&mut pair);
+    }
+    assert!(
+        transfer.read.len() >= 3 * 10_000_000 / 8 / 30,
+        "{} bytes",
+        transfer.read.len()
+    );
+}
