@@ -204,6 +204,8 @@ impl World<Starhaul> {
             let mut config = NodeConfig::new(identity);
             config.trusted = vec![trusted];
             config.accept_controller = ControllerConfig::Bbr;
+            // 24 kB of DMTP are 20 fragments then, as in the paper.
+            config.session.max_fragment_bytes = 1200;
             config.rng_seed = [salt; 32];
             config.rng_seed[..8].copy_from_slice(&seed.to_be_bytes());
             let mut node = Node::new(config, start)?;
