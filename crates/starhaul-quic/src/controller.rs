@@ -1,7 +1,8 @@
-//! One path's sending: the congestion controller and pacer that govern it, and the fate of each datagram in it.
+//! One path's sending: the congestion controller and pacer that govern it, and the fate of each
+//! datagram in it.
 //!
-//! The QUIC stack sees this as its own `Controller`. It is told the window and never paces, because we choose the moment of
-//! each datagram ourselves, before it is chosen.
+//! The QUIC stack sees this as its own `Controller`. It is told the window and never paces, because
+//! we choose the moment of each datagram ourselves, before it is chosen.
 
 use std::{
     any::Any,
@@ -62,15 +63,14 @@ pub(crate) struct PathControl {
     mtu: u16,
     /// Ack-eliciting bytes without a fate; set right by the stack's own count at each acknowledgement.
     bytes_in_flight: u64,
-    /// Packets since the handshake was confirmed, and only these, are shown to the controller: earlier ones come from three
-    /// packet number spaces whose numbers overlap.
+    /// Packets since the handshake was confirmed, and only these, are shown to the controller:
+    /// earlier ones come from three packet number spaces whose numbers overlap.
     shown_from: Option<u64>,
     confirmed: bool,
-    /// An MTU probe, larger than any other packet: its loss says nothing of congestion and is not reported.
-    probe: Option<u64>,
     /// The session had nothing for the path when it was last asked.
     idle: bool,
-    /// Datagrams given to the stack that have not left: sequence and size. They leave in this order, one in a packet.
+    /// Datagrams given to the stack that have not left: sequence and size. They leave in this
+    /// order, one in a packet.
     given: VecDeque<(u32, usize)>,
     given_bytes: usize,
     /// Size of the last datagram that left since [`PathControl::arm`].
@@ -96,7 +96,6 @@ impl PathControlHandle {
             bytes_in_flight: 0,
             shown_from: None,
             confirmed: false,
-            probe: None,
             idle: false,
             given: VecDeque::new(),
             given_bytes: 0,
@@ -178,8 +177,9 @@ impl PathControl {
         self.surplus = false;
     }
 
-    /// The stack was polled and still has so many bytes of datagrams. Should that not be what is expected, because it dropped
-    /// some or filled a packet with something else, the fate of none is certain, and the session must not believe in any.
+    /// The stack was polled and still has so many bytes of datagrams. Should that not be what is
+    /// expected, because it dropped some or filled a packet with something else, the fate of none
+    /// is certain, and the session must not believe in any.
     pub(crate) fn settle(&mut self, waiting_bytes: usize) {
         if self.surplus || waiting_bytes != self.given_bytes {
             let now = self.now;
@@ -270,7 +270,6 @@ impl PathControl {
 
     fn is_shown(&self, packet_number: u64) -> bool {
         self.shown_from.is_some_and(|from| packet_number >= from)
-            && self.probe != Some(packet_number)
     }
 
     /// The stack moves to another address: packets sent on the old one get no fate any more.
@@ -311,12 +310,8 @@ impl congestion::Controller for PathControlHandle {
         if control.confirmed && control.shown_from.is_none() {
             control.shown_from = Some(pn);
         }
-        let is_probe = bytes > u64::from(control.mtu);
-        if is_probe {
-            control.probe = Some(pn);
-        }
         // What was given to the stack is paced already.
-        if is_probe || !control.match_datagram(pn, bytes) {
+        if !control.match_datagram(pn, bytes) {
             control.pacer.on_sent(now, bytes);
         }
         let in_flight = control.bytes_in_flight;

@@ -1,4 +1,5 @@
-//! What can go wrong in this room, and the application close codes by which peers tell each other (RFC 9000 §20.2).
+//! What can go wrong in this room, and the application close codes by which peers tell each other
+//! (RFC 9000 §20.2).
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,5 @@
-//! Who a process is: an Ed25519 key pair (RFC 8032), kept as PKCS#8 PEM (RFC 8410 §7), known to peers by its public half.
+//! Who a process is: an Ed25519 key pair (RFC 8032), kept as PKCS#8 PEM (RFC 8410 §7), known to
+//! peers by its public half.
 
 use std::{fmt, str::FromStr};
 

@@ -1,7 +1,8 @@
 //! What binds the connections of a session together: keys exported from their TLS sessions (RFC 8446 §7.5).
 //!
-//! The session key comes from the first connection and outlives it. The token of a further connection is a MAC under that key
-//! over material exported from its own TLS session, so it is worthless on any other connection, to anyone.
+//! The session key comes from the first connection and outlives it. The token of a further
+//! connection is a MAC under that key over material exported from its own TLS session, so it is
+//! worthless on any other connection, to anyone.
 
 use noq_proto::crypto;
 use ring::hmac;

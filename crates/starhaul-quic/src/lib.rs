@@ -3,10 +3,11 @@
 //! [`Node`] is the whole protocol stack of one process without its sockets: after every input drain
 //! [`Node::poll_transmit`] and [`Node::poll_event`] until empty, then come back at [`Node::poll_timeout`].
 //!
-//! Each path of a session is one single-path QUIC connection (RFC 9000) between pinned keys. The first one that finishes TLS
-//! opens the session, the others join it with a token bound to both TLS sessions. User data ride in DATAGRAM frames (RFC 9221),
-//! one per packet, so that the fate of each is known; a path asks the session for the next one only when its window and pacer
-//! let it leave at once.
+//! Each path of a session is one single-path QUIC connection (RFC 9000) between pinned keys. The
+//! first one that finishes TLS opens the session, the others join it with a token bound to both TLS
+//! sessions. User data ride in DATAGRAM frames (RFC 9221), one per packet, so that the fate of each
+//! is known; a path asks the session for the next one only when its window and pacer let it leave
+//! at once.
 //!
 //! ```
 //! use std::time::Instant;
@@ -153,7 +154,8 @@ pub enum NodeEvent {
         /// The path.
         path: PathId,
     },
-    /// A path was lost, or its first attempt failed; the side that opened the session tries it again while the session lives.
+    /// A path was lost, or its first attempt failed; the side that opened the session tries it
+    /// again while the session lives.
     PathDown {
         /// The session.
         session: SessionHandle,

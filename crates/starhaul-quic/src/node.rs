@@ -1,4 +1,5 @@
-//! The whole stack of one process: sockets by number, connections, sessions, and the queue of those that have something to do.
+//! The whole stack of one process: sockets by number, connections, sessions, and the queue of those
+//! that have something to do.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -162,7 +163,8 @@ impl Node {
         })
     }
 
-    /// Registers a socket; `listening` ones accept sessions and paths from peers. A second call for the same socket is ignored.
+    /// Registers a socket; `listening` ones accept sessions and paths from peers. A second call for
+    /// the same socket is ignored.
     pub fn add_local(&mut self, local: LocalId, listening: bool) {
         let server = listening.then(|| self.server.clone());
         let (identity, rng) = (&self.config.identity, &mut self.rng);
@@ -172,8 +174,9 @@ impl Node {
         });
     }
 
-    /// Opens a session; all paths are tried at once, the first one up opens it and the others join. Paths are numbered from 0 in
-    /// the order given. Streams may be opened at once; their data leave when a path is up.
+    /// Opens a session; all paths are tried at once, the first one up opens it and the others join.
+    /// Paths are numbered from 0 in the order given. Streams may be opened at once; their data
+    /// leave when a path is up.
     ///
     /// # Errors
     /// Says which setting is wrong; nothing has been started then.

@@ -1,4 +1,5 @@
-//! One QUIC connection: its stage between TLS handshake and joined path, its control stream, and its datagrams.
+//! One QUIC connection: its stage between TLS handshake and joined path, its control stream, and
+//! its datagrams.
 
 use std::{
     net::SocketAddr,
@@ -238,7 +239,8 @@ impl Conn {
         }
     }
 
-    /// What the session should know of the path, if one more of its datagrams may leave now in the same batch as those before.
+    /// What the session should know of the path, if one more of its datagrams may leave now in the
+    /// same batch as those before.
     pub(crate) fn permit(&self, now: Instant, sizes: Sizes) -> Result<PathUpdate, Permit> {
         let mut control = self.control.lock();
         match control.permit(now) {
@@ -247,7 +249,8 @@ impl Conn {
         }
     }
 
-    /// Gives a datagram to the stack, which sends it at the next [`Conn::poll_batch`]; false when it is too large.
+    /// Gives a datagram to the stack, which sends it at the next [`Conn::poll_batch`]; false when
+    /// it is too large.
     pub(crate) fn give(&mut self, now: Instant, datagram: PathDatagram) -> bool {
         let PathDatagram { payload, sequence } = datagram;
         let size = payload.len();
@@ -271,8 +274,8 @@ impl Conn {
         now: Instant,
         buffer: &mut Vec<u8>,
     ) -> Option<noq_proto::Transmit> {
-        /// A closing connection wants one packet for each packet number space at once, and repeats the first one forever
-        /// when it may not.
+        /// A closing connection wants one packet for each packet number space at once, and repeats
+        /// the first one forever when it may not.
         const CLOSING_PACKETS: usize = 4;
         let given = {
             let mut control = self.control.lock();

@@ -1,5 +1,6 @@
-//! TLS 1.3 with raw public keys on both sides (RFC 7250): no certificates, no names, no authorities. The client pins one
-//! server key, the server accepts a list. No resumption and no 0-RTT, so nothing can be replayed.
+//! TLS 1.3 with raw public keys on both sides (RFC 7250): no certificates, no names, no
+//! authorities. The client pins one server key, the server accepts a list. No resumption and no
+//! 0-RTT, so nothing can be replayed.
 
 use std::{collections::BTreeSet, sync::Arc};
 

@@ -1,4 +1,5 @@
-//! Settings of the QUIC stack below: one endpoint per socket, all its randomness from a seed, all its time from the driver.
+//! Settings of the QUIC stack below: one endpoint per socket, all its randomness from a seed, all
+//! its time from the driver.
 
 use std::{
     sync::{
@@ -27,7 +28,8 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// Room for one batch of datagrams, which leaves as soon as it is put there.
 pub(crate) const DATAGRAM_SEND_BUFFER_BYTES: usize = 128 * 1024;
-/// Room for arrived datagrams; they are taken out after each packet, so it fills only before the path has joined.
+/// Room for arrived datagrams; they are taken out after each packet, so it fills only before the
+/// path has joined.
 const DATAGRAM_RECEIVE_BUFFER_BYTES: usize = 256 * 1024;
 /// Room for the join handshake, both for the sender and the receiver.
 const CONTROL_WINDOW: u32 = 4096;
@@ -40,8 +42,9 @@ pub(crate) fn endpoint(
     server: Option<Arc<ServerConfig>>,
     rng: &mut ChaCha12Rng,
 ) -> Endpoint {
-    // Bound to the socket: with one key for all, anyone who saw a connection id on one path could have its reset token
-    // computed on another (RFC 9000 §21.11). Stable over restarts, so that a restarted process resets old connections at once.
+    // Bound to the socket: with one key for all, anyone who saw a connection id on one path could
+    // have its reset token computed on another (RFC 9000 §21.11). Stable over restarts, so that a
+    // restarted process resets old connections at once.
     let purpose = [&b"stateless reset"[..], &local.0.to_be_bytes()].concat();
     let key = hmac::Key::new(hmac::HMAC_SHA256, &identity.derive_key(&purpose));
     let mut config = EndpointConfig::new(Arc::new(key));
@@ -67,6 +70,10 @@ pub(crate) fn connection(control: &PathControlHandle) -> Arc<TransportConfig> {
         .send_window(u64::from(CONTROL_WINDOW))
         .datagram_send_buffer_size(DATAGRAM_SEND_BUFFER_BYTES)
         .datagram_receive_buffer_size(Some(DATAGRAM_RECEIVE_BUFFER_BYTES))
+        // Each path carries 1200 bytes (RFC 9000 §14). The stack would find larger packets, but takes
+        // several losses told by one acknowledgement for a narrower path, and then what was cut for
+        // larger packets cannot be sent any more: on lossy paths all stands still.
+        .mtu_discovery_config(None)
         .congestion_controller_factory(Arc::new(control.clone()));
     Arc::new(config)
 }

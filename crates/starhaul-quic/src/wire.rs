@@ -1,7 +1,8 @@
 //! The join handshake: small messages on the one QUIC stream of a connection.
 //!
-//! Each is `length u16` (of what follows), `kind u8`, body; integers are big-endian. A refusal is no message but the application
-//! close code of the connection ([`crate::CloseCode`]), which QUIC repeats until it arrives.
+//! Each is `length u16` (of what follows), `kind u8`, body; integers are big-endian. A refusal is
+//! no message but the application close code of the connection ([`crate::CloseCode`]), which QUIC
+//! repeats until it arrives.
 
 use starhaul_paths::PathId;
 

@@ -1,4 +1,5 @@
-//! Which datagram travels in which packet, until the packet is acknowledged or lost. Bounded: what no ack ever mentions falls out.
+//! Which datagram travels in which packet, until the packet is acknowledged or lost. Bounded: what
+//! no ack ever mentions falls out.
 
 use std::{collections::VecDeque, time::Instant};
 

@@ -1,4 +1,5 @@
-//! The connections of a node. One may be taken out while it is worked on, so that the rest of the node stays usable.
+//! The connections of a node. One may be taken out while it is worked on, so that the rest of the
+//! node stays usable.
 
 use crate::path::Conn;
 

@@ -1,4 +1,5 @@
-//! What arrives: packets to the stack of their connection, and from there datagrams, acknowledgements and messages to the session.
+//! What arrives: packets to the stack of their connection, and from there datagrams,
+//! acknowledgements and messages to the session.
 
 use std::{net::SocketAddr, sync::Arc, time::Instant};
 

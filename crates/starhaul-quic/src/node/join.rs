@@ -1,4 +1,5 @@
-//! The join handshake: how connections become paths of a session. Messages are in [`crate::wire`], keys in [`crate::join`].
+//! The join handshake: how connections become paths of a session. Messages are in [`crate::wire`],
+//! keys in [`crate::join`].
 
 use std::time::{Duration, Instant};
 

@@ -92,7 +92,8 @@ impl Node {
             let Some(datagram) = next else { break };
             let size = datagram.payload.len();
             if previous.is_some_and(|previous| previous + size <= max_size) {
-                // The stack would put both in one packet, and the fate of that packet must be the fate of one.
+                // The stack would put both in one packet, and the fate of that packet must be the
+                // fate of one.
                 conn.next = Some(datagram);
                 break;
             }

@@ -1,5 +1,7 @@
 //! Blocks from end to end, and the promises of the way they are sent.
 
+use std::time::Duration;
+
 use starhaul_cc::{ControllerConfig, RateFeed};
 use starhaul_session::Mode;
 use starhaul_units::Bandwidth;
@@ -12,7 +14,8 @@ fn block(number: u32, size: usize) -> Vec<u8> {
     data
 }
 
-/// Sends `count` blocks from one side, one each millisecond, and returns the numbers of those that arrived whole.
+/// Sends `count` blocks from one side, one each millisecond, and returns the numbers of those that
+/// arrived whole.
 fn transfer(net: &mut Net, from: usize, count: u32, size: usize) -> Vec<u32> {
     let stream = net.open_stream(from, Mode::Retransmit);
     for number in 0..count {
@@ -137,7 +140,8 @@ fn lost_and_sent(net: &mut Net, side: usize) -> (u64, u64) {
 
 #[test]
 fn every_datagram_meets_its_own_fate() {
-    // Blocks of all sizes in both directions, so that acknowledgements, small and large datagrams mix in the packets.
+    // Blocks of all sizes in both directions, so that acknowledgements, small and large datagrams
+    // mix in the packets.
     let run = |spec| {
         let mut net = Net::new(5, &[spec]);
         net.connect();
@@ -165,4 +169,40 @@ fn every_datagram_meets_its_own_fate() {
         let share = lost as f64 / sent as f64;
         assert!((0.02..0.06).contains(&share), "{lost} of {sent}");
     }
+}
+#[test]
+fn two_paths_carry_nearly_the_sum_of_both() {
+    let mut net = Net::new(7, &["rate=10mbit,delay=15ms", "rate=10mbit,delay=60ms"]);
+    net.connect();
+    net.run_ms(1000);
+    let stream = net.open_stream(CLIENT, Mode::Reliable);
+    let data = vec![3; 1 << 20];
+    let mut received = 0;
+    for _ in 0..6000 {
+        let (now, session) = (net.sim.now(), net.session);
+        let sender = net.client().node.session(session).unwrap();
+        sender.write(now, stream, &data).unwrap();
+        net.run_ms(1);
+        let now = net.sim.now();
+        let receiver = net.server().node.session(session).unwrap();
+        while let Ok(Some(bytes)) = receiver.read(now, stream, 1 << 20) {
+            received += bytes.len();
+        }
+    }
+    let rate = Bandwidth::from_bytes_over(received as u64, Duration::from_secs(6));
+    assert!(rate > Bandwidth::from_mbit(16), "{rate}");
+}
+
+#[test]
+fn many_losses_in_one_acknowledgement_do_not_stop_a_path() {
+    // Without a rate, whole batches arrive at once and are acknowledged at once.
+    let mut net = Net::new(7, &["delay=20ms,loss=10%"]);
+    let mut path = path_config(0);
+    path.controller = ControllerConfig::Dedicated(RateFeed::new(Bandwidth::from_mbit(200)));
+    net.connect_with(server_identity().public_key(), vec![path]);
+    net.run_ms(2000);
+    let stream = net.open_stream(CLIENT, Mode::Retransmit);
+    (0..200).for_each(|number| net.send_block(CLIENT, stream, block(number, 24_000)));
+    net.run_ms(2000);
+    assert_eq!(net.server().blocks().len(), 200);
 }

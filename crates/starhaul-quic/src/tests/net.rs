@@ -86,7 +86,8 @@ pub(super) fn path_config(path: u32) -> PathConfig {
 }
 
 impl Net {
-    /// Two nodes with one link pair per element of `specs`, the same in both directions; nothing has been sent.
+    /// Two nodes with one link pair per element of `specs`, the same in both directions; nothing
+    /// has been sent.
     pub(super) fn new(seed: u64, specs: &[&str]) -> Self {
         let start = Instant::now();
         let node = |config| Node::new(config, start).unwrap();
