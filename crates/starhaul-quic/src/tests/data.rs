@@ -198,7 +198,7 @@ fn many_losses_in_one_acknowledgement_do_not_stop_a_path() {
     // Without a rate, whole batches arrive at once and are acknowledged at once.
     let mut net = Net::new(7, &["delay=20ms,loss=10%"]);
     let mut path = path_config(0);
-    path.controller = ControllerConfig::Dedicated(RateFeed::new(Bandwidth::from_mbit(200)));
+    path.controller = ControllerConfig::Dedicated(RateFeed::new(Bandwidth::from_mbit(2000)));
     net.connect_with(server_identity().public_key(), vec![path]);
     net.run_ms(2000);
     let stream = net.open_stream(CLIENT, Mode::Retransmit);
