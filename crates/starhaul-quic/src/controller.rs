@@ -133,7 +133,7 @@ impl PathControl {
             return Permit::Now;
         };
         // Once it has to wait, it waits for a few packets that can leave as one batch.
-        let quantum = rate.bytes_in(PACING_QUANTUM).clamp(mtu, 16 * mtu);
+        let quantum = rate.bytes_in(PACING_QUANTUM).clamp(mtu, 32 * mtu);
         let at = self.pacer.next_send(now, rate, quantum).unwrap_or(at);
         Permit::At(at)
     }

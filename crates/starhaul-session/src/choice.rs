@@ -40,6 +40,9 @@ pub(crate) fn takes_data(
     let Some(this) = paths.get(id) else {
         return false;
     };
+    if paths.usable().all(|(other, _)| other == id) {
+        return true;
+    }
     let own = this.monitor.predict_arrival(now, 0, load.fragment);
     let enough = in_time(
         paths,

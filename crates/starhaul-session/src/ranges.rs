@@ -40,6 +40,13 @@ impl RangeSet {
         if start >= end {
             return 0;
         }
+        if let Some(mut newest) = self.ranges.last_entry()
+            && *newest.key() <= start
+            && start <= *newest.get()
+        {
+            let before = newest.insert(end.max(*newest.get()));
+            return end.saturating_sub(before);
+        }
         let wanted = end - start;
         let mut known = 0;
         if let Some((&first, &last)) = self.ranges.range(..=start).next_back()

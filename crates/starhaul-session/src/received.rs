@@ -14,7 +14,7 @@ use crate::{
 /// An acknowledgement waits at most this long for more to report.
 const MAX_ACK_DELAY: Duration = Duration::from_millis(1);
 /// … or for this many datagrams.
-const MAX_UNREPORTED: u32 = 10;
+const MAX_UNREPORTED: u32 = 32;
 /// The last acknowledgement of a burst is said again after this long.
 const REPEAT_AFTER: Duration = Duration::from_millis(5);
 /// How often each completed block is named.

@@ -154,7 +154,7 @@ impl Header {
 impl Fragment {
     /// The datagram; `payload` is padded with zeros to `length`.
     pub(crate) fn encode(&self, header: Header, length: usize) -> Bytes {
-        let mut out = header.put(FRAGMENT, FRAGMENT_HEADER_BYTES + length);
+        let mut out = header.put(FRAGMENT, FRAGMENT_HEADER_BYTES - HEADER_BYTES + length);
         out.put_u32(self.stream.0);
         out.put_u32(self.block.0);
         out.put_u32(self.born_micros);
@@ -218,7 +218,7 @@ impl Piece {
         data: impl Iterator<Item = &'a [u8]>,
         header: Header,
     ) -> Bytes {
-        let mut out = header.put(PIECE, PIECE_HEADER_BYTES + length);
+        let mut out = header.put(PIECE, PIECE_HEADER_BYTES - HEADER_BYTES + length);
         out.put_u32(stream.0);
         out.put_u64(offset);
         out.put_u8(fin.into());

@@ -43,13 +43,10 @@ impl Bandwidth {
 
     /// The rate that delivers `bytes` in `elapsed`; [`Bandwidth::MAX`] when no time passed.
     pub fn from_bytes_over(bytes: u64, elapsed: Duration) -> Self {
-        match u128::from(bytes)
-            .saturating_mul(8_000_000_000)
-            .checked_div(elapsed.as_nanos())
-        {
-            Some(bits) => Self(u64::try_from(bits).unwrap_or(u64::MAX)),
-            None => Self::MAX,
+        if elapsed.is_zero() {
+            return Self::MAX;
         }
+        Self(scaled_ratio(bytes, 8_000_000_000, elapsed.as_nanos()))
     }
 
     /// Bits per second.
@@ -70,10 +67,10 @@ impl Bandwidth {
 
     /// How long `bytes` take at this rate; [`Duration::MAX`] at rate zero.
     pub fn time_to_send(self, bytes: u64) -> Duration {
-        match (u128::from(bytes) * 8_000_000_000).checked_div(u128::from(self.0)) {
-            Some(nanos) => Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)),
-            None => Duration::MAX,
+        if self.0 == 0 {
+            return Duration::MAX;
         }
+        Duration::from_nanos(scaled_ratio(bytes, 8_000_000_000, u128::from(self.0)))
     }
 
     /// How many whole bytes pass in `elapsed`; saturates.
@@ -97,6 +94,17 @@ impl Bandwidth {
     /// The sum of two rates; saturates.
     pub const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
+    }
+}
+
+/// `value` · `factor` / `divisor`, which is not zero; saturates. Division of 128 bits is slow, and seldom needed.
+fn scaled_ratio(value: u64, factor: u64, divisor: u128) -> u64 {
+    match (value.checked_mul(factor), u64::try_from(divisor)) {
+        (Some(product), Ok(divisor)) => product / divisor,
+        _ => {
+            let product = u128::from(value) * u128::from(factor);
+            u64::try_from(product / divisor).unwrap_or(u64::MAX)
+        }
     }
 }
 

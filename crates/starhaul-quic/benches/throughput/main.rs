@@ -40,18 +40,41 @@ trait Contender {
     }
 }
 
+/// A contender, made when it is first used.
+struct Entry {
+    name: String,
+    make: Box<dyn Fn() -> Box<dyn Contender>>,
+    made: Option<Box<dyn Contender>>,
+}
+
+impl Entry {
+    fn new(name: String, make: impl Fn() -> Box<dyn Contender> + 'static) -> Self {
+        Self {
+            name,
+            make: Box::new(make),
+            made: None,
+        }
+    }
+
+    fn contender(&mut self) -> &mut dyn Contender {
+        self.made.get_or_insert_with(&self.make).as_mut()
+    }
+}
+
 fn main() {
-    let mut contenders: Vec<(String, Box<dyn Contender>)> = Vec::new();
+    let mut contenders = Vec::new();
     for batch in BARE_BATCHES {
         let name = format!("bare datagrams, batches of {batch}");
-        contenders.push((name, Box::new(Bare::new(batch))));
+        let make = move || Box::new(Bare::new(batch)) as Box<dyn Contender>;
+        contenders.push(Entry::new(name, make));
     }
     for (name, mode, loss) in [
         ("session, none", Mode::None, 0.0),
         ("session, retransmit", Mode::Retransmit, 0.0),
         ("session, fec at 20 %", Mode::Fec, LOSS),
     ] {
-        contenders.push((name.to_owned(), Box::new(Sessions::new(mode, loss))));
+        let make = move || Box::new(Sessions::new(mode, loss)) as Box<dyn Contender>;
+        contenders.push(Entry::new(name.to_owned(), make));
     }
 
     let mut criterion = Criterion::default()
@@ -61,10 +84,11 @@ fn main() {
         .configure_from_args();
     let mut group = criterion.benchmark_group("throughput");
     group.throughput(Throughput::BytesDecimal(ITERATION_BYTES as u64));
-    for (name, contender) in &mut contenders {
-        group.bench_function(name.as_str(), |bencher| {
+    for entry in &mut contenders {
+        group.bench_function(entry.name.as_str(), |bencher| {
+            let contender = entry.contender();
             bencher.iter_custom(|iterations| {
-                let seconds = (0..iterations).map(|_| seconds_per_byte(contender.as_mut()));
+                let seconds = (0..iterations).map(|_| seconds_per_byte(contender));
                 Duration::from_secs_f64(seconds.sum::<f64>() * ITERATION_BYTES as f64)
             });
         });
@@ -80,11 +104,11 @@ fn main() {
 }
 
 /// Compares in one run, in turns, so that whatever else the machine does meets all alike.
-fn print_ratios(contenders: &mut [(String, Box<dyn Contender>)]) {
+fn print_ratios(contenders: &mut [Entry]) {
     let mut costs = vec![Vec::new(); contenders.len()];
     for _ in 0..ROUNDS {
-        for ((_, contender), costs) in contenders.iter_mut().zip(&mut costs) {
-            costs.push(seconds_per_byte(contender.as_mut()));
+        for (entry, costs) in contenders.iter_mut().zip(&mut costs) {
+            costs.push(seconds_per_byte(entry.contender()));
         }
     }
     let best = |round: usize| {
@@ -94,16 +118,17 @@ fn print_ratios(contenders: &mut [(String, Box<dyn Contender>)]) {
     println!(
         "\nmedians of {ROUNDS} rounds; a ratio is against the best bare contender of its round"
     );
-    for ((name, contender), own) in contenders.iter_mut().zip(&costs) {
+    for (entry, own) in contenders.iter_mut().zip(&costs) {
         let ratios = own
             .iter()
             .enumerate()
             .map(|(round, cost)| best(round) / cost);
         println!(
-            "{name:32} {:7.1} MB/s of processor time, ratio {:.3} {}",
+            "{:32} {:7.1} MB/s of processor time, ratio {:.3} {}",
+            entry.name,
             1e-6 / median(own.iter().copied()),
             median(ratios),
-            contender.remark(),
+            entry.contender().remark(),
         );
     }
 }

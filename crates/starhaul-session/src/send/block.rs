@@ -369,6 +369,15 @@ impl SendBlock {
         !self.codes.is_empty() && self.codes.iter().all(Code::is_complete)
     }
 
+    /// A code has arrived, and not by its data alone.
+    pub(crate) fn needed_redundancy(&self) -> bool {
+        let needed = |code: &Code| {
+            let mut data = code.fragments.iter().take(code.data_count.into());
+            code.is_complete() && data.any(|state| !state.acked)
+        };
+        self.codes.iter().any(needed)
+    }
+
     /// A copy of a fragment was lost (or its path fell silent). True when a retransmission was queued.
     pub(crate) fn on_lost(&mut self, id: FragmentId) -> bool {
         self.any_lost = true;
@@ -424,6 +433,11 @@ impl SendBlock {
                 }
             }
         }
+    }
+
+    /// Bytes of each fragment of the first code, once the block is cut.
+    pub(crate) fn fragment_length(&self) -> Option<usize> {
+        self.codes.first().map(|code| code.fragment_length)
     }
 
     /// The payload of a fragment without its padding, and the length to pad it to.

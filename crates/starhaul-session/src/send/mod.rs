@@ -27,6 +27,8 @@ use queue::{BlockQueue, rank, weight};
 
 /// Blocks looked at for one packet before a path is left idle.
 const MAX_EXAMINED: usize = 16;
+/// The order of the same waiting blocks is taken as unchanged for so long.
+const REWEIGH_AFTER: Duration = Duration::from_millis(1);
 /// Probability with which redundancy may fall short.
 const EPSILON: f64 = 1e-3;
 /// Estimates of bandwidth are trusted for giving blocks up only when the queue was never empty for this long (or an RTT).
@@ -45,10 +47,20 @@ pub(crate) struct Choice {
     pub(crate) purpose: Purpose,
 }
 
+/// The blocks that go first, as they were weighed.
+#[derive(Debug, Default)]
+struct Order {
+    keys: Vec<BlockKey>,
+    /// Of the queue that was weighed.
+    revision: u64,
+    until: Option<Instant>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Sender {
     blocks: BTreeMap<BlockKey, SendBlock>,
     queue: BlockQueue,
+    order: Order,
     spare: BlockQueue,
     /// When to look at each block, and what for.
     expiry: BTreeSet<(Instant, Look, BlockKey)>,
@@ -69,6 +81,7 @@ impl Sender {
         Self {
             blocks: BTreeMap::new(),
             queue: BlockQueue::default(),
+            order: Order::default(),
             spare: BlockQueue::default(),
             expiry: BTreeSet::new(),
             demand: Demand::new(now),
@@ -219,48 +232,63 @@ impl Sender {
 
     /// The fragment that should leave on `path` now. Blocks that cannot arrive in time any more end on the way.
     pub(crate) fn pick(&mut self, now: Instant, paths: &Paths, path: PathId) -> Option<Choice> {
-        let outlook = Outlook::new(self, now, paths);
-        let mut hopeless = Vec::new();
-        let mut picked = None;
+        self.put_in_order(now, paths);
         let mut ahead = 0;
-        let max_priority = self.queue.max_priority();
-        let weigh = |key: BlockKey| {
-            self.blocks.get(&key).map_or(f64::MAX, |block| {
-                outlook.weigh(block, max_priority, self.priority_weight)
-            })
-        };
-        let mut examined = 0;
-        for key in self.queue.ranked(weigh) {
+        for &key in &self.order.keys {
             let Some(block) = self.blocks.get(&key) else {
                 continue;
             };
-            if outlook.is_hopeless(block, &self.demand) {
-                hopeless.push(key);
-                continue;
-            }
             if let Some((fragment, purpose)) = choose(block, now, paths, path, ahead) {
-                picked = Some(Choice {
+                return Some(Choice {
                     block: key,
                     fragment,
                     purpose,
                 });
-                break;
             }
             ahead += block.waiting_bytes() as u64;
-            examined += 1;
-            if examined >= MAX_EXAMINED {
+        }
+        None
+    }
+
+    /// Weighs what waits, if that was not done lately or if other blocks wait now.
+    fn put_in_order(&mut self, now: Instant, paths: &Paths) {
+        let queue = self.queue.revision();
+        if self.order.revision == queue && self.order.until.is_some_and(|until| now < until) {
+            return;
+        }
+        let mut keys = std::mem::take(&mut self.order.keys);
+        loop {
+            let outlook = Outlook::new(self, now, paths);
+            let max_priority = self.queue.max_priority();
+            let weigh = |key: BlockKey| {
+                self.blocks.get(&key).map_or(f64::MAX, |block| {
+                    outlook.weigh(block, max_priority, self.priority_weight)
+                })
+            };
+            keys.clear();
+            keys.extend(self.queue.ranked(weigh).take(MAX_EXAMINED));
+            let is_hopeless = |key: &BlockKey| {
+                let block = self.blocks.get(key);
+                block.is_some_and(|block| outlook.is_hopeless(block, &self.demand))
+            };
+            let hopeless: Vec<_> = keys.iter().copied().filter(is_hopeless).collect();
+            if hopeless.is_empty() {
                 break;
             }
-        }
-        for key in hopeless {
-            // Of a block that was sent whole, word may still come that it arrived after all.
-            if self.blocks.get(&key).is_some_and(SendBlock::has_fresh) {
-                self.give_up(now, key, paths);
-            } else {
-                self.unqueue(key);
+            for key in hopeless {
+                // Of a block that was sent whole, word may still come that it arrived after all.
+                if self.blocks.get(&key).is_some_and(SendBlock::has_fresh) {
+                    self.give_up(now, key, paths);
+                } else {
+                    self.unqueue(key);
+                }
             }
         }
-        picked.filter(|choice| self.blocks.contains_key(&choice.block))
+        self.order = Order {
+            keys,
+            revision: self.queue.revision(),
+            until: Some(now + REWEIGH_AFTER),
+        };
     }
 
     /// Redundancy for which there is room because nothing else wants the path.
@@ -581,13 +609,10 @@ fn fits(block: &SendBlock, paths: &Paths, path: PathId) -> bool {
 }
 
 fn fragment_bytes(block: &SendBlock, paths: &Paths) -> u64 {
-    let payload = block.payload(FragmentId { code: 0, index: 0 }).map_or_else(
-        || {
-            let capacity = paths.fragment_capacity().unwrap_or_default();
-            block.data.len().min(capacity)
-        },
-        |(_, length)| length,
-    );
+    let payload = block.fragment_length().unwrap_or_else(|| {
+        let capacity = paths.fragment_capacity().unwrap_or_default();
+        block.data.len().min(capacity)
+    });
     (payload + FRAGMENT_HEADER_BYTES) as u64
 }
 

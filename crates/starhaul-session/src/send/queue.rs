@@ -2,7 +2,7 @@
 //!
 //! R, the slack as a share of the deadline, falls for all blocks alike as time passes, so within a class of equal priority
 //! and similar deadline the order does not change while blocks wait: each class keeps a sorted set, and only the heads of
-//! the classes are weighed for a packet. That keeps the cost per packet logarithmic in the number of blocks.
+//! the classes are weighed. That keeps the cost logarithmic in the number of blocks.
 
 use std::{
     cmp::Ordering,
@@ -19,6 +19,8 @@ type Class = (u8, u32);
 #[derive(Debug, Default)]
 pub(crate) struct BlockQueue {
     classes: BTreeMap<Class, BTreeSet<(Instant, BlockKey)>>,
+    /// Counts what came and went.
+    revision: u64,
 }
 
 /// Where a block stands: its class and deadline.
@@ -40,6 +42,7 @@ impl BlockQueue {
         (priority, bucket, deadline): (u8, u32, Instant),
         key: BlockKey,
     ) {
+        self.revision += 1;
         self.classes
             .entry((priority, bucket))
             .or_default()
@@ -51,12 +54,18 @@ impl BlockQueue {
         (priority, bucket, deadline): (u8, u32, Instant),
         key: BlockKey,
     ) {
+        self.revision += 1;
         if let Some(class) = self.classes.get_mut(&(priority, bucket)) {
             class.remove(&(deadline, key));
             if class.is_empty() {
                 self.classes.remove(&(priority, bucket));
             }
         }
+    }
+
+    /// Another number when other blocks wait.
+    pub(crate) const fn revision(&self) -> u64 {
+        self.revision
     }
 
     pub(crate) fn is_empty(&self) -> bool {

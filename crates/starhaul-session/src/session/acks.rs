@@ -191,7 +191,7 @@ impl Session {
         let outcome = Outcome::Delivered {
             latency,
             on_time: latency <= block.deadline.saturating_duration_since(block.born),
-            recovered_by_redundancy,
+            recovered_by_redundancy: recovered_by_redundancy || block.needed_redundancy(),
             recovered_by_retransmission: block.retransmitted,
         };
         self.sender.end(self.now, key, outcome);
@@ -199,16 +199,16 @@ impl Session {
 
     /// Declares lost what was overtaken or is overdue on any path.
     pub(super) fn find_lost(&mut self) {
-        let ids: Vec<PathId> = self.paths.iter().map(|(id, _)| id).collect();
-        for id in ids {
-            while let Some(path) = self.paths.get_mut(id) {
-                let Some(fated) = path.sent.next_lost(self.now, path.monitor.overdue_after())
-                else {
-                    path.sent.prune(self.now);
-                    break;
-                };
-                self.on_loss(id, fated);
+        let mut lost = Vec::new();
+        for (id, path) in self.paths.iter_mut() {
+            let overdue = path.monitor.overdue_after();
+            while let Some(fated) = path.sent.next_lost(self.now, overdue) {
+                lost.push((id, fated));
             }
+            path.sent.prune(self.now);
+        }
+        for (id, fated) in lost {
+            self.on_loss(id, fated);
         }
     }
 
