@@ -1,4 +1,6 @@
-//! What no single crate can test of itself: the rules of the house, and a pair of sessions under random operations.
+//! What no single crate can test of itself: the rules of the house, a pair of sessions under random operations, and the bodies
+//! of the fuzz targets.
 
+pub mod fuzz;
 pub mod house;
 pub mod pair;

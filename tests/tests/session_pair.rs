@@ -10,7 +10,7 @@ use std::{
 
 use starhaul_system_tests::pair::{Plan, Report, bytes_of_seed, run};
 
-const SEEDS: Range<u64> = 0..300;
+const SEEDS: Range<u64> = 0..250;
 const OPERATIONS: usize = 400;
 
 fn run_seed(seed: u64) -> Report {

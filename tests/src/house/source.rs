@@ -12,7 +12,7 @@ use syn::{Attribute, Item, UseTree, spanned::Spanned, visit::Visit};
 /// Paths that no core may name, and what to do instead.
 const FORBIDDEN: [(&[&str], &str); 17] = [
     (&["Instant", "now"], TIME),
-    (&["SystemTime"], TIME),
+    (&["SystemTime", "now"], TIME),
     (&[".elapsed"], TIME),
     (&["std", "thread"], "a core has no threads"),
     (&["thread", "spawn"], "a core has no threads"),
@@ -28,6 +28,11 @@ const FORBIDDEN: [(&[&str], &str); 17] = [
     (&["from_os_rng"], RANDOM),
     (&["async"], "a core does not wait"),
     (&[".await"], "a core does not wait"),
+];
+/// Files that may say one of them, and why.
+const EXCEPTIONS: [(&str, &str); 1] = [
+    // A new key pair is drawn when an operator asks for one; no state machine calls it.
+    ("starhaul-quic/src/identity.rs", "SystemRandom"),
 ];
 const TIME: &str = "take `now: Instant` as an argument";
 const SOCKET: &str = "hand datagrams in and out";
@@ -82,10 +87,15 @@ pub fn scan_crate(root: &Path) -> Result<Vec<(PathBuf, Scan)>, SourceError> {
             file: file.clone(),
             error,
         })?;
-        let scan = scan(&text).map_err(|error| SourceError::Parse {
+        let mut scan = scan(&text).map_err(|error| SourceError::Parse {
             file: file.clone(),
             error,
         })?;
+        for (excepted, word) in EXCEPTIONS {
+            if file.ends_with(excepted) {
+                scan.violations.retain(|(_, what)| !what.contains(word));
+            }
+        }
         for module in &scan.modules {
             waiting.push(
                 module_file(&file, module).ok_or_else(|| SourceError::NoFile {

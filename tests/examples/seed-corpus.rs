@@ -1,0 +1,326 @@
+//! Writes first inputs for every fuzz target into `fuzz/corpus`, made by the real encoders:
+//! `cargo run -p starhaul-system-tests --example seed-corpus`.
+
+use std::{
+    fs, io,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use starhaul_gateway::{
+    Config, Host, Target,
+    label::{Flow, Label},
+    rtp::Codec,
+    socks5::write_address,
+};
+use starhaul_quic::{
+    Identity,
+    wire::{Message, PathHello, VERSION},
+};
+use starhaul_session::{
+    BlockOptions, Mode, PathId, PathUpdate, Session, SessionConfig, Side, StreamConfig,
+};
+use starhaul_system_tests::{fuzz::join, pair::bytes_of_seed};
+use starhaul_units::Bandwidth;
+
+type Inputs = Vec<(&'static str, Vec<u8>)>;
+
+fn main() -> io::Result<()> {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
+    let targets: [(&str, Inputs); 14] = [
+        ("congestion_control", operations()),
+        ("fec_decode", operations()),
+        ("gateway_config", configurations()),
+        ("gateway_label", labels()),
+        ("gateway_status", statuses()),
+        ("gateway_text", texts()),
+        ("link_spec", links()),
+        ("link_trace", traces()),
+        ("path_monitor", operations()),
+        ("quic_handshake", handshakes()),
+        ("rtp", packets()),
+        ("session_datagram", datagrams()),
+        ("session_pair", plans()),
+        ("socks5", clients()),
+    ];
+    for (target, inputs) in targets {
+        let folder = corpus.join(target);
+        fs::create_dir_all(&folder)?;
+        for (name, input) in inputs {
+            fs::write(folder.join(format!("seed-{name}")), input)?;
+        }
+    }
+    Ok(())
+}
+
+fn operations() -> Inputs {
+    let random = bytes_of_seed(1);
+    vec![
+        ("short", random[..200].to_vec()),
+        ("long", random[200..2200].to_vec()),
+    ]
+}
+
+fn plans() -> Inputs {
+    vec![
+        ("a", bytes_of_seed(1)[..2500].to_vec()),
+        ("b", bytes_of_seed(2)[..1500].to_vec()),
+        ("c", bytes_of_seed(3)[..600].to_vec()),
+    ]
+}
+
+fn configurations() -> Inputs {
+    vec![("sample", Config::sample().into()), ("empty", Vec::new())]
+}
+
+fn labels() -> Inputs {
+    let target = Target {
+        host: Host::Name("example.org".into()),
+        port: 80,
+    };
+    let flows = [
+        (
+            "udp",
+            Flow::Udp {
+                id: 1,
+                target: target.clone(),
+            },
+        ),
+        (
+            "rtp",
+            Flow::Rtp {
+                id: 2,
+                target: target.clone(),
+                codec: Codec::H264,
+                frame_timeout_ms: 50,
+            },
+        ),
+        ("associate", Flow::Associate { id: 3 }),
+        ("reply", Flow::Reply { id: 4 }),
+        ("tcp", Flow::Tcp { target }),
+    ];
+    flows
+        .map(|(name, flow)| (name, Label::new("rule-1", flow).encode().to_vec()))
+        .into()
+}
+
+fn statuses() -> Inputs {
+    let status = r#"{"version":"0.1.0","public_key":"k","uptime_s":1.5,"listen":["127.0.0.1:1"],"peers":[],"ingress":[],"sessions":[]}"#;
+    vec![("idle", status.into())]
+}
+
+fn texts() -> Inputs {
+    let key = Identity::generate().public_key().to_string();
+    vec![
+        ("name", b"example.org:443".into()),
+        ("v4", b"192.0.2.1:5".into()),
+        ("v6", b"[2001:db8::1]:65535".into()),
+        ("network", b"10.0.0.0/8:80-90".into()),
+        ("key", key.into()),
+    ]
+}
+
+fn links() -> Inputs {
+    vec![
+        ("constant", b"rate=50mbit,delay=25ms,loss=ge:1%:5,queue=500p".into()),
+        ("rough", b"rate=1mbit,delay=300ms,jitter=5ms,reorder=1%:20ms,duplicate=2%,queue=64000b,outage=1s..2s".into()),
+        ("leo", b"synth=leo,seed=3".into()),
+        ("geo", b"synth=geo,rate=10mbit,loss=0.2%".into()),
+        ("loss", b"ge:1%:5".into()),
+        ("rate", b"2.5mbit".into()),
+    ]
+}
+
+fn traces() -> Inputs {
+    vec![
+        ("mahimahi", b"0\n1\n1\n4\n10\n".into()),
+        ("delay", b"0 25.0\n10 26.5\n20 24.0\n".into()),
+        ("rates", b"0 10.5\n10 20\n20 0\n".into()),
+        (
+            "csv",
+            b"time_ms,rate_mbit,delay_ms\n0,10,25\n100,20,26\n200,0,27\n".into(),
+        ),
+    ]
+}
+
+fn handshakes() -> Inputs {
+    let hello = PathHello {
+        path: PathId(1),
+        cost: 0.5,
+        name: "leo".into(),
+    };
+    let messages = [
+        (
+            "open",
+            Message::Open {
+                versions: vec![VERSION, 9],
+                nonce: [1; 16],
+                hello: hello.clone(),
+            },
+        ),
+        (
+            "welcome",
+            Message::Welcome {
+                version: VERSION,
+                session: [2; 16],
+            },
+        ),
+        (
+            "join",
+            Message::Join {
+                session: [2; 16],
+                token: [3; 32],
+                hello,
+            },
+        ),
+        ("accept", Message::Accept),
+    ];
+    messages
+        .map(|(name, message)| (name, message.encode()))
+        .into()
+}
+
+fn packets() -> Inputs {
+    let packet = |marker: u8, timestamp: u8, payload: &[u8]| {
+        let mut packet = vec![
+            5,
+            0x80,
+            96 | marker << 7,
+            0,
+            1,
+            0,
+            0,
+            0,
+            timestamp,
+            0,
+            0,
+            0,
+            7,
+        ];
+        packet.extend(payload);
+        packet
+    };
+    let key = [
+        packet(0, 1, &[0x7c, 0x85, 1, 2]),
+        packet(1, 1, &[0x7c, 0x45, 3, 4]),
+    ];
+    let inter = [packet(0, 2, &[0x61, 9, 9]), packet(1, 2, &[0x61, 8])];
+    let other = [
+        vec![0, 1, 2, 3],
+        packet(0, 3, &[0x26, 1, 5]),
+        packet(1, 4, &[0x02, 1, 5]),
+    ];
+    let all = key.iter().chain(&inter).chain(&other);
+    vec![
+        ("frames", join(all.map(Vec::as_slice))),
+        ("block", join([&b"packet"[..], b"another"])),
+    ]
+}
+
+fn clients() -> Inputs {
+    let mut connect = vec![5, 1, 0, 5, 1, 0];
+    write_address(
+        &Target {
+            host: Host::Name("example.org".into()),
+            port: 443,
+        },
+        &mut connect,
+    );
+    let mut associate = vec![5, 2, 0, 2, 5, 3, 0];
+    write_address(
+        &Target {
+            host: Host::Ip([0, 0, 0, 0].into()),
+            port: 0,
+        },
+        &mut associate,
+    );
+    let mut datagram = vec![0, 0, 0];
+    write_address(
+        &Target {
+            host: Host::Ip([192, 0, 2, 1].into()),
+            port: 53,
+        },
+        &mut datagram,
+    );
+    datagram.extend(b"question");
+    vec![
+        ("connect", connect),
+        ("associate", associate),
+        ("datagram", datagram),
+    ]
+}
+
+/// What a client's session sends to the server of the target: streams, blocks, bytes and acknowledgements.
+fn datagrams() -> Inputs {
+    let start = Instant::now();
+    let mut client = Session::new(SessionConfig::default(), Side::Client, start);
+    let mut server = Session::new(SessionConfig::default(), Side::Server, start);
+    for session in [&mut client, &mut server] {
+        for path in 0..2 {
+            let update = PathUpdate {
+                cwnd: 100_000,
+                bytes_in_flight: 0,
+                bandwidth: Bandwidth::from_mbit(10),
+                smoothed_rtt: Duration::from_millis(40),
+                min_rtt: Duration::from_millis(40),
+                max_datagram: 200,
+            };
+            session.add_path(start, PathId(path), 0.0, update);
+        }
+    }
+    for mode in [Mode::FecRetransmit, Mode::Duplicate, Mode::Reliable] {
+        let config = StreamConfig {
+            mode,
+            ordered: mode == Mode::Duplicate,
+            ..StreamConfig::default()
+        };
+        for session in [&mut client, &mut server] {
+            let stream = session
+                .open_stream(start, config.clone())
+                .expect("a fresh session opens streams");
+            if mode == Mode::Reliable {
+                session
+                    .write(start, stream, &[1; 300])
+                    .expect("it takes bytes");
+            } else {
+                let block = Bytes::from_static(&[2; 400]);
+                session
+                    .send_block(start, stream, block, BlockOptions::default())
+                    .expect("it takes blocks");
+            }
+            session.finish(start, stream).expect("it can be finished");
+        }
+    }
+    let mut sent = Vec::new();
+    let mut now = start;
+    for round in 0..6 {
+        for path in [PathId(0), PathId(1)] {
+            while let Some(datagram) = client.poll_datagram(now, path) {
+                let mut part = vec![u8::from(path == PathId(1)) | 10];
+                part.extend(&datagram.payload);
+                sent.push(part);
+                // Every third is lost, so that something is sent again.
+                if !(round < 3 && sent.len().is_multiple_of(3)) {
+                    server
+                        .handle_datagram(now, path, datagram.payload)
+                        .expect("an honest peer");
+                }
+            }
+            while let Some(datagram) = server.poll_datagram(now, path) {
+                client
+                    .handle_datagram(now, path, datagram.payload)
+                    .expect("an honest peer");
+            }
+        }
+        now += Duration::from_millis(60);
+        client.handle_timeout(now);
+        server.handle_timeout(now);
+    }
+    let all = |from: usize| join(sent.iter().skip(from).map(Vec::as_slice));
+    vec![
+        ("session", all(0)),
+        ("middle", all(sent.len() / 2)),
+        ("one", join(sent.iter().take(1).map(Vec::as_slice))),
+    ]
+}

@@ -1,0 +1,181 @@
+//! State machines without a wire format, by lists of operations: congestion controllers and the path monitor.
+
+use std::time::{Duration, Instant};
+
+use arbitrary::{Result, Unstructured};
+use starhaul_cc::{
+    AckedPacket, CongestionEvent, Controller, ControllerConfig, LostPacket, MAX_CWND_BYTES,
+    RateFeed,
+};
+use starhaul_session::PathUpdate;
+use starhaul_units::Bandwidth;
+
+const MTU: u16 = 1200;
+const A_DAY: Duration = Duration::from_secs(86_400);
+
+/// Every congestion controller, told the same things, possible or not: its window stays in bounds.
+pub fn congestion_control(data: &[u8]) {
+    let start = Instant::now() + Duration::from_secs(1);
+    let feed = RateFeed::new(Bandwidth::from_mbit(5));
+    for name in ControllerConfig::NAMES {
+        let config = ControllerConfig::from_name(name, Some(feed.clone()))
+            .expect("every name has a controller");
+        let mut controller = config.build(start, MTU);
+        let mut source = Unstructured::new(data);
+        let mut now = start;
+        let mut sent = Vec::new();
+        while !source.is_empty()
+            && control(&mut source, &mut now, &mut sent, controller.as_mut()).is_ok()
+        {
+            let cwnd = controller.cwnd();
+            assert!(
+                cwnd > 0 && cwnd <= MAX_CWND_BYTES,
+                "{name}: a window of {cwnd} bytes"
+            );
+            let rate = controller.pacing_rate();
+            assert_ne!(
+                rate,
+                Some(Bandwidth::ZERO),
+                "{name}: a pacing rate of nothing"
+            );
+        }
+    }
+}
+
+fn control(
+    source: &mut Unstructured<'_>,
+    now: &mut Instant,
+    sent: &mut Vec<Instant>,
+    controller: &mut dyn Controller,
+) -> Result<()> {
+    let operation: u8 = source.arbitrary()?;
+    let newest = sent.len().saturating_sub(1);
+    let packet = newest.saturating_sub(usize::from(source.arbitrary::<u8>()?));
+    let sent_at = sent.get(packet).copied().unwrap_or(*now);
+    let (packet_number, bytes) = (packet as u64, u64::from(MTU));
+    let in_flight = u64::from(source.arbitrary::<u16>()?) * 16;
+    match operation % 10 {
+        0..=3 => {
+            controller.on_packet_sent(
+                *now,
+                sent.len() as u64,
+                bytes,
+                in_flight,
+                operation & 64 != 0,
+            );
+            sent.push(*now);
+        }
+        4..=5 => {
+            controller.on_ack(AckedPacket {
+                now: *now,
+                sent: sent_at,
+                packet_number,
+                bytes,
+            });
+            controller.on_end_of_acks(*now, in_flight);
+        }
+        6 => controller.on_packet_lost(LostPacket {
+            now: *now,
+            packet_number,
+            bytes,
+        }),
+        7 => controller.on_congestion_event(CongestionEvent {
+            now: *now,
+            sent: sent_at,
+            persistent: operation & 64 != 0,
+            ecn: operation & 128 != 0,
+            lost_bytes: bytes,
+        }),
+        8 if operation & 64 == 0 => controller.on_spurious_congestion_event(*now),
+        8 => controller.on_mtu_update(source.int_in_range(1200..=9000)?),
+        _ => {
+            *now += Duration::from_micros(u64::from(source.arbitrary::<u32>()? >> (operation % 32)))
+        }
+    }
+    Ok(())
+}
+
+/// A path monitor told of datagrams in any order: no figure leaves its range.
+pub fn path_monitor(data: &[u8]) {
+    let mut now = Instant::now() + Duration::from_secs(1);
+    let mut source = Unstructured::new(data);
+    let Ok(update) = update(&mut source) else {
+        return;
+    };
+    let mut monitor = starhaul_paths::PathMonitor::new(now, 1.0, update);
+    let mut sequence = source.arbitrary::<u32>().unwrap_or(0);
+    while !source.is_empty() && observe(&mut source, &mut now, &mut sequence, &mut monitor).is_ok()
+    {
+        let loss = monitor.loss();
+        let shares = [loss.rate, loss.window_max];
+        assert!(
+            shares.iter().all(|share| (0.0..=1.0).contains(share)),
+            "{loss:?}"
+        );
+        assert!(
+            loss.burst_length.is_finite() && loss.burst_length >= 0.0,
+            "{loss:?}"
+        );
+        assert!(
+            monitor.predict_arrival(now, 1_000_000, 1200) >= now,
+            "an arrival before now"
+        );
+        let overdue = monitor.overdue_after();
+        assert!(
+            !overdue.is_zero() && overdue <= 2 * A_DAY,
+            "overdue after {overdue:?}"
+        );
+    }
+}
+
+fn update(source: &mut Unstructured<'_>) -> Result<PathUpdate> {
+    Ok(PathUpdate {
+        cwnd: source.arbitrary()?,
+        bytes_in_flight: source.arbitrary()?,
+        bandwidth: Bandwidth::from_bits_per_second(source.arbitrary()?),
+        smoothed_rtt: Duration::from_micros(source.arbitrary()?),
+        min_rtt: Duration::from_micros(source.arbitrary::<u32>()?.into()),
+        max_datagram: source.arbitrary()?,
+    })
+}
+
+fn observe(
+    source: &mut Unstructured<'_>,
+    now: &mut Instant,
+    sequence: &mut u32,
+    monitor: &mut starhaul_paths::PathMonitor,
+) -> Result<()> {
+    let operation: u8 = source.arbitrary()?;
+    let back: u32 = source.arbitrary::<u8>()?.into();
+    let earlier = sequence.wrapping_sub(back);
+    let sent = now
+        .checked_sub(Duration::from_millis(back.into()))
+        .unwrap_or(*now);
+    match operation % 8 {
+        0..=2 => {
+            monitor.on_sent(*now, *sequence, 1200);
+            *sequence = sequence.wrapping_add(1);
+        }
+        3 => {
+            let one_way = source.arbitrary::<Option<u32>>()?;
+            monitor.on_acked(
+                *now,
+                earlier,
+                sent,
+                1200,
+                one_way.map(|micros| Duration::from_micros(micros.into())),
+            );
+        }
+        4 => monitor.on_lost(*now, earlier),
+        5 => monitor.on_late_ack(*now, earlier, sent),
+        6 if operation & 64 != 0 => monitor.update(*now, update(source)?),
+        6 if operation & 128 != 0 => monitor.on_heard(*now),
+        6 => {
+            monitor.on_timeout(*now);
+        }
+        _ => {
+            *now += Duration::from_micros(u64::from(source.arbitrary::<u32>()? >> (operation % 32)))
+        }
+    }
+    Ok(())
+}

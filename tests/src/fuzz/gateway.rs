@@ -1,0 +1,152 @@
+//! What applications, operators and the peer's gateway may say to a gateway.
+
+use std::{
+    path::Path,
+    str::FromStr,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use starhaul_gateway::{
+    Config, EgressRule, Target,
+    label::Label,
+    rtp::{self, Assembler, Codec, KeyFrames},
+    socks5::{Handshake, Step, read_address, read_datagram, write_address},
+    status::Status,
+};
+use starhaul_quic::PublicKey;
+
+use super::parts;
+
+/// A configuration file. What is refused is refused with a line of text, what is taken can be described.
+pub fn gateway_config(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    match Config::parse(text, Path::new("fuzz.toml")) {
+        Ok(config) => assert!(!config.describe().is_empty()),
+        Err(error) => assert!(
+            error.to_string().contains("fuzz.toml"),
+            "names no file: {error}"
+        ),
+    }
+}
+
+/// A stream's label from the peer.
+pub fn gateway_label(data: &[u8]) {
+    if let Ok(label) = Label::parse(data) {
+        let again = Label::parse(&label.encode()).expect("what was read can be written and read");
+        assert_eq!(again, label);
+    }
+}
+
+/// A gateway's answer on its control socket.
+pub fn gateway_status(data: &[u8]) {
+    if let Ok(status) = serde_json::from_slice::<Status>(data) {
+        let written = serde_json::to_vec(&status).expect("what was read can be written");
+        let again: Status = serde_json::from_slice(&written).expect("… and read again");
+        assert_eq!(serde_json::to_vec(&again).ok(), Some(written));
+    }
+}
+
+/// Targets, egress rules and keys as people write them.
+pub fn gateway_text(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    if let Ok(target) = Target::from_str(text) {
+        assert_eq!(Target::from_str(&target.to_string()), Ok(target));
+    }
+    if let Ok(rule) = EgressRule::from_str(text) {
+        assert_eq!(EgressRule::from_str(&rule.to_string()), Ok(rule));
+    }
+    if let Ok(key) = PublicKey::from_str(text) {
+        assert_eq!(PublicKey::from_str(&key.to_string()).ok(), Some(key));
+    }
+}
+
+/// RTP packets of an application, each part one: every packet is in exactly one frame, whole and in order. The first byte
+/// of a part says how long after the one before it comes.
+pub fn rtp(data: &[u8]) {
+    ignore(rtp::packets(&Bytes::copy_from_slice(data)));
+    for codec in [Codec::None, Codec::Audio, Codec::H264, Codec::H265] {
+        let mut now = Instant::now();
+        let mut assembler = Assembler::new(codec, Duration::from_millis(50));
+        let mut keys = KeyFrames::new();
+        let (mut given, mut taken, mut frames) = (Vec::new(), Vec::new(), 0u32);
+        let mut take = |assembler: &mut Assembler| {
+            while let Some(frame) = assembler.poll_frame() {
+                let needed = keys.needed_by(&frame);
+                assert!(
+                    needed.is_none_or(|needed| needed < frames),
+                    "a frame needs a later one"
+                );
+                keys.sent(&frame, frames);
+                frames += 1;
+                taken.extend(
+                    rtp::packets(&frame.block).expect("our own frames are rows of packets"),
+                );
+            }
+        };
+        for part in parts(data) {
+            let Some((&wait, packet)) = part.split_first() else {
+                continue;
+            };
+            now += Duration::from_millis(wait.into());
+            assembler.handle_timeout(now);
+            assembler.handle_packet(now, packet);
+            given.push(Bytes::copy_from_slice(packet));
+            take(&mut assembler);
+        }
+        assembler.handle_timeout(now + Duration::from_secs(1));
+        take(&mut assembler);
+        assert_eq!(assembler.poll_timeout(), None, "a frame is open for ever");
+        // Sources are gathered apart from each other, so only the whole can be compared.
+        given.sort();
+        taken.sort();
+        assert_eq!(taken, given, "packets were lost or doubled");
+    }
+}
+
+/// A SOCKS5 client's handshake in one piece and byte by byte, and its datagrams.
+pub fn socks5(data: &[u8]) {
+    let whole = converse(std::iter::once(data));
+    let bytewise = converse(data.chunks(1));
+    assert_eq!(
+        whole, bytewise,
+        "the answer depends on how the bytes were cut"
+    );
+    if let Ok((target, payload)) = read_datagram(data) {
+        assert!(payload.len() < data.len());
+        let mut written = Vec::new();
+        write_address(&target, &mut written);
+        let again = read_address(&written).expect("what was read can be written and read");
+        assert_eq!(
+            again.map(|(target, rest)| (target, rest.len())),
+            Some((target, 0))
+        );
+    }
+}
+
+fn converse<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, Option<String>) {
+    let mut handshake = Handshake::new(None);
+    let mut answers = Vec::new();
+    for piece in pieces {
+        handshake.handle(piece);
+        loop {
+            match handshake.poll() {
+                Step::Read => break,
+                Step::Send(bytes) => answers.extend(bytes),
+                Step::Request(request) => return (answers, Some(format!("{request:?}"))),
+                Step::Refuse(bytes, error) => {
+                    answers.extend(bytes);
+                    return (answers, Some(error.to_string()));
+                }
+            }
+        }
+    }
+    (answers, None)
+}
+
+/// For calls of which only that they return matters.
+fn ignore<T>(_: T) {}

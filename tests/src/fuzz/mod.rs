@@ -1,0 +1,55 @@
+//! The bodies of the fuzz targets: each takes any bytes and panics where a promise is broken. `fuzz/` runs them under
+//! libFuzzer; the ordinary tests replay the corpora in `fuzz/corpus`.
+
+mod control;
+mod gateway;
+mod link;
+mod session;
+
+pub use control::{congestion_control, path_monitor};
+pub use gateway::{gateway_config, gateway_label, gateway_status, gateway_text, rtp, socks5};
+pub use link::{link_spec, link_trace};
+pub use session::{fec_decode, quic_handshake, session_datagram, session_pair};
+
+/// Takes any bytes.
+pub type Body = fn(&[u8]);
+
+/// Every target by the name of its file and of the folder of its corpus.
+pub const TARGETS: [(&str, Body); 14] = [
+    ("congestion_control", congestion_control),
+    ("fec_decode", fec_decode),
+    ("gateway_config", gateway_config),
+    ("gateway_label", gateway_label),
+    ("gateway_status", gateway_status),
+    ("gateway_text", gateway_text),
+    ("link_spec", link_spec),
+    ("link_trace", link_trace),
+    ("path_monitor", path_monitor),
+    ("quic_handshake", quic_handshake),
+    ("rtp", rtp),
+    ("session_datagram", session_datagram),
+    ("session_pair", session_pair),
+    ("socks5", socks5),
+];
+
+/// Splits what a fuzzer made into parts, each behind its length in two bytes; the last may be cut.
+pub fn parts(mut data: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (length, rest) = data.split_first_chunk::<2>()?;
+        let length = usize::from(u16::from_be_bytes(*length)).min(rest.len());
+        let (part, rest) = rest.split_at(length);
+        data = rest;
+        Some(part)
+    })
+}
+
+/// The inverse of [`parts`].
+pub fn join<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut joined = Vec::new();
+    for part in parts {
+        let length = u16::try_from(part.len()).unwrap_or(u16::MAX);
+        joined.extend(length.to_be_bytes());
+        joined.extend(&part[..usize::from(length)]);
+    }
+    joined
+}
