@@ -89,6 +89,7 @@ impl Endpoint {
                 session: config.session,
                 accept_controller: config.accept_controller,
                 max_sessions,
+                packet_bytes: starhaul_quic::LEAST_PACKET_BYTES,
                 rng_seed,
             },
             Instant::now(),

@@ -54,6 +54,8 @@ pub use error::{CloseCode, Error};
 pub use identity::{Identity, PublicKey};
 pub use node::Node;
 
+/// What every QUIC path carries (RFC 9000 §14).
+pub const LEAST_PACKET_BYTES: u16 = 1200;
 /// Most paths of one session.
 pub const MAX_PATHS: usize = 16;
 /// A session ends when no path of it was up for so long.
@@ -80,6 +82,8 @@ pub struct NodeConfig {
     pub accept_controller: ControllerConfig,
     /// Most sessions at once, both opened and accepted.
     pub max_sessions: usize,
+    /// Bytes of the largest UDP payload, from [`LEAST_PACKET_BYTES`] to 1452; every path must carry them, both sides may differ.
+    pub packet_bytes: u16,
     /// Seed of connection ids, packet padding and session numbers; from the system's source outside tests.
     pub rng_seed: [u8; 32],
 }
@@ -93,6 +97,7 @@ impl NodeConfig {
             session: SessionConfig::default(),
             accept_controller: ControllerConfig::Cubic,
             max_sessions: 64,
+            packet_bytes: LEAST_PACKET_BYTES,
             rng_seed: [0; 32],
         }
     }

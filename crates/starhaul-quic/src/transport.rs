@@ -56,8 +56,8 @@ pub(crate) fn endpoint(
     Endpoint::new(Arc::new(config), server, true)
 }
 
-/// Settings of a connection whose sending `control` governs.
-pub(crate) fn connection(control: &PathControlHandle) -> Arc<TransportConfig> {
+/// Settings of a connection whose sending `control` governs, with packets of `packet_bytes`.
+pub(crate) fn connection(control: &PathControlHandle, packet_bytes: u16) -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
     let idle = u32::try_from(IDLE_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
     config
@@ -70,10 +70,12 @@ pub(crate) fn connection(control: &PathControlHandle) -> Arc<TransportConfig> {
         .send_window(u64::from(CONTROL_WINDOW))
         .datagram_send_buffer_size(DATAGRAM_SEND_BUFFER_BYTES)
         .datagram_receive_buffer_size(Some(DATAGRAM_RECEIVE_BUFFER_BYTES))
-        // Each path carries 1200 bytes (RFC 9000 §14). The stack would find larger packets, but takes
-        // several losses told by one acknowledgement for a narrower path, and then what was cut for
-        // larger packets cannot be sent any more: on lossy paths all stands still.
+        // The stack would find larger packets, but takes several losses told by one acknowledgement for
+        // a narrower path, and then what was cut for larger packets cannot be sent any more: on lossy
+        // paths all stands still.
         .mtu_discovery_config(None)
+        .initial_mtu(packet_bytes)
+        .min_mtu(packet_bytes)
         .congestion_controller_factory(Arc::new(control.clone()));
     Arc::new(config)
 }
@@ -82,13 +84,14 @@ pub(crate) fn connection(control: &PathControlHandle) -> Arc<TransportConfig> {
 pub(crate) fn outgoing(
     crypto: Arc<dyn crypto::ClientConfig>,
     control: &PathControlHandle,
+    packet_bytes: u16,
     rng: &mut ChaCha12Rng,
 ) -> ClientConfig {
     let mut first_id = [0; 20];
     rng.fill_bytes(&mut first_id);
     let mut config = ClientConfig::new(crypto);
     config
-        .transport_config(connection(control))
+        .transport_config(connection(control, packet_bytes))
         .token_store(Arc::new(NoneTokenStore))
         .initial_dst_cid_provider(Arc::new(move || ConnectionId::new(&first_id)));
     config

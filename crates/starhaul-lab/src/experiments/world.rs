@@ -206,6 +206,7 @@ impl World<Starhaul> {
             config.accept_controller = ControllerConfig::Bbr;
             // 24 kB of DMTP are 20 fragments then, as in the paper.
             config.session.max_fragment_bytes = 1200;
+            config.packet_bytes = 1300;
             config.rng_seed = [salt; 32];
             config.rng_seed[..8].copy_from_slice(&seed.to_be_bytes());
             let mut node = Node::new(config, start)?;

@@ -85,7 +85,8 @@ fn main() {
     let mut group = criterion.benchmark_group("throughput");
     group.throughput(Throughput::BytesDecimal(ITERATION_BYTES as u64));
     for entry in &mut contenders {
-        group.bench_function(entry.name.as_str(), |bencher| {
+        let name = entry.name.clone();
+        group.bench_function(name, |bencher| {
             let contender = entry.contender();
             bencher.iter_custom(|iterations| {
                 let seconds = (0..iterations).map(|_| seconds_per_byte(contender));
@@ -123,12 +124,13 @@ fn print_ratios(contenders: &mut [Entry]) {
             .iter()
             .enumerate()
             .map(|(round, cost)| best(round) / cost);
+        let remark = entry.contender().remark();
         println!(
             "{:32} {:7.1} MB/s of processor time, ratio {:.3} {}",
             entry.name,
             1e-6 / median(own.iter().copied()),
             median(ratios),
-            entry.contender().remark(),
+            remark,
         );
     }
 }

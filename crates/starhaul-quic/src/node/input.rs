@@ -87,7 +87,7 @@ impl Node {
         }
         let control = PathControlHandle::new(self.config.accept_controller.clone(), now);
         let mut config = (*self.server).clone();
-        config.transport_config(transport::connection(&control));
+        config.transport_config(transport::connection(&control, self.config.packet_bytes));
         match endpoint.accept(incoming, now, response, Some(Arc::new(config))) {
             Ok((handle, quic)) => {
                 let mut conn = self.insert_conn(now, local, handle, quic, control);

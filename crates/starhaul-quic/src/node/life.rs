@@ -56,7 +56,7 @@ impl Node {
         };
         let (local, remote) = (known.local, known.remote);
         let control = PathControlHandle::new(known.controller.clone(), now);
-        let config = transport::outgoing(tls, &control, &mut self.rng);
+        let config = transport::outgoing(tls, &control, self.config.packet_bytes, &mut self.rng);
         match socket.endpoint.connect(now, config, remote, SERVER_NAME) {
             Ok((handle, quic)) => {
                 let mut conn = self.insert_conn(now, local, handle, quic, control);

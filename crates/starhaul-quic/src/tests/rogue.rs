@@ -52,7 +52,8 @@ impl Rogue {
         let peer = server_identity().public_key();
         let crypto = tls::client_config(&client_identity(), peer, &self.alpn).unwrap();
         let control = PathControlHandle::new(ControllerConfig::NewReno, now);
-        let config = transport::outgoing(crypto, &control, &mut self.rng);
+        let config =
+            transport::outgoing(crypto, &control, crate::LEAST_PACKET_BYTES, &mut self.rng);
         let remote = server_address(0);
         let connected = self.endpoint.connect(now, config, remote, "starhaul");
         let (handle, quic) = connected.unwrap();
