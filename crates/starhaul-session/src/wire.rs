@@ -254,6 +254,33 @@ impl Piece {
 pub(crate) const MAX_STREAM_BYTES: u64 = 1 << 62;
 
 impl Ack {
+    /// Leaves out the oldest ranges, of the path with most first, until the datagram has at most `capacity` bytes.
+    pub(crate) fn fit(&mut self, capacity: usize) {
+        while self.datagram_bytes() > capacity {
+            let several = self.paths.iter_mut().filter(|path| path.ranges.len() > 1);
+            let Some(longest) = several.max_by_key(|path| path.ranges.len()) else {
+                return;
+            };
+            longest.ranges.pop();
+        }
+    }
+
+    fn datagram_bytes(&self) -> usize {
+        let path_bytes = |path: &PathAck| {
+            let distances = path.ranges.windows(2).map(|pair| match *pair {
+                [(newer, _), (_, last)] => distance_bytes(newer.wrapping_sub(last)),
+                _ => 0,
+            });
+            let lengths = path
+                .ranges
+                .iter()
+                .map(|&(first, last)| distance_bytes(last.wrapping_sub(first)));
+            9 + 4 + distances.chain(lengths).sum::<usize>()
+        };
+        let paths: usize = self.paths.iter().map(path_bytes).sum();
+        HEADER_BYTES + 2 + paths + 13 * self.blocks.len()
+    }
+
     pub(crate) fn encode(&self, header: Header) -> Bytes {
         let mut out = header.put(ACK, 512);
         out.put_u8(count(self.paths.len()));
@@ -344,6 +371,10 @@ pub(crate) fn decode(mut datagram: Bytes) -> Result<(Header, Body), ProtocolErro
 /// Counts on the wire are bytes; every list is bounded below 256 where it is made.
 fn count(length: usize) -> u8 {
     u8::try_from(length).unwrap_or(u8::MAX)
+}
+
+const fn distance_bytes(distance: u32) -> usize {
+    if distance < u8::MAX as u32 { 1 } else { 5 }
 }
 
 /// One byte below 255, else a marker and four bytes.
@@ -443,6 +474,33 @@ mod tests {
         };
         assert_eq!(decode(ack.encode(HEADER)), Ok((HEADER, Body::Ack(ack))));
         assert_eq!(decode(encode_probe(HEADER)), Ok((HEADER, Body::Probe)));
+    }
+
+    #[test]
+    fn an_acknowledgement_of_many_gaps_leaves_out_the_oldest_to_fit() {
+        let path = |path: u32, step: u32| {
+            let newest = |range| 1_000_000 - range * step;
+            let ranges = (0..32).map(|range| (newest(range) - 300, newest(range)));
+            PathAck {
+                path,
+                received_micros: 9,
+                ranges: ranges.collect(),
+            }
+        };
+        let whole = Ack {
+            paths: (0..5).map(|id| path(id, 310 + 300 * (id % 2))).collect(),
+            blocks: Vec::new(),
+        };
+        assert_eq!(whole.datagram_bytes(), whole.encode(HEADER).len());
+        assert!(whole.datagram_bytes() > 1200);
+        let mut fitting = whole.clone();
+        fitting.fit(1200);
+        let bytes = fitting.encode(HEADER);
+        assert!((1100..=1200).contains(&bytes.len()), "{}", bytes.len());
+        for (kept, all) in fitting.paths.iter().zip(&whole.paths) {
+            assert!(all.ranges.starts_with(&kept.ranges));
+        }
+        assert_eq!(decode(bytes), Ok((HEADER, Body::Ack(fitting))));
     }
 
     #[test]

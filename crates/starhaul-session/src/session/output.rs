@@ -96,10 +96,11 @@ impl Session {
                 .unwrap_or_default();
             PathAck::new(id.0, wrap(received), &path.received.ranges)
         });
-        let ack = Ack {
+        let mut ack = Ack {
             paths: paths.collect(),
             blocks: self.acks.take(self.now),
         };
+        ack.fit(self.paths.get(path)?.max_datagram());
         self.number(path, Item::Ack, |header| ack.encode(header))
     }
 
@@ -122,10 +123,12 @@ impl Session {
 
     fn poll_control_piece(&mut self, path: PathId) -> Option<PathDatagram> {
         let capacity = self.piece_capacity(path)?;
-        if let Some((piece, first)) = self.control.copy
+        if let Some((mut piece, first)) = self.control.copy
             && first != path
         {
             self.control.copy = None;
+            // It was cut for the other path.
+            piece.end = piece.end.min(piece.start + capacity);
             return self.send_control(path, piece);
         }
         let piece = self.control.send.next_piece(capacity)?;
