@@ -1,4 +1,15 @@
 //! Experiments and the demo: real applications beside the multipath QUIC baseline, scored by the same rule.
+//!
+//! ```
+//! use std::time::Duration;
+//! use starhaul_lab::{load::Class, score::ClassLog};
+//!
+//! let mut log = ClassLog::new(Class::Text);
+//! log.on_sent(Duration::ZERO);
+//! log.on_sent(Duration::from_millis(50));
+//! log.on_received(0, Duration::from_millis(30)); // after 30 ms
+//! assert_eq!((log.score().on_time, log.score().lost), (1, 1));
+//! ```
 
 pub mod apps;
 pub mod baseline;

@@ -289,7 +289,8 @@ pub enum ProtocolError {
 pub struct SessionConfig {
     /// Bytes of blocks and streams that may wait for sending or acknowledgement.
     pub max_send_bytes: usize,
-    /// Bytes that may wait for reassembly or reading. Each reliable stream may hold 64 KiB at any time, even beyond this.
+    /// Bytes that may wait for reassembly or reading, half of them of blocks, half of reliable streams. Each reliable stream may
+    /// hold 64 KiB at any time, even beyond this.
     pub max_receive_bytes: usize,
     /// Streams that each side may have open at once. A peer that opens twice as many breaks the protocol; the surplus is for
     /// streams of whose end only one side knows.

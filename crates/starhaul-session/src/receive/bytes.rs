@@ -165,6 +165,11 @@ impl ReceiveBytes {
         self.pieces.values().map(Bytes::len).sum()
     }
 
+    /// Bytes that the sender may still make us hold.
+    pub(crate) const fn granted(&self) -> u64 {
+        self.credit.saturating_sub(self.read)
+    }
+
     pub(crate) fn stop(&mut self) {
         self.stopped = true;
         self.pieces.clear();

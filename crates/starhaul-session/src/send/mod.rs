@@ -33,6 +33,8 @@ const REWEIGH_AFTER: Duration = Duration::from_millis(1);
 const EPSILON: f64 = 1e-3;
 /// Estimates of bandwidth are trusted for giving blocks up only when the queue was never empty for this long (or an RTT).
 const BUSY_BEFORE_TRUST: Duration = Duration::from_millis(200);
+/// … and for so many round trips, in which a controller that starts doubles its rate each time.
+const ROUNDS_BEFORE_TRUST: u32 = 8;
 /// Word of a block's arrival is waited for at least this long after its deadline.
 const LEAST_GRACE: Duration = Duration::from_millis(100);
 
@@ -472,7 +474,7 @@ impl<'a> Outlook<'a> {
             near: now + slowest.unwrap_or_default(),
             least_delay: paths.least_delay(),
             bandwidth: paths.bandwidth(),
-            is_trusted: busy_for >= BUSY_BEFORE_TRUST.max(rtt),
+            is_trusted: busy_for >= BUSY_BEFORE_TRUST.max(rtt * ROUNDS_BEFORE_TRUST),
         }
     }
 

@@ -183,7 +183,7 @@ impl Session {
 
     /// Keeps what waits for reassembly within its bound: the oldest goes.
     fn make_room(&mut self) {
-        while self.receiver.held_bytes > self.config.max_receive_bytes {
+        while self.receiver.held_bytes > self.config.max_receive_bytes / 2 {
             let Some((_, key)) = self
                 .receiver
                 .by_arrival
@@ -195,7 +195,7 @@ impl Session {
             self.receiver.remove(key);
             self.receiver.dropped += 1;
         }
-        while self.receiver.held_bytes > self.config.max_receive_bytes {
+        while self.receiver.held_bytes > self.config.max_receive_bytes / 2 {
             let Some((_, blocks)) = self.receiver.early.pop_first() else {
                 break;
             };
@@ -203,7 +203,7 @@ impl Session {
             let freed = blocks.values();
             freed.for_each(|complete| self.receiver.release(&complete.data));
         }
-        if self.receiver.held_bytes > self.config.max_receive_bytes {
+        if self.receiver.held_bytes > self.config.max_receive_bytes / 2 {
             self.skip_missing();
         }
         self.make_room_for_events();

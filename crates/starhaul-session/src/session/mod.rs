@@ -348,7 +348,7 @@ impl Session {
 
     /// Drops the oldest received blocks that nobody took.
     fn make_room_for_events(&mut self) {
-        while self.receiver.held_bytes > self.config.max_receive_bytes {
+        while self.receiver.held_bytes > self.config.max_receive_bytes / 2 {
             let oldest = self
                 .events
                 .iter()

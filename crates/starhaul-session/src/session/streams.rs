@@ -406,15 +406,16 @@ impl Session {
         }
     }
 
-    /// Tells the sender of a reliable stream how much more it may send.
+    /// Tells the sender of a reliable stream how much more it may send: a fair share of the half of `max_receive_bytes` that is
+    /// theirs, and no more than the others were not granted already.
     pub(super) fn offer_credit(&mut self, stream: StreamId) {
-        let reliable = self
-            .streams
-            .values()
-            .filter(|entry| matches!(entry.kind, Kind::Bytes(_)))
-            .count()
-            .max(1);
-        let budget = (self.config.max_receive_bytes / 2 / reliable) as u64;
+        let others = self.streams.iter().filter(|(id, _)| **id != stream);
+        let granted: Vec<u64> = others
+            .filter_map(|(_, entry)| entry.pair().map(|pair| pair.receive.granted()))
+            .collect();
+        let all = (self.config.max_receive_bytes / 2) as u64;
+        let fair = all / (granted.len() as u64 + 1);
+        let budget = fair.min(all.saturating_sub(granted.iter().sum()));
         let Ok(pair) = self.pair(stream) else { return };
         if let Some(limit) = pair.receive.next_credit(budget) {
             self.tell(&Control::Credit { stream, limit });
