@@ -242,14 +242,15 @@ impl PathControl {
     pub(crate) fn update(&mut self, smoothed_rtt: Duration, max_datagram: usize) -> PathUpdate {
         self.smoothed_rtt = Some(smoothed_rtt);
         let cwnd = self.controller.cwnd();
-        let window_rate = || Bandwidth::from_bytes_over(cwnd, smoothed_rtt);
+        let window_rate = Bandwidth::from_bytes_over(cwnd, smoothed_rtt);
+        // An estimate made of a handshake knows only what little was sent; what the controller lets go at once it believes
+        // in as well. In steady state half of its window per RTT is at most its estimate.
+        let allowed = window_rate.scaled(0.5).min(self.pacing_rate());
+        let estimate = self.controller.bandwidth_estimate();
         PathUpdate {
             cwnd,
             bytes_in_flight: self.bytes_committed(),
-            bandwidth: self
-                .controller
-                .bandwidth_estimate()
-                .unwrap_or_else(window_rate),
+            bandwidth: estimate.map_or(window_rate, |estimate| estimate.max(allowed)),
             smoothed_rtt,
             min_rtt: self.rtt_floor.get().unwrap_or(smoothed_rtt),
             max_datagram,
