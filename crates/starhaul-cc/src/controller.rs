@@ -1,9 +1,14 @@
 //! The face of every congestion controller: told of each packet's sending and fate, it answers with
 //! a window and a rate.
 
-use std::{fmt, time::Instant};
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
 
 use starhaul_units::Bandwidth;
+
+use crate::{PathModel, Reconfiguration};
 
 /// One packet that the peer acknowledged.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +74,12 @@ pub trait Controller: fmt::Debug + Send + Sync {
     fn on_congestion_event(&mut self, event: CongestionEvent);
     /// The last congestion event was a mistake: all its packets were acknowledged after all.
     fn on_spurious_congestion_event(&mut self, now: Instant);
+    /// The satellite path was reconfigured, or somebody believes so: `now` is when the news came,
+    /// which may be later than [`Reconfiguration::at`]. Ignored unless a controller overrides it.
+    fn on_reconfiguration(&mut self, _now: Instant, _reconfiguration: Reconfiguration) {}
+    /// The round trip of the satellite segment alone, as the prober of this host measured it
+    /// (LeoCC §4.3's RTT_term-PoP). Ignored unless a controller overrides it.
+    fn on_segment_rtt(&mut self, _now: Instant, _rtt: Duration) {}
     /// The largest packet the path carries changed.
     fn on_mtu_update(&mut self, mtu_bytes: u16);
     /// Bytes that may be in flight; never 0.
@@ -81,6 +92,10 @@ pub trait Controller: fmt::Debug + Send + Sync {
     fn name(&self) -> &'static str;
     /// The controller's phase, for people, e.g. `startup`.
     fn state(&self) -> &'static str;
+    /// The controller's model of the path, when it keeps one worth showing.
+    fn model(&self) -> Option<PathModel> {
+        None
+    }
     /// A copy with all its state.
     fn clone_box(&self) -> Box<dyn Controller>;
 }

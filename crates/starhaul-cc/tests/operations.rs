@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use starhaul_cc::{
     AckedPacket, CongestionEvent, Controller, ControllerConfig, LostPacket, MAX_CWND_BYTES,
-    MAX_PACING_RATE, MIN_PACING_RATE, RateFeed,
+    MAX_PACING_RATE, MIN_PACING_RATE, RateFeed, Reconfiguration, ReconfigurationSource,
 };
 use starhaul_units::Bandwidth;
 
@@ -43,6 +43,11 @@ enum Operation {
         bytes: u64,
     },
     Spurious,
+    Reconfigured {
+        age_ms: u64,
+        outage_ms: u64,
+    },
+    SegmentRtt(Duration),
     Mtu(u16),
     Wait(Duration),
 }
@@ -69,6 +74,9 @@ fn operation() -> impl Strategy<Value = Operation> {
             |(age_ms, persistent, ecn, bytes)| Congestion { age_ms, persistent, ecn, bytes }
         ),
         1 => Just(Spurious),
+        1 => (0..2000u64, 0..500u64)
+            .prop_map(|(age_ms, outage_ms)| Reconfigured { age_ms, outage_ms }),
+        1 => (0..500_000_000u64).prop_map(|ns| SegmentRtt(Duration::from_nanos(ns))),
         1 => any::<u16>().prop_map(Mtu),
         3 => (0..50_000_000u64).prop_map(|ns| Wait(Duration::from_nanos(ns))),
         1 => (0..40_000_000u64).prop_map(|s| Wait(Duration::from_secs(s))),
@@ -142,6 +150,16 @@ impl Driver {
                 });
             }
             Operation::Spurious => controller.on_spurious_congestion_event(now),
+            Operation::Reconfigured { age_ms, outage_ms } => controller.on_reconfiguration(
+                now,
+                Reconfiguration {
+                    at: before(age_ms),
+                    outage: Duration::from_millis(outage_ms),
+                    source: ReconfigurationSource::Peer,
+                    confidence: 0.5,
+                },
+            ),
+            Operation::SegmentRtt(rtt) => controller.on_segment_rtt(now, rtt),
             Operation::Mtu(mtu) => controller.on_mtu_update(mtu),
             Operation::Wait(time) => self.now += time,
         }
