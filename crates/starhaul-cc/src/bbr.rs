@@ -34,7 +34,7 @@ const LONG_RTT_PROBE_SHARE: f64 = 0.5;
 
 /// Model-based congestion control; loss alone does not slow it down.
 #[derive(Clone, Debug)]
-pub struct Bbr {
+pub(crate) struct Bbr {
     max_datagram_bytes: u64,
     sampler: DeliveryRateSampler,
     mode: Mode,
@@ -85,7 +85,7 @@ struct Recovery {
 
 impl Bbr {
     /// A controller in startup, for packets of at most `mtu_bytes`.
-    pub fn new(mtu_bytes: u16) -> Self {
+    pub(crate) fn new(mtu_bytes: u16) -> Self {
         let max_datagram_bytes = max_datagram_bytes(mtu_bytes);
         let cwnd_bytes = initial_window(max_datagram_bytes);
         Self {

@@ -11,10 +11,11 @@ use std::{
 
 use starhaul_units::Bandwidth;
 
-use crate::{Bbr, Controller, Cubic, Dedicated, NewReno};
+use crate::{Controller, bbr::Bbr, cubic::Cubic, dedicated::Dedicated, new_reno::NewReno};
 
 /// Which controller a path uses, as written in a configuration.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ControllerConfig {
     /// RFC 9002 §7 NewReno.
     NewReno,
@@ -32,7 +33,8 @@ pub enum ControllerConfig {
 pub enum ControllerError {
     /// No controller has this name.
     #[error(
-        "no congestion controller is called {0:?}: choose one of newreno, cubic, bbr, dedicated"
+        "no congestion controller is called {0:?}: choose one of {names}",
+        names = ControllerConfig::NAMES.join(", ")
     )]
     Unknown(String),
     /// `dedicated` was asked for by name alone.
@@ -44,18 +46,21 @@ impl ControllerConfig {
     /// All names, in the order in which help texts list them.
     pub const NAMES: [&str; 4] = ["newreno", "cubic", "bbr", "dedicated"];
 
+    /// All that find out the rate by themselves.
+    pub const SELF_RELIANT: [Self; 3] = [Self::NewReno, Self::Cubic, Self::Bbr];
+
     /// The controller called `name`; `feed` is the link's rate, which only `dedicated` uses and needs.
     ///
     /// # Errors
     /// [`ControllerError`] when no controller has that name, or `dedicated` lacks its rate.
     pub fn from_name(name: &str, feed: Option<RateFeed>) -> Result<Self, ControllerError> {
-        match name {
-            "newreno" => Ok(Self::NewReno),
-            "cubic" => Ok(Self::Cubic),
-            "bbr" => Ok(Self::Bbr),
-            "dedicated" => feed.map(Self::Dedicated).ok_or(ControllerError::NeedsRate),
-            _ => Err(ControllerError::Unknown(name.to_owned())),
+        if name == "dedicated" {
+            return feed.map(Self::Dedicated).ok_or(ControllerError::NeedsRate);
         }
+        Self::SELF_RELIANT
+            .into_iter()
+            .find(|config| config.name() == name)
+            .ok_or_else(|| ControllerError::Unknown(name.to_owned()))
     }
 
     /// The name by which this controller is asked for.
@@ -87,9 +92,18 @@ impl FromStr for ControllerConfig {
     }
 }
 
-/// A rate that another thread may change while controllers read it. Clones share the value.
+/// A rate that another thread may change while controllers read it. Clones share the value, and
+/// only clones are equal.
 #[derive(Clone, Debug)]
 pub struct RateFeed(Arc<AtomicU64>);
+
+impl PartialEq for RateFeed {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for RateFeed {}
 
 impl RateFeed {
     /// A feed that starts at `rate`.
@@ -117,6 +131,8 @@ mod tests {
             let config = ControllerConfig::from_name(name, Some(feed.clone())).unwrap();
             assert_eq!(config.name(), name);
             assert_eq!(config.build(Instant::now(), 1452).name(), name);
+            let plain = ControllerConfig::SELF_RELIANT.contains(&config);
+            assert_eq!(plain, name.parse() == Ok(config), "{name}");
         }
     }
 

@@ -3,13 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use starhaul_units::Bandwidth;
-
 use crate::{
-    AckedPacket, CongestionEvent, Controller, LostPacket,
+    AckedPacket,
     hystart::{HyStart, Step},
     rtt::rtt_sample,
-    window::{Growth, Window},
+    window::Window,
+    window_based::{Law, WindowBased},
 };
 
 /// RFC 9438 §4.6.
@@ -19,15 +18,16 @@ const C: f64 = 0.4;
 /// RFC 9438 §4.3: grows like Reno although it decreases less.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
+/// Cubic's congestion control.
+pub(crate) type Cubic = WindowBased<CubicLaw>;
+
 /// Window growth by a cubic function of the time since the last decrease.
-#[derive(Clone, Debug)]
-pub struct Cubic {
-    window: Window,
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CubicLaw {
     hystart: HyStart,
     curve: Curve,
     /// Since when acknowledgements tell of an unused window; that time does not count as growth.
     underused_since: Option<Instant>,
-    before_decrease: Option<Box<BeforeDecrease>>,
 }
 
 /// What the next increases follow.
@@ -50,44 +50,33 @@ struct Epoch {
     w_est: f64,
 }
 
-#[derive(Clone, Debug)]
-struct BeforeDecrease {
-    cwnd: f64,
-    ssthresh: f64,
-    curve: Curve,
-}
-
-impl Cubic {
-    /// A controller in slow start, for packets of at most `mtu_bytes`.
-    pub fn new(mtu_bytes: u16) -> Self {
-        Self {
-            window: Window::new(mtu_bytes),
-            hystart: HyStart::default(),
-            curve: Curve::default(),
-            underused_since: None,
-            before_decrease: None,
+impl CubicLaw {
+    /// RFC 9438 §5.8: time without use of the window is no time on the curve.
+    pub(crate) fn pause(&mut self, unused: Duration) {
+        if let Some(epoch) = &mut self.curve.epoch {
+            epoch.start = epoch.start.checked_add(unused).unwrap_or(epoch.start);
         }
     }
 
-    fn slow_start(&mut self, packet: &AckedPacket, acked: f64) {
-        let cwnd = self.window.cwnd_real();
-        if !self.window.in_initial_slow_start() {
-            return self.window.set_cwnd(cwnd + acked);
+    fn slow_start(&mut self, window: &mut Window, packet: &AckedPacket, acked: f64) {
+        let cwnd = window.cwnd_real();
+        if !window.in_initial_slow_start() {
+            return window.set_cwnd(cwnd + acked);
         }
-        let newest_sent = self.window.newest_sent();
+        let newest_sent = window.newest_sent();
         match self
             .hystart
             .on_ack(packet.packet_number, rtt_sample(packet), newest_sent)
         {
-            Step::Grow(share) => self.window.set_cwnd(cwnd + acked * share),
-            Step::Exit => self.window.end_slow_start(),
+            Step::Grow(share) => window.set_cwnd(cwnd + acked * share),
+            Step::Exit => window.end_slow_start(),
         }
     }
 
-    fn congestion_avoidance(&mut self, now: Instant, acked: f64) {
-        let cwnd = self.window.cwnd_real();
-        let segment = self.window.max_datagram();
-        let rtt = self.window.smoothed_rtt().unwrap_or_default();
+    fn congestion_avoidance(&mut self, window: &mut Window, now: Instant, acked: f64) {
+        let cwnd = window.cwnd_real();
+        let segment = window.max_datagram();
+        let rtt = window.smoothed_rtt().unwrap_or_default();
         let cwnd_prior = self.curve.cwnd_prior;
         let epoch = self.curve.epoch(now, cwnd, segment);
         let elapsed = now.saturating_duration_since(epoch.start);
@@ -101,21 +90,35 @@ impl Cubic {
         epoch.w_est += alpha * segment * acked / cwnd;
         if epoch.w_cubic(elapsed, segment) < epoch.w_est {
             let w_est = epoch.w_est;
-            return self.window.set_cwnd(cwnd.max(w_est));
+            return window.set_cwnd(cwnd.max(w_est));
         }
         let target = epoch
             .w_cubic(elapsed + rtt, segment)
             .clamp(cwnd, 1.5 * cwnd);
-        self.window.set_cwnd(cwnd + (target - cwnd) / cwnd * acked);
+        window.set_cwnd(cwnd + (target - cwnd) / cwnd * acked);
+    }
+}
+
+impl Law for CubicLaw {
+    const NAME: &'static str = "cubic";
+
+    fn on_acked(&mut self, window: &mut Window, packet: &AckedPacket, bytes: f64) {
+        if let Some(since) = self.underused_since.take() {
+            self.pause(packet.now.saturating_duration_since(since));
+        }
+        if window.in_slow_start() {
+            self.slow_start(window, packet, bytes);
+        } else {
+            self.congestion_avoidance(window, packet.now, bytes);
+        }
     }
 
-    fn decrease(&mut self) {
-        let cwnd = self.window.cwnd_real();
-        self.before_decrease = Some(Box::new(BeforeDecrease {
-            cwnd,
-            ssthresh: self.window.ssthresh(),
-            curve: self.curve.clone(),
-        }));
+    fn on_underused(&mut self, now: Instant) {
+        self.underused_since.get_or_insert(now);
+    }
+
+    fn decrease(&mut self, window: &mut Window) {
+        let cwnd = window.cwnd_real();
         // RFC 9438 §4.7: a flow that did not come back to its last maximum leaves room for others.
         let w_max = match self.curve.w_max {
             Some(w_max) if cwnd < w_max => cwnd * (1.0 + BETA) / 2.0,
@@ -126,102 +129,21 @@ impl Cubic {
             cwnd_prior: cwnd,
             epoch: None,
         };
-        self.window.decrease_to(cwnd * BETA);
-    }
-}
-
-impl Controller for Cubic {
-    fn on_packet_sent(
-        &mut self,
-        _now: Instant,
-        packet_number: u64,
-        bytes: u64,
-        bytes_in_flight: u64,
-        app_limited: bool,
-    ) {
-        self.window
-            .on_packet_sent(packet_number, bytes, bytes_in_flight, app_limited);
+        window.decrease_to(cwnd * BETA);
     }
 
-    fn on_ack(&mut self, packet: AckedPacket) {
-        match self.window.on_ack(&packet) {
-            Growth::Bytes(acked) => {
-                if let Some(since) = self.underused_since.take() {
-                    self.curve
-                        .pause(packet.now.saturating_duration_since(since));
-                }
-                if self.window.in_slow_start() {
-                    self.slow_start(&packet, acked);
-                } else {
-                    self.congestion_avoidance(packet.now, acked);
-                }
-            }
-            Growth::Underused => {
-                self.underused_since.get_or_insert(packet.now);
-            }
-            Growth::None => {}
-        }
+    /// RFC 9438 §4.8: what was the maximum before says nothing now.
+    fn on_persistent_congestion(&mut self) {
+        self.curve.w_max = None;
+        self.curve.epoch = None;
     }
 
-    fn on_end_of_acks(&mut self, _now: Instant, _bytes_in_flight: u64) {
-        self.window.on_end_of_acks();
-    }
-
-    fn on_packet_lost(&mut self, packet: LostPacket) {
-        self.window.on_packet_lost(&packet);
-    }
-
-    fn on_congestion_event(&mut self, event: CongestionEvent) {
-        if self.window.enter_recovery(&event) {
-            self.decrease();
-        }
-        if event.persistent {
-            // RFC 9438 §4.8: what was the maximum before says nothing now.
-            self.curve.w_max = None;
-            self.curve.epoch = None;
-            self.window.collapse();
-        }
-    }
-
-    fn on_spurious_congestion_event(&mut self, _now: Instant) {
-        if let Some(before) = self.before_decrease.take()
-            && self.window.cwnd_real() < before.cwnd
-        {
-            self.window.restore(before.cwnd, before.ssthresh);
-            self.curve = before.curve;
-        }
-    }
-
-    fn on_mtu_update(&mut self, mtu_bytes: u16) {
-        self.window.on_mtu_update(mtu_bytes);
-    }
-
-    fn cwnd(&self) -> u64 {
-        self.window.cwnd()
-    }
-
-    fn pacing_rate(&self) -> Option<Bandwidth> {
-        self.window.pacing_rate()
-    }
-
-    fn bandwidth_estimate(&self) -> Option<Bandwidth> {
-        None
-    }
-
-    fn name(&self) -> &'static str {
-        "cubic"
-    }
-
-    fn state(&self) -> &'static str {
-        if self.window.in_initial_slow_start() && self.hystart.is_conservative() {
+    fn state(&self, window: &Window) -> &'static str {
+        if window.in_initial_slow_start() && self.hystart.is_conservative() {
             "conservative_slow_start"
         } else {
-            self.window.state()
+            window.state()
         }
-    }
-
-    fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(self.clone())
     }
 }
 
@@ -235,13 +157,6 @@ impl Curve {
             origin,
             w_est: cwnd,
         })
-    }
-
-    /// RFC 9438 §5.8: time without use of the window is no time on the curve.
-    fn pause(&mut self, unused: Duration) {
-        if let Some(epoch) = &mut self.epoch {
-            epoch.start = epoch.start.checked_add(unused).unwrap_or(epoch.start);
-        }
     }
 }
 

@@ -21,7 +21,7 @@ const WINDOW_MARGIN: Duration = Duration::from_millis(500);
 
 /// Paces at the feed's rate, with a window that never limits.
 #[derive(Clone, Debug)]
-pub struct Dedicated {
+pub(crate) struct Dedicated {
     feed: RateFeed,
     max_datagram_bytes: u64,
     rtt: SmoothedRtt,
@@ -29,7 +29,7 @@ pub struct Dedicated {
 
 impl Dedicated {
     /// A controller that follows `feed`, for packets of at most `mtu_bytes`.
-    pub fn new(feed: RateFeed, mtu_bytes: u16) -> Self {
+    pub(crate) fn new(feed: RateFeed, mtu_bytes: u16) -> Self {
         Self {
             feed,
             max_datagram_bytes: max_datagram_bytes(mtu_bytes),

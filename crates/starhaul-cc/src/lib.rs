@@ -40,13 +40,10 @@ mod rounds;
 mod rtt;
 mod sent;
 mod window;
+mod window_based;
 
-pub use bbr::Bbr;
 pub use config::{ControllerConfig, ControllerError, RateFeed};
 pub use controller::{AckedPacket, CongestionEvent, Controller, LostPacket};
-pub use cubic::Cubic;
-pub use dedicated::Dedicated;
 pub use limits::{MAX_CWND_BYTES, MAX_PACING_RATE, MIN_PACING_RATE};
-pub use new_reno::NewReno;
 pub use pacer::Pacer;
 pub use reconfiguration::{PathModel, Reconfiguration, ReconfigurationSource};

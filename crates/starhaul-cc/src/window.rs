@@ -46,8 +46,10 @@ pub(crate) enum Growth {
     Bytes(f64),
     /// The window was not used, so nothing is known of a greater one (RFC 9002 §7.8).
     Underused,
-    /// Unknown packet, or one sent before the recovery period began.
-    None,
+    /// It was sent before the recovery period began.
+    InRecovery,
+    /// Never sent, or its fate is known already.
+    Unknown,
 }
 
 impl Window {
@@ -89,11 +91,11 @@ impl Window {
 
     pub(crate) fn on_ack(&mut self, packet: &AckedPacket) -> Growth {
         let Some(sent) = self.sent.take(packet.packet_number) else {
-            return Growth::None;
+            return Growth::Unknown;
         };
         self.rtt.on_ack(packet);
         if self.in_recovery(packet.sent) {
-            Growth::None
+            Growth::InRecovery
         } else if sent.underused {
             Growth::Underused
         } else {
@@ -187,13 +189,17 @@ impl Window {
         self.rtt.smoothed()
     }
 
-    /// Somewhat more than a window each round trip; `None` before the first RTT sample.
-    pub(crate) fn pacing_rate(&self) -> Option<Bandwidth> {
-        let gain = if self.in_slow_start() {
+    /// Somewhat more than a window each round, so that pacing never becomes the limit.
+    pub(crate) fn default_pacing_gain(&self) -> f64 {
+        if self.in_slow_start() {
             SLOW_START_PACING_GAIN
         } else {
             PACING_GAIN
-        };
+        }
+    }
+
+    /// So many windows each round trip; `None` before the first RTT sample.
+    pub(crate) fn pacing_rate(&self, gain: f64) -> Option<Bandwidth> {
         let rate = Bandwidth::from_bytes_over(self.cwnd(), self.rtt.smoothed()?);
         Some(clamp_rate(rate.scaled(gain)))
     }

@@ -126,9 +126,7 @@ fn delivery_words(delivery: &Delivery) -> String {
 
 fn controller(rule: &ControllerRule) -> String {
     match rule {
-        ControllerRule::Bbr => "bbr".to_owned(),
-        ControllerRule::Cubic => "cubic".to_owned(),
-        ControllerRule::NewReno => "newreno".to_owned(),
+        ControllerRule::SelfReliant(config) => config.name().to_owned(),
         ControllerRule::Dedicated { rate, feed: None } => format!("dedicated {rate}"),
         ControllerRule::Dedicated {
             rate,

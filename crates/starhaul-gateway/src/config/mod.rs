@@ -103,12 +103,8 @@ pub struct PathRule {
 /// A congestion controller as configured.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ControllerRule {
-    /// BBR version 1.
-    Bbr,
-    /// RFC 9438.
-    Cubic,
-    /// RFC 9002 §7.
-    NewReno,
+    /// One that finds out the rate by itself.
+    SelfReliant(ControllerConfig),
     /// A known rate.
     Dedicated {
         /// The rate, or the first one when there is a feed.
@@ -273,9 +269,7 @@ impl ControllerRule {
     /// The controller's configuration, and the feed to which its rate is to be written.
     pub fn build(&self) -> (ControllerConfig, Option<(RateFeed, &Path)>) {
         match self {
-            Self::Bbr => (ControllerConfig::Bbr, None),
-            Self::Cubic => (ControllerConfig::Cubic, None),
-            Self::NewReno => (ControllerConfig::NewReno, None),
+            Self::SelfReliant(config) => (config.clone(), None),
             Self::Dedicated { rate, feed } => {
                 let rate = RateFeed::new(*rate);
                 let feed = feed.as_deref().map(|feed| (rate.clone(), feed));

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use starhaul_cc::ControllerConfig;
 use starhaul_quic::{Identity, PublicKey};
 use starhaul_session::Mode;
 use starhaul_units::Bandwidth;
@@ -88,12 +89,8 @@ const SOCKS5: &[&str] = &[
 ];
 const EGRESS: &[&str] = &["allow", "deny"];
 
-const CONTROLLERS: &[(&str, ControllerName)] = &[
-    ("bbr", ControllerName::Bbr),
-    ("cubic", ControllerName::Cubic),
-    ("newreno", ControllerName::NewReno),
-    ("dedicated", ControllerName::Dedicated),
-];
+/// What a path without a controller of its own gets.
+const DEFAULT_CONTROLLER: ControllerConfig = ControllerConfig::Bbr;
 /// The modes that a datagram rule may ask for.
 pub(super) const MODES: &[(&str, Mode)] = &[
     ("fec+retransmit", Mode::FecRetransmit),
@@ -116,14 +113,6 @@ const DEFAULT_SOCKS5_DEADLINE: Duration = Duration::from_secs(1);
 /// Covers the pause between packets of a frame that its sender paces over two frame intervals.
 const DEFAULT_FRAME_TIMEOUT: Duration = Duration::from_millis(50);
 
-#[derive(Clone, Copy)]
-enum ControllerName {
-    Bbr,
-    Cubic,
-    NewReno,
-    Dedicated,
-}
-
 /// Reads and checks a whole configuration.
 pub(super) fn read(text: &str, name: &Path) -> Result<Config, Error> {
     let document = Document { name, text };
@@ -140,7 +129,7 @@ pub(super) fn read(text: &str, name: &Path) -> Result<Config, Error> {
             read_controller(table, directory)?,
             table.integer("max_sessions", 1..=65_536)?,
         ),
-        None => (ControllerRule::Bbr, None),
+        None => (ControllerRule::SelfReliant(DEFAULT_CONTROLLER), None),
     };
     let config = Config {
         identity: read_identity(&top, name, directory)?,
@@ -264,24 +253,22 @@ fn read_path(table: &Table<'_>, directory: &Path) -> Result<PathRule, Error> {
 
 fn read_controller(table: &Table<'_>, directory: &Path) -> Result<ControllerRule, Error> {
     let name = table
-        .text("controller", |text| choice(text, CONTROLLERS))?
-        .unwrap_or(ControllerName::Bbr);
-    if !matches!(name, ControllerName::Dedicated) {
-        for key in ["rate", "rate_feed"] {
-            if table.has(key) {
-                return Err(table.key_problem(key, "only controller = \"dedicated\" has a rate"));
-            }
-        }
-    }
-    Ok(match name {
-        ControllerName::Bbr => ControllerRule::Bbr,
-        ControllerName::Cubic => ControllerRule::Cubic,
-        ControllerName::NewReno => ControllerRule::NewReno,
-        ControllerName::Dedicated => ControllerRule::Dedicated {
+        .text("controller", controller_name)?
+        .unwrap_or(DEFAULT_CONTROLLER.name());
+    if name == "dedicated" {
+        return Ok(ControllerRule::Dedicated {
             rate: table.required("rate", positive_rate)?,
             feed: table.text("rate_feed", |file| path(directory, file))?,
-        },
-    })
+        });
+    }
+    for key in ["rate", "rate_feed"] {
+        if table.has(key) {
+            return Err(table.key_problem(key, "only controller = \"dedicated\" has a rate"));
+        }
+    }
+    let config = ControllerConfig::from_name(name, None)
+        .map_err(|error| table.key_problem("controller", error.to_string()))?;
+    Ok(ControllerRule::SelfReliant(config))
 }
 
 fn read_ingress(
@@ -445,6 +432,12 @@ fn choice<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
             let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
             format!("{text:?} is not possible; {}", nearest(text, &names))
         })
+}
+
+fn controller_name(text: &str) -> Result<&'static str, String> {
+    let names = ControllerConfig::NAMES;
+    let name = names.into_iter().find(|name| *name == text);
+    name.ok_or_else(|| format!("{text:?} is not possible; {}", nearest(text, &names)))
 }
 
 fn rule_name(text: &str) -> Result<String, &'static str> {

@@ -1,0 +1,153 @@
+//! One controller for all window-based laws: the window, its recovery periods, and the undoing of a
+//! decrease that proves spurious (RFC 9438 §4.9.2, RFC 4015 §3.2) are here, growth and decrease in each [`Law`].
+
+use std::{fmt, time::Instant};
+
+use starhaul_units::Bandwidth;
+
+use crate::{
+    AckedPacket, CongestionEvent, Controller, LostPacket,
+    window::{Growth, Window},
+};
+
+/// How a window grows and shrinks.
+pub(crate) trait Law: Clone + fmt::Debug + Default + Send + Sync + 'static {
+    /// By which it is configured.
+    const NAME: &'static str;
+
+    /// A packet that needed the window was acknowledged: `bytes` of it may make the window grow.
+    fn on_acked(&mut self, window: &mut Window, packet: &AckedPacket, bytes: f64);
+    /// Any packet was acknowledged, before [`Law::on_acked`] hears of it if it may.
+    fn on_feedback(&mut self, _window: &mut Window, _packet: &AckedPacket) {}
+    /// A packet was acknowledged that did not need the window.
+    fn on_underused(&mut self, _now: Instant) {}
+    /// A loss or mark that does not belong to the recovery period asks for a smaller window.
+    fn decrease(&mut self, window: &mut Window);
+    /// Everything over a long period was lost; the window is about to start over.
+    fn on_persistent_congestion(&mut self) {}
+    /// How much faster than a window each round to pace.
+    fn pacing_gain(&self, window: &Window) -> f64 {
+        window.default_pacing_gain()
+    }
+    /// What the law believes the path carries.
+    fn bandwidth_estimate(&self) -> Option<Bandwidth> {
+        None
+    }
+    /// The phase, for people.
+    fn state(&self, window: &Window) -> &'static str {
+        window.state()
+    }
+}
+
+/// A window under the law `L`.
+#[derive(Clone, Debug)]
+pub(crate) struct WindowBased<L> {
+    window: Window,
+    law: L,
+    before_decrease: Option<Box<BeforeDecrease<L>>>,
+}
+
+#[derive(Clone, Debug)]
+struct BeforeDecrease<L> {
+    cwnd: f64,
+    ssthresh: f64,
+    law: L,
+}
+
+impl<L: Law> WindowBased<L> {
+    /// A controller in slow start, for packets of at most `mtu_bytes`.
+    pub(crate) fn new(mtu_bytes: u16) -> Self {
+        Self {
+            window: Window::new(mtu_bytes),
+            law: L::default(),
+            before_decrease: None,
+        }
+    }
+}
+
+impl<L: Law> Controller for WindowBased<L> {
+    fn on_packet_sent(
+        &mut self,
+        _now: Instant,
+        packet_number: u64,
+        bytes: u64,
+        bytes_in_flight: u64,
+        app_limited: bool,
+    ) {
+        self.window
+            .on_packet_sent(packet_number, bytes, bytes_in_flight, app_limited);
+    }
+
+    fn on_ack(&mut self, packet: AckedPacket) {
+        let growth = self.window.on_ack(&packet);
+        if growth == Growth::Unknown {
+            return;
+        }
+        self.law.on_feedback(&mut self.window, &packet);
+        match growth {
+            Growth::Bytes(bytes) => self.law.on_acked(&mut self.window, &packet, bytes),
+            Growth::Underused => self.law.on_underused(packet.now),
+            Growth::InRecovery | Growth::Unknown => {}
+        }
+    }
+
+    fn on_end_of_acks(&mut self, _now: Instant, _bytes_in_flight: u64) {
+        self.window.on_end_of_acks();
+    }
+
+    fn on_packet_lost(&mut self, packet: LostPacket) {
+        self.window.on_packet_lost(&packet);
+    }
+
+    fn on_congestion_event(&mut self, event: CongestionEvent) {
+        if self.window.enter_recovery(&event) {
+            self.before_decrease = Some(Box::new(BeforeDecrease {
+                cwnd: self.window.cwnd_real(),
+                ssthresh: self.window.ssthresh(),
+                law: self.law.clone(),
+            }));
+            self.law.decrease(&mut self.window);
+        }
+        if event.persistent {
+            self.law.on_persistent_congestion();
+            self.window.collapse();
+        }
+    }
+
+    fn on_spurious_congestion_event(&mut self, _now: Instant) {
+        if let Some(before) = self.before_decrease.take()
+            && self.window.cwnd_real() < before.cwnd
+        {
+            self.window.restore(before.cwnd, before.ssthresh);
+            self.law = before.law;
+        }
+    }
+
+    fn on_mtu_update(&mut self, mtu_bytes: u16) {
+        self.window.on_mtu_update(mtu_bytes);
+    }
+
+    fn cwnd(&self) -> u64 {
+        self.window.cwnd()
+    }
+
+    fn pacing_rate(&self) -> Option<Bandwidth> {
+        self.window.pacing_rate(self.law.pacing_gain(&self.window))
+    }
+
+    fn bandwidth_estimate(&self) -> Option<Bandwidth> {
+        self.law.bandwidth_estimate()
+    }
+
+    fn name(&self) -> &'static str {
+        L::NAME
+    }
+
+    fn state(&self) -> &'static str {
+        self.law.state(&self.window)
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(self.clone())
+    }
+}
