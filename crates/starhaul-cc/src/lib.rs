@@ -31,6 +31,7 @@ mod config;
 mod controller;
 mod cubic;
 mod dedicated;
+mod detector;
 mod hystart;
 mod limits;
 mod new_reno;
@@ -44,6 +45,7 @@ mod window_based;
 
 pub use config::{ControllerConfig, ControllerError, RateFeed};
 pub use controller::{AckedPacket, CongestionEvent, Controller, LostPacket};
+pub use detector::{Detector, DetectorConfig, Schedule};
 pub use limits::{MAX_CWND_BYTES, MAX_PACING_RATE, MIN_PACING_RATE};
 pub use pacer::Pacer;
 pub use reconfiguration::{PathModel, Reconfiguration, ReconfigurationSource};

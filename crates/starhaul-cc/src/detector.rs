@@ -1,0 +1,254 @@
+//! Finds reconfigurations in the rhythm of probe responses (LeoCC §4.1.1): each brings an outage of
+//! 45–135 ms between the terminal and the nearest stable address behind the satellite.
+//!
+//! Sans-IO: somebody sends a small probe at [`Detector::next_probe`] and reports it and its response. One detector
+//! serves all flows of a host.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use crate::{Reconfiguration, ReconfigurationSource};
+
+/// Probes whose responses are still awaited; older ones are taken for lost.
+const MAX_OUTSTANDING: usize = 512;
+/// Over so many responses the least RTT is what a response takes at best.
+const RTT_SAMPLES: usize = 64;
+/// This near to its timetable a shorter silence is believed.
+const SCHEDULE_MARGIN: Duration = Duration::from_millis(400);
+const SCHEDULED_THRESHOLD_SHARE: f64 = 0.7;
+/// How sure a silence of the threshold's length is, and one of twice that length or more.
+const CONFIDENCE: (f64, f64) = (0.6, 0.95);
+
+/// How a [`Detector`] probes and judges.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DetectorConfig {
+    /// Time between two probes.
+    pub probe_interval: Duration,
+    /// Δ_outage: a longer silence is a reconfiguration.
+    pub outage_threshold: Duration,
+    /// After a reconfiguration no other is believed for so long: what a full queue drops right after an
+    /// outage looks like a second one.
+    pub refractory: Duration,
+    /// The operator's timetable, if it is known.
+    pub schedule: Option<Schedule>,
+}
+
+impl Default for DetectorConfig {
+    /// LeoCC §5.1: a probe each 10 ms, Δ_outage 45 ms. Refractory 500 ms, no timetable.
+    fn default() -> Self {
+        Self {
+            probe_interval: Duration::from_millis(10),
+            outage_threshold: Duration::from_millis(45),
+            refractory: Duration::from_millis(500),
+            schedule: None,
+        }
+    }
+}
+
+/// When an operator reconfigures by itself: Starlink 12, 27, 42 and 57 seconds after each full minute, OneWeb
+/// about each 11 s (LeoCC §3). Reconfigurations come at other times, too.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Schedule {
+    /// One of the times.
+    pub anchor: Instant,
+    /// Time between two.
+    pub period: Duration,
+}
+
+impl Schedule {
+    /// The distance from `at` to the nearest time of the timetable, before or after.
+    pub fn distance(&self, at: Instant) -> Duration {
+        let period_ns = self.period.as_nanos().max(1);
+        let from_anchor = if at >= self.anchor {
+            at - self.anchor
+        } else {
+            self.anchor - at
+        };
+        let past_ns = from_anchor.as_nanos() % period_ns;
+        let ns = past_ns.min(period_ns - past_ns);
+        Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
+
+    /// The first time of the timetable after `at`; `None` when the clock cannot express it.
+    pub fn next_after(&self, at: Instant) -> Option<Instant> {
+        let period_ns = self.period.as_nanos().max(1);
+        let ns = match at.checked_duration_since(self.anchor) {
+            Some(since) => period_ns - since.as_nanos() % period_ns,
+            None => match (self.anchor - at).as_nanos() % period_ns {
+                0 => period_ns,
+                rest => rest,
+            },
+        };
+        at.checked_add(Duration::from_nanos(u64::try_from(ns).ok()?))
+    }
+}
+
+/// Watches the responses of one prober.
+#[derive(Clone, Debug)]
+pub struct Detector {
+    config: DetectorConfig,
+    next_probe: Instant,
+    next_sequence: u64,
+    /// Sequence and sending time of probes without a response, in order of sending.
+    outstanding: VecDeque<(u64, Instant)>,
+    last_response: Option<Instant>,
+    newest_answered: Option<u64>,
+    rtts: VecDeque<Duration>,
+    last_found: Option<Instant>,
+    found: u64,
+}
+
+impl Detector {
+    /// A detector whose first probe is due at `now`.
+    pub fn new(config: DetectorConfig, now: Instant) -> Self {
+        Self {
+            config,
+            next_probe: now,
+            next_sequence: 0,
+            outstanding: VecDeque::new(),
+            last_response: None,
+            newest_answered: None,
+            rtts: VecDeque::new(),
+            last_found: None,
+            found: 0,
+        }
+    }
+
+    /// When the next probe is due.
+    pub fn next_probe(&self) -> Instant {
+        self.next_probe
+    }
+
+    /// A probe leaves at `now`; it must carry the sequence number returned.
+    ///
+    /// A timer that came late is not made up for: probes sent in a bunch would say nothing more.
+    pub fn on_probe_sent(&mut self, now: Instant) -> u64 {
+        let due = self.next_probe + self.config.probe_interval;
+        self.next_probe = if due > now {
+            due
+        } else {
+            now + self.config.probe_interval
+        };
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+        self.outstanding.push_back((sequence, now));
+        if self.outstanding.len() > MAX_OUTSTANDING {
+            self.outstanding.pop_front();
+        }
+        sequence
+    }
+
+    /// The response to probe `sequence` arrived at `received` (the kernel's timestamp where there is one). Answers that
+    /// nobody asked for, and second ones, count for nothing.
+    pub fn on_response(&mut self, received: Instant, sequence: u64) -> Option<Reconfiguration> {
+        let at = self
+            .outstanding
+            .binary_search_by_key(&sequence, |(sequence, _)| *sequence)
+            .ok()?;
+        let (_, sent) = self.outstanding.remove(at)?;
+        let silence = self.silence_until(received);
+        self.newest_answered = self.newest_answered.max(Some(sequence));
+        self.last_response = self.last_response.max(Some(received));
+        self.forget_overtaken();
+        let rtt = received.saturating_duration_since(sent);
+        if self.rtts.len() == RTT_SAMPLES {
+            self.rtts.pop_front();
+        }
+        self.rtts.push_back(rtt);
+        self.judge(received, silence?)
+    }
+
+    /// The response interval so far, when it is beyond Δ_outage while probes are unanswered: an outage has
+    /// begun and not ended.
+    pub fn outage_in_progress(&self, now: Instant) -> Option<Duration> {
+        self.silence_until(now)
+            .filter(|silence| *silence > self.config.outage_threshold)
+    }
+
+    /// The median RTT of the last probes: what the satellite segment takes (LeoCC §4.3's RTT_term-PoP).
+    pub fn segment_rtt(&self) -> Option<Duration> {
+        let mut rtts: Vec<Duration> = self.rtts.iter().copied().collect();
+        let middle = rtts.len() / 2;
+        if rtts.is_empty() {
+            return None;
+        }
+        Some(*rtts.select_nth_unstable(middle).1)
+    }
+
+    /// Reconfigurations found so far.
+    pub fn found(&self) -> u64 {
+        self.found
+    }
+
+    /// The response interval that a response at `until` ends, less what our own probes were late: silence
+    /// begins when the first unanswered probe's response could have been there. `None` when nothing was asked.
+    fn silence_until(&self, until: Instant) -> Option<Duration> {
+        let last = self.last_response?;
+        let newest_answered = self.newest_answered?;
+        let (_, sent) = self
+            .outstanding
+            .iter()
+            .find(|(sequence, _)| *sequence > newest_answered)?;
+        let best_rtt = self.rtts.iter().min().copied().unwrap_or_default();
+        let expected = *sent + best_rtt;
+        let since = expected
+            .checked_sub(self.config.probe_interval)
+            .map_or(last, |since| since.max(last));
+        Some(until.saturating_duration_since(since))
+    }
+
+    fn judge(&mut self, received: Instant, silence: Duration) -> Option<Reconfiguration> {
+        let scheduled = self
+            .config
+            .schedule
+            .is_some_and(|schedule| schedule.distance(received) <= SCHEDULE_MARGIN);
+        let threshold = if scheduled {
+            self.config
+                .outage_threshold
+                .mul_f64(SCHEDULED_THRESHOLD_SHARE)
+        } else {
+            self.config.outage_threshold
+        };
+        let refractory = self.last_found.is_some_and(|found| {
+            received.saturating_duration_since(found) < self.config.refractory
+        });
+        if silence <= threshold || refractory {
+            return None;
+        }
+        self.last_found = Some(received);
+        self.found += 1;
+        let excess = silence.as_secs_f64() / threshold.as_secs_f64() - 1.0;
+        let (least, most) = CONFIDENCE;
+        let confidence = if scheduled {
+            most
+        } else {
+            least + (most - least) * excess.min(1.0)
+        };
+        Some(Reconfiguration {
+            at: received,
+            outage: silence,
+            source: ReconfigurationSource::Probe,
+            confidence,
+        })
+    }
+
+    /// Drops probes so old that their answer would be no news.
+    fn forget_overtaken(&mut self) {
+        let Some(newest) = self.newest_answered else {
+            return;
+        };
+        let kept = u64::try_from(RTT_SAMPLES).unwrap_or(u64::MAX);
+        while self
+            .outstanding
+            .front()
+            .is_some_and(|(sequence, _)| sequence.saturating_add(kept) < newest)
+        {
+            self.outstanding.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,266 @@
+use std::{fs, path::PathBuf};
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::*;
+
+/// Start and end of each.
+type Gaps = Vec<(Duration, Duration)>;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A path as the prober sees it: silent during outages, else answering after an RTT.
+struct Path {
+    outages: Gaps,
+    rtt: Box<dyn Fn(Duration) -> Duration>,
+    loss: f64,
+    /// How late each probe leaves, by its number.
+    late: fn(u64) -> Duration,
+    /// Probes that wait in an outage are lost rather than late.
+    outage_loses: bool,
+}
+
+impl Path {
+    fn quiet() -> Self {
+        Self {
+            outages: Vec::new(),
+            rtt: Box::new(|_| 22 * MS),
+            loss: 0.0,
+            late: |_| Duration::ZERO,
+            outage_loses: false,
+        }
+    }
+
+    /// When and how long, by the detector.
+    fn found(&self, config: DetectorConfig, seconds: u64, seed: u64) -> Vec<(Duration, Duration)> {
+        let start = Instant::now();
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut detector = Detector::new(config, start);
+        let mut answers = VecDeque::new();
+        let mut found = Vec::new();
+        let mut latest = Duration::ZERO;
+        for n in 0.. {
+            let due = detector.next_probe() - start + (self.late)(n);
+            if due > Duration::from_secs(seconds) {
+                break;
+            }
+            while let Some(&(at, sequence)) = answers.front().filter(|(at, _)| *at <= due) {
+                answers.pop_front();
+                if let Some(event) = detector.on_response(start + at, sequence) {
+                    found.push((event.at - start, event.outage));
+                }
+            }
+            let sequence = detector.on_probe_sent(start + due);
+            let outage = self
+                .outages
+                .iter()
+                .find(|(from, to)| (*from..*to).contains(&due));
+            let long = outage.is_some_and(|(from, to)| *to - *from > 25 * MS);
+            if rng.random_bool(self.loss) || (self.outage_loses && long) {
+                continue;
+            }
+            let leaves = outage.map_or(due, |(_, to)| *to);
+            latest = latest.max(leaves + (self.rtt)(leaves));
+            answers.push_back((latest, sequence));
+        }
+        found
+    }
+}
+
+/// The gaps of the recorded link, and its one-way delays in steps of 10 ms.
+fn example() -> Option<(Gaps, Vec<Duration>)> {
+    let folder = std::env::var_os("STARHAUL_TRACES").map_or_else(
+        || {
+            PathBuf::from(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/../../../shared/traces"
+            ))
+        },
+        PathBuf::from,
+    );
+    let read = |name: &str| fs::read_to_string(folder.join("leocc-example").join(name)).ok();
+    let number = |line: &str| line.trim().parse::<u32>().unwrap();
+    let stamps: Vec<u32> = read("bw_example.txt")?.lines().map(number).collect();
+    let delays = read("delay_example.txt")?
+        .lines()
+        .map(|l| MS * number(l))
+        .collect();
+    let outages = stamps
+        .windows(2)
+        .filter(|pair| pair[1] - pair[0] > 4)
+        .map(|pair| (MS * pair[0] + MS / 2, MS * pair[1]))
+        .collect();
+    Some((outages, delays))
+}
+
+/// The eight gaps of the recorded uplink that exceed 45 ms, and nothing else: neither its shorter
+/// gaps nor its jitter nor its spikes of delay.
+#[test]
+fn finds_the_eight_reconfigurations_of_a_recorded_link_and_no_other() {
+    let Some((outages, delays)) = example() else {
+        eprintln!("skipped: no traces (set STARHAUL_TRACES)");
+        return;
+    };
+    let truth: Vec<_> = outages
+        .iter()
+        .filter(|(from, to)| *to - *from > 45 * MS)
+        .copied()
+        .collect();
+    assert_eq!(truth.len(), 8);
+    for (loss, seed, outage_loses) in [
+        (0.0, 1, false),
+        (0.002, 2, false),
+        (0.005, 3, true),
+        (0.02, 4, true),
+    ] {
+        let delays = delays.clone();
+        let path = Path {
+            outages: outages.clone(),
+            rtt: Box::new(move |at| {
+                let line = usize::try_from(at.as_millis() / 10).unwrap();
+                2 * delays[line.min(delays.len() - 1)]
+            }),
+            loss,
+            outage_loses,
+            ..Path::quiet()
+        };
+        let found = path.found(DetectorConfig::default(), 120, seed);
+        assert_eq!(found.len(), 8, "loss {loss}, seed {seed}: {found:?}");
+        for ((at, outage), (from, to)) in found.iter().zip(&truth) {
+            let late = *at - *to;
+            assert!(
+                late < 150 * MS,
+                "loss {loss}, seed {seed}: {late:?} after its end"
+            );
+            assert!(
+                *outage > 45 * MS && *outage < *to - *from + 150 * MS,
+                "{outage:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn losing_three_probes_in_a_row_is_no_reconfiguration() {
+    let mut path = Path::quiet();
+    path.outages = vec![(1000 * MS, 1030 * MS), (2000 * MS, 2051 * MS)];
+    path.outage_loses = true;
+    let found = path.found(DetectorConfig::default(), 4, 1);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].0 > 2051 * MS && found[0].0 < 2090 * MS);
+}
+
+/// A kernel of 250 ticks a second rounds 10 ms up to 12, and a busy machine leaves the prober out for 200 ms.
+#[test]
+fn a_prober_that_is_late_itself_finds_nothing() {
+    let mut path = Path::quiet();
+    path.late = |n| if n % 50 == 49 { 200 * MS } else { 4 * MS };
+    assert_eq!(path.found(DetectorConfig::default(), 20, 1), []);
+    path.outages = vec![(10_000 * MS, 10_080 * MS)];
+    assert_eq!(path.found(DetectorConfig::default(), 20, 1).len(), 1);
+}
+
+/// A flow beside it fills 400 ms of queue in a second and drains it in two, and after an outage a burst is
+/// dropped whole: one event.
+#[test]
+fn a_queue_that_fills_and_overflows_after_an_outage_is_one_event() {
+    let mut path = Path::quiet();
+    path.rtt = Box::new(|at| {
+        let phase = at.as_secs_f64() % 3.0;
+        let queue = if phase < 1.0 {
+            phase * 0.4
+        } else {
+            0.6 - phase * 0.2
+        };
+        22 * MS + Duration::from_secs_f64(queue.max(0.0))
+    });
+    assert_eq!(path.found(DetectorConfig::default(), 30, 1), []);
+    path.outages = vec![(9_000 * MS, 9_080 * MS), (9_160 * MS, 9_230 * MS)];
+    path.outage_loses = true;
+    assert_eq!(path.found(DetectorConfig::default(), 30, 1).len(), 1);
+}
+
+/// With a timetable a shorter silence is believed at its times, and elsewhere the threshold stays.
+#[test]
+fn a_timetable_helps_and_is_not_required() {
+    let mut path = Path::quiet();
+    path.outages = vec![
+        (3000 * MS, 3041 * MS),
+        (12_000 * MS, 12_041 * MS),
+        (15_500 * MS, 15_600 * MS),
+    ];
+    let start = Instant::now();
+    let plain = DetectorConfig::default();
+    assert_eq!(path.found(plain, 20, 1).len(), 1);
+    let schedule = Schedule {
+        anchor: start + 12_000 * MS,
+        period: 15_000 * MS,
+    };
+    let found = path.found(
+        DetectorConfig {
+            schedule: Some(schedule),
+            ..plain
+        },
+        20,
+        1,
+    );
+    assert_eq!(found.len(), 2, "{found:?}");
+}
+
+#[test]
+fn a_timetable_reaches_both_ways_from_its_anchor() {
+    let anchor = Instant::now() + Duration::from_secs(100);
+    let schedule = Schedule {
+        anchor,
+        period: Duration::from_secs(15),
+    };
+    for (at, next, distance) in [
+        (anchor, 15_000, 0),
+        (anchor + 14_000 * MS, 15_000, 1000),
+        (anchor + 16_000 * MS, 30_000, 1000),
+    ] {
+        assert_eq!(schedule.next_after(at), Some(anchor + next * MS));
+        assert_eq!(schedule.distance(at), distance * MS);
+    }
+    assert_eq!(
+        schedule.next_after(anchor - 31_000 * MS),
+        Some(anchor - 30_000 * MS)
+    );
+    assert_eq!(
+        schedule.next_after(anchor - 30_000 * MS),
+        Some(anchor - 15_000 * MS)
+    );
+    assert_eq!(schedule.distance(anchor - 31_000 * MS), 1000 * MS);
+}
+
+#[test]
+fn answers_out_of_order_twice_or_unasked_change_nothing() {
+    let start = Instant::now();
+    let mut detector = Detector::new(DetectorConfig::default(), start);
+    for n in 0..5u32 {
+        detector.on_probe_sent(start + 10 * MS * n);
+    }
+    for (at, sequence) in [(20, 0), (21, 0), (22, 99), (40, 2), (50, 1), (51, 1)] {
+        let found = detector.on_response(start + MS * at, sequence);
+        assert_eq!(found, None, "response {sequence} at {at} ms");
+    }
+    // Probe 3 was asked and is the next answer after probe 2's: 60 ms of silence are real.
+    assert!(detector.on_response(start + 100 * MS, 3).is_some());
+    assert_eq!(detector.found(), 1);
+}
+
+#[test]
+fn an_outage_shows_before_it_ends_and_the_segments_rtt_is_known() {
+    let start = Instant::now();
+    let mut detector = Detector::new(DetectorConfig::default(), start);
+    for n in 0..10u32 {
+        let sequence = detector.on_probe_sent(start + 10 * MS * n);
+        if n < 5 {
+            detector.on_response(start + 10 * MS * n + 8 * MS, sequence);
+        }
+    }
+    assert_eq!(detector.segment_rtt(), Some(8 * MS));
+    assert_eq!(detector.outage_in_progress(start + 90 * MS), None);
+    assert_eq!(detector.outage_in_progress(start + 98 * MS), Some(50 * MS));
+}
