@@ -15,6 +15,8 @@ pub mod apps;
 pub mod baseline;
 pub mod demo;
 pub mod experiments;
+pub mod flow;
+pub mod leocc;
 pub mod load;
 pub mod report;
 pub mod score;

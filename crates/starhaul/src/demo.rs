@@ -13,7 +13,7 @@ use starhaul_lab::{
 };
 use starhaul_link::Loss;
 
-use crate::output::print;
+use crate::output::{command_line, print};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -97,15 +97,4 @@ async fn show(args: Arguments) -> anyhow::Result<()> {
 
 fn parse_loss(text: &str) -> Result<Loss, String> {
     demo::parse_loss(text).map_err(|error| error.to_string())
-}
-
-/// What was typed, with the program's bare name.
-fn command_line() -> String {
-    let arguments = std::env::args_os()
-        .skip(1)
-        .map(|argument| argument.to_string_lossy().into_owned());
-    std::iter::once("starhaul".to_owned())
-        .chain(arguments)
-        .collect::<Vec<_>>()
-        .join(" ")
 }

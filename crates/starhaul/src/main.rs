@@ -5,6 +5,7 @@
 mod demo;
 mod gateway;
 mod keys;
+mod lab;
 mod manual;
 mod output;
 mod status;
@@ -35,6 +36,8 @@ enum Command {
     /// Text, audio, video and a TCP download cross two gateways and, in the same run and over identical links,
     /// the baseline. Needs no root, no network and no other file.
     Demo(demo::Arguments),
+    /// Run an experiment and report it
+    Lab(lab::Arguments),
     /// Show what a running gateway does
     Status(status::Arguments),
     /// Make a secret key
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Gateway(arguments) => gateway::run(arguments),
         Command::Demo(arguments) => demo::run(arguments),
+        Command::Lab(arguments) => lab::run(arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Keygen(arguments) => keys::keygen(&arguments),
         Command::Pubkey(arguments) => keys::pubkey(&arguments),

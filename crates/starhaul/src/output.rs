@@ -1,4 +1,4 @@
-//! Standard output, which may be a pipe whose reader leaves early.
+//! Standard output, which may be a pipe whose reader leaves early; and what was typed.
 
 use std::io::{self, Write as _};
 
@@ -25,4 +25,15 @@ pub(crate) fn print(text: impl AsRef<[u8]>) -> anyhow::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Closed.into()),
         other => Ok(other?),
     }
+}
+
+/// What was typed, with the program's bare name.
+pub(crate) fn command_line() -> String {
+    let arguments = std::env::args_os()
+        .skip(1)
+        .map(|argument| argument.to_string_lossy().into_owned());
+    std::iter::once("starhaul".to_owned())
+        .chain(arguments)
+        .collect::<Vec<_>>()
+        .join(" ")
 }

@@ -1,0 +1,439 @@
+//! Flows over links in virtual time: the loop that jumps from event to event.
+
+use std::time::{Duration, Instant};
+
+use starhaul_cc::{Controller, DetectorConfig, Reconfiguration, ReconfigurationSource};
+use starhaul_link::LinkSpec;
+
+use super::{
+    ACK_BYTES, Ack, AckPolicy, DataPacket, Metrics, PACKET_BYTES, Receiver, Recorder,
+    RecoveryStats, Sample, Sender, Source,
+    hop::Hop,
+    metrics::{Totals, mbps, mean_between, real},
+    prober::Prober,
+};
+
+/// The links between sender and receiver, each direction in the order in which packets pass them.
+#[derive(Clone, Debug)]
+pub struct PathSetup {
+    /// What carries the data.
+    pub forward: Vec<LinkSpec>,
+    /// What carries the acknowledgements.
+    pub backward: Vec<LinkSpec>,
+}
+
+/// One flow.
+#[derive(Debug)]
+pub struct FlowSetup {
+    /// Its controller.
+    pub controller: Box<dyn Controller>,
+    /// What it has to send.
+    pub source: Source,
+    /// How its receiver acknowledges.
+    pub policy: AckPolicy,
+    /// When it begins, after the start of the links.
+    pub start: Duration,
+}
+
+impl FlowSetup {
+    /// A flow that begins at once and always has data.
+    pub fn saturating(controller: Box<dyn Controller>) -> Self {
+        Self {
+            controller,
+            source: Source::Saturating,
+            policy: AckPolicy::default(),
+            start: Duration::ZERO,
+        }
+    }
+}
+
+/// What a flow did.
+#[derive(Clone, Debug)]
+pub struct FlowReport {
+    /// The figures, from the flow's begin to the end of the run.
+    pub metrics: Metrics,
+    /// Counters of its sender.
+    pub recovery: RecoveryStats,
+    /// Its course, if the run was sampled.
+    pub samples: Vec<Sample>,
+    /// The controller's state and when it entered it, if the run was sampled.
+    pub states: Vec<(f64, &'static str)>,
+}
+
+/// Links and the flows that share them.
+#[derive(Debug)]
+pub struct World {
+    start: Instant,
+    now: Instant,
+    forward: Vec<Hop<Carried>>,
+    backward: Vec<Hop<Carried>>,
+    flows: Vec<Flow>,
+    /// What controllers are told, and when; sorted.
+    signals: Vec<(Duration, Reconfiguration)>,
+    signals_told: usize,
+    prober: Option<Prober>,
+    alarms: Vec<Alarm>,
+    sampling: Option<Sampling>,
+}
+
+/// A reconfiguration that the prober reported.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Alarm {
+    /// When, after the start.
+    pub told: Duration,
+    /// What it said.
+    pub reconfiguration: Reconfiguration,
+}
+
+#[derive(Debug)]
+struct Sampling {
+    interval: Duration,
+    next: Instant,
+}
+
+#[derive(Debug)]
+struct Flow {
+    begin: Instant,
+    sender: Sender,
+    receiver: Receiver,
+    recorder: Recorder,
+    capacity_before: u64,
+    last: Totals,
+    last_capacity: u64,
+    samples: Vec<Sample>,
+    states: Vec<(f64, &'static str)>,
+}
+
+/// What a link carries.
+#[derive(Clone, Debug)]
+struct Carried {
+    flow: usize,
+    /// What it waited at earlier hops.
+    waited: Duration,
+    load: Load,
+}
+
+#[derive(Clone, Debug)]
+enum Load {
+    Data(DataPacket),
+    Ack(Ack),
+}
+
+impl World {
+    /// A path without flows. `seed` decides what the links lose, `start` stands for virtual time 0.
+    pub fn new(path: &PathSetup, seed: u64, start: Instant) -> Self {
+        // An odd factor, so that runs of neighbouring seeds share no link seed.
+        let mut seeds =
+            (0..).map(|n: u64| seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(n));
+        let mut hops = |specs: &[LinkSpec]| -> Vec<Hop<Carried>> {
+            specs
+                .iter()
+                .zip(&mut seeds)
+                .map(|(spec, seed)| Hop::new(spec, seed, start))
+                .collect()
+        };
+        Self {
+            start,
+            now: start,
+            forward: hops(&path.forward),
+            backward: hops(&path.backward),
+            flows: Vec::new(),
+            signals: Vec::new(),
+            signals_told: 0,
+            prober: None,
+            alarms: Vec::new(),
+            sampling: None,
+        }
+    }
+
+    /// Adds a flow.
+    pub fn add_flow(&mut self, setup: FlowSetup) {
+        let begin = self.start + setup.start;
+        self.flows.push(Flow {
+            begin,
+            sender: Sender::new(begin, setup.source, setup.policy, setup.controller),
+            receiver: Receiver::new(setup.policy),
+            recorder: Recorder::default(),
+            capacity_before: 0,
+            last: Totals::default(),
+            last_capacity: 0,
+            samples: Vec::new(),
+            states: Vec::new(),
+        });
+        if let Some(flow) = self.flows.len().checked_sub(1) {
+            self.flows[flow].capacity_before = self.capacity_bytes(self.start, begin);
+        }
+    }
+
+    /// Tells every controller of a reconfiguration that ended `at` after the start, `told` after the start.
+    pub fn tell(
+        &mut self,
+        told: Duration,
+        at: Duration,
+        outage: Duration,
+        source: ReconfigurationSource,
+    ) {
+        let reconfiguration = Reconfiguration {
+            at: self.start + at,
+            outage,
+            source,
+            confidence: 1.0,
+        };
+        self.signals.push((told, reconfiguration));
+        self.signals.sort_by_key(|(told, _)| *told);
+    }
+
+    /// Probes the first hop and tells every controller what a detector finds. `links` are a forward and a backward link with the
+    /// outages of that hop.
+    pub fn probe(&mut self, config: DetectorConfig, links: (&LinkSpec, &LinkSpec), seed: u64) {
+        self.prober = Some(Prober::new(config, links.0, links.1, seed, self.start));
+    }
+
+    /// What the prober has reported so far.
+    pub fn alarms(&self) -> &[Alarm] {
+        &self.alarms
+    }
+
+    /// Samples every flow each `interval`.
+    pub fn sample_each(&mut self, interval: Duration) {
+        self.sampling = Some(Sampling {
+            interval,
+            next: self.start + interval,
+        });
+    }
+
+    /// Runs for `time` of virtual time.
+    pub fn run(&mut self, time: Duration) {
+        let end = self.now + time;
+        for flow in 0..self.flows.len() {
+            self.transmit(flow);
+        }
+        while let Some(at) = self.next_event().filter(|at| *at <= end) {
+            self.now = self.now.max(at);
+            self.deliver();
+            self.fire();
+        }
+        self.now = end;
+    }
+
+    /// What each flow did, in the order in which they were added.
+    pub fn reports(self) -> Vec<FlowReport> {
+        let (now, capacity) = (self.now, self.capacity_bytes(self.start, self.now));
+        self.flows
+            .into_iter()
+            .map(|flow| {
+                let recovery = flow.sender.stats();
+                let sent = recovery.sent;
+                // What is still under way was not dropped.
+                let under_way = flow.sender.bytes_in_flight() / PACKET_BYTES;
+                let arrived = flow.receiver.received();
+                let dropped = sent.saturating_sub(arrived + under_way);
+                let time = now.saturating_duration_since(flow.begin);
+                let capacity = capacity.saturating_sub(flow.capacity_before);
+                FlowReport {
+                    metrics: flow.recorder.metrics(time, capacity, sent, dropped),
+                    recovery,
+                    samples: flow.samples,
+                    states: flow.states,
+                }
+            })
+            .collect()
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        let hops = self.forward.iter().chain(&self.backward);
+        let flows = self
+            .flows
+            .iter()
+            .flat_map(|flow| [flow.sender.poll_timeout(), flow.receiver.poll_timeout()]);
+        hops.map(Hop::next_event)
+            .chain(flows)
+            .chain([
+                self.next_signal(),
+                self.prober.as_ref().and_then(Prober::next_event),
+                self.sampling.as_ref().map(|s| s.next),
+            ])
+            .flatten()
+            .min()
+    }
+
+    fn next_signal(&self) -> Option<Instant> {
+        let (told, _) = self.signals.get(self.signals_told)?;
+        Some(self.start + *told)
+    }
+
+    /// Moves what has come to the end of a hop.
+    fn deliver(&mut self) {
+        for hop in 0..self.forward.len() {
+            while let Some((mut carried, waited)) = self.forward[hop].poll(self.now) {
+                carried.waited += waited;
+                match self.forward.get_mut(hop + 1) {
+                    Some(next) => next.enqueue(self.now, carried.bytes(), carried),
+                    None => self.arrive(carried),
+                }
+            }
+        }
+        for hop in 0..self.backward.len() {
+            while let Some((mut carried, waited)) = self.backward[hop].poll(self.now) {
+                carried.waited += waited;
+                match self.backward.get_mut(hop + 1) {
+                    Some(next) => next.enqueue(self.now, carried.bytes(), carried),
+                    None => self.arrive(carried),
+                }
+            }
+        }
+    }
+
+    fn arrive(&mut self, carried: Carried) {
+        let now = self.now;
+        let Some(flow) = self.flows.get_mut(carried.flow) else {
+            return;
+        };
+        match carried.load {
+            Load::Data(packet) => {
+                let new = flow.receiver.handle_data(now, packet);
+                flow.recorder.on_delivered(carried.waited, new);
+                self.acknowledge(carried.flow);
+            }
+            Load::Ack(ack) => {
+                let sample = flow.sender.handle_ack(now, &ack);
+                if let Some(rtt) = sample {
+                    flow.recorder.on_rtt(rtt);
+                }
+                self.transmit(carried.flow);
+            }
+        }
+    }
+
+    /// Timers that are due.
+    fn fire(&mut self) {
+        let now = self.now;
+        while self.next_signal().is_some_and(|at| at <= now) {
+            let (_, reconfiguration) = self.signals[self.signals_told];
+            self.signals_told += 1;
+            for flow in &mut self.flows {
+                flow.sender
+                    .controller()
+                    .on_reconfiguration(now, reconfiguration);
+            }
+        }
+        self.listen_to_prober();
+        for flow in 0..self.flows.len() {
+            let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+            if due(self.flows[flow].sender.poll_timeout()) {
+                self.flows[flow].sender.handle_timeout(now);
+                self.transmit(flow);
+            }
+            if due(self.flows[flow].receiver.poll_timeout()) {
+                self.acknowledge(flow);
+            }
+        }
+        self.sample();
+    }
+
+    fn listen_to_prober(&mut self) {
+        let (start, now) = (self.start, self.now);
+        let Some(prober) = self
+            .prober
+            .as_mut()
+            .filter(|prober| prober.next_event().is_some_and(|at| at <= now))
+        else {
+            return;
+        };
+        let (flows, alarms) = (&mut self.flows, &mut self.alarms);
+        prober.advance(now, |reconfiguration| {
+            alarms.push(Alarm {
+                told: now.saturating_duration_since(start),
+                reconfiguration,
+            });
+            for flow in flows.iter_mut() {
+                flow.sender
+                    .controller()
+                    .on_reconfiguration(now, reconfiguration);
+            }
+        });
+        if let Some(rtt) = prober.detector().segment_rtt() {
+            for flow in &mut self.flows {
+                flow.sender.controller().on_segment_rtt(now, rtt);
+            }
+        }
+    }
+
+    fn transmit(&mut self, number: usize) {
+        let (now, flow) = (self.now, &mut self.flows[number]);
+        while let Some(packet) = flow.sender.poll_transmit(now) {
+            if let Some(hop) = self.forward.first_mut() {
+                let carried = Carried::new(number, Load::Data(packet));
+                hop.enqueue(now, carried.bytes(), carried);
+            }
+        }
+        if self.sampling.is_some() {
+            let state = flow.sender.controller().state();
+            if flow.states.last().is_none_or(|(_, last)| *last != state) {
+                let at = now.saturating_duration_since(self.start).as_secs_f64();
+                flow.states.push((at, state));
+            }
+        }
+    }
+
+    fn acknowledge(&mut self, number: usize) {
+        let now = self.now;
+        if let Some(ack) = self.flows[number].receiver.poll_transmit(now)
+            && let Some(hop) = self.backward.first_mut()
+        {
+            let carried = Carried::new(number, Load::Ack(ack));
+            hop.enqueue(now, carried.bytes(), carried);
+        }
+    }
+
+    fn sample(&mut self) {
+        let Some(sampling) = self.sampling.as_mut().filter(|s| s.next <= self.now) else {
+            return;
+        };
+        let interval = sampling.interval;
+        sampling.next += interval;
+        let at = self.now.saturating_duration_since(self.start);
+        let capacity = self.capacity_bytes(self.start, self.now);
+        for flow in &mut self.flows {
+            let totals = flow.recorder.totals();
+            flow.samples.push(Sample {
+                at_s: at.as_secs_f64(),
+                throughput_mbps: mbps(totals.new_bytes - flow.last.new_bytes, interval),
+                capacity_mbps: mbps(capacity.saturating_sub(flow.last_capacity), interval),
+                rtt_ms: mean_between(flow.last.rtt, totals.rtt),
+                queue_delay_ms: mean_between(flow.last.waited, totals.waited),
+                cwnd_packets: real(flow.sender.controller().cwnd()) / real(PACKET_BYTES),
+                pacing_mbps: flow.sender.pacing_rate().mbit(),
+                state: flow.sender.controller().state(),
+            });
+            flow.last = totals;
+            flow.last_capacity = capacity;
+        }
+    }
+
+    /// What the narrowest hop forward can carry between two instants.
+    fn capacity_bytes(&self, from: Instant, to: Instant) -> u64 {
+        self.forward
+            .iter()
+            .map(|hop| hop.capacity_bytes_between(from, to))
+            .min()
+            .unwrap_or(0)
+    }
+}
+
+impl Carried {
+    fn new(flow: usize, load: Load) -> Self {
+        Self {
+            flow,
+            waited: Duration::ZERO,
+            load,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self.load {
+            Load::Data(_) => usize::try_from(PACKET_BYTES).unwrap_or(usize::MAX),
+            Load::Ack(_) => ACK_BYTES,
+        }
+    }
+}

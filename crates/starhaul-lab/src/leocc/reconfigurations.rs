@@ -1,0 +1,60 @@
+//! When a trace was reconfigured: the truth that detectors are measured against.
+
+use std::time::Duration;
+
+use starhaul_link::Trace;
+
+/// LeoCC §4.1.1: an outage is longer than this.
+pub(super) const OUTAGE_THRESHOLD: Duration = Duration::from_millis(45);
+/// Where a grid of 50 ms has blurred the gaps, capacity falls below this share of the mean in their place.
+const DIP_SHARE: f64 = 0.12;
+const DIP_WINDOW: Duration = Duration::from_millis(50);
+/// Two dips closer than this are one.
+const DIP_APART: Duration = Duration::from_secs(5);
+
+/// A reconfiguration, from the start of the trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outage {
+    /// The last delivery before it.
+    pub start: Duration,
+    /// The first delivery after it.
+    pub end: Duration,
+    /// Nothing passes at all; otherwise the trace's grid is too coarse to say, and probes do not notice it.
+    pub sharp: bool,
+}
+
+/// The gaps in a trace's capacity; or, if it has none, its dips.
+pub(super) fn outages(trace: &Trace) -> Vec<Outage> {
+    let gaps = trace.capacity.gaps(OUTAGE_THRESHOLD);
+    if !gaps.is_empty() {
+        let outage = |(start, length)| Outage {
+            start,
+            end: start + length,
+            sharp: true,
+        };
+        return gaps.into_iter().map(outage).collect();
+    }
+    dips(trace)
+}
+
+fn dips(trace: &Trace) -> Vec<Outage> {
+    let capacity = &trace.capacity;
+    let mean = capacity.mean_rate().scaled(DIP_SHARE);
+    let few = mean.bytes_in(DIP_WINDOW) / starhaul_link::OPPORTUNITY_BYTES;
+    let mut found: Vec<Outage> = Vec::new();
+    let mut at = Duration::ZERO;
+    while at + DIP_WINDOW <= capacity.period() {
+        let end = at + DIP_WINDOW;
+        let here = capacity.until(end).saturating_sub(capacity.until(at));
+        let apart = found.last().is_none_or(|last| last.end + DIP_APART < at);
+        if here <= few && apart {
+            found.push(Outage {
+                start: at,
+                end,
+                sharp: false,
+            });
+        }
+        at += DIP_WINDOW;
+    }
+    found
+}
