@@ -18,23 +18,30 @@
 //! # Ok::<(), starhaul_link::Error>(())
 //! ```
 
-mod delay;
+mod codel;
+mod flight;
 mod link;
 mod loss;
 mod opportunities;
+mod outages;
 mod parse;
+mod queue;
+mod series;
+mod settings;
 mod spec;
 mod synth;
 mod text;
 mod transmitter;
 
-pub use delay::DelaySeries;
-pub use link::{Link, LinkStats};
+pub use codel::Codel;
+pub use link::{Arrival, Link, LinkStats};
 pub use loss::Loss;
 pub use opportunities::{OPPORTUNITY_BYTES, Opportunities};
 pub use parse::{MAX_TRACE_DURATION, Trace, parse_capacity, parse_csv, parse_delay};
+pub use queue::Band;
+pub use series::{DelaySeries, LossSeries, Series};
 pub use spec::{Delay, LinkSpec, QueueLimit, Rate, Reorder};
-pub use synth::{GeoModel, LeoModel};
+pub use synth::{CellularModel, GeoModel, LeoModel, Model};
 
 /// What can be wrong with a description of a link. All of it is the fault of whoever wrote the description.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,6 +73,26 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// Capacity and delay cannot repeat together.
+    #[error(
+        "the delays end after {period:?}, before the first delivery opportunity at {first:?}; give delays that last longer"
+    )]
+    NoCommonPeriod {
+        /// How long the delays last.
+        period: std::time::Duration,
+        /// When the capacity begins.
+        first: std::time::Duration,
+    },
+    /// A part of a trace is no link.
+    #[error("nothing can be sent from {from:?} to {to:?} of a trace that lasts {period:?}")]
+    EmptyPart {
+        /// Where the part begins.
+        from: std::time::Duration,
+        /// Where it ends.
+        to: std::time::Duration,
+        /// How long the whole trace lasts.
+        period: std::time::Duration,
+    },
     /// A setting has an impossible value.
     #[error("{key}={value}: {reason}")]
     Setting {
@@ -76,7 +103,12 @@ pub enum Error {
         /// What would be right.
         reason: String,
     },
-    /// The text form of a link names a setting that does not exist, or is not a list of settings.
-    #[error("{0:?} is no link setting; a link is written as comma-separated KEY=VALUE with the keys {known}", known = spec::KEYS)]
+    /// The text form of a link names a setting that does not exist.
+    #[error("{0:?} is no link setting; {suggestion}", suggestion = settings::suggestion(.0))]
     UnknownSetting(String),
+    /// A part of the text form of a link is no setting.
+    #[error(
+        "{0:?} is no link setting; a link is written as comma-separated KEY=VALUE, for example rate=50mbit,delay=25ms"
+    )]
+    NoSetting(String),
 }

@@ -1,13 +1,23 @@
+use std::time::Duration;
+
 use proptest::prelude::*;
 use starhaul_units::Bandwidth;
 
 use super::*;
-use crate::{DelaySeries, LeoModel, Opportunities, parse_capacity};
+use crate::{Delay, DelaySeries, LeoModel, Opportunities, parse_capacity};
 
 const MS: Duration = Duration::from_millis(1);
 
 fn spec(text: &str) -> LinkSpec {
     text.parse().unwrap()
+}
+
+/// A link by the opportunities of a mahimahi file.
+fn by_opportunities(stamps: &str) -> LinkSpec {
+    LinkSpec {
+        rate: Rate::Trace(parse_capacity("bw", stamps.as_bytes()).unwrap().into()),
+        ..LinkSpec::default()
+    }
 }
 
 /// Runs a link from event to event; returns what arrived by `until` after `start`, with its time after `start`.
@@ -65,7 +75,7 @@ fn a_packet_takes_its_sending_time_and_the_delay() {
 fn the_capacity_of_a_trace_is_delivered() {
     let trace = LeoModel::default().generate(3).unwrap();
     for bytes in [100, 1400, 1500] {
-        let spec = LinkSpec::from_trace(trace.clone());
+        let spec = LinkSpec::from_trace(trace.clone()).with_loss(Loss::NONE);
         let time = Duration::from_secs(20);
         let (delivered, link, start) = saturate(&spec, bytes, time);
         let offered = link.capacity_bytes_between(start, start + time);
@@ -80,12 +90,7 @@ fn the_capacity_of_a_trace_is_delivered() {
 #[test]
 fn opportunities_carry_several_small_packets_and_parts_of_large_ones() {
     let start = Instant::now();
-    let capacity = parse_capacity("bw", "10\n20\n30\n40\n".as_bytes()).unwrap();
-    let spec = LinkSpec {
-        rate: Rate::Trace(capacity.into()),
-        ..LinkSpec::default()
-    };
-    let mut link = Link::new(&spec, 1, start);
+    let mut link = Link::new(&by_opportunities("10\n20\n30\n40\n"), 1, start);
     for (name, bytes) in [("a", 700), ("b", 700), ("c", 200), ("d", 2900), ("e", 1500)] {
         link.enqueue(start, bytes, name);
     }
@@ -241,6 +246,211 @@ fn some_packets_are_overtaken_and_some_arrive_twice() {
     assert_eq!(link.stats().duplicated, twice as u64);
 }
 
+#[test]
+fn each_second_carries_the_capacity_of_its_trace() {
+    let trace = LeoModel::default().generate(3).unwrap();
+    let spec = LinkSpec::from_trace(trace.clone()).with_loss(Loss::NONE);
+    let (start, second) = (Instant::now(), Duration::from_secs(1));
+    let mut link = Link::new(&spec, 1, start);
+    let (mut sent, mut now) = (vec![0_u64; 40], start);
+    while now < start + second * 40 {
+        while link.queue_packets() < 100 {
+            link.enqueue(now, 1400, ());
+        }
+        now += MS;
+        while let Some(arrival) = link.poll_arrival(now) {
+            let at = usize::try_from((arrival.sent - start).as_secs()).unwrap();
+            sent[at.min(39)] += arrival.bytes as u64;
+        }
+    }
+    for (number, sent) in (0..).zip(&sent[..39]) {
+        let (from, to) = (second * number, second * (number + 1));
+        let offered = (trace.capacity.until(to) - trace.capacity.until(from)) * 1500;
+        let share = *sent as f64 / offered as f64;
+        assert!((0.98..=1.02).contains(&share), "second {number}: {share}");
+    }
+}
+
+#[test]
+fn an_arrival_tells_when_it_was_due_and_when_it_left() {
+    let start = Instant::now();
+    let mut link = Link::new(&spec("rate=12mbit,delay=20ms"), 1, start);
+    link.enqueue(start, 1500, 'a');
+    link.enqueue(start, 1500, 'b');
+    // asked much later
+    let arrival = |sent, packet| Arrival {
+        due: start + MS * (sent + 20),
+        sent: start + MS * sent,
+        bytes: 1500,
+        packet,
+    };
+    assert_eq!(link.poll_arrival(start + MS * 20), None);
+    assert_eq!(link.poll_arrival(start + MS * 90), Some(arrival(1, 'a')));
+    assert_eq!(link.poll_arrival(start + MS * 90), Some(arrival(2, 'b')));
+}
+
+/// A busy link with a ping each 10 ms; returns how long each ping took.
+fn pings_beside_a_full_queue(text: &str) -> Vec<Duration> {
+    let start = Instant::now();
+    let mut link = Link::new(&spec(text), 1, start);
+    let mut times = Vec::new();
+    for step in 0..1000 {
+        let now = start + MS * step;
+        while link.queue_packets() < 90 {
+            link.enqueue(now, 1500, None);
+        }
+        if step % 10 == 0 {
+            link.enqueue_in(Band::Icmp, now, 84, Some(now));
+        }
+        while let Some(arrival) = link.poll_arrival(now) {
+            times.extend(arrival.packet.map(|asked| arrival.due - asked));
+        }
+    }
+    times
+}
+
+#[test]
+fn icmp_does_not_wait_behind_data() {
+    let own = pings_beside_a_full_queue("rate=12mbit,delay=20ms");
+    assert!(own.len() > 90, "{} pings came back", own.len());
+    // the packet being sent and the ping itself
+    let most = own.iter().max().unwrap();
+    assert!(*most <= MS * 21 + MS * 84 / 1500, "{most:?}");
+    // without its band it sees the queue, which fills 90 ms
+    let common = pings_beside_a_full_queue("rate=12mbit,delay=20ms,icmp=queue");
+    let least = common.iter().skip(20).min().unwrap();
+    assert!(*least >= MS * 100, "{least:?}");
+}
+
+#[test]
+fn icmp_shares_outages_loss_and_capacity() {
+    let start = Instant::now();
+    let mut link = Link::new(&by_opportunities("10\n11\n12\n100\n"), 1, start);
+    // in the gap from 12 to 100 ms
+    link.enqueue_in(Band::Icmp, start + MS * 20, 84, "ping");
+    assert_eq!(arrivals(&mut link, start, MS * 200), [(MS * 100, "ping")]);
+
+    let now = start + MS * 200;
+    link.set_loss(now, Loss::bernoulli(1.0).unwrap());
+    link.enqueue_in(Band::Icmp, now, 84, "lost");
+    assert_eq!(arrivals(&mut link, start, MS * 300), []);
+    link.set_loss(start + MS * 300, Loss::NONE);
+    link.set_down(start + MS * 300);
+    link.enqueue_in(Band::Icmp, start + MS * 300, 84, "down");
+    assert_eq!(link.stats().dropped_outage, 1);
+
+    // a flood of it takes turns with data, and neither more than the link has
+    let mut link = Link::new(&spec("rate=12mbit"), 1, start);
+    for _ in 0..50 {
+        link.enqueue(start, 1500, "data");
+        link.enqueue_in(Band::Icmp, start, 1500, "ping");
+    }
+    let arrived = arrivals(&mut link, start, MS * 20);
+    let data = arrived.iter().filter(|(_, name)| *name == "data").count();
+    assert_eq!((arrived.len(), data), (20, 10));
+}
+
+/// Mean wait in ms, and the share of packets dropped by CoDel, when twice the capacity is sent for 20 s; of the last 10 s.
+fn overload(text: &str) -> (f64, f64) {
+    let start = Instant::now();
+    let mut link = Link::new(&spec(text), 1, start);
+    let (mut waits, mut dropped_before) = (Vec::new(), 0);
+    for step in 0..20_000 {
+        let now = start + MS * step;
+        if step == 10_000 {
+            (waits, dropped_before) = (Vec::new(), link.stats().dropped_codel);
+        }
+        for _ in 0..2 {
+            link.enqueue(now, 1500, now);
+        }
+        while let Some(arrival) = link.poll_arrival(now) {
+            waits.push((arrival.sent - arrival.packet).as_secs_f64() * 1e3);
+        }
+    }
+    let mean = waits.iter().sum::<f64>() / waits.len() as f64;
+    let dropped = link.stats().dropped_codel - dropped_before;
+    (mean, dropped as f64 / 20_000.0)
+}
+
+#[test]
+fn codel_drops_ever_faster_while_packets_wait_too_long() {
+    let (wait, dropped) = overload("rate=12mbit,queue=500p");
+    assert!(wait > 480.0 && dropped == 0.0, "{wait} ms, {dropped}");
+    // against a sender that does not yield it works its way up to the excess, here one of two packets
+    let (wait, dropped) = overload("rate=12mbit,queue=codel:500p");
+    assert!(wait < 450.0 && dropped > 0.05, "{wait} ms, {dropped}");
+    let (fast_wait, fast_dropped) =
+        overload("rate=12mbit,queue=codel:500p,target=1ms,interval=10ms");
+    assert!(
+        fast_wait < wait && fast_dropped > dropped,
+        "{fast_wait} ms, {fast_dropped}"
+    );
+}
+
+#[test]
+fn codel_leaves_short_queues_and_bursts_alone() {
+    let start = Instant::now();
+    let mut link = Link::new(&spec("rate=12mbit,queue=codel"), 1, start);
+    for burst in 0..20 {
+        // each is 90 ms of sending, gone before the interval is over
+        let now = start + MS * (burst * 120);
+        arrivals(&mut link, start, MS * (burst * 120));
+        for packet in 0..90 {
+            link.enqueue(now, 1500, packet);
+        }
+    }
+    arrivals(&mut link, start, MS * 5_000);
+    assert_eq!(link.stats().delivered, 20 * 90);
+
+    // the first drop comes one interval after the wait passed the target, the second one interval later
+    let mut link = Link::new(&spec("rate=12mbit,queue=codel"), 1, start);
+    for packet in 0..400 {
+        link.enqueue(start, 1500, packet);
+    }
+    let kept: Vec<i32> = arrivals(&mut link, start, MS * 1_000)
+        .into_iter()
+        .map(|(_, packet)| packet)
+        .collect();
+    let lost: Vec<i32> = (0..400).filter(|packet| !kept.contains(packet)).collect();
+    assert_eq!(lost[..2], [105, 206], "{lost:?}");
+}
+
+#[test]
+fn capacity_is_told_of_the_rates_and_cuts_of_the_past() {
+    let start = Instant::now();
+    let rate = |mbit| Rate::Constant(Bandwidth::from_mbit(mbit));
+    let mut link: Link<()> = Link::new(&spec("rate=12mbit,outage=150ms..250ms"), 1, start);
+    link.set_rate(start + MS * 100, rate(24));
+    link.set_down(start + MS * 200);
+    link.set_up(start + MS * 300);
+    link.set_down(start + MS * 300);
+    link.set_up(start + MS * 310);
+    let capacity = parse_capacity("bw", "1\n".as_bytes()).unwrap();
+    link.set_rate(start + MS * 400, Rate::Trace(capacity.into()));
+    let kbytes = |from, to| {
+        let bytes = link.capacity_bytes_between(start + MS * from, start + MS * to);
+        bytes as f64 / 1500.0
+    };
+    for (from, to, packets) in [
+        (0, 100, 100.0),
+        (0, 150, 200.0),
+        (90, 110, 30.0),
+        (150, 310, 0.0),
+        (140, 320, 40.0),
+        (390, 410, 30.0),
+        (400, 500, 100.0),
+        (0, 500, 100.0 + 100.0 + 180.0 + 100.0),
+        (300, 200, 0.0),
+    ] {
+        assert_eq!(kbytes(from, to), packets, "{from} to {to} ms");
+    }
+    link.set_down(start + MS * 500);
+    assert_eq!(
+        link.capacity_bytes_between(start + MS * 490, start + MS * 600),
+        10 * 1500
+    );
+}
+
 /// When each packet of a lossy link arrives.
 fn log(seed: u64) -> Vec<(Duration, u32)> {
     let start = Instant::now();
@@ -261,6 +471,7 @@ fn a_seed_is_a_run() {
 #[derive(Clone, Debug)]
 enum Step {
     Enqueue(usize),
+    Ping(usize),
     Wait(u64),
     Down,
     Up,
@@ -271,6 +482,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (0_usize..5_000).prop_map(Step::Enqueue),
+        1 => (0_usize..200).prop_map(Step::Ping),
         4 => (0_u64..30_000).prop_map(Step::Wait),
         1 => Just(Step::Down),
         1 => Just(Step::Up),
@@ -287,6 +499,7 @@ proptest! {
         text in prop_oneof![
             Just("rate=3mbit,delay=7ms,queue=20p,duplicate=10%,reorder=5%:3ms"),
             Just("synth=leo,queue=9000b,outage=20ms..50ms,outage=40ms..90ms"),
+            Just("rate=2mbit,queue=codel:20p,target=1ms,interval=10ms"),
         ],
     ) {
         let start = Instant::now();
@@ -296,6 +509,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Enqueue(bytes) => link.enqueue(now, bytes, ()),
+                Step::Ping(bytes) => link.enqueue_in(Band::Icmp, now, bytes, ()),
                 Step::Wait(us) => now += Duration::from_micros(us),
                 Step::Down => link.set_down(now),
                 Step::Up => link.set_up(now),
@@ -312,7 +526,10 @@ proptest! {
         delivered += arrivals(&mut link, start, Duration::from_secs(3_600)).len() as u64;
         let stats = link.stats();
         prop_assert_eq!(stats.delivered, delivered);
-        let dropped = stats.dropped_queue + stats.dropped_loss + stats.dropped_outage;
+        let dropped = stats.dropped_queue
+            + stats.dropped_codel
+            + stats.dropped_loss
+            + stats.dropped_outage;
         prop_assert_eq!(stats.enqueued + stats.duplicated, delivered + dropped);
     }
 }

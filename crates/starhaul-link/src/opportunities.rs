@@ -1,7 +1,7 @@
 //! Capacity over time as delivery opportunities, the model of mahimahi's packet-delivery traces
 //! (Netravali et al., USENIX ATC 2015, §3): each one may carry 1500 bytes at one whole millisecond.
 
-use std::time::Duration;
+use std::{ops::Range, time::Duration};
 
 use starhaul_units::Bandwidth;
 
@@ -101,6 +101,19 @@ impl Opportunities {
             (last_ms, last_count) = (ms, count);
         }
         gaps
+    }
+
+    /// The opportunities in (`span.start`, `span.end`] of one period, counted from its start and repeated after its length;
+    /// both are rounded down to milliseconds. `None` if there are none.
+    pub(crate) fn cut(&self, span: &Range<Duration>) -> Option<Self> {
+        let index = |at: Duration| usize::try_from(at.as_millis()).unwrap_or(usize::MAX);
+        let end = index(span.end).min(self.cumulative.len() - 1);
+        let part = self.cumulative.get(index(span.start)..=end)?;
+        let before = *part.first()?;
+        let offers = part.len() > 1 && part.last() > Some(&before);
+        offers.then(|| Self {
+            cumulative: part.iter().map(|count| count - before).collect(),
+        })
     }
 
     fn period_ms(&self) -> u64 {
@@ -232,6 +245,19 @@ mod tests {
         assert!(Opportunities::from_rates([too_fast]).is_err());
         let too_long = (MAX_TRACE_DURATION * 2, Bandwidth::from_mbit(1));
         assert!(Opportunities::from_rates([too_long]).is_err());
+    }
+
+    #[test]
+    fn a_part_begins_at_its_own_start() {
+        let ms = Duration::from_millis;
+        let trace = series(&[1, 2, 5, 5, 9, 20]);
+        let part = trace.cut(&(ms(2)..ms(10))).unwrap();
+        assert_eq!((part.period(), part.per_period()), (ms(8), 3));
+        assert_eq!([1, 2, 3].map(|n| part.time_of(n)), [3, 3, 7].map(ms));
+        // (9, 20) offers nothing, and there is nothing behind the end
+        assert_eq!(trace.cut(&(ms(9)..ms(19))), None);
+        assert_eq!(trace.cut(&(ms(20)..ms(30))), None);
+        assert_eq!(trace.cut(&(ms(0)..ms(90))), Some(trace));
     }
 
     #[test]

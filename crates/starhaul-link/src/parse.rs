@@ -4,6 +4,7 @@
 use std::{
     fs::File,
     io::{BufRead, BufReader, Read, Take},
+    ops::Range,
     path::Path,
     sync::Arc,
     time::Duration,
@@ -11,7 +12,7 @@ use std::{
 
 use starhaul_units::Bandwidth;
 
-use crate::{DelaySeries, Error, Opportunities, opportunities::Builder, text};
+use crate::{DelaySeries, Error, LossSeries, Opportunities, opportunities::Builder, text};
 
 /// The longest trace that is read or made.
 pub const MAX_TRACE_DURATION: Duration = Duration::from_secs(2 * 3600);
@@ -21,29 +22,77 @@ const MAX_DELAY_MS: f64 = 600_000.0;
 const DELAY_GRID: Duration = Duration::from_millis(10);
 
 /// One direction of a path over time: what it can carry and how long that takes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
     /// Capacity over time.
     pub capacity: Arc<Opportunities>,
     /// One-way delay over time, where it is known; repeats together with the capacity.
     pub delay: Option<Arc<DelaySeries>>,
+    /// Random loss over time, where it is known; repeats together with the capacity.
+    pub loss: Option<Arc<LossSeries>>,
 }
 
 impl Trace {
-    /// A trace of both series, which from now on repeat together, after the capacity's period.
-    pub fn new(capacity: Opportunities, delay: Option<DelaySeries>) -> Self {
-        let delay = delay.map(|series| Arc::new(series.with_period(capacity.period())));
-        Self {
+    /// A trace of both series, which from now on repeat together: after the shorter of their two periods, so that nothing is
+    /// made up; a delay that never changes fits any period.
+    ///
+    /// # Errors
+    /// [`Error::NoCommonPeriod`] where the delays end before the first delivery opportunity.
+    pub fn new(capacity: Opportunities, delay: Option<DelaySeries>) -> Result<Self, Error> {
+        let Some(delay) = delay else {
+            return Ok(Self {
+                capacity: Arc::new(capacity),
+                delay: None,
+                loss: None,
+            });
+        };
+        let first = capacity.time_of(1);
+        let capacity = match delay.period() {
+            period if delay.is_constant() || period >= capacity.period() => capacity,
+            period => capacity
+                .cut(&(Duration::ZERO..period))
+                .ok_or(Error::NoCommonPeriod { period, first })?,
+        };
+        let delay = delay.with_period(capacity.period());
+        Ok(Self {
             capacity: Arc::new(capacity),
-            delay,
-        }
+            delay: Some(Arc::new(delay)),
+            loss: None,
+        })
+    }
+
+    /// The part of the trace in `span`, which begins again after the length of that part.
+    ///
+    /// # Errors
+    /// [`Error::EmptyPart`] where that part offers no capacity.
+    pub fn cut(&self, span: Range<Duration>) -> Result<Self, Error> {
+        let nothing = || Error::EmptyPart {
+            from: span.start,
+            to: span.end,
+            period: self.capacity.period(),
+        };
+        let capacity = self.capacity.cut(&span).ok_or_else(nothing)?;
+        let span = span.start..span.start + capacity.period();
+        let delay = self.delay.as_ref().and_then(|delay| delay.cut(&span));
+        let loss = self.loss.as_ref().and_then(|loss| loss.cut(&span));
+        let part = Self::new(capacity, delay)?;
+        Ok(match loss {
+            Some(loss) => part.with_loss(loss),
+            None => part,
+        })
+    }
+
+    /// The same with random loss, cut or held to the period of the capacity.
+    pub fn with_loss(mut self, loss: LossSeries) -> Self {
+        self.loss = Some(Arc::new(loss.with_period(self.capacity.period())));
+        self
     }
 
     /// Reads a LeoReplayer pair, or with no `delay` file a mahimahi trace alone.
     pub fn read(capacity: &Path, delay: Option<&Path>) -> Result<Self, Error> {
         let capacity = parse_capacity(&capacity.to_string_lossy(), open(capacity)?)?;
         let delay = delay.map(read_delay).transpose()?;
-        Ok(Self::new(capacity, delay))
+        Self::new(capacity, delay)
     }
 
     /// Reads a CSV table; see [`parse_csv`].
@@ -127,7 +176,7 @@ pub fn parse_csv(name: &str, input: impl BufRead) -> Result<Trace, Error> {
     let capacity = Opportunities::from_rates(rows.iter().map(|(time, row)| (*time, row.capacity)))
         .map_err(|why| lines.whole(why))?;
     let delay = DelaySeries::from_steps(rows.iter().map(|(time, row)| (*time, row.delay)));
-    Ok(Trace::new(capacity, delay))
+    Trace::new(capacity, delay)
 }
 
 fn delay_ms(text: &str) -> Option<Duration> {

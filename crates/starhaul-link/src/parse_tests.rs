@@ -110,18 +110,29 @@ fn csv_rows_hold_until_the_next() {
 }
 
 #[test]
-fn bandwidth_and_delay_wrap_together() {
-    let capacity = parse_capacity("bw.txt", "1\n52\n".as_bytes()).unwrap();
-    let delay = parse_delay("delay.txt", "10\n11\n12\n13\n14\n15\n16".as_bytes()).unwrap();
-    let delay = Trace::new(capacity, Some(delay)).delay.unwrap();
-    assert_eq!(
-        delay.at(Duration::from_millis(51)),
-        Duration::from_millis(15)
-    );
-    assert_eq!(
-        delay.at(Duration::from_millis(52)),
-        Duration::from_millis(10)
-    );
+fn bandwidth_and_delay_wrap_together_at_the_shorter() {
+    let ms = Duration::from_millis;
+    let wrapped = |capacity: &str, delay: &str| {
+        let capacity = parse_capacity("bw.txt", capacity.as_bytes()).unwrap();
+        let delay = parse_delay("delay.txt", delay.as_bytes()).unwrap();
+        Trace::new(capacity, Some(delay))
+    };
+    let longer_delay = wrapped("1\n12\n", "10\n11\n12\n").unwrap();
+    let delay = longer_delay.delay.unwrap();
+    assert_eq!([11, 12, 22].map(|t| delay.at(ms(t))), [11, 10, 11].map(ms));
+
+    let shorter_delay = wrapped("1\n12\n25\n", "10\n11\n").unwrap();
+    assert_eq!(shorter_delay.capacity.period(), ms(20));
+    let times = (1..=4).map(|n| shorter_delay.capacity.time_of(n));
+    assert!(times.eq([1, 12, 21, 32].map(ms)));
+
+    // one delay for ever
+    let constant = wrapped("1\n25\n", "7\n").unwrap();
+    assert_eq!(constant.capacity.period(), ms(25));
+    assert_eq!(constant.delay.unwrap().at(ms(24)), ms(7));
+
+    let error = wrapped("500\n", "10\n11\n").unwrap_err();
+    assert!(error.to_string().contains("end after 20ms"), "{error}");
 }
 
 /// The folder of recorded traces, which is not part of the project.

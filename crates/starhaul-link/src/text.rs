@@ -39,6 +39,17 @@ pub(crate) fn decimal(text: &str) -> Option<f64> {
         .filter(|number: &f64| plain && number.is_finite())
 }
 
+/// The one of `known` that was probably meant, if one is near.
+pub(crate) fn nearest<'a>(wrong: &str, known: &[&'a str]) -> Option<&'a str> {
+    let distance = |name: &str| strsim::damerau_levenshtein(wrong, name);
+    let near = (wrong.chars().count() / 2).max(1);
+    known
+        .iter()
+        .copied()
+        .min_by_key(|name| distance(name))
+        .filter(|name| distance(name) <= near)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

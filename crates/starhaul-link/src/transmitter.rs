@@ -1,8 +1,8 @@
 //! The sending end of a link: how long each packet occupies it, at a constant rate or by the delivery opportunities of a trace.
 
-use std::time::Instant;
+use std::{collections::VecDeque, time::Instant};
 
-use crate::{OPPORTUNITY_BYTES, Opportunities, Rate};
+use crate::{OPPORTUNITY_BYTES, Opportunities, Rate, outages::MAX_CHANGES};
 
 /// Serialises one packet after the other.
 ///
@@ -11,6 +11,8 @@ use crate::{OPPORTUNITY_BYTES, Opportunities, Rate};
 #[derive(Debug)]
 pub(crate) struct Transmitter {
     rate: Rate,
+    /// The rates before the present one, each with the instant at which it ended.
+    past: VecDeque<(Instant, Rate)>,
     epoch: Instant,
     /// Opportunities used or passed since the epoch.
     used: u64,
@@ -32,6 +34,7 @@ impl Transmitter {
     pub(crate) fn new(rate: Rate, epoch: Instant) -> Self {
         Self {
             rate,
+            past: VecDeque::new(),
             epoch,
             used: 0,
             leftover: 0,
@@ -83,13 +86,28 @@ impl Transmitter {
     }
 
     pub(crate) fn change_while_idle(&mut self, now: Instant, rate: Rate) {
-        self.rate = rate;
+        if self.past.len() >= MAX_CHANGES {
+            self.past.pop_front();
+        }
+        let before = std::mem::replace(&mut self.rate, rate);
+        self.past.push_back((now, before));
         self.idle_until(now);
     }
 
-    /// Bytes that can leave in (from, to].
+    /// Bytes that can leave in (from, to] at the rates of that time.
     pub(crate) fn capacity_bytes(&self, from: Instant, to: Instant) -> u64 {
-        match &self.rate {
+        let first = self.past.partition_point(|&(end, _)| end <= from);
+        let (mut at, mut sum) = (from, 0_u64);
+        for (end, rate) in self.past.range(first..) {
+            let end = (*end).min(to);
+            sum = sum.saturating_add(self.bytes_at(rate, at, end));
+            at = at.max(end);
+        }
+        sum.saturating_add(self.bytes_at(&self.rate, at, to))
+    }
+
+    fn bytes_at(&self, rate: &Rate, from: Instant, to: Instant) -> u64 {
+        match rate {
             Rate::Constant(rate) => rate.bytes_in(to.saturating_duration_since(from)),
             Rate::Trace(trace) => passed(trace, self.epoch, to)
                 .saturating_sub(passed(trace, self.epoch, from))

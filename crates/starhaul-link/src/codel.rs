@@ -1,0 +1,125 @@
+//! Controlled delay: drops from the head of a queue whose packets have waited too long for too long (RFC 8289 §5).
+//! It only drops; ECN marks are left alone, since a link does not look into what it carries.
+
+use std::time::{Duration, Instant};
+
+use crate::OPPORTUNITY_BYTES;
+
+/// The settings of a CoDel queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Codel {
+    /// How long packets may wait in the long run (RFC 8289 §4.3).
+    pub target: Duration,
+    /// How long they may wait longer than that before a packet is dropped, about a round trip (RFC 8289 §4.3).
+    pub interval: Duration,
+}
+
+impl Default for Codel {
+    /// 5 ms in 100 ms, as RFC 8289 §4.4 proposes for the Internet.
+    fn default() -> Self {
+        Self {
+            target: Duration::from_millis(5),
+            interval: Duration::from_millis(100),
+        }
+    }
+}
+
+/// A packet taken from the head of the queue.
+#[derive(Debug)]
+pub(crate) struct Head<T> {
+    pub(crate) since: Instant,
+    /// What waits behind it.
+    pub(crate) bytes_left: usize,
+    pub(crate) item: T,
+}
+
+/// Variables as in RFC 8289 §5.3.
+#[derive(Debug)]
+pub(crate) struct CodelState {
+    settings: Codel,
+    first_above: Option<Instant>,
+    drop_next: Option<Instant>,
+    count: u32,
+    last_count: u32,
+    dropping: bool,
+}
+
+impl CodelState {
+    pub(crate) fn new(settings: Codel) -> Self {
+        Self {
+            settings,
+            first_above: None,
+            drop_next: None,
+            count: 0,
+            last_count: 0,
+            dropping: false,
+        }
+    }
+
+    /// The next packet to send; `pop` takes packets from the head of the queue, `dropped` counts those that must go (§5.5).
+    pub(crate) fn dequeue<T>(
+        &mut self,
+        now: Instant,
+        mut pop: impl FnMut() -> Option<Head<T>>,
+        dropped: &mut u64,
+    ) -> Option<T> {
+        let mut head = pop();
+        let mut may_drop = self.may_drop(now, head.as_ref());
+        if self.dropping {
+            self.dropping = may_drop;
+            while self.dropping && self.drop_next.is_none_or(|at| at <= now) {
+                *dropped += 1;
+                self.count = self.count.saturating_add(1);
+                head = pop();
+                may_drop = self.may_drop(now, head.as_ref());
+                self.dropping = may_drop;
+                if may_drop {
+                    self.drop_next = self.next_drop(self.drop_next.unwrap_or(now));
+                }
+            }
+        } else if may_drop {
+            *dropped += 1;
+            head = pop();
+            // Whether it may be dropped too is asked when the next drop is due.
+            self.may_drop(now, head.as_ref());
+            self.dropping = true;
+            let recent = self.drop_next.is_some_and(|at| {
+                now.saturating_duration_since(at) < self.settings.interval.saturating_mul(16)
+            });
+            let grown = self.count.saturating_sub(self.last_count);
+            self.count = if recent && grown > 1 { grown } else { 1 };
+            self.last_count = self.count;
+            self.drop_next = self.next_drop(now);
+        }
+        head.map(|head| head.item)
+    }
+
+    /// `dodequeue` of §5.6: whether this packet has waited too long for long enough.
+    fn may_drop<T>(&mut self, now: Instant, head: Option<&Head<T>>) -> bool {
+        let above = head.is_some_and(|head| {
+            now.saturating_duration_since(head.since) >= self.settings.target
+                && head.bytes_left as u64 > OPPORTUNITY_BYTES
+        });
+        if !above {
+            self.first_above = None;
+            return false;
+        }
+        match self.first_above {
+            None => {
+                self.first_above = now.checked_add(self.settings.interval);
+                false
+            }
+            Some(at) => now >= at,
+        }
+    }
+
+    /// The control law of §5.4. An instant beyond the clock's end counts as now.
+    fn next_drop(&self, from: Instant) -> Option<Instant> {
+        let step = self
+            .settings
+            .interval
+            .div_f64(f64::from(self.count.max(1)).sqrt());
+        // At least a nanosecond, so that a tiny interval cannot hold one dequeue for ever.
+        from.checked_add(step.max(Duration::from_nanos(1)))
+    }
+}

@@ -1,0 +1,186 @@
+//! What happens to a packet after it was sent: loss, one-way delay, reordering, copies.
+
+use std::{
+    cmp::{Ordering, Reverse},
+    collections::BinaryHeap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rand::Rng;
+use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
+
+use crate::{
+    Arrival, Band, Delay, LinkSpec, LinkStats, Loss, LossSeries, Reorder, loss::LossProcess,
+    queue::Waiting,
+};
+
+/// Packets that one link carries in flight at most; more are dropped as if its queue were full.
+const MAX_IN_FLIGHT: usize = 1 << 20;
+
+/// The packets in flight and what decides about them.
+#[derive(Debug)]
+pub(crate) struct Flight<P> {
+    delay: Delay,
+    jitter: Duration,
+    reorder: Option<Reorder>,
+    duplicate: f64,
+    loss: LossProcess,
+    loss_trace: Option<Arc<LossSeries>>,
+    // Each has its own generator, so that changing one does not change what the others do.
+    jitter_rng: ChaCha8Rng,
+    reorder_rng: ChaCha8Rng,
+    duplicate_rng: ChaCha8Rng,
+    loss_trace_rng: ChaCha8Rng,
+    arrivals: BinaryHeap<Reverse<Ordered<P>>>,
+    latest_data: Instant,
+    latest_icmp: Instant,
+    sequence: u64,
+}
+
+impl<P: Clone> Flight<P> {
+    pub(crate) fn new(spec: &LinkSpec, seed: u64, now: Instant) -> Self {
+        let rng = |stream| {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            rng.set_stream(stream);
+            rng
+        };
+        Self {
+            delay: spec.delay.clone(),
+            jitter: spec.jitter,
+            reorder: spec.reorder,
+            duplicate: spec.duplicate.clamp(0.0, 1.0),
+            loss: LossProcess::new(spec.loss, rng(0)),
+            loss_trace: spec.loss_trace.clone(),
+            jitter_rng: rng(1),
+            reorder_rng: rng(2),
+            duplicate_rng: rng(3),
+            loss_trace_rng: rng(4),
+            arrivals: BinaryHeap::new(),
+            latest_data: now,
+            latest_icmp: now,
+            sequence: 0,
+        }
+    }
+
+    /// A packet whose last byte leaves at `sent`, `age` after the link's start.
+    pub(crate) fn launch(
+        &mut self,
+        sent: Instant,
+        age: Duration,
+        packet: Waiting<P>,
+        stats: &mut LinkStats,
+    ) {
+        let loss_now = self.loss_trace.as_ref().map_or(0.0, |loss| loss.at(age));
+        let lost = loss_now > 0.0 && self.loss_trace_rng.random_bool(loss_now.min(1.0));
+        if self.loss.next_is_lost() || lost {
+            stats.dropped_loss += 1;
+            return;
+        }
+        let due = self.arrival_time(sent, age, packet.band);
+        if self.duplicate > 0.0 && self.duplicate_rng.random_bool(self.duplicate) {
+            stats.duplicated += 1;
+            self.push(due, sent, packet.bytes, packet.packet.clone(), stats);
+        }
+        self.push(due, sent, packet.bytes, packet.packet, stats);
+    }
+
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<Arrival<P>> {
+        if self.next()? > now {
+            return None;
+        }
+        self.arrivals.pop().map(|Reverse(ordered)| ordered.arrival)
+    }
+
+    fn arrival_time(&mut self, sent: Instant, age: Duration, band: Band) -> Instant {
+        let mut delay = match &self.delay {
+            Delay::Constant(delay) => *delay,
+            Delay::Trace(series) => series.at(age),
+        };
+        if !self.jitter.is_zero() {
+            delay += self.jitter.mul_f64(self.jitter_rng.random());
+        }
+        let held_back = self.reorder.filter(|reorder| {
+            let fraction = reorder.fraction.clamp(0.0, 1.0);
+            self.reorder_rng.random_bool(fraction) && !reorder.extra.is_zero()
+        });
+        if let Some(reorder) = held_back {
+            return after(sent, delay.saturating_add(reorder.extra));
+        }
+        let latest = match band {
+            Band::Data => &mut self.latest_data,
+            Band::Icmp => &mut self.latest_icmp,
+        };
+        *latest = (*latest).max(after(sent, delay));
+        *latest
+    }
+
+    fn push(
+        &mut self,
+        due: Instant,
+        sent: Instant,
+        bytes: usize,
+        packet: P,
+        stats: &mut LinkStats,
+    ) {
+        if self.arrivals.len() >= MAX_IN_FLIGHT {
+            stats.dropped_queue += 1;
+            return;
+        }
+        self.sequence += 1;
+        self.arrivals.push(Reverse(Ordered {
+            sequence: self.sequence,
+            arrival: Arrival {
+                due,
+                sent,
+                bytes,
+                packet,
+            },
+        }));
+    }
+}
+
+impl<P> Flight<P> {
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.arrivals
+            .peek()
+            .map(|Reverse(ordered)| ordered.arrival.due)
+    }
+
+    pub(crate) fn set_loss(&mut self, loss: Loss) {
+        self.loss_trace = None;
+        self.loss.set(loss);
+    }
+}
+
+/// Packets of one instant arrive in the order in which they were sent.
+#[derive(Debug)]
+struct Ordered<P> {
+    sequence: u64,
+    arrival: Arrival<P>,
+}
+
+impl<P> Ord for Ordered<P> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.arrival.due, self.sequence).cmp(&(other.arrival.due, other.sequence))
+    }
+}
+
+impl<P> PartialOrd for Ordered<P> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<P> PartialEq for Ordered<P> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl<P> Eq for Ordered<P> {}
+
+/// Delays are at most days, which any clock can add; should it not, the packet does not wait.
+pub(crate) fn after(at: Instant, delay: Duration) -> Instant {
+    at.checked_add(delay).unwrap_or(at)
+}

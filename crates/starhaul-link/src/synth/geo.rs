@@ -1,0 +1,58 @@
+//! The GEO model. No public recording of a geostationary link was found; its delay is that of light over 2 × 35,786–41,679 km
+//! (239–278 ms) and of the modems' frames.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
+use starhaul_units::Bandwidth;
+
+use super::{GRID, draw, finish, no_trace, steps};
+use crate::{Error, Opportunities, Trace};
+
+/// A geostationary link: a fixed rate and a delay that hardly moves. RTT 550–650 ms when both directions are of this model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GeoModel {
+    /// How long the series lasts before it repeats.
+    pub duration: Duration,
+    /// The rate.
+    pub rate: Bandwidth,
+    /// One-way delay, in milliseconds; each link has its own, drawn from this range.
+    pub base_delay_ms: RangeInclusive<u64>,
+    /// Random addition to it, in milliseconds.
+    pub delay_variation_ms: RangeInclusive<u64>,
+    /// Random loss.
+    pub loss: f64,
+}
+
+impl Default for GeoModel {
+    fn default() -> Self {
+        Self {
+            duration: Duration::from_secs(60),
+            rate: Bandwidth::from_mbit(10),
+            base_delay_ms: 275..=297,
+            delay_variation_ms: 0..=3,
+            loss: 0.0,
+        }
+    }
+}
+
+impl GeoModel {
+    /// The same with another rate, if one is given.
+    pub fn with_rate(mut self, rate: Option<Bandwidth>) -> Self {
+        self.rate = rate.unwrap_or(self.rate);
+        self
+    }
+
+    /// A trace of this model. The same seed gives the same trace. Errors: settings that make no trace.
+    pub fn generate(&self, seed: u64) -> Result<Trace, Error> {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let capacity = Opportunities::from_rates([(self.duration, self.rate)])
+            .map_err(|why| no_trace("geo", why))?;
+        let base_ms = draw(&self.base_delay_ms, &mut rng);
+        let delays = (0..steps(self.duration)).map(|_| {
+            let variation_ms = draw(&self.delay_variation_ms, &mut rng);
+            (GRID, Duration::from_millis(base_ms + variation_ms))
+        });
+        finish("geo", capacity, delays.collect(), self.loss)
+    }
+}

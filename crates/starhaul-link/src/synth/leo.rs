@@ -1,0 +1,162 @@
+//! The LEO model. It has the structure that LeoCC (§3) found on Starlink: every 15 s the network reconfigures, with a short
+//! outage, a spike of delay and a step of capacity; in between both vary little.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use rand::Rng;
+use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
+use starhaul_units::Bandwidth;
+
+use super::{GRID, draw, finish, gaussian, no_trace, steps};
+use crate::{Error, Opportunities, Trace, parse::MAX_TRACE_DURATION};
+
+/// In which a spike of delay falls to nothing.
+const SPIKE_TIME: Duration = Duration::from_millis(50);
+/// How much of the slow part of the rate stays from one 100 ms to the next.
+const SLOW: f64 = 0.9;
+/// How often the delay is the same as 10 ms before without being drawn again.
+const SAME_DELAY: f64 = 0.4;
+
+/// A low-orbit link with periodic reconfigurations. Its default is fitted on a recorded Starlink uplink of 120 s: mean rate
+/// 48.7 Mbit/s, outages of 59–135 ms, one-way delay 7–68 ms with a median of 11 ms. The loss is that with which LeoCC's
+/// authors replay such an uplink.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LeoModel {
+    /// How long the series lasts before it repeats; at least one interval, rounded up to whole ones.
+    pub duration: Duration,
+    /// Time between two reconfigurations.
+    pub interval: Duration,
+    /// Mean rate over all intervals.
+    pub mean_rate: Bandwidth,
+    /// By which share of the mean the rate of one interval may differ from it, 0 to 1.
+    pub rate_spread: f64,
+    /// Standard deviation of the rate of 100 ms within an interval, as a share of the interval's rate, 0 to 1. Half of its
+    /// square changes slowly (over about a second), half at once.
+    pub rate_variation: f64,
+    /// Length of the outage at each reconfiguration, in milliseconds.
+    pub outage_ms: RangeInclusive<u64>,
+    /// Base one-way delay of an interval, in milliseconds: its delay band.
+    pub base_delay_ms: RangeInclusive<u64>,
+    /// Random addition to the base, in milliseconds.
+    pub delay_variation_ms: RangeInclusive<u64>,
+    /// Delay right after an outage, in milliseconds; it falls back to the band within 50 ms.
+    pub spike_ms: RangeInclusive<u64>,
+    /// Random loss.
+    pub loss: f64,
+}
+
+impl Default for LeoModel {
+    fn default() -> Self {
+        Self {
+            duration: Duration::from_secs(300),
+            interval: Duration::from_secs(15),
+            mean_rate: Bandwidth::from_kbit(48_700),
+            rate_spread: 0.3,
+            rate_variation: 0.1,
+            outage_ms: 50..=130,
+            base_delay_ms: 8..=10,
+            delay_variation_ms: 0..=3,
+            spike_ms: 31..=68,
+            loss: 0.002,
+        }
+    }
+}
+
+impl LeoModel {
+    /// The same with another mean rate, if one is given.
+    pub fn with_rate(mut self, rate: Option<Bandwidth>) -> Self {
+        self.mean_rate = rate.unwrap_or(self.mean_rate);
+        self
+    }
+
+    /// A trace of this model. The same seed gives the same trace. Errors: settings that make no trace.
+    pub fn generate(&self, seed: u64) -> Result<Trace, Error> {
+        let steps_per_interval = steps(self.interval);
+        let intervals = steps(self.duration)
+            .div_ceil(steps_per_interval.max(1))
+            .max(1);
+        if self.interval < GRID || self.interval.saturating_mul(intervals) > MAX_TRACE_DURATION {
+            return Err(no_trace(
+                "leo",
+                "its interval or duration is too short or too long",
+            ));
+        }
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        // The comb may begin anywhere, so that runs of different seeds do not meet it at the same instant.
+        let offset = rng.random_range(0..steps_per_interval);
+        let mut state = Interval::draw(self, &mut rng);
+        let (mut rates, mut delays) = (Vec::new(), Vec::new());
+        for step in 0..intervals * steps_per_interval {
+            let since = (step + steps_per_interval - offset) % steps_per_interval;
+            if since == 0 {
+                state = Interval::draw(self, &mut rng);
+            }
+            let age = GRID * since;
+            state.add_rates(self, age, &mut rng, &mut rates);
+            let delay = state.delay(self, age, &mut rng);
+            delays.push((GRID, Duration::from_millis(delay)));
+        }
+        let capacity = Opportunities::from_rates(rates).map_err(|why| no_trace("leo", why))?;
+        finish("leo", capacity, delays, self.loss)
+    }
+}
+
+/// What holds between two reconfigurations.
+struct Interval {
+    rate: Bandwidth,
+    /// Multiplies the rate, and changes every 100 ms.
+    factor: f64,
+    /// The part of the factor that changes slowly.
+    slow: f64,
+    outage: Duration,
+    base_ms: u64,
+    spike_ms: u64,
+    variation_ms: u64,
+}
+
+impl Interval {
+    fn draw(model: &LeoModel, rng: &mut ChaCha8Rng) -> Self {
+        let spread = model.rate_spread.clamp(0.0, 1.0);
+        Self {
+            rate: model
+                .mean_rate
+                .scaled(1.0 + spread * rng.random_range(-1.0..=1.0)),
+            factor: 1.0,
+            slow: 0.0,
+            outage: Duration::from_millis(draw(&model.outage_ms, rng)),
+            base_ms: draw(&model.base_delay_ms, rng),
+            spike_ms: draw(&model.spike_ms, rng),
+            variation_ms: draw(&model.delay_variation_ms, rng),
+        }
+    }
+
+    /// One step of the grid, which begins `age` after the reconfiguration: nothing as long as the outage lasts.
+    fn add_rates(
+        &mut self,
+        model: &LeoModel,
+        age: Duration,
+        rng: &mut ChaCha8Rng,
+        rates: &mut Vec<(Duration, Bandwidth)>,
+    ) {
+        if age.as_millis().is_multiple_of(100) {
+            let part = model.rate_variation.clamp(0.0, 1.0) * std::f64::consts::FRAC_1_SQRT_2;
+            self.slow = SLOW * self.slow + (1.0 - SLOW * SLOW).sqrt() * part * gaussian(rng);
+            self.factor = (1.0 + self.slow + part * gaussian(rng)).max(0.0);
+        }
+        let silent = self.outage.saturating_sub(age).min(GRID);
+        rates.push((silent, Bandwidth::ZERO));
+        rates.push((GRID - silent, self.rate.scaled(self.factor)));
+    }
+
+    /// In milliseconds, as recordings have it.
+    fn delay(&mut self, model: &LeoModel, age: Duration, rng: &mut ChaCha8Rng) -> u64 {
+        if !rng.random_bool(SAME_DELAY) {
+            self.variation_ms = draw(&model.delay_variation_ms, rng);
+        }
+        let band = self.base_ms + self.variation_ms;
+        let fallen = age.saturating_sub(self.outage).as_millis();
+        let left = SPIKE_TIME.as_millis().saturating_sub(fallen);
+        let spike = u128::from(self.spike_ms) * left / SPIKE_TIME.as_millis();
+        band.max(u64::try_from(spike).unwrap_or(u64::MAX))
+    }
+}
