@@ -16,14 +16,12 @@ use bytes::Bytes;
 use starhaul_link::{Link, LinkSpec, LinkStats, Loss};
 
 use crate::{
-    BindOptions, Error, Lateness, Poller, RecvBuffer, Transmit, UdpSocket, Waker,
+    BindOptions, Error, Histogram, MAX_SECONDS, Poller, RecvBuffer, Transmit, UdpSocket, Waker,
     realtime::{run_first, sharpen_timers},
 };
 
 /// IPv4 and UDP headers, which take their share of a link.
 const HEADER_BYTES: usize = 28;
-/// Seconds of which figures are kept.
-const MAX_SECONDS: usize = 24 * 3600;
 
 /// Two emulated links, one in each direction, between whoever sends to the relay and one target.
 #[derive(Clone, Debug)]
@@ -63,7 +61,7 @@ pub struct RelayStats {
     /// Back from it.
     pub reverse: DirectionStats,
     /// How late packets left, compared with what the links asked for. Above 1 ms at the 99th percentile a run is not to be trusted.
-    pub lateness: Lateness,
+    pub lateness: Histogram,
 }
 
 /// One direction's share of [`RelayStats`].
@@ -193,7 +191,7 @@ struct Links {
     start: Instant,
     forward: Direction,
     reverse: Direction,
-    lateness: Lateness,
+    lateness: Histogram,
 }
 
 struct Direction {
@@ -303,7 +301,7 @@ impl Links {
             start,
             forward: direction(&spec.forward, spec.seed),
             reverse: direction(&spec.reverse, spec.seed ^ 1 << 63),
-            lateness: Lateness::default(),
+            lateness: Histogram::default(),
         }
     }
 }
@@ -321,7 +319,7 @@ impl Direction {
     fn deliver(
         &mut self,
         start: Instant,
-        lateness: &mut Lateness,
+        lateness: &mut Histogram,
         socket: &UdpSocket,
         to: Option<SocketAddr>,
     ) -> Option<Instant> {
