@@ -1,6 +1,6 @@
 //! The command line: parse arguments, call a room, print.
 //!
-//! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.
+//! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; `replay` passes on that of its command.
 
 mod demo;
 mod gateway;
@@ -8,11 +8,12 @@ mod keys;
 mod lab;
 mod manual;
 mod output;
+mod replay;
 mod status;
 
 use std::{io::IsTerminal as _, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{Arg, ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 /// Moves data over lossy, slow and changing space networks.
@@ -21,7 +22,7 @@ use tracing_subscriber::EnvFilter;
 struct Arguments {
     /// What to log on standard error: error, warn, info, debug, trace, or rules such as starhaul_gateway=debug
     /// [default: info; warn for the demo]
-    #[arg(long, global = true, value_name = "LEVEL", env = "STARHAUL_LOG")]
+    #[arg(long, value_name = "LEVEL", env = "STARHAUL_LOG")]
     log: Option<String>,
     #[command(subcommand)]
     command: Command,
@@ -38,6 +39,14 @@ enum Command {
     Demo(demo::Arguments),
     /// Run an experiment and report it
     Lab(lab::Arguments),
+    /// Run a command behind emulated links: recorded or modelled, one or several, in real time
+    ///
+    /// The command has a network of its own, whose only way out are the links; the far side is what --server starts, or
+    /// this host. Exit code: the command's; 3 when packets left so late that the run does not count. Needs root, or a
+    /// system whose users may make user namespaces.
+    Replay(replay::Arguments),
+    #[command(name = replay::SUPERVISOR, hide = true)]
+    ReplaySupervisor(replay::SupervisorArguments),
     /// Show what a running gateway does
     Status(status::Arguments),
     /// Make a secret key
@@ -51,8 +60,13 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let log = arguments.log.as_deref().unwrap_or(match arguments.command {
+    let matches = command().get_matches();
+    let arguments = match Arguments::from_arg_matches(&matches) {
+        Ok(arguments) => arguments,
+        Err(error) => error.exit(),
+    };
+    let log = log_level(&matches).or(arguments.log.as_deref());
+    let log = log.unwrap_or(match arguments.command {
         // Its table redraws itself where log lines would go.
         Command::Demo(_) => "warn",
         _ => "info",
@@ -73,6 +87,11 @@ fn main() -> ExitCode {
         Command::Gateway(arguments) => gateway::run(arguments),
         Command::Demo(arguments) => demo::run(arguments),
         Command::Lab(arguments) => lab::run(arguments),
+        Command::Replay(arguments) => match replay::run(arguments) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
+        Command::ReplaySupervisor(arguments) => return replay::supervisor(&arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Keygen(arguments) => keys::keygen(&arguments),
         Command::Pubkey(arguments) => keys::pubkey(&arguments),
@@ -90,10 +109,37 @@ fn main() -> ExitCode {
     }
 }
 
+/// The command line, where every subcommand takes `--log LEVEL` too, but for those that have another `--log`.
+pub(crate) fn command() -> clap::Command {
+    Arguments::command().mut_subcommands(|subcommand| match subcommand.get_name() {
+        "replay" | replay::SUPERVISOR => subcommand,
+        _ => subcommand.arg(
+            Arg::new(LOG_LEVEL)
+                .long("log")
+                .global(true)
+                .value_name("LEVEL")
+                .help("What to log on standard error: error, warn, info, debug, trace, or rules"),
+        ),
+    })
+}
+
+const LOG_LEVEL: &str = "log_level";
+
+/// What was given after a subcommand.
+fn log_level(matches: &ArgMatches) -> Option<&str> {
+    let (_, matches) = matches.subcommand()?;
+    let here = matches.try_get_one::<String>(LOG_LEVEL).ok().flatten();
+    log_level(matches).or(here.map(String::as_str))
+}
+
 fn exit_code(error: &anyhow::Error) -> u8 {
     let gateway = error.downcast_ref::<starhaul_gateway::Error>();
     let lab = error.downcast_ref::<starhaul_lab::Error>();
     let wrong = gateway.is_some_and(starhaul_gateway::Error::is_configuration)
         || lab.is_some_and(starhaul_lab::Error::is_configuration);
-    if wrong { 2 } else { 1 }
+    if wrong || error.is::<replay::Usage>() {
+        2
+    } else {
+        1
+    }
 }

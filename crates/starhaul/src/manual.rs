@@ -2,10 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::{command, output::print};
 use anyhow::Context as _;
-use clap::CommandFactory as _;
-
-use crate::{Arguments, output::print};
 
 #[derive(clap::Args)]
 pub(crate) struct CompletionsArguments {
@@ -21,18 +19,13 @@ pub(crate) struct ManpagesArguments {
 
 pub(crate) fn completions(arguments: &CompletionsArguments) -> anyhow::Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(
-        arguments.shell,
-        &mut Arguments::command(),
-        "starhaul",
-        &mut script,
-    );
+    clap_complete::generate(arguments.shell, &mut command(), "starhaul", &mut script);
     print(script)
 }
 
 pub(crate) fn manpages(arguments: &ManpagesArguments) -> anyhow::Result<()> {
     let directory = &arguments.directory;
     std::fs::create_dir_all(directory)
-        .and_then(|()| clap_mangen::generate_to(Arguments::command(), directory))
+        .and_then(|()| clap_mangen::generate_to(command(), directory))
         .with_context(|| format!("cannot write manual pages into {}", directory.display()))
 }

@@ -74,7 +74,10 @@ struct Written {
 
 pub(crate) fn run(args: Arguments) -> anyhow::Result<ExitCode> {
     let written = written(&args)?;
-    let links = written.iter().map(parse).collect::<anyhow::Result<Vec<_>>>()?;
+    let links = written
+        .iter()
+        .map(parse)
+        .collect::<anyhow::Result<Vec<_>>>()?;
     let log = match &args.log {
         Some(file) => Some(begin_log(file, &written, args.seed)?),
         None => None,
@@ -114,7 +117,11 @@ fn written(args: &Arguments) -> anyhow::Result<Vec<Written>> {
         .into());
     }
     let with_queue = |spec: &String| match &args.queue {
-        Some(queue) if !spec.split(',').any(|item| item.trim().starts_with("queue=")) => {
+        Some(queue)
+            if !spec
+                .split(',')
+                .any(|item| item.trim().starts_with("queue=")) =>
+        {
             format!("{spec},queue={queue}")
         }
         _ => spec.clone(),

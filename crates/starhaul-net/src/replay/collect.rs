@@ -74,7 +74,9 @@ pub(super) fn collect(
     }
     let mut text = String::new();
     for batch in batches {
-        let direction = labels.get(batch.direction).zip(collected.get_mut(batch.direction));
+        let direction = labels
+            .get(batch.direction)
+            .zip(collected.get_mut(batch.direction));
         let Some((label, collected)) = direction else {
             continue;
         };
@@ -219,7 +221,10 @@ impl Bin {
             delivered_bytes: self.delivered_bytes + other.delivered_bytes,
             dropped: self.dropped + other.dropped,
             delay_sum: self.delay_sum + other.delay_sum,
-            delay_min: [self.delay_min, other.delay_min].into_iter().flatten().min(),
+            delay_min: [self.delay_min, other.delay_min]
+                .into_iter()
+                .flatten()
+                .min(),
             delay_max: self.delay_max.max(other.delay_max),
         }
     }

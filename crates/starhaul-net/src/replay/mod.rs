@@ -316,7 +316,11 @@ impl Engine {
 }
 
 fn report((forwarded, collected): (Forwarded, Collected)) -> DirectionReport {
-    let delivered = collected.seconds.iter().copied().chain(std::iter::repeat(0));
+    let delivered = collected
+        .seconds
+        .iter()
+        .copied()
+        .chain(std::iter::repeat(0));
     let seconds = forwarded.capacity.iter().zip(delivered);
     DirectionReport {
         stats: forwarded.stats,

@@ -5,10 +5,7 @@ use std::{io, net::Ipv4Addr};
 
 use rustix::{
     fd::OwnedFd,
-    net::{
-        AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send,
-        socket_with,
-    },
+    net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with},
 };
 
 const RTM_NEWLINK: u16 = 16;
@@ -65,7 +62,7 @@ impl Netlink {
 
     /// Brings an interface up, as it is.
     pub(super) fn set_up(&self, interface: u32) -> io::Result<()> {
-        self.ask(Request::link(interface))
+        self.ask(Request::link(interface, IFF_UP))
     }
 
     /// Sets the interface's largest packet and how many packets may wait to be read, forbids it to give itself IPv6
@@ -79,14 +76,13 @@ impl Netlink {
         );
         let mut families = Vec::new();
         attribute(&mut families, AF_INET6, &inet6);
-        let request = || {
-            Request::link(interface)
+        // First: IPv6 gives itself an address as soon as the interface is up. A kernel without IPv6 refuses, and need not know.
+        let _ = self.ask(Request::link(interface, 0).with(IFLA_AF_SPEC, &families));
+        self.ask(
+            Request::link(interface, IFF_UP)
                 .with(IFLA_MTU, &mtu.to_ne_bytes())
-                .with(IFLA_TXQLEN, &queue_packets.to_ne_bytes())
-        };
-        // A kernel without IPv6 refuses its setting, and does not need it.
-        self.ask(request().with(IFLA_AF_SPEC, &families))
-            .or_else(|_| self.ask(request()))
+                .with(IFLA_TXQLEN, &queue_packets.to_ne_bytes()),
+        )
     }
 
     /// Gives an interface an address whose one neighbour is `peer`.
@@ -191,13 +187,14 @@ impl Request {
         Self(bytes)
     }
 
-    /// A change of an interface that also brings it up.
-    fn link(interface: u32) -> Self {
+    /// A change of an interface, of these of its flags among others.
+    fn link(interface: u32, flags: u32) -> Self {
         // struct ifinfomsg
         let mut body = vec![0; 4];
         body.extend(interface.to_ne_bytes());
-        body.extend(IFF_UP.to_ne_bytes());
-        body.extend(IFF_UP.to_ne_bytes());
+        body.extend(flags.to_ne_bytes());
+        // Which flags change: those alone.
+        body.extend(flags.to_ne_bytes());
         Self::new(RTM_NEWLINK, 0, &body)
     }
 

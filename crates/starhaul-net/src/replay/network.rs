@@ -96,9 +96,19 @@ impl Network {
         own_far_side: bool,
     ) -> Result<(), Error> {
         // In a namespace that others use, the kernel finds a number that is free.
-        let far_name = if own_far_side { &link.name } else { "starhaul%d" };
-        let far = self.far.inside(|| Tun::create(far_name)).map_err(tun_error)?;
-        let near = self.near.inside(|| Tun::create(&link.name)).map_err(tun_error)?;
+        let far_name = if own_far_side {
+            &link.name
+        } else {
+            "starhaul%d"
+        };
+        let far = self
+            .far
+            .inside(|| Tun::create(far_name))
+            .map_err(tun_error)?;
+        let near = self
+            .near
+            .inside(|| Tun::create(&link.name))
+            .map_err(tun_error)?;
         let digits = far.name().trim_start_matches("starhaul");
         let place = match own_far_side {
             true => number,
@@ -155,13 +165,17 @@ impl Network {
 pub(super) fn listens(network: &NetworkNamespace) -> io::Result<bool> {
     network.inside(|| {
         let table = |name| std::fs::read_to_string(format!("/proc/thread-self/net/{name}"));
-        let tcp = ["tcp", "tcp6"].into_iter().filter_map(|name| table(name).ok());
+        let tcp = ["tcp", "tcp6"]
+            .into_iter()
+            .filter_map(|name| table(name).ok());
         // The fourth column is the state; 0A is LISTEN.
         let tcp = tcp.into_iter().any(|table| {
             let mut lines = table.lines().skip(1);
             lines.any(|line| line.split_whitespace().nth(3) == Some("0A"))
         });
-        let mut udp = ["udp", "udp6"].into_iter().filter_map(|name| table(name).ok());
+        let mut udp = ["udp", "udp6"]
+            .into_iter()
+            .filter_map(|name| table(name).ok());
         Ok(tcp || udp.any(|table| table.lines().count() > 1))
     })
 }
@@ -200,7 +214,10 @@ mod tests {
             let (far, near) = addresses(depth, place);
             all.extend([far, near]);
         }
-        assert!(all.iter().all(|address| matches!(address.octets(), [198, 18 | 19, ..])));
+        assert!(
+            all.iter()
+                .all(|address| matches!(address.octets(), [198, 18 | 19, ..]))
+        );
         let count = all.len();
         all.sort();
         all.dedup();

@@ -161,10 +161,7 @@ pub fn supervise(command: &[OsString]) -> u8 {
     let child = match Command::new(program).args(arguments).spawn() {
         Ok(child) => child,
         Err(error) => {
-            eprintln!(
-                "error: cannot start {}: {error}",
-                program.to_string_lossy()
-            );
+            eprintln!("error: cannot start {}: {error}", program.to_string_lossy());
             return match error.kind() {
                 io::ErrorKind::NotFound => NOT_FOUND,
                 _ => NOT_EXECUTABLE,
@@ -194,10 +191,7 @@ fn wait_for(command: Pid) -> u8 {
 }
 
 /// Asks every other process of the namespace to end, and gives them a moment.
-#[expect(
-    unsafe_code,
-    reason = "kill(2) of all processes has no safe binding"
-)]
+#[expect(unsafe_code, reason = "kill(2) of all processes has no safe binding")]
 fn end_the_rest() {
     if getpid() != Pid::INIT {
         // Not in a namespace of its own: the rest are strangers.
@@ -224,7 +218,10 @@ fn exit_code(code: Option<i32>, signal: Option<i32>) -> u8 {
 fn show_own_processes() -> io::Result<()> {
     unshare(UnshareFlags::NEWNS)?;
     // What is mounted here must not show outside.
-    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    mount_change(
+        "/",
+        MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
+    )?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     Ok(mount("proc", "/proc", "proc", flags, None)?)
 }
@@ -235,7 +232,10 @@ fn end_with(command: &mut Command, this_process: rustix::fd::OwnedFd) {
     let step = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
         // Had the parent ended before that call, no signal would come.
-        let mut parent = [PollFd::from_borrowed_fd(this_process.as_fd(), PollFlags::IN)];
+        let mut parent = [PollFd::from_borrowed_fd(
+            this_process.as_fd(),
+            PollFlags::IN,
+        )];
         match poll(&mut parent, Some(&Timespec::default())) {
             Ok(0) => Ok(()),
             _ => Err(io::Error::from(io::ErrorKind::BrokenPipe)),

@@ -31,7 +31,12 @@ pub(crate) fn summary(report: &ReplayReport) -> String {
     );
     for link in &report.links {
         for (name, direction) in [("up", &link.up), ("down", &link.down)] {
-            row(&mut text, &format!("{} {name}", link.name), direction, report.elapsed);
+            row(
+                &mut text,
+                &format!("{} {name}", link.name),
+                direction,
+                report.elapsed,
+            );
         }
     }
     late(&mut text, &report.lateness());
@@ -48,7 +53,11 @@ pub(crate) fn summary(report: &ReplayReport) -> String {
 
 fn row(text: &mut String, name: &str, direction: &DirectionReport, elapsed: Duration) {
     let stats = direction.stats;
-    let capacity: u64 = direction.seconds.iter().map(|second| second.capacity_bytes).sum();
+    let capacity: u64 = direction
+        .seconds
+        .iter()
+        .map(|second| second.capacity_bytes)
+        .sum();
     let capacity = Bandwidth::from_bytes_over(capacity, elapsed).mbit();
     // A link without a rate could carry anything.
     let capacity = match capacity < 1e6 {
@@ -73,7 +82,10 @@ fn row(text: &mut String, name: &str, direction: &DirectionReport, elapsed: Dura
     );
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts beyond 2^53 do not occur")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "counts beyond 2^53 do not occur"
+)]
 fn late(text: &mut String, lateness: &Histogram) {
     let quantile = |q| lateness.quantile(q).as_micros();
     let _ = writeln!(
@@ -87,7 +99,9 @@ fn late(text: &mut String, lateness: &Histogram) {
         return;
     }
     let share = |from: Duration, to: Duration| {
-        let within = lateness.buckets().filter(|(bound, _)| *bound > from && *bound <= to);
+        let within = lateness
+            .buckets()
+            .filter(|(bound, _)| *bound > from && *bound <= to);
         within.map(|(_, count)| count).sum::<u64>() as f64 * 100.0 / lateness.count() as f64
     };
     let mut from = Duration::ZERO;
