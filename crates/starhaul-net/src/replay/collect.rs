@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use starhaul_link::{Delay, LinkSpec};
+use starhaul_link::LinkSpec;
 
 use super::forward::{Batch, Fate, Record};
 use crate::Histogram;
@@ -81,7 +81,7 @@ pub(super) fn collect(
             continue;
         };
         for record in &batch.records {
-            collected.add(record, &label.spec.delay);
+            collected.add(record);
         }
         if let (Some(out), None) = (&mut log, &failure) {
             text.clear();
@@ -98,10 +98,11 @@ pub(super) fn collect(
 }
 
 const COLUMNS: &str = "\
-# times are seconds since the start of the command; a packet arrived at the link, and left it at the far end or was dropped
-# fate: delivered, copy (the second of one delivered), queue (full), loss (random), outage (link down), unfinished
+# times are seconds since the start of the command: a packet arrived at the link, its last byte was sent, and it left the
+# link at the far end or was dropped; until it was sent it waited, from then on it travelled
+# fate: delivered, copy (the second of one delivered), queue (full), codel, loss (random), outage (link down), unfinished
 # bytes count the whole IP packet; late_us: how much later than due it left
-link\tdirection\tpacket\tarrived_s\tleft_s\tbytes\tprotocol\tfate\tlate_us
+link\tdirection\tpacket\tarrived_s\tsent_s\tleft_s\tbytes\tprotocol\tfate\tlate_us
 ";
 
 fn line(text: &mut String, label: &Label, record: &Record) {
@@ -110,14 +111,17 @@ fn line(text: &mut String, label: &Label, record: &Record) {
         Fate::Delivered => "delivered",
         Fate::Copy => "copy",
         Fate::Queue => "queue",
+        Fate::Codel => "codel",
         Fate::Loss => "loss",
         Fate::Outage => "outage",
         Fate::Unfinished => "unfinished",
     };
+    let sent = record.sent.map(|sent| format!("{:.6}", sent.as_secs_f64()));
+    let sent = sent.as_deref().unwrap_or("-");
     // A `String` takes all.
     let _ = writeln!(
         text,
-        "{}\t{}\t{}\t{:.6}\t{:.6}\t{}\t{protocol}\t{fate}\t{}",
+        "{}\t{}\t{}\t{:.6}\t{sent}\t{:.6}\t{}\t{protocol}\t{fate}\t{}",
         label.link,
         label.direction,
         record.number,
@@ -141,11 +145,11 @@ impl Collected {
         }
     }
 
-    fn add(&mut self, record: &Record, delay: &Delay) {
+    fn add(&mut self, record: &Record) {
         let bytes = u64::from(record.bytes);
         match record.fate {
             Fate::Unfinished => {}
-            Fate::Queue | Fate::Loss | Fate::Outage => {
+            Fate::Queue | Fate::Codel | Fate::Loss | Fate::Outage => {
                 if let Some(bin) = self.course.at(record.left) {
                     bin.dropped += 1;
                 }
@@ -155,8 +159,8 @@ impl Collected {
                 // When it was due, so that the figures are those of the link and not of this computer.
                 let due = record.left.saturating_sub(record.late);
                 self.delay.record(took);
-                if !record.icmp {
-                    self.queueing.record(queueing(record.arrived, due, delay));
+                if let (false, Some(sent)) = (record.icmp, record.sent) {
+                    self.queueing.record(sent.saturating_sub(record.arrived));
                 }
                 if let Some(bin) = self.course.at(due) {
                     bin.delivered += 1;
@@ -177,16 +181,6 @@ impl Collected {
             }
         }
     }
-}
-
-/// The part of a packet's delay that is not the link's own, taken at the instant at which it was sent.
-fn queueing(arrived: Duration, due: Duration, delay: &Delay) -> Duration {
-    let own = match delay {
-        Delay::Constant(delay) => *delay,
-        // One delay before it was due is near the instant of sending, as delays change slowly.
-        Delay::Trace(series) => series.at(due.saturating_sub(series.at(due))),
-    };
-    due.saturating_sub(arrived).saturating_sub(own)
 }
 
 impl Course {

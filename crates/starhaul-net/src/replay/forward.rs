@@ -14,7 +14,7 @@ use rustix::{
     io::Errno,
     time::{ClockId, clock_gettime},
 };
-use starhaul_link::{Link, LinkSpec, LinkStats};
+use starhaul_link::{Band, Link, LinkSpec, LinkStats};
 
 use super::tun::Tun;
 use crate::{
@@ -38,8 +38,10 @@ pub(super) enum Fate {
     Delivered,
     /// The second copy of one that was delivered too.
     Copy,
-    /// The queue was full, or its management dropped it.
+    /// The queue was full.
     Queue,
+    /// CoDel found that it had waited too long.
+    Codel,
     /// At random.
     Loss,
     /// The link was down.
@@ -53,6 +55,8 @@ pub(super) enum Fate {
 pub(super) struct Record {
     pub(super) number: u64,
     pub(super) arrived: Duration,
+    /// When its last byte was sent: before, it waited; after, it travelled.
+    pub(super) sent: Option<Duration>,
     /// When it left, or was dropped.
     pub(super) left: Duration,
     /// Between when it should have left and when it did.
@@ -155,25 +159,19 @@ struct Forwarder<'a> {
 impl Forwarder<'_> {
     /// Sends what is due; returns when to come back.
     fn deliver(&mut self) -> Option<Instant> {
-        loop {
-            let due = self.link.next_event()?;
-            if due > Instant::now() {
-                return Some(due);
+        while let Some(arrival) = self.link.poll_arrival(Instant::now()) {
+            let now = Instant::now();
+            let late = now.saturating_duration_since(arrival.due);
+            self.lateness.record(late);
+            let mut packet = arrival.packet;
+            if self.direction.to.write(&packet.contents).is_err() {
+                self.refused += 1;
             }
-            // Asked at the instant that was due, so that each packet's lateness is its own.
-            while let Some(mut packet) = self.link.poll(due) {
-                let now = Instant::now();
-                let late = now.saturating_duration_since(due);
-                self.lateness.record(late);
-                if self.direction.to.write(&packet.contents).is_err() {
-                    self.refused += 1;
-                }
-                let fate = packet.deliver();
-                let facts = packet.facts;
-                self.record(facts, fate, now, late);
-            }
-            self.judge(None);
+            let (fate, facts) = (packet.deliver(), packet.facts);
+            self.record(facts, fate, Some(arrival.sent), now, late);
         }
+        self.judge(None);
+        self.link.next_event()
     }
 
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<()> {
@@ -196,7 +194,11 @@ impl Forwarder<'_> {
                 state: State::Travelling,
                 fallen: self.fallen.clone(),
             };
-            self.link.enqueue(now, length, packet);
+            let band = match facts.icmp {
+                true => Band::Icmp,
+                false => Band::Data,
+            };
+            self.link.enqueue_in(band, now, length, packet);
             self.judge(Some(facts.number));
         }
         Ok(())
@@ -211,6 +213,7 @@ impl Forwarder<'_> {
         let stats = self.link.stats();
         let mut outage = stats.dropped_outage - self.judged.dropped_outage;
         let mut loss = stats.dropped_loss - self.judged.dropped_loss;
+        let mut codel = stats.dropped_codel - self.judged.dropped_codel;
         let queue = stats.dropped_queue - self.judged.dropped_queue;
         self.judged = stats;
         let fallen = std::mem::take(&mut *self.fallen.borrow_mut());
@@ -220,21 +223,32 @@ impl Forwarder<'_> {
             } else if outage > 0 {
                 outage -= 1;
                 Fate::Outage
+            } else if codel > 0 {
+                codel -= 1;
+                Fate::Codel
             } else if loss > 0 {
                 loss -= 1;
                 Fate::Loss
             } else {
                 Fate::Queue
             };
-            self.record(fallen.facts, fate, fallen.at, Duration::ZERO);
+            self.record(fallen.facts, fate, None, fallen.at, Duration::ZERO);
         }
     }
 
-    fn record(&mut self, facts: Facts, fate: Fate, left: Instant, late: Duration) {
+    fn record(
+        &mut self,
+        facts: Facts,
+        fate: Fate,
+        sent: Option<Instant>,
+        left: Instant,
+        late: Duration,
+    ) {
         let start = self.direction.start;
         self.batch.push(Record {
             number: facts.number,
             arrived: facts.arrived.saturating_duration_since(start),
+            sent: sent.map(|sent| sent.saturating_duration_since(start)),
             left: left.saturating_duration_since(start),
             late,
             bytes: u32::try_from(facts.bytes).unwrap_or(u32::MAX),
@@ -273,7 +287,7 @@ impl Forwarder<'_> {
         self.link = Link::new(&LinkSpec::default(), 0, end);
         let fallen = std::mem::take(&mut *self.fallen.borrow_mut());
         for fallen in fallen {
-            self.record(fallen.facts, Fate::Unfinished, end, Duration::ZERO);
+            self.record(fallen.facts, Fate::Unfinished, None, end, Duration::ZERO);
         }
         self.hand_over();
         (stats, self.lateness, self.refused)

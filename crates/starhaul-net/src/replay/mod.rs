@@ -106,7 +106,7 @@ pub struct DirectionReport {
     pub seconds: Vec<Second>,
     /// From when a packet came to the link until it left at the far end.
     pub delay: Histogram,
-    /// The same without the link's own delay, ICMP left out.
+    /// From when a packet came until its last byte was sent, ICMP left out.
     pub queueing: Histogram,
     /// How much later than due packets left.
     pub lateness: Histogram,

@@ -43,11 +43,12 @@ struct DirectionResult<'a> {
     delivered_bytes: u64,
     duplicated: u64,
     dropped_queue: u64,
+    dropped_codel: u64,
     dropped_loss: u64,
     dropped_outage: u64,
     throughput_mbit: f64,
     delay_ms: Quantiles,
-    /// The delay without the link's own; ICMP left out.
+    /// Until the last byte was sent; ICMP left out.
     queueing_ms: Quantiles,
     lateness_us: Quantiles,
     cpu_us_per_packet: f64,
@@ -108,6 +109,7 @@ impl<'a> DirectionResult<'a> {
             delivered_bytes: stats.delivered_bytes,
             duplicated: stats.duplicated,
             dropped_queue: stats.dropped_queue,
+            dropped_codel: stats.dropped_codel,
             dropped_loss: stats.dropped_loss,
             dropped_outage: stats.dropped_outage,
             throughput_mbit: Bandwidth::from_bytes_over(stats.delivered_bytes, elapsed).mbit(),

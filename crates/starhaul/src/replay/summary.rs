@@ -69,7 +69,7 @@ fn row(text: &mut String, name: &str, direction: &DirectionReport, elapsed: Dura
         "{name:<20} {:>9} {:>9} {:>7} {:>7} {:>7} {:>11.2} {capacity:>11} {:>21} {:>8.1}",
         stats.enqueued,
         stats.delivered,
-        stats.dropped_queue,
+        stats.dropped_queue + stats.dropped_codel,
         stats.dropped_loss,
         stats.dropped_outage,
         Bandwidth::from_bytes_over(stats.delivered_bytes, elapsed).mbit(),
