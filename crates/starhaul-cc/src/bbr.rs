@@ -388,11 +388,11 @@ impl Controller for Bbr {
     }
 
     fn on_packet_lost(&mut self, packet: LostPacket) {
-        let Some(bytes) = self.sampler.on_packet_lost(&packet) else {
+        let Some(lost) = self.sampler.on_packet_lost(&packet) else {
             return;
         };
         if self.recovery.is_some() {
-            self.cwnd_bytes = self.cwnd_bytes.saturating_sub(bytes);
+            self.cwnd_bytes = self.cwnd_bytes.saturating_sub(lost.bytes);
             self.bound_cwnd();
         }
     }

@@ -11,7 +11,10 @@ use std::{
 
 use starhaul_units::Bandwidth;
 
-use crate::{Controller, bbr::Bbr, cubic::Cubic, dedicated::Dedicated, new_reno::NewReno};
+use crate::{
+    Controller, bbr::Bbr, copa::Copa, cubic::Cubic, dedicated::Dedicated, hybla::Hybla,
+    new_reno::NewReno, vegas::Vegas,
+};
 
 /// Which controller a path uses, as written in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +26,12 @@ pub enum ControllerConfig {
     Cubic,
     /// BBR version 1.
     Bbr,
+    /// Vegas (1995).
+    Vegas,
+    /// Hybla (2004): growth independent of the round-trip time.
+    Hybla,
+    /// Copa (NSDI 2018).
+    Copa,
     /// MPDTP's dedicated link: a known rate, from configuration or a live feed.
     Dedicated(RateFeed),
 }
@@ -44,10 +53,25 @@ pub enum ControllerError {
 
 impl ControllerConfig {
     /// All names, in the order in which help texts list them.
-    pub const NAMES: [&str; 4] = ["newreno", "cubic", "bbr", "dedicated"];
+    pub const NAMES: [&str; 7] = [
+        "newreno",
+        "cubic",
+        "bbr",
+        "copa",
+        "vegas",
+        "hybla",
+        "dedicated",
+    ];
 
     /// All that find out the rate by themselves.
-    pub const SELF_RELIANT: [Self; 3] = [Self::NewReno, Self::Cubic, Self::Bbr];
+    pub const SELF_RELIANT: [Self; 6] = [
+        Self::NewReno,
+        Self::Cubic,
+        Self::Bbr,
+        Self::Copa,
+        Self::Vegas,
+        Self::Hybla,
+    ];
 
     /// The controller called `name`; `feed` is the link's rate, which only `dedicated` uses and needs.
     ///
@@ -69,6 +93,9 @@ impl ControllerConfig {
             Self::NewReno => "newreno",
             Self::Cubic => "cubic",
             Self::Bbr => "bbr",
+            Self::Vegas => "vegas",
+            Self::Hybla => "hybla",
+            Self::Copa => "copa",
             Self::Dedicated(_) => "dedicated",
         }
     }
@@ -79,6 +106,9 @@ impl ControllerConfig {
             Self::NewReno => Box::new(NewReno::new(mtu_bytes)),
             Self::Cubic => Box::new(Cubic::new(mtu_bytes)),
             Self::Bbr => Box::new(Bbr::new(mtu_bytes)),
+            Self::Vegas => Box::new(Vegas::new(mtu_bytes)),
+            Self::Hybla => Box::new(Hybla::new(mtu_bytes)),
+            Self::Copa => Box::new(Copa::new(mtu_bytes)),
             Self::Dedicated(feed) => Box::new(Dedicated::new(feed.clone(), mtu_bytes)),
         }
     }

@@ -18,12 +18,31 @@ pub struct RateSample {
     /// Bytes that had been delivered when the newest acknowledged packet was sent; rounds are
     /// counted with it.
     pub prior_delivered: u64,
+    /// Bytes delivered from the newest acknowledged packet's sending until now.
+    pub delivered_bytes: u64,
+    /// Bytes in flight when the newest acknowledged packet had been sent, itself included.
+    pub tx_in_flight_bytes: u64,
+    /// Bytes declared lost from the newest acknowledged packet's sending until now.
+    pub lost_since_sent_bytes: u64,
     /// Bytes this ACK delivered.
     pub acked_bytes: u64,
     /// Bytes declared lost since the last sample.
     pub lost_bytes: u64,
     /// Least round-trip time among the packets of this ACK.
     pub rtt: Duration,
+}
+
+/// What one lost packet taught about the path.
+#[derive(Clone, Copy, Debug)]
+pub struct LossSample {
+    /// Its size.
+    pub bytes: u64,
+    /// Bytes in flight when it had been sent, itself included.
+    pub tx_in_flight_bytes: u64,
+    /// Bytes declared lost from its sending until now, itself included.
+    pub lost_since_sent_bytes: u64,
+    /// It was sent while the application had too little to send.
+    pub app_limited: bool,
 }
 
 /// Turns the fates of packets into [`RateSample`]s.
@@ -37,7 +56,10 @@ pub struct DeliveryRateSampler {
     newest_sent: Option<u64>,
     /// Samples are marked until this packet's fate is known.
     app_limited_until: Option<u64>,
+    /// All bytes declared lost so far.
     lost_bytes: u64,
+    /// Those that the last sample knew of.
+    reported_lost_bytes: u64,
     batch: Option<Batch>,
 }
 
@@ -48,6 +70,8 @@ struct Record {
     delivered_bytes: u64,
     delivered_at: Instant,
     first_sent: Instant,
+    in_flight_bytes: u64,
+    lost_bytes: u64,
     app_limited: bool,
 }
 
@@ -71,6 +95,7 @@ impl DeliveryRateSampler {
             newest_sent: None,
             app_limited_until: None,
             lost_bytes: 0,
+            reported_lost_bytes: 0,
             batch: None,
         }
     }
@@ -102,6 +127,8 @@ impl DeliveryRateSampler {
             delivered_bytes: self.delivered_bytes,
             delivered_at,
             first_sent,
+            in_flight_bytes: self.in_flight_bytes.saturating_add(bytes),
+            lost_bytes: self.lost_bytes,
             app_limited: self.app_limited_until.is_some(),
         };
         let evicted = self.sent.insert(packet_number, record);
@@ -129,11 +156,16 @@ impl DeliveryRateSampler {
         Some(record.bytes)
     }
 
-    /// A packet was lost; its size, or `None` when it is unknown or already settled.
-    pub fn on_packet_lost(&mut self, packet: &LostPacket) -> Option<u64> {
-        let bytes = self.settle(packet.packet_number)?.bytes;
-        self.lost_bytes = self.lost_bytes.saturating_add(bytes);
-        Some(bytes)
+    /// A packet was lost: the sample it makes, or `None` when it is unknown or already settled.
+    pub fn on_packet_lost(&mut self, packet: &LostPacket) -> Option<LossSample> {
+        let record = self.settle(packet.packet_number)?;
+        self.lost_bytes = self.lost_bytes.saturating_add(record.bytes);
+        Some(LossSample {
+            bytes: record.bytes,
+            tx_in_flight_bytes: record.in_flight_bytes,
+            lost_since_sent_bytes: self.lost_bytes - record.lost_bytes.min(self.lost_bytes),
+            app_limited: record.app_limited,
+        })
     }
 
     /// The packets of one ACK are complete: the sample they make, if any was known.
@@ -152,8 +184,12 @@ impl DeliveryRateSampler {
                 .then(|| Bandwidth::from_bytes_over(delivered, interval)),
             app_limited: newest.app_limited,
             prior_delivered: newest.delivered_bytes,
+            delivered_bytes: delivered,
+            tx_in_flight_bytes: newest.in_flight_bytes,
+            lost_since_sent_bytes: self.lost_bytes - newest.lost_bytes.min(self.lost_bytes),
             acked_bytes: batch.acked_bytes,
-            lost_bytes: std::mem::take(&mut self.lost_bytes),
+            lost_bytes: self.lost_bytes
+                - std::mem::replace(&mut self.reported_lost_bytes, self.lost_bytes),
             rtt: batch.rtt,
         })
     }
@@ -290,6 +326,32 @@ mod tests {
         assert!(!path.ack(102, 52, &[3]).unwrap().app_limited);
     }
 
+    /// What was lost while a packet was under way belongs to the flight in which it was sent.
+    #[test]
+    fn losses_are_counted_against_the_flight_they_fell_in() {
+        let mut path = Path::new();
+        for n in 0..10 {
+            path.send(n, u64::from(n), false);
+        }
+        for packet_number in [3, 5] {
+            let now = path.start + 50 * MS;
+            let lost = LostPacket {
+                now,
+                packet_number,
+                bytes: 1000,
+            };
+            let sample = path.sampler.on_packet_lost(&lost).unwrap();
+            assert_eq!(sample.tx_in_flight_bytes, (packet_number + 1) * 1000);
+        }
+        let sample = path.ack(60, 9, &[9]).unwrap();
+        assert_eq!(sample.tx_in_flight_bytes, 10_000);
+        assert_eq!(sample.lost_since_sent_bytes, 2000);
+        assert_eq!((sample.lost_bytes, sample.delivered_bytes), (2000, 1000));
+        path.send(61, 10, false);
+        let sample = path.ack(90, 61, &[10]).unwrap();
+        assert_eq!((sample.lost_since_sent_bytes, sample.lost_bytes), (0, 0));
+    }
+
     #[test]
     fn a_settled_packet_counts_no_more() {
         let mut path = Path::new();
@@ -299,8 +361,9 @@ mod tests {
             packet_number: 0,
             bytes: 1000,
         };
-        assert_eq!(path.sampler.on_packet_lost(&lost), Some(1000));
-        assert_eq!(path.sampler.on_packet_lost(&lost), None);
+        let sample = path.sampler.on_packet_lost(&lost).unwrap();
+        assert_eq!((sample.bytes, sample.tx_in_flight_bytes), (1000, 1000));
+        assert!(path.sampler.on_packet_lost(&lost).is_none());
         assert!(path.ack(50, 0, &[0]).is_none());
         assert_eq!(path.sampler.delivered_bytes(), 0);
         assert_eq!(path.sampler.in_flight_bytes(), 0);

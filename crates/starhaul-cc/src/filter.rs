@@ -79,6 +79,11 @@ impl<V: Copy + Ord, T: Axis> WindowedFilter<V, T> {
         }
     }
 
+    /// Changes how long values are kept; takes effect with the next update.
+    pub fn set_window(&mut self, window: T::Span) {
+        self.window = window;
+    }
+
     /// The best value as of the last update; `None` before the first.
     pub fn best(&self) -> Option<V> {
         self.candidates.front().map(|&(_, value)| value)

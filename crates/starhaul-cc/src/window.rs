@@ -160,6 +160,11 @@ impl Window {
         self.cwnd < self.ssthresh
     }
 
+    /// Slow start is to end at this window.
+    pub(crate) fn set_ssthresh(&mut self, ssthresh: f64) {
+        self.ssthresh = ssthresh;
+    }
+
     /// No loss, mark or delay has ended the first slow start.
     pub(crate) fn in_initial_slow_start(&self) -> bool {
         self.ssthresh.is_infinite()

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss, reason = "test code")]
 
+mod delay_based;
 mod harness;
 
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! One sender over one bottleneck in virtual time: a rate, a drop-tail queue, a fixed delay and
-//! random loss. The sender mostly has data and declares loss as RFC 9002 §6 does.
+//! Senders over one bottleneck in virtual time: a rate, a drop-tail queue, a fixed delay and random
+//! loss. A sender mostly has data and declares loss as RFC 9002 §6 does.
 
 use std::{
     collections::VecDeque,
@@ -67,9 +67,27 @@ impl Path {
     }
 
     pub(crate) fn run(&self, config: &ControllerConfig, seconds: u64) -> Run {
-        let mut sender = Sender::new(self.clone(), config);
-        sender.run(Duration::from_secs(seconds));
-        sender.record
+        let mut runs = self.run_all(&[(config.clone(), 0)], seconds);
+        runs.remove(0)
+    }
+
+    /// Several flows, each from so many seconds on.
+    pub(crate) fn run_all(&self, flows: &[(ControllerConfig, u64)], seconds: u64) -> Vec<Run> {
+        let start = Instant::now();
+        let end = start + Duration::from_secs(seconds);
+        let mut bottleneck = Bottleneck::new(self.clone(), start);
+        let mut senders: Vec<Sender> = flows
+            .iter()
+            .map(|(config, from)| {
+                Sender::new(config, self.rtt, start, start + Duration::from_secs(*from))
+            })
+            .collect();
+        while let Some(next) = senders.iter_mut().min_by_key(|sender| sender.wake)
+            && next.wake < end
+        {
+            next.step(&mut bottleneck);
+        }
+        senders.into_iter().map(|sender| sender.record).collect()
     }
 }
 
@@ -89,6 +107,7 @@ pub(crate) struct Sample {
 pub(crate) struct Run {
     pub(crate) samples: Vec<Sample>,
     pub(crate) lost: u64,
+    pub(crate) sent: u64,
 }
 
 impl Run {
@@ -130,18 +149,82 @@ struct InFlight {
     sent: Instant,
 }
 
-struct Sender {
+/// What all senders share.
+struct Bottleneck {
     path: Path,
     rng: ChaCha8Rng,
     start: Instant,
-    now: Instant,
+    link_free: Instant,
+}
+
+impl Bottleneck {
+    fn new(path: Path, start: Instant) -> Self {
+        Self {
+            rng: ChaCha8Rng::seed_from_u64(path.seed),
+            start,
+            link_free: start,
+            path,
+        }
+    }
+
+    /// When the acknowledgement of this packet arrives, if it gets through.
+    fn carry(&mut self, now: Instant, number: u64) -> Option<Instant> {
+        let lost = self.queue_bytes(now) > self.path.queue_bytes
+            || self.in_outage(now)
+            || self
+                .path
+                .loss_each
+                .is_some_and(|each| number.is_multiple_of(each))
+            || self.rng.random_bool(self.path.loss);
+        if lost {
+            return None;
+        }
+        self.link_free = self.link_free.max(now) + self.rate(now).time_to_send(PACKET_BYTES);
+        Some(self.link_free + self.rtt(now))
+    }
+
+    fn queue_bytes(&self, now: Instant) -> u64 {
+        let backlog = self.link_free.saturating_duration_since(now);
+        self.rate(now).bytes_in(backlog)
+    }
+
+    fn rtt(&self, now: Instant) -> Duration {
+        match self.path.later_rtt {
+            Some((from, rtt)) if now - self.start >= from => rtt,
+            _ => self.path.rtt,
+        }
+    }
+
+    fn rate(&self, now: Instant) -> Bandwidth {
+        match self.path.later_rate {
+            Some((from, rate)) if now - self.start >= from => rate,
+            _ => self.path.rate,
+        }
+    }
+
+    fn in_outage(&self, now: Instant) -> bool {
+        let at = now - self.start;
+        self.path
+            .outage
+            .is_some_and(|(from, to)| (from..to).contains(&at))
+    }
+
+    fn offered(&self, now: Instant) -> Option<Bandwidth> {
+        let (from, rate) = self.path.offered?;
+        (now - self.start >= from).then_some(rate)
+    }
+}
+
+struct Sender {
+    start: Instant,
+    /// When it next has something to do.
+    wake: Instant,
     controller: Box<dyn Controller>,
     pacer: Pacer,
     next_number: u64,
     /// When the application has its next packet.
     next_data: Instant,
     in_flight: VecDeque<InFlight>,
-    link_free: Instant,
     /// When the acknowledgement of each packet that got through arrives.
     acks: VecDeque<(Instant, u64)>,
     last_progress: Instant,
@@ -151,142 +234,126 @@ struct Sender {
 }
 
 impl Sender {
-    fn new(path: Path, config: &ControllerConfig) -> Self {
-        let start = Instant::now();
+    fn new(config: &ControllerConfig, rtt: Duration, start: Instant, from: Instant) -> Self {
         Self {
-            rng: ChaCha8Rng::seed_from_u64(path.seed),
             start,
-            now: start,
-            controller: config.build(start, MTU),
-            pacer: Pacer::new(start, MTU),
+            wake: from,
+            controller: config.build(from, MTU),
+            pacer: Pacer::new(from, MTU),
             next_number: 0,
-            next_data: start,
+            next_data: from,
             in_flight: VecDeque::new(),
-            link_free: start,
             acks: VecDeque::new(),
-            last_progress: start,
-            last_rtt: path.rtt,
+            last_progress: from,
+            last_rtt: rtt,
             delivered_bytes: 0,
             record: Run::default(),
-            path,
         }
     }
 
-    fn run(&mut self, duration: Duration) {
-        while self.now - self.start < duration {
-            let send_at = self.send_what_may_leave();
-            let timeout = self.last_progress + (self.last_rtt * 3).max(Duration::from_secs(1));
-            let ack_at = self.acks.front().map(|(at, _)| *at);
-            let timeout_at = (!self.in_flight.is_empty()).then_some(timeout);
-            self.now = [send_at, ack_at, timeout_at]
-                .into_iter()
-                .flatten()
-                .min()
-                .expect("a sender with data waits for something")
-                .max(self.now);
-            if ack_at.is_some_and(|at| at <= self.now) {
-                self.receive_ack();
-            } else if timeout_at.is_some_and(|at| at <= self.now) {
-                self.declare_lost(u64::MAX, true);
-                self.last_progress = self.now;
-            }
+    /// Does what is due at the time it is to wake, and says when it is to wake again.
+    fn step(&mut self, bottleneck: &mut Bottleneck) {
+        let now = self.wake;
+        if self.acks.front().is_some_and(|(at, _)| *at <= now) {
+            self.receive_ack(now, bottleneck);
+        } else if self.timeout().is_some_and(|at| at <= now) {
+            self.declare_lost(now, u64::MAX, true);
+            self.last_progress = now;
         }
+        let send_at = self.send_what_may_leave(now, bottleneck);
+        let ack_at = self.acks.front().map(|(at, _)| *at);
+        self.wake = [send_at, ack_at, self.timeout()]
+            .into_iter()
+            .flatten()
+            .min()
+            .expect("a sender with data waits for something")
+            .max(now);
     }
 
-    fn send_what_may_leave(&mut self) -> Option<Instant> {
+    fn timeout(&self) -> Option<Instant> {
+        let patience = (self.last_rtt * 3).max(Duration::from_secs(1));
+        (!self.in_flight.is_empty()).then_some(self.last_progress + patience)
+    }
+
+    fn send_what_may_leave(
+        &mut self,
+        now: Instant,
+        bottleneck: &mut Bottleneck,
+    ) -> Option<Instant> {
         while self.bytes_in_flight() + PACKET_BYTES <= self.controller.cwnd() {
             if let Some(rate) = self.controller.pacing_rate()
-                && let Some(at) = self.pacer.next_send(self.now, rate, PACKET_BYTES)
+                && let Some(at) = self.pacer.next_send(now, rate, PACKET_BYTES)
             {
                 return Some(at);
             }
-            if self.now < self.next_data {
+            if now < self.next_data {
                 return Some(self.next_data);
             }
-            self.send();
+            self.send(now, bottleneck);
         }
         None
     }
 
-    fn send(&mut self) {
+    fn send(&mut self, now: Instant, bottleneck: &mut Bottleneck) {
         let number = self.next_number;
         self.next_number += 1;
         if self.in_flight.is_empty() {
-            self.last_progress = self.now;
+            self.last_progress = now;
         }
-        let offered = self
-            .path
-            .offered
-            .filter(|(from, _)| self.now - self.start >= *from);
-        if let Some((_, rate)) = offered {
-            self.next_data = self.now + rate.time_to_send(PACKET_BYTES);
+        let offered = bottleneck.offered(now);
+        if let Some(rate) = offered {
+            self.next_data = now + rate.time_to_send(PACKET_BYTES);
         }
         let in_flight = self.bytes_in_flight();
-        self.controller.on_packet_sent(
-            self.now,
-            number,
-            PACKET_BYTES,
-            in_flight,
-            offered.is_some(),
-        );
-        self.pacer.on_sent(self.now, PACKET_BYTES);
-        self.in_flight.push_back(InFlight {
-            number,
-            sent: self.now,
-        });
-        if self.queue_bytes() > self.path.queue_bytes
-            || self.in_outage()
-            || self
-                .path
-                .loss_each
-                .is_some_and(|each| number.is_multiple_of(each))
-            || self.rng.random_bool(self.path.loss)
-        {
-            return;
+        self.controller
+            .on_packet_sent(now, number, PACKET_BYTES, in_flight, offered.is_some());
+        self.pacer.on_sent(now, PACKET_BYTES);
+        self.in_flight.push_back(InFlight { number, sent: now });
+        self.record.sent += 1;
+        if let Some(at) = bottleneck.carry(now, number) {
+            self.acks.push_back((at, number));
         }
-        self.link_free = self.link_free.max(self.now) + self.rate().time_to_send(PACKET_BYTES);
-        self.acks.push_back((self.link_free + self.rtt(), number));
     }
 
-    fn receive_ack(&mut self) {
+    fn receive_ack(&mut self, now: Instant, bottleneck: &Bottleneck) {
         let Some((_, number)) = self.acks.pop_front() else {
             return;
         };
         if let Some(at) = self.in_flight.iter().position(|p| p.number == number)
             && let Some(packet) = self.in_flight.remove(at)
         {
-            self.last_rtt = self.now - packet.sent;
+            self.last_rtt = now - packet.sent;
             self.delivered_bytes += PACKET_BYTES;
             self.controller.on_ack(AckedPacket {
-                now: self.now,
+                now,
                 sent: packet.sent,
                 packet_number: number,
                 bytes: PACKET_BYTES,
             });
         }
-        self.last_progress = self.now;
-        self.declare_lost(number.saturating_sub(PACKET_THRESHOLD), false);
+        self.last_progress = now;
+        self.declare_lost(now, number.saturating_sub(PACKET_THRESHOLD), false);
         let in_flight = self.bytes_in_flight();
-        self.controller.on_end_of_acks(self.now, in_flight);
+        self.controller.on_end_of_acks(now, in_flight);
         self.record.samples.push(Sample {
-            at: self.now - self.start,
+            at: now - self.start,
             delivered_bytes: self.delivered_bytes,
             cwnd: self.controller.cwnd(),
-            queue_bytes: self.queue_bytes(),
+            queue_bytes: bottleneck.queue_bytes(now),
             state: self.controller.state(),
             estimate: self.controller.bandwidth_estimate(),
         });
     }
 
     /// Declares lost what is in flight with numbers up to `newest`; nothing is ever reordered.
-    fn declare_lost(&mut self, newest: u64, persistent: bool) {
+    fn declare_lost(&mut self, now: Instant, newest: u64, persistent: bool) {
         let (mut lost_bytes, mut sent) = (0, None);
         while let Some(packet) = self.in_flight.front().copied()
             && packet.number <= newest
         {
             self.in_flight.pop_front();
             self.controller.on_packet_lost(LostPacket {
-                now: self.now,
+                now,
                 packet_number: packet.number,
                 bytes: PACKET_BYTES,
             });
@@ -295,7 +362,7 @@ impl Sender {
         }
         if let Some(sent) = sent {
             self.controller.on_congestion_event(CongestionEvent {
-                now: self.now,
+                now,
                 sent,
                 persistent,
                 ecn: false,
@@ -306,31 +373,5 @@ impl Sender {
 
     fn bytes_in_flight(&self) -> u64 {
         self.in_flight.len() as u64 * PACKET_BYTES
-    }
-
-    fn queue_bytes(&self) -> u64 {
-        let backlog = self.link_free.saturating_duration_since(self.now);
-        self.rate().bytes_in(backlog)
-    }
-
-    fn rtt(&self) -> Duration {
-        match self.path.later_rtt {
-            Some((from, rtt)) if self.now - self.start >= from => rtt,
-            _ => self.path.rtt,
-        }
-    }
-
-    fn rate(&self) -> Bandwidth {
-        match self.path.later_rate {
-            Some((from, rate)) if self.now - self.start >= from => rate,
-            _ => self.path.rate,
-        }
-    }
-
-    fn in_outage(&self) -> bool {
-        let at = self.now - self.start;
-        self.path
-            .outage
-            .is_some_and(|(from, to)| (from..to).contains(&at))
     }
 }
