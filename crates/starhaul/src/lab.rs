@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use starhaul_lab::leocc::{Options, Plan, Progress, QueueChoice};
+use starhaul_lab::leocc::{Options, Plan, Progress, QueueChoice, Section};
 
 use crate::output::{command_line, print};
 
@@ -39,6 +39,9 @@ struct LeoccArguments {
     /// What the link queues: published (500 packets up, 50000 down), bdp, or a number of packets
     #[arg(long, value_name = "QUEUE")]
     queue: Option<QueueChoice>,
+    /// Run only these parts: scatter, series, ablation, queues, sensitivity, shift, fairness, detector
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    only: Vec<Section>,
     /// Seed of losses and synthetic traces
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
@@ -63,6 +66,7 @@ fn leocc(args: LeoccArguments) -> anyhow::Result<()> {
         systems: args.systems,
         losses: args.loss,
         queue: args.queue,
+        sections: args.only,
         seed: args.seed,
     })?;
     for skipped in plan.skipped() {

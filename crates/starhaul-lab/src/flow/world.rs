@@ -50,7 +50,7 @@ impl FlowSetup {
 /// What a flow did.
 #[derive(Clone, Debug)]
 pub struct FlowReport {
-    /// The figures, from the flow's begin to the end of the run.
+    /// The figures, from the flow's begin or the last [`World::restart_figures`] to the end of the run.
     pub metrics: Metrics,
     /// Counters of its sender.
     pub recovery: RecoveryStats,
@@ -93,7 +93,10 @@ struct Sampling {
 
 #[derive(Debug)]
 struct Flow {
-    begin: Instant,
+    /// Since when its figures count: its begin, or the last [`World::restart_figures`].
+    since: Instant,
+    sent_before: u64,
+    received_before: u64,
     sender: Sender,
     receiver: Receiver,
     recorder: Recorder,
@@ -150,7 +153,9 @@ impl World {
     pub fn add_flow(&mut self, setup: FlowSetup) {
         let begin = self.start + setup.start;
         self.flows.push(Flow {
-            begin,
+            since: begin,
+            sent_before: 0,
+            received_before: 0,
             sender: Sender::new(begin, setup.source, setup.policy, setup.controller),
             receiver: Receiver::new(setup.policy),
             recorder: Recorder::default(),
@@ -185,8 +190,15 @@ impl World {
 
     /// Probes the first hop and tells every controller what a detector finds. `links` are a forward and a backward link with the
     /// outages of that hop.
+    ///
+    /// Without a prober, nobody tells the controllers but [`World::tell`].
     pub fn probe(&mut self, config: DetectorConfig, links: (&LinkSpec, &LinkSpec), seed: u64) {
         self.prober = Some(Prober::new(config, links.0, links.1, seed, self.start));
+    }
+
+    /// The same with probes in the flows' own queues.
+    pub fn probe_in_band(&mut self, config: DetectorConfig) {
+        self.in_band = Some(Detector::new(config, self.start));
     }
 
     /// What the prober has reported so far.
@@ -200,6 +212,20 @@ impl World {
             interval,
             next: self.start + interval,
         });
+    }
+
+    /// Forgets the figures so far: those reported at the end are of what follows.
+    pub fn restart_figures(&mut self) {
+        let (now, capacity) = (self.now, self.capacity_bytes(self.start, self.now));
+        for flow in &mut self.flows {
+            flow.since = now;
+            flow.capacity_before = capacity;
+            flow.recorder = Recorder::default();
+            flow.last = Totals::default();
+            flow.received_before = flow.receiver.received();
+            let under_way = flow.sender.bytes_in_flight() / PACKET_BYTES;
+            flow.sent_before = flow.sender.stats().sent.saturating_sub(under_way);
+        }
     }
 
     /// Runs for `time` of virtual time.
@@ -223,12 +249,12 @@ impl World {
             .into_iter()
             .map(|flow| {
                 let recovery = flow.sender.stats();
-                let sent = recovery.sent;
+                let sent = recovery.sent.saturating_sub(flow.sent_before);
                 // What is still under way was not dropped.
                 let under_way = flow.sender.bytes_in_flight() / PACKET_BYTES;
-                let arrived = flow.receiver.received();
+                let arrived = flow.receiver.received().saturating_sub(flow.received_before);
                 let dropped = sent.saturating_sub(arrived + under_way);
-                let time = now.saturating_duration_since(flow.begin);
+                let time = now.saturating_duration_since(flow.since);
                 let capacity = capacity.saturating_sub(flow.capacity_before);
                 FlowReport {
                     metrics: flow.recorder.metrics(time, capacity, sent, dropped),

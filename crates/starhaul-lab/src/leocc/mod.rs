@@ -1,17 +1,22 @@
 //! Congestion controllers over satellite links (LeoCC, SIGCOMM 2025, fig. 3 and §6): throughput against delay for every
 //! controller over every trace, in virtual time.
 
+mod detector;
+mod fairness;
 mod options;
 mod plan;
 mod reconfigurations;
 mod results;
 mod run;
+mod sections;
 mod systems;
 mod table;
 mod traces;
 
 pub use options::{Options, QueueChoice};
 pub use plan::{Plan, Progress};
-pub use results::{Params, Results, Row};
-pub use systems::{Signal, System};
+pub use reconfigurations::Outage;
+pub use results::{Course, DetectorRow, FairnessRow, Params, Results, Row, Share};
+pub use sections::Section;
+pub use systems::System;
 pub use traces::{Direction, TraceCase};

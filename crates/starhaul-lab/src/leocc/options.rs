@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use starhaul_link::QueueLimit;
 
+use super::sections::Section;
+
 /// Which runs to make; what is `None` or empty takes the experiment's own choice.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -17,6 +19,8 @@ pub struct Options {
     pub losses: Vec<f64>,
     /// Queue of the data's direction.
     pub queue: Option<QueueChoice>,
+    /// Which parts of the experiment to run; all if empty.
+    pub sections: Vec<Section>,
     /// Seed of all that is random.
     pub seed: u64,
 }

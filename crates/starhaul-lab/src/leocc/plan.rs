@@ -11,16 +11,21 @@ use std::{
 
 use super::{
     options::{Options, QueueChoice},
-    results::{Params, Results, Row, queue_name},
-    run::Setup,
+    results::Results,
+    run::{Setup, Signal},
+    sections::{self, Job, Section},
     systems::System,
-    traces::TraceSet,
+    traces::{TraceCase, TraceSet},
 };
 use crate::Error;
 
 /// LeoCC §6.1 replays 0.2 and 0.5 %; none shows what else costs throughput.
 const LOSSES: [f64; 3] = [0.0, 0.002, 0.005];
 const LOSSES_QUICK: [f64; 2] = [0.0, 0.005];
+/// The three recorded traces and some synthetic ones.
+const STUDY_TRACES: usize = 6;
+/// What one core simulates, about.
+const PACKETS_PER_SECOND: f64 = 1.2e6;
 
 /// How far a run of the experiment is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,6 +43,8 @@ pub struct Plan {
     systems: Vec<System>,
     losses: Vec<f64>,
     queue: QueueChoice,
+    sections: Vec<Section>,
+    quick: bool,
     seed: u64,
 }
 
@@ -59,11 +66,17 @@ impl Plan {
             ([], false) => LOSSES.to_vec(),
             (losses, _) => losses.to_vec(),
         };
+        let sections = match options.sections.as_slice() {
+            [] => Section::ALL.to_vec(),
+            sections => sections.to_vec(),
+        };
         Ok(Self {
             traces: TraceSet::load(options)?,
             systems,
             losses,
             queue: options.queue.unwrap_or(QueueChoice::Published),
+            sections,
+            quick: options.quick,
             seed: options.seed,
         })
     }
@@ -73,20 +86,21 @@ impl Plan {
         &self.traces.skipped
     }
 
-    /// What will run, for people.
+    /// What will run and about how long that takes, for people.
     pub fn describe(&self) -> String {
+        let jobs = self.jobs();
+        let packets: f64 = jobs.iter().map(|job| job.weight).sum();
+        let virtual_time: Duration = jobs.iter().map(|job| job.time).sum();
+        let seconds = packets / PACKETS_PER_SECOND / f64::from(u32::try_from(cores()).unwrap_or(1));
         format!(
-            "{} systems × {} traces × {} losses = {} runs, {:.0} s of virtual time",
+            "{} systems over {} traces, {} runs, {} of virtual time: about {} on {} cores",
             self.systems.len(),
             self.traces.cases.len(),
-            self.losses.len(),
-            self.setups().len(),
-            self.virtual_time().as_secs_f64()
+            jobs.len(),
+            span(virtual_time.as_secs_f64()),
+            span(seconds),
+            cores(),
         )
-    }
-
-    fn virtual_time(&self) -> Duration {
-        self.setups().iter().map(|setup| setup.case.time).sum()
     }
 
     /// Runs everything on all cores; `progress` is called now and then on the caller's thread. `command` is what to say that made
@@ -95,59 +109,89 @@ impl Plan {
     /// # Errors
     /// A run that cannot be made.
     pub fn run(&self, command: &str, mut progress: impl FnMut(Progress)) -> Result<Results, Error> {
-        let setups = self.setups();
-        let outcomes = in_parallel(
-            &setups,
-            Setup::weight,
-            |setup| setup.run(Instant::now()),
-            &mut progress,
-        );
-        let mut rows = Vec::new();
-        for (setup, outcome) in setups.iter().zip(outcomes) {
-            rows.push(Row {
-                system: setup.system.name.clone(),
-                params: Params {
-                    trace: setup.case.name.clone(),
-                    direction: setup.case.direction.name().to_owned(),
-                    loss: setup.loss,
-                    queue: queue_name(setup.queue),
-                },
-                metrics: outcome?.report.metrics,
-            });
-        }
-        Ok(Results {
+        let jobs = self.jobs();
+        let base = Instant::now();
+        let outputs = in_parallel(&jobs, |job| job.weight, |job| (job.work)(base), &mut progress);
+        let mut results = Results {
             experiment: "leocc".to_owned(),
             command: command.to_owned(),
             seed: self.seed,
-            rows,
-        })
+            skipped: self.traces.skipped.clone(),
+            ..Results::default()
+        };
+        for (job, output) in jobs.iter().zip(outputs) {
+            results.add(job.section, output?);
+        }
+        Ok(results)
     }
 
-    fn setups(&self) -> Vec<Setup<'_>> {
-        let mut setups = Vec::new();
-        for case in &self.traces.cases {
-            for &loss in &self.losses {
-                for system in &self.systems {
-                    setups.push(Setup {
-                        system,
-                        case,
-                        loss,
-                        queue: case.queue(self.queue),
-                        // The same losses for every system.
-                        seed: self.seed,
-                        sample_each: None,
-                    });
-                }
-            }
+    pub(super) fn cases(&self) -> &[TraceCase] {
+        &self.traces.cases
+    }
+
+    /// The traces of the studies beside the scatter: recorded ones and a few synthetic ones.
+    pub(super) fn study_cases(&self) -> &[TraceCase] {
+        let count = if self.quick { 1 } else { STUDY_TRACES };
+        self.traces.cases.get(..count).unwrap_or(&self.traces.cases)
+    }
+
+    pub(super) fn systems(&self) -> &[System] {
+        &self.systems
+    }
+
+    /// The variants of LeoCC, and what it is compared with.
+    pub(super) fn ablations(&self) -> impl Iterator<Item = &System> {
+        let leocc = self.systems.iter().any(|system| system.name.starts_with("leocc"));
+        self.systems
+            .iter()
+            .filter(move |system| leocc && (system.name.starts_with("leocc") || system.name == "bbr"))
+    }
+
+    pub(super) fn losses(&self) -> &[f64] {
+        &self.losses
+    }
+
+    pub(super) fn queue(&self) -> QueueChoice {
+        self.queue
+    }
+
+    pub(super) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// A run as it is when nothing else is said.
+    pub(super) fn setup<'a>(&self, system: &'a System, case: &'a TraceCase, loss: f64) -> Setup<'a> {
+        Setup {
+            system,
+            case,
+            loss,
+            queue: case.queue(self.queue),
+            signal: Signal::default(),
+            ground: None,
+            // The same losses for every system.
+            seed: self.seed,
+            sample_each: None,
         }
-        setups
+    }
+
+    fn jobs(&self) -> Vec<Job<'_>> {
+        self.sections
+            .iter()
+            .flat_map(|section| sections::jobs(self, *section))
+            .collect()
     }
 }
 
-impl Setup<'_> {
-    /// How long it takes, in any unit: packets.
-    fn weight(&self) -> f64 {
-        self.case.time.as_secs_f64() * self.case.trace.capacity.mean_rate().mbit()
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// A time for people.
+fn span(seconds: f64) -> String {
+    match seconds {
+        s if s < 90.0 => format!("{s:.0} s"),
+        s if s < 5400.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{:.1} h", s / 3600.0),
     }
 }
 
@@ -165,10 +209,9 @@ pub(super) fn in_parallel<J: Sync, R: Send>(
     order.sort_by(|a, b| weights[*b].total_cmp(&weights[*a]));
     let results: Vec<Mutex<Option<R>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
     let next = AtomicUsize::new(0);
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let (tell, told) = mpsc::channel();
     std::thread::scope(|scope| {
-        for _ in 0..cores.min(jobs.len()) {
+        for _ in 0..cores().min(jobs.len()) {
             let tell = tell.clone();
             let (next, order, results, work) = (&next, &order, &results, &work);
             scope.spawn(move || {

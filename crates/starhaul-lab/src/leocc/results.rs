@@ -5,10 +5,17 @@ use std::{fmt::Write as _, fs, path::Path};
 use serde::{Deserialize, Serialize};
 use starhaul_link::QueueLimit;
 
-use crate::{Error, flow::Metrics};
+use super::{
+    reconfigurations::Outage,
+    sections::{Output, Section},
+};
+use crate::{
+    Error,
+    flow::{Alarm, Metrics, Sample},
+};
 
 /// All rows of an experiment; what `--json` prints and `results.json` holds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     /// The experiment's name.
     pub experiment: String,
@@ -16,8 +23,25 @@ pub struct Results {
     pub command: String,
     /// Seed of all that is random.
     pub seed: u64,
-    /// One row per run.
+    /// Traces that were left out, one sentence each.
+    pub skipped: Vec<String>,
+    /// Every system over every trace at every loss.
     pub rows: Vec<Row>,
+    /// Variants of LeoCC.
+    pub ablation: Vec<Row>,
+    /// A queue of one bandwidth-delay product.
+    pub queues: Vec<Row>,
+    /// Other thresholds of the detector, missing and false signals.
+    pub sensitivity: Vec<Row>,
+    /// A ground link as the bottleneck.
+    pub shift: Vec<Row>,
+    /// Flows that share a link.
+    pub fairness: Vec<FairnessRow>,
+    /// What the detector finds.
+    pub detector: Vec<DetectorRow>,
+    /// The course of each system over one trace; written to a file of its own.
+    #[serde(skip)]
+    pub courses: Vec<Course>,
 }
 
 /// One run.
@@ -25,6 +49,9 @@ pub struct Results {
 pub struct Row {
     /// The controller.
     pub system: String,
+    /// What is unlike the other runs, in the parts that vary something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
     /// Over what.
     pub params: Params,
     /// What came of it.
@@ -44,6 +71,70 @@ pub struct Params {
     pub queue: String,
 }
 
+/// Flows that shared a link, at the end of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FairnessRow {
+    /// Name of the trace.
+    pub trace: String,
+    /// Who got what.
+    pub flows: Vec<Share>,
+    /// Jain's index of the throughputs: 1 when they are equal.
+    pub jain: f64,
+    /// All throughputs together per capacity.
+    pub utilisation: f64,
+    /// Mean of the flows' mean queueing delays.
+    pub queue_delay_mean_ms: f64,
+}
+
+/// One of several flows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Share {
+    /// Its controller.
+    pub system: String,
+    /// What it got.
+    pub throughput_mbps: f64,
+}
+
+/// What the detector found over one trace.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DetectorRow {
+    /// Name of the trace.
+    pub trace: String,
+    /// The controller of the flow beside the probes, or `nothing`.
+    pub beside: String,
+    /// Whether probes have a queue of their `own` or one `shared` with the flow.
+    pub queue: String,
+    /// Reconfigurations in the run.
+    pub reconfigurations: u32,
+    /// Found within 150 ms of their end.
+    pub found: u32,
+    /// Alarms beyond those.
+    pub false_alarms: u32,
+    /// Share of alarms that were right.
+    pub precision: f64,
+    /// Share of reconfigurations that were found.
+    pub recall: f64,
+    /// The latest alarm after its reconfiguration's end.
+    pub latest_ms: f64,
+}
+
+/// One flow over time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Course {
+    /// The controller.
+    pub system: String,
+    /// Name of the trace.
+    pub trace: String,
+    /// Its reconfigurations.
+    pub outages: Vec<Outage>,
+    /// What the prober reported.
+    pub alarms: Vec<Alarm>,
+    /// The flow, ten times a second.
+    pub samples: Vec<Sample>,
+    /// The controller's state and since which second.
+    pub states: Vec<(f64, &'static str)>,
+}
+
 pub(super) fn queue_name(queue: QueueLimit) -> String {
     match queue {
         QueueLimit::Packets(packets) => packets.to_string(),
@@ -52,6 +143,19 @@ pub(super) fn queue_name(queue: QueueLimit) -> String {
 }
 
 impl Results {
+    pub(super) fn add(&mut self, section: Section, output: Output) {
+        match (section, output) {
+            (Section::Ablation, Output::Row(row)) => self.ablation.push(row),
+            (Section::Queues, Output::Row(row)) => self.queues.push(row),
+            (Section::Sensitivity, Output::Row(row)) => self.sensitivity.push(row),
+            (Section::Shift, Output::Row(row)) => self.shift.push(row),
+            (_, Output::Row(row)) => self.rows.push(row),
+            (_, Output::Course(course)) => self.courses.push(course),
+            (_, Output::Fairness(row)) => self.fairness.push(row),
+            (_, Output::Detector(row)) => self.detector.push(row),
+        }
+    }
+
     /// The same rows as a table for spreadsheets.
     pub fn csv(&self) -> String {
         let mut csv =

@@ -6,24 +6,12 @@ use starhaul_cc::{Controller, ControllerConfig};
 
 use crate::Error;
 
-/// A controller and what it is told.
+/// A controller.
 #[derive(Clone, Debug)]
 pub struct System {
     /// Its name in tables.
     pub name: String,
-    /// The controller.
-    pub controller: ControllerConfig,
-    /// Where news of reconfigurations come from.
-    pub signal: Signal,
-}
-
-/// Where news of reconfigurations come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
-    /// From a prober beside the flow, as it would in the field.
-    Probe,
-    /// Never.
-    None,
+    controller: ControllerConfig,
 }
 
 impl System {
@@ -45,10 +33,10 @@ impl System {
         Ok(Self {
             name: name.to_owned(),
             controller,
-            signal: Signal::Probe,
         })
     }
 
+    /// A controller of a new flow.
     pub(super) fn build(&self, now: Instant) -> Box<dyn Controller> {
         self.controller.build(now, 1500)
     }

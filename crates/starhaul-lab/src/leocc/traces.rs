@@ -94,6 +94,12 @@ impl TraceCase {
         self
     }
 
+    /// How long a run over it takes: packets, about.
+    pub(super) fn weight(&self) -> f64 {
+        self.time.as_secs_f64() * self.trace.capacity.mean_rate().mbit() * 1e6
+            / (8.0 * 1500.0)
+    }
+
     /// The links: the trace in both directions, so that an outage hits data and acknowledgements; random loss for data only.
     pub(super) fn path(&self, loss: f64, queue: QueueLimit) -> Result<PathSetup, Error> {
         let spec = LinkSpec::from_trace(self.trace.clone());

@@ -1,0 +1,105 @@
+//! Flows that share a link: of one kind, and beside Cubic and BBR.
+
+use std::time::{Duration, Instant};
+
+use super::{
+    plan::Plan,
+    results::{FairnessRow, Share},
+    run::Signal,
+    sections::{Job, Output, Section},
+    systems::System,
+    traces::TraceCase,
+};
+use crate::{
+    Error,
+    flow::{FlowSetup, World},
+};
+
+/// Flows of one kind.
+const COUNTS: [usize; 3] = [2, 4, 8];
+/// What others run beside.
+const BESIDE: [&str; 2] = ["cubic", "bbr"];
+/// Flows begin so long after each other.
+const STAGGER: Duration = Duration::from_secs(1);
+/// From the last begin until figures count.
+const SETTLE: Duration = Duration::from_secs(5);
+
+pub(super) fn jobs(plan: &Plan) -> Vec<Job<'_>> {
+    let Some(case) = plan.cases().first() else {
+        return Vec::new();
+    };
+    let mut jobs = Vec::new();
+    for system in plan.systems() {
+        for count in COUNTS {
+            jobs.push(job(plan, case, vec![system.clone(); count]));
+        }
+        let others = BESIDE.iter().filter(|other| **other != system.name);
+        for other in others.filter_map(|other| System::named(other).ok()) {
+            jobs.push(job(plan, case, vec![system.clone(), other]));
+        }
+    }
+    jobs
+}
+
+fn job<'a>(plan: &'a Plan, case: &'a TraceCase, systems: Vec<System>) -> Job<'a> {
+    Job {
+        section: Section::Fairness,
+        weight: case.weight(),
+        time: case.time,
+        work: Box::new(move |base| run(plan, case, &systems, base).map(Output::Fairness)),
+    }
+}
+
+fn run(plan: &Plan, case: &TraceCase, systems: &[System], base: Instant) -> Result<FairnessRow, Error> {
+    // No random loss: it would decide the shares of those that obey it.
+    let path = case.path(0.0, case.queue(plan.queue()))?;
+    let mut world = World::new(&path, plan.seed(), base);
+    let mut start = Duration::ZERO;
+    for system in systems {
+        let mut flow = FlowSetup::saturating(system.build(base + start));
+        flow.start = start;
+        world.add_flow(flow);
+        start += STAGGER;
+    }
+    Signal::default().install(&mut world, case, 0.0, plan.seed())?;
+    let settled = (start + SETTLE).min(case.time / 2);
+    world.run(settled);
+    world.restart_figures();
+    world.run(case.time - settled);
+    let metrics: Vec<_> = world.reports().iter().map(|report| report.metrics).collect();
+    let rates: Vec<f64> = metrics.iter().map(|metrics| metrics.throughput_mbps).collect();
+    let shares = systems.iter().zip(&rates);
+    Ok(FairnessRow {
+        trace: case.name.clone(),
+        flows: shares
+            .map(|(system, &throughput_mbps)| Share {
+                system: system.name.clone(),
+                throughput_mbps,
+            })
+            .collect(),
+        jain: jain(&rates),
+        utilisation: metrics.iter().map(|metrics| metrics.utilisation).sum(),
+        queue_delay_mean_ms: metrics.iter().map(|m| m.queue_delay_mean_ms).sum::<f64>()
+            / f64::from(u32::try_from(metrics.len()).unwrap_or(1).max(1)),
+    })
+}
+
+/// Jain's index: 1 for equal rates, 1/n when one flow has all.
+fn jain(rates: &[f64]) -> f64 {
+    let sum: f64 = rates.iter().sum();
+    let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
+    let count = f64::from(u32::try_from(rates.len()).unwrap_or(1));
+    sum * sum / (count * squares).max(f64::MIN_POSITIVE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jains_index_of_the_equal_and_of_the_greedy() {
+        assert!((jain(&[3.0, 3.0, 3.0]) - 1.0).abs() < 1e-12);
+        assert!((jain(&[5.0, 0.0, 0.0, 0.0]) - 0.25).abs() < 1e-12);
+        assert!((jain(&[1.0, 3.0]) - 0.8).abs() < 1e-12);
+    }
+}

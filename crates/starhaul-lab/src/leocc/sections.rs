@@ -1,0 +1,274 @@
+//! The parts of the experiment, and the runs that each consists of.
+
+use std::time::{Duration, Instant};
+
+use starhaul_cc::DetectorConfig;
+
+use super::{
+    detector, fairness,
+    options::QueueChoice,
+    plan::Plan,
+    results::{Course, DetectorRow, FairnessRow, Params, Row, queue_name},
+    run::{Setup, Signal},
+    systems::System,
+    traces::TraceCase,
+};
+use crate::Error;
+
+/// The loss with which everything but the scatter runs; that of the published uplink.
+pub(super) const STUDY_LOSS: f64 = 0.002;
+/// LeoCC's Δ_outage is 45 ms.
+const THRESHOLDS_MS: [u64; 6] = [20, 30, 60, 90, 120, 150];
+/// What a ground link behind the satellite carries, as a share of the satellite link's mean.
+const GROUND_SHARE: f64 = 0.6;
+const SAMPLE_EACH: Duration = Duration::from_millis(100);
+
+/// A part of the experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Section {
+    /// Every system over every trace at every loss.
+    Scatter,
+    /// The course of each system over one trace.
+    Series,
+    /// LeoCC without one of its parts.
+    Ablation,
+    /// Another queue.
+    Queues,
+    /// Another Δ_outage; signals that are missing or false.
+    Sensitivity,
+    /// A ground link as the bottleneck.
+    Shift,
+    /// Flows that share a link.
+    Fairness,
+    /// What the detector finds.
+    Detector,
+}
+
+impl Section {
+    /// All, in the order of the report.
+    pub const ALL: [Self; 8] = [
+        Self::Scatter,
+        Self::Series,
+        Self::Ablation,
+        Self::Queues,
+        Self::Sensitivity,
+        Self::Shift,
+        Self::Fairness,
+        Self::Detector,
+    ];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Scatter => "scatter",
+            Self::Series => "series",
+            Self::Ablation => "ablation",
+            Self::Queues => "queues",
+            Self::Sensitivity => "sensitivity",
+            Self::Shift => "shift",
+            Self::Fairness => "fairness",
+            Self::Detector => "detector",
+        }
+    }
+}
+
+impl std::str::FromStr for Section {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|section| section.name() == name)
+            .ok_or_else(|| {
+                let names = Self::ALL.map(Self::name).join(", ");
+                format!("{name:?} is no part of the experiment: choose from {names}")
+            })
+    }
+}
+
+/// What a job gives.
+#[derive(Clone, Debug)]
+pub(super) enum Output {
+    Row(Row),
+    Course(Course),
+    Fairness(FairnessRow),
+    Detector(DetectorRow),
+}
+
+type Work<'a> = Box<dyn Fn(Instant) -> Result<Output, Error> + Send + Sync + 'a>;
+
+/// One run, or a few that belong together.
+pub(super) struct Job<'a> {
+    pub(super) section: Section,
+    /// How long it takes: packets, about.
+    pub(super) weight: f64,
+    pub(super) time: Duration,
+    pub(super) work: Work<'a>,
+}
+
+/// All jobs of a section.
+pub(super) fn jobs(plan: &Plan, section: Section) -> Vec<Job<'_>> {
+    match section {
+        Section::Scatter => scatter(plan),
+        Section::Series => series(plan),
+        Section::Ablation => ablation(plan),
+        Section::Queues => queues(plan),
+        Section::Sensitivity => sensitivity(plan),
+        Section::Shift => shift(plan),
+        Section::Fairness => fairness::jobs(plan),
+        Section::Detector => detector::jobs(plan),
+    }
+}
+
+fn scatter(plan: &Plan) -> Vec<Job<'_>> {
+    let mut jobs = Vec::new();
+    for case in plan.cases() {
+        for &loss in plan.losses() {
+            for system in plan.systems() {
+                let setup = plan.setup(system, case, loss);
+                jobs.push(row_job(Section::Scatter, None, setup));
+            }
+        }
+    }
+    jobs
+}
+
+fn series(plan: &Plan) -> Vec<Job<'_>> {
+    let Some(case) = plan.cases().first() else {
+        return Vec::new();
+    };
+    let job = |system| {
+        let mut setup = plan.setup(system, case, STUDY_LOSS);
+        setup.sample_each = Some(SAMPLE_EACH);
+        Job {
+            section: Section::Series,
+            weight: setup.weight(),
+            time: case.time,
+            work: Box::new(move |base| {
+                let outcome = setup.run(base)?;
+                Ok(Output::Course(Course {
+                    system: setup.system.name.clone(),
+                    trace: case.name.clone(),
+                    outages: case.outages.clone(),
+                    alarms: outcome.alarms,
+                    samples: outcome.report.samples,
+                    states: outcome.report.states,
+                }))
+            }),
+        }
+    };
+    plan.systems().iter().map(job).collect()
+}
+
+fn ablation(plan: &Plan) -> Vec<Job<'_>> {
+    let mut jobs = Vec::new();
+    for case in plan.study_cases() {
+        for system in plan.ablations() {
+            let setup = plan.setup(system, case, STUDY_LOSS);
+            jobs.push(row_job(Section::Ablation, None, setup.clone()));
+            if system.takes_signals() && !system.name.contains('-') {
+                let mut deaf = setup;
+                deaf.signal = Signal::None;
+                jobs.push(row_job(Section::Ablation, Some("no detector".into()), deaf));
+            }
+        }
+    }
+    jobs
+}
+
+fn queues(plan: &Plan) -> Vec<Job<'_>> {
+    let mut jobs = Vec::new();
+    for case in plan.study_cases() {
+        for system in plan.systems() {
+            let mut setup = plan.setup(system, case, STUDY_LOSS);
+            setup.queue = case.queue(QueueChoice::Bdp);
+            jobs.push(row_job(Section::Queues, Some("one BDP".into()), setup));
+        }
+    }
+    jobs
+}
+
+fn sensitivity(plan: &Plan) -> Vec<Job<'_>> {
+    let mut jobs = Vec::new();
+    for case in plan.study_cases() {
+        for system in plan.systems().iter().filter(|s| s.takes_signals()) {
+            let setup = plan.setup(system, case, STUDY_LOSS);
+            let mut add = |variant: String, signal| {
+                let setup = Setup {
+                    signal,
+                    ..setup.clone()
+                };
+                jobs.push(row_job(Section::Sensitivity, Some(variant), setup));
+            };
+            add("as it is".into(), Signal::default());
+            for ms in THRESHOLDS_MS {
+                let outage_threshold = Duration::from_millis(ms);
+                let config = DetectorConfig {
+                    outage_threshold,
+                    ..DetectorConfig::default()
+                };
+                add(format!("Δ_outage {ms} ms"), Signal::Probe(config));
+            }
+            for (missing, false_each) in [(0.25, 0), (0.5, 0), (1.0, 0), (0.0, 5), (0.0, 1)] {
+                let variant = match false_each {
+                    0 => format!("{:.0} % missing", missing * 100.0),
+                    seconds => format!("a false one each {seconds} s"),
+                };
+                let false_each = Duration::from_secs(false_each);
+                add(
+                    variant,
+                    Signal::Altered {
+                        missing,
+                        false_each,
+                    },
+                );
+            }
+        }
+    }
+    jobs
+}
+
+fn shift(plan: &Plan) -> Vec<Job<'_>> {
+    let mut jobs = Vec::new();
+    for case in plan.study_cases() {
+        for system in plan.systems() {
+            let mut setup = plan.setup(system, case, STUDY_LOSS);
+            setup.ground = Some(case.trace.capacity.mean_rate().scaled(GROUND_SHARE));
+            let variant = format!("ground link of {:.0} %", GROUND_SHARE * 100.0);
+            jobs.push(row_job(Section::Shift, Some(variant), setup));
+        }
+    }
+    jobs
+}
+
+fn row_job(section: Section, variant: Option<String>, setup: Setup<'_>) -> Job<'_> {
+    Job {
+        section,
+        weight: setup.weight(),
+        time: setup.case.time,
+        work: Box::new(move |base| {
+            Ok(Output::Row(Row {
+                system: setup.system.name.clone(),
+                variant: variant.clone(),
+                params: params(setup.case, setup.loss, queue_name(setup.queue)),
+                metrics: setup.run(base)?.report.metrics,
+            }))
+        }),
+    }
+}
+
+pub(super) fn params(case: &TraceCase, loss: f64, queue: String) -> Params {
+    Params {
+        trace: case.name.clone(),
+        direction: case.direction.name().to_owned(),
+        loss,
+        queue,
+    }
+}
+
+impl System {
+    /// Whether the controller does anything with the news of a reconfiguration.
+    pub(super) fn takes_signals(&self) -> bool {
+        self.name.starts_with("leocc") || self.name == "satcp"
+    }
+}
