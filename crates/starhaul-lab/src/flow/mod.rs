@@ -2,7 +2,6 @@
 //!
 //! Both are state machines without a clock or a socket. [`World`] runs flows over links in virtual time.
 
-mod hop;
 mod metrics;
 mod prober;
 mod ranges;
@@ -16,6 +15,7 @@ mod tests;
 mod world;
 
 pub use metrics::{Metrics, Recorder, Sample};
+pub use prober::ProbeSide;
 pub use ranges::Ranges;
 pub use receiver::{AckPolicy, Receiver};
 pub use recovery::RecoveryStats;

@@ -3,14 +3,13 @@
 use std::time::{Duration, Instant};
 
 use starhaul_cc::{Controller, DetectorConfig, Reconfiguration, ReconfigurationSource};
-use starhaul_link::LinkSpec;
+use starhaul_link::{Arrival, Band, Link, LinkSpec};
 
 use super::{
     ACK_BYTES, Ack, AckPolicy, DataPacket, Metrics, PACKET_BYTES, Receiver, Recorder,
     RecoveryStats, Sample, Sender, Source,
-    hop::Hop,
     metrics::{Totals, mbps, mean_between, real},
-    prober::Prober,
+    prober::{PROBE_BYTES, ProbeSide, Prober},
 };
 
 /// The links between sender and receiver, each direction in the order in which packets pass them.
@@ -65,8 +64,8 @@ pub struct FlowReport {
 pub struct World {
     start: Instant,
     now: Instant,
-    forward: Vec<Hop<Carried>>,
-    backward: Vec<Hop<Carried>>,
+    forward: Vec<Link<Carried>>,
+    backward: Vec<Link<Carried>>,
     flows: Vec<Flow>,
     /// What controllers are told, and when; sorted.
     signals: Vec<(Duration, Reconfiguration)>,
@@ -76,7 +75,7 @@ pub struct World {
     sampling: Option<Sampling>,
 }
 
-/// A reconfiguration that the prober reported.
+/// News of a reconfiguration that reached the controllers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Alarm {
     /// When, after the start.
@@ -110,8 +109,11 @@ struct Flow {
 /// What a link carries.
 #[derive(Clone, Debug)]
 struct Carried {
+    /// Which flow it belongs to; probes belong to none.
     flow: usize,
-    /// What it waited at earlier hops.
+    /// When it came to the link where it is.
+    came: Instant,
+    /// What it waited at earlier links.
     waited: Duration,
     load: Load,
 }
@@ -120,6 +122,9 @@ struct Carried {
 enum Load {
     Data(DataPacket),
     Ack(Ack),
+    Probe(u64),
+    Echo(u64),
+    News(Reconfiguration),
 }
 
 impl World {
@@ -128,18 +133,18 @@ impl World {
         // An odd factor, so that runs of neighbouring seeds share no link seed.
         let mut seeds =
             (0..).map(|n: u64| seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(n));
-        let mut hops = |specs: &[LinkSpec]| -> Vec<Hop<Carried>> {
+        let mut links = |specs: &[LinkSpec]| -> Vec<Link<Carried>> {
             specs
                 .iter()
                 .zip(&mut seeds)
-                .map(|(spec, seed)| Hop::new(spec, seed, start))
+                .map(|(spec, seed)| Link::new(spec, seed, start))
                 .collect()
         };
         Self {
             start,
             now: start,
-            forward: hops(&path.forward),
-            backward: hops(&path.backward),
+            forward: links(&path.forward),
+            backward: links(&path.backward),
             flows: Vec::new(),
             signals: Vec::new(),
             signals_told: 0,
@@ -188,20 +193,13 @@ impl World {
         self.signals.sort_by_key(|(told, _)| *told);
     }
 
-    /// Probes the first hop and tells every controller what a detector finds. `links` are a forward and a backward link with the
-    /// outages of that hop.
-    ///
-    /// Without a prober, nobody tells the controllers but [`World::tell`].
-    pub fn probe(&mut self, config: DetectorConfig, links: (&LinkSpec, &LinkSpec), seed: u64) {
-        self.prober = Some(Prober::new(config, links.0, links.1, seed, self.start));
+    /// Probes the satellite link, which is the first forward and the last backward, and tells every controller what a detector
+    /// finds. Whether probes wait behind data is for the links' descriptions to say.
+    pub fn probe(&mut self, config: DetectorConfig, side: ProbeSide) {
+        self.prober = Some(Prober::new(config, side, self.start));
     }
 
-    /// The same with probes in the flows' own queues.
-    pub fn probe_in_band(&mut self, config: DetectorConfig) {
-        self.in_band = Some(Detector::new(config, self.start));
-    }
-
-    /// What the prober has reported so far.
+    /// What controllers have been told so far.
     pub fn alarms(&self) -> &[Alarm] {
         &self.alarms
     }
@@ -252,7 +250,10 @@ impl World {
                 let sent = recovery.sent.saturating_sub(flow.sent_before);
                 // What is still under way was not dropped.
                 let under_way = flow.sender.bytes_in_flight() / PACKET_BYTES;
-                let arrived = flow.receiver.received().saturating_sub(flow.received_before);
+                let arrived = flow
+                    .receiver
+                    .received()
+                    .saturating_sub(flow.received_before);
                 let dropped = sent.saturating_sub(arrived + under_way);
                 let time = now.saturating_duration_since(flow.since);
                 let capacity = capacity.saturating_sub(flow.capacity_before);
@@ -267,16 +268,19 @@ impl World {
     }
 
     fn next_event(&self) -> Option<Instant> {
-        let hops = self.forward.iter().chain(&self.backward);
+        let links = self.forward.iter().chain(&self.backward);
         let flows = self
             .flows
             .iter()
             .flat_map(|flow| [flow.sender.poll_timeout(), flow.receiver.poll_timeout()]);
-        hops.map(Hop::next_event)
+        links
+            .map(Link::next_event)
             .chain(flows)
             .chain([
                 self.next_signal(),
-                self.prober.as_ref().and_then(Prober::next_event),
+                self.prober
+                    .as_ref()
+                    .map(|prober| prober.detector.next_probe()),
                 self.sampling.as_ref().map(|s| s.next),
             ])
             .flatten()
@@ -288,23 +292,25 @@ impl World {
         Some(self.start + *told)
     }
 
-    /// Moves what has come to the end of a hop.
+    /// Moves what has come to the end of a link.
     fn deliver(&mut self) {
-        for hop in 0..self.forward.len() {
-            while let Some((mut carried, waited)) = self.forward[hop].poll(self.now) {
-                carried.waited += waited;
-                match self.forward.get_mut(hop + 1) {
-                    Some(next) => next.enqueue(self.now, carried.bytes(), carried),
-                    None => self.arrive(carried),
+        for link in 0..self.forward.len() {
+            while let Some(arrival) = self.forward[link].poll_arrival(self.now) {
+                let carried = Carried::after(arrival, self.now);
+                match (&carried.load, self.forward.get_mut(link + 1)) {
+                    (Load::Probe(_) | Load::Echo(_), _) => self.probe_arrived(carried.load),
+                    (_, Some(next)) => carried.enqueue(next, self.now),
+                    (_, None) => self.arrive(carried),
                 }
             }
         }
-        for hop in 0..self.backward.len() {
-            while let Some((mut carried, waited)) = self.backward[hop].poll(self.now) {
-                carried.waited += waited;
-                match self.backward.get_mut(hop + 1) {
-                    Some(next) => next.enqueue(self.now, carried.bytes(), carried),
-                    None => self.arrive(carried),
+        for link in 0..self.backward.len() {
+            while let Some(arrival) = self.backward[link].poll_arrival(self.now) {
+                let carried = Carried::after(arrival, self.now);
+                match (&carried.load, self.backward.get_mut(link + 1)) {
+                    (Load::Probe(_) | Load::Echo(_), _) => self.probe_arrived(carried.load),
+                    (_, Some(next)) => carried.enqueue(next, self.now),
+                    (_, None) => self.arrive(carried),
                 }
             }
         }
@@ -322,12 +328,14 @@ impl World {
                 self.acknowledge(carried.flow);
             }
             Load::Ack(ack) => {
-                let sample = flow.sender.handle_ack(now, &ack);
-                if let Some(rtt) = sample {
+                if let Some(rtt) = flow.sender.handle_ack(now, &ack) {
                     flow.recorder.on_rtt(rtt);
                 }
                 self.transmit(carried.flow);
             }
+            Load::News(reconfiguration) => self.hear(reconfiguration),
+            // These go no further than the satellite link.
+            Load::Probe(_) | Load::Echo(_) => {}
         }
     }
 
@@ -337,13 +345,9 @@ impl World {
         while self.next_signal().is_some_and(|at| at <= now) {
             let (_, reconfiguration) = self.signals[self.signals_told];
             self.signals_told += 1;
-            for flow in &mut self.flows {
-                flow.sender
-                    .controller()
-                    .on_reconfiguration(now, reconfiguration);
-            }
+            self.hear(reconfiguration);
         }
-        self.listen_to_prober();
+        self.send_probes();
         for flow in 0..self.flows.len() {
             let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
             if due(self.flows[flow].sender.poll_timeout()) {
@@ -357,40 +361,87 @@ impl World {
         self.sample();
     }
 
-    fn listen_to_prober(&mut self) {
-        let (start, now) = (self.start, self.now);
-        let Some(prober) = self
-            .prober
-            .as_mut()
-            .filter(|prober| prober.next_event().is_some_and(|at| at <= now))
-        else {
+    fn send_probes(&mut self) {
+        let now = self.now;
+        while let Some(prober) = &mut self.prober
+            && let Some(sequence) = prober.due(now)
+        {
+            let side = prober.side;
+            self.put_on_satellite_link(side, Load::Probe(sequence));
+        }
+    }
+
+    /// Each satellite link is the first of its direction where data enter, and the last where acknowledgements leave.
+    fn put_on_satellite_link(&mut self, from: ProbeSide, load: Load) {
+        let link = match from {
+            ProbeSide::Sender => self.forward.first_mut(),
+            ProbeSide::Receiver => self.backward.last_mut(),
+        };
+        if let Some(link) = link {
+            Carried::new(0, load, self.now).enqueue(link, self.now);
+        }
+    }
+
+    fn probe_arrived(&mut self, load: Load) {
+        let now = self.now;
+        let Some(prober) = &mut self.prober else {
             return;
         };
-        let (flows, alarms) = (&mut self.flows, &mut self.alarms);
-        prober.advance(now, |reconfiguration| {
-            alarms.push(Alarm {
-                told: now.saturating_duration_since(start),
-                reconfiguration,
-            });
-            for flow in flows.iter_mut() {
-                flow.sender
-                    .controller()
-                    .on_reconfiguration(now, reconfiguration);
+        let far = match prober.side {
+            ProbeSide::Sender => ProbeSide::Receiver,
+            ProbeSide::Receiver => ProbeSide::Sender,
+        };
+        let sequence = match load {
+            Load::Probe(sequence) => {
+                return self.put_on_satellite_link(far, Load::Echo(sequence));
             }
+            Load::Echo(sequence) => sequence,
+            _ => return,
+        };
+        let found = prober.detector.on_response(now, sequence);
+        match prober.side {
+            ProbeSide::Sender => {
+                if let Some(rtt) = prober.detector.segment_rtt() {
+                    for flow in &mut self.flows {
+                        flow.sender.controller().on_segment_rtt(now, rtt);
+                    }
+                }
+                if let Some(reconfiguration) = found {
+                    self.hear(reconfiguration);
+                }
+            }
+            ProbeSide::Receiver => {
+                if let (Some(mut reconfiguration), Some(link)) = (found, self.backward.first_mut())
+                {
+                    reconfiguration.source = ReconfigurationSource::Peer;
+                    Carried::new(0, Load::News(reconfiguration), now).enqueue(link, now);
+                }
+            }
+        }
+    }
+
+    /// All controllers are told.
+    fn hear(&mut self, reconfiguration: Reconfiguration) {
+        let now = self.now;
+        self.alarms.push(Alarm {
+            told: now.saturating_duration_since(self.start),
+            reconfiguration,
         });
-        if let Some(rtt) = prober.detector().segment_rtt() {
-            for flow in &mut self.flows {
-                flow.sender.controller().on_segment_rtt(now, rtt);
-            }
+        for number in 0..self.flows.len() {
+            let flow = &mut self.flows[number];
+            flow.sender
+                .controller()
+                .on_reconfiguration(now, reconfiguration);
+            // It may let go more at once.
+            self.transmit(number);
         }
     }
 
     fn transmit(&mut self, number: usize) {
         let (now, flow) = (self.now, &mut self.flows[number]);
         while let Some(packet) = flow.sender.poll_transmit(now) {
-            if let Some(hop) = self.forward.first_mut() {
-                let carried = Carried::new(number, Load::Data(packet));
-                hop.enqueue(now, carried.bytes(), carried);
+            if let Some(link) = self.forward.first_mut() {
+                Carried::new(number, Load::Data(packet), now).enqueue(link, now);
             }
         }
         if self.sampling.is_some() {
@@ -405,10 +456,9 @@ impl World {
     fn acknowledge(&mut self, number: usize) {
         let now = self.now;
         if let Some(ack) = self.flows[number].receiver.poll_transmit(now)
-            && let Some(hop) = self.backward.first_mut()
+            && let Some(link) = self.backward.first_mut()
         {
-            let carried = Carried::new(number, Load::Ack(ack));
-            hop.enqueue(now, carried.bytes(), carried);
+            Carried::new(number, Load::Ack(ack), now).enqueue(link, now);
         }
     }
 
@@ -437,29 +487,43 @@ impl World {
         }
     }
 
-    /// What the narrowest hop forward can carry between two instants.
+    /// What the narrowest link forward can carry between two instants.
     fn capacity_bytes(&self, from: Instant, to: Instant) -> u64 {
         self.forward
             .iter()
-            .map(|hop| hop.capacity_bytes_between(from, to))
+            .map(|link| link.capacity_bytes_between(from, to))
             .min()
             .unwrap_or(0)
     }
 }
 
 impl Carried {
-    fn new(flow: usize, load: Load) -> Self {
+    fn new(flow: usize, load: Load, now: Instant) -> Self {
         Self {
             flow,
+            came: now,
             waited: Duration::ZERO,
             load,
         }
     }
 
-    fn bytes(&self) -> usize {
-        match self.load {
-            Load::Data(_) => usize::try_from(PACKET_BYTES).unwrap_or(usize::MAX),
-            Load::Ack(_) => ACK_BYTES,
-        }
+    /// As it comes out of a link.
+    fn after(arrival: Arrival<Self>, now: Instant) -> Self {
+        let mut carried = arrival.packet;
+        carried.waited += arrival.sent.saturating_duration_since(carried.came);
+        carried.came = now;
+        carried
+    }
+
+    fn enqueue(self, link: &mut Link<Self>, now: Instant) {
+        let (band, bytes) = match self.load {
+            Load::Data(_) => (
+                Band::Data,
+                usize::try_from(PACKET_BYTES).unwrap_or(usize::MAX),
+            ),
+            Load::Ack(_) | Load::News(_) => (Band::Data, ACK_BYTES),
+            Load::Probe(_) | Load::Echo(_) => (Band::Icmp, PROBE_BYTES),
+        };
+        link.enqueue_in(band, now, bytes, self);
     }
 }

@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use starhaul_cc::DetectorConfig;
-
 use super::{
     plan::Plan,
     reconfigurations::Outage,
@@ -53,16 +51,15 @@ fn run(
     shared: bool,
     base: Instant,
 ) -> Result<DetectorRow, Error> {
-    let path = case.path(STUDY_LOSS, case.queue(plan.queue()))?;
+    let mut path = case.path(STUDY_LOSS, case.queue(plan.queue()))?;
+    for link in path.forward.iter_mut().chain(&mut path.backward) {
+        link.icmp_band = !shared;
+    }
     let mut world = World::new(&path, plan.seed(), base);
     if let Some(name) = beside {
         world.add_flow(FlowSetup::saturating(System::named(name)?.build(base)));
     }
-    if shared {
-        world.probe_in_band(DetectorConfig::default());
-    } else {
-        Signal::default().install(&mut world, case, STUDY_LOSS, plan.seed())?;
-    }
+    Signal::default().install(&mut world, case, plan.seed());
     world.run(case.time);
     let score = Score::of(world.alarms(), &case.outages, case.time);
     Ok(DetectorRow {

@@ -50,7 +50,12 @@ fn job<'a>(plan: &'a Plan, case: &'a TraceCase, systems: Vec<System>) -> Job<'a>
     }
 }
 
-fn run(plan: &Plan, case: &TraceCase, systems: &[System], base: Instant) -> Result<FairnessRow, Error> {
+fn run(
+    plan: &Plan,
+    case: &TraceCase,
+    systems: &[System],
+    base: Instant,
+) -> Result<FairnessRow, Error> {
     // No random loss: it would decide the shares of those that obey it.
     let path = case.path(0.0, case.queue(plan.queue()))?;
     let mut world = World::new(&path, plan.seed(), base);
@@ -61,13 +66,20 @@ fn run(plan: &Plan, case: &TraceCase, systems: &[System], base: Instant) -> Resu
         world.add_flow(flow);
         start += STAGGER;
     }
-    Signal::default().install(&mut world, case, 0.0, plan.seed())?;
+    Signal::default().install(&mut world, case, plan.seed());
     let settled = (start + SETTLE).min(case.time / 2);
     world.run(settled);
     world.restart_figures();
     world.run(case.time - settled);
-    let metrics: Vec<_> = world.reports().iter().map(|report| report.metrics).collect();
-    let rates: Vec<f64> = metrics.iter().map(|metrics| metrics.throughput_mbps).collect();
+    let metrics: Vec<_> = world
+        .reports()
+        .iter()
+        .map(|report| report.metrics)
+        .collect();
+    let rates: Vec<f64> = metrics
+        .iter()
+        .map(|metrics| metrics.throughput_mbps)
+        .collect();
     let shares = systems.iter().zip(&rates);
     Ok(FairnessRow {
         trace: case.name.clone(),

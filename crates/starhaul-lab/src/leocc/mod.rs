@@ -1,6 +1,7 @@
 //! Congestion controllers over satellite links (LeoCC, SIGCOMM 2025, fig. 3 and §6): throughput against delay for every
 //! controller over every trace, in virtual time.
 
+mod csv;
 mod detector;
 mod fairness;
 mod options;

@@ -111,7 +111,12 @@ impl Plan {
     pub fn run(&self, command: &str, mut progress: impl FnMut(Progress)) -> Result<Results, Error> {
         let jobs = self.jobs();
         let base = Instant::now();
-        let outputs = in_parallel(&jobs, |job| job.weight, |job| (job.work)(base), &mut progress);
+        let outputs = in_parallel(
+            &jobs,
+            |job| job.weight,
+            |job| (job.work)(base),
+            &mut progress,
+        );
         let mut results = Results {
             experiment: "leocc".to_owned(),
             command: command.to_owned(),
@@ -141,10 +146,13 @@ impl Plan {
 
     /// The variants of LeoCC, and what it is compared with.
     pub(super) fn ablations(&self) -> impl Iterator<Item = &System> {
-        let leocc = self.systems.iter().any(|system| system.name.starts_with("leocc"));
-        self.systems
+        let leocc = self
+            .systems
             .iter()
-            .filter(move |system| leocc && (system.name.starts_with("leocc") || system.name == "bbr"))
+            .any(|system| system.name.starts_with("leocc"));
+        self.systems.iter().filter(move |system| {
+            leocc && (system.name.starts_with("leocc") || system.name == "bbr")
+        })
     }
 
     pub(super) fn losses(&self) -> &[f64] {
@@ -160,7 +168,12 @@ impl Plan {
     }
 
     /// A run as it is when nothing else is said.
-    pub(super) fn setup<'a>(&self, system: &'a System, case: &'a TraceCase, loss: f64) -> Setup<'a> {
+    pub(super) fn setup<'a>(
+        &self,
+        system: &'a System,
+        case: &'a TraceCase,
+        loss: f64,
+    ) -> Setup<'a> {
         Setup {
             system,
             case,

@@ -1,6 +1,6 @@
 //! What the experiment found, and its files.
 
-use std::{fmt::Write as _, fs, path::Path};
+use std::{fs, path::Path};
 
 use serde::{Deserialize, Serialize};
 use starhaul_link::QueueLimit;
@@ -156,39 +156,6 @@ impl Results {
         }
     }
 
-    /// The same rows as a table for spreadsheets.
-    pub fn csv(&self) -> String {
-        let mut csv =
-            "system,trace,direction,loss,queue,throughput_mbps,capacity_mbps,utilisation,\
-                       queue_delay_mean_ms,queue_delay_p95_ms,rtt_mean_ms,rtt_p95_ms,loss_rate\n"
-                .to_owned();
-        for Row {
-            system,
-            params,
-            metrics,
-        } in &self.rows
-        {
-            // Writing to a string cannot fail.
-            let _ = writeln!(
-                csv,
-                "{system},{},{},{},{},{:.4},{:.4},{:.5},{:.4},{:.4},{:.4},{:.4},{:.6}",
-                quoted(&params.trace),
-                params.direction,
-                params.loss,
-                params.queue,
-                metrics.throughput_mbps,
-                metrics.capacity_mbps,
-                metrics.utilisation,
-                metrics.queue_delay_mean_ms,
-                metrics.queue_delay_p95_ms,
-                metrics.rtt_mean_ms,
-                metrics.rtt_p95_ms,
-                metrics.loss_rate
-            );
-        }
-        csv
-    }
-
     /// The object as text.
     ///
     /// # Errors
@@ -209,15 +176,23 @@ impl Results {
             fs::write(&file, text).map_err(Error::io(format!("cannot write {}", file.display())))
         };
         put("results.json", self.json()? + "\n")?;
-        put("results.csv", self.csv())
-    }
-}
-
-/// A field of a CSV table; quoted where it must be (RFC 4180).
-fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.to_owned()
+        put("results.csv", self.csv())?;
+        let others = [
+            (
+                "fairness.csv",
+                self.fairness.is_empty(),
+                self.fairness_csv(),
+            ),
+            (
+                "detector.csv",
+                self.detector.is_empty(),
+                self.detector_csv(),
+            ),
+            ("series.csv", self.courses.is_empty(), self.series_csv()),
+        ];
+        others
+            .into_iter()
+            .filter(|(_, empty, _)| !empty)
+            .try_for_each(|(name, _, text)| put(name, text))
     }
 }

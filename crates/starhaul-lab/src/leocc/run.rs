@@ -69,7 +69,7 @@ impl Setup<'_> {
         self.add_ground(&mut path);
         let mut world = World::new(&path, self.seed, base);
         world.add_flow(FlowSetup::saturating(self.system.build(base)));
-        self.signal.install(&mut world, self.case, self.loss, self.seed)?;
+        self.signal.install(&mut world, self.case, self.seed);
         if let Some(interval) = self.sample_each {
             world.sample_each(interval);
         }
@@ -91,13 +91,7 @@ impl Setup<'_> {
 
 impl Signal {
     /// Lets the flows of a world over `case` hear of reconfigurations.
-    pub(super) fn install(
-        self,
-        world: &mut World,
-        case: &TraceCase,
-        loss: f64,
-        seed: u64,
-    ) -> Result<(), Error> {
+    pub(super) fn install(self, world: &mut World, case: &TraceCase, seed: u64) {
         match self {
             Self::None => {}
             Self::Altered {
@@ -105,16 +99,11 @@ impl Signal {
                 false_each,
             } => alter(world, case, missing, false_each, seed),
             Self::Probe(config) if case.outages.iter().any(|outage| outage.sharp) => {
-                let path = case.path(loss, QueueLimit::Packets(100))?;
-                if let (Some(forward), Some(backward)) = (path.forward.first(), path.backward.last())
-                {
-                    world.probe(config, (forward, backward), seed.wrapping_add(1 << 32));
-                }
+                world.probe(config, case.direction.probe_side());
             }
             // The grid of the trace hides its outages from probes: the truth is told when a probe would have found it.
             Self::Probe(_) => alter(world, case, 0.0, Duration::ZERO, seed),
         }
-        Ok(())
     }
 }
 
@@ -124,7 +113,7 @@ fn alter(world: &mut World, case: &TraceCase, missing: f64, false_each: Duration
         if rng.random::<f64>() < missing {
             continue;
         }
-        let told = outage.end + case.base_rtt(outage.end);
+        let told = outage.end + case.news_take(outage.end);
         let length = outage.end - outage.start;
         world.tell(told, outage.end, length, ReconfigurationSource::GroundTruth);
     }
@@ -133,8 +122,13 @@ fn alter(world: &mut World, case: &TraceCase, missing: f64, false_each: Duration
     }
     let mut at = false_each.mul_f64(rng.random());
     while at < case.time {
-        let told = at + case.base_rtt(at);
-        world.tell(told, at, Duration::from_millis(50), ReconfigurationSource::GroundTruth);
+        let told = at + case.news_take(at);
+        world.tell(
+            told,
+            at,
+            Duration::from_millis(50),
+            ReconfigurationSource::GroundTruth,
+        );
         at += false_each.mul_f64(rng.random_range(0.5..1.5));
     }
 }

@@ -11,7 +11,10 @@ use super::{
     options::{Options, QueueChoice},
     reconfigurations::{Outage, outages},
 };
-use crate::{Error, flow::PathSetup};
+use crate::{
+    Error,
+    flow::{PathSetup, ProbeSide},
+};
 
 /// Recorded traces, relative to their folder: name, direction, capacity and delay files.
 const RECORDED: [(&str, Direction, &str, Option<&str>); 3] = [
@@ -58,6 +61,14 @@ impl Direction {
             Self::Down => "down",
         }
     }
+
+    /// Probes come from the terminal.
+    pub(super) fn probe_side(self) -> ProbeSide {
+        match self {
+            Self::Up => ProbeSide::Sender,
+            Self::Down => ProbeSide::Receiver,
+        }
+    }
 }
 
 /// One link to run over.
@@ -96,8 +107,7 @@ impl TraceCase {
 
     /// How long a run over it takes: packets, about.
     pub(super) fn weight(&self) -> f64 {
-        self.time.as_secs_f64() * self.trace.capacity.mean_rate().mbit() * 1e6
-            / (8.0 * 1500.0)
+        self.time.as_secs_f64() * self.trace.capacity.mean_rate().mbit() * 1e6 / (8.0 * 1500.0)
     }
 
     /// The links: the trace in both directions, so that an outage hits data and acknowledgements; random loss for data only.
@@ -109,7 +119,10 @@ impl TraceCase {
             .with_queue(queue);
         Ok(PathSetup {
             forward: vec![forward],
-            backward: vec![spec.with_queue(QueueLimit::Packets(PUBLISHED_DOWN))],
+            backward: vec![
+                spec.with_loss(Loss::NONE)
+                    .with_queue(QueueLimit::Packets(PUBLISHED_DOWN)),
+            ],
         })
     }
 
@@ -128,6 +141,16 @@ impl TraceCase {
             .delay
             .as_ref()
             .map_or(Duration::ZERO, |delay| delay.at(at) * 2)
+    }
+
+    /// From the end of an outage until a sender hears of it: a probe's way forth and back, and from the receiver's side the
+    /// way to the sender.
+    pub(super) fn news_take(&self, at: Duration) -> Duration {
+        let rtt = self.base_rtt(at);
+        match self.direction {
+            Direction::Up => rtt,
+            Direction::Down => rtt + rtt / 2,
+        }
     }
 
     /// What one median base round trip carries at the mean rate, at least 10 packets.
@@ -268,7 +291,11 @@ mod tests {
             Duration::from_secs(10),
             Duration::from_millis(25),
         )]);
-        let case = TraceCase::new("x".into(), Direction::Down, Trace::new(capacity, delay));
+        let case = TraceCase::new(
+            "x".into(),
+            Direction::Down,
+            Trace::new(capacity, delay).unwrap(),
+        );
         // 1000 packets a second, 50 ms
         assert_eq!(case.queue(QueueChoice::Bdp), QueueLimit::Packets(50));
         assert_eq!(
