@@ -12,8 +12,8 @@ use std::{
 use starhaul_units::Bandwidth;
 
 use crate::{
-    Controller, bbr::Bbr, copa::Copa, cubic::Cubic, dedicated::Dedicated, hybla::Hybla,
-    new_reno::NewReno, vegas::Vegas,
+    Controller, LeoCcOptions, bbr::Bbr, copa::Copa, cubic::Cubic, dedicated::Dedicated, hybla::Hybla,
+    leocc::LeoCc, new_reno::NewReno, vegas::Vegas,
 };
 
 /// Which controller a path uses, as written in a configuration.
@@ -32,6 +32,8 @@ pub enum ControllerConfig {
     Hybla,
     /// Copa (NSDI 2018).
     Copa,
+    /// LeoCC, with the reconfiguration signal.
+    LeoCc(LeoCcOptions),
     /// MPDTP's dedicated link: a known rate, from configuration or a live feed.
     Dedicated(RateFeed),
 }
@@ -53,24 +55,28 @@ pub enum ControllerError {
 
 impl ControllerConfig {
     /// All names, in the order in which help texts list them.
-    pub const NAMES: [&str; 7] = [
+    pub const NAMES: [&str; 9] = [
         "newreno",
         "cubic",
         "bbr",
         "copa",
         "vegas",
         "hybla",
+        "leocc",
+        "leocc-code",
         "dedicated",
     ];
 
     /// All that find out the rate by themselves.
-    pub const SELF_RELIANT: [Self; 6] = [
+    pub const SELF_RELIANT: [Self; 8] = [
         Self::NewReno,
         Self::Cubic,
         Self::Bbr,
         Self::Copa,
         Self::Vegas,
         Self::Hybla,
+        Self::LeoCc(LeoCcOptions::PAPER),
+        Self::LeoCc(LeoCcOptions::PUBLISHED_CODE),
     ];
 
     /// The controller called `name`; `feed` is the link's rate, which only `dedicated` uses and needs.
@@ -96,6 +102,8 @@ impl ControllerConfig {
             Self::Vegas => "vegas",
             Self::Hybla => "hybla",
             Self::Copa => "copa",
+            Self::LeoCc(options) if options.published_code => "leocc-code",
+            Self::LeoCc(_) => "leocc",
             Self::Dedicated(_) => "dedicated",
         }
     }
@@ -109,6 +117,7 @@ impl ControllerConfig {
             Self::Vegas => Box::new(Vegas::new(mtu_bytes)),
             Self::Hybla => Box::new(Hybla::new(mtu_bytes)),
             Self::Copa => Box::new(Copa::new(mtu_bytes)),
+            Self::LeoCc(options) => Box::new(LeoCc::new(*options, mtu_bytes)),
             Self::Dedicated(feed) => Box::new(Dedicated::new(feed.clone(), mtu_bytes)),
         }
     }

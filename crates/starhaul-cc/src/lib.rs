@@ -25,6 +25,7 @@
 
 pub mod delivery_rate;
 pub mod filter;
+pub mod kalman;
 
 mod bbr;
 mod config;
@@ -35,6 +36,7 @@ mod dedicated;
 mod detector;
 mod hybla;
 mod hystart;
+mod leocc;
 mod limits;
 mod new_reno;
 mod pacer;
@@ -49,6 +51,7 @@ mod window_based;
 pub use config::{ControllerConfig, ControllerError, RateFeed};
 pub use controller::{AckedPacket, CongestionEvent, Controller, LostPacket};
 pub use detector::{Detector, DetectorConfig, Schedule};
+pub use leocc::LeoCcOptions;
 pub use limits::{MAX_CWND_BYTES, MAX_PACING_RATE, MIN_PACING_RATE};
 pub use pacer::Pacer;
 pub use reconfiguration::{PathModel, Reconfiguration, ReconfigurationSource};

@@ -1,0 +1,544 @@
+//! LeoCC (Lai et al., SIGCOMM 2025): a BBR-like controller for low-orbit paths that forgets its model at each
+//! reconfiguration, drains, and goes on from the rate it had. Where paper and published code disagree the
+//! paper is followed; [`LeoCcOptions::published_code`] follows the code.
+
+use std::time::{Duration, Instant};
+
+use starhaul_units::Bandwidth;
+
+use crate::{
+    AckedPacket, CongestionEvent, Controller, LostPacket, PathModel, Reconfiguration,
+    delivery_rate::{DeliveryRateSampler, RateSample},
+    limits::{MAX_CWND_BYTES, clamp_rate, initial_window, max_datagram_bytes, real, window_bytes},
+    rounds::{FullPipe, RoundCounter},
+};
+
+mod band;
+mod bottleneck;
+mod estimate;
+mod hint;
+
+use bottleneck::Bottleneck;
+use estimate::Estimate;
+use hint::HintFilter;
+
+const STARTUP_GAIN: f64 = 2.885;
+const DRAIN_GAIN: f64 = 1.0 / STARTUP_GAIN;
+/// In rounds: burst, drain, then at the target (LeoCC §4.2.1, "Sending rate decision").
+const CYCLE_ROUNDS: usize = 8;
+const BURST_GAIN: f64 = 1.25;
+const MODERATE_BURST_GAIN: f64 = 1.05;
+const CYCLE_DRAIN_GAIN: f64 = 0.75;
+const CWND_GAIN: f64 = 2.0;
+/// LeoCC §4.2.2: Adaptation holds this share of the path's BDP in flight.
+const ADAPTATION_SHARE: f64 = 0.5;
+/// Δ_RTT of eq. 4; 0 in the published code.
+const RTT_MARGIN: Duration = Duration::ZERO;
+/// Pacing stays this share below the target, so that a queue left by an overestimate drains.
+const PACING_MARGIN: f64 = 0.99;
+const MIN_WINDOW_PACKETS: u64 = 4;
+/// The published code stays in Adaptation this long at least.
+const CODE_ADAPTATION: Duration = Duration::from_millis(200);
+/// Adaptation ends at the latest then, whatever does not come back.
+const MAX_ADAPTATION: Duration = Duration::from_secs(1);
+/// Without a reconfiguration for W_RT nothing is left of what Adaptation measured: it is run as BBR probes its RTT.
+const UNTOLD_ADAPTATION: Duration = Duration::from_secs(10);
+
+/// Nor when no RTT was in the band for so many rounds, two cycles.
+const BEYOND_BAND_ROUNDS: u64 = 16;
+/// Rounds with the path half empty in which RTTs are collected.
+const ADAPTATION_ROUNDS: u32 = 2;
+
+/// What of LeoCC is in use; the lab takes parts away to see what each is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeoCcOptions {
+    /// Follow the published code where it differs from the paper (the kernel module of SpaceNetLab/LeoCC).
+    pub published_code: bool,
+    /// Listen to reconfigurations.
+    pub detector: bool,
+    /// Filter rates and RTTs by Kalman filters; otherwise the last sample counts.
+    pub kalman: bool,
+    /// Allow the RTT to swing in its band; otherwise only its least value is free of a queue.
+    pub band: bool,
+    /// Drain and measure anew after a reconfiguration; otherwise only forget.
+    pub adaptation: bool,
+}
+
+impl LeoCcOptions {
+    /// All that the paper describes.
+    pub const PAPER: Self = Self {
+        published_code: false,
+        detector: true,
+        kalman: true,
+        band: true,
+        adaptation: true,
+    };
+    /// What its authors published as code.
+    pub const PUBLISHED_CODE: Self = Self {
+        published_code: true,
+        ..Self::PAPER
+    };
+}
+
+impl Default for LeoCcOptions {
+    fn default() -> Self {
+        Self::PAPER
+    }
+}
+
+/// Model-based congestion control that knows reconfigurations; loss alone does not slow it down.
+#[derive(Clone, Debug)]
+pub(crate) struct LeoCc {
+    options: LeoCcOptions,
+    max_datagram_bytes: u64,
+    sampler: DeliveryRateSampler,
+    rounds: RoundCounter,
+    full_pipe: FullPipe,
+    estimate: Estimate,
+    bottleneck: Bottleneck,
+    hints: HintFilter,
+    mode: Mode,
+    /// Pacing gains of this round and the two before; samples tell of the oldest.
+    gains: [f64; 3],
+    last_adaptation: Option<Instant>,
+    pacing_rate: Bandwidth,
+    cwnd_bytes: u64,
+    measured: bool,
+    /// When the current round began and what was delivered by then.
+    round_start: Option<(Instant, u64)>,
+    /// Since when each RTT has been beyond the band.
+    beyond_band: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mode {
+    Startup,
+    Drain,
+    Cruise {
+        phase: usize,
+    },
+    Adaptation {
+        since: Instant,
+        /// rate*_target, to go on from.
+        rate: Bandwidth,
+        cap_bytes: u64,
+        /// The flight is below the cap.
+        drained: Option<Instant>,
+        rounds: u32,
+    },
+}
+
+impl LeoCc {
+    /// A controller in startup, for packets of at most `mtu_bytes`.
+    pub(crate) fn new(options: LeoCcOptions, mtu_bytes: u16) -> Self {
+        let max_datagram_bytes = max_datagram_bytes(mtu_bytes);
+        let cwnd_bytes = initial_window(max_datagram_bytes);
+        Self {
+            options,
+            max_datagram_bytes,
+            sampler: DeliveryRateSampler::new(),
+            rounds: RoundCounter::default(),
+            full_pipe: FullPipe::default(),
+            estimate: Estimate::new(options),
+            bottleneck: Bottleneck::default(),
+            hints: HintFilter::default(),
+            mode: Mode::Startup,
+            gains: [STARTUP_GAIN; 3],
+            last_adaptation: None,
+            pacing_rate: startup_rate(cwnd_bytes, Duration::from_millis(1)),
+            cwnd_bytes,
+            measured: false,
+            round_start: None,
+            beyond_band: None,
+        }
+    }
+
+    fn update_model(&mut self, now: Instant, sample: &RateSample) {
+        self.rounds.update(sample, self.sampler.delivered_bytes());
+        self.estimate.on_rate(now, self.rounds.count(), sample);
+        if self.rounds.started() {
+            self.measure_round(now, sample);
+        }
+        let unloaded = self.is_unloaded(now, sample);
+        self.estimate.on_rtt(now, sample.rtt, unloaded);
+        if let Some(latest) = self.estimate.latest_rtt() {
+            self.bottleneck.on_end_to_end_rtt(now, latest);
+        }
+    }
+
+    /// The round that ends was sent with the gain of the one before. What was sent below the target says nothing of
+    /// the path, and a round that began before the reconfiguration nothing of now.
+    fn measure_round(&mut self, now: Instant, sample: &RateSample) {
+        let delivered = self.sampler.delivered_bytes();
+        let [_, sent_at_gain, _] = self.gains;
+        if let Some((start, before)) = self.round_start.replace((now, delivered)) {
+            let elapsed = now.saturating_duration_since(start);
+            if sent_at_gain >= 1.0
+                && !sample.app_limited
+                && !elapsed.is_zero()
+                && self.estimate.is_current(now, elapsed + sample.rtt)
+            {
+                self.estimate
+                    .on_round_rate(Bandwidth::from_bytes_over(delivered - before, elapsed));
+            }
+        }
+    }
+
+    /// The newest acknowledged packet met no queue of ours: the path was drained, or less was in flight than fits.
+    fn is_unloaded(&self, now: Instant, sample: &RateSample) -> bool {
+        if let Mode::Adaptation { drained, .. } = self.mode {
+            return drained
+                .is_some_and(|at| now.checked_sub(sample.rtt).is_some_and(|sent| sent >= at));
+        }
+        let (Some(rate), Some((low, _))) = (self.estimate.moderate(), self.estimate.band()) else {
+            return false;
+        };
+        sample.rtt <= low || sample.tx_in_flight_bytes <= rate.bytes_in(low)
+    }
+
+    fn update_mode(&mut self, now: Instant, sample: &RateSample, bytes_in_flight: u64) {
+        match self.mode {
+            Mode::Startup => {
+                if self.rounds.started() && !sample.app_limited {
+                    let bandwidth = self.estimate.aggressive().unwrap_or_default();
+                    self.full_pipe.on_round(bandwidth);
+                }
+                if self.full_pipe.reached() {
+                    self.mode = Mode::Drain;
+                }
+            }
+            Mode::Drain => {
+                let bandwidth = self.estimate.aggressive().unwrap_or_default();
+                if bytes_in_flight <= self.inflight(bandwidth, 1.0) {
+                    // Startup's RTTs are those of a full path: the band is measured as after a reconfiguration.
+                    if self.options.published_code {
+                        self.mode = Mode::Cruise { phase: 0 };
+                    } else {
+                        self.enter_adaptation(now);
+                        self.estimate.discard_rtt(now);
+                    }
+                }
+            }
+            Mode::Cruise { phase } => {
+                if self.rounds.started() {
+                    let phase = (phase + 1) % CYCLE_ROUNDS;
+                    self.mode = Mode::Cruise { phase };
+                }
+                if self.needs_adaptation(now, sample.rtt) {
+                    self.enter_adaptation(now);
+                    self.estimate.discard_rtt(now);
+                }
+            }
+            Mode::Adaptation { .. } => self.adapt(now, bytes_in_flight),
+        }
+        if self.rounds.started() {
+            let [current, before, _] = self.gains;
+            self.gains = [self.pacing_gain(), current, before];
+        }
+    }
+
+    /// Nobody told of a reconfiguration, but the RTT has left its band for good, or the band has grown old.
+    fn needs_adaptation(&mut self, now: Instant, rtt: Duration) -> bool {
+        if self.options.published_code || !self.options.adaptation {
+            return false;
+        }
+        let high = self.estimate.band().map_or(rtt, |(_, high)| high);
+        if rtt <= high {
+            self.beyond_band = None;
+            return self
+                .last_adaptation
+                .is_some_and(|last| now.saturating_duration_since(last) > UNTOLD_ADAPTATION);
+        }
+        let round = self.rounds.count();
+        let since = *self.beyond_band.get_or_insert(round);
+        round.saturating_sub(since) > BEYOND_BAND_ROUNDS
+    }
+
+    fn enter_adaptation(&mut self, now: Instant) {
+        let rate = self.target_rate().unwrap_or(self.pacing_rate);
+        let bandwidth = if self.options.published_code {
+            self.estimate.aggressive()
+        } else {
+            self.estimate.moderate().or(self.estimate.aggressive())
+        };
+        let (low, _) = self.estimate.band().unwrap_or_default();
+        let cap = real(bandwidth.unwrap_or_default().bytes_in(low)) * ADAPTATION_SHARE;
+        self.last_adaptation = Some(now);
+        self.beyond_band = None;
+        self.mode = Mode::Adaptation {
+            since: now,
+            rate,
+            cap_bytes: window_bytes(cap, self.min_cwnd()),
+            drained: None,
+            rounds: 0,
+        };
+    }
+
+    fn adapt(&mut self, now: Instant, bytes_in_flight: u64) {
+        // What is delivered meanwhile is less than the path carries.
+        self.sampler.mark_app_limited();
+        let Mode::Adaptation {
+            since,
+            rate,
+            cap_bytes,
+            drained,
+            rounds,
+        } = self.mode
+        else {
+            return;
+        };
+        let rounds = rounds + u32::from(drained.is_some() && self.rounds.started());
+        let (least, least_rounds) = if self.options.published_code {
+            (CODE_ADAPTATION, 1)
+        } else {
+            (Duration::ZERO, ADAPTATION_ROUNDS)
+        };
+        let over = drained.is_some_and(|at| now.saturating_duration_since(at) >= least)
+            && rounds >= least_rounds
+            || now.saturating_duration_since(since) > MAX_ADAPTATION;
+        if over {
+            return self.leave_adaptation(rate);
+        }
+        let drained = drained.or_else(|| {
+            (bytes_in_flight <= cap_bytes).then(|| {
+                self.rounds.restart(self.sampler.delivered_bytes());
+                now
+            })
+        });
+        self.mode = Mode::Adaptation {
+            since,
+            rate,
+            cap_bytes,
+            drained,
+            rounds,
+        };
+    }
+
+    fn leave_adaptation(&mut self, rate: Bandwidth) {
+        if self.options.published_code {
+            self.estimate.discard_aggressive();
+            self.full_pipe = FullPipe::default();
+            self.mode = Mode::Startup;
+        } else {
+            self.estimate.restart_from(self.rounds.count(), rate);
+            self.mode = Mode::Cruise { phase: 0 };
+        }
+    }
+
+    /// Congestion, not the path's own swing, makes the RTT what it is (eq. 4).
+    fn is_moderate(&self) -> bool {
+        let latest = self.estimate.latest_rtt();
+        latest
+            .zip(self.estimate.band())
+            .is_some_and(|(latest, (_, high))| latest >= high + RTT_MARGIN)
+    }
+
+    /// rate_target (eq. 4).
+    fn target_rate(&self) -> Option<Bandwidth> {
+        let aggressive = self.estimate.aggressive();
+        let moderate = self.estimate.moderate();
+        match self.mode {
+            Mode::Adaptation { rate, .. } => Some(rate),
+            Mode::Cruise { .. } if self.is_moderate() => moderate.or(aggressive),
+            _ => aggressive.or(moderate),
+        }
+    }
+
+    fn pacing_gain(&self) -> f64 {
+        match self.mode {
+            Mode::Startup => STARTUP_GAIN,
+            Mode::Drain => DRAIN_GAIN,
+            Mode::Cruise { phase: 0 } if self.is_moderate() => MODERATE_BURST_GAIN,
+            Mode::Cruise { phase: 0 } => BURST_GAIN,
+            Mode::Cruise { phase: 1 } => CYCLE_DRAIN_GAIN,
+            Mode::Cruise { .. } | Mode::Adaptation { .. } => 1.0,
+        }
+    }
+
+    fn update_pacing_rate(&mut self) {
+        let Some(target) = self.target_rate() else {
+            return;
+        };
+        let rate = clamp_rate(target.scaled(self.pacing_gain() * PACING_MARGIN));
+        if self.mode != Mode::Startup || rate > self.pacing_rate {
+            self.pacing_rate = rate;
+        }
+    }
+
+    fn update_cwnd(&mut self, acked_bytes: u64) {
+        let grown = self.cwnd_bytes.saturating_add(acked_bytes);
+        let bandwidth = self.estimate.aggressive();
+        self.cwnd_bytes = match (self.mode, bandwidth) {
+            (Mode::Adaptation { cap_bytes, .. }, _) => cap_bytes,
+            (Mode::Startup | Mode::Drain, Some(bandwidth)) => {
+                let target = self.inflight(bandwidth, STARTUP_GAIN);
+                if self.full_pipe.reached() {
+                    grown.min(target)
+                } else if self.cwnd_bytes < target {
+                    grown
+                } else {
+                    self.cwnd_bytes
+                }
+            }
+            (Mode::Cruise { .. }, Some(bandwidth)) => grown
+                .max(self.restored_cwnd())
+                .min(self.inflight(bandwidth, CWND_GAIN)),
+            (_, None) => grown,
+        }
+        .clamp(self.min_cwnd(), MAX_CWND_BYTES);
+    }
+
+    /// One BDP at once when coming back from Adaptation: the path is known to be empty.
+    fn restored_cwnd(&self) -> u64 {
+        self.target_rate()
+            .map_or(0, |rate| self.inflight(rate, 1.0))
+    }
+
+    /// Bytes in flight that keep the path busy at `gain` times `bandwidth`.
+    fn inflight(&self, bandwidth: Bandwidth, gain: f64) -> u64 {
+        let Some((low, _)) = self.estimate.band() else {
+            return initial_window(self.max_datagram_bytes);
+        };
+        let bdp = real(bandwidth.bytes_in(low)) * gain;
+        // Room for what bursts and acknowledgements in bulk take out of the pipe.
+        let quanta = 3 * self.send_quantum();
+        window_bytes(bdp, self.min_cwnd())
+            .saturating_add(quanta)
+            .min(MAX_CWND_BYTES)
+    }
+
+    fn send_quantum(&self) -> u64 {
+        self.pacing_rate
+            .bytes_in(Duration::from_millis(1))
+            .clamp(self.max_datagram_bytes, 64 * 1024)
+    }
+
+    fn min_cwnd(&self) -> u64 {
+        MIN_WINDOW_PACKETS * self.max_datagram_bytes
+    }
+}
+
+impl Controller for LeoCc {
+    fn on_packet_sent(
+        &mut self,
+        now: Instant,
+        packet_number: u64,
+        bytes: u64,
+        bytes_in_flight: u64,
+        app_limited: bool,
+    ) {
+        self.sampler
+            .on_packet_sent(now, packet_number, bytes, bytes_in_flight, app_limited);
+    }
+
+    fn on_ack(&mut self, packet: AckedPacket) {
+        if self.sampler.on_ack(&packet).is_some() && !self.measured {
+            self.measured = true;
+            let rtt = crate::rtt::rtt_sample(&packet);
+            self.pacing_rate = startup_rate(self.cwnd_bytes, rtt);
+        }
+    }
+
+    fn on_end_of_acks(&mut self, now: Instant, bytes_in_flight: u64) {
+        let Some(sample) = self.sampler.on_end_of_acks(now) else {
+            return;
+        };
+        self.update_model(now, &sample);
+        self.update_mode(now, &sample, bytes_in_flight);
+        self.update_pacing_rate();
+        self.update_cwnd(sample.acked_bytes);
+    }
+
+    fn on_packet_lost(&mut self, packet: LostPacket) {
+        self.sampler.on_packet_lost(&packet);
+    }
+
+    fn on_congestion_event(&mut self, event: CongestionEvent) {
+        if event.persistent {
+            self.cwnd_bytes = self.min_cwnd();
+        }
+    }
+
+    fn on_spurious_congestion_event(&mut self, _now: Instant) {}
+
+    fn on_reconfiguration(&mut self, now: Instant, reconfiguration: Reconfiguration) {
+        if !self.options.detector || !self.hints.accept(now, &reconfiguration) {
+            return;
+        }
+        let on_ground = !self.options.published_code && self.bottleneck.is_on_the_ground(now);
+        let cruising = matches!(self.mode, Mode::Cruise { .. });
+        let rate = self.target_rate();
+        if cruising && self.options.adaptation && !on_ground {
+            self.enter_adaptation(now);
+            self.update_cwnd(0);
+        }
+        if self.options.published_code {
+            return;
+        }
+        if matches!(self.mode, Mode::Adaptation { .. }) {
+            self.estimate.discard(now);
+        } else if cruising && let Some(rate) = rate {
+            // LeoCC §4.3: the ground link's bandwidth stays what it was.
+            self.last_adaptation = Some(now);
+            self.estimate.discard(now);
+            self.estimate.restart_from(self.rounds.count(), rate);
+        }
+    }
+
+    fn on_segment_rtt(&mut self, now: Instant, rtt: Duration) {
+        self.estimate.on_probe_rtt(rtt);
+        self.bottleneck.on_segment_rtt(now, rtt);
+    }
+
+    fn on_mtu_update(&mut self, mtu_bytes: u16) {
+        self.max_datagram_bytes = max_datagram_bytes(mtu_bytes);
+        self.cwnd_bytes = self.cwnd_bytes.max(self.min_cwnd());
+    }
+
+    fn cwnd(&self) -> u64 {
+        self.cwnd_bytes
+    }
+
+    fn pacing_rate(&self) -> Option<Bandwidth> {
+        Some(self.pacing_rate)
+    }
+
+    fn bandwidth_estimate(&self) -> Option<Bandwidth> {
+        self.target_rate()
+    }
+
+    fn name(&self) -> &'static str {
+        if self.options.published_code {
+            "leocc-code"
+        } else {
+            "leocc"
+        }
+    }
+
+    fn state(&self) -> &'static str {
+        match self.mode {
+            Mode::Startup => "startup",
+            Mode::Drain => "drain",
+            Mode::Cruise { .. } if self.is_moderate() => "cruise_moderate",
+            Mode::Cruise { .. } => "cruise",
+            Mode::Adaptation { .. } => "adaptation",
+        }
+    }
+
+    fn model(&self) -> Option<PathModel> {
+        Some(PathModel {
+            bandwidth_aggressive: self.estimate.aggressive(),
+            bandwidth_moderate: self.estimate.moderate(),
+            rtt_band: self.estimate.band(),
+            last_reconfiguration: self.hints.last(),
+        })
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(self.clone())
+    }
+}
+
+fn startup_rate(cwnd_bytes: u64, rtt: Duration) -> Bandwidth {
+    clamp_rate(Bandwidth::from_bytes_over(cwnd_bytes, rtt).scaled(STARTUP_GAIN))
+}

@@ -1,0 +1,154 @@
+//! The range in which a path's RTT swings without a queue: LeoCC §4.2.1, eq. 3, by a middle-pass filter over
+//! the flow's own samples since the last reconfiguration.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+/// Samples kept; a longer time is sampled more sparsely.
+const MAX_SAMPLES: usize = 256;
+/// Bands are resolved to this share of the RTT, and not finer than 1 ms.
+const BIN_SHARE: f64 = 1.0 / 32.0;
+const MIN_BIN: Duration = Duration::from_millis(1);
+/// A bin is part of a band when it holds at least this share of what a bin holds on average.
+const BAND_SHARE: f64 = 0.4;
+
+/// Collects RTT samples taken while the path was not full.
+#[derive(Clone, Debug)]
+pub(crate) struct RttBand {
+    window: Duration,
+    since: Option<Instant>,
+    samples: VecDeque<(Instant, Duration)>,
+    band: Option<(Duration, Duration)>,
+}
+
+impl RttBand {
+    /// Keeps samples not older than `window`.
+    pub(crate) fn new(window: Duration) -> Self {
+        Self {
+            window,
+            since: None,
+            samples: VecDeque::new(),
+            band: None,
+        }
+    }
+
+    /// Samples from before now say nothing any more.
+    pub(crate) fn reset(&mut self, now: Instant) {
+        self.samples.clear();
+        self.band = None;
+        self.since = Some(now);
+    }
+
+    /// A sample from a path that was not full.
+    pub(crate) fn update(&mut self, now: Instant, rtt: Duration) {
+        let age = now.saturating_duration_since(*self.since.get_or_insert(now));
+        let spacing = age.min(self.window) / u32::try_from(MAX_SAMPLES).unwrap_or(u32::MAX);
+        if let Some(&(last, _)) = self.samples.back()
+            && now.saturating_duration_since(last) < spacing
+        {
+            return;
+        }
+        self.samples.push_back((now, rtt));
+        while self.samples.len() > MAX_SAMPLES
+            || self
+                .samples
+                .front()
+                .is_some_and(|&(at, _)| now.saturating_duration_since(at) > self.window)
+        {
+            self.samples.pop_front();
+        }
+        self.band = self.middle_pass();
+    }
+
+    /// bRTT_l and bRTT_h.
+    pub(crate) fn band(&self) -> Option<(Duration, Duration)> {
+        self.band
+    }
+
+    /// From the lowest to the highest bin in which samples concentrate.
+    fn middle_pass(&self) -> Option<(Duration, Duration)> {
+        let mut rtts: Vec<Duration> = self.samples.iter().map(|&(_, rtt)| rtt).collect();
+        rtts.sort_unstable();
+        let (least, middle) = (*rtts.first()?, *rtts.get(rtts.len() / 2)?);
+        let width = middle.mul_f64(BIN_SHARE).max(MIN_BIN);
+        let bin_of = |rtt: Duration| (rtt - least).as_nanos() / width.as_nanos();
+        // Runs of equal bins: first sample, last sample, count.
+        let mut bins: Vec<(Duration, Duration, u32)> = Vec::new();
+        for &rtt in &rtts {
+            match bins.last_mut() {
+                Some((first, last, count)) if bin_of(*first) == bin_of(rtt) => {
+                    *last = rtt;
+                    *count += 1;
+                }
+                _ => bins.push((rtt, rtt, 1)),
+            }
+        }
+        let total: u32 = bins.iter().map(|(_, _, count)| count).sum();
+        let mean = f64::from(total) / f64::from(u32::try_from(bins.len()).unwrap_or(u32::MAX));
+        let mut kept = bins
+            .iter()
+            .filter(|(_, _, count)| f64::from(*count) >= BAND_SHARE * mean);
+        let low = kept.next()?.0;
+        let high = kept.next_back().map_or_else(
+            || {
+                bins.iter()
+                    .find(|bin| bin.0 == low)
+                    .map_or(low, |bin| bin.1)
+            },
+            |bin| bin.1,
+        );
+        Some((low, high))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Two bands around 20 and 26 ms, as Starlink's frames make them, with a spike and one early
+    /// outlier among a hundred.
+    #[test]
+    fn bands_make_the_range_and_outliers_do_not() {
+        let start = Instant::now();
+        let mut band = RttBand::new(20_000 * MS);
+        for n in 0..200u32 {
+            let rtt = match n {
+                77 => 12 * MS,
+                100..103 => 70 * MS,
+                _ if n % 2 == 0 => 20 * MS + MS / 10 * (n % 9),
+                _ => 26 * MS + MS / 10 * (n % 7),
+            };
+            band.update(start + 50 * MS * n, rtt);
+        }
+        let (low, high) = band.band().unwrap();
+        assert!((20 * MS..21 * MS).contains(&low), "{low:?}");
+        assert!((26 * MS..27 * MS).contains(&high), "{high:?}");
+    }
+
+    #[test]
+    fn a_reset_forgets_all() {
+        let start = Instant::now();
+        let mut band = RttBand::new(20_000 * MS);
+        (0..50u32).for_each(|n| band.update(start + MS * n, 40 * MS));
+        band.reset(start + 60 * MS);
+        assert_eq!(band.band(), None);
+        band.update(start + 61 * MS, 25 * MS);
+        assert_eq!(band.band(), Some((25 * MS, 25 * MS)));
+    }
+
+    #[test]
+    fn old_samples_leave_and_memory_stays_small() {
+        let start = Instant::now();
+        let mut band = RttBand::new(20_000 * MS);
+        for n in 0..100_000u32 {
+            let rtt = if n < 50_000 { 20 * MS } else { 40 * MS };
+            band.update(start + MS * n, rtt);
+        }
+        assert_eq!(band.band(), Some((40 * MS, 40 * MS)));
+        assert!(band.samples.len() <= MAX_SAMPLES);
+    }
+}

@@ -1,0 +1,66 @@
+//! Where the bottleneck is (LeoCC §4.3): what the whole path's RTT has beyond the satellite segment's belongs to
+//! the ground, and when that spikes, so does a queue there.
+
+use std::time::{Duration, Instant};
+
+use crate::filter::WindowedFilter;
+
+/// RTT_non-sat without a queue is its least value over this time (W_RT).
+const WINDOW: Duration = Duration::from_secs(20);
+/// A spike is this much above it, or half of it when that is more: above what a satellite path swings by itself.
+const SPIKE: Duration = Duration::from_millis(30);
+const SPIKE_SHARE: f64 = 0.5;
+/// A spike must last so long: an outage's is over sooner.
+const LASTING: Duration = Duration::from_millis(300);
+/// A prober silent for so long says nothing of now.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// Compares the two RTTs.
+#[derive(Clone, Debug)]
+pub(super) struct Bottleneck {
+    segment: Option<(Instant, Duration)>,
+    ground: WindowedFilter<Duration, Instant>,
+    spike_since: Option<Instant>,
+}
+
+impl Default for Bottleneck {
+    fn default() -> Self {
+        Self {
+            segment: None,
+            ground: WindowedFilter::min(WINDOW),
+            spike_since: None,
+        }
+    }
+}
+
+impl Bottleneck {
+    /// RTT_term-PoP, from the prober.
+    pub(super) fn on_segment_rtt(&mut self, now: Instant, rtt: Duration) {
+        self.segment = Some((now, rtt));
+    }
+
+    /// RTT_e2e, which is bRTT_latest.
+    pub(super) fn on_end_to_end_rtt(&mut self, now: Instant, rtt: Duration) {
+        let Some((at, segment)) = self.segment else {
+            return;
+        };
+        if now.saturating_duration_since(at) > FRESH {
+            self.spike_since = None;
+            return;
+        }
+        let ground = rtt.saturating_sub(segment);
+        self.ground.update(now, ground);
+        let least = self.ground.best().unwrap_or(ground);
+        if ground <= least + SPIKE.max(least.mul_f64(SPIKE_SHARE)) {
+            self.spike_since = None;
+        } else if self.spike_since.is_none() {
+            self.spike_since = Some(now);
+        }
+    }
+
+    /// A queue has stood in the terrestrial segment for a while.
+    pub(super) fn is_on_the_ground(&self, now: Instant) -> bool {
+        self.spike_since
+            .is_some_and(|since| now.saturating_duration_since(since) >= LASTING)
+    }
+}

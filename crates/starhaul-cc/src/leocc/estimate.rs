@@ -1,0 +1,216 @@
+//! What LeoCC believes of the path since the last reconfiguration: two bandwidth estimates and the RTT with its
+//! band (LeoCC §4.1.2, §4.2.1, eqs. 1–3), or the same as the published code computes them.
+
+use std::time::{Duration, Instant};
+
+use starhaul_units::Bandwidth;
+
+use super::{LeoCcOptions, band::RttBand};
+use crate::{
+    delivery_rate::RateSample,
+    filter::WindowedFilter,
+    kalman::Kalman,
+    limits::{real, window_bytes},
+};
+
+/// W_BW, in rounds.
+const BANDWIDTH_WINDOW_ROUNDS: u64 = 10;
+/// W_RT.
+const RTT_WINDOW: Duration = Duration::from_secs(20);
+/// The published code's filters: variances of process, measurement and first estimate.
+const CODE_NOISE: (f64, f64, f64) = (4.0, 4.0, 25.0);
+/// The published code takes its band's width from so many RTTs.
+const CODE_BAND_SAMPLES: usize = 100;
+/// RTTs are filtered as means over this share of the least RTT: samples of one moment share their noise, so each by itself
+/// would be taken for the truth.
+const RTT_MEAN_SHARE: f64 = 0.25;
+
+/// bBW_a, bBW_m, bRTT_l, bRTT_h and bRTT_latest.
+#[derive(Clone, Debug)]
+pub(super) struct Estimate {
+    options: LeoCcOptions,
+    aggressive: WindowedFilter<Bandwidth, u64>,
+    moderate: Kalman,
+    moderate_raw: Option<Bandwidth>,
+    latest: Kalman,
+    latest_raw: Option<Duration>,
+    mean: RttMean,
+    band: RttBand,
+    min_rtt: WindowedFilter<Duration, Instant>,
+    /// The published code's width, from the first RTTs.
+    code_rtts: Vec<Duration>,
+    code_width: Option<Duration>,
+    since: Option<Instant>,
+}
+
+/// The mean of the samples of a moment.
+#[derive(Clone, Copy, Debug, Default)]
+struct RttMean {
+    since: Option<Instant>,
+    sum: Duration,
+    count: u32,
+}
+
+impl Estimate {
+    pub(super) fn new(options: LeoCcOptions) -> Self {
+        let filter = || {
+            let (process, measurement, initial) = CODE_NOISE;
+            if options.published_code {
+                Kalman::fixed(process, measurement, initial)
+            } else {
+                Kalman::estimating()
+            }
+        };
+        Self {
+            options,
+            aggressive: WindowedFilter::max(BANDWIDTH_WINDOW_ROUNDS),
+            moderate: filter(),
+            moderate_raw: None,
+            latest: filter(),
+            latest_raw: None,
+            mean: RttMean::default(),
+            band: RttBand::new(RTT_WINDOW),
+            min_rtt: WindowedFilter::min(RTT_WINDOW),
+            code_rtts: Vec::new(),
+            code_width: None,
+            since: None,
+        }
+    }
+
+    /// Discards what was measured before the reconfiguration at `now`; the paper's way.
+    pub(super) fn discard(&mut self, now: Instant) {
+        self.since = Some(now);
+        self.aggressive = WindowedFilter::max(BANDWIDTH_WINDOW_ROUNDS);
+        self.moderate.reset();
+        self.discard_rtt(now);
+    }
+
+    /// Discards the RTTs only, to measure them anew.
+    pub(super) fn discard_rtt(&mut self, now: Instant) {
+        if self.options.published_code {
+            return;
+        }
+        self.latest.reset();
+        self.mean = RttMean::default();
+        self.band.reset(now);
+        self.min_rtt = WindowedFilter::min(RTT_WINDOW);
+    }
+
+    /// Forgets the greatest rates only; the published code's way.
+    pub(super) fn discard_aggressive(&mut self) {
+        self.aggressive = WindowedFilter::max(BANDWIDTH_WINDOW_ROUNDS);
+    }
+
+    /// bBW_a = bBW_m = `rate` (LeoCC §4.2.2).
+    pub(super) fn restart_from(&mut self, round: u64, rate: Bandwidth) {
+        self.aggressive.update(round, rate);
+        self.moderate.restart_from(real(rate.bits_per_second()));
+        self.moderate_raw = Some(rate);
+    }
+
+    /// Whether a sample was sent and acknowledged since the last reconfiguration.
+    pub(super) fn is_current(&self, now: Instant, rtt: Duration) -> bool {
+        self.since
+            .is_none_or(|since| now.checked_sub(rtt).is_some_and(|sent| sent >= since))
+    }
+
+    /// A rate for the aggressive filter, from any ACK.
+    pub(super) fn on_rate(&mut self, now: Instant, round: u64, sample: &RateSample) {
+        if let Some(rate) = sample.delivery_rate
+            && (!sample.app_limited || self.aggressive.best().is_none_or(|best| rate >= best))
+            && (self.options.published_code || self.is_current(now, sample.rtt))
+        {
+            self.aggressive.update(round, rate);
+        }
+    }
+
+    /// What a whole round delivered, for the moderate filter; samples within a round overlap.
+    pub(super) fn on_round_rate(&mut self, rate: Bandwidth) {
+        self.moderate_raw = Some(rate);
+        self.moderate.update(real(rate.bits_per_second()));
+    }
+
+    /// An RTT; `unloaded` says that the path was not full when it was measured.
+    pub(super) fn on_rtt(&mut self, now: Instant, rtt: Duration, unloaded: bool) {
+        if self.options.published_code {
+            self.latest.update(rtt.as_secs_f64());
+            self.min_rtt.update(now, rtt);
+            self.learn_code_width(rtt);
+            return;
+        }
+        if !self.is_current(now, rtt) {
+            return;
+        }
+        self.min_rtt.update(now, rtt);
+        if unloaded {
+            self.band.update(now, rtt);
+        }
+        let least = self.min_rtt.best().unwrap_or(rtt);
+        let since = *self.mean.since.get_or_insert(now);
+        self.mean.sum += rtt;
+        self.mean.count += 1;
+        if now.saturating_duration_since(since) >= least.mul_f64(RTT_MEAN_SHARE) {
+            let mean = self.mean.sum / self.mean.count.max(1);
+            self.latest.update(mean.as_secs_f64());
+            self.latest_raw = Some(mean);
+            self.mean = RttMean::default();
+        }
+    }
+
+    /// What the prober measured; the published code makes its band of the first of these.
+    pub(super) fn on_probe_rtt(&mut self, rtt: Duration) {
+        if self.options.published_code {
+            self.learn_code_width(rtt);
+        }
+    }
+
+    pub(super) fn aggressive(&self) -> Option<Bandwidth> {
+        self.aggressive.best()
+    }
+
+    pub(super) fn moderate(&self) -> Option<Bandwidth> {
+        if !self.options.kalman {
+            return self.moderate_raw;
+        }
+        let bits = self.moderate.estimate()?;
+        Some(Bandwidth::from_bits_per_second(window_bytes(bits, 0)))
+    }
+
+    /// bRTT_latest.
+    pub(super) fn latest_rtt(&self) -> Option<Duration> {
+        if !self.options.kalman {
+            return self.latest_raw;
+        }
+        self.latest
+            .estimate()
+            .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+    }
+
+    /// bRTT_l and bRTT_h.
+    pub(super) fn band(&self) -> Option<(Duration, Duration)> {
+        if self.options.published_code {
+            let least = self.min_rtt.best()?;
+            return Some((least, least + self.code_width.unwrap_or_default()));
+        }
+        let least = self.min_rtt.best();
+        match self.band.band() {
+            Some(band) if self.options.band => Some(band),
+            Some((low, _)) => Some((low, least.unwrap_or(low))),
+            None => least.map(|least| (least, least)),
+        }
+    }
+
+    fn learn_code_width(&mut self, rtt: Duration) {
+        if self.code_width.is_some() {
+            return;
+        }
+        self.code_rtts.push(rtt);
+        if self.code_rtts.len() == CODE_BAND_SAMPLES {
+            self.code_rtts.sort_unstable();
+            let low = self.code_rtts.get(CODE_BAND_SAMPLES / 20);
+            let high = self.code_rtts.get(CODE_BAND_SAMPLES * 19 / 20);
+            self.code_width = low.zip(high).map(|(low, high)| *high - *low);
+            self.code_rtts = Vec::new();
+        }
+    }
+}
