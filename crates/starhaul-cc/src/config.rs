@@ -12,8 +12,8 @@ use std::{
 use starhaul_units::Bandwidth;
 
 use crate::{
-    Controller, LeoCcOptions, bbr::Bbr, copa::Copa, cubic::Cubic, dedicated::Dedicated, hybla::Hybla,
-    leocc::LeoCc, new_reno::NewReno, vegas::Vegas,
+    Controller, LeoCcOptions, bbr::Bbr, copa::Copa, cubic::Cubic, dedicated::Dedicated,
+    hybla::Hybla, leocc::LeoCc, new_reno::NewReno, vegas::Vegas,
 };
 
 /// Which controller a path uses, as written in a configuration.
@@ -79,7 +79,7 @@ impl ControllerConfig {
         Self::LeoCc(LeoCcOptions::PUBLISHED_CODE),
     ];
 
-    /// The controller called `name`; `feed` is the link's rate, which only `dedicated` uses and needs.
+    /// The controller called `name`, one of [`Self::NAMES`] or of [`LeoCcOptions::ABLATIONS`]; `feed` is the link's rate, which only `dedicated` uses and needs.
     ///
     /// # Errors
     /// [`ControllerError`] when no controller has that name, or `dedicated` lacks its rate.
@@ -87,8 +87,10 @@ impl ControllerConfig {
         if name == "dedicated" {
             return feed.map(Self::Dedicated).ok_or(ControllerError::NeedsRate);
         }
+        let ablations = LeoCcOptions::ABLATIONS.map(|(_, options)| Self::LeoCc(options));
         Self::SELF_RELIANT
             .into_iter()
+            .chain(ablations)
             .find(|config| config.name() == name)
             .ok_or_else(|| ControllerError::Unknown(name.to_owned()))
     }
@@ -102,8 +104,7 @@ impl ControllerConfig {
             Self::Vegas => "vegas",
             Self::Hybla => "hybla",
             Self::Copa => "copa",
-            Self::LeoCc(options) if options.published_code => "leocc-code",
-            Self::LeoCc(_) => "leocc",
+            Self::LeoCc(options) => options.name(),
             Self::Dedicated(_) => "dedicated",
         }
     }

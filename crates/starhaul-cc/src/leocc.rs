@@ -78,6 +78,48 @@ impl LeoCcOptions {
         published_code: true,
         ..Self::PAPER
     };
+    /// The paper with one part taken away, by the names under which experiments ask for them.
+    pub const ABLATIONS: [(&str, Self); 4] = [
+        (
+            "leocc-no-detector",
+            Self {
+                detector: false,
+                ..Self::PAPER
+            },
+        ),
+        (
+            "leocc-no-kalman",
+            Self {
+                kalman: false,
+                ..Self::PAPER
+            },
+        ),
+        (
+            "leocc-no-band",
+            Self {
+                band: false,
+                ..Self::PAPER
+            },
+        ),
+        (
+            "leocc-no-adaptation",
+            Self {
+                adaptation: false,
+                ..Self::PAPER
+            },
+        ),
+    ];
+
+    /// The name by which this choice is asked for.
+    pub fn name(&self) -> &'static str {
+        if self.published_code {
+            return "leocc-code";
+        }
+        Self::ABLATIONS
+            .iter()
+            .find(|(_, options)| options == self)
+            .map_or("leocc", |(name, _)| name)
+    }
 }
 
 impl Default for LeoCcOptions {
@@ -508,11 +550,7 @@ impl Controller for LeoCc {
     }
 
     fn name(&self) -> &'static str {
-        if self.options.published_code {
-            "leocc-code"
-        } else {
-            "leocc"
-        }
+        self.options.name()
     }
 
     fn state(&self) -> &'static str {
