@@ -164,7 +164,7 @@ impl Results {
         serde_json::to_string(self).map_err(|error| Error::Failed(error.to_string()))
     }
 
-    /// Writes `results.json` and `results.csv` into `folder`, which is made if it is not there.
+    /// Writes `report.html`, `results.json`, tables and plots into `folder`, which is made if it is not there.
     ///
     /// # Errors
     /// What the system says.
@@ -177,6 +177,10 @@ impl Results {
         };
         put("results.json", self.json()? + "\n")?;
         put("results.csv", self.csv())?;
+        put("report.html", self.html())?;
+        for (name, text) in self.pictures() {
+            put(&name, text)?;
+        }
         let others = [
             (
                 "fairness.csv",

@@ -2,82 +2,51 @@
 
 use std::fmt::Write as _;
 
-use super::results::{Results, Row};
-use crate::flow::Metrics;
+use super::{
+    results::{Results, Row},
+    summary::{Summary, groups},
+};
 
 impl Results {
     /// Medians over all traces, for each loss and system.
     pub fn table(&self) -> String {
         let mut text = String::new();
         for loss in distinct(self.rows.iter().map(|row| row.params.loss)) {
-            for (group, of_group) in groups(&self.rows, loss) {
-                if of_group.is_empty() {
-                    continue;
-                }
-                let traces = distinct(of_group.iter().map(|row| row.params.trace.as_str()));
-                // Writing to a string cannot fail.
-                let _ = writeln!(
-                    text,
-                    "{group}, loss {} %, medians of {} traces",
-                    loss * 100.0,
-                    traces.len()
-                );
-                let _ = writeln!(
-                    text,
-                    "{:<22}{:>12}{:>8}{:>12}{:>11}{:>10}{:>9}{:>8}",
-                    "system", "Mbit/s", "use %", "queue ms", "p95 ms", "rtt ms", "p95 ms", "lost %"
-                );
-                for system in distinct(of_group.iter().map(|row| row.system.as_str())) {
-                    let of_system: Vec<&Row> = of_group
-                        .iter()
-                        .copied()
-                        .filter(|row| row.system == system)
-                        .collect();
-                    let of = |pick: fn(&Metrics) -> f64| {
-                        median(of_system.iter().map(|row| pick(&row.metrics)))
-                    };
-                    let _ = writeln!(
-                        text,
-                        "{system:<22}{:>12.2}{:>8.1}{:>12.2}{:>11.1}{:>10.1}{:>9.1}{:>8.2}",
-                        of(|m| m.throughput_mbps),
-                        of(|m| m.utilisation) * 100.0,
-                        of(|m| m.queue_delay_mean_ms),
-                        of(|m| m.queue_delay_p95_ms),
-                        of(|m| m.rtt_mean_ms),
-                        of(|m| m.rtt_p95_ms),
-                        of(|m| m.loss_rate) * 100.0,
-                    );
-                }
-                text.push('\n');
+            for (kind, rows) in groups(&self.rows, loss) {
+                add_group(&mut text, kind, loss, &rows);
             }
         }
         text
     }
 }
 
-/// The rows of one loss by kind of trace.
-fn groups(rows: &[Row], loss: f64) -> [(&'static str, Vec<&Row>); 3] {
-    let of = |wanted: u8| -> Vec<&Row> {
-        rows.iter()
-            .filter(|row| row.params.loss.total_cmp(&loss).is_eq() && kind(row) == wanted)
-            .collect()
+fn add_group(text: &mut String, kind: &str, loss: f64, rows: &[&Row]) {
+    let traces = distinct(rows.iter().map(|row| row.params.trace.as_str())).len();
+    let of = match traces {
+        1 => "one trace".to_owned(),
+        _ => format!("medians of {traces} traces"),
     };
-    [
-        ("recorded uplink", of(0)),
-        ("recorded downlink", of(1)),
-        ("synthetic", of(2)),
-    ]
-}
-
-fn kind(row: &Row) -> u8 {
-    match (
-        row.params.trace.starts_with("leo-"),
-        row.params.direction.as_str(),
-    ) {
-        (true, _) => 2,
-        (false, "down") => 1,
-        (false, _) => 0,
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "{kind}, loss {} %, {of}", loss * 100.0);
+    let _ = writeln!(
+        text,
+        "{:<16}{:>8}{:>8}{:>10}{:>9}{:>9}{:>9}{:>8}",
+        "system", "Mbit/s", "use %", "queue ms", "p95 ms", "rtt ms", "p95 ms", "lost %"
+    );
+    for Summary { system, metrics } in Summary::of_all(rows) {
+        let _ = writeln!(
+            text,
+            "{system:<16}{:>8.2}{:>8.1}{:>10.2}{:>9.1}{:>9.1}{:>9.1}{:>8.2}",
+            metrics.throughput_mbps,
+            metrics.utilisation * 100.0,
+            metrics.queue_delay_mean_ms,
+            metrics.queue_delay_p95_ms,
+            metrics.rtt_mean_ms,
+            metrics.rtt_p95_ms,
+            metrics.loss_rate * 100.0,
+        );
     }
+    text.push('\n');
 }
 
 /// The distinct values, in order of their first appearance.

@@ -11,7 +11,7 @@ const BOTTOM: f64 = 26.0;
 
 /// Maps values to places along an axis.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Scale {
+pub(crate) enum Scale {
     /// Evenly from the first to the second value.
     Linear(f64, f64),
     /// By the logarithm; both values are positive.
@@ -28,12 +28,12 @@ pub(super) struct Chart {
 
 impl Scale {
     /// From 0 to a round number not below `most`, which may be 0.
-    pub(super) fn up_to(most: f64) -> Self {
+    pub(crate) fn up_to(most: f64) -> Self {
         let step = nice_step(most.max(1e-9) / 5.0);
         Self::Linear(0.0, (most.max(1e-9) / step).ceil() * step)
     }
 
-    fn place(self, value: f64) -> f64 {
+    pub(crate) fn place(self, value: f64) -> f64 {
         let place = match self {
             Self::Linear(from, to) => (value - from) / (to - from),
             Self::Log(from, to) => (value.max(from) / from).ln() / (to / from).ln(),
@@ -41,7 +41,7 @@ impl Scale {
         place.clamp(0.0, 1.0)
     }
 
-    fn ticks(self) -> Vec<f64> {
+    pub(crate) fn ticks(self) -> Vec<f64> {
         match self {
             Self::Linear(from, to) => {
                 let step = nice_step((to - from) / 5.0);
@@ -186,7 +186,8 @@ fn nice_step(least: f64) -> f64 {
         .unwrap_or(power)
 }
 
-fn number(value: f64) -> String {
+/// A tick's text.
+pub(crate) fn number(value: f64) -> String {
     if value >= 1_000.0 {
         format!("{}k", value / 1_000.0)
     } else {

@@ -1,6 +1,6 @@
 //! The demo's report: one HTML page without any network, or one picture, both in light and dark.
 
-mod chart;
+pub(crate) mod chart;
 mod overview;
 mod plots;
 
@@ -13,8 +13,8 @@ use crate::{
     score::ClassScore,
 };
 
-const CHART_STYLE: &str = include_str!("chart.css");
-const PAGE_STYLE: &str = include_str!("page.css");
+pub(crate) const CHART_STYLE: &str = include_str!("chart.css");
+pub(crate) const PAGE_STYLE: &str = include_str!("page.css");
 
 /// What a report is made of.
 #[derive(Clone, Debug)]
@@ -209,7 +209,7 @@ fn megabytes(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / 1e6)
 }
 
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

@@ -1,0 +1,311 @@
+//! The experiment's report: one HTML page without any network, in light and dark, and its plots as files.
+
+mod course;
+mod plot;
+mod scatter;
+mod tables;
+
+use std::fmt::Write as _;
+
+use super::{
+    results::{Results, Row},
+    sections::STUDY_LOSS,
+    summary::{Summary, beaten, ratio},
+    table::distinct,
+};
+use crate::report::{CHART_STYLE, PAGE_STYLE, escape};
+
+const STYLE: &str = include_str!("style.css");
+/// The system that the page is about, if it is there.
+const OURS: &str = "leocc";
+
+impl Results {
+    /// The whole page.
+    pub fn html(&self) -> String {
+        let mut body = String::new();
+        self.head(&mut body);
+        self.cards(&mut body);
+        self.scatter(&mut body);
+        self.series(&mut body);
+        self.studies(&mut body);
+        self.foot(&mut body);
+        format!(
+            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+             <title>Starhaul lab: leocc, seed {}</title><style>{CHART_STYLE}{PAGE_STYLE}{STYLE}</style></head>\n<body><main>{body}</main></body></html>\n",
+            self.seed
+        )
+    }
+
+    /// Each plot as a picture of its own, with the name of its file.
+    pub(super) fn pictures(&self) -> Vec<(String, String)> {
+        let scatter = scatter::plots(self)
+            .into_iter()
+            .map(|plot| (plot.file, plot.svg));
+        let series = self.courses.iter().map(|course| {
+            (
+                format!("series-{}.svg", course.system),
+                course::rate(course),
+            )
+        });
+        scatter
+            .chain(series)
+            .map(|(file, svg)| (file, picture(&svg)))
+            .collect()
+    }
+
+    fn head(&self, out: &mut String) {
+        let systems = distinct(self.rows.iter().map(|row| row.system.as_str()));
+        let traces = distinct(self.rows.iter().map(|row| row.params.trace.as_str()));
+        push(
+            out,
+            format_args!(
+                "<h1>Congestion control over low-orbit links</h1><p>Every 15 s a low-orbit network moves its users to another \
+                 satellite: some tens of milliseconds of silence, then another capacity and another delay. {} controllers, each alone \
+                 with a saturating flow over the same {} traces, packet by packet in virtual time. Up is better, left is better.</p>",
+                systems.len(),
+                traces.len()
+            ),
+        );
+        out.push_str("<p>");
+        for (class, name) in [
+            ("leocc", "LeoCC"),
+            ("bbr", "BBR"),
+            ("loss", "by loss"),
+            ("delay", "by delay"),
+            ("learn", "by online learning"),
+        ] {
+            push(
+                out,
+                format_args!("<span class=\"key {class}\"><i></i>{name}</span>"),
+            );
+        }
+        out.push_str("</p><nav><a href=\"#scatter\">Throughput and delay</a><a href=\"#series\">Over time</a><a href=\"#studies\">Studies</a><a href=\"#how\">How it was measured</a></nav>");
+        for skipped in &self.skipped {
+            push(out, format_args!("<p>{}</p>", escape(skipped)));
+        }
+    }
+
+    fn cards(&self, out: &mut String) {
+        let rows: Vec<&Row> = self.rows.iter().filter(|row| row.system == OURS).collect();
+        let Some(Summary { metrics, .. }) = Summary::of_all(&rows).into_iter().next() else {
+            return;
+        };
+        out.push_str("<div class=\"cards\">");
+        card(
+            out,
+            "LeoCC uses",
+            &format!("{:.1} %", metrics.utilisation * 100.0),
+            "of capacity, median run",
+        );
+        card(
+            out,
+            "packets wait",
+            &format!("{:.1} ms", metrics.queue_delay_mean_ms),
+            &format!("p95 {:.1} ms, median run", metrics.queue_delay_p95_ms),
+        );
+        for (other, what) in [("cubic", "Cubic"), ("copa", "Copa"), ("bbr3", "BBRv3")] {
+            if let Some(ratio) = ratio(&self.rows, OURS, other, |m| m.throughput_mbps) {
+                card(
+                    out,
+                    &format!("throughput × {what}"),
+                    &format!("{ratio:.2}"),
+                    "median of runs",
+                );
+            }
+        }
+        for (other, what) in [("bbr", "BBRv1"), ("vivace", "Vivace")] {
+            if let Some(ratio) = ratio(&self.rows, OURS, other, |m| m.queue_delay_mean_ms) {
+                card(
+                    out,
+                    &format!("queueing delay × {what}"),
+                    &format!("{ratio:.2}"),
+                    "median of runs",
+                );
+            }
+        }
+        let (beaten, of) = beaten(&self.rows, OURS);
+        card(
+            out,
+            "beaten in both",
+            &format!("{beaten} of {of}"),
+            "runs where another has more throughput and less p95 delay",
+        );
+        out.push_str("</div>");
+    }
+
+    fn scatter(&self, out: &mut String) {
+        if self.rows.is_empty() {
+            return;
+        }
+        out.push_str(
+            "<h2 id=\"scatter\">Throughput against delay</h2><p>Each disc is a controller; the line leads from its mean queueing delay to \
+             its 95th percentile. The dotted steps join those that nobody beats in both throughput and mean delay (LeoCC, fig. 3).</p>\
+             <div class=\"charts wide\">",
+        );
+        for plot in scatter::plots(self) {
+            push(out, format_args!("<figure>{}</figure>", plot.svg));
+        }
+        out.push_str("</div>");
+        for loss in distinct(self.rows.iter().map(|row| row.params.loss)) {
+            let rows: Vec<&Row> = self
+                .rows
+                .iter()
+                .filter(|row| row.params.loss.total_cmp(&loss).is_eq())
+                .collect();
+            push(
+                out,
+                format_args!(
+                    "<h3 class=\"sub\">Medians over all traces, {} % loss</h3>{}",
+                    loss * 100.0,
+                    tables::medians(&rows)
+                ),
+            );
+        }
+    }
+
+    fn series(&self, out: &mut String) {
+        let Some(first) = self.courses.first() else {
+            return;
+        };
+        push(
+            out,
+            format_args!(
+                "<h2 id=\"series\">Over time</h2><p>Trace {}, {} % loss. Grey: what the link could carry. Red: outages. The strip above shows \
+                 the controller's state.</p><div class=\"charts wide\">",
+                escape(&first.trace),
+                STUDY_LOSS * 100.0
+            ),
+        );
+        let rtts = self
+            .courses
+            .iter()
+            .flat_map(|course| course.samples.iter().filter_map(|sample| sample.rtt_ms));
+        let slowest = rtts.fold(100.0, f64::max);
+        // Ours first.
+        let (ours, others): (Vec<_>, Vec<_>) = self
+            .courses
+            .iter()
+            .partition(|course| course.system.starts_with(OURS));
+        for course in ours.into_iter().chain(others) {
+            out.push_str(&course::figure(course, slowest));
+        }
+        out.push_str("</div>");
+    }
+
+    fn studies(&self, out: &mut String) {
+        out.push_str("<h2 id=\"studies\">Studies</h2>");
+        let loss = STUDY_LOSS * 100.0;
+        let parts: [(&str, String, &[Row]); 4] = [
+            (
+                "Ablation",
+                format!("LeoCC without one of its parts, at {loss} % loss; BBRv1 beside it."),
+                &self.ablation,
+            ),
+            (
+                "A queue of one BDP",
+                format!("In place of the published queues, at {loss} % loss."),
+                &self.queues,
+            ),
+            (
+                "A ground link as the bottleneck",
+                format!(
+                    "Behind the satellite link, 60 % of its mean rate and 5 ms, at {loss} % loss. Of capacity means of the narrower link's."
+                ),
+                &self.shift,
+            ),
+            (
+                "When the signal is wrong",
+                format!(
+                    "Other thresholds of the detector, and the truth with some missing or with false ones in between, at {loss} % loss."
+                ),
+                &self.sensitivity,
+            ),
+        ];
+        for (name, what, rows) in parts.iter().filter(|(_, _, rows)| !rows.is_empty()) {
+            push(
+                out,
+                format_args!(
+                    "<h3 class=\"sub\">{name}</h3><p>{what}</p>{}",
+                    tables::variants(rows)
+                ),
+            );
+        }
+        if !self.fairness.is_empty() {
+            push(
+                out,
+                format_args!(
+                    "<h3 class=\"sub\">Fairness</h3><p>Flows begin 1 s apart and are measured from 5 s after the last; no random loss. Jain's \
+                     index is 1 when all get the same.</p>{}",
+                    tables::fairness(&self.fairness)
+                ),
+            );
+        }
+        if !self.detector.is_empty() {
+            push(
+                out,
+                format_args!(
+                    "<h3 class=\"sub\">Detector</h3><p>A probe each 10 ms; right within 150 ms of the outage's end. Probes in ICMP have a queue \
+                     of their own on Starlink; those over UDP share the flow's.</p>{}",
+                    tables::detector(self)
+                ),
+            );
+        }
+    }
+
+    fn foot(&self, out: &mut String) {
+        push(
+            out,
+            format_args!(
+                "<footer id=\"how\"><p>Made by <code>{}</code>, seed {}, Starhaul {}.</p><ul>\
+                 <li>Throughput: new data at the receiver with all headers, start-up included. Capacity: what the link could carry in that time.</li>\
+                 <li>Queueing delay: from a packet's coming to the link until its last byte left, the wait for the next delivery opportunity and \
+                 for the end of outages included; the link's own delay is not.</li>\
+                 <li>RTT: as the sender samples it, the receiver's delay included. Lost: packets that no link delivered, of those sent.</li>\
+                 <li>Packets of 1500 bytes, an acknowledgement for each second one; losses are found and timeouts made as in RFC 9002. The same \
+                 trace carries acknowledgements back, without random loss.</li>\
+                 <li>Reconfigurations come from a prober on the same link. Where a trace's grid of 50 ms hides its outages from probes, the \
+                 truth is told at the time at which probes would have found it.</li></ul></footer>",
+                escape(&self.command),
+                self.seed,
+                env!("CARGO_PKG_VERSION"),
+            ),
+        );
+    }
+}
+
+/// The colour of a controller: what it takes for congestion.
+fn family(system: &str) -> &'static str {
+    match system {
+        _ if system.starts_with("leocc") => "leocc",
+        _ if system.starts_with("bbr") => "bbr",
+        "copa" | "vegas" => "delay",
+        "vivace" => "learn",
+        _ => "loss",
+    }
+}
+
+fn card(out: &mut String, title: &str, value: &str, note: &str) {
+    push(
+        out,
+        format_args!(
+            "<div class=\"card leocc\"><h3>{title}</h3><b>{value}</b><span>{note}</span></div>"
+        ),
+    );
+}
+
+/// A plot with its style, as a file.
+fn picture(svg: &str) -> String {
+    let inner = svg.trim_start_matches("<svg ");
+    let Some((attributes, rest)) = inner.split_once('>') else {
+        return svg.to_owned();
+    };
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" font-family=\"system-ui, sans-serif\" {attributes}>\n<style>{CHART_STYLE}{STYLE}</style>\
+         <rect class=\"sheet\" width=\"100%\" height=\"100%\"/>{rest}\n"
+    )
+}
+
+fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
+    // Writing to a string cannot fail.
+    let _ = out.write_fmt(text);
+}
