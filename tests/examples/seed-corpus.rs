@@ -37,6 +37,7 @@ fn main() -> io::Result<()> {
         ("gateway_text", texts()),
         ("link_spec", links()),
         ("link_trace", traces()),
+        ("link_convert", recordings()),
         ("path_monitor", operations()),
         ("quic_handshake", handshakes()),
         ("rtp", packets()),
@@ -127,6 +128,8 @@ fn links() -> Inputs {
         ("rough", b"rate=1mbit,delay=300ms,jitter=5ms,reorder=1%:20ms,duplicate=2%,queue=64000b,outage=1s..2s".into()),
         ("leo", b"synth=leo,seed=3".into()),
         ("geo", b"synth=geo,rate=10mbit,loss=0.2%".into()),
+        ("cellular", b"synth=cellular,seed=1,icmp=queue".into()),
+        ("codel", b"rate=2mbit,queue=codel:20p,target=1ms,interval=10ms".into()),
         ("loss", b"ge:1%:5".into()),
         ("rate", b"2.5mbit".into()),
     ]
@@ -140,6 +143,22 @@ fn traces() -> Inputs {
         (
             "csv",
             b"time_ms,rate_mbit,delay_ms\n0,10,25\n100,20,26\n200,0,27\n".into(),
+        ),
+    ]
+}
+
+fn recordings() -> Inputs {
+    vec![
+        ("mahimahi", b"0\n1\n1\n4\n10\n".into()),
+        ("delay", b"0\n12\n12.5\n11\n".into()),
+        (
+            "csv",
+            b"t_s,capacity_mbps,owd_ms,loss_p\n0,12,20,0.01\n0.01,0.7,21.5,0\n0.02,0,20,1\n".into(),
+        ),
+        (
+            "leoem",
+            b"1$[-1, 5, -2]$3$[0.001, 0.002]$0.021\n2$NULL\n3$[-1, 5, -2]$3$[0.001, 0.002]$0.025\n"
+                .into(),
         ),
     ]
 }

@@ -20,28 +20,38 @@
 
 mod codel;
 mod flight;
+mod formats;
 mod link;
 mod loss;
 mod opportunities;
 mod outages;
-mod parse;
 mod queue;
+#[cfg(test)]
+mod recorded;
 mod series;
 mod settings;
 mod spec;
+mod statistics;
 mod synth;
 mod text;
+mod trace;
 mod transmitter;
 
 pub use codel::Codel;
+pub use formats::{
+    Format, parse_capacity, parse_csv, parse_delay, parse_leoem, write_capacity, write_csv,
+    write_delay,
+};
 pub use link::{Arrival, Link, LinkStats};
 pub use loss::Loss;
 pub use opportunities::{OPPORTUNITY_BYTES, Opportunities};
-pub use parse::{MAX_TRACE_DURATION, Trace, parse_capacity, parse_csv, parse_delay};
 pub use queue::Band;
 pub use series::{DelaySeries, LossSeries, Series};
 pub use spec::{Delay, LinkSpec, QueueLimit, Rate, Reorder};
+pub use statistics::{CapacitySummary, Comb, DelaySummary, Evidence, OUTAGE, Summary};
 pub use synth::{CellularModel, GeoModel, LeoModel, Model};
+pub use text::parse_duration;
+pub use trace::{MAX_TRACE_DURATION, Recording, Trace};
 
 /// What can be wrong with a description of a link. All of it is the fault of whoever wrote the description.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -5,7 +5,7 @@ use std::{ops::Range, time::Duration};
 
 use starhaul_units::Bandwidth;
 
-use crate::parse::MAX_TRACE_DURATION;
+use crate::MAX_TRACE_DURATION;
 
 /// Bytes that one delivery opportunity can carry: IP packets, all headers included.
 pub const OPPORTUNITY_BYTES: u64 = 1500;
@@ -54,6 +54,20 @@ impl Opportunities {
     /// The mean rate over a whole period.
     pub fn mean_rate(&self) -> Bandwidth {
         Bandwidth::from_bytes_over(self.per_period() * OPPORTUNITY_BYTES, self.period())
+    }
+
+    /// The rate of each stretch of `step` (at least 1 ms) in one period, of all of it where it is shorter; what remains at its
+    /// end is left out.
+    pub fn rates(&self, step: Duration) -> Vec<Bandwidth> {
+        let step = step.min(self.period()).max(Duration::from_millis(1));
+        let count = self.period().as_nanos() / step.as_nanos();
+        let rate = |index| {
+            let packets = self.until(step * (index + 1)) - self.until(step * index);
+            Bandwidth::from_bytes_over(packets * OPPORTUNITY_BYTES, step)
+        };
+        (0..u32::try_from(count).unwrap_or(u32::MAX))
+            .map(rate)
+            .collect()
     }
 
     /// Opportunities in (0, offset] since the start of the series, over all periods passed.

@@ -21,20 +21,11 @@ impl Eq for DelaySeries {}
 impl<T: Copy + Default + PartialEq> Series<T> {
     /// A series of values, each with the time for which it holds. `None` when they last no time at all.
     pub fn from_steps(steps: impl IntoIterator<Item = (Duration, T)>) -> Option<Self> {
-        let mut series = Self {
-            steps: Vec::new(),
-            period: Duration::ZERO,
-        };
+        let mut builder = SeriesBuilder::default();
         for (time, value) in steps {
-            if time.is_zero() {
-                continue;
-            }
-            if series.steps.last().is_none_or(|&(_, last)| last != value) {
-                series.steps.push((series.period, value));
-            }
-            series.period = series.period.saturating_add(time);
+            builder.push(time, value);
         }
-        (!series.steps.is_empty()).then_some(series)
+        builder.finish()
     }
 
     /// The value for what is sent `offset` after the start of the series.
@@ -80,6 +71,38 @@ impl<T: Copy + Default + PartialEq> Series<T> {
             let (from, to) = (step.start.max(span.start), step.end.min(span.end));
             (to.saturating_sub(from), value)
         }))
+    }
+}
+
+/// Collects the steps of a series; equal neighbours take the room of one.
+#[derive(Debug)]
+pub(crate) struct SeriesBuilder<T>(Series<T>);
+
+impl<T> Default for SeriesBuilder<T> {
+    fn default() -> Self {
+        Self(Series {
+            steps: Vec::new(),
+            period: Duration::ZERO,
+        })
+    }
+}
+
+impl<T: Copy + PartialEq> SeriesBuilder<T> {
+    /// A value that holds for `time` after those before.
+    pub(crate) fn push(&mut self, time: Duration, value: T) {
+        let series = &mut self.0;
+        if time.is_zero() {
+            return;
+        }
+        if series.steps.last().is_none_or(|&(_, last)| last != value) {
+            series.steps.push((series.period, value));
+        }
+        series.period = series.period.saturating_add(time);
+    }
+
+    /// `None` when the values last no time at all.
+    pub(crate) fn finish(self) -> Option<Series<T>> {
+        (!self.0.steps.is_empty()).then_some(self.0)
     }
 }
 

@@ -5,8 +5,8 @@ use std::{ops::Range, path::Path, str::FromStr, sync::Arc, time::Duration};
 use starhaul_units::Bandwidth;
 
 use crate::{
-    Codel, Delay, DelaySeries, Error, LinkSpec, Loss, Model, QueueLimit, Rate, Reorder, Trace,
-    parse::read_delay, text,
+    Codel, Delay, Error, LinkSpec, Loss, Model, QueueLimit, Rate, Recording, Reorder, Trace,
+    formats::read_delay, text,
 };
 
 /// The settings that exist.
@@ -97,7 +97,7 @@ impl<'a> Settings<'a> {
             "synth" => self.set_source(key, value, Source::Model(value.parse()?))?,
             "seed" => self.seed = Some((value, value.parse().map_err(|e| setting(key, value, e))?)),
             "delay" => {
-                let constant = text::duration(value).map(DelayText::Constant);
+                let constant = text::parse_duration(value).map(DelayText::Constant);
                 self.delay = Some(constant.unwrap_or(DelayText::File(value)));
             }
             "jitter" => spec.jitter = time(key, value, value)?,
@@ -139,40 +139,28 @@ impl<'a> Settings<'a> {
     fn build(mut self) -> Result<LinkSpec, Error> {
         self.check()?;
         self.spec.codel = self.codel()?;
-        let (mut constant_delay, mut delay_series) = (None, None);
-        match self.delay {
-            Some(DelayText::Constant(delay)) => constant_delay = Some(Delay::Constant(delay)),
-            Some(DelayText::File(file)) => delay_series = Some(delay_file(file)?),
-            None => {}
-        }
-        let seed = self.seed.map_or(0, |(_, seed)| seed);
-        let trace = match self.source {
-            None => None,
-            Some(Source::Capacity(file)) => Some(Trace::read(Path::new(file), None)?),
-            Some(Source::Csv(file)) => Some(Trace::read_csv(Path::new(file))?),
-            Some(Source::Model(model)) => Some(model.generate(self.rate, None, seed)?),
+        let (constant_delay, file) = match self.delay {
+            Some(DelayText::Constant(delay)) => (Some(delay), Recording::default()),
+            Some(DelayText::File(file)) => (None, delay_file(file)?),
+            None => (None, Recording::default()),
         };
-        let mut spec = self.spec;
-        match trace {
-            Some(mut trace) => {
-                if delay_series.is_some() {
-                    let capacity = Arc::unwrap_or_clone(trace.capacity);
-                    let with_delay = Trace::new(capacity, delay_series)?;
-                    trace = match trace.loss.map(Arc::unwrap_or_clone) {
-                        Some(loss) => with_delay.with_loss(loss),
-                        None => with_delay,
-                    };
-                }
-                spec.loss_trace = trace.loss;
-                spec.rate = Rate::Trace(trace.capacity);
-                spec.delay = trace.delay.map_or(spec.delay, Delay::Trace);
-            }
-            None => {
-                spec.rate = Rate::Constant(self.rate.unwrap_or(Bandwidth::MAX));
-                spec.delay = delay_series.map_or(spec.delay, |s| Delay::Trace(Arc::new(s)));
-            }
+        let seed = self.seed.map_or(0, |(_, seed)| seed);
+        let mut recording = match self.source {
+            None => Recording::default(),
+            Some(Source::Capacity(file)) => Trace::read(Path::new(file), None)?.into(),
+            Some(Source::Csv(file)) => Trace::read_csv(Path::new(file))?.into(),
+            Some(Source::Model(model)) => model.generate(self.rate, None, seed)?.into(),
+        };
+        recording.loss = file.loss.or(recording.loss);
+        if let Some(delay) = file.delay {
+            recording = recording.with_delay(Arc::unwrap_or_clone(delay))?;
         }
-        spec.delay = constant_delay.unwrap_or(spec.delay);
+        let constant_rate = Rate::Constant(self.rate.unwrap_or(Bandwidth::MAX));
+        let mut spec = self.spec;
+        spec.rate = recording.capacity.map_or(constant_rate, Rate::Trace);
+        spec.delay = recording.delay.map_or(spec.delay, Delay::Trace);
+        spec.delay = constant_delay.map_or(spec.delay, Delay::Constant);
+        spec.loss_trace = recording.loss;
         Ok(match self.loss {
             Some(loss) => spec.with_loss(loss),
             None => spec,
@@ -210,7 +198,7 @@ impl<'a> Settings<'a> {
     }
 }
 
-fn delay_file(file: &str) -> Result<DelaySeries, Error> {
+fn delay_file(file: &str) -> Result<Recording, Error> {
     read_delay(Path::new(file)).map_err(|error| match error {
         Error::Read { reason, .. } => {
             let reason = format!("is neither a time such as 25ms nor a readable file ({reason})");
@@ -229,7 +217,7 @@ pub(crate) fn setting(key: &'static str, value: &str, reason: impl ToString) -> 
 }
 
 fn time(key: &'static str, value: &str, part: &str) -> Result<Duration, Error> {
-    text::duration(part)
+    text::parse_duration(part)
         .ok_or_else(|| setting(key, value, "write a time of at most a day, as 25ms or 1.5s"))
 }
 
@@ -358,14 +346,13 @@ mod tests {
 
     #[test]
     fn files_and_models_can_be_combined_with_settings() {
-        let folder = std::env::temp_dir().join(format!("starhaul-link-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let (bw, delay) = (folder.join("bw.txt"), folder.join("delay.txt"));
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name| folder.path().join(name);
+        let (bw, delay) = (file("bw.txt"), file("delay.txt"));
         std::fs::write(&bw, "1\n2\n").unwrap();
         std::fs::write(&delay, "7\n").unwrap();
         let text = format!("bw={},delay={}", bw.display(), delay.display());
         let spec: LinkSpec = text.parse().unwrap();
-        std::fs::remove_dir_all(&folder).unwrap();
         let (Rate::Trace(rate), Delay::Trace(delay)) = (spec.rate, spec.delay) else {
             panic!("the files were not used");
         };

@@ -11,8 +11,8 @@ pub(crate) fn probability(text: &str) -> Option<f64> {
     (percent <= 100.0).then_some(percent / 100.0)
 }
 
-/// A time: `25ms`, `1.5s`, `300us`; less than a day.
-pub(crate) fn duration(text: &str) -> Option<Duration> {
+/// Reads a time as in the text form of a link: `25ms`, `1.5s`, `300us`, `0`; at most a day.
+pub fn parse_duration(text: &str) -> Option<Duration> {
     let (number, scale) = if let Some(number) = text.strip_suffix("ms") {
         (number, 1e-3)
     } else if let Some(number) = text.strip_suffix("us") {
@@ -61,11 +61,11 @@ mod tests {
         for bad in ["0.2", "101%", "-1%", "nan%", "%", "1e1%"] {
             assert_eq!(probability(bad), None, "{bad}");
         }
-        assert_eq!(duration("25ms"), Some(Duration::from_millis(25)));
-        assert_eq!(duration("1.5s"), Some(Duration::from_millis(1500)));
-        assert_eq!(duration("300us"), Some(Duration::from_micros(300)));
+        assert_eq!(parse_duration("25ms"), Some(Duration::from_millis(25)));
+        assert_eq!(parse_duration("1.5s"), Some(Duration::from_millis(1500)));
+        assert_eq!(parse_duration("300us"), Some(Duration::from_micros(300)));
         for bad in ["25", "-1ms", "infs", "1e9s", "99999999s", "ms", ""] {
-            assert_eq!(duration(bad), None, "{bad}");
+            assert_eq!(parse_duration(bad), None, "{bad}");
         }
     }
 }

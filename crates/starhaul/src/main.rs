@@ -10,6 +10,7 @@ mod manual;
 mod output;
 mod replay;
 mod status;
+mod trace;
 
 use std::{io::IsTerminal as _, process::ExitCode};
 
@@ -47,6 +48,8 @@ enum Command {
     Replay(replay::Arguments),
     #[command(name = replay::SUPERVISOR, hide = true)]
     ReplaySupervisor(replay::SupervisorArguments),
+    /// Look into, convert, draw, make or shorten traces of links
+    Trace(trace::Arguments),
     /// Show what a running gateway does
     Status(status::Arguments),
     /// Make a secret key
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
             Err(error) => Err(error),
         },
         Command::ReplaySupervisor(arguments) => return replay::supervisor(&arguments),
+        Command::Trace(arguments) => trace::run(arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Keygen(arguments) => keys::keygen(&arguments),
         Command::Pubkey(arguments) => keys::pubkey(&arguments),
@@ -137,9 +141,8 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     let lab = error.downcast_ref::<starhaul_lab::Error>();
     let wrong = gateway.is_some_and(starhaul_gateway::Error::is_configuration)
         || lab.is_some_and(starhaul_lab::Error::is_configuration);
-    if wrong || error.is::<replay::Usage>() {
-        2
-    } else {
-        1
-    }
+    let asked = error.is::<replay::Usage>()
+        || error.is::<trace::Usage>()
+        || error.is::<starhaul_link::Error>();
+    if wrong || asked { 2 } else { 1 }
 }

@@ -5,7 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use starhaul_link::{Link, LinkSpec, Loss, parse_capacity, parse_csv, parse_delay};
+use starhaul_link::{
+    Band, Format, Link, LinkSpec, Loss, Recording, Summary, parse_capacity, parse_csv, parse_delay,
+    parse_leoem, write_capacity, write_csv, write_delay,
+};
 use starhaul_units::Bandwidth;
 
 /// A trace in each of the formats.
@@ -30,8 +33,62 @@ pub fn link_trace(data: &[u8]) {
             "{at:?} is not between {least:?} and {most:?}"
         );
     }
+    let _ = parse_leoem("fuzz", data);
     if let Ok(trace) = parse_csv("fuzz", data) {
         carry(&LinkSpec::from_trace(trace));
+    }
+}
+
+/// A recording in the format that it seems to have, its figures, and the way through other formats and back.
+pub fn link_convert(data: &[u8]) {
+    let recording = match Format::detect("fuzz".as_ref(), data) {
+        Format::Mahimahi => parse_capacity("fuzz", data)
+            .and_then(|capacity| Recording::default().with_capacity(capacity)),
+        Format::Delay => parse_delay("fuzz", data).map(Recording::of_delay),
+        Format::Csv => parse_csv("fuzz", data).map(Recording::from),
+        Format::Leoem => parse_leoem("fuzz", data),
+    };
+    // Long ones only take time.
+    let Some(recording) = recording
+        .ok()
+        .filter(|r| r.period() < Duration::from_secs(20))
+    else {
+        return;
+    };
+    let summary = Summary::of(&recording);
+    assert_eq!(summary.duration, recording.period());
+    if let Some(comb) = summary.reconfigurations {
+        assert!(
+            comb.offset < comb.period && comb.found <= comb.expected,
+            "{comb:?}"
+        );
+    }
+    let mut out = Vec::new();
+    if let Some(capacity) = &recording.capacity {
+        write_capacity(capacity, &mut out).expect("memory takes all");
+        let again = parse_capacity("fuzz", &*out).expect("what was written can be read");
+        assert_eq!(
+            (again.period(), again.per_period()),
+            (capacity.period(), capacity.per_period())
+        );
+        out.clear();
+        write_csv(&recording, Duration::from_millis(1), &mut out).expect("memory takes all");
+        if capacity.period() > Duration::from_millis(1) {
+            let again = parse_csv("fuzz", &*out).expect("what was written can be read");
+            assert_eq!(again.capacity, *capacity);
+        }
+        out.clear();
+    }
+    if let Some(delay) = &recording.delay {
+        write_delay(delay, &mut out).expect("memory takes all");
+        if delay.range().1 > Duration::ZERO {
+            let again = parse_delay("fuzz", &*out).expect("what was written can be read");
+            assert!(again.period() >= delay.period(), "a delay was cut");
+        }
+    }
+    let half = recording.period() / 2;
+    if let Ok(part) = recording.cut(half..recording.period()) {
+        assert!(part.period() <= recording.period() - half + Duration::from_millis(1));
     }
 }
 
@@ -76,7 +133,12 @@ fn carry(spec: &LinkSpec) {
     let mut arrived = 0;
     for packet in 0..PACKETS {
         now += Duration::from_millis(packet);
-        link.enqueue(now, 1500, packet);
+        let band = if packet % 7 == 0 {
+            Band::Icmp
+        } else {
+            Band::Data
+        };
+        link.enqueue_in(band, now, 1500, packet);
         arrived += std::iter::from_fn(|| link.poll(now)).count();
     }
     for _ in 0..4 * PACKETS {

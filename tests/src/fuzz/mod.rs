@@ -8,20 +8,21 @@ mod session;
 
 pub use control::{congestion_control, path_monitor};
 pub use gateway::{gateway_config, gateway_label, gateway_status, gateway_text, rtp, socks5};
-pub use link::{link_spec, link_trace};
+pub use link::{link_convert, link_spec, link_trace};
 pub use session::{fec_decode, quic_handshake, session_datagram, session_pair};
 
 /// Takes any bytes.
 pub type Body = fn(&[u8]);
 
 /// Every target by the name of its file and of the folder of its corpus.
-pub const TARGETS: [(&str, Body); 14] = [
+pub const TARGETS: [(&str, Body); 15] = [
     ("congestion_control", congestion_control),
     ("fec_decode", fec_decode),
     ("gateway_config", gateway_config),
     ("gateway_label", gateway_label),
     ("gateway_status", gateway_status),
     ("gateway_text", gateway_text),
+    ("link_convert", link_convert),
     ("link_spec", link_spec),
     ("link_trace", link_trace),
     ("path_monitor", path_monitor),

@@ -21,6 +21,8 @@ pub(crate) enum Scale {
 /// A chart under construction. What is drawn later lies on top.
 #[derive(Debug)]
 pub(super) struct Chart {
+    width: f64,
+    height: f64,
     x: Scale,
     y: Scale,
     body: String,
@@ -41,12 +43,31 @@ impl Scale {
         place.clamp(0.0, 1.0)
     }
 
+    /// Around values from `least` to `most`, from 0 unless they lie close together far above it.
+    pub(super) fn around(least: f64, most: f64) -> Self {
+        if least < most / 2.0 || most <= 0.0 {
+            return Self::up_to(most);
+        }
+        let step = nice_step((most - least).max(most / 20.0) / 3.0);
+        // One step of air, so that a constant is a line in between.
+        Self::Linear(
+            ((least / step).ceil() - 1.0) * step,
+            ((most / step).floor() + 1.0) * step,
+        )
+    }
+
+    /// About five round values.
     pub(crate) fn ticks(self) -> Vec<f64> {
+        self.about(5.0)
+    }
+
+    /// About so many round values.
+    fn about(self, count: f64) -> Vec<f64> {
         match self {
             Self::Linear(from, to) => {
-                let step = nice_step((to - from) / 5.0);
+                let step = nice_step((to - from) / count);
                 let first = (from / step).ceil();
-                (0..16)
+                (0..32)
                     .map(|n| (first + f64::from(n)) * step)
                     .take_while(|tick| *tick <= to * (1.0 + 1e-9))
                     .collect()
@@ -60,14 +81,22 @@ impl Scale {
 }
 
 impl Chart {
-    /// An empty chart with its grid.
+    /// An empty chart with its grid; x is in seconds.
     pub(super) fn new(title: &str, unit: &str, x: Scale, y: Scale) -> Self {
+        Self::sized((WIDTH, HEIGHT), title, unit, x, y)
+    }
+
+    /// The same in another size.
+    pub(super) fn sized(size: (f64, f64), title: &str, unit: &str, x: Scale, y: Scale) -> Self {
+        let (width, height) = size;
         let mut chart = Self {
+            width,
+            height,
             x,
             y,
             body: String::new(),
         };
-        let (bottom, right) = (HEIGHT - BOTTOM, WIDTH - RIGHT);
+        let (bottom, right) = (height - BOTTOM, width - RIGHT);
         chart.push(format_args!(r#"<text class="title" x="{LEFT}" y="15">{title}<tspan class="unit" dx="6">{unit}</tspan></text>"#));
         for tick in y.ticks() {
             let at = chart.at(0.0, tick).1;
@@ -81,7 +110,7 @@ impl Chart {
                 number(tick)
             ));
         }
-        for tick in x.ticks() {
+        for tick in x.about((width / 84.0).round()) {
             let at = chart.at(tick, 0.0).0;
             chart.push(format_args!(
                 r#"<text class="tick" x="{at:.1}" y="{:.1}" text-anchor="middle">{} s</text>"#,
@@ -103,7 +132,7 @@ impl Chart {
         let (Some(first), Some(last)) = (points.first(), points.last()) else {
             return;
         };
-        let (path, bottom) = (self.path(points), HEIGHT - BOTTOM);
+        let (path, bottom) = (self.path(points), self.height - BOTTOM);
         let (from, to) = (self.at(first.0, 0.0).0, self.at(last.0, 0.0).0);
         self.push(format_args!(
             r#"<path class="area {class}" d="{path}L{to:.1} {bottom}L{from:.1} {bottom}Z"/>"#
@@ -133,9 +162,52 @@ impl Chart {
         ));
     }
 
+    /// The space between two courses over the same values of x: (x, lower, upper).
+    pub(super) fn band(&mut self, class: &str, points: &[(f64, f64, f64)]) {
+        let upper: Vec<_> = points.iter().map(|&(x, _, upper)| (x, upper)).collect();
+        let lower: Vec<_> = points.iter().rev().map(|&(x, low, _)| (x, low)).collect();
+        if points.is_empty() {
+            return;
+        }
+        let (upper, lower) = (self.path(&upper), self.path(&lower).replacen('M', "L", 1));
+        self.push(format_args!(
+            r#"<path class="area {class}" d="{upper}{lower}Z"/>"#
+        ));
+    }
+
+    /// A stripe from top to bottom for each span of x, at least as wide as can be seen.
+    pub(super) fn stripes(&mut self, class: &str, spans: impl Iterator<Item = (f64, f64)>) {
+        let height = self.height - TOP - BOTTOM;
+        let mut path = String::new();
+        for (from, to) in spans {
+            let (from, to) = (self.at(from, 0.0).0, self.at(to, 0.0).0);
+            let (width, middle) = ((to - from).max(1.6), (from + to) / 2.0);
+            let left = middle - width / 2.0;
+            let _ = write!(path, "M{left:.1} {TOP}v{height}h{width:.1}v-{height}Z");
+        }
+        self.push(format_args!(
+            r#"<path class="stripes {class}" d="{path}"/>"#
+        ));
+    }
+
+    /// A dashed line from top to bottom, below a pin, at each value of x.
+    pub(super) fn verticals(&mut self, class: &str, values: impl Iterator<Item = f64>) {
+        let bottom = self.height - BOTTOM;
+        let (mut path, mut pins) = (String::new(), String::new());
+        for x in values {
+            let x = self.at(x, 0.0).0;
+            let _ = write!(path, "M{x:.1} {TOP}V{bottom}");
+            let _ = write!(pins, "M{x:.1} {TOP}l-4.5 -7h9Z");
+        }
+        self.push(format_args!(r#"<path class="pins {class}" d="{pins}"/>"#));
+        self.push(format_args!(
+            r#"<path class="verticals {class}" d="{path}"/>"#
+        ));
+    }
+
     /// A dashed line across, with its name.
     pub(super) fn rule(&mut self, y: f64, name: &str) {
-        let (at, right) = (self.at(0.0, y).1, WIDTH - RIGHT);
+        let (at, right) = (self.at(0.0, y).1, self.width - RIGHT);
         self.push(format_args!(
             r#"<path class="rule" d="M{LEFT} {at:.1}H{right}"/>"#
         ));
@@ -149,8 +221,8 @@ impl Chart {
     /// The chart with a description for those who do not see it.
     pub(super) fn svg(self, description: &str) -> String {
         format!(
-            r#"<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{description}">{}</svg>"#,
-            self.body
+            r#"<svg viewBox="0 0 {} {}" role="img" aria-label="{description}">{}</svg>"#,
+            self.width, self.height, self.body
         )
     }
 
@@ -165,8 +237,8 @@ impl Chart {
 
     fn at(&self, x: f64, y: f64) -> (f64, f64) {
         (
-            LEFT + self.x.place(x) * (WIDTH - LEFT - RIGHT),
-            HEIGHT - BOTTOM - self.y.place(y) * (HEIGHT - TOP - BOTTOM),
+            LEFT + self.x.place(x) * (self.width - LEFT - RIGHT),
+            self.height - BOTTOM - self.y.place(y) * (self.height - TOP - BOTTOM),
         )
     }
 
@@ -208,6 +280,19 @@ mod tests {
         assert_eq!(Scale::Linear(0.0, 30.0).ticks(), [0.0, 10.0, 20.0, 30.0]);
         assert_eq!(Scale::Log(5.0, 5_000.0).ticks(), [10.0, 100.0, 1_000.0]);
         assert!(Scale::up_to(0.0).ticks().len() > 1);
+    }
+
+    #[test]
+    fn values_far_above_nothing_have_an_axis_of_their_own() {
+        let ends = |scale| match scale {
+            Scale::Linear(from, to) => (from, to),
+            Scale::Log(..) => panic!("not linear"),
+        };
+        assert_eq!(ends(Scale::around(7.0, 68.0)), (0.0, 80.0));
+        assert_eq!(ends(Scale::around(275.0, 297.0)), (270.0, 300.0));
+        // constant, and nothing at all
+        assert_eq!(ends(Scale::around(25.0, 25.0)), (24.5, 25.5));
+        assert_eq!(ends(Scale::around(0.0, 0.0)).0, 0.0);
     }
 
     #[test]

@@ -1,8 +1,11 @@
-//! The demo's report: one HTML page without any network, or one picture, both in light and dark.
+//! Reports of the demo and of traces: one HTML page without any network, or one picture, both in light and dark.
 
 pub(crate) mod chart;
 mod overview;
 mod plots;
+mod trace;
+
+pub use trace::TraceReport;
 
 use std::fmt::Write;
 

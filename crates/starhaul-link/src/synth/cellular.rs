@@ -1,6 +1,7 @@
 //! The cellular model: Sprout's stochastic link (Winstein, Sivaraman, Balakrishnan, NSDI 2013, §3.1–3.2), whose parameters
 //! its authors chose for LTE and 3G networks. Packets leave as a Poisson process whose rate does a random walk, sticky at
-//! zero. The delay has the retransmissions of LTE's HARQ: 8 ms each (3GPP TS 36.213 §8), at a block error rate of 10 % (§7.2.3).
+//! zero. Here the rate is drawn anew after an outage, as in another cell: Sprout's walk, which goes on from zero, is a model to
+//! infer with and would spend half of its time there. The delay has the retransmissions of LTE's HARQ: 8 ms each (3GPP TS 36.213 §8), at a block error rate of 10 % (§7.2.3).
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -9,7 +10,7 @@ use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use starhaul_units::Bandwidth;
 
 use super::{GRID, draw, finish, gaussian, no_trace, steps};
-use crate::{Error, OPPORTUNITY_BYTES, Opportunities, Trace, parse::MAX_TRACE_DURATION};
+use crate::{Error, MAX_TRACE_DURATION, OPPORTUNITY_BYTES, Opportunities, Trace};
 
 const HARQ_ROUND_MS: u64 = 8;
 
@@ -89,10 +90,12 @@ impl CellularModel {
         let mut share: f64 = rng.random_range(0.0..=1.0);
         let mut shares = Vec::new();
         for _ in 0..steps(self.duration) {
-            if share > 0.0 || rng.random_bool(escape) {
+            if share > 0.0 {
                 share += step * gaussian(rng);
                 // reflected above, held below
                 share = share.min(2.0 - share).clamp(0.0, 1.0);
+            } else if rng.random_bool(escape) {
+                share = rng.random_range(0.0..=1.0);
             }
             shares.push(share);
         }

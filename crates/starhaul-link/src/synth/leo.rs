@@ -8,12 +8,12 @@ use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use starhaul_units::Bandwidth;
 
 use super::{GRID, draw, finish, gaussian, no_trace, steps};
-use crate::{Error, Opportunities, Trace, parse::MAX_TRACE_DURATION};
+use crate::{Error, MAX_TRACE_DURATION, Opportunities, Trace};
 
 /// In which a spike of delay falls to nothing.
 const SPIKE_TIME: Duration = Duration::from_millis(50);
-/// How much of the slow part of the rate stays from one 100 ms to the next.
-const SLOW: f64 = 0.9;
+/// How much of the slow part of the rate stays from one step of the grid to the next: a third after a second.
+const SLOW: f64 = 0.99;
 /// How often the delay is the same as 10 ms before without being drawn again.
 const SAME_DELAY: f64 = 0.4;
 
@@ -51,11 +51,11 @@ impl Default for LeoModel {
             duration: Duration::from_secs(300),
             interval: Duration::from_secs(15),
             mean_rate: Bandwidth::from_kbit(48_700),
-            rate_spread: 0.3,
+            rate_spread: 0.25,
             rate_variation: 0.1,
             outage_ms: 50..=130,
-            base_delay_ms: 8..=10,
-            delay_variation_ms: 0..=3,
+            base_delay_ms: 7..=9,
+            delay_variation_ms: 0..=4,
             spike_ms: 31..=68,
             loss: 0.002,
         }
@@ -104,9 +104,7 @@ impl LeoModel {
 /// What holds between two reconfigurations.
 struct Interval {
     rate: Bandwidth,
-    /// Multiplies the rate, and changes every 100 ms.
-    factor: f64,
-    /// The part of the factor that changes slowly.
+    /// The part of the rate that changes slowly, as a share of it.
     slow: f64,
     outage: Duration,
     base_ms: u64,
@@ -121,7 +119,6 @@ impl Interval {
             rate: model
                 .mean_rate
                 .scaled(1.0 + spread * rng.random_range(-1.0..=1.0)),
-            factor: 1.0,
             slow: 0.0,
             outage: Duration::from_millis(draw(&model.outage_ms, rng)),
             base_ms: draw(&model.base_delay_ms, rng),
@@ -138,14 +135,14 @@ impl Interval {
         rng: &mut ChaCha8Rng,
         rates: &mut Vec<(Duration, Bandwidth)>,
     ) {
-        if age.as_millis().is_multiple_of(100) {
-            let part = model.rate_variation.clamp(0.0, 1.0) * std::f64::consts::FRAC_1_SQRT_2;
-            self.slow = SLOW * self.slow + (1.0 - SLOW * SLOW).sqrt() * part * gaussian(rng);
-            self.factor = (1.0 + self.slow + part * gaussian(rng)).max(0.0);
-        }
+        let part = model.rate_variation.clamp(0.0, 1.0) * std::f64::consts::FRAC_1_SQRT_2;
+        self.slow = SLOW * self.slow + (1.0 - SLOW * SLOW).sqrt() * part * gaussian(rng);
+        // Ten steps, of independent parts, make 100 ms.
+        let fast = part * 10_f64.sqrt() * gaussian(rng);
+        let factor = (1.0 + self.slow + fast).max(0.0);
         let silent = self.outage.saturating_sub(age).min(GRID);
         rates.push((silent, Bandwidth::ZERO));
-        rates.push((GRID - silent, self.rate.scaled(self.factor)));
+        rates.push((GRID - silent, self.rate.scaled(factor)));
     }
 
     /// In milliseconds, as recordings have it.

@@ -1,0 +1,69 @@
+//! The lines of a text file, counted and bounded.
+
+use std::io::{BufRead, Read as _, Take};
+
+use super::read_error;
+use crate::Error;
+
+const MAX_FILE_BYTES: u64 = 1 << 30;
+const MAX_LINE_BYTES: usize = 4096;
+
+/// The lines of a file, counted and bounded.
+pub(super) struct Lines<'a, R> {
+    file: &'a str,
+    input: Take<R>,
+    line: Vec<u8>,
+    number: u32,
+}
+
+impl<'a, R: BufRead> Lines<'a, R> {
+    pub(super) fn new(file: &'a str, input: R) -> Self {
+        Self {
+            file,
+            input: input.take(MAX_FILE_BYTES),
+            line: Vec::new(),
+            number: 0,
+        }
+    }
+
+    /// The next line without its end; a text whose bytes are not UTF-8 becomes one that no parser accepts.
+    pub(super) fn next_line(&mut self) -> Result<Option<&str>, Error> {
+        self.line.clear();
+        let mut bounded = (&mut self.input).take(MAX_LINE_BYTES as u64);
+        let read = bounded
+            .read_until(b'\n', &mut self.line)
+            .map_err(|error| read_error(self.file, &error))?;
+        if read == 0 {
+            return match self.input.limit() {
+                0 => Err(self.whole(format!("is larger than {MAX_FILE_BYTES} bytes"))),
+                _ => Ok(None),
+            };
+        }
+        self.number += 1;
+        if read == MAX_LINE_BYTES {
+            return Err(self.error(&format!("is longer than {MAX_LINE_BYTES} bytes")));
+        }
+        let line = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        Ok(Some(std::str::from_utf8(line).unwrap_or("\u{fffd}")))
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(super) fn error(&self, reason: &str) -> Error {
+        Error::Line {
+            file: self.file.to_owned(),
+            line: usize::try_from(self.number).unwrap_or(usize::MAX),
+            reason: reason.to_owned(),
+        }
+    }
+
+    pub(super) fn whole(&self, reason: String) -> Error {
+        Error::Trace {
+            file: self.file.to_owned(),
+            reason,
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Traces: capacity, delay and loss of one direction of a path over time, and recordings of a part of that.
+
+use std::{ops::Range, sync::Arc, time::Duration};
+
+use crate::{Delay, DelaySeries, Error, LinkSpec, LossSeries, Opportunities, Rate};
+
+/// The longest trace that is read or made.
+pub const MAX_TRACE_DURATION: Duration = Duration::from_secs(2 * 3600);
+
+/// One direction of a path over time: what it can carry and how long that takes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trace {
+    /// Capacity over time.
+    pub capacity: Arc<Opportunities>,
+    /// One-way delay over time, where it is known; repeats together with the capacity.
+    pub delay: Option<Arc<DelaySeries>>,
+    /// Random loss over time, where it is known; repeats together with the capacity.
+    pub loss: Option<Arc<LossSeries>>,
+}
+
+impl Trace {
+    /// A trace of both series, which from now on repeat together: after the shorter of their two periods, so that nothing is
+    /// made up; a delay that never changes fits any period.
+    ///
+    /// # Errors
+    /// [`Error::NoCommonPeriod`] where the delays end before the first delivery opportunity.
+    pub fn new(capacity: Opportunities, delay: Option<DelaySeries>) -> Result<Self, Error> {
+        let Some(delay) = delay else {
+            return Ok(Self {
+                capacity: Arc::new(capacity),
+                delay: None,
+                loss: None,
+            });
+        };
+        let first = capacity.time_of(1);
+        let capacity = match delay.period() {
+            period if delay.is_constant() || period >= capacity.period() => capacity,
+            period => capacity
+                .cut(&(Duration::ZERO..period))
+                .ok_or(Error::NoCommonPeriod { period, first })?,
+        };
+        let delay = delay.with_period(capacity.period());
+        Ok(Self {
+            capacity: Arc::new(capacity),
+            delay: Some(Arc::new(delay)),
+            loss: None,
+        })
+    }
+
+    /// The part of the trace in `span`, which begins again after the length of that part.
+    ///
+    /// # Errors
+    /// [`Error::EmptyPart`] where that part offers no capacity.
+    pub fn cut(&self, span: Range<Duration>) -> Result<Self, Error> {
+        let nothing = || Error::EmptyPart {
+            from: span.start,
+            to: span.end,
+            period: self.capacity.period(),
+        };
+        let capacity = self.capacity.cut(&span).ok_or_else(nothing)?;
+        let span = span.start..span.start + capacity.period();
+        let delay = self.delay.as_ref().and_then(|delay| delay.cut(&span));
+        let loss = self.loss.as_ref().and_then(|loss| loss.cut(&span));
+        let part = Self::new(capacity, delay)?;
+        Ok(match loss {
+            Some(loss) => part.with_loss(loss),
+            None => part,
+        })
+    }
+
+    /// The same with random loss, cut or held to the period of the capacity.
+    pub fn with_loss(mut self, loss: LossSeries) -> Self {
+        self.loss = Some(Arc::new(loss.with_period(self.capacity.period())));
+        self
+    }
+}
+
+/// What a file, a pair of files or a description says of one direction of a path; what it does not tell is missing. What
+/// there is repeats together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Recording {
+    /// Capacity over time.
+    pub capacity: Option<Arc<Opportunities>>,
+    /// One-way delay over time.
+    pub delay: Option<Arc<DelaySeries>>,
+    /// Random loss over time.
+    pub loss: Option<Arc<LossSeries>>,
+}
+
+impl From<Trace> for Recording {
+    fn from(trace: Trace) -> Self {
+        Self {
+            capacity: Some(trace.capacity),
+            delay: trace.delay,
+            loss: trace.loss,
+        }
+    }
+}
+
+impl Recording {
+    /// Delays alone.
+    pub fn of_delay(delay: DelaySeries) -> Self {
+        Self {
+            delay: Some(Arc::new(delay)),
+            ..Self::default()
+        }
+    }
+
+    /// What a description says; what is constant in it lasts for `duration`. A capacity without limit is missing; jitter,
+    /// queue, bursts of loss and outages of the description are not part of a recording.
+    ///
+    /// # Errors
+    /// A rate that makes no trace.
+    pub fn of_spec(spec: &LinkSpec, duration: Duration) -> Result<Self, Error> {
+        let capacity = match &spec.rate {
+            Rate::Trace(trace) => Some(Arc::clone(trace)),
+            Rate::Constant(starhaul_units::Bandwidth::MAX) => None,
+            Rate::Constant(rate) => {
+                let trace = Opportunities::from_rates([(duration, *rate)])
+                    .map_err(|why| crate::settings::setting("rate", &rate.to_string(), why))?;
+                Some(Arc::new(trace))
+            }
+        };
+        let delay = match &spec.delay {
+            Delay::Trace(series) => Some(Arc::clone(series)),
+            Delay::Constant(delay) => DelaySeries::from_steps([(duration, *delay)]).map(Arc::new),
+        };
+        let constant_loss = || LossSeries::from_steps([(duration, spec.loss.mean())]).map(Arc::new);
+        let loss = spec.loss_trace.clone().or_else(constant_loss);
+        let recording = Self {
+            capacity: None,
+            delay,
+            loss,
+        };
+        match capacity {
+            Some(capacity) => recording.with_capacity(Arc::unwrap_or_clone(capacity)),
+            None => Ok(recording),
+        }
+    }
+
+    /// The same with this capacity; both repeat together as in [`Trace::new`], whose errors it has.
+    pub fn with_capacity(self, capacity: Opportunities) -> Result<Self, Error> {
+        let trace = Trace::new(capacity, self.delay.map(Arc::unwrap_or_clone))?;
+        Ok(match self.loss {
+            Some(loss) => trace.with_loss(Arc::unwrap_or_clone(loss)).into(),
+            None => trace.into(),
+        })
+    }
+
+    /// The same with these delays; both repeat together as in [`Trace::new`], whose errors it has.
+    pub fn with_delay(mut self, delay: DelaySeries) -> Result<Self, Error> {
+        self.delay = Some(Arc::new(delay));
+        match self.capacity.take() {
+            Some(capacity) => self.with_capacity(Arc::unwrap_or_clone(capacity)),
+            None => Ok(self),
+        }
+    }
+
+    /// After how long it begins again.
+    pub fn period(&self) -> Duration {
+        let capacity = self.capacity.as_ref().map(|capacity| capacity.period());
+        let delay = || self.delay.as_ref().map(|delay| delay.period());
+        let loss = || self.loss.as_ref().map(|loss| loss.period());
+        capacity.or_else(delay).or_else(loss).unwrap_or_default()
+    }
+
+    /// The part in `span`, which begins again after the length of that part.
+    ///
+    /// # Errors
+    /// [`Error::EmptyPart`] where that part holds nothing, or a capacity that offers nothing.
+    pub fn cut(&self, span: Range<Duration>) -> Result<Self, Error> {
+        let nothing = || Error::EmptyPart {
+            from: span.start,
+            to: span.end,
+            period: self.period(),
+        };
+        if let Some(capacity) = &self.capacity {
+            let trace = Trace {
+                capacity: Arc::clone(capacity),
+                delay: self.delay.clone(),
+                loss: self.loss.clone(),
+            };
+            return Ok(trace.cut(span)?.into());
+        }
+        let delay = self.delay.as_ref().map(|delay| delay.cut(&span));
+        let loss = self.loss.as_ref().map(|loss| loss.cut(&span));
+        if delay == Some(None) || loss == Some(None) {
+            return Err(nothing());
+        }
+        Ok(Self {
+            capacity: None,
+            delay: delay.flatten().map(Arc::new),
+            loss: loss.flatten().map(Arc::new),
+        })
+    }
+}

@@ -1,0 +1,342 @@
+//! `starhaul trace`: recordings in; figures, other files and pictures out. What they are is in `starhaul-link`, how they look
+//! in `starhaul-lab`.
+
+mod info;
+
+use std::{
+    fs::File,
+    io::{self, BufWriter, Write},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use clap::Subcommand;
+use starhaul_lab::report::TraceReport;
+use starhaul_link::{
+    Format, LinkSpec, Model, Recording, Summary, write_capacity, write_csv, write_delay,
+};
+use starhaul_units::Bandwidth;
+
+use crate::output::{Closed, command_line, print};
+
+const SOURCES: &str = "\
+TRACE is a file (mahimahi or LeoReplayer capacity, LeoReplayer delays, CSV, a LeoEM path log; any of them also as .gz)
+or a link as for replay: rate=50mbit,delay=25ms or synth=leo,seed=3 or bw=FILE,delay=FILE.";
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show capacity, delay, loss, outages and the rhythm of reconfigurations
+    #[command(after_help = concat!("Examples:\n  starhaul trace info bw.txt delay.txt\n  starhaul trace info --json path.csv\n  ",
+        "starhaul trace info synth=leo,seed=3"))]
+    Info(InfoArguments),
+    /// Write a trace in another format
+    #[command(after_help = concat!("Examples:\n  starhaul trace convert bw.txt delay.txt --out path.csv\n  ",
+        "starhaul trace convert path.csv --out bw.txt --out-delay delay.txt\n  ",
+        "starhaul trace convert path.log.gz --out delay.txt"))]
+    Convert(ConvertArguments),
+    /// Draw capacity, delay and loss over time, with outages and reconfigurations marked
+    #[command(after_help = concat!("Examples:\n  starhaul trace plot bw.txt delay.txt --out path.html\n  ",
+        "starhaul trace plot path.csv --from 5s --to 15s --out path.svg"))]
+    Plot(PlotArguments),
+    /// Make a trace of a model
+    ///
+    /// leo: Starlink as recorded by LeoCC's authors, with a reconfiguration every 15 s. geo: a geostationary satellite. cellular:
+    /// a phone network in motion (Sprout's model).
+    #[command(after_help = concat!("Examples:\n  starhaul trace synth leo --seconds 120 --seed 7 --out path.csv\n  ",
+        "starhaul trace synth cellular --rate 30mbit --out bw.txt --out-delay delay.txt"))]
+    Synth(SynthArguments),
+    /// Write a part of a trace
+    #[command(
+        after_help = "Example:\n  starhaul trace cut bw.txt delay.txt --from 20s --to 50s --out bw-cut.txt --out-delay delay-cut.txt"
+    )]
+    Cut(CutArguments),
+}
+
+#[derive(clap::Args)]
+#[command(next_help_heading = "Trace", after_long_help = SOURCES)]
+struct Source {
+    /// A file, or a link such as rate=50mbit,delay=25ms or synth=leo,seed=3
+    #[arg(value_name = "TRACE")]
+    trace: String,
+    /// Delays that belong to TRACE: a file of LeoReplayer or LeoEM, or a time such as 25ms
+    #[arg(value_name = "DELAY")]
+    delay: Option<String>,
+    /// Format of TRACE: mahimahi, delay, csv or leoem [default: by its content]
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<Format>,
+    /// How long a TRACE lasts that is constant, as rate=50mbit
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=7_200))]
+    seconds: u64,
+}
+
+#[derive(clap::Args)]
+struct Target {
+    /// Where to write; - is standard output
+    #[arg(long, short, value_name = "FILE")]
+    out: PathBuf,
+    /// Where to write the delays, when --out gets a capacity
+    #[arg(long, value_name = "FILE")]
+    out_delay: Option<PathBuf>,
+    /// Format to write: csv, mahimahi or delay [default: csv for a name that ends so and for -, delay where there is no
+    /// capacity, else mahimahi]
+    #[arg(long, value_name = "FORMAT")]
+    out_format: Option<Format>,
+    /// Distance of the rows of a CSV table; with 1ms it holds the capacity exactly
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = parse_time)]
+    step: Duration,
+}
+
+#[derive(clap::Args)]
+struct InfoArguments {
+    #[command(flatten)]
+    source: Source,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct ConvertArguments {
+    #[command(flatten)]
+    source: Source,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(clap::Args)]
+struct PlotArguments {
+    #[command(flatten)]
+    source: Source,
+    /// Where to write: one HTML page that needs no network, or a picture when FILE ends in .svg
+    #[arg(long, short, value_name = "FILE")]
+    out: PathBuf,
+    /// Draw from here
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_time)]
+    from: Duration,
+    /// Draw up to here [default: the end]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    to: Option<Duration>,
+}
+
+#[derive(clap::Args)]
+struct SynthArguments {
+    /// leo, geo or cellular
+    model: Model,
+    /// How long the trace lasts; leo: rounded up to whole intervals of 15 s
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=7_200))]
+    seconds: Option<u64>,
+    /// The same seed gives the same trace
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+    /// Mean rate [default: leo 48.7mbit, geo 10mbit, cellular 12mbit]
+    #[arg(long, value_name = "RATE")]
+    rate: Option<Bandwidth>,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(clap::Args)]
+struct CutArguments {
+    #[command(flatten)]
+    source: Source,
+    /// Where the part begins
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_time)]
+    from: Duration,
+    /// Where it ends [default: the end]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    to: Option<Duration>,
+    #[command(flatten)]
+    target: Target,
+}
+
+pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
+    match arguments.command {
+        Command::Info(arguments) => info(&arguments),
+        Command::Convert(arguments) => arguments.target.write(&arguments.source.read()?.recording),
+        Command::Plot(arguments) => plot(&arguments),
+        Command::Synth(arguments) => synth(&arguments),
+        Command::Cut(arguments) => cut(&arguments),
+    }
+}
+
+fn info(arguments: &InfoArguments) -> anyhow::Result<()> {
+    let read = arguments.source.read()?;
+    let summary = Summary::of(&read.recording);
+    print(match arguments.json {
+        true => format!("{}\n", info::json(&read, &summary)),
+        false => info::text(&read, &summary),
+    })
+}
+
+fn plot(arguments: &PlotArguments) -> anyhow::Result<()> {
+    let mut read = arguments.source.read()?;
+    if arguments.from > Duration::ZERO || arguments.to.is_some() {
+        let to = arguments.to.unwrap_or_else(|| read.recording.period());
+        read.recording = read.recording.cut(arguments.from..to)?;
+    }
+    let command = command_line();
+    let report = TraceReport {
+        name: &read.name,
+        recording: &read.recording,
+        summary: &Summary::of(&read.recording),
+        command: &command,
+    };
+    let picture = arguments.out.extension().is_some_and(|end| end == "svg");
+    let text = if picture { report.svg() } else { report.html() };
+    write_to(&arguments.out, |out| out.write_all(text.as_bytes()))
+}
+
+fn synth(arguments: &SynthArguments) -> anyhow::Result<()> {
+    let duration = arguments.seconds.map(Duration::from_secs);
+    let trace = arguments
+        .model
+        .generate(arguments.rate, duration, arguments.seed)?;
+    arguments.target.write(&trace.into())
+}
+
+fn cut(arguments: &CutArguments) -> anyhow::Result<()> {
+    let recording = arguments.source.read()?.recording;
+    let to = arguments.to.unwrap_or_else(|| recording.period());
+    arguments.target.write(&recording.cut(arguments.from..to)?)
+}
+
+/// A recording, and where it comes from.
+struct Read {
+    name: String,
+    /// Of a file.
+    format: Option<Format>,
+    recording: Recording,
+}
+
+impl Source {
+    fn read(&self) -> anyhow::Result<Read> {
+        let file = Path::new(&self.trace);
+        let is_link = self.trace.contains('=') && !file.exists();
+        let (mut recording, format) = if is_link {
+            let spec: LinkSpec = self.trace.parse()?;
+            let duration = Duration::from_secs(self.seconds);
+            (Recording::of_spec(&spec, duration)?, None)
+        } else {
+            let (recording, format) = Recording::read(file, self.format)?;
+            (recording, Some(format))
+        };
+        let mut name = match is_link {
+            true => self.trace.clone(),
+            false => file
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+        };
+        if let Some(delay) = &self.delay {
+            let spec: LinkSpec = format!("delay={delay}").parse()?;
+            let period = recording.period();
+            let delays = Recording::of_spec(&spec, period.max(Duration::from_millis(1)))?;
+            if let Some(series) = delays.delay {
+                recording = recording.with_delay((*series).clone())?;
+            }
+            let file = Path::new(delay).file_name().unwrap_or_default();
+            name = format!("{name} + {}", file.display());
+        }
+        Ok(Read {
+            name,
+            format,
+            recording,
+        })
+    }
+}
+
+impl Target {
+    fn write(&self, recording: &Recording) -> anyhow::Result<()> {
+        let table =
+            self.out.extension().is_some_and(|end| end == "csv") || self.out == Path::new("-");
+        let format = match (self.out_format, &recording.capacity) {
+            (Some(format), _) => format,
+            (None, None) => Format::Delay,
+            (None, Some(_)) if table => Format::Csv,
+            (None, Some(_)) => Format::Mahimahi,
+        };
+        if self.out_delay.is_some() && format != Format::Mahimahi {
+            return Err(usage(
+                "--out-delay goes with a capacity in --out: add --out-format mahimahi",
+            ));
+        }
+        match format {
+            Format::Csv => write_to(&self.out, |out| write_csv(recording, self.step, out)),
+            Format::Mahimahi => {
+                let Some(capacity) = &recording.capacity else {
+                    return Err(usage("this trace has no capacity: add --out-format delay"));
+                };
+                write_to(&self.out, |out| write_capacity(capacity, out))?;
+                match (&self.out_delay, &recording.delay) {
+                    (Some(file), Some(delay)) => write_to(file, |out| write_delay(delay, out)),
+                    (Some(_), None) => bail!("this trace has no delays for --out-delay"),
+                    (None, Some(delay)) if delay.range().1 > Duration::ZERO => {
+                        eprintln!(
+                            "note: the mahimahi format holds no delay; --out-delay FILE writes the delays beside it"
+                        );
+                        Ok(())
+                    }
+                    (None, _) => Ok(()),
+                }
+            }
+            Format::Delay => match &recording.delay {
+                Some(delay) => write_to(&self.out, |out| write_delay(delay, out)),
+                None => bail!("this trace has no delays"),
+            },
+            Format::Leoem => Err(usage("leoem is only read: write csv, mahimahi or delay")),
+        }
+    }
+}
+
+/// Writes to a file, or to standard output where its name is `-`.
+fn write_to(
+    file: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    let write_all = |out: &mut dyn Write| write(out).and_then(|()| out.flush());
+    if file == Path::new("-") {
+        return match write_all(&mut BufWriter::new(io::stdout().lock())) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Closed.into()),
+            other => Ok(other?),
+        };
+    }
+    File::create(file)
+        .and_then(|out| write_all(&mut BufWriter::new(out)))
+        .with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// What was asked for cannot be.
+#[derive(Debug)]
+pub(crate) struct Usage(&'static str);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+fn usage(problem: &'static str) -> anyhow::Error {
+    Usage(problem).into()
+}
+
+/// A time as in links (`500ms`, `20s`), or whole seconds.
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let seconds = text
+        .parse::<u64>()
+        .ok()
+        .filter(|seconds| *seconds <= 86_400);
+    seconds
+        .map(Duration::from_secs)
+        .or_else(|| starhaul_link::parse_duration(text))
+        .ok_or_else(|| "write a time as 20s, 1.5s or 500ms".to_owned())
+}
