@@ -32,7 +32,7 @@ pub enum ControllerConfig {
     Hybla,
     /// Copa (NSDI 2018).
     Copa,
-    /// LeoCC, with the reconfiguration signal.
+    /// LeoCC (SIGCOMM 2025) in the paper's variant, the published code's, or ours.
     LeoCc(LeoCcOptions),
     /// MPDTP's dedicated link: a known rate, from configuration or a live feed.
     Dedicated(RateFeed),
@@ -55,7 +55,7 @@ pub enum ControllerError {
 
 impl ControllerConfig {
     /// All names, in the order in which help texts list them.
-    pub const NAMES: [&str; 9] = [
+    pub const NAMES: [&str; 10] = [
         "newreno",
         "cubic",
         "bbr",
@@ -64,11 +64,12 @@ impl ControllerConfig {
         "hybla",
         "leocc",
         "leocc-code",
+        "leocc2",
         "dedicated",
     ];
 
     /// All that find out the rate by themselves.
-    pub const SELF_RELIANT: [Self; 8] = [
+    pub const SELF_RELIANT: [Self; 9] = [
         Self::NewReno,
         Self::Cubic,
         Self::Bbr,
@@ -77,9 +78,11 @@ impl ControllerConfig {
         Self::Hybla,
         Self::LeoCc(LeoCcOptions::PAPER),
         Self::LeoCc(LeoCcOptions::PUBLISHED_CODE),
+        Self::LeoCc(LeoCcOptions::TARGET_QUEUE),
     ];
 
-    /// The controller called `name`, one of [`Self::NAMES`] or of [`LeoCcOptions::ABLATIONS`]; `feed` is the link's rate, which only `dedicated` uses and needs.
+    /// The controller called `name`, one of [`Self::NAMES`] or of [`LeoCcOptions::ABLATIONS`]; `feed` is the
+    /// link's rate, which only `dedicated` uses and needs.
     ///
     /// # Errors
     /// [`ControllerError`] when no controller has that name, or `dedicated` lacks its rate.

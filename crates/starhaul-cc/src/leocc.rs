@@ -1,6 +1,6 @@
 //! LeoCC (Lai et al., SIGCOMM 2025): a BBR-like controller for low-orbit paths that forgets its model at each
 //! reconfiguration, drains, and goes on from the rate it had. Where paper and published code disagree the
-//! paper is followed; [`LeoCcOptions::published_code`] follows the code.
+//! paper is followed; [`LeoCcOptions`] selects the code's variant, and ours, which bounds the queue by a window.
 
 use std::time::{Duration, Instant};
 
@@ -17,10 +17,12 @@ mod band;
 mod bottleneck;
 mod estimate;
 mod hint;
+mod options;
 
 use bottleneck::Bottleneck;
 use estimate::Estimate;
 use hint::HintFilter;
+pub use options::LeoCcOptions;
 
 const STARTUP_GAIN: f64 = 2.885;
 const DRAIN_GAIN: f64 = 1.0 / STARTUP_GAIN;
@@ -37,6 +39,13 @@ const RTT_MARGIN: Duration = Duration::ZERO;
 /// Pacing stays this share below the target, so that a queue left by an overestimate drains.
 const PACING_MARGIN: f64 = 0.99;
 const MIN_WINDOW_PACKETS: u64 = 4;
+/// `leocc2`: the queue aimed at. Inside an interval satellites deliver in bunches up to 6 ms apart, as their frames have
+/// it; with less than this queued the link idles between.
+const TARGET_QUEUE: Duration = Duration::from_millis(5);
+/// `leocc2`: each flow queues so many packets besides, whatever its rate, which makes flows equal (FAST TCP's α).
+const FAIR_PACKETS: u64 = 4;
+/// `leocc2`: the window has drained most of what a burst left, so that less draining will do.
+const TARGET_QUEUE_DRAIN_GAIN: f64 = 0.9;
 /// The published code stays in Adaptation this long at least.
 const CODE_ADAPTATION: Duration = Duration::from_millis(200);
 /// Adaptation ends at the latest then, whatever does not come back.
@@ -48,85 +57,6 @@ const UNTOLD_ADAPTATION: Duration = Duration::from_secs(10);
 const BEYOND_BAND_ROUNDS: u64 = 16;
 /// Rounds with the path half empty in which RTTs are collected.
 const ADAPTATION_ROUNDS: u32 = 2;
-
-/// What of LeoCC is in use; the lab takes parts away to see what each is good for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeoCcOptions {
-    /// Follow the published code where it differs from the paper (the kernel module of SpaceNetLab/LeoCC).
-    pub published_code: bool,
-    /// Listen to reconfigurations.
-    pub detector: bool,
-    /// Filter rates and RTTs by Kalman filters; otherwise the last sample counts.
-    pub kalman: bool,
-    /// Allow the RTT to swing in its band; otherwise only its least value is free of a queue.
-    pub band: bool,
-    /// Drain and measure anew after a reconfiguration; otherwise only forget.
-    pub adaptation: bool,
-}
-
-impl LeoCcOptions {
-    /// All that the paper describes.
-    pub const PAPER: Self = Self {
-        published_code: false,
-        detector: true,
-        kalman: true,
-        band: true,
-        adaptation: true,
-    };
-    /// What its authors published as code.
-    pub const PUBLISHED_CODE: Self = Self {
-        published_code: true,
-        ..Self::PAPER
-    };
-    /// The paper with one part taken away, by the names under which experiments ask for them.
-    pub const ABLATIONS: [(&str, Self); 4] = [
-        (
-            "leocc-no-detector",
-            Self {
-                detector: false,
-                ..Self::PAPER
-            },
-        ),
-        (
-            "leocc-no-kalman",
-            Self {
-                kalman: false,
-                ..Self::PAPER
-            },
-        ),
-        (
-            "leocc-no-band",
-            Self {
-                band: false,
-                ..Self::PAPER
-            },
-        ),
-        (
-            "leocc-no-adaptation",
-            Self {
-                adaptation: false,
-                ..Self::PAPER
-            },
-        ),
-    ];
-
-    /// The name by which this choice is asked for.
-    pub fn name(&self) -> &'static str {
-        if self.published_code {
-            return "leocc-code";
-        }
-        Self::ABLATIONS
-            .iter()
-            .find(|(_, options)| options == self)
-            .map_or("leocc", |(name, _)| name)
-    }
-}
-
-impl Default for LeoCcOptions {
-    fn default() -> Self {
-        Self::PAPER
-    }
-}
 
 /// Model-based congestion control that knows reconfigurations; loss alone does not slow it down.
 #[derive(Clone, Debug)]
@@ -392,6 +322,7 @@ impl LeoCc {
             Mode::Drain => DRAIN_GAIN,
             Mode::Cruise { phase: 0 } if self.is_moderate() => MODERATE_BURST_GAIN,
             Mode::Cruise { phase: 0 } => BURST_GAIN,
+            Mode::Cruise { phase: 1 } if self.options.target_queue => TARGET_QUEUE_DRAIN_GAIN,
             Mode::Cruise { phase: 1 } => CYCLE_DRAIN_GAIN,
             Mode::Cruise { .. } | Mode::Adaptation { .. } => 1.0,
         }
@@ -422,12 +353,30 @@ impl LeoCc {
                     self.cwnd_bytes
                 }
             }
+            (Mode::Cruise { phase }, Some(_)) if self.options.target_queue => {
+                self.target_queue_window(phase)
+            }
             (Mode::Cruise { .. }, Some(bandwidth)) => grown
                 .max(self.restored_cwnd())
                 .min(self.inflight(bandwidth, CWND_GAIN)),
             (_, None) => grown,
         }
         .clamp(self.min_cwnd(), MAX_CWND_BYTES);
+    }
+
+    /// What fits into the path at bBW_m and the middle of the band, and the target queue. Both estimates come from what was
+    /// really delivered, so that the window follows the path within rounds, and a burst has its room.
+    fn target_queue_window(&self, phase: usize) -> u64 {
+        let Some((low, high)) = self.estimate.band() else {
+            return self.cwnd_bytes;
+        };
+        let rate = self.estimate.moderate().unwrap_or(self.pacing_rate);
+        let rtt = low + high.saturating_sub(low) / 2 + TARGET_QUEUE;
+        let gain = if phase == 0 { BURST_GAIN } else { 1.0 };
+        let window = real(rate.bytes_in(rtt)) * gain;
+        window_bytes(window, self.min_cwnd())
+            .saturating_add(FAIR_PACKETS * self.max_datagram_bytes)
+            .min(MAX_CWND_BYTES)
     }
 
     /// One BDP at once when coming back from Adaptation: the path is known to be empty.

@@ -195,8 +195,7 @@ impl Estimate {
         let least = self.min_rtt.best();
         match self.band.band() {
             Some(band) if self.options.band => Some(band),
-            Some((low, _)) => Some((low, least.unwrap_or(low))),
-            None => least.map(|least| (least, least)),
+            _ => least.map(|least| (least, least)),
         }
     }
 
