@@ -34,8 +34,11 @@ const CYCLE_DRAIN_GAIN: f64 = 0.75;
 const CWND_GAIN: f64 = 2.0;
 /// LeoCC §4.2.2: Adaptation holds this share of the path's BDP in flight.
 const ADAPTATION_SHARE: f64 = 0.5;
-/// Δ_RTT of eq. 4; 0 in the published code.
-const RTT_MARGIN: Duration = Duration::ZERO;
+/// Δ_RTT of eq. 4 is this share of bRTT_l; 0 in the published code. With 0 a path that does not swing, whose band is a
+/// point, would always be taken for congested.
+const RTT_MARGIN_SHARE: f64 = 1.0 / 16.0;
+/// A loss of up to this share is random (LeoCC §2.1): what it took away the link had carried.
+const MAX_RANDOM_LOSS: f64 = 0.06;
 /// Pacing stays this share below the target, so that a queue left by an overestimate drains.
 const PACING_MARGIN: f64 = 0.99;
 const MIN_WINDOW_PACKETS: u64 = 4;
@@ -78,6 +81,8 @@ pub(crate) struct LeoCc {
     measured: bool,
     /// When the current round began and what was delivered by then.
     round_start: Option<(Instant, u64)>,
+    /// Declared lost since then.
+    round_lost_bytes: u64,
     /// Since when each RTT has been beyond the band.
     beyond_band: Option<u64>,
 }
@@ -121,6 +126,7 @@ impl LeoCc {
             cwnd_bytes,
             measured: false,
             round_start: None,
+            round_lost_bytes: 0,
             beyond_band: None,
         }
     }
@@ -128,6 +134,7 @@ impl LeoCc {
     fn update_model(&mut self, now: Instant, sample: &RateSample) {
         self.rounds.update(sample, self.sampler.delivered_bytes());
         self.estimate.on_rate(now, self.rounds.count(), sample);
+        self.round_lost_bytes = self.round_lost_bytes.saturating_add(sample.lost_bytes);
         if self.rounds.started() {
             self.measure_round(now, sample);
         }
@@ -142,6 +149,7 @@ impl LeoCc {
     /// the path, and a round that began before the reconfiguration nothing of now.
     fn measure_round(&mut self, now: Instant, sample: &RateSample) {
         let delivered = self.sampler.delivered_bytes();
+        let lost = std::mem::take(&mut self.round_lost_bytes);
         let [_, sent_at_gain, _] = self.gains;
         if let Some((start, before)) = self.round_start.replace((now, delivered)) {
             let elapsed = now.saturating_duration_since(start);
@@ -150,8 +158,11 @@ impl LeoCc {
                 && !elapsed.is_zero()
                 && self.estimate.is_current(now, elapsed + sample.rtt)
             {
+                let got = delivered - before;
+                let most = window_bytes(real(got.saturating_add(lost)) * MAX_RANDOM_LOSS, 0);
+                let carried = got.saturating_add(lost.min(most));
                 self.estimate
-                    .on_round_rate(Bandwidth::from_bytes_over(delivered - before, elapsed));
+                    .on_round_rate(Bandwidth::from_bytes_over(carried, elapsed));
             }
         }
     }
@@ -299,10 +310,15 @@ impl LeoCc {
 
     /// Congestion, not the path's own swing, makes the RTT what it is (eq. 4).
     fn is_moderate(&self) -> bool {
-        let latest = self.estimate.latest_rtt();
-        latest
-            .zip(self.estimate.band())
-            .is_some_and(|(latest, (_, high))| latest >= high + RTT_MARGIN)
+        let (Some(latest), Some((low, high))) = (self.estimate.latest_rtt(), self.estimate.band())
+        else {
+            return false;
+        };
+        if self.options.published_code {
+            latest > high
+        } else {
+            latest >= high + low.mul_f64(RTT_MARGIN_SHARE)
+        }
     }
 
     /// rate_target (eq. 4).

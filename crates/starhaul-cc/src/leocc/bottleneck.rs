@@ -64,3 +64,46 @@ impl Bottleneck {
             .is_some_and(|since| now.saturating_duration_since(since) >= LASTING)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Feeds both RTTs each 10 ms for four seconds, half of them spiked; whether the bottleneck then is on the ground.
+    fn after(end_to_end_ms: u32, segment_ms: Option<u32>) -> bool {
+        let start = Instant::now();
+        let mut bottleneck = Bottleneck::default();
+        let mut now = start;
+        for n in 0..400u32 {
+            now = start + 10 * MS * n;
+            let spiked = n >= 200;
+            let segment = if spiked { segment_ms } else { Some(20) };
+            if let Some(ms) = segment {
+                bottleneck.on_segment_rtt(now, MS * ms);
+            }
+            bottleneck.on_end_to_end_rtt(now, MS * if spiked { end_to_end_ms } else { 45 });
+        }
+        bottleneck.is_on_the_ground(now)
+    }
+
+    /// A queue behind the PoP shows in the whole path alone; a satellite's longer way shows in both.
+    #[test]
+    fn only_what_the_satellite_segment_does_not_explain_is_on_the_ground() {
+        assert!(after(120, Some(20)));
+        assert!(!after(120, Some(95)));
+        assert!(!after(60, Some(20)), "within the swing");
+        assert!(!after(120, None), "the prober fell silent");
+    }
+
+    #[test]
+    fn a_short_spike_is_an_outage() {
+        let start = Instant::now();
+        let mut bottleneck = Bottleneck::default();
+        bottleneck.on_segment_rtt(start, 20 * MS);
+        bottleneck.on_end_to_end_rtt(start, 45 * MS);
+        bottleneck.on_end_to_end_rtt(start + 10 * MS, 140 * MS);
+        assert!(!bottleneck.is_on_the_ground(start + 150 * MS));
+    }
+}

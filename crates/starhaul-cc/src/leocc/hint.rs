@@ -36,3 +36,30 @@ impl HintFilter {
         self.last
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ReconfigurationSource;
+
+    #[test]
+    fn stale_doubtful_and_crowding_hints_are_refused() {
+        let start = Instant::now() + Duration::from_secs(100);
+        let hint = |at, confidence| Reconfiguration {
+            at,
+            outage: Duration::ZERO,
+            source: ReconfigurationSource::Peer,
+            confidence,
+        };
+        let mut filter = HintFilter::default();
+        assert!(!filter.accept(start, &hint(start - Duration::from_secs(3), 1.0)));
+        assert!(!filter.accept(start, &hint(start, 0.1)));
+        assert!(!filter.accept(start, &hint(start, f64::NAN)));
+        assert!(filter.accept(start, &hint(start, 0.6)));
+        let soon = start + Duration::from_millis(900);
+        assert!(!filter.accept(soon, &hint(soon, 1.0)));
+        assert_eq!(filter.last(), Some(start));
+        let later = start + Duration::from_millis(1100);
+        assert!(filter.accept(later, &hint(later, 1.0)));
+    }
+}

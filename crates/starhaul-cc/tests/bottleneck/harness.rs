@@ -8,7 +8,10 @@ use std::{
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use starhaul_cc::{AckedPacket, CongestionEvent, Controller, ControllerConfig, LostPacket, Pacer};
+use starhaul_cc::{
+    AckedPacket, CongestionEvent, Controller, ControllerConfig, LostPacket, Pacer, Reconfiguration,
+    ReconfigurationSource,
+};
 use starhaul_units::Bandwidth;
 
 pub(crate) const PACKET_BYTES: u64 = 1452;
@@ -33,6 +36,8 @@ pub(crate) struct Path {
     pub(crate) offered: Option<(Duration, Bandwidth)>,
     /// Nothing passes between these two times.
     pub(crate) outage: Option<(Duration, Duration)>,
+    /// When senders are told of a reconfiguration, in order.
+    pub(crate) reconfigured: Vec<Duration>,
 }
 
 impl Path {
@@ -49,6 +54,7 @@ impl Path {
             offered: None,
             later_rate: None,
             outage: None,
+            reconfigured: Vec::new(),
         }
     }
 
@@ -230,6 +236,8 @@ struct Sender {
     last_progress: Instant,
     last_rtt: Duration,
     delivered_bytes: u64,
+    /// Reconfigurations that it was told of.
+    told: usize,
     record: Run,
 }
 
@@ -247,6 +255,7 @@ impl Sender {
             last_progress: from,
             last_rtt: rtt,
             delivered_bytes: 0,
+            told: 0,
             record: Run::default(),
         }
     }
@@ -254,6 +263,7 @@ impl Sender {
     /// Does what is due at the time it is to wake, and says when it is to wake again.
     fn step(&mut self, bottleneck: &mut Bottleneck) {
         let now = self.wake;
+        self.tell_of_reconfigurations(now, bottleneck);
         if self.acks.front().is_some_and(|(at, _)| *at <= now) {
             self.receive_ack(now, bottleneck);
         } else if self.timeout().is_some_and(|at| at <= now) {
@@ -268,6 +278,21 @@ impl Sender {
             .min()
             .expect("a sender with data waits for something")
             .max(now);
+    }
+
+    fn tell_of_reconfigurations(&mut self, now: Instant, bottleneck: &Bottleneck) {
+        while let Some(at) = bottleneck.path.reconfigured.get(self.told)
+            && now - self.start >= *at
+        {
+            self.told += 1;
+            let reconfiguration = Reconfiguration {
+                at: now,
+                outage: Duration::from_millis(60),
+                source: ReconfigurationSource::GroundTruth,
+                confidence: 1.0,
+            };
+            self.controller.on_reconfiguration(now, reconfiguration);
+        }
     }
 
     fn timeout(&self) -> Option<Instant> {

@@ -4,6 +4,7 @@
 
 mod delay_based;
 mod harness;
+mod leocc;
 
 use std::time::{Duration, Instant};
 

@@ -1,0 +1,180 @@
+//! LeoCC's variants over a simulated bottleneck that is reconfigured, against what the paper says of them.
+
+use std::time::Duration;
+
+use starhaul_cc::{ControllerConfig, LeoCcOptions};
+use starhaul_units::Bandwidth;
+
+use crate::harness::{PACKET_BYTES, Path, Run};
+
+use ControllerConfig::{Bbr, Cubic, LeoCc};
+
+const PAPER: ControllerConfig = LeoCc(LeoCcOptions::PAPER);
+const CODE: ControllerConfig = LeoCc(LeoCcOptions::PUBLISHED_CODE);
+const OURS: ControllerConfig = LeoCc(LeoCcOptions::TARGET_QUEUE);
+const VARIANTS: [ControllerConfig; 3] = [PAPER, CODE, OURS];
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn named(name: &str) -> ControllerConfig {
+    name.parse().unwrap()
+}
+
+/// 40 Mbit/s and 20 ms, reconfigured at 20 s.
+fn reconfigured(later_mbit: u64, later_rtt_ms: u64) -> Path {
+    let mut path = Path::new(40, 20).queue_bdp(10.0);
+    path.later_rate = Some((20 * SECOND, Bandwidth::from_mbit(later_mbit)));
+    path.later_rtt = Some((20 * SECOND, Duration::from_millis(later_rtt_ms)));
+    path.reconfigured = vec![20 * SECOND + Duration::from_millis(later_rtt_ms)];
+    path
+}
+
+fn later_share(run: &Run, mbit: f64, from: f64, to: f64) -> f64 {
+    run.rate_between(from, to).mbit() / mbit
+}
+
+fn visited(run: &Run, state: &str, from: f64, to: f64) -> bool {
+    run.between(from, to).any(|sample| sample.state == state)
+}
+
+/// LeoCC §4.2: startup, then cruise near the link's rate with less than half a BDP queued.
+#[test]
+fn each_variant_fills_a_steady_link_with_little_queue() {
+    for config in VARIANTS {
+        for (mbit, rtt_ms) in [(20, 30), (100, 60), (300, 25)] {
+            let path = Path::new(mbit, rtt_ms).queue_bdp(4.0);
+            let run = path.run(&config, 15);
+            let share = run.share(&path, 3.0, 15.0);
+            assert!(share > 0.93, "{} {path:?}: {share:.3}", config.name());
+            let queue = run.mean_queue(3.0, 15.0) / path.bdp() as f64;
+            assert!(queue < 0.5, "{} {path:?}: {queue:.2} BDP", config.name());
+        }
+    }
+}
+
+/// LeoCC §4.2.2: after a step down the queue is gone again within some tens of rounds, and the link stays busy.
+#[test]
+fn a_step_down_is_followed_within_thirty_rounds() {
+    for config in VARIANTS {
+        let run = reconfigured(20, 20).run(&config, 30);
+        assert!(visited(&run, "adaptation", 20.0, 20.5), "{}", config.name());
+        let share = later_share(&run, 20.0, 20.6, 30.0);
+        assert!(share > 0.93, "{}: {share:.3}", config.name());
+        let bdp = Bandwidth::from_mbit(20).bytes_in(Duration::from_millis(20)) as f64;
+        let queue = run.mean_queue(20.6, 30.0) / bdp;
+        assert!(queue < 0.9, "{}: {queue:.2} BDP", config.name());
+    }
+}
+
+/// Each cycle of eight rounds gains a quarter, so that a doubling takes about four; the code starts up anew.
+#[test]
+fn a_step_up_is_found_within_five_cycles() {
+    for config in VARIANTS {
+        let run = reconfigured(80, 20).run(&config, 30);
+        let settled = 20.0 + 40.0 * 0.020 + 0.3;
+        let share = later_share(&run, 80.0, settled, 30.0);
+        assert!(share > 0.9, "{}: {share:.3}", config.name());
+    }
+}
+
+/// LeoCC §2.3: a longer path is no congestion. Copa and Vegas give up most of the link here.
+#[test]
+fn a_path_that_became_longer_is_used_in_full() {
+    for config in [PAPER, OURS] {
+        let run = reconfigured(40, 70).run(&config, 30);
+        let share = later_share(&run, 40.0, 21.5, 30.0);
+        assert!(share > 0.9, "{}: {share:.3}", config.name());
+    }
+}
+
+/// Without anybody's word the paper's variant and ours see that no RTT is in the band any more, and measure anew.
+#[test]
+fn an_unannounced_longer_path_is_found_out() {
+    for (name, least) in [("leocc-no-detector", 0.88), ("leocc2-no-detector", 0.7)] {
+        let run = reconfigured(40, 70).run(&named(name), 40);
+        let share = later_share(&run, 40.0, 24.0, 40.0);
+        assert!(share > least, "{name}: {share:.3}");
+    }
+}
+
+/// LeoCC §2.1: 0.5–6 % of packets are lost at random within a second, and this says nothing of congestion.
+#[test]
+fn random_loss_does_not_slow_it_down() {
+    for (loss, seed) in [(0.005, 1), (0.02, 2), (0.05, 3)] {
+        let path = Path::new(50, 25).queue_bdp(4.0).loss(loss, seed);
+        for config in VARIANTS {
+            let share = path.run(&config, 20).share(&path, 3.0, 20.0) / (1.0 - loss);
+            let name = config.name();
+            assert!(share > 0.9, "{name}, loss {loss}, seed {seed}: {share:.3}");
+        }
+        let cubic = path.run(&Cubic, 20).share(&path, 3.0, 20.0);
+        assert!(cubic < 0.45, "{cubic:.3}");
+    }
+}
+
+/// draft-lai-ccwg-lsncc-01: safe when wrong. A false signal each second and a half costs one short adaptation each, and a
+/// flood of them no more.
+#[test]
+fn false_signals_cost_little() {
+    let honest = Path::new(40, 20).queue_bdp(4.0);
+    for (spacing_ms, least) in [(1500, 0.85), (20, 0.78)] {
+        let mut path = honest.clone();
+        path.reconfigured = (0..20_000 / spacing_ms)
+            .map(|n| Duration::from_millis(3000 + n * spacing_ms))
+            .collect();
+        for config in [PAPER, OURS] {
+            let share = path.run(&config, 20).share(&path, 3.0, 20.0);
+            let name = config.name();
+            assert!(share > least, "{name}, each {spacing_ms} ms: {share:.3}");
+        }
+    }
+}
+
+/// The published code holds half the BDP for 200 ms at least and starts up again.
+#[test]
+fn the_published_code_starts_up_again() {
+    let run = reconfigured(40, 20).run(&CODE, 25);
+    assert!(visited(&run, "startup", 20.2, 21.0));
+    let visit: Vec<f64> = run
+        .between(20.0, 21.0)
+        .filter(|sample| sample.state == "adaptation")
+        .map(|sample| sample.at.as_secs_f64())
+        .collect();
+    assert!(visit.last().unwrap() - visit.first().unwrap() >= 0.2);
+    let paper = reconfigured(40, 20).run(&PAPER, 25);
+    assert!(!visited(&paper, "startup", 5.0, 25.0));
+}
+
+/// Ours aims at 5 ms and four packets queued, and a quarter of the window more in one round of eight.
+#[test]
+fn ours_keeps_its_target_queued_at_the_rate_of_bbr() {
+    let path = reconfigured(30, 26).loss(0.005, 7);
+    let ours = path.run(&OURS, 40);
+    let bbr = path.run(&Bbr, 40).rate_between(3.0, 40.0).mbit();
+    let rate = ours.rate_between(3.0, 40.0).mbit();
+    assert!(rate > 0.96 * bbr, "{rate:.2} against {bbr:.2} of BBR");
+    let later = Bandwidth::from_mbit(30);
+    let target = later.bytes_in(Duration::from_millis(5)) + 4 * PACKET_BYTES;
+    let queue = ours.mean_queue(22.0, 40.0) / target as f64;
+    assert!((0.3..1.3).contains(&queue), "{queue:.2} of the target");
+}
+
+#[test]
+fn flows_share_a_link_equally() {
+    for config in [PAPER, OURS] {
+        for count in [2, 4] {
+            let mut path = Path::new(60, 24).queue_bdp(4.0).loss(0.002, 5);
+            path.reconfigured = (0..4).map(|n| (5 + 15 * n) * SECOND).collect();
+            let flows: Vec<_> = (0..count).map(|n| (config.clone(), n)).collect();
+            let runs = path.run_all(&flows, 60);
+            let rates: Vec<f64> = runs
+                .iter()
+                .map(|r| r.rate_between(15.0, 60.0).mbit())
+                .collect();
+            let sum: f64 = rates.iter().sum();
+            let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
+            let jain = sum * sum / (rates.len() as f64 * squares);
+            assert!(jain > 0.95, "{} × {count}: {rates:.1?}", config.name());
+        }
+    }
+}
