@@ -13,6 +13,7 @@
 
 pub mod apps;
 pub mod baseline;
+pub mod catalogue;
 pub mod demo;
 pub mod experiments;
 pub mod flow;

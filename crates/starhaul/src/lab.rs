@@ -6,7 +6,10 @@ use std::{
 };
 
 use anyhow::Context as _;
-use starhaul_lab::leocc::{Options, Plan, Progress, QueueChoice, Section};
+use starhaul_lab::{
+    catalogue,
+    leocc::{Options, Plan, Progress, QueueChoice, Section},
+};
 
 use crate::output::{command_line, print};
 
@@ -18,7 +21,12 @@ pub(crate) struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Experiment {
+    /// Name the experiments and the figure of a paper that each stands for
+    List,
     /// Throughput against delay of every congestion controller over satellite links (LeoCC, fig. 3)
+    ///
+    /// In virtual time, on all cores. The traces are the recorded ones of the folder that STARHAUL_TRACES names
+    /// (../shared/traces without it), where they are there, and 50 synthetic ones.
     Leocc(LeoccArguments),
 }
 
@@ -55,6 +63,7 @@ struct LeoccArguments {
 
 pub(crate) fn run(args: Arguments) -> anyhow::Result<()> {
     match args.experiment {
+        Experiment::List => print(catalogue::table()),
         Experiment::Leocc(args) => leocc(args),
     }
 }

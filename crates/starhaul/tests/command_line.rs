@@ -220,3 +220,75 @@ fn status(socket: &Path) -> serde_json::Value {
     let output = run(&["status", "--json", "--socket", path(socket)]);
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
+
+#[test]
+fn lab_lists_its_experiments_and_runs_one_over_a_folder_of_traces() {
+    let output = run(&["lab", "list"]);
+    assert!(output.status.success());
+    let list = text(&output.stdout);
+    assert!(
+        list.contains("LeoCC fig. 3") && list.contains("leocc --only fairness"),
+        "{list}"
+    );
+
+    let directory = tempfile::tempdir().unwrap();
+    let (traces, out) = (
+        directory.path().join("traces"),
+        directory.path().join("out"),
+    );
+    fs::create_dir(&traces).unwrap();
+    fs::write(traces.join("even.txt"), "5\n10\n15\n20\n2000\n").unwrap();
+    let lab = [
+        "lab",
+        "leocc",
+        "--quick",
+        "--seed",
+        "9",
+        "--traces",
+        path(&traces),
+    ];
+    let output = starhaul(&lab)
+        .args([
+            "--systems",
+            "newreno,bbr",
+            "--loss",
+            "0,1%",
+            "--queue",
+            "20",
+            "--json",
+        ])
+        .args(["--only", "scatter", "--out", path(&out)])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let results: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (results["experiment"].as_str(), results["seed"].as_u64()),
+        (Some("leocc"), Some(9))
+    );
+    let rows = results["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 4);
+    assert_eq!(rows[3]["system"], "bbr");
+    assert_eq!(rows[3]["params"]["loss"], 0.01);
+    assert_eq!(rows[3]["params"]["queue"], "20");
+    assert!(rows[3]["metrics"]["queue_delay_p95_ms"].is_number());
+    let written = fs::read_to_string(out.join("results.json")).unwrap();
+    assert_eq!(
+        written,
+        text(&output.stdout),
+        "--json prints what the folder holds"
+    );
+    assert!(out.join("report.html").is_file() && out.join("results.csv").is_file());
+
+    for (option, value) in [
+        ("--systems", "tahoe"),
+        ("--loss", "200%"),
+        ("--queue", "much"),
+        ("--only", "all"),
+    ] {
+        let output = starhaul(&lab).args([option, value]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{option} {value}");
+        let said = text(&output.stderr);
+        assert!(said.contains(value), "{said}");
+    }
+}

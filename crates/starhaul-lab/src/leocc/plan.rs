@@ -41,6 +41,7 @@ pub struct Progress {
 pub struct Plan {
     traces: TraceSet,
     systems: Vec<System>,
+    ablations: Vec<System>,
     losses: Vec<f64>,
     queue: QueueChoice,
     sections: Vec<Section>,
@@ -72,6 +73,7 @@ impl Plan {
         };
         Ok(Self {
             traces: TraceSet::load(options)?,
+            ablations: ablations(&systems),
             systems,
             losses,
             queue: options.queue.unwrap_or(QueueChoice::Published),
@@ -144,15 +146,9 @@ impl Plan {
         &self.systems
     }
 
-    /// The variants of LeoCC, and what it is compared with.
-    pub(super) fn ablations(&self) -> impl Iterator<Item = &System> {
-        let leocc = self
-            .systems
-            .iter()
-            .any(|system| system.name.starts_with("leocc"));
-        self.systems.iter().filter(move |system| {
-            leocc && (system.name.starts_with("leocc") || system.name == "bbr")
-        })
+    /// LeoCC, its variants and ablations, and BBR, from which it descends; nothing when LeoCC was not asked for.
+    pub(super) fn ablations(&self) -> &[System] {
+        &self.ablations
     }
 
     pub(super) fn losses(&self) -> &[f64] {
@@ -193,6 +189,20 @@ impl Plan {
             .flat_map(|section| sections::jobs(self, *section))
             .collect()
     }
+}
+
+fn ablations(systems: &[System]) -> Vec<System> {
+    if !systems.iter().any(|system| system.name == "leocc") {
+        return Vec::new();
+    }
+    let variant = |system: &&System| system.name.starts_with("leocc") || system.name == "bbr";
+    let mut ablations: Vec<System> = systems.iter().filter(variant).cloned().collect();
+    for ablation in System::ablations() {
+        if ablations.iter().all(|system| system.name != ablation.name) {
+            ablations.push(ablation);
+        }
+    }
+    ablations
 }
 
 fn cores() -> usize {

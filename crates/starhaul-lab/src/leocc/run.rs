@@ -26,8 +26,6 @@ pub(super) enum Signal {
     Probe(DetectorConfig),
     /// From the truth, of which a share is missing, and with false ones in between at random.
     Altered { missing: f64, false_each: Duration },
-    /// Never.
-    None,
 }
 
 impl Default for Signal {
@@ -93,7 +91,6 @@ impl Signal {
     /// Lets the flows of a world over `case` hear of reconfigurations.
     pub(super) fn install(self, world: &mut World, case: &TraceCase, seed: u64) {
         match self {
-            Self::None => {}
             Self::Altered {
                 missing,
                 false_each,

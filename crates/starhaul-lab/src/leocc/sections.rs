@@ -57,6 +57,20 @@ impl Section {
         Self::Detector,
     ];
 
+    /// What to type after `starhaul lab` for this part alone.
+    pub const fn command(self) -> &'static str {
+        match self {
+            Self::Scatter => "leocc --only scatter",
+            Self::Series => "leocc --only series",
+            Self::Ablation => "leocc --only ablation",
+            Self::Queues => "leocc --only queues",
+            Self::Sensitivity => "leocc --only sensitivity",
+            Self::Shift => "leocc --only shift",
+            Self::Fairness => "leocc --only fairness",
+            Self::Detector => "leocc --only detector",
+        }
+    }
+
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -165,12 +179,7 @@ fn ablation(plan: &Plan) -> Vec<Job<'_>> {
     for case in plan.study_cases() {
         for system in plan.ablations() {
             let setup = plan.setup(system, case, STUDY_LOSS);
-            jobs.push(row_job(Section::Ablation, None, setup.clone()));
-            if system.takes_signals() && !system.name.contains('-') {
-                let mut deaf = setup;
-                deaf.signal = Signal::None;
-                jobs.push(row_job(Section::Ablation, Some("no detector".into()), deaf));
-            }
+            jobs.push(row_job(Section::Ablation, None, setup));
         }
     }
     jobs

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use starhaul_cc::{Controller, ControllerConfig};
+use starhaul_cc::{Controller, ControllerConfig, LeoCcOptions};
 
 use crate::Error;
 
@@ -17,10 +17,14 @@ pub struct System {
 impl System {
     /// Every controller that finds its rate by itself.
     pub fn all() -> Vec<Self> {
-        ControllerConfig::NAMES
-            .iter()
-            .filter_map(|name| Self::named(name).ok())
-            .collect()
+        ControllerConfig::SELF_RELIANT.map(Self::of).into()
+    }
+
+    /// LeoCC without one of its parts each.
+    pub(super) fn ablations() -> Vec<Self> {
+        LeoCcOptions::ABLATIONS
+            .map(|(_, options)| Self::of(ControllerConfig::LeoCc(options)))
+            .into()
     }
 
     /// The system called `name`.
@@ -30,10 +34,14 @@ impl System {
     pub fn named(name: &str) -> Result<Self, Error> {
         let controller = ControllerConfig::from_name(name, None)
             .map_err(|error| Error::Settings(error.to_string()))?;
-        Ok(Self {
-            name: name.to_owned(),
+        Ok(Self::of(controller))
+    }
+
+    fn of(controller: ControllerConfig) -> Self {
+        Self {
+            name: controller.name().to_owned(),
             controller,
-        })
+        }
     }
 
     /// A controller of a new flow.
