@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use starhaul_link::{LeoModel, LinkSpec, Loss, QueueLimit, Trace};
+use starhaul_link::{LeoModel, LinkSpec, Loss, QueueLimit, Recording, Trace};
 
 use super::{
     options::{Options, QueueChoice},
@@ -232,7 +232,7 @@ impl TraceSet {
         Ok(set)
     }
 
-    /// Every trace of a folder: `bw_X` beside `delay_X` is a LeoReplayer pair, `.csv` a table, any other a mahimahi trace.
+    /// Every trace of a folder, in any format that `starhaul trace` reads; `bw_X` beside `delay_X` is a LeoReplayer pair.
     fn folder(folder: &Path) -> Result<Self, Error> {
         let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
             .map_err(Error::io(format!("cannot read {}", folder.display())))?
@@ -243,29 +243,43 @@ impl TraceSet {
         let mut set = Self::default();
         for file in &files {
             let name = file.file_name().unwrap_or_default().to_string_lossy();
-            let stem = file.file_stem().unwrap_or_default().to_string_lossy();
-            if name.starts_with("delay") {
+            let partner = |from, to| {
+                let partner = file.with_file_name(name.replacen(from, to, 1));
+                (name.starts_with(from) && partner.is_file()).then_some(partner)
+            };
+            if partner("delay", "bw").is_some() {
                 continue;
             }
-            let delay = file.with_file_name(name.replacen("bw", "delay", 1));
-            let paired = name.starts_with("bw") && delay.is_file();
-            let trace = match file.extension().and_then(|e| e.to_str()) {
-                Some("csv") => Trace::read_csv(file)?,
-                _ => Trace::read(file, paired.then_some(&delay))?,
+            let trace = match partner("bw", "delay") {
+                Some(delay) => Some(Trace::read(file, Some(&delay))?),
+                None => trace_of(Recording::read(file, None)?.0),
+            };
+            let Some(trace) = trace else {
+                let skipped = format!("skipped: {name}, because it tells no capacity");
+                set.skipped.push(skipped);
+                continue;
             };
             let down = name.contains("down");
             let direction = if down { Direction::Down } else { Direction::Up };
-            set.cases
-                .push(TraceCase::new(stem.into_owned(), direction, trace));
+            let stem = name.split('.').next().unwrap_or_default().to_owned();
+            set.cases.push(TraceCase::new(stem, direction, trace));
         }
         if set.cases.is_empty() {
             return Err(Error::Settings(format!(
-                "{} holds no trace: it needs .csv tables, bw_X.txt beside delay_X.txt, or mahimahi traces",
+                "{} holds no trace with a capacity: it needs .csv tables, bw_X.txt beside delay_X.txt, or mahimahi traces",
                 folder.display()
             )));
         }
         Ok(set)
     }
+}
+
+fn trace_of(recording: Recording) -> Option<Trace> {
+    Some(Trace {
+        capacity: recording.capacity?,
+        delay: recording.delay,
+        loss: recording.loss,
+    })
 }
 
 /// Where the recorded traces lie: `STARHAUL_TRACES`, or beside the project.
