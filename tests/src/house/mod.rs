@@ -7,13 +7,14 @@ pub mod dependencies;
 pub mod source;
 
 /// The crates that are protocol cores.
-pub const CORES: [&str; 8] = [
+pub const CORES: [&str; 9] = [
     "starhaul-units",
     "starhaul-cc",
     "starhaul-fec",
     "starhaul-link",
     "starhaul-paths",
     "starhaul-sim",
+    "starhaul-record",
     "starhaul-session",
     "starhaul-quic",
 ];
@@ -22,7 +23,7 @@ pub const CORES: [&str; 8] = [
 pub const FLOORS: [&[&str]; 9] = [
     &["starhaul-units"],
     &["starhaul-cc", "starhaul-fec", "starhaul-link"],
-    &["starhaul-paths", "starhaul-sim"],
+    &["starhaul-paths", "starhaul-record", "starhaul-sim"],
     &["starhaul-session", "starhaul-net"],
     &["starhaul-quic"],
     &["starhaul-endpoint"],

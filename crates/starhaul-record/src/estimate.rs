@@ -1,0 +1,398 @@
+//! From a journal to a trace: capacity out of the saturated arrivals, one-way delay out of the light flow, random loss out
+//! of the flow below the capacity.
+
+use std::time::Duration;
+
+use starhaul_link::{Opportunities, Trace};
+use starhaul_units::Bandwidth;
+
+use crate::{
+    Begin, Direction, Entry, Error, Interval, LossEstimate, Phase, Probe,
+    delay::{DelayCurve, median, shares_queue},
+};
+
+/// Where the delay of a recording comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DelaySource {
+    /// ICMP echo beside the heavy flow, in a band of its own: over 15 s half of the round trip, while quick changes are told
+    /// apart by UDP echoes on the way that the heavy flow does not load.
+    Icmp,
+    /// ICMP echo after the heavy flow, whose queue it would share: half of each round trip.
+    IcmpAlone,
+    /// UDP echo after the heavy flow: each way by both clocks, whose offset is that of the faster round trips.
+    UdpAlone,
+    /// The recording was interrupted before: half of the median round trip of an idle path, for all of the time.
+    Constant,
+}
+
+/// One direction of a path, as measured.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    /// What was asked for.
+    pub begin: Begin,
+    /// Capacity and one-way delay.
+    pub trace: Trace,
+    /// Random loss.
+    pub loss: LossEstimate,
+    /// When the trace begins, by the client's clock.
+    pub started: Duration,
+    /// Where the delay comes from.
+    pub delay_source: DelaySource,
+    /// Packets of the light flow while the link was saturated, or alone, and how many had no answer, either way.
+    pub light: (u64, u64),
+    /// How much longer packets were under way behind the full queue than at best.
+    pub queue: Duration,
+    /// Seconds of the trace in which the link was not saturated for sure: its capacity may be greater there.
+    pub unsaturated_seconds: Vec<u32>,
+    /// Time of which no arrivals are known.
+    pub missing: Duration,
+    /// Whether the recording ended as it should.
+    pub complete: bool,
+}
+
+impl Recording {
+    /// Makes a trace of what was written down. `name` stands in errors.
+    ///
+    /// # Errors
+    /// [`Error::TooLittle`] when the link was not yet saturated, or nothing is known of its delay.
+    pub fn from_journal(name: &str, entries: &[Entry]) -> Result<Self, Error> {
+        let too_little = |reason: &str| Error::TooLittle {
+            file: name.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let Some(Entry::Begin(begin)) = entries.first() else {
+            return Err(too_little("the journal is empty"));
+        };
+        let facts = Facts::collect(begin, entries);
+        let offset_us = match begin.direction {
+            Direction::Down => 0,
+            Direction::Up => facts
+                .clock_offset_us()
+                .ok_or_else(|| too_little("the server's clock was not seen; the path was lost before the recording began"))?,
+        };
+        let saturated = Arrivals::of(&facts.intervals)
+            .ok_or_else(|| too_little("it was interrupted before the link was saturated; no capacity is known"))?;
+        let arrivals_begin_us = saturated.first_ms * 1000 - offset_us;
+        let arrivals_end_us = arrivals_begin_us + 1000 * saturated.count();
+        let (curve, delay_source) = facts
+            .delay_curve(offset_us, arrivals_begin_us, arrivals_end_us)
+            .ok_or_else(|| too_little("the light flow had no answer; no delay is known"))?;
+        // What left first: all of the arrivals are later than this plus its delay.
+        let begin_us = curve.next_step(arrivals_begin_us - curve.at(arrivals_begin_us));
+        let end_us = arrivals_end_us - curve.at(arrivals_end_us);
+        let longest_us = i64::from(begin.seconds) * 1_000_000;
+        let count = usize::try_from((end_us - begin_us).min(longest_us) / 1000).unwrap_or(0);
+        let departures = curve.departures(arrivals_begin_us, &saturated.bins, begin_us, count);
+        let loss = LossEstimate::of(facts.intervals.iter().copied(), facts.least_us, facts.full_us);
+        let capacity = capacity(&departures, loss.share)
+            .map_err(|why| too_little(&format!("the heavy flow hardly arrived: the trace {why}")))?;
+        let end_us = begin_us + 1000 * i64::try_from(count).unwrap_or(0);
+        let delay = curve.series(begin_us, end_us);
+        let queue_us = facts.queue_us();
+        Ok(Self {
+            begin: begin.clone(),
+            trace: Trace::new(capacity, delay),
+            loss,
+            started: Duration::from_micros(u64::try_from(begin_us).unwrap_or(0)),
+            delay_source,
+            light: facts.light(delay_source, begin_us, end_us),
+            queue: Duration::from_micros(u64::try_from(queue_us).unwrap_or(0)),
+            unsaturated_seconds: unsaturated(&facts.intervals, saturated.first_ms, loss.share),
+            missing: Duration::from_millis(saturated.missing_ms),
+            complete: facts.complete,
+        })
+    }
+
+    /// Whether `--max-rate` was what limited the heavy flow, at least for a second.
+    pub fn is_limited(&self) -> bool {
+        !self.unsaturated_seconds.is_empty()
+            && self.trace.capacity.mean_rate() > self.begin.max_rate.scaled(0.7)
+    }
+}
+
+/// What a journal holds, sorted.
+struct Facts<'a> {
+    intervals: Vec<&'a Interval>,
+    probes: Vec<Probe>,
+    alone: Option<(i64, i64)>,
+    complete: bool,
+    direction: Direction,
+    least_us: i64,
+    full_us: Option<i64>,
+}
+
+impl<'a> Facts<'a> {
+    fn collect(begin: &Begin, entries: &'a [Entry]) -> Self {
+        let mut facts = Self {
+            intervals: Vec::new(),
+            probes: Vec::new(),
+            alone: None,
+            complete: false,
+            direction: begin.direction,
+            least_us: 0,
+            full_us: None,
+        };
+        for entry in entries {
+            match entry {
+                Entry::Begin(_) => {}
+                Entry::Received(seen) => facts.intervals.push(seen),
+                Entry::Probe(probe) => facts.probes.push(*probe),
+                Entry::Alone { at_us, stands_for_us } => {
+                    facts.alone = Some((signed(*at_us), signed(*stands_for_us)));
+                }
+                Entry::End { .. } => facts.complete = true,
+            }
+        }
+        facts.intervals.sort_by_key(|seen| seen.first_ms);
+        facts.intervals.dedup_by_key(|seen| seen.first_ms);
+        facts.probes.sort_by_key(|probe| probe.at_us);
+        let arrived = || facts.intervals.iter().filter(|seen| seen.received > 0);
+        facts.least_us = arrived().map(|seen| seen.way_min_us).min().unwrap_or(0);
+        // What comes after the last packet is not part of the flow any more.
+        let last = facts.intervals.iter().rposition(|seen| seen.received > 0);
+        facts.intervals.truncate(last.map_or(0, |last| last + 1));
+        let full = facts.intervals.iter().filter(|seen| seen.phase == Phase::Saturated);
+        facts.full_us = median(full.filter(|seen| seen.received > 0).map(|seen| seen.way_max_us));
+        facts
+    }
+
+    fn queue_us(&self) -> i64 {
+        self.full_us.map_or(0, |full| full.saturating_sub(self.least_us))
+    }
+
+    /// The server's clock minus the client's: the median over the faster half of the round trips, of which half is taken
+    /// for each way. (The very fastest one is fast because one of its ways happened to be.)
+    fn clock_offset_us(&self) -> Option<i64> {
+        let alone = |probe: &&Probe| {
+            self.alone.is_some_and(|(at_us, _)| signed(probe.at_us) >= at_us)
+        };
+        let quiet = self.quiet(i64::MAX).chain(self.probes.iter().filter(alone));
+        let exchanges = quiet.filter_map(|probe| {
+            let (rtt, server) = (probe.rtt_us?, probe.server_us?);
+            Some((rtt, signed(server) - signed(probe.at_us) - i64::from(rtt / 2)))
+        });
+        let mut exchanges: Vec<_> = exchanges.collect();
+        exchanges.sort_unstable();
+        exchanges.truncate(exchanges.len().div_ceil(2));
+        median(exchanges.into_iter().map(|(_, offset)| offset))
+    }
+
+    /// The one-way delay over the client's time, and where it comes from.
+    fn delay_curve(&self, offset_us: i64, begin_us: i64, end_us: i64) -> Option<(DelayCurve, DelaySource)> {
+        // Departures are earlier than arrivals, by at most that.
+        const MARGIN_US: i64 = 2_000_000;
+        let (begin_us, end_us) = (begin_us - MARGIN_US, end_us + MARGIN_US);
+        let curve = |points: &[(i64, i64)]| DelayCurve::new(begin_us, end_us, points);
+        if let Some((at_us, stands_for_us)) = self.alone {
+            let alone = self.probes.iter().filter(|probe| signed(probe.at_us) >= at_us);
+            let icmp = alone.clone().any(|probe| probe.icmp);
+            let points: Vec<_> = alone
+                .filter(|probe| probe.icmp == icmp)
+                .filter_map(|probe| self.one_way(probe, offset_us))
+                .map(|(at, delay)| (at - at_us + stands_for_us, delay))
+                .collect();
+            let source = if icmp { DelaySource::IcmpAlone } else { DelaySource::UdpAlone };
+            if let Some(curve) = curve(&points) {
+                return Some((curve, source));
+            }
+        }
+        let beside = self.beside(begin_us, end_us);
+        if self.alone.is_none()
+            && !self.icmp_shares_queue(begin_us + MARGIN_US)
+            && let Some(curve) = curve(&beside)
+        {
+            return Some((curve, DelaySource::Icmp));
+        }
+        let quiet = self.quiet(begin_us + MARGIN_US).filter_map(|probe| probe.rtt_us);
+        let half = i64::from(median(quiet)? / 2);
+        Some((curve(&[(begin_us, half)])?, DelaySource::Constant))
+    }
+
+    /// Probes of the first second, when the path was idle.
+    fn quiet(&self, before_us: i64) -> impl Iterator<Item = &Probe> {
+        let begin = self.probes.first().map_or(0, |probe| probe.at_us);
+        let idle = crate::sender::IDLE.as_micros();
+        self.probes.iter().filter(move |probe| {
+            u128::from(probe.at_us - begin) < idle && signed(probe.at_us) < before_us
+        })
+    }
+
+    fn icmp_shares_queue(&self, saturated_us: i64) -> bool {
+        let icmp = |probe: &&Probe| probe.icmp;
+        let loaded = self.probes.iter().filter(icmp);
+        let loaded = loaded.filter(|probe| signed(probe.at_us) >= saturated_us);
+        shares_queue(
+            self.quiet(saturated_us).filter(icmp).filter_map(|probe| probe.rtt_us),
+            loaded.filter_map(|probe| probe.rtt_us),
+            self.queue_us(),
+        )
+    }
+
+    /// Departures and delays in our direction out of ICMP echoes beside the heavy flow.
+    fn beside(&self, begin_us: i64, end_us: i64) -> Vec<(i64, i64)> {
+        let icmp: Vec<_> = self
+            .probes
+            .iter()
+            .filter(|probe| probe.icmp)
+            .filter_map(|probe| Some((signed(probe.at_us), i64::from(probe.rtt_us?))))
+            .collect();
+        let other = other_way(&self.probes, &icmp, self.direction, begin_us, end_us);
+        let ways = icmp.iter().map(|&(at, rtt)| {
+            let other = |leaves| other.as_ref().map_or(rtt / 2, |other| other.at(leaves)).clamp(0, rtt);
+            match self.direction {
+                // When it was sent back depends on how long that took.
+                Direction::Up => (at, rtt - other(at + rtt - other(at + rtt / 2))),
+                Direction::Down => (at + other(at), rtt - other(at)),
+            }
+        });
+        ways.collect()
+    }
+
+    /// When a packet of the light flow left on its way in our direction, by the client's clock, and how long that way took.
+    fn one_way(&self, probe: &Probe, offset_us: i64) -> Option<(i64, i64)> {
+        let (at, rtt) = (signed(probe.at_us), i64::from(probe.rtt_us?));
+        let server_at = probe.server_us.map(|server| signed(server) - offset_us);
+        let up = match (server_at, self.direction) {
+            (Some(server_at), Direction::Up) => (server_at - at).clamp(0, rtt),
+            _ => rtt / 2,
+        };
+        Some(match self.direction {
+            Direction::Up => (at, up),
+            Direction::Down => (at + up, rtt - up),
+        })
+    }
+
+    fn light(&self, source: DelaySource, begin_us: i64, end_us: i64) -> (u64, u64) {
+        let (icmp, from, to) = match (source, self.alone) {
+            (DelaySource::Icmp, _) => (true, begin_us, end_us),
+            (DelaySource::IcmpAlone, Some((at, _))) => (true, at, i64::MAX),
+            (DelaySource::UdpAlone, Some((at, _))) => (false, at, i64::MAX),
+            _ => return (0, 0),
+        };
+        let counted = self.probes.iter().filter(|probe| {
+            probe.icmp == icmp && (from..to).contains(&signed(probe.at_us))
+        });
+        counted.fold((0, 0), |(all, lost), probe| {
+            (all + 1, lost + u64::from(probe.rtt_us.is_none()))
+        })
+    }
+}
+
+/// The delay of the way that the heavy flow does not load, out of UDP echoes. `icmp` holds instants and round trips: the two
+/// clocks differ by what makes the median delay over an interval between reconfigurations half of the median round trip,
+/// since a constant difference between the two ways cannot be seen, and clocks drift.
+fn other_way(
+    probes: &[Probe],
+    icmp: &[(i64, i64)],
+    direction: Direction,
+    begin_us: i64,
+    end_us: i64,
+) -> Option<DelayCurve> {
+    const WINDOW_US: i64 = 15_000_000;
+    let ways = probes.iter().filter_map(|probe| {
+        let (at, rtt) = (signed(probe.at_us), i64::from(probe.rtt_us?));
+        let server = signed(probe.server_us?);
+        Some(match direction {
+            Direction::Up => (at + rtt, at + rtt - server),
+            Direction::Down => (at, server - at),
+        })
+    });
+    let ways: Vec<(i64, i64)> = ways.collect();
+    let mut points = Vec::with_capacity(ways.len());
+    for from in (begin_us..end_us).step_by(WINDOW_US as usize) {
+        let inside = |at: i64| (from..from + WINDOW_US).contains(&at);
+        let half = middle(icmp.iter().filter(|(at, _)| inside(*at)).map(|(_, rtt)| rtt / 2));
+        let way = middle(ways.iter().filter(|(at, _)| inside(*at)).map(|(_, way)| *way));
+        let (Some(half), Some(way)) = (half, way) else { continue };
+        points.extend(ways.iter().filter(|(at, _)| inside(*at)).map(|(at, apart)| {
+            let delay = apart + half - way;
+            match direction {
+                Direction::Up => (at - delay, delay),
+                Direction::Down => (*at, delay),
+            }
+        }));
+    }
+    DelayCurve::new(begin_us, end_us, &points)
+}
+
+/// The mean without the tenth that is least and the tenth that is greatest.
+fn middle(values: impl Iterator<Item = i64>) -> Option<i64> {
+    let mut values: Vec<_> = values.collect();
+    values.sort_unstable();
+    let tenth = values.len() / 10;
+    let middle = values.get(tenth..values.len() - tenth)?;
+    middle.iter().sum::<i64>().checked_div(i64::try_from(middle.len()).ok()?)
+}
+
+/// Bytes that arrived while the link was saturated, by the receiver's clock.
+struct Arrivals {
+    first_ms: i64,
+    bins: Vec<u64>,
+    missing_ms: u64,
+}
+
+impl Arrivals {
+    fn of(intervals: &[&Interval]) -> Option<Self> {
+        // The first interval still holds packets of before.
+        let mut saturated = intervals.iter().filter(|seen| seen.phase == Phase::Saturated).skip(2);
+        let first = saturated.next()?;
+        let mut arrivals = Self {
+            first_ms: i64::from(first.first_ms),
+            bins: first.bins.iter().map(|bin| u64::from(*bin)).collect(),
+            missing_ms: 0,
+        };
+        for seen in saturated {
+            let place = usize::try_from(i64::from(seen.first_ms) - arrivals.first_ms).ok()?;
+            let missing = place.saturating_sub(arrivals.bins.len());
+            arrivals.missing_ms += missing as u64;
+            // What is known twice counts once.
+            arrivals.bins.resize(place, 0);
+            arrivals.bins.extend(seen.bins.iter().map(|bin| u64::from(*bin)));
+        }
+        Some(arrivals)
+    }
+
+    fn count(&self) -> i64 {
+        i64::try_from(self.bins.len()).unwrap_or(i64::MAX / 2000)
+    }
+}
+
+/// Delivery opportunities that carried these bytes, of which a share was lost after them.
+#[expect(clippy::cast_precision_loss, reason = "bytes of one millisecond")]
+fn capacity(departures: &[u64], loss: f64) -> Result<Opportunities, String> {
+    let scale = 1.0 / (1.0 - loss.clamp(0.0, 0.9));
+    Opportunities::from_rates(departures.iter().map(|bytes| {
+        let rate = Bandwidth::from_bytes_per_second(1000).scaled(*bytes as f64 * scale);
+        (Duration::from_millis(1), rate)
+    }))
+}
+
+/// Seconds in which no more was lost than at random: nothing says that the link was full.
+fn unsaturated(intervals: &[&Interval], first_ms: i64, random_loss: f64) -> Vec<u32> {
+    let mut seconds: Vec<(u64, u64)> = Vec::new();
+    for seen in intervals.iter().filter(|seen| seen.phase == Phase::Saturated) {
+        let Ok(second) = usize::try_from((i64::from(seen.first_ms) - first_ms).div_euclid(1000)) else {
+            continue;
+        };
+        if second >= seconds.len() {
+            seconds.resize(second + 1, (0, 0));
+        }
+        if let Some((received, lost)) = seconds.get_mut(second) {
+            *received += u64::from(seen.received);
+            *lost += u64::from(seen.lost);
+        }
+    }
+    #[expect(clippy::cast_precision_loss, reason = "packets of one second")]
+    let is_full = |(received, lost): (u64, u64)| {
+        let all = received + lost;
+        all > 0 && lost as f64 / all as f64 > random_loss + 0.01
+    };
+    // The last one is not whole.
+    seconds.pop();
+    (0..).zip(seconds).filter(|(_, counts)| !is_full(*counts)).map(|(second, _)| second).collect()
+}
+
+fn signed(us: u64) -> i64 {
+    i64::try_from(us).unwrap_or(i64::MAX)
+}

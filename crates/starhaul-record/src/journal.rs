@@ -1,0 +1,206 @@
+//! What a recording writes down as it goes: one JSON object a line, so that a recording that was killed loses its last line
+//! and nothing else.
+
+use std::io::BufRead;
+
+use starhaul_units::Bandwidth;
+
+use crate::{Direction, Error, Interval, MAX_SECONDS, PACKET_BYTES};
+
+/// The version of the journal.
+const FORMAT: u32 = 1;
+const MAX_LINE_BYTES: usize = 16 << 10;
+const MAX_LINES: usize = 2_000_000;
+/// No clock of a recording goes further, in microseconds.
+const LATEST_US: u64 = MAX_SECONDS as u64 * 4_000_000;
+
+/// One line of a journal.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Entry {
+    /// The first line: what is recorded.
+    Begin(Begin),
+    /// Arrivals of the heavy flow; by the clock of its receiver.
+    Received(Interval),
+    /// One packet of the light flow.
+    Probe(Probe),
+    /// From here on the light flow runs alone, and stands for what could not be measured beside the heavy flow.
+    Alone {
+        /// When, by the client's clock.
+        at_us: u64,
+        /// For which instant of the heavy flow this one stands.
+        stands_for_us: u64,
+    },
+    /// The last line of a recording that was not interrupted.
+    End {
+        /// Packets of the heavy flow that were sent, where the client sent them.
+        sent: Option<u64>,
+    },
+}
+
+/// What is recorded, and how.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Begin {
+    /// The version of the journal.
+    pub format: u32,
+    /// Which way the heavy flow goes.
+    pub direction: Direction,
+    /// The server's address as given.
+    pub server: String,
+    /// The wall clock at the client's time 0, milliseconds since 1970.
+    pub started_unix_ms: u64,
+    /// How long the link is to be saturated.
+    pub seconds: u32,
+    /// Size of the heavy flow's IP packets.
+    pub packet_bytes: u16,
+    /// The heavy flow is never faster: the least of what both sides allow.
+    pub max_rate: Bandwidth,
+}
+
+/// One packet of the light flow and its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Probe {
+    /// ICMP echo; otherwise UDP.
+    pub icmp: bool,
+    /// When it was sent, by the client's clock.
+    pub at_us: u64,
+    /// Until its answer; none came where this is missing.
+    pub rtt_us: Option<u32>,
+    /// When the server got it, by its clock; known of UDP only.
+    pub server_us: Option<u64>,
+}
+
+impl Begin {
+    pub(crate) const FORMAT: u32 = FORMAT;
+}
+
+impl Entry {
+    /// The line, with its end.
+    pub fn to_line(&self) -> String {
+        // Plain structures of numbers and texts have a JSON form.
+        let mut line = serde_json::to_string(self).unwrap_or_default();
+        line.push('\n');
+        line
+    }
+
+    /// # Errors
+    /// What is wrong with the line.
+    fn parse(line: &[u8]) -> Result<Self, String> {
+        let entry: Self = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+        let impossible = |field: &str| Err(format!("the field {field} has an impossible value"));
+        match &entry {
+            Self::Begin(begin) if begin.format != FORMAT => Err(format!(
+                "is of format {}, and this program reads format {FORMAT}",
+                begin.format
+            )),
+            Self::Begin(begin) if !(1..=MAX_SECONDS).contains(&begin.seconds) => {
+                impossible("seconds")
+            }
+            Self::Begin(begin) if !PACKET_BYTES.contains(&begin.packet_bytes) => {
+                impossible("packet_bytes")
+            }
+            Self::Received(seen) => match seen.check() {
+                Err(field) => impossible(field),
+                Ok(()) => Ok(entry),
+            },
+            Self::Probe(probe) if probe.at_us > LATEST_US => impossible("at_us"),
+            Self::Probe(probe) if probe.server_us.is_some_and(|at| at > LATEST_US) => {
+                impossible("server_us")
+            }
+            Self::Alone { at_us, stands_for_us } if (*at_us).max(*stands_for_us) > LATEST_US => {
+                impossible("at_us")
+            }
+            _ => Ok(entry),
+        }
+    }
+}
+
+/// Reads a journal; a last line that was cut is left out. `name` stands in errors.
+///
+/// # Errors
+/// [`Error::Journal`] names the first line that is damaged.
+pub fn parse_journal(name: &str, mut input: impl BufRead) -> Result<Vec<Entry>, Error> {
+    let mut entries = Vec::new();
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let number = entries.len() + 1;
+        let error = |reason: String| Error::Journal {
+            file: name.to_owned(),
+            line: number,
+            reason,
+        };
+        let read = std::io::Read::take(&mut input, MAX_LINE_BYTES as u64)
+            .read_until(b'\n', &mut line)
+            .map_err(|why| error(why.to_string()))?;
+        if read == MAX_LINE_BYTES {
+            return Err(error(format!("is longer than {MAX_LINE_BYTES} bytes")));
+        }
+        let Some(line) = line.strip_suffix(b"\n") else {
+            return Ok(entries);
+        };
+        let entry = Entry::parse(line).map_err(error)?;
+        let first = entries.is_empty();
+        if first != matches!(entry, Entry::Begin(_)) {
+            let place = if first { "is missing at the start" } else { "comes twice" };
+            return Err(error(format!("the entry \"begin\" {place}")));
+        }
+        if entries.len() == MAX_LINES {
+            return Err(error(format!("more than {MAX_LINES} lines")));
+        }
+        entries.push(entry);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begin() -> Entry {
+        Entry::Begin(Begin {
+            format: FORMAT,
+            direction: Direction::Up,
+            server: "192.0.2.1:4710".to_owned(),
+            started_unix_ms: 1,
+            seconds: 10,
+            packet_bytes: 1500,
+            max_rate: Bandwidth::from_mbit(500),
+        })
+    }
+
+    #[test]
+    fn a_journal_survives_being_cut_anywhere() {
+        let probe = Probe { icmp: true, at_us: 5, rtt_us: None, server_us: None };
+        let entries = vec![
+            begin(),
+            Entry::Received(Interval { bins: vec![1500; 50], ..Interval::default() }),
+            Entry::Probe(probe),
+            Entry::Alone { at_us: 3, stands_for_us: 1 },
+            Entry::End { sent: Some(9) },
+        ];
+        let text: String = entries.iter().map(Entry::to_line).collect();
+        for cut in 0..=text.len() {
+            let read = parse_journal("j", &text.as_bytes()[..cut]).unwrap();
+            assert_eq!(read, entries[..read.len()]);
+            assert_eq!(read.len(), text[..cut].matches('\n').count());
+        }
+    }
+
+    #[test]
+    fn damage_is_named_by_its_line() {
+        let good = begin().to_line();
+        for (text, said) in [
+            (String::from("{}\n"), "j:1: "),
+            (good.clone() + &good, "j:2: the entry \"begin\" comes twice"),
+            (good.clone() + "{\"end\":{\"sent\":-1}}\n", "j:2: "),
+            (good.clone() + "{\"end\":{\"sent\":null,\"more\":1}}\n", "more"),
+            (good.replace("\"format\":1", "\"format\":2"), "format 2"),
+            (good.replace("\"seconds\":10", "\"seconds\":0"), "seconds"),
+        ] {
+            let error = parse_journal("j", text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(said), "{text:?}: {error}");
+        }
+    }
+}

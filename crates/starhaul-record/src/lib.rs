@@ -1,0 +1,163 @@
+//! Measuring a real path into a trace, in the manner of LeoReplayer (LeoCC §5.2 and Appendix B): a heavy flow above the
+//! capacity shows the capacity, a light flow shows delay and loss.
+//!
+//! [`Client`] and [`Server`] are state machines: datagrams and instants go in, datagrams, probes and journal entries come
+//! out; sockets and clocks are the caller's. [`Recording::from_journal`] turns entries into a trace, also those of a
+//! recording that was interrupted.
+//!
+//! ```
+//! use std::time::Instant;
+//! use starhaul_record::{Client, ClientConfig, Key, Server, ServerConfig};
+//!
+//! let (now, key) = (Instant::now(), Key::new(&[7; 32]));
+//! let mut server = Server::new(ServerConfig::new(vec![key.clone()], [1; 32]), now);
+//! let mut client = Client::new(ClientConfig::new(key, [2; 16]), now);
+//! let from = "192.0.2.1:4000".parse()?;
+//! // A greeting with the right key is answered with a challenge to the address that it came from.
+//! let hello = client.poll_transmit(now).ok_or("nothing to send")?;
+//! server.handle_datagram(now, now, from, &hello.contents);
+//! let (to, challenge) = server.poll_transmit(now).ok_or("no answer")?;
+//! assert!(to == from && challenge.contents.len() <= hello.contents.len());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod client;
+mod delay;
+mod estimate;
+mod journal;
+mod key;
+mod loss;
+mod receiver;
+mod search;
+mod sender;
+mod server;
+mod wire;
+
+use std::str::FromStr;
+
+pub use client::{Client, ClientConfig, Light, Progress};
+pub use estimate::{DelaySource, Recording};
+pub use journal::{Begin, Entry, Probe, parse_journal};
+pub use key::{Key, KeyId, Mac, TAG_BYTES};
+pub use loss::LossEstimate;
+pub use server::{Server, ServerConfig, ServerEvent};
+pub use wire::{Interval, MAX_SECONDS, PACKET_BYTES, Refusal, Request, WireError};
+
+/// Which way the heavy flow goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// From the client to the server.
+    Up = 0,
+    /// From the server to the client.
+    Down = 1,
+}
+
+impl Direction {
+    /// `up` or `down`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Down => "down",
+        }
+    }
+}
+
+impl FromStr for Direction {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "up" => Ok(Self::Up),
+            "down" => Ok(Self::Down),
+            _ => Err(format!("{text:?} is no direction: write up or down")),
+        }
+    }
+}
+
+/// What the heavy flow does.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// Nothing: the path is idle, for the base delay and the clocks.
+    #[default]
+    Idle = 0,
+    /// Looks for the capacity.
+    Search = 1,
+    /// Runs at half of it, so that only random loss is left.
+    Below = 2,
+    /// Keeps the link saturated: the recording proper.
+    Saturated = 3,
+    /// Done.
+    Done = 4,
+}
+
+impl Phase {
+    pub(crate) fn from_wire(value: u8) -> Option<Self> {
+        [Self::Idle, Self::Search, Self::Below, Self::Saturated, Self::Done]
+            .into_iter()
+            .find(|phase| *phase as u8 == value)
+    }
+}
+
+/// UDP payloads for one address, to be sent at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// One or more payloads, one after the other.
+    pub contents: Vec<u8>,
+    /// Bytes of each payload.
+    pub segment_bytes: usize,
+}
+
+impl Transmit {
+    fn single(contents: Vec<u8>) -> Self {
+        let segment_bytes = contents.len();
+        Self { contents, segment_bytes }
+    }
+}
+
+/// Why there is no recording.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Nobody answers, or somebody who does not know the key.
+    #[error(
+        "the server does not answer: is it running at this address, does a firewall let UDP through, and does it have this key? \
+         (a server says nothing to a key that it does not know)"
+    )]
+    NoAnswer,
+    /// The server knows the key and says no.
+    #[error("the server refused the recording: {0}")]
+    Refused(#[from] Refusal),
+    /// The session was set up and then nothing came any more.
+    #[error("the server fell silent; what was recorded until then is in the journal")]
+    Silent,
+    /// The heavy flow never arrived.
+    #[error(
+        "no packet of the heavy flow arrived: does the path carry IP packets of {packet_bytes} bytes? (try a smaller --packet-bytes)"
+    )]
+    NothingArrived {
+        /// Their size.
+        packet_bytes: u16,
+    },
+    /// A journal is damaged somewhere else than at its end.
+    #[error("{file}:{line}: {reason}")]
+    Journal {
+        /// The file.
+        file: String,
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong with the line.
+        reason: String,
+    },
+    /// A journal holds too little for a trace.
+    #[error("{file}: {reason}")]
+    TooLittle {
+        /// The file.
+        file: String,
+        /// What is missing.
+        reason: String,
+    },
+}

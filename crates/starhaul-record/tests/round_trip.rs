@@ -1,0 +1,324 @@
+//! Recording through a link gives that link back: client and server in virtual time, over links made of known traces.
+#![allow(clippy::unwrap_used, reason = "a test harness")]
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use bytes::{Bytes, BytesMut};
+use starhaul_link::{Delay, LinkSpec, Rate};
+use starhaul_record::{
+    Client, ClientConfig, DelaySource, Direction, Entry, Error, Key, Light, Recording, Server, ServerConfig,
+    Transmit, parse_journal,
+};
+use starhaul_sim::{Datagram, NodeId, Simulation};
+use starhaul_units::Bandwidth;
+
+const MAIN: u32 = 0;
+/// Where ICMP echoes travel, in a band of their own.
+const ECHO: u32 = 1;
+
+enum Node {
+    Client { client: Box<Client>, entries: Vec<Entry>, pending: Vec<Datagram> },
+    Server { server: Box<Server>, pending: Vec<Datagram> },
+}
+
+fn address(host: u8, socket: u32) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, host], 4710 + u16::try_from(socket).unwrap()))
+}
+
+fn split(to: SocketAddr, transmit: &Transmit, pending: &mut Vec<Datagram>) {
+    let segments = transmit.contents.chunks(transmit.segment_bytes);
+    let datagrams: Vec<_> = segments
+        .map(|payload| Datagram { local: MAIN, to, ecn: 0, payload: Bytes::copy_from_slice(payload) })
+        .collect();
+    pending.extend(datagrams.into_iter().rev());
+}
+
+impl starhaul_sim::Node for Node {
+    fn handle_datagram(&mut self, now: Instant, local: u32, from: SocketAddr, _: u8, payload: BytesMut) {
+        match (self, local) {
+            (Self::Client { client, .. }, MAIN) => client.handle_datagram(now, now, &payload),
+            (Self::Client { client, .. }, _) => {
+                let number = u32::from_be_bytes(*payload.first_chunk().unwrap());
+                client.handle_probe_reply(now, number);
+            }
+            (Self::Server { server, .. }, MAIN) => server.handle_datagram(now, now, from, &payload),
+            (Self::Server { pending, .. }, local) => {
+                pending.push(Datagram { local, to: from, ecn: 0, payload: payload.freeze() });
+            }
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Instant) -> Option<Datagram> {
+        match self {
+            Self::Client { client, entries, pending } => {
+                if pending.is_empty() {
+                    if let Some(transmit) = client.poll_transmit(now) {
+                        split(address(2, MAIN), &transmit, pending);
+                    }
+                    if let Some(number) = client.poll_probe(now) {
+                        let payload = Bytes::copy_from_slice(&number.to_be_bytes());
+                        pending.push(Datagram { local: ECHO, to: address(2, ECHO), ecn: 0, payload });
+                    }
+                }
+                entries.extend(std::iter::from_fn(|| client.poll_entry()));
+                pending.pop()
+            }
+            Self::Server { server, pending } => {
+                if pending.is_empty()
+                    && let Some((to, transmit)) = server.poll_transmit(now)
+                {
+                    split(to, &transmit, pending);
+                }
+                pending.pop()
+            }
+        }
+    }
+
+    fn poll_timeout(&mut self) -> Option<Instant> {
+        match self {
+            Self::Client { client, .. } => client.poll_timeout(),
+            Self::Server { server, .. } => server.poll_timeout(),
+        }
+    }
+
+    fn handle_timeout(&mut self, _: Instant) {}
+}
+
+struct World {
+    simulation: Simulation<Node>,
+    start: Instant,
+}
+
+struct Case<'a> {
+    up: &'a LinkSpec,
+    down: &'a LinkSpec,
+    /// Whether ICMP has its own band; otherwise it shares the queue.
+    own_band: bool,
+    config: ClientConfig,
+    server_max: Bandwidth,
+}
+
+fn key() -> Key {
+    Key::new(&[9; 32])
+}
+
+fn config(direction: Direction, light: Light, seconds: u32) -> ClientConfig {
+    let mut config = ClientConfig::new(key(), [4; 16]);
+    config.request.direction = direction;
+    config.request.seconds = seconds;
+    config.light = light;
+    config
+}
+
+impl World {
+    fn new(case: &Case<'_>) -> Self {
+        let start = Instant::now();
+        let mut simulation = Simulation::new(11, start);
+        let mut server = ServerConfig::new(vec![Key::new(&[8; 32]), key()], [3; 32]);
+        server.max_rate = case.server_max;
+        let nodes = [
+            Node::Client {
+                client: Box::new(Client::new(case.config.clone(), start)),
+                entries: Vec::new(),
+                pending: Vec::new(),
+            },
+            Node::Server {
+                server: Box::new(Server::new(server, start)),
+                pending: Vec::new(),
+            },
+        ];
+        let [client, server] = nodes.map(|node| simulation.add_node(node));
+        let network = &mut simulation.network;
+        for (node, host) in [(client, 1), (server, 2)] {
+            network.bind(node, MAIN, address(host, MAIN));
+            network.bind(node, ECHO, address(host, ECHO));
+        }
+        let path = network.connect(address(1, MAIN), address(2, MAIN), case.up, case.down);
+        if case.own_band {
+            let band = |spec: &LinkSpec| LinkSpec { rate: Rate::Constant(Bandwidth::MAX), ..spec.clone() };
+            network.connect(address(1, ECHO), address(2, ECHO), &band(case.up), &band(case.down));
+        } else {
+            network.set_route(address(1, ECHO), address(2, ECHO), &[path.forward]);
+            network.set_route(address(2, ECHO), address(1, ECHO), &[path.backward]);
+        }
+        Self { simulation, start }
+    }
+
+    fn client(&self) -> (&Client, &[Entry]) {
+        match &self.simulation.nodes[NodeId(0).0] {
+            Node::Client { client, entries, .. } => (client, entries),
+            Node::Server { .. } => unreachable!("node 0 is the client"),
+        }
+    }
+
+    fn run(&mut self, limit: Duration) -> Result<(), Error> {
+        let end = self.start + limit;
+        while self.client().0.result().is_none() && self.simulation.now() < end {
+            self.simulation.step(end);
+        }
+        self.client().0.result().cloned().expect("the recording ends in time")
+    }
+}
+
+/// How well a recording agrees with the link it was made through.
+#[derive(Debug)]
+struct Agreement {
+    /// Median over seconds of |recorded − true| / true.
+    capacity: f64,
+    worst_second: f64,
+    /// Median over 10 ms steps of |recorded − true|.
+    delay_ms: f64,
+    /// |median of recorded − median of true|.
+    delay_level_ms: f64,
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+#[expect(clippy::cast_precision_loss, reason = "bytes of one second")]
+fn agreement(recording: &Recording, spec: &LinkSpec) -> Agreement {
+    let truth = |from: Duration, to: Duration| match &spec.rate {
+        Rate::Trace(trace) => (trace.until(to) - trace.until(from)) as f64 * 1500.0,
+        Rate::Constant(rate) => rate.bytes_in(to - from) as f64,
+    };
+    let capacity = &recording.trace.capacity;
+    let seconds = capacity.period().as_secs();
+    let errors: Vec<f64> = (0..seconds)
+        .map(|second| {
+            let (from, to) = (Duration::from_secs(second), Duration::from_secs(second + 1));
+            let recorded = (capacity.until(to) - capacity.until(from)) as f64 * 1500.0;
+            let truth = truth(recording.started + from, recording.started + to);
+            (recorded - truth).abs() / truth
+        })
+        .collect();
+    let series = recording.trace.delay.as_ref().unwrap();
+    let (recorded, truth): (Vec<f64>, Vec<f64>) = (0..seconds * 100)
+        .map(|step| {
+            let at = Duration::from_millis(step * 10 + 5);
+            let truth = match &spec.delay {
+                Delay::Trace(series) => series.at(recording.started + at),
+                Delay::Constant(delay) => *delay,
+            };
+            (series.at(at).as_secs_f64() * 1e3, truth.as_secs_f64() * 1e3)
+        })
+        .unzip();
+    Agreement {
+        worst_second: errors.iter().copied().fold(0.0, f64::max),
+        capacity: median(errors),
+        delay_ms: median(recorded.iter().zip(&truth).map(|(r, t)| (r - t).abs()).collect()),
+        delay_level_ms: (median(recorded) - median(truth)).abs(),
+    }
+}
+
+fn spec(text: &str) -> LinkSpec {
+    text.parse().unwrap()
+}
+
+fn record(case: &Case<'_>) -> Recording {
+    let mut world = World::new(case);
+    world.run(Duration::from_secs(400)).unwrap();
+    let (_, entries) = world.client();
+    let text: String = entries.iter().map(Entry::to_line).collect();
+    let read = parse_journal("journal", text.as_bytes()).unwrap();
+    Recording::from_journal("journal", &read).unwrap()
+}
+
+fn check(case: &Case<'_>) -> Recording {
+    let recording = record(case);
+    let link = match case.config.request.direction {
+        Direction::Up => case.up,
+        Direction::Down => case.down,
+    };
+    let found = agreement(&recording, link);
+    println!("{found:?}, {recording:?}");
+    assert!(recording.complete && recording.missing.is_zero());
+    assert!(found.capacity < 0.03 && found.worst_second < 0.1, "{found:?}");
+    match recording.delay_source {
+        DelaySource::Icmp => assert!(found.delay_ms < 1.0, "{found:?}"),
+        // What is measured later cannot know the jitter of each instant.
+        _ => assert!(found.delay_level_ms < 3.0, "{found:?}"),
+    }
+    let loss = link.loss.mean();
+    assert!(recording.loss.low <= loss && loss <= recording.loss.high, "{loss}: {:?}", recording.loss);
+    recording
+}
+
+#[test]
+fn a_synthetic_leo_uplink_comes_back() {
+    let link = spec("synth=leo,rate=20mbit,seed=3,loss=0.5%");
+    let recording = check(&Case {
+        up: &link,
+        down: &link,
+        own_band: true,
+        config: config(Direction::Up, Light::Icmp, 20),
+        server_max: Bandwidth::from_mbit(1000),
+    });
+    assert_eq!(recording.delay_source, DelaySource::Icmp);
+}
+
+#[test]
+fn a_synthetic_leo_downlink_comes_back_by_udp_alone() {
+    let (up, down) = (spec("synth=leo,rate=25mbit,seed=4"), spec("synth=leo,rate=25mbit,seed=4,loss=1%"));
+    let recording = check(&Case {
+        up: &up,
+        down: &down,
+        own_band: true,
+        config: config(Direction::Down, Light::Udp, 15),
+        server_max: Bandwidth::from_mbit(1000),
+    });
+    assert_eq!(recording.delay_source, DelaySource::UdpAlone);
+}
+
+#[test]
+fn a_geostationary_link_whose_queue_icmp_shares_comes_back() {
+    let (up, down) = (spec("synth=geo,seed=2"), spec("synth=geo,seed=2,loss=ge:1%:4"));
+    let recording = check(&Case {
+        up: &up,
+        down: &down,
+        own_band: false,
+        config: config(Direction::Down, Light::Icmp, 10),
+        server_max: Bandwidth::from_mbit(1000),
+    });
+    assert_eq!(recording.delay_source, DelaySource::IcmpAlone);
+}
+
+/// The two directions of a link of the folder of traces, which is not part of this repository.
+fn real(file: &str) -> Option<String> {
+    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces");
+    let folder = std::env::var("STARHAUL_TRACES").unwrap_or_else(|_| beside.to_owned());
+    let path = std::path::Path::new(&folder).join(file);
+    path.exists().then(|| path.display().to_string())
+}
+
+#[test]
+fn recorded_starlink_links_come_back() {
+    let (Some(bw), Some(delay), Some(table)) = (
+        real("leocc-example/bw_example.txt"),
+        real("leocc-example/delay_example.txt"),
+        real("leocc-downlink/q25_A_downlink_600.csv"),
+    ) else {
+        println!("skipped: the recorded traces are not here (STARHAUL_TRACES names their folder)");
+        return;
+    };
+    let up = spec(&format!("bw={bw},delay={delay},loss=0.2%"));
+    check(&Case {
+        up: &up,
+        down: &up,
+        own_band: true,
+        config: config(Direction::Up, Light::Icmp, 20),
+        server_max: Bandwidth::from_mbit(1000),
+    });
+    let down = spec(&format!("csv={table},loss=0.01%"));
+    check(&Case {
+        up: &down,
+        down: &down,
+        own_band: true,
+        config: config(Direction::Down, Light::Icmp, 5),
+        server_max: Bandwidth::from_mbit(1000),
+    });
+}
