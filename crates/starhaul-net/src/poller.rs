@@ -2,7 +2,7 @@
 //! `ppoll` takes nanoseconds, and with the kernel's timer slack turned off it returns some 10–60 µs after the instant asked for.
 
 use std::{
-    os::fd::OwnedFd,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -75,6 +75,19 @@ impl Poller {
         sockets: &[(&UdpSocket, bool)],
         deadline: Option<Instant>,
     ) -> Result<&[Readiness], Error> {
+        let fds: Vec<_> = sockets.iter().map(|(socket, write)| (socket.as_fd(), *write)).collect();
+        self.wait_fds(&fds, deadline)
+    }
+
+    /// The same for descriptors of any kind.
+    ///
+    /// # Errors
+    /// As [`Poller::wait`].
+    pub fn wait_fds(
+        &mut self,
+        sockets: &[(BorrowedFd<'_>, bool)],
+        deadline: Option<Instant>,
+    ) -> Result<&[Readiness], Error> {
         self.readiness.clear();
         let mut fds = Vec::with_capacity(sockets.len() + 1);
         fds.push(PollFd::new(&self.wakeup.event, PollFlags::IN));
@@ -83,7 +96,7 @@ impl Poller {
                 true => PollFlags::IN | PollFlags::OUT,
                 false => PollFlags::IN,
             };
-            fds.push(PollFd::new(*socket, interest));
+            fds.push(PollFd::from_borrowed_fd(*socket, interest));
         }
         let timeout = deadline.map(|deadline| {
             let wait = deadline.saturating_duration_since(Instant::now());

@@ -1,0 +1,268 @@
+//! Receiving with the kernel's own stamps (`SO_TIMESTAMPNS`): when a datagram reached this host, however late this program
+//! reads it. Datagrams come one by one, since joined ones (GRO) would share a stamp.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    os::fd::{AsFd, AsRawFd as _},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use socket2::SockAddr;
+
+use crate::Error;
+
+/// Messages per receive call.
+const MESSAGES: usize = 64;
+/// The largest IP packet of a jumbo frame.
+const MESSAGE_BYTES: usize = 9216;
+/// Room for a stamp, a destination address, ECN bits and what a kernel may add.
+const CONTROL_WORDS: usize = 24;
+
+/// A datagram with its stamp.
+#[derive(Clone, Copy, Debug)]
+pub struct Stamped<'a> {
+    /// From whom; `None` where the address is of another family.
+    pub remote: Option<SocketAddr>,
+    /// To which of this host's addresses.
+    pub local: Option<IpAddr>,
+    /// When the kernel got it; when it was read, if the kernel does not say.
+    pub arrived: Instant,
+    /// What it holds. A raw ICMP socket for IPv4 begins with the IP header.
+    pub payload: &'a [u8],
+}
+
+/// Room for what one [`StampedBuffer::recv`] brings.
+pub struct StampedBuffer {
+    bytes: Box<[u8]>,
+    control: Box<[[u64; CONTROL_WORDS]]>,
+    meta: Vec<Meta>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Meta {
+    remote: Option<SocketAddr>,
+    local: Option<IpAddr>,
+    arrived: Instant,
+    length: usize,
+}
+
+/// Makes the kernel stamp what this socket receives, and keep datagrams apart.
+///
+/// # Errors
+/// [`Error::System`] when the kernel has no stamps.
+#[expect(unsafe_code, reason = "no safe binding exists")]
+pub(crate) fn stamp_arrivals(socket: &impl AsFd) -> Result<(), Error> {
+    let set = |level: libc::c_int, name: libc::c_int, value: libc::c_int| {
+        // SAFETY: the descriptor is open, and the kernel reads one integer that lives across the call.
+        let result = unsafe {
+            libc::setsockopt(
+                socket.as_fd().as_raw_fd(),
+                level,
+                name,
+                (&raw const value).cast(),
+                libc::socklen_t::try_from(size_of_val(&value)).unwrap_or(0),
+            )
+        };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    // A kernel or a socket without it joins nothing.
+    let _ = set(libc::SOL_UDP, libc::UDP_GRO, 0);
+    set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1).map_err(Error::System)
+}
+
+impl StampedBuffer {
+    /// An empty buffer of 576 KiB.
+    pub fn new() -> Self {
+        Self {
+            bytes: vec![0; MESSAGES * MESSAGE_BYTES].into_boxed_slice(),
+            control: vec![[0; CONTROL_WORDS]; MESSAGES].into_boxed_slice(),
+            meta: Vec::with_capacity(MESSAGES),
+        }
+    }
+
+    /// Receives what is there from a non-blocking socket; `false` when nothing is. What happened to single datagrams
+    /// (an ICMP error that waited in the socket) counts as something received.
+    #[expect(unsafe_code, reason = "no safe binding of recvmmsg exists")]
+    pub(crate) fn recv(&mut self, socket: &impl AsFd) -> bool {
+        self.meta.clear();
+        // SAFETY: all-zero values of these plain structures are valid.
+        let (mut headers, mut names): ([libc::mmsghdr; MESSAGES], [libc::sockaddr_storage; MESSAGES]) =
+            unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+        let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MESSAGES];
+        let rooms = self.bytes.chunks_exact_mut(MESSAGE_BYTES).zip(&mut self.control);
+        let parts = headers.iter_mut().zip(&mut names).zip(&mut vectors).zip(rooms);
+        for (((header, name), vector), (room, control)) in parts {
+            vector.iov_base = room.as_mut_ptr().cast();
+            vector.iov_len = room.len();
+            let header = &mut header.msg_hdr;
+            header.msg_name = (&raw mut *name).cast();
+            header.msg_namelen = libc::socklen_t::try_from(size_of_val(name)).unwrap_or(0);
+            header.msg_iov = vector;
+            header.msg_iovlen = 1;
+            header.msg_control = control.as_mut_ptr().cast();
+            header.msg_controllen = size_of_val(control);
+        }
+        // SAFETY: every header points at its own name, vector, room and control area, which live across the call and have
+        // the lengths written beside them.
+        let received = unsafe {
+            libc::recvmmsg(
+                socket.as_fd().as_raw_fd(),
+                headers.as_mut_ptr(),
+                libc::c_uint::try_from(MESSAGES).unwrap_or(1),
+                libc::MSG_DONTWAIT,
+                std::ptr::null_mut(),
+            )
+        };
+        let Ok(received) = usize::try_from(received) else {
+            return io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock;
+        };
+        let clock = Clock::now();
+        for (header, name) in headers.iter().zip(&names).take(received) {
+            let (stamp, local) = control_data(&header.msg_hdr);
+            self.meta.push(Meta {
+                remote: address(name, header.msg_hdr.msg_namelen),
+                local,
+                arrived: stamp.map_or(clock.now, |stamp| clock.instant_of(stamp)),
+                length: usize::try_from(header.msg_len).unwrap_or(0).min(MESSAGE_BYTES),
+            });
+        }
+        received > 0
+    }
+
+    /// The datagrams of the last receive, in order of arrival.
+    pub fn datagrams(&self) -> impl Iterator<Item = Stamped<'_>> {
+        let rooms = self.bytes.chunks_exact(MESSAGE_BYTES);
+        self.meta.iter().zip(rooms).map(|(meta, room)| Stamped {
+            remote: meta.remote,
+            local: meta.local,
+            arrived: meta.arrived,
+            payload: room.get(..meta.length).unwrap_or(room),
+        })
+    }
+}
+
+impl Default for StampedBuffer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for StampedBuffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StampedBuffer").field("received", &self.meta.len()).finish_non_exhaustive()
+    }
+}
+
+/// The wall clock, by which the kernel stamps, beside the one that nobody sets.
+struct Clock {
+    now: Instant,
+    wall: Duration,
+}
+
+impl Clock {
+    fn now() -> Self {
+        Self {
+            wall: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            now: Instant::now(),
+        }
+    }
+
+    fn instant_of(&self, stamp: Duration) -> Instant {
+        let age = self.wall.saturating_sub(stamp);
+        // Older than a socket's buffer can be: the wall clock was set in between.
+        match age < Duration::from_secs(10) {
+            true => self.now.checked_sub(age).unwrap_or(self.now),
+            false => self.now,
+        }
+    }
+}
+
+#[expect(unsafe_code, reason = "control messages are read in place")]
+fn control_data(header: &libc::msghdr) -> (Option<Duration>, Option<IpAddr>) {
+    let (mut stamp, mut local) = (None, None);
+    // SAFETY: the kernel filled the header, whose control area is still alive; the macros stay inside of it. What a message
+    // holds is read unaligned, in the type that its level and kind have.
+    unsafe {
+        let mut message = libc::CMSG_FIRSTHDR(header);
+        while let Some(head) = message.as_ref() {
+            let data = libc::CMSG_DATA(message);
+            match (head.cmsg_level, head.cmsg_type) {
+                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                    let time = data.cast::<libc::timespec>().read_unaligned();
+                    let parts = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
+                    if let (Ok(seconds), Ok(nanos)) = parts {
+                        stamp = Some(Duration::new(seconds, nanos));
+                    }
+                }
+                (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                    let info = data.cast::<libc::in_pktinfo>().read_unaligned();
+                    local = Some(Ipv4Addr::from(u32::from_be(info.ipi_addr.s_addr)).into());
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                    let info = data.cast::<libc::in6_pktinfo>().read_unaligned();
+                    local = Some(Ipv6Addr::from(info.ipi6_addr.s6_addr).into());
+                }
+                _ => {}
+            }
+            message = libc::CMSG_NXTHDR(header, message);
+        }
+    }
+    (stamp, local)
+}
+
+#[expect(unsafe_code, reason = "an address as the kernel wrote it")]
+fn address(name: &libc::sockaddr_storage, length: libc::socklen_t) -> Option<SocketAddr> {
+    if length == 0 {
+        return None;
+    }
+    // SAFETY: the kernel wrote an address of this length into the structure, which is large enough for every family.
+    let address = unsafe {
+        let ((), address) = SockAddr::try_init(|to, to_length| {
+            to.cast::<libc::sockaddr_storage>().write(*name);
+            *to_length = length;
+            Ok(())
+        })
+        .ok()?;
+        address
+    };
+    address.as_socket()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BindOptions, Poller, Transmit, UdpSocket};
+
+    #[test]
+    fn a_datagram_keeps_its_own_stamp_however_late_it_is_read() {
+        let bind = || UdpSocket::bind(&BindOptions::new("127.0.0.1:0".parse().unwrap())).unwrap();
+        let (sender, receiver) = (bind(), bind());
+        stamp_arrivals(&receiver).unwrap();
+        let send = |contents: &[u8]| {
+            let to = receiver.local_addr();
+            let transmit = Transmit { to, from: None, ecn: 0, contents, segment_size: 4 };
+            sender.try_send(&transmit).unwrap();
+        };
+        let before = Instant::now();
+        // Two of one call, which offloading could join.
+        send(b"onettwo2");
+        let between = Instant::now();
+        std::thread::sleep(Duration::from_millis(20));
+        send(b"last");
+        let mut poller = Poller::new().unwrap();
+        poller.wait(&[(&receiver, false)], None).unwrap();
+        let mut buffer = StampedBuffer::new();
+        assert!(buffer.recv(&receiver));
+        let all: Vec<_> = buffer.datagrams().collect();
+        let payloads: Vec<_> = all.iter().map(|datagram| datagram.payload).collect();
+        assert_eq!(payloads, [&b"onet"[..], b"two2", b"last"]);
+        // The two clocks are read one after the other.
+        let slack = Duration::from_millis(5);
+        assert!(all[0].arrived + slack >= before && all[1].arrived <= between + slack);
+        assert!(all[2].arrived >= between + Duration::from_millis(15));
+        assert!(all.iter().all(|datagram| datagram.remote == Some(sender.local_addr())
+            && datagram.local == Some(receiver.local_addr().ip())));
+        assert!(!buffer.recv(&receiver));
+    }
+}
