@@ -48,18 +48,37 @@ impl Pinger {
             Err(_) => (open(Type::RAW).map_err(Error::System)?, true),
         };
         socket.set_nonblocking(true).map_err(Error::System)?;
-        socket.connect(&SocketAddr::new(host, 0).into()).map_err(Error::System)?;
+        socket
+            .connect(&SocketAddr::new(host, 0).into())
+            .map_err(Error::System)?;
         stamp_arrivals(&socket)?;
-        Ok(Self { socket, host, raw, token, buffer: StampedBuffer::new() })
+        Ok(Self {
+            socket,
+            host,
+            raw,
+            token,
+            buffer: StampedBuffer::new(),
+        })
     }
 
     /// Sends a request with this number. One that the system refuses is lost.
     pub fn send(&self, number: u32) {
-        let kind = if self.host.is_ipv4() { ECHO_REQUEST_V4 } else { ECHO_REQUEST_V6 };
+        let kind = if self.host.is_ipv4() {
+            ECHO_REQUEST_V4
+        } else {
+            ECHO_REQUEST_V6
+        };
         let identifier = [self.token[0], self.token[1]];
         let number = number.to_be_bytes();
         let sequence = [number[2], number[3]];
-        let mut packet = [&[kind, 0, 0, 0][..], &identifier, &sequence, &self.token, &number].concat();
+        let mut packet = [
+            &[kind, 0, 0, 0][..],
+            &identifier,
+            &sequence,
+            &self.token,
+            &number,
+        ]
+        .concat();
         // The kernel fills in those of ping sockets and of ICMPv6.
         let checksum = checksum(&packet).to_be_bytes();
         if let Some(place) = packet.get_mut(2..4).filter(|_| self.host.is_ipv4()) {
@@ -87,8 +106,14 @@ impl Pinger {
             _ => 0,
         };
         let packet = payload.get(header..)?;
-        let kind = if self.host.is_ipv4() { ECHO_REPLY_V4 } else { ECHO_REPLY_V6 };
-        let body = packet.get(HEADER_BYTES..).filter(|_| packet.first() == Some(&kind))?;
+        let kind = if self.host.is_ipv4() {
+            ECHO_REPLY_V4
+        } else {
+            ECHO_REPLY_V6
+        };
+        let body = packet
+            .get(HEADER_BYTES..)
+            .filter(|_| packet.first() == Some(&kind))?;
         let number = body.strip_prefix(&self.token)?;
         Some(u32::from_be_bytes(*number.first_chunk()?))
     }
@@ -104,7 +129,10 @@ impl AsFd for Pinger {
 fn checksum(packet: &[u8]) -> u16 {
     let words = packet.chunks(2).map(|pair| {
         let low = pair.get(1).copied().unwrap_or(0);
-        u32::from(u16::from_be_bytes([pair.first().copied().unwrap_or(0), low]))
+        u32::from(u16::from_be_bytes([
+            pair.first().copied().unwrap_or(0),
+            low,
+        ]))
     });
     let mut sum: u32 = words.sum();
     while sum > 0xffff {
@@ -141,7 +169,9 @@ mod tests {
             let mut answers = Vec::new();
             while answers.is_empty() && sent.elapsed() < Duration::from_secs(5) {
                 let deadline = sent + Duration::from_secs(5);
-                poller.wait_fds(&[(pinger.as_fd(), false)], Some(deadline)).unwrap();
+                poller
+                    .wait_fds(&[(pinger.as_fd(), false)], Some(deadline))
+                    .unwrap();
                 pinger.recv(|at, number| answers.push((at, number)));
             }
             assert_eq!(answers.len(), 1, "{host}");

@@ -24,18 +24,23 @@
 
 mod emulator;
 mod histogram;
+mod icmp;
 mod poller;
 mod realtime;
+pub mod record;
 pub mod replay;
 mod socket;
+mod stamped;
 
 use std::{io, net::SocketAddr};
 
 pub use emulator::{DirectionStats, Emulator, Relay, RelaySpec, RelayStats, Second};
 pub use histogram::Histogram;
+pub use icmp::Pinger;
 pub use poller::{Poller, Readiness, Waker};
 pub use realtime::sharpen_timers;
 pub use socket::{BindOptions, Datagram, RecvBuffer, Transmit, UdpSocket};
+pub use stamped::{Stamped, StampedBuffer};
 
 /// Seconds of which figures are kept.
 const MAX_SECONDS: usize = 24 * 3600;

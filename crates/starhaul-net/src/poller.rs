@@ -75,7 +75,10 @@ impl Poller {
         sockets: &[(&UdpSocket, bool)],
         deadline: Option<Instant>,
     ) -> Result<&[Readiness], Error> {
-        let fds: Vec<_> = sockets.iter().map(|(socket, write)| (socket.as_fd(), *write)).collect();
+        let fds: Vec<_> = sockets
+            .iter()
+            .map(|(socket, write)| (socket.as_fd(), *write))
+            .collect();
         self.wait_fds(&fds, deadline)
     }
 

@@ -64,7 +64,11 @@ pub(crate) fn stamp_arrivals(socket: &impl AsFd) -> Result<(), Error> {
                 libc::socklen_t::try_from(size_of_val(&value)).unwrap_or(0),
             )
         };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        if result == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
     };
     // A kernel or a socket without it joins nothing.
     let _ = set(libc::SOL_UDP, libc::UDP_GRO, 0);
@@ -87,11 +91,23 @@ impl StampedBuffer {
     pub(crate) fn recv(&mut self, socket: &impl AsFd) -> bool {
         self.meta.clear();
         // SAFETY: all-zero values of these plain structures are valid.
-        let (mut headers, mut names): ([libc::mmsghdr; MESSAGES], [libc::sockaddr_storage; MESSAGES]) =
-            unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-        let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MESSAGES];
-        let rooms = self.bytes.chunks_exact_mut(MESSAGE_BYTES).zip(&mut self.control);
-        let parts = headers.iter_mut().zip(&mut names).zip(&mut vectors).zip(rooms);
+        let (mut headers, mut names): (
+            [libc::mmsghdr; MESSAGES],
+            [libc::sockaddr_storage; MESSAGES],
+        ) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+        let mut vectors = [libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        }; MESSAGES];
+        let rooms = self
+            .bytes
+            .chunks_exact_mut(MESSAGE_BYTES)
+            .zip(&mut self.control);
+        let parts = headers
+            .iter_mut()
+            .zip(&mut names)
+            .zip(&mut vectors)
+            .zip(rooms);
         for (((header, name), vector), (room, control)) in parts {
             vector.iov_base = room.as_mut_ptr().cast();
             vector.iov_len = room.len();
@@ -124,7 +140,9 @@ impl StampedBuffer {
                 remote: address(name, header.msg_hdr.msg_namelen),
                 local,
                 arrived: stamp.map_or(clock.now, |stamp| clock.instant_of(stamp)),
-                length: usize::try_from(header.msg_len).unwrap_or(0).min(MESSAGE_BYTES),
+                length: usize::try_from(header.msg_len)
+                    .unwrap_or(0)
+                    .min(MESSAGE_BYTES),
             });
         }
         received > 0
@@ -150,7 +168,9 @@ impl Default for StampedBuffer {
 
 impl std::fmt::Debug for StampedBuffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StampedBuffer").field("received", &self.meta.len()).finish_non_exhaustive()
+        f.debug_struct("StampedBuffer")
+            .field("received", &self.meta.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -163,7 +183,9 @@ struct Clock {
 impl Clock {
     fn now() -> Self {
         Self {
-            wall: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            wall: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default(),
             now: Instant::now(),
         }
     }
@@ -241,7 +263,13 @@ mod tests {
         stamp_arrivals(&receiver).unwrap();
         let send = |contents: &[u8]| {
             let to = receiver.local_addr();
-            let transmit = Transmit { to, from: None, ecn: 0, contents, segment_size: 4 };
+            let transmit = Transmit {
+                to,
+                from: None,
+                ecn: 0,
+                contents,
+                segment_size: 4,
+            };
             sender.try_send(&transmit).unwrap();
         };
         let before = Instant::now();
@@ -261,8 +289,11 @@ mod tests {
         let slack = Duration::from_millis(5);
         assert!(all[0].arrived + slack >= before && all[1].arrived <= between + slack);
         assert!(all[2].arrived >= between + Duration::from_millis(15));
-        assert!(all.iter().all(|datagram| datagram.remote == Some(sender.local_addr())
-            && datagram.local == Some(receiver.local_addr().ip())));
+        assert!(
+            all.iter()
+                .all(|datagram| datagram.remote == Some(sender.local_addr())
+                    && datagram.local == Some(receiver.local_addr().ip()))
+        );
         assert!(!buffer.recv(&receiver));
     }
 }

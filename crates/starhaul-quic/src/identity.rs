@@ -95,7 +95,7 @@ impl Identity {
     }
 
     /// A key for one purpose, so that the signing secret itself is never used for anything else.
-    pub(crate) fn derive_key(&self, purpose: &[u8]) -> [u8; 32] {
+    pub fn derive_key(&self, purpose: &[u8]) -> [u8; 32] {
         let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &self.secret);
         let mut derived = [0; 32];
         derived.copy_from_slice(ring::hmac::sign(&key, purpose).as_ref());

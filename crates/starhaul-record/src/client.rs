@@ -113,8 +113,14 @@ pub struct Client {
 
 #[derive(Debug)]
 enum State {
-    Greeting { sent: Option<Instant> },
-    Asking { cookie: Cookie, keys: SessionKeys, sent: Option<Instant> },
+    Greeting {
+        sent: Option<Instant>,
+    },
+    Asking {
+        cookie: Cookie,
+        keys: SessionKeys,
+        sent: Option<Instant>,
+    },
     Running(Box<Running>),
     Ended(Result<(), Error>),
 }
@@ -123,30 +129,45 @@ impl Client {
     /// A client whose clock begins at `now`.
     pub fn new(config: ClientConfig, now: Instant) -> Self {
         let state = State::Greeting { sent: None };
-        Self { config, epoch: now, state, entries: VecDeque::new() }
+        Self {
+            config,
+            epoch: now,
+            state,
+            entries: VecDeque::new(),
+        }
     }
 
     /// A datagram of the server arrived at `arrived`, as the kernel says, and was read at `now`.
     pub fn handle_datagram(&mut self, now: Instant, arrived: Instant, payload: &[u8]) {
-        let Ok(sealed) = Sealed::parse(payload) else { return };
+        let Ok(sealed) = Sealed::parse(payload) else {
+            return;
+        };
         let state = match (&mut self.state, &sealed.message) {
             (State::Greeting { .. }, Message::Challenge { nonce, cookie })
                 if *nonce == self.config.nonce && sealed.verify(self.config.key.mac()) =>
             {
                 let keys = self.config.key.session(nonce, cookie);
-                State::Asking { cookie: *cookie, keys, sent: None }
+                State::Asking {
+                    cookie: *cookie,
+                    keys,
+                    sent: None,
+                }
             }
             (State::Asking { keys, .. }, message)
                 if message.session() == Some(keys.session) && sealed.verify(&keys.to_client) =>
             {
                 match message {
                     Message::Accept { max_rate, .. } => {
-                        let running = Running::new(&self.config, keys.clone(), *max_rate, self.epoch, now);
+                        let running =
+                            Running::new(&self.config, keys.clone(), *max_rate, self.epoch, now);
                         self.entries.push_back(running.begin());
                         State::Running(Box::new(running))
                     }
                     // One of ours that was interrupted may still be there for some seconds.
-                    Message::Refuse { reason: Refusal::KeyBusy, .. } if now < self.epoch + PATIENCE => return,
+                    Message::Refuse {
+                        reason: Refusal::KeyBusy,
+                        ..
+                    } if now < self.epoch + PATIENCE => return,
                     Message::Refuse { reason, .. } => State::Ended(Err((*reason).into())),
                     _ => return,
                 }
@@ -168,7 +189,9 @@ impl Client {
     /// The ICMP answer to the probe of this number arrived.
     pub fn handle_probe_reply(&mut self, arrived: Instant, number: u32) {
         if let State::Running(running) = &mut self.state {
-            running.light.answered(arrived, number, None, &mut self.entries);
+            running
+                .light
+                .answered(arrived, number, None, &mut self.entries);
         }
     }
 
@@ -182,7 +205,10 @@ impl Client {
             }
             State::Greeting { sent } if sent.is_none_or(|at| now >= at + RETRY) => {
                 *sent = Some(now);
-                let hello = Message::Hello { key: self.config.key.id(), nonce: self.config.nonce };
+                let hello = Message::Hello {
+                    key: self.config.key.id(),
+                    nonce: self.config.nonce,
+                };
                 return Some(Transmit::single(hello.seal(self.config.key.mac())));
             }
             State::Asking { sent: Some(_), .. } if now >= self.epoch + PATIENCE / 2 => {
@@ -192,7 +218,12 @@ impl Client {
             }
             State::Asking { cookie, sent, .. } if sent.is_none_or(|at| now >= at + RETRY) => {
                 *sent = Some(now);
-                let ClientConfig { key, nonce, request, .. } = &self.config;
+                let ClientConfig {
+                    key,
+                    nonce,
+                    request,
+                    ..
+                } = &self.config;
                 let start = Message::Start {
                     key: key.id(),
                     nonce: *nonce,
@@ -237,6 +268,21 @@ impl Client {
     /// The next line of the journal.
     pub fn poll_entry(&mut self) -> Option<Entry> {
         self.entries.pop_front()
+    }
+
+    /// Ends the recording where it is; what is left to be sent is the farewell that this gives.
+    pub fn leave(&mut self) -> Option<Transmit> {
+        let farewell = match &self.state {
+            State::Running(running) => {
+                let bye = Message::Bye {
+                    session: running.keys.session,
+                };
+                Some(Transmit::single(bye.seal(&running.keys.to_server)))
+            }
+            _ => None,
+        };
+        self.state = State::Ended(Ok(()));
+        farewell
     }
 
     /// How the recording ended, once it has.
@@ -284,22 +330,45 @@ struct Queue {
 
 #[derive(Debug)]
 enum Flow {
-    Sends { sender: Box<Sender>, seen: BTreeSet<u32>, last: Option<u32>, end_sent: Option<Instant> },
-    Receives { receiver: Box<Receiver>, phase: Phase, ended: bool },
+    Sends {
+        sender: Box<Sender>,
+        seen: BTreeSet<u32>,
+        last: Option<u32>,
+        end_sent: Option<Instant>,
+    },
+    Receives {
+        receiver: Box<Receiver>,
+        phase: Phase,
+        ended: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Stage {
     Heavy,
     /// Waits for the light flow alone to begin.
-    Pause { until: Instant },
-    Alone { until: Instant },
-    Drain { until: Instant },
-    Farewell { said: u32 },
+    Pause {
+        until: Instant,
+    },
+    Alone {
+        until: Instant,
+    },
+    Drain {
+        until: Instant,
+    },
+    Farewell {
+        said: u32,
+    },
 }
 
 impl Running {
-    fn new(config: &ClientConfig, keys: SessionKeys, max_rate: Bandwidth, epoch: Instant, now: Instant) -> Self {
+    fn new(
+        config: &ClientConfig,
+        keys: SessionKeys,
+        max_rate: Bandwidth,
+        epoch: Instant,
+        now: Instant,
+    ) -> Self {
         let flow = match config.request.direction {
             Direction::Up => Flow::Sends {
                 sender: Box::new(Sender::new(
@@ -374,12 +443,22 @@ impl Running {
             receiver.on_bytes(arrived, ip_bytes);
         }
         match (message, &mut self.flow) {
-            (Message::Data(data), Flow::Receives { receiver, phase, .. }) => {
+            (
+                Message::Data(data),
+                Flow::Receives {
+                    receiver, phase, ..
+                },
+            ) => {
                 receiver.on_data(arrived, data, ip_bytes);
                 *phase = data.phase.max(*phase);
             }
             (Message::End { .. }, Flow::Receives { ended, .. }) => *ended = true,
-            (Message::Feedback(feedback), Flow::Sends { sender, seen, last, .. }) => {
+            (
+                Message::Feedback(feedback),
+                Flow::Sends {
+                    sender, seen, last, ..
+                },
+            ) => {
                 if self.acks.len() < 1024 {
                     self.acks.push_back(feedback.number);
                 }
@@ -391,8 +470,16 @@ impl Running {
                     self.note(feedback, entries);
                 }
             }
-            (Message::EchoReply { number, received_us, .. }, _) => {
-                self.light.answered(arrived, *number, Some(*received_us), entries);
+            (
+                Message::EchoReply {
+                    number,
+                    received_us,
+                    ..
+                },
+                _,
+            ) => {
+                self.light
+                    .answered(arrived, *number, Some(*received_us), entries);
             }
             _ => {}
         }
@@ -405,7 +492,11 @@ impl Running {
         self.arriving = Bandwidth::from_bytes_over(bytes, time);
         if seen.received > 0 {
             let queue = &mut self.queue;
-            queue.least_us = Some(queue.least_us.map_or(seen.way_min_us, |least| least.min(seen.way_min_us)));
+            queue.least_us = Some(
+                queue
+                    .least_us
+                    .map_or(seen.way_min_us, |least| least.min(seen.way_min_us)),
+            );
             if seen.phase == Phase::Saturated && queue.full_us.len() < MAX_ROUND_TRIPS {
                 queue.full_us.push(seen.way_max_us);
             }
@@ -414,7 +505,11 @@ impl Running {
     }
 
     /// Goes on to what time brings; the result at the end.
-    fn advance(&mut self, now: Instant, entries: &mut VecDeque<Entry>) -> Option<Result<(), Error>> {
+    fn advance(
+        &mut self,
+        now: Instant,
+        entries: &mut VecDeque<Entry>,
+    ) -> Option<Result<(), Error>> {
         self.light.expire(now, entries);
         if now.saturating_duration_since(self.heard) > SILENCE {
             return Some(Err(Error::Silent));
@@ -455,7 +550,9 @@ impl Running {
                 });
             }
             Stage::Alone { until } if now >= until => {
-                self.stage = Stage::Drain { until: now + PROBE_LIFE };
+                self.stage = Stage::Drain {
+                    until: now + PROBE_LIFE,
+                };
             }
             Stage::Drain { until } if now >= until || self.light.outstanding.is_empty() => {
                 self.light.expire(now + PROBE_LIFE, entries);
@@ -479,10 +576,13 @@ impl Running {
             (Some(least), Some(full)) => full.saturating_sub(least),
             _ => 0,
         };
-        let [quiet, loaded] = [&self.light.quiet_us, &self.light.loaded_us].map(|all| all.iter().copied());
+        let [quiet, loaded] =
+            [&self.light.quiet_us, &self.light.loaded_us].map(|all| all.iter().copied());
         let alone = !self.light.icmp || shares_queue(quiet, loaded, queue_us);
         self.stage = match alone {
-            false => Stage::Drain { until: now + PROBE_LIFE },
+            false => Stage::Drain {
+                until: now + PROBE_LIFE,
+            },
             true => {
                 let from = self.saturated_from.unwrap_or(now);
                 let seconds = u64::from(self.config.request.seconds);
@@ -503,7 +603,9 @@ impl Running {
     fn is_complete(&self) -> bool {
         match &self.flow {
             Flow::Receives { ended, .. } => *ended,
-            Flow::Sends { sender, seen, last, .. } => {
+            Flow::Sends {
+                sender, seen, last, ..
+            } => {
                 let all = |last: u32| u32::try_from(seen.range(..last).count()) == Ok(last);
                 sender.phase() == Phase::Done && last.is_some_and(all)
             }
@@ -522,7 +624,9 @@ impl Running {
         let seal = |message: Message| Some(Transmit::single(message.seal(&mac)));
         if let Stage::Farewell { said } = &mut self.stage {
             *said += 1;
-            return (*said <= FAREWELLS).then(|| seal(Message::Bye { session })).flatten();
+            return (*said <= FAREWELLS)
+                .then(|| seal(Message::Bye { session }))
+                .flatten();
         }
         if let Some(number) = self.acks.pop_front() {
             return seal(Message::Ack { session, number });
@@ -532,7 +636,9 @@ impl Running {
         }
         let complete = self.is_complete();
         match &mut self.flow {
-            Flow::Sends { sender, end_sent, .. } => {
+            Flow::Sends {
+                sender, end_sent, ..
+            } => {
                 let packets = sender.poll_transmit(now, &mac);
                 let done = packets.is_none() && sender.phase() == Phase::Done && !complete;
                 if done && end_sent.is_none_or(|at| now >= at + REPEAT_END) {
@@ -542,7 +648,9 @@ impl Running {
                 }
                 packets
             }
-            Flow::Receives { receiver, ended, .. } => {
+            Flow::Receives {
+                receiver, ended, ..
+            } => {
                 let feedback = receiver.poll_feedback(now, session, *ended)?;
                 self.note(&feedback, entries);
                 seal(Message::Feedback(feedback))
@@ -556,7 +664,9 @@ impl Running {
             Stage::Farewell { .. } | Stage::Heavy => self.heard + SILENCE,
         };
         let flow = match &self.flow {
-            Flow::Sends { sender, end_sent, .. } => match end_sent {
+            Flow::Sends {
+                sender, end_sent, ..
+            } => match end_sent {
                 Some(at) => Some(*at + REPEAT_END).filter(|_| self.stage == Stage::Heavy),
                 None => sender.poll_timeout(),
             },
@@ -665,9 +775,17 @@ impl LightFlow {
         number
     }
 
-    fn answered(&mut self, arrived: Instant, number: u32, server_us: Option<u64>, entries: &mut VecDeque<Entry>) {
+    fn answered(
+        &mut self,
+        arrived: Instant,
+        number: u32,
+        server_us: Option<u64>,
+        entries: &mut VecDeque<Entry>,
+    ) {
         let by_icmp = server_us.is_none();
-        let Some(&(sent, icmp, loaded)) = self.outstanding.get(&number) else { return };
+        let Some(&(sent, icmp, loaded)) = self.outstanding.get(&number) else {
+            return;
+        };
         if icmp != by_icmp {
             return;
         }
@@ -685,7 +803,12 @@ impl LightFlow {
             }
         }
         let at_us = micros(sent.saturating_duration_since(self.epoch));
-        entries.push_back(Entry::Probe(Probe { icmp, at_us, rtt_us: Some(rtt_us), server_us }));
+        entries.push_back(Entry::Probe(Probe {
+            icmp,
+            at_us,
+            rtt_us: Some(rtt_us),
+            server_us,
+        }));
     }
 
     fn expire(&mut self, now: Instant, entries: &mut VecDeque<Entry>) {
@@ -696,7 +819,12 @@ impl LightFlow {
             }
             first.remove();
             let at_us = micros(sent.saturating_duration_since(self.epoch));
-            entries.push_back(Entry::Probe(Probe { icmp, at_us, rtt_us: None, server_us: None }));
+            entries.push_back(Entry::Probe(Probe {
+                icmp,
+                at_us,
+                rtt_us: None,
+                server_us: None,
+            }));
         }
     }
 

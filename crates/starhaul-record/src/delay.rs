@@ -63,7 +63,10 @@ impl DelayCurve {
             }
             last.max(0)
         });
-        Some(Self { begin_us, cells_us: cells.collect() })
+        Some(Self {
+            begin_us,
+            cells_us: cells.collect(),
+        })
     }
 
     /// The first beginning of a cell from `us` on.
@@ -83,7 +86,10 @@ impl DelayCurve {
         let steps = (begin_us..end_us).step_by(GRID_US as usize).map(|at| {
             // The middle of the step, should the two grids not meet.
             let delay = u64::try_from(self.at(at + GRID_US / 2)).unwrap_or(0);
-            (Duration::from_micros(GRID_US as u64), Duration::from_micros(delay))
+            (
+                Duration::from_micros(GRID_US as u64),
+                Duration::from_micros(delay),
+            )
         });
         DelaySeries::from_steps(steps)
     }
@@ -130,7 +136,9 @@ fn phase(instants: impl Iterator<Item = i64>) -> i64 {
     let mut instants = instants.peekable();
     let first = instants.peek().copied().unwrap_or(0);
     let half = GRID_US / 2;
-    let apart = instants.take(SAMPLE).map(|at| (at - first + half).rem_euclid(GRID_US) - half);
+    let apart = instants
+        .take(SAMPLE)
+        .map(|at| (at - first + half).rem_euclid(GRID_US) - half);
     (first + median(apart).unwrap_or(0)).rem_euclid(GRID_US)
 }
 
@@ -152,7 +160,16 @@ mod tests {
     #[test]
     fn arrivals_go_back_to_when_they_left_through_a_spike_of_delay() {
         // 10 ms, for 100 ms 40 ms, then 10 ms again
-        let points = (0..100).map(|cell| (cell * 10_000, if (30..40).contains(&cell) { 40_000 } else { 10_000 }));
+        let points = (0..100).map(|cell| {
+            (
+                cell * 10_000,
+                if (30..40).contains(&cell) {
+                    40_000
+                } else {
+                    10_000
+                },
+            )
+        });
         let points: Vec<_> = points.map(|(at, delay)| (at + 5_000, delay)).collect();
         let curve = DelayCurve::new(0, 1_000_000, &points).unwrap();
         // What really happens: one packet leaves each millisecond, and the order is kept.
@@ -165,7 +182,10 @@ mod tests {
         let departures = curve.departures(0, &arrivals, 0, 900);
         for (ms, window) in departures.windows(20).enumerate() {
             let bytes: u64 = window.iter().sum();
-            assert!((28_500..=31_500).contains(&bytes), "{bytes} bytes in 20 ms from {ms} ms");
+            assert!(
+                (28_500..=31_500).contains(&bytes),
+                "{bytes} bytes in 20 ms from {ms} ms"
+            );
         }
     }
 
@@ -174,7 +194,10 @@ mod tests {
         let quiet: Vec<u32> = (0..100).map(|n| 22_000 + n * 20).collect();
         let shifted = |by: u32| quiet.iter().map(move |rtt| rtt + by);
         let shares = |loaded: Vec<u32>| shares_queue(quiet.clone(), loaded, 100_000);
-        assert!(!shares(shifted(8_000).collect()), "the base delay moved a little");
+        assert!(
+            !shares(shifted(8_000).collect()),
+            "the base delay moved a little"
+        );
         assert!(shares(shifted(95_000).collect()));
         assert!(shares(Vec::new()), "nothing came through");
     }

@@ -15,8 +15,8 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DelaySource {
-    /// ICMP echo beside the heavy flow, in a band of its own: over 15 s half of the round trip, while quick changes are told
-    /// apart by UDP echoes on the way that the heavy flow does not load.
+    /// ICMP echo beside the heavy flow, in a band of its own. UDP echoes on the way that the heavy flow does not load tell
+    /// the two ways apart, as far as they change within 15 s; over such a time both get the same median.
     Icmp,
     /// ICMP echo after the heavy flow, whose queue it would share: half of each round trip.
     IcmpAlone,
@@ -67,12 +67,15 @@ impl Recording {
         let facts = Facts::collect(begin, entries);
         let offset_us = match begin.direction {
             Direction::Down => 0,
-            Direction::Up => facts
-                .clock_offset_us()
-                .ok_or_else(|| too_little("the server's clock was not seen; the path was lost before the recording began"))?,
+            Direction::Up => facts.clock_offset_us().ok_or_else(|| {
+                too_little(
+                    "the server's clock was not seen; the path was lost before the recording began",
+                )
+            })?,
         };
-        let saturated = Arrivals::of(&facts.intervals)
-            .ok_or_else(|| too_little("it was interrupted before the link was saturated; no capacity is known"))?;
+        let saturated = Arrivals::of(&facts.intervals).ok_or_else(|| {
+            too_little("it was interrupted before the link was saturated; no capacity is known")
+        })?;
         let arrivals_begin_us = saturated.first_ms * 1000 - offset_us;
         let arrivals_end_us = arrivals_begin_us + 1000 * saturated.count();
         let (curve, delay_source) = facts
@@ -84,15 +87,21 @@ impl Recording {
         let longest_us = i64::from(begin.seconds) * 1_000_000;
         let count = usize::try_from((end_us - begin_us).min(longest_us) / 1000).unwrap_or(0);
         let departures = curve.departures(arrivals_begin_us, &saturated.bins, begin_us, count);
-        let loss = LossEstimate::of(facts.intervals.iter().copied(), facts.least_us, facts.full_us);
-        let capacity = capacity(&departures, loss.share)
-            .map_err(|why| too_little(&format!("the heavy flow hardly arrived: the trace {why}")))?;
+        let loss = LossEstimate::of(
+            facts.intervals.iter().copied(),
+            facts.least_us,
+            facts.full_us,
+        );
+        let capacity = capacity(&departures, loss.share).map_err(|why| {
+            too_little(&format!("the heavy flow hardly arrived: the trace {why}"))
+        })?;
         let end_us = begin_us + 1000 * i64::try_from(count).unwrap_or(0);
         let delay = curve.series(begin_us, end_us);
         let queue_us = facts.queue_us();
+        let trace = Trace::new(capacity, delay).map_err(|why| too_little(&why.to_string()))?;
         Ok(Self {
             begin: begin.clone(),
-            trace: Trace::new(capacity, delay),
+            trace,
             loss,
             started: Duration::from_micros(u64::try_from(begin_us).unwrap_or(0)),
             delay_source,
@@ -138,7 +147,10 @@ impl<'a> Facts<'a> {
                 Entry::Begin(_) => {}
                 Entry::Received(seen) => facts.intervals.push(seen),
                 Entry::Probe(probe) => facts.probes.push(*probe),
-                Entry::Alone { at_us, stands_for_us } => {
+                Entry::Alone {
+                    at_us,
+                    stands_for_us,
+                } => {
                     facts.alone = Some((signed(*at_us), signed(*stands_for_us)));
                 }
                 Entry::End { .. } => facts.complete = true,
@@ -152,25 +164,36 @@ impl<'a> Facts<'a> {
         // What comes after the last packet is not part of the flow any more.
         let last = facts.intervals.iter().rposition(|seen| seen.received > 0);
         facts.intervals.truncate(last.map_or(0, |last| last + 1));
-        let full = facts.intervals.iter().filter(|seen| seen.phase == Phase::Saturated);
-        facts.full_us = median(full.filter(|seen| seen.received > 0).map(|seen| seen.way_max_us));
+        let full = facts
+            .intervals
+            .iter()
+            .filter(|seen| seen.phase == Phase::Saturated);
+        facts.full_us = median(
+            full.filter(|seen| seen.received > 0)
+                .map(|seen| seen.way_max_us),
+        );
         facts
     }
 
     fn queue_us(&self) -> i64 {
-        self.full_us.map_or(0, |full| full.saturating_sub(self.least_us))
+        self.full_us
+            .map_or(0, |full| full.saturating_sub(self.least_us))
     }
 
     /// The server's clock minus the client's: the median over the faster half of the round trips, of which half is taken
     /// for each way. (The very fastest one is fast because one of its ways happened to be.)
     fn clock_offset_us(&self) -> Option<i64> {
         let alone = |probe: &&Probe| {
-            self.alone.is_some_and(|(at_us, _)| signed(probe.at_us) >= at_us)
+            self.alone
+                .is_some_and(|(at_us, _)| signed(probe.at_us) >= at_us)
         };
         let quiet = self.quiet(i64::MAX).chain(self.probes.iter().filter(alone));
         let exchanges = quiet.filter_map(|probe| {
             let (rtt, server) = (probe.rtt_us?, probe.server_us?);
-            Some((rtt, signed(server) - signed(probe.at_us) - i64::from(rtt / 2)))
+            Some((
+                rtt,
+                signed(server) - signed(probe.at_us) - i64::from(rtt / 2),
+            ))
         });
         let mut exchanges: Vec<_> = exchanges.collect();
         exchanges.sort_unstable();
@@ -179,20 +202,32 @@ impl<'a> Facts<'a> {
     }
 
     /// The one-way delay over the client's time, and where it comes from.
-    fn delay_curve(&self, offset_us: i64, begin_us: i64, end_us: i64) -> Option<(DelayCurve, DelaySource)> {
+    fn delay_curve(
+        &self,
+        offset_us: i64,
+        begin_us: i64,
+        end_us: i64,
+    ) -> Option<(DelayCurve, DelaySource)> {
         // Departures are earlier than arrivals, by at most that.
         const MARGIN_US: i64 = 2_000_000;
         let (begin_us, end_us) = (begin_us - MARGIN_US, end_us + MARGIN_US);
         let curve = |points: &[(i64, i64)]| DelayCurve::new(begin_us, end_us, points);
         if let Some((at_us, stands_for_us)) = self.alone {
-            let alone = self.probes.iter().filter(|probe| signed(probe.at_us) >= at_us);
+            let alone = self
+                .probes
+                .iter()
+                .filter(|probe| signed(probe.at_us) >= at_us);
             let icmp = alone.clone().any(|probe| probe.icmp);
             let points: Vec<_> = alone
                 .filter(|probe| probe.icmp == icmp)
                 .filter_map(|probe| self.one_way(probe, offset_us))
                 .map(|(at, delay)| (at - at_us + stands_for_us, delay))
                 .collect();
-            let source = if icmp { DelaySource::IcmpAlone } else { DelaySource::UdpAlone };
+            let source = if icmp {
+                DelaySource::IcmpAlone
+            } else {
+                DelaySource::UdpAlone
+            };
             if let Some(curve) = curve(&points) {
                 return Some((curve, source));
             }
@@ -204,7 +239,9 @@ impl<'a> Facts<'a> {
         {
             return Some((curve, DelaySource::Icmp));
         }
-        let quiet = self.quiet(begin_us + MARGIN_US).filter_map(|probe| probe.rtt_us);
+        let quiet = self
+            .quiet(begin_us + MARGIN_US)
+            .filter_map(|probe| probe.rtt_us);
         let half = i64::from(median(quiet)? / 2);
         Some((curve(&[(begin_us, half)])?, DelaySource::Constant))
     }
@@ -223,7 +260,9 @@ impl<'a> Facts<'a> {
         let loaded = self.probes.iter().filter(icmp);
         let loaded = loaded.filter(|probe| signed(probe.at_us) >= saturated_us);
         shares_queue(
-            self.quiet(saturated_us).filter(icmp).filter_map(|probe| probe.rtt_us),
+            self.quiet(saturated_us)
+                .filter(icmp)
+                .filter_map(|probe| probe.rtt_us),
             loaded.filter_map(|probe| probe.rtt_us),
             self.queue_us(),
         )
@@ -239,11 +278,12 @@ impl<'a> Facts<'a> {
             .collect();
         let other = other_way(&self.probes, &icmp, self.direction, begin_us, end_us);
         let ways = icmp.iter().map(|&(at, rtt)| {
-            let other = |leaves| other.as_ref().map_or(rtt / 2, |other| other.at(leaves)).clamp(0, rtt);
+            let other = other
+                .as_ref()
+                .map_or(rtt / 2, |other| unloaded(other, self.direction, at, rtt));
             match self.direction {
-                // When it was sent back depends on how long that took.
-                Direction::Up => (at, rtt - other(at + rtt - other(at + rtt / 2))),
-                Direction::Down => (at + other(at), rtt - other(at)),
+                Direction::Up => (at, rtt - other),
+                Direction::Down => (at + other, rtt - other),
             }
         });
         ways.collect()
@@ -270,18 +310,20 @@ impl<'a> Facts<'a> {
             (DelaySource::UdpAlone, Some((at, _))) => (false, at, i64::MAX),
             _ => return (0, 0),
         };
-        let counted = self.probes.iter().filter(|probe| {
-            probe.icmp == icmp && (from..to).contains(&signed(probe.at_us))
-        });
+        let counted = self
+            .probes
+            .iter()
+            .filter(|probe| probe.icmp == icmp && (from..to).contains(&signed(probe.at_us)));
         counted.fold((0, 0), |(all, lost), probe| {
             (all + 1, lost + u64::from(probe.rtt_us.is_none()))
         })
     }
 }
 
-/// The delay of the way that the heavy flow does not load, out of UDP echoes. `icmp` holds instants and round trips: the two
-/// clocks differ by what makes the median delay over an interval between reconfigurations half of the median round trip,
-/// since a constant difference between the two ways cannot be seen, and clocks drift.
+/// The delay of the way that the heavy flow does not load, out of UDP echoes. `icmp` holds instants and round trips.
+///
+/// Two clocks that nobody set, and that drift apart, differ by what makes the median delay of both ways the same over each
+/// interval between reconfigurations, since a constant difference between the two ways cannot be seen.
 fn other_way(
     probes: &[Probe],
     icmp: &[(i64, i64)],
@@ -301,28 +343,44 @@ fn other_way(
     let ways: Vec<(i64, i64)> = ways.collect();
     let mut points = Vec::with_capacity(ways.len());
     for from in (begin_us..end_us).step_by(WINDOW_US as usize) {
-        let inside = |at: i64| (from..from + WINDOW_US).contains(&at);
-        let half = middle(icmp.iter().filter(|(at, _)| inside(*at)).map(|(_, rtt)| rtt / 2));
-        let way = middle(ways.iter().filter(|(at, _)| inside(*at)).map(|(_, way)| *way));
-        let (Some(half), Some(way)) = (half, way) else { continue };
-        points.extend(ways.iter().filter(|(at, _)| inside(*at)).map(|(at, apart)| {
-            let delay = apart + half - way;
-            match direction {
-                Direction::Up => (at - delay, delay),
-                Direction::Down => (*at, delay),
-            }
-        }));
+        let inside = |at: &&(i64, i64)| (from..from + WINDOW_US).contains(&at.0);
+        let ways: Vec<_> = ways.iter().filter(inside).copied().collect();
+        let icmp: Vec<_> = icmp.iter().filter(inside).copied().collect();
+        let half = median(icmp.iter().map(|(_, rtt)| rtt / 2));
+        let way = median(ways.iter().map(|(_, way)| *way));
+        let (Some(half), Some(way)) = (half, way) else {
+            continue;
+        };
+        let mut window = departures(&ways, half - way, direction);
+        // Half of a median is not the median of the halves: look how both ways come out, and share what is between them.
+        if let Some(curve) = DelayCurve::new(from, from + WINDOW_US, &window) {
+            let other = |(at, rtt): &(i64, i64)| unloaded(&curve, direction, *at, *rtt);
+            let others = median(icmp.iter().map(other)).unwrap_or(0);
+            let ours = median(icmp.iter().map(|probe| probe.1 - other(probe))).unwrap_or(others);
+            window = departures(&ways, half - way + (ours - others) / 2, direction);
+        }
+        points.append(&mut window);
     }
     DelayCurve::new(begin_us, end_us, &points)
 }
 
-/// The mean without the tenth that is least and the tenth that is greatest.
-fn middle(values: impl Iterator<Item = i64>) -> Option<i64> {
-    let mut values: Vec<_> = values.collect();
-    values.sort_unstable();
-    let tenth = values.len() / 10;
-    let middle = values.get(tenth..values.len() - tenth)?;
-    middle.iter().sum::<i64>().checked_div(i64::try_from(middle.len()).ok()?)
+/// Departures and delays of the unloaded way, from instants at the client and differences between the two clocks' times.
+fn departures(ways: &[(i64, i64)], clocks_us: i64, direction: Direction) -> Vec<(i64, i64)> {
+    let departure = |&(at, way): &(i64, i64)| match direction {
+        Direction::Up => (at - way - clocks_us, way + clocks_us),
+        Direction::Down => (at, way + clocks_us),
+    };
+    ways.iter().map(departure).collect()
+}
+
+/// What a probe's round trip holds of the unloaded way.
+fn unloaded(other: &DelayCurve, direction: Direction, at_us: i64, rtt_us: i64) -> i64 {
+    let delay = |leaves_us| other.at(leaves_us).clamp(0, rtt_us);
+    match direction {
+        // When it was sent back depends on how long that took.
+        Direction::Up => delay(at_us + rtt_us - delay(at_us + rtt_us / 2)),
+        Direction::Down => delay(at_us),
+    }
 }
 
 /// Bytes that arrived while the link was saturated, by the receiver's clock.
@@ -335,7 +393,10 @@ struct Arrivals {
 impl Arrivals {
     fn of(intervals: &[&Interval]) -> Option<Self> {
         // The first interval still holds packets of before.
-        let mut saturated = intervals.iter().filter(|seen| seen.phase == Phase::Saturated).skip(2);
+        let mut saturated = intervals
+            .iter()
+            .filter(|seen| seen.phase == Phase::Saturated)
+            .skip(2);
         let first = saturated.next()?;
         let mut arrivals = Self {
             first_ms: i64::from(first.first_ms),
@@ -348,7 +409,9 @@ impl Arrivals {
             arrivals.missing_ms += missing as u64;
             // What is known twice counts once.
             arrivals.bins.resize(place, 0);
-            arrivals.bins.extend(seen.bins.iter().map(|bin| u64::from(*bin)));
+            arrivals
+                .bins
+                .extend(seen.bins.iter().map(|bin| u64::from(*bin)));
         }
         Some(arrivals)
     }
@@ -371,8 +434,12 @@ fn capacity(departures: &[u64], loss: f64) -> Result<Opportunities, String> {
 /// Seconds in which no more was lost than at random: nothing says that the link was full.
 fn unsaturated(intervals: &[&Interval], first_ms: i64, random_loss: f64) -> Vec<u32> {
     let mut seconds: Vec<(u64, u64)> = Vec::new();
-    for seen in intervals.iter().filter(|seen| seen.phase == Phase::Saturated) {
-        let Ok(second) = usize::try_from((i64::from(seen.first_ms) - first_ms).div_euclid(1000)) else {
+    for seen in intervals
+        .iter()
+        .filter(|seen| seen.phase == Phase::Saturated)
+    {
+        let Ok(second) = usize::try_from((i64::from(seen.first_ms) - first_ms).div_euclid(1000))
+        else {
             continue;
         };
         if second >= seconds.len() {
@@ -390,7 +457,11 @@ fn unsaturated(intervals: &[&Interval], first_ms: i64, random_loss: f64) -> Vec<
     };
     // The last one is not whole.
     seconds.pop();
-    (0..).zip(seconds).filter(|(_, counts)| !is_full(*counts)).map(|(second, _)| second).collect()
+    (0..)
+        .zip(seconds)
+        .filter(|(_, counts)| !is_full(*counts))
+        .map(|(second, _)| second)
+        .collect()
 }
 
 fn signed(us: u64) -> i64 {

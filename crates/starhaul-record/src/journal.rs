@@ -109,9 +109,10 @@ impl Entry {
             Self::Probe(probe) if probe.server_us.is_some_and(|at| at > LATEST_US) => {
                 impossible("server_us")
             }
-            Self::Alone { at_us, stands_for_us } if (*at_us).max(*stands_for_us) > LATEST_US => {
-                impossible("at_us")
-            }
+            Self::Alone {
+                at_us,
+                stands_for_us,
+            } if (*at_us).max(*stands_for_us) > LATEST_US => impossible("at_us"),
             _ => Ok(entry),
         }
     }
@@ -144,7 +145,11 @@ pub fn parse_journal(name: &str, mut input: impl BufRead) -> Result<Vec<Entry>, 
         let entry = Entry::parse(line).map_err(error)?;
         let first = entries.is_empty();
         if first != matches!(entry, Entry::Begin(_)) {
-            let place = if first { "is missing at the start" } else { "comes twice" };
+            let place = if first {
+                "is missing at the start"
+            } else {
+                "comes twice"
+            };
             return Err(error(format!("the entry \"begin\" {place}")));
         }
         if entries.len() == MAX_LINES {
@@ -172,12 +177,23 @@ mod tests {
 
     #[test]
     fn a_journal_survives_being_cut_anywhere() {
-        let probe = Probe { icmp: true, at_us: 5, rtt_us: None, server_us: None };
+        let probe = Probe {
+            icmp: true,
+            at_us: 5,
+            rtt_us: None,
+            server_us: None,
+        };
         let entries = vec![
             begin(),
-            Entry::Received(Interval { bins: vec![1500; 50], ..Interval::default() }),
+            Entry::Received(Interval {
+                bins: vec![1500; 50],
+                ..Interval::default()
+            }),
             Entry::Probe(probe),
-            Entry::Alone { at_us: 3, stands_for_us: 1 },
+            Entry::Alone {
+                at_us: 3,
+                stands_for_us: 1,
+            },
             Entry::End { sent: Some(9) },
         ];
         let text: String = entries.iter().map(Entry::to_line).collect();
@@ -195,7 +211,10 @@ mod tests {
             (String::from("{}\n"), "j:1: "),
             (good.clone() + &good, "j:2: the entry \"begin\" comes twice"),
             (good.clone() + "{\"end\":{\"sent\":-1}}\n", "j:2: "),
-            (good.clone() + "{\"end\":{\"sent\":null,\"more\":1}}\n", "more"),
+            (
+                good.clone() + "{\"end\":{\"sent\":null,\"more\":1}}\n",
+                "more",
+            ),
             (good.replace("\"format\":1", "\"format\":2"), "format 2"),
             (good.replace("\"seconds\":10", "\"seconds\":0"), "seconds"),
         ] {

@@ -27,6 +27,7 @@ mod estimate;
 mod journal;
 mod key;
 mod loss;
+mod output;
 mod receiver;
 mod search;
 mod sender;
@@ -40,6 +41,7 @@ pub use estimate::{DelaySource, Recording};
 pub use journal::{Begin, Entry, Probe, parse_journal};
 pub use key::{Key, KeyId, Mac, TAG_BYTES};
 pub use loss::LossEstimate;
+pub use output::Summary;
 pub use server::{Server, ServerConfig, ServerEvent};
 pub use wire::{Interval, MAX_SECONDS, PACKET_BYTES, Refusal, Request, WireError};
 
@@ -77,7 +79,16 @@ impl FromStr for Direction {
 
 /// What the heavy flow does.
 #[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    serde::Serialize,
+    serde::Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
@@ -96,9 +107,15 @@ pub enum Phase {
 
 impl Phase {
     pub(crate) fn from_wire(value: u8) -> Option<Self> {
-        [Self::Idle, Self::Search, Self::Below, Self::Saturated, Self::Done]
-            .into_iter()
-            .find(|phase| *phase as u8 == value)
+        [
+            Self::Idle,
+            Self::Search,
+            Self::Below,
+            Self::Saturated,
+            Self::Done,
+        ]
+        .into_iter()
+        .find(|phase| *phase as u8 == value)
     }
 }
 
@@ -114,7 +131,10 @@ pub struct Transmit {
 impl Transmit {
     fn single(contents: Vec<u8>) -> Self {
         let segment_bytes = contents.len();
-        Self { contents, segment_bytes }
+        Self {
+            contents,
+            segment_bytes,
+        }
     }
 }
 

@@ -42,7 +42,8 @@ impl LossEstimate {
         let mut counted = Self::default();
         let mut previous_counts = false;
         for seen in intervals {
-            let calm = seen.phase == Phase::Below && seen.received > 0 && seen.way_max_us <= most_us;
+            let calm =
+                seen.phase == Phase::Below && seen.received > 0 && seen.way_max_us <= most_us;
             let counts = calm && !has_outage(seen);
             // Losses before the first packet of an interval happened in the one before it.
             if counts && previous_counts {
@@ -56,7 +57,10 @@ impl LossEstimate {
     }
 
     /// Of one packet in every so many that were sent.
-    #[expect(clippy::cast_precision_loss, reason = "counts beyond 2^53 do not occur")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "counts beyond 2^53 do not occur"
+    )]
     fn finish(mut self) -> Self {
         let n = self.packets as f64;
         if self.packets == 0 {
@@ -74,7 +78,10 @@ impl LossEstimate {
     }
 
     /// The same as a setting of a link: `0.2%`, or `ge:1%:5` where losses come in bursts.
-    #[expect(clippy::cast_precision_loss, reason = "counts beyond 2^53 do not occur")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "counts beyond 2^53 do not occur"
+    )]
     pub fn setting(&self) -> String {
         let percent = format!("{:.4}", self.share * 100.0);
         let percent = percent.trim_end_matches('0').trim_end_matches('.');
@@ -123,7 +130,10 @@ mod tests {
         intervals.push(outage);
         let loss = LossEstimate::of(intervals.iter(), 0, Some(100_000));
         assert_eq!((loss.packets, loss.lost, loss.bursts), (10_003, 3, 3));
-        assert!(loss.low < 3e-4 && 3e-4 < loss.high && loss.high < 1e-3, "{loss:?}");
+        assert!(
+            loss.low < 3e-4 && 3e-4 < loss.high && loss.high < 1e-3,
+            "{loss:?}"
+        );
         assert_eq!(loss.setting(), "0.03%");
     }
 

@@ -66,7 +66,9 @@ impl Receiver {
             Some(0) => {}
             Some(missing) => {
                 let missing = missing.min(GREATEST_GAP);
-                seen.lost = seen.lost.saturating_add(u32::try_from(missing).unwrap_or(u32::MAX));
+                seen.lost = seen
+                    .lost
+                    .saturating_add(u32::try_from(missing).unwrap_or(u32::MAX));
                 seen.bursts = seen.bursts.saturating_add(1);
             }
             // One that was overtaken, and taken for lost.
@@ -100,7 +102,12 @@ impl Receiver {
     }
 
     /// What was seen since the last feedback, once that is long enough.
-    pub(crate) fn poll_feedback(&mut self, now: Instant, session: u64, end: bool) -> Option<Feedback> {
+    pub(crate) fn poll_feedback(
+        &mut self,
+        now: Instant,
+        session: u64,
+        end: bool,
+    ) -> Option<Feedback> {
         let over_ms = (self.clock_us(now) / 1000).saturating_sub(SETTLE_MS);
         let count = over_ms.saturating_sub(self.first_ms).min(MAX_BINS as u64);
         if count < FEEDBACK_INTERVAL_MS {
@@ -110,11 +117,19 @@ impl Receiver {
         // So that an interval without packets still tells its phase.
         self.seen.phase = seen.phase;
         seen.first_ms = u32::try_from(self.first_ms).unwrap_or(u32::MAX);
-        seen.bins = (0..count).map(|_| self.bins.pop_front().unwrap_or(0)).collect();
+        seen.bins = (0..count)
+            .map(|_| self.bins.pop_front().unwrap_or(0))
+            .collect();
         self.first_ms += count;
         let number = self.number;
         self.number += 1;
-        Some(Feedback { session, number, end, seen, newest_sent_us: self.newest_sent_us })
+        Some(Feedback {
+            session,
+            number,
+            end,
+            seen,
+            newest_sent_us: self.newest_sent_us,
+        })
     }
 
     fn clock_us(&self, at: Instant) -> u64 {

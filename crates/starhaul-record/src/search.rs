@@ -77,7 +77,12 @@ impl RateSearch {
     /// Takes what the receiver saw. `now_us` is the sender's clock.
     pub(crate) fn on_feedback(&mut self, now: Instant, now_us: u64, feedback: &Feedback) {
         self.sample.0 += feedback.seen.bins.len() as u64;
-        self.sample.1 += feedback.seen.bins.iter().map(|bin| u64::from(*bin)).sum::<u64>();
+        self.sample.1 += feedback
+            .seen
+            .bins
+            .iter()
+            .map(|bin| u64::from(*bin))
+            .sum::<u64>();
         if self.sample.0 < SAMPLE_MS {
             return;
         }

@@ -119,7 +119,9 @@ impl Sender {
         }
         let owed = now.saturating_duration_since(self.paid_until);
         let count = rate.bytes_in(owed) / u64::from(self.request.packet_bytes);
-        let count = count.clamp(1, MAX_SEGMENTS).min(self.segments_in_one_call());
+        let count = count
+            .clamp(1, MAX_SEGMENTS)
+            .min(self.segments_in_one_call());
         self.paid_until += rate.time_to_send(u64::from(self.request.packet_bytes) * count);
         Some(self.packets(count, now, mac))
     }
@@ -131,7 +133,11 @@ impl Sender {
             let packet = rate.time_to_send(u64::from(self.request.packet_bytes));
             let due = self.paid_until + packet.max(PORTION);
             // Silent: there is nothing to send before a feedback comes, which wakes us by itself.
-            if due > self.heard + SILENCE { due + SILENCE } else { due }
+            if due > self.heard + SILENCE {
+                due + SILENCE
+            } else {
+                due
+            }
         });
         let phase_ends = self.phase_time().map(|time| self.phase_began + time);
         due.into_iter().chain(phase_ends).min()
@@ -182,7 +188,9 @@ impl Sender {
     }
 
     fn segments_in_one_call(&self) -> u64 {
-        u64::try_from(65_000 / self.payload_bytes().max(1)).unwrap_or(1).max(1)
+        u64::try_from(65_000 / self.payload_bytes().max(1))
+            .unwrap_or(1)
+            .max(1)
     }
 
     fn packets(&mut self, count: u64, now: Instant, mac: &Mac) -> Transmit {
@@ -202,6 +210,9 @@ impl Sender {
             let rest = segment_bytes.saturating_sub(head.len());
             contents.extend(self.filling.iter().cycle().take(rest));
         }
-        Transmit { contents, segment_bytes }
+        Transmit {
+            contents,
+            segment_bytes,
+        }
     }
 }

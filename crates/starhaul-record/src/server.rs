@@ -47,7 +47,11 @@ pub struct ServerConfig {
 impl ServerConfig {
     /// A server for these keys, of at most 1 Gbit/s.
     pub fn new(keys: Vec<Key>, secret: [u8; 32]) -> Self {
-        Self { keys, secret, max_rate: Bandwidth::from_mbit(1000) }
+        Self {
+            keys,
+            secret,
+            max_rate: Bandwidth::from_mbit(1000),
+        }
     }
 }
 
@@ -107,8 +111,16 @@ struct Session {
 
 #[derive(Debug)]
 enum Flow {
-    Sends { sender: Box<Sender>, end_sent: Option<Instant>, ended: bool },
-    Receives { receiver: Box<Receiver>, ended: bool, unacked: BTreeMap<u32, (Instant, Vec<u8>)> },
+    Sends {
+        sender: Box<Sender>,
+        end_sent: Option<Instant>,
+        ended: bool,
+    },
+    Receives {
+        receiver: Box<Receiver>,
+        ended: bool,
+        unacked: BTreeMap<u32, (Instant, Vec<u8>)>,
+    },
 }
 
 impl Server {
@@ -126,11 +138,24 @@ impl Server {
     }
 
     /// A datagram arrived at `arrived`, as the kernel says, and was read at `now`. What does not belong is ignored.
-    pub fn handle_datagram(&mut self, now: Instant, arrived: Instant, from: SocketAddr, payload: &[u8]) {
-        let Ok(sealed) = Sealed::parse(payload) else { return };
+    pub fn handle_datagram(
+        &mut self,
+        now: Instant,
+        arrived: Instant,
+        from: SocketAddr,
+        payload: &[u8],
+    ) {
+        let Ok(sealed) = Sealed::parse(payload) else {
+            return;
+        };
         match &sealed.message {
             Message::Hello { key, nonce } => self.hello(now, from, &sealed, *key, *nonce),
-            Message::Start { key, nonce, cookie, request } => {
+            Message::Start {
+                key,
+                nonce,
+                cookie,
+                request,
+            } => {
                 self.start(now, from, &sealed, (*key, *nonce, *cookie), *request);
             }
             message => {
@@ -176,7 +201,10 @@ impl Server {
         };
         for (id, session) in self.sessions.extract_if(|_, session| is_over(session)) {
             self.ended.push_back((now, id));
-            let ended = ServerEvent::Ended { client: session.client, complete: session.bye };
+            let ended = ServerEvent::Ended {
+                client: session.client,
+                complete: session.bye,
+            };
             self.events.push_back(ended);
         }
         let is_old = |at: Instant| now.saturating_duration_since(at) > COOKIE_LIFE;
@@ -185,8 +213,17 @@ impl Server {
         }
     }
 
-    fn hello(&mut self, now: Instant, from: SocketAddr, sealed: &Sealed<'_>, id: KeyId, nonce: Nonce) {
-        let Some(key) = self.config.keys.iter().find(|key| key.id() == id) else { return };
+    fn hello(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        sealed: &Sealed<'_>,
+        id: KeyId,
+        nonce: Nonce,
+    ) {
+        let Some(key) = self.config.keys.iter().find(|key| key.id() == id) else {
+            return;
+        };
         if !sealed.verify(key.mac()) || self.waiting.len() >= MAX_WAITING {
             return;
         }
@@ -204,7 +241,9 @@ impl Server {
         (id, nonce, cookie): (KeyId, Nonce, Cookie),
         request: Request,
     ) {
-        let Some(key) = self.config.keys.iter().find(|key| key.id() == id) else { return };
+        let Some(key) = self.config.keys.iter().find(|key| key.id() == id) else {
+            return;
+        };
         if !sealed.verify(key.mac()) || !self.is_fresh(now, from, id, nonce, cookie) {
             return;
         }
@@ -220,12 +259,19 @@ impl Server {
                 if known.is_none() {
                     let granted = Session::new(now, from, id, keys.clone(), request, max_rate);
                     self.sessions.insert(session, granted);
-                    self.events.push_back(ServerEvent::Began { client: from, request, max_rate });
+                    self.events.push_back(ServerEvent::Began {
+                        client: from,
+                        request,
+                        max_rate,
+                    });
                 }
                 Message::Accept { session, max_rate }
             }
             Err(reason) => {
-                self.events.push_back(ServerEvent::Refused { client: from, reason });
+                self.events.push_back(ServerEvent::Refused {
+                    client: from,
+                    reason,
+                });
                 Message::Refuse { session, reason }
             }
         };
@@ -239,7 +285,11 @@ impl Server {
             return Err(Refusal::KeyBusy);
         }
         let used: Bandwidth = self.sessions.values().map(|session| session.max_rate).sum();
-        let free = self.config.max_rate.bits_per_second().saturating_sub(used.bits_per_second());
+        let free = self
+            .config
+            .max_rate
+            .bits_per_second()
+            .saturating_sub(used.bits_per_second());
         let free = Bandwidth::from_bits_per_second(free);
         match free < LEAST_RATE.min(request.max_rate) {
             true => Err(Refusal::RateBusy),
@@ -247,7 +297,14 @@ impl Server {
         }
     }
 
-    fn is_fresh(&self, now: Instant, from: SocketAddr, id: KeyId, nonce: Nonce, cookie: Cookie) -> bool {
+    fn is_fresh(
+        &self,
+        now: Instant,
+        from: SocketAddr,
+        id: KeyId,
+        nonce: Nonce,
+        cookie: Cookie,
+    ) -> bool {
         let issued_ms = cookie
             .first_chunk()
             .map_or(u64::MAX, |issued| u64::from_be_bytes(*issued));
@@ -260,7 +317,9 @@ impl Server {
         let issued = issued_ms.to_be_bytes();
         // An address as text has one spelling, and a byte that it cannot hold ends it.
         let from = format!("{from}\n");
-        let mac = self.cookies.derive(&[b"cookie", &issued, &id, &nonce, from.as_bytes()]);
+        let mac = self
+            .cookies
+            .derive(&[b"cookie", &issued, &id, &nonce, from.as_bytes()]);
         let mut cookie = Cookie::default();
         for (to, from) in cookie.iter_mut().zip(issued.iter().chain(&mac)) {
             *to = *from;
@@ -317,7 +376,13 @@ impl Session {
         }
     }
 
-    fn handle(&mut self, now: Instant, arrived: Instant, ip_bytes: u32, message: &Message) -> Option<Transmit> {
+    fn handle(
+        &mut self,
+        now: Instant,
+        arrived: Instant,
+        ip_bytes: u32,
+        message: &Message,
+    ) -> Option<Transmit> {
         if let (Flow::Receives { receiver, .. }, false) =
             (&mut self.flow, matches!(message, Message::Data(_)))
         {
@@ -339,7 +404,11 @@ impl Session {
             (Message::Echo { number, .. }, _) => {
                 let received = arrived.saturating_duration_since(self.epoch).as_micros();
                 let received_us = u64::try_from(received).unwrap_or(u64::MAX);
-                let reply = Message::EchoReply { session, number: *number, received_us };
+                let reply = Message::EchoReply {
+                    session,
+                    number: *number,
+                    received_us,
+                };
                 return Some(Transmit::single(reply.seal(&self.keys.to_client)));
             }
             (Message::Bye { .. }, _) => self.bye = true,
@@ -351,17 +420,28 @@ impl Session {
     fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
         let (session, mac) = (self.keys.session, &self.keys.to_client);
         match &mut self.flow {
-            Flow::Sends { sender, end_sent, ended } => {
+            Flow::Sends {
+                sender,
+                end_sent,
+                ended,
+            } => {
                 let packets = sender.poll_transmit(now, mac);
                 let done = packets.is_none() && sender.phase() == crate::Phase::Done && !*ended;
                 if done && end_sent.is_none_or(|at| now >= at + REPEAT_END) {
                     *end_sent = Some(now);
-                    let end = Message::End { session, sent: sender.sent() };
+                    let end = Message::End {
+                        session,
+                        sent: sender.sent(),
+                    };
                     return Some(Transmit::single(end.seal(mac)));
                 }
                 packets
             }
-            Flow::Receives { receiver, ended, unacked } => {
+            Flow::Receives {
+                receiver,
+                ended,
+                unacked,
+            } => {
                 if let Some(feedback) = receiver.poll_feedback(now, session, *ended) {
                     let number = feedback.number;
                     let sealed = Message::Feedback(feedback).seal(mac);
@@ -382,11 +462,17 @@ impl Session {
     fn poll_timeout(&self) -> Instant {
         let gone = self.expires.min(self.heard + SESSION_LIFE);
         let next = match &self.flow {
-            Flow::Sends { sender, end_sent, ended } => match end_sent {
+            Flow::Sends {
+                sender,
+                end_sent,
+                ended,
+            } => match end_sent {
                 Some(at) if !ended => Some(*at + REPEAT_END),
                 _ => sender.poll_timeout(),
             },
-            Flow::Receives { receiver, unacked, .. } => {
+            Flow::Receives {
+                receiver, unacked, ..
+            } => {
                 let repeats = unacked.values().take(MAX_REPEATS);
                 let repeat = repeats.map(|(sent, _)| *sent + REPEAT).min();
                 repeat.into_iter().chain([receiver.poll_timeout()]).min()

@@ -3,7 +3,10 @@
 
 use starhaul_units::Bandwidth;
 
-use crate::{Direction, Phase, key::{KeyId, Mac, TAG_BYTES}};
+use crate::{
+    Direction, Phase,
+    key::{KeyId, Mac, TAG_BYTES},
+};
 
 const MAGIC: [u8; 4] = *b"SHR1";
 /// A client's first message is filled up to this, so that no answer is larger than what asked for it.
@@ -54,7 +57,9 @@ pub struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// A recording with this key goes on.
-    #[error("the server is busy with another recording of this key; wait until it ends, or use another key")]
+    #[error(
+        "the server is busy with another recording of this key; wait until it ends, or use another key"
+    )]
     KeyBusy,
     /// The server's rate is given to others.
     #[error("the server's --max-rate is all in use by other recordings; try again later")]
@@ -64,21 +69,53 @@ pub enum Refusal {
 /// One message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
-    Hello { key: KeyId, nonce: Nonce },
-    Challenge { nonce: Nonce, cookie: Cookie },
-    Start { key: KeyId, nonce: Nonce, cookie: Cookie, request: Request },
-    Accept { session: u64, max_rate: Bandwidth },
-    Refuse { session: u64, reason: Refusal },
+    Hello {
+        key: KeyId,
+        nonce: Nonce,
+    },
+    Challenge {
+        nonce: Nonce,
+        cookie: Cookie,
+    },
+    Start {
+        key: KeyId,
+        nonce: Nonce,
+        cookie: Cookie,
+        request: Request,
+    },
+    Accept {
+        session: u64,
+        max_rate: Bandwidth,
+    },
+    Refuse {
+        session: u64,
+        reason: Refusal,
+    },
     Data(Data),
     Feedback(Feedback),
     /// A feedback has arrived.
-    Ack { session: u64, number: u32 },
-    Echo { session: u64, number: u32 },
+    Ack {
+        session: u64,
+        number: u32,
+    },
+    Echo {
+        session: u64,
+        number: u32,
+    },
     /// The same number, and when the echo arrived by the server's clock.
-    EchoReply { session: u64, number: u32, received_us: u64 },
+    EchoReply {
+        session: u64,
+        number: u32,
+        received_us: u64,
+    },
     /// The sender is done after so many packets.
-    End { session: u64, sent: u64 },
-    Bye { session: u64 },
+    End {
+        session: u64,
+        sent: u64,
+    },
+    Bye {
+        session: u64,
+    },
 }
 
 /// A packet of the heavy flow, without what fills it up.
@@ -151,7 +188,11 @@ impl<'a> Sealed<'a> {
             _ if reader.rest.is_empty() => {}
             _ => return Err(WireError::Length),
         }
-        Ok(Self { message, signed, tag })
+        Ok(Self {
+            message,
+            signed,
+            tag,
+        })
     }
 
     pub(crate) fn verify(&self, mac: &Mac) -> bool {
@@ -199,7 +240,12 @@ impl Message {
                 out.extend(nonce);
                 out.extend(cookie);
             }
-            Self::Start { key, nonce, cookie, request } => {
+            Self::Start {
+                key,
+                nonce,
+                cookie,
+                request,
+            } => {
                 out.extend(key);
                 out.extend(nonce);
                 out.extend(cookie);
@@ -234,7 +280,11 @@ impl Message {
                 // As long as its answer.
                 out.extend([0; 8]);
             }
-            Self::EchoReply { session, number, received_us } => {
+            Self::EchoReply {
+                session,
+                number,
+                received_us,
+            } => {
                 out.extend(session.to_be_bytes());
                 out.extend(number.to_be_bytes());
                 out.extend(received_us.to_be_bytes());
@@ -329,18 +379,27 @@ impl Reader<'_> {
     fn message(&mut self, kind: u8) -> Result<Message, WireError> {
         Ok(match kind {
             1 => {
-                let message = Message::Hello { key: self.array()?, nonce: self.array()? };
+                let message = Message::Hello {
+                    key: self.array()?,
+                    nonce: self.array()?,
+                };
                 self.zeros(HELLO_BYTES - TAG_BYTES - MAGIC.len() - 1 - 8 - 16)?;
                 message
             }
-            2 => Message::Challenge { nonce: self.array()?, cookie: self.array()? },
+            2 => Message::Challenge {
+                nonce: self.array()?,
+                cookie: self.array()?,
+            },
             3 => Message::Start {
                 key: self.array()?,
                 nonce: self.array()?,
                 cookie: self.array()?,
                 request: self.request()?,
             },
-            4 => Message::Accept { session: self.u64()?, max_rate: self.rate()? },
+            4 => Message::Accept {
+                session: self.u64()?,
+                max_rate: self.rate()?,
+            },
             5 => Message::Refuse {
                 session: self.u64()?,
                 reason: match self.u8()? {
@@ -356,9 +415,15 @@ impl Reader<'_> {
                 sent_us: self.u64()?,
             }),
             7 => Message::Feedback(self.feedback()?),
-            8 => Message::Ack { session: self.u64()?, number: self.u32()? },
+            8 => Message::Ack {
+                session: self.u64()?,
+                number: self.u32()?,
+            },
             9 => {
-                let message = Message::Echo { session: self.u64()?, number: self.u32()? };
+                let message = Message::Echo {
+                    session: self.u64()?,
+                    number: self.u32()?,
+                };
                 self.zeros(8)?;
                 message
             }
@@ -367,8 +432,13 @@ impl Reader<'_> {
                 number: self.u32()?,
                 received_us: self.u64()?,
             },
-            11 => Message::End { session: self.u64()?, sent: self.u64()? },
-            12 => Message::Bye { session: self.u64()? },
+            11 => Message::End {
+                session: self.u64()?,
+                sent: self.u64()?,
+            },
+            12 => Message::Bye {
+                session: self.u64()?,
+            },
             _ => return Err(WireError::Foreign),
         })
     }
@@ -433,9 +503,24 @@ impl Reader<'_> {
         for _ in 0..count {
             bins.push(self.varint()?);
         }
-        let seen = Interval { first_ms, bins, phase, received, lost, bursts, way_min_us, way_max_us };
+        let seen = Interval {
+            first_ms,
+            bins,
+            phase,
+            received,
+            lost,
+            bursts,
+            way_min_us,
+            way_max_us,
+        };
         seen.check().map_err(WireError::Field)?;
-        Ok(Feedback { session, number, end, seen, newest_sent_us })
+        Ok(Feedback {
+            session,
+            number,
+            end,
+            seen,
+            newest_sent_us,
+        })
     }
 
     fn varint(&mut self) -> Result<u32, WireError> {
@@ -500,17 +585,58 @@ mod tests {
             way_max_us: 9,
         };
         vec![
-            Message::Hello { key: [1; 8], nonce: [2; 16] },
-            Message::Challenge { nonce: [2; 16], cookie: [3; 24] },
-            Message::Start { key: [1; 8], nonce: [2; 16], cookie: [3; 24], request },
-            Message::Accept { session: 7, max_rate: Bandwidth::from_mbit(100) },
-            Message::Refuse { session: 7, reason: Refusal::RateBusy },
-            Message::Data(Data { session: 7, phase: Phase::Below, sequence: 9, sent_us: 11 }),
-            Message::Feedback(Feedback { session: 7, number: 4, end: true, seen, newest_sent_us: 8 }),
-            Message::Ack { session: 7, number: 4 },
-            Message::Echo { session: 7, number: 5 },
-            Message::EchoReply { session: 7, number: 5, received_us: 6 },
-            Message::End { session: 7, sent: 10 },
+            Message::Hello {
+                key: [1; 8],
+                nonce: [2; 16],
+            },
+            Message::Challenge {
+                nonce: [2; 16],
+                cookie: [3; 24],
+            },
+            Message::Start {
+                key: [1; 8],
+                nonce: [2; 16],
+                cookie: [3; 24],
+                request,
+            },
+            Message::Accept {
+                session: 7,
+                max_rate: Bandwidth::from_mbit(100),
+            },
+            Message::Refuse {
+                session: 7,
+                reason: Refusal::RateBusy,
+            },
+            Message::Data(Data {
+                session: 7,
+                phase: Phase::Below,
+                sequence: 9,
+                sent_us: 11,
+            }),
+            Message::Feedback(Feedback {
+                session: 7,
+                number: 4,
+                end: true,
+                seen,
+                newest_sent_us: 8,
+            }),
+            Message::Ack {
+                session: 7,
+                number: 4,
+            },
+            Message::Echo {
+                session: 7,
+                number: 5,
+            },
+            Message::EchoReply {
+                session: 7,
+                number: 5,
+                received_us: 6,
+            },
+            Message::End {
+                session: 7,
+                sent: 10,
+            },
             Message::Bye { session: 7 },
         ]
     }
@@ -530,7 +656,10 @@ mod tests {
                 assert!(!accepted, "{message:?}: byte {byte} was changed");
             }
             for cut in 0..sealed.len() {
-                assert!(Sealed::parse(&sealed[..cut]).is_err(), "{message:?} cut to {cut}");
+                assert!(
+                    Sealed::parse(&sealed[..cut]).is_err(),
+                    "{message:?} cut to {cut}"
+                );
             }
         }
     }
@@ -538,10 +667,16 @@ mod tests {
     #[test]
     fn no_answer_before_a_session_is_larger_than_what_asked_for_it() {
         let mac = Mac::new(&[5; 32]);
-        let sizes: Vec<_> = messages().iter().map(|message| message.seal(&mac).len()).collect();
+        let sizes: Vec<_> = messages()
+            .iter()
+            .map(|message| message.seal(&mac).len())
+            .collect();
         let [hello, challenge, start, accept, refuse, ..] = sizes[..] else {
             panic!("five messages of a handshake");
         };
-        assert!(challenge <= hello && accept <= start && refuse <= start, "{sizes:?}");
+        assert!(
+            challenge <= hello && accept <= start && refuse <= start,
+            "{sizes:?}"
+        );
     }
 }

@@ -8,6 +8,7 @@ mod keys;
 mod lab;
 mod manual;
 mod output;
+mod record;
 mod replay;
 mod status;
 mod trace;
@@ -50,6 +51,8 @@ enum Command {
     ReplaySupervisor(replay::SupervisorArguments),
     /// Look into, convert, draw, make or shorten traces of links
     Trace(trace::Arguments),
+    /// Measure a real path and write it down as a trace that can be replayed
+    Record(record::Arguments),
     /// Show what a running gateway does
     Status(status::Arguments),
     /// Make a secret key
@@ -96,6 +99,7 @@ fn main() -> ExitCode {
         },
         Command::ReplaySupervisor(arguments) => return replay::supervisor(&arguments),
         Command::Trace(arguments) => trace::run(arguments),
+        Command::Record(arguments) => record::run(arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Keygen(arguments) => keys::keygen(&arguments),
         Command::Pubkey(arguments) => keys::pubkey(&arguments),

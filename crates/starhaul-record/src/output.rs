@@ -1,0 +1,165 @@
+//! A recording as files: a pair of LeoReplayer, a table with loss, and what is to be said of it.
+
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
+
+use starhaul_link::{OPPORTUNITY_BYTES, Opportunities};
+
+use crate::{DelaySource, Direction, LossEstimate, Recording};
+
+const DELAY_STEP: Duration = Duration::from_millis(10);
+const TABLE_STEP: Duration = Duration::from_millis(50);
+
+/// What is to be said of a recording, for people and programs.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Summary {
+    /// Which way the heavy flow went.
+    pub direction: Direction,
+    /// The server's address as given.
+    pub server: String,
+    /// The wall clock where the trace begins, milliseconds since 1970.
+    pub started_unix_ms: u128,
+    /// How long the trace is.
+    pub seconds: f64,
+    /// Whether the recording ended as it should; otherwise it was interrupted.
+    pub complete: bool,
+    /// Mean capacity in Mbit/s, IP headers included.
+    pub mean_capacity_mbit: f64,
+    /// Capacity of each whole second in Mbit/s.
+    pub capacity_mbit: Vec<f64>,
+    /// Seconds in which the link was perhaps not saturated: no queue dropped anything. Capacity may be greater there.
+    pub unsaturated_seconds: Vec<u32>,
+    /// Whether `--max-rate` is the likely reason.
+    pub limited_by_max_rate: bool,
+    /// The greatest rate of the heavy flow, in Mbit/s.
+    pub max_rate_mbit: f64,
+    /// Where the delay comes from.
+    pub delay_source: DelaySource,
+    /// Least, median and greatest one-way delay in milliseconds.
+    pub delay_ms: [f64; 3],
+    /// Stretches longer than 45 ms without any capacity: start and length in seconds.
+    pub outages_s: Vec<(f64, f64)>,
+    /// Random loss of this direction.
+    pub loss: LossEstimate,
+    /// The same as a setting of a link.
+    pub loss_setting: String,
+    /// Packets of the light flow, and how many had no answer, on either way.
+    pub light_packets: u64,
+    /// Those.
+    pub light_lost: u64,
+    /// How much longer packets were under way behind the full queue, in milliseconds.
+    pub queue_ms: f64,
+    /// Milliseconds of which no arrivals are known.
+    pub missing_ms: u128,
+}
+
+impl Recording {
+    /// What is to be said of it.
+    pub fn summary(&self) -> Summary {
+        let capacity = &self.trace.capacity;
+        let period = capacity.period();
+        let delays = self.steps(DELAY_STEP).map(|at| self.delay_ms(at));
+        let mut delays: Vec<f64> = delays.collect();
+        delays.sort_by(f64::total_cmp);
+        let delay = |index: usize| delays.get(index).copied().unwrap_or(0.0);
+        let seconds =
+            |(start, length): (Duration, Duration)| (start.as_secs_f64(), length.as_secs_f64());
+        Summary {
+            direction: self.begin.direction,
+            server: self.begin.server.clone(),
+            started_unix_ms: u128::from(self.begin.started_unix_ms) + self.started.as_millis(),
+            seconds: period.as_secs_f64(),
+            complete: self.complete,
+            mean_capacity_mbit: capacity.mean_rate().mbit(),
+            capacity_mbit: (0..period.as_secs())
+                .map(|second| {
+                    rate_mbit(
+                        capacity,
+                        Duration::from_secs(second),
+                        Duration::from_secs(1),
+                    )
+                })
+                .collect(),
+            unsaturated_seconds: self.unsaturated_seconds.clone(),
+            limited_by_max_rate: self.is_limited(),
+            max_rate_mbit: self.begin.max_rate.mbit(),
+            delay_source: self.delay_source,
+            delay_ms: [
+                delay(0),
+                delay(delays.len() / 2),
+                delay(delays.len().saturating_sub(1)),
+            ],
+            outages_s: capacity
+                .gaps(Duration::from_millis(45))
+                .into_iter()
+                .map(seconds)
+                .collect(),
+            loss: self.loss,
+            loss_setting: self.loss.setting(),
+            light_packets: self.light.0,
+            light_lost: self.light.1,
+            queue_ms: self.queue.as_secs_f64() * 1e3,
+            missing_ms: self.missing.as_millis(),
+        }
+    }
+
+    /// Writes the capacity as mahimahi and LeoReplayer read it: a line for each opportunity, its whole millisecond.
+    ///
+    /// # Errors
+    /// What the writer says.
+    pub fn write_capacity(&self, mut out: impl Write) -> io::Result<()> {
+        let capacity = &self.trace.capacity;
+        for n in 1..=capacity.per_period() {
+            writeln!(out, "{}", capacity.time_of(n).as_millis())?;
+        }
+        Ok(())
+    }
+
+    /// Writes the delays as LeoReplayer reads them: line *i* holds in [10·*i*, 10·*i* + 10) ms, in milliseconds.
+    ///
+    /// # Errors
+    /// What the writer says.
+    pub fn write_delay(&self, mut out: impl Write) -> io::Result<()> {
+        for at in self.steps(DELAY_STEP) {
+            writeln!(out, "{:.3}", self.delay_ms(at))?;
+        }
+        Ok(())
+    }
+
+    /// Writes a table with loss, in steps of 50 ms.
+    ///
+    /// # Errors
+    /// What the writer says.
+    pub fn write_table(&self, mut out: impl Write) -> io::Result<()> {
+        writeln!(out, "t_s,capacity_mbps,owd_ms,loss_p")?;
+        for at in self.steps(TABLE_STEP) {
+            let mbit = rate_mbit(&self.trace.capacity, at, TABLE_STEP);
+            let (seconds, delay_ms) = (at.as_secs_f64(), self.delay_ms(at));
+            writeln!(
+                out,
+                "{seconds:.3},{mbit:.3},{delay_ms:.3},{:.6}",
+                self.loss.share
+            )?;
+        }
+        Ok(())
+    }
+
+    fn steps(&self, step: Duration) -> impl Iterator<Item = Duration> {
+        let end = self.trace.capacity.period();
+        std::iter::successors(Some(Duration::ZERO), move |at| Some(*at + step))
+            .take_while(move |at| *at < end)
+    }
+
+    fn delay_ms(&self, at: Duration) -> f64 {
+        let delay = self.trace.delay.as_ref().map(|series| series.at(at));
+        delay.unwrap_or_default().as_secs_f64() * 1e3
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "bytes of one step")]
+fn rate_mbit(capacity: &Opportunities, from: Duration, time: Duration) -> f64 {
+    let count = capacity.until(from + time) - capacity.until(from);
+    (count * OPPORTUNITY_BYTES * 8) as f64 / time.as_secs_f64() / 1e6
+}

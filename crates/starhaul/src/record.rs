@@ -1,0 +1,269 @@
+//! `starhaul record`: keys, addresses and a folder in, a trace and its summary out; the recording itself is in
+//! `starhaul-record` and `starhaul-net`.
+
+mod files;
+mod progress;
+
+use std::{
+    net::{SocketAddr, ToSocketAddrs as _},
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Context as _, bail};
+use clap::{Subcommand, ValueEnum};
+use ring::rand::{SecureRandom as _, SystemRandom};
+use starhaul_gateway::config::IdentitySource;
+use starhaul_net::{
+    BindOptions, UdpSocket,
+    record::{LightChoice, Runner, Stop},
+};
+use starhaul_record::{
+    ClientConfig, Direction, Key, PACKET_BYTES, Request, ServerConfig, ServerEvent,
+};
+use starhaul_units::Bandwidth;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::output::print;
+
+/// Of the secrets that `starhaul keygen` makes; keeps recordings apart from all else that a key is used for.
+const PURPOSE: &[u8] = b"record";
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Be the far side of recordings, for whoever has one of these keys
+    Server(ServerArguments),
+    /// Record the path to a server and write traces of it
+    Client(ClientArguments),
+    /// Make traces of a recording that was killed
+    Finish(FinishArguments),
+}
+
+#[derive(clap::Args)]
+struct ServerArguments {
+    /// UDP address to listen on
+    #[arg(long, value_name = "ADDR")]
+    listen: SocketAddr,
+    /// Secret key that a client must have too, as starhaul keygen makes it; may be repeated, one for each client
+    #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
+    key: Vec<PathBuf>,
+    /// All recordings together are never faster than this
+    #[arg(long, value_name = "RATE", default_value = "1gbit")]
+    max_rate: Bandwidth,
+}
+
+#[derive(clap::Args)]
+struct ClientArguments {
+    /// The server, as host:port
+    #[arg(long, value_name = "ADDR")]
+    server: String,
+    /// Folder for the traces, made if need be; holds no other recording
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Secret key that the server has too
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+    /// How long each direction is recorded
+    #[arg(long, value_name = "N", default_value_t = 120, value_parser = clap::value_parser!(u32).range(1..=7200))]
+    seconds: u32,
+    /// Which direction, or both in turn
+    #[arg(long, value_enum, default_value_t = Directions::Both)]
+    direction: Directions,
+    /// The heavy flow is never faster: what the path costs, and what it may disturb
+    #[arg(long, value_name = "RATE", default_value = "500mbit")]
+    max_rate: Bandwidth,
+    /// The light flow for delay: icmp runs beside the heavy flow, udp after it
+    #[arg(long, value_enum, default_value_t = LightArgument::Auto)]
+    light: LightArgument,
+    /// Size of the heavy flow's IP packets; less where the path is narrower
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(i64::from(*PACKET_BYTES.start())..=i64::from(*PACKET_BYTES.end())))]
+    packet_bytes: u16,
+    /// Print the summary as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct FinishArguments {
+    /// Folder of the recording
+    folder: PathBuf,
+    /// Print the summary as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Directions {
+    Up,
+    Down,
+    Both,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum LightArgument {
+    Auto,
+    Icmp,
+    Udp,
+}
+
+pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
+    match arguments.action {
+        Action::Server(arguments) => serve(&arguments),
+        Action::Client(arguments) => record(&arguments),
+        Action::Finish(arguments) => finish(&arguments),
+    }
+}
+
+fn serve(arguments: &ServerArguments) -> anyhow::Result<()> {
+    let keys = arguments
+        .key
+        .iter()
+        .map(|file| load(file))
+        .collect::<Result<_, _>>()?;
+    let mut config = ServerConfig::new(keys, random()?);
+    config.max_rate = arguments.max_rate;
+    let socket = UdpSocket::bind(&BindOptions::new(arguments.listen))?;
+    let mut runner = Runner::new()?;
+    stop_on_signal(runner.stop())?;
+    tracing::info!(address = %socket.local_addr(), keys = config.keys.len(), max_rate = %config.max_rate, "recordings are served");
+    runner.serve(&socket, config, |event| match event {
+        ServerEvent::Began { client, request, max_rate } => {
+            let direction = request.direction.name();
+            tracing::info!(%client, direction, seconds = request.seconds, %max_rate, "a recording begins");
+        }
+        ServerEvent::Refused { client, reason } => tracing::info!(%client, %reason, "a recording was refused"),
+        ServerEvent::Ended { client, complete: true } => tracing::info!(%client, "a recording ended"),
+        ServerEvent::Ended { client, complete: false } => tracing::warn!(%client, "a client fell silent"),
+    })?;
+    Ok(())
+}
+
+fn record(arguments: &ClientArguments) -> anyhow::Result<()> {
+    let key = load(&arguments.key)?;
+    let server = resolve(&arguments.server)?;
+    std::fs::create_dir_all(&arguments.out)
+        .with_context(|| format!("cannot make the folder {}", arguments.out.display()))?;
+    let mut runner = Runner::new()?;
+    let stop = runner.stop();
+    stop_on_signal(stop.clone())?;
+    let directions: &[Direction] = match arguments.direction {
+        Directions::Up => &[Direction::Up],
+        Directions::Down => &[Direction::Down],
+        Directions::Both => &[Direction::Up, Direction::Down],
+    };
+    let choice = match arguments.light {
+        LightArgument::Auto => LightChoice::Auto,
+        LightArgument::Icmp => LightChoice::Icmp,
+        LightArgument::Udp => LightChoice::Udp,
+    };
+    // Before anything is sent, so that nothing is in vain.
+    let journals = directions
+        .iter()
+        .map(|direction| files::new_journal(&arguments.out, *direction));
+    let journals: Vec<_> = journals.collect::<Result<_, _>>()?;
+    for (direction, mut journal) in directions.iter().zip(journals) {
+        if stop.is_stopped() {
+            break;
+        }
+        let mut bar = progress::Bar::new(*direction);
+        let config = config(arguments, key.clone(), *direction)?;
+        let recorded = runner.record(server, config, choice, &mut journal, |progress| {
+            bar.show(progress)
+        });
+        bar.finish();
+        recorded.with_context(|| format!("recording {} {}", direction.name(), arguments.server))?;
+    }
+    let interrupted = stop.is_stopped();
+    print(files::finish(&arguments.out, arguments.json)?)?;
+    match interrupted {
+        true => bail!("interrupted; the traces hold what was recorded until then"),
+        false => Ok(()),
+    }
+}
+
+fn finish(arguments: &FinishArguments) -> anyhow::Result<()> {
+    print(files::finish(&arguments.folder, arguments.json)?)
+}
+
+fn config(
+    arguments: &ClientArguments,
+    key: Key,
+    direction: Direction,
+) -> anyhow::Result<ClientConfig> {
+    let started = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let mut config = ClientConfig::new(key, random()?);
+    config.request = Request {
+        direction,
+        seconds: arguments.seconds,
+        // Enough packets to see small losses, and not long beside the recording itself.
+        loss_ms: (arguments.seconds * 1000 / 6).clamp(2_000, 20_000),
+        max_rate: arguments.max_rate,
+        packet_bytes: arguments.packet_bytes,
+    };
+    config.server = arguments.server.clone();
+    config.started_unix_ms = u64::try_from(started.as_millis())?;
+    Ok(config)
+}
+
+fn load(file: &Path) -> anyhow::Result<Key> {
+    let identity = IdentitySource::File(file.to_owned()).load()?;
+    Ok(Key::new(&identity.derive_key(PURPOSE)))
+}
+
+fn resolve(server: &str) -> anyhow::Result<SocketAddr> {
+    let mut addresses = server.to_socket_addrs().with_context(|| {
+        format!("{server:?} is no server: write host:port, for example dish.example:4710")
+    })?;
+    addresses
+        .next()
+        .with_context(|| format!("{server:?} has no address"))
+}
+
+fn random<const N: usize>() -> anyhow::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    match SystemRandom::new().fill(&mut bytes) {
+        Ok(()) => Ok(bytes),
+        Err(_) => bail!("the system gives no random numbers"),
+    }
+}
+
+/// Ends the recording well at the first signal, and the program at the second.
+fn stop_on_signal(stop: Stop) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let (mut interrupt, mut terminate) = {
+        let _entered = runtime.enter();
+        (
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+        )
+    };
+    std::thread::Builder::new()
+        .name("starhaul-signals".into())
+        .spawn(move || {
+            runtime.block_on(async {
+                for again in [false, true] {
+                    tokio::select! {
+                        _ = interrupt.recv() => {}
+                        _ = terminate.recv() => {}
+                    }
+                    match again {
+                        false => stop.stop(),
+                        true => std::process::exit(1),
+                    }
+                }
+            });
+        })
+        .context("cannot start a thread")?;
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! The folder of a recording: journals while it goes on, traces and a summary when it is over.
+
+use std::{
+    fs::File,
+    io::{self, BufReader, BufWriter, Write as _},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, bail};
+use starhaul_record::{DelaySource, Direction, Recording, Summary, parse_journal};
+
+const DIRECTIONS: [Direction; 2] = [Direction::Up, Direction::Down];
+
+fn journal(folder: &Path, direction: Direction) -> PathBuf {
+    folder.join(format!("{}-journal.jsonl", direction.name()))
+}
+
+/// An empty journal; what is there already is not touched.
+pub(crate) fn new_journal(folder: &Path, direction: Direction) -> anyhow::Result<BufWriter<File>> {
+    let file = journal(folder, direction);
+    File::create_new(&file)
+        .map(BufWriter::new)
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => anyhow::anyhow!(
+                "{} is a recording already: choose another --out, or see `starhaul record finish`",
+                file.display()
+            ),
+            _ => anyhow::Error::new(error).context(format!("cannot write {}", file.display())),
+        })
+}
+
+/// Makes traces of the journals in a folder, and says what they are.
+pub(crate) fn finish(folder: &Path, json: bool) -> anyhow::Result<String> {
+    let mut summaries = Vec::new();
+    for direction in DIRECTIONS {
+        let file = journal(folder, direction);
+        let Ok(input) = File::open(&file) else {
+            continue;
+        };
+        let name = file.to_string_lossy();
+        let entries = parse_journal(&name, BufReader::new(input))?;
+        // A direction that was not begun is no failure of the other.
+        if entries.is_empty() {
+            continue;
+        }
+        let recording = Recording::from_journal(&name, &entries)?;
+        let write = |ending: &str, content: &dyn Fn(&mut BufWriter<File>) -> io::Result<()>| {
+            let file = folder.join(format!("{}{ending}", direction.name()));
+            File::create(&file)
+                .map(BufWriter::new)
+                .and_then(|mut out| content(&mut out).and_then(|()| out.flush()))
+                .with_context(|| format!("cannot write {}", file.display()))
+        };
+        write("-bw.txt", &|out| recording.write_capacity(out))?;
+        write("-delay.txt", &|out| recording.write_delay(out))?;
+        write(".csv", &|out| recording.write_table(out))?;
+        summaries.push(recording.summary());
+    }
+    if summaries.is_empty() {
+        bail!("{}: no recording is here", folder.display());
+    }
+    let file = folder.join("summary.json");
+    let summary = serde_json::to_string_pretty(&summaries)?;
+    std::fs::write(&file, format!("{summary}\n"))
+        .with_context(|| format!("cannot write {}", file.display()))?;
+    Ok(match json {
+        true => format!("{}\n", serde_json::to_string(&summaries)?),
+        false => summaries
+            .iter()
+            .map(|summary| describe(folder, summary))
+            .collect(),
+    })
+}
+
+fn describe(folder: &Path, summary: &Summary) -> String {
+    let name = summary.direction.name();
+    let [least, median, most] = summary.delay_ms;
+    let loss = &summary.loss;
+    let mut text = format!(
+        "{name}: {:.1} s, {:.1} Mbit/s on average, one-way delay {median:.1} ms ({least:.1} to {most:.1}), \
+         loss {} ({:.3} to {:.3} % with 95 % confidence, {} packets), {} outages\n",
+        summary.seconds,
+        summary.mean_capacity_mbit,
+        summary.loss_setting,
+        loss.low * 100.0,
+        loss.high * 100.0,
+        loss.packets,
+        summary.outages_s.len(),
+    );
+    let mut note = |said: String| text.push_str(&format!("  {said}\n"));
+    note(match summary.delay_source {
+        DelaySource::Icmp => "delay: ICMP echo beside the heavy flow, in a band of its own".to_owned(),
+        DelaySource::IcmpAlone => "delay: ICMP echo shares the queue here, so it was measured after the heavy flow".to_owned(),
+        DelaySource::UdpAlone => "delay: UDP echo, measured after the heavy flow (no ICMP)".to_owned(),
+        DelaySource::Constant => "delay: interrupted before it was measured; half of the idle round trip stands for all of the time".to_owned(),
+    });
+    if !summary.unsaturated_seconds.is_empty() {
+        let count = summary.unsaturated_seconds.len();
+        note(match summary.limited_by_max_rate {
+            true => format!(
+                "{count} s were limited by --max-rate {:.0}mbit: the capacity is greater there",
+                summary.max_rate_mbit
+            ),
+            false => format!(
+                "{count} s without any sign of a full queue: the capacity may be greater there"
+            ),
+        });
+    }
+    if summary.missing_ms > 0 {
+        note(format!(
+            "{} ms of arrivals are unknown and count as an outage",
+            summary.missing_ms
+        ));
+    }
+    if !summary.complete {
+        note("the recording was interrupted".to_owned());
+    }
+    let file = |ending: &str| folder.join(format!("{name}{ending}")).display().to_string();
+    note(format!(
+        "replay: bw={},delay={},loss={}",
+        file("-bw.txt"),
+        file("-delay.txt"),
+        summary.loss_setting
+    ));
+    text
+}
