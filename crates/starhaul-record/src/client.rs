@@ -118,7 +118,7 @@ enum State {
     },
     Asking {
         cookie: Cookie,
-        keys: SessionKeys,
+        keys: Box<SessionKeys>,
         sent: Option<Instant>,
     },
     Running(Box<Running>),
@@ -146,7 +146,7 @@ impl Client {
             (State::Greeting { .. }, Message::Challenge { nonce, cookie })
                 if *nonce == self.config.nonce && sealed.verify(self.config.key.mac()) =>
             {
-                let keys = self.config.key.session(nonce, cookie);
+                let keys = Box::new(self.config.key.session(nonce, cookie));
                 State::Asking {
                     cookie: *cookie,
                     keys,
@@ -159,7 +159,7 @@ impl Client {
                 match message {
                     Message::Accept { max_rate, .. } => {
                         let running =
-                            Running::new(&self.config, keys.clone(), *max_rate, self.epoch, now);
+                            Running::new(&self.config, SessionKeys::clone(keys), *max_rate, self.epoch, now);
                         self.entries.push_back(running.begin());
                         State::Running(Box::new(running))
                     }

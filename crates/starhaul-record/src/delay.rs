@@ -7,6 +7,7 @@ use starhaul_link::DelaySeries;
 
 /// The step of a delay file of LeoReplayer.
 const GRID_US: i64 = 10_000;
+const GRID: Duration = Duration::from_millis(10);
 
 /// Whether the light flow waits in the same queue as the heavy one: whether its round trip grows by about what the queue
 /// holds. `queue_us` is how much longer packets of the heavy flow were under way than at best.
@@ -83,13 +84,11 @@ impl DelayCurve {
 
     /// The same from `begin_us` on, as a trace has it.
     pub(crate) fn series(&self, begin_us: i64, end_us: i64) -> Option<DelaySeries> {
-        let steps = (begin_us..end_us).step_by(GRID_US as usize).map(|at| {
+        let begins = std::iter::successors(Some(begin_us), |at| Some(at + GRID_US));
+        let steps = begins.take_while(|at| *at < end_us).map(|at| {
             // The middle of the step, should the two grids not meet.
             let delay = u64::try_from(self.at(at + GRID_US / 2)).unwrap_or(0);
-            (
-                Duration::from_micros(GRID_US as u64),
-                Duration::from_micros(delay),
-            )
+            (GRID, Duration::from_micros(delay))
         });
         DelaySeries::from_steps(steps)
     }

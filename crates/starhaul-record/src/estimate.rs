@@ -342,7 +342,8 @@ fn other_way(
     });
     let ways: Vec<(i64, i64)> = ways.collect();
     let mut points = Vec::with_capacity(ways.len());
-    for from in (begin_us..end_us).step_by(WINDOW_US as usize) {
+    let windows = std::iter::successors(Some(begin_us), |from| Some(from + WINDOW_US));
+    for from in windows.take_while(|from| *from < end_us) {
         let inside = |at: &&(i64, i64)| (from..from + WINDOW_US).contains(&at.0);
         let ways: Vec<_> = ways.iter().filter(inside).copied().collect();
         let icmp: Vec<_> = icmp.iter().filter(inside).copied().collect();

@@ -183,7 +183,7 @@ mod tests {
             rtt_us: None,
             server_us: None,
         };
-        let entries = vec![
+        let entries = [
             begin(),
             Entry::Received(Interval {
                 bins: vec![1500; 50],
