@@ -14,6 +14,7 @@ use starhaul_gateway::{
     rtp::Codec,
     socks5::write_address,
 };
+use starhaul_record::{Client, ClientConfig};
 use starhaul_quic::{
     Identity,
     wire::{Message, PathHello, VERSION},
@@ -29,6 +30,7 @@ type Inputs = Vec<(&'static str, Vec<u8>)>;
 fn main() -> io::Result<()> {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
     let targets: [(&str, Inputs); 15] = [
+    let targets: [(&str, Inputs); 17] = [
         ("congestion_control", operations()),
         ("fec_decode", operations()),
         ("gateway_config", configurations()),
@@ -40,6 +42,9 @@ fn main() -> io::Result<()> {
         ("link_convert", recordings()),
         ("path_monitor", operations()),
         ("quic_handshake", handshakes()),
+        ("record_datagram", recorders()),
+        ("record_journal", journals()),
+        ("record_session", plans()),
         ("rtp", packets()),
         ("session_datagram", datagrams()),
         ("session_pair", plans()),
@@ -69,6 +74,39 @@ fn plans() -> Inputs {
         ("b", bytes_of_seed(2)[..1500].to_vec()),
         ("c", bytes_of_seed(3)[..600].to_vec()),
     ]
+}
+
+fn recorders() -> Inputs {
+    let key = starhaul_record::Key::new(&[9; 32]);
+    let now = Instant::now();
+    let mut client = Client::new(ClientConfig::new(key, [3; 16]), now);
+    let hello = client.poll_transmit(now).map(|transmit| transmit.contents);
+    let hello = hello.unwrap_or_default();
+    vec![("hello", join([&hello[..], &hello[..20], b"SHR1\x06"]))]
+}
+
+fn journals() -> Inputs {
+    let probe = |at: u32, icmp: bool| {
+        let server = if icmp { "null".to_owned() } else { (at + 900_000).to_string() };
+        format!("{{\"probe\":{{\"icmp\":{icmp},\"at_us\":{at},\"rtt_us\":20000,\"server_us\":{server}}}}}\n")
+    };
+    let mut text = "{\"begin\":{\"format\":1,\"direction\":\"up\",\"server\":\"x\",\"started_unix_ms\":1,\"seconds\":2,\
+                    \"packet_bytes\":1500,\"max_rate\":\"9000000bit\"}}\n"
+        .to_owned();
+    for step in 0..40 {
+        let phase = ["idle", "search", "below", "saturated"][(step as usize / 4).min(3)];
+        let bins = vec!["1500"; 50].join(",");
+        text += &format!(
+            "{{\"received\":{{\"first_ms\":{},\"bins\":[{bins}],\"phase\":\"{phase}\",\"received\":50,\"lost\":{},\"bursts\":1,\
+             \"way_min_us\":10,\"way_max_us\":{}}}}}\n",
+            step * 50,
+            1 + step / 12 * 10,
+            20 + step / 12 * 40_000,
+        );
+        text += &(probe(step * 50_000, true) + &probe(step * 50_000 + 3, false));
+    }
+    let alone = text.clone() + "{\"alone\":{\"at_us\":1000000,\"stands_for_us\":600000}}\n{\"end\":{\"sent\":9}}\n";
+    vec![("cut", text.into()), ("whole", alone.into())]
 }
 
 fn configurations() -> Inputs {

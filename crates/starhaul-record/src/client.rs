@@ -37,6 +37,8 @@ const DRAIN: Duration = Duration::from_millis(500);
 /// Measurements kept for the question whether the light flow sees the queue.
 const MAX_ROUND_TRIPS: usize = 100_000;
 const FAREWELLS: u32 = 3;
+/// More than the longest recording has.
+const MAX_FEEDBACKS: usize = 400_000;
 
 /// How the light flow travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -465,7 +467,7 @@ impl Running {
                 if feedback.end && last.is_none() {
                     *last = Some(feedback.number);
                 }
-                if seen.insert(feedback.number) {
+                if seen.len() < MAX_FEEDBACKS && seen.insert(feedback.number) {
                     sender.handle_feedback(now, feedback);
                     self.note(feedback, entries);
                 }

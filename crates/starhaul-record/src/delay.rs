@@ -70,6 +70,14 @@ impl DelayCurve {
         })
     }
 
+    /// The same, each delay less by so much.
+    pub(crate) fn shortened(mut self, by_us: i64) -> Self {
+        for cell in &mut self.cells_us {
+            *cell = (*cell - by_us).max(0);
+        }
+        self
+    }
+
     /// The first beginning of a cell from `us` on.
     pub(crate) fn next_step(&self, us: i64) -> i64 {
         us + (self.begin_us - us).rem_euclid(GRID_US)

@@ -81,6 +81,7 @@ impl Recording {
         let (curve, delay_source) = facts
             .delay_curve(offset_us, arrivals_begin_us, arrivals_end_us)
             .ok_or_else(|| too_little("the light flow had no answer; no delay is known"))?;
+        let curve = curve.shortened(saturated.mean_wait_us());
         // What left first: all of the arrivals are later than this plus its delay.
         let begin_us = curve.next_step(arrivals_begin_us - curve.at(arrivals_begin_us));
         let end_us = arrivals_end_us - curve.at(arrivals_end_us);
@@ -415,6 +416,25 @@ impl Arrivals {
                 .extend(seen.bins.iter().map(|bin| u64::from(*bin)));
         }
         Some(arrivals)
+    }
+
+    /// How long a packet that comes at any time waits for the next opportunity to be sent, on average. A link does that again
+    /// when the trace is replayed, so it is no part of the delay. Outages are left out.
+    fn mean_wait_us(&self) -> i64 {
+        const OUTAGE_MS: u64 = 45;
+        let (mut time, mut squares, mut gap) = (0, 0, 0);
+        for bin in &self.bins {
+            gap += 1;
+            if *bin > 0 {
+                if gap <= OUTAGE_MS {
+                    time += gap;
+                    squares += gap * gap;
+                }
+                gap = 0;
+            }
+        }
+        let wait = (squares * 500).checked_div(time).unwrap_or(0);
+        i64::try_from(wait).unwrap_or(0)
     }
 
     fn count(&self) -> i64 {

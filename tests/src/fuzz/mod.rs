@@ -4,11 +4,14 @@
 mod control;
 mod gateway;
 mod link;
+mod record;
 mod session;
 
 pub use control::{congestion_control, path_monitor};
 pub use gateway::{gateway_config, gateway_label, gateway_status, gateway_text, rtp, socks5};
 pub use link::{link_convert, link_spec, link_trace};
+pub use link::{link_spec, link_trace};
+pub use record::{record_datagram, record_journal, record_session};
 pub use session::{fec_decode, quic_handshake, session_datagram, session_pair};
 
 /// Takes any bytes.
@@ -16,6 +19,7 @@ pub type Body = fn(&[u8]);
 
 /// Every target by the name of its file and of the folder of its corpus.
 pub const TARGETS: [(&str, Body); 15] = [
+pub const TARGETS: [(&str, Body); 17] = [
     ("congestion_control", congestion_control),
     ("fec_decode", fec_decode),
     ("gateway_config", gateway_config),
@@ -27,6 +31,9 @@ pub const TARGETS: [(&str, Body); 15] = [
     ("link_trace", link_trace),
     ("path_monitor", path_monitor),
     ("quic_handshake", quic_handshake),
+    ("record_datagram", record_datagram),
+    ("record_journal", record_journal),
+    ("record_session", record_session),
     ("rtp", rtp),
     ("session_datagram", session_datagram),
     ("session_pair", session_pair),
