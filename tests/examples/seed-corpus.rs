@@ -14,11 +14,11 @@ use starhaul_gateway::{
     rtp::Codec,
     socks5::write_address,
 };
-use starhaul_record::{Client, ClientConfig};
 use starhaul_quic::{
     Identity,
     wire::{Message, PathHello, VERSION},
 };
+use starhaul_record::{Client, ClientConfig};
 use starhaul_session::{
     BlockOptions, Mode, PathId, PathUpdate, Session, SessionConfig, Side, StreamConfig,
 };
@@ -87,8 +87,14 @@ fn recorders() -> Inputs {
 
 fn journals() -> Inputs {
     let probe = |at: u32, icmp: bool| {
-        let server = if icmp { "null".to_owned() } else { (at + 900_000).to_string() };
-        format!("{{\"probe\":{{\"icmp\":{icmp},\"at_us\":{at},\"rtt_us\":20000,\"server_us\":{server}}}}}\n")
+        let server = if icmp {
+            "null".to_owned()
+        } else {
+            (at + 900_000).to_string()
+        };
+        format!(
+            "{{\"probe\":{{\"icmp\":{icmp},\"at_us\":{at},\"rtt_us\":20000,\"server_us\":{server}}}}}\n"
+        )
     };
     let mut text = "{\"begin\":{\"format\":1,\"direction\":\"up\",\"server\":\"x\",\"started_unix_ms\":1,\"seconds\":2,\
                     \"packet_bytes\":1500,\"max_rate\":\"9000000bit\"}}\n"
@@ -105,7 +111,8 @@ fn journals() -> Inputs {
         );
         text += &(probe(step * 50_000, true) + &probe(step * 50_000 + 3, false));
     }
-    let alone = text.clone() + "{\"alone\":{\"at_us\":1000000,\"stands_for_us\":600000}}\n{\"end\":{\"sent\":9}}\n";
+    let alone = text.clone()
+        + "{\"alone\":{\"at_us\":1000000,\"stands_for_us\":600000}}\n{\"end\":{\"sent\":9}}\n";
     vec![("cut", text.into()), ("whole", alone.into())]
 }
 

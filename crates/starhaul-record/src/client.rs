@@ -160,8 +160,13 @@ impl Client {
             {
                 match message {
                     Message::Accept { max_rate, .. } => {
-                        let running =
-                            Running::new(&self.config, SessionKeys::clone(keys), *max_rate, self.epoch, now);
+                        let running = Running::new(
+                            &self.config,
+                            SessionKeys::clone(keys),
+                            *max_rate,
+                            self.epoch,
+                            now,
+                        );
                         self.entries.push_back(running.begin());
                         State::Running(Box::new(running))
                     }

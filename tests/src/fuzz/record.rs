@@ -7,7 +7,8 @@ use std::{
 
 use arbitrary::{Result, Unstructured};
 use starhaul_record::{
-    Client, ClientConfig, Direction, Entry, Key, Light, Recording, Server, ServerConfig, Transmit, parse_journal,
+    Client, ClientConfig, Direction, Entry, Key, Light, Recording, Server, ServerConfig, Transmit,
+    parse_journal,
 };
 use starhaul_units::Bandwidth;
 
@@ -23,7 +24,10 @@ fn pair(now: Instant, direction: Direction, light: Light) -> (Server, Client) {
     config.request.loss_ms = 100;
     config.request.max_rate = Bandwidth::from_mbit(8);
     config.light = light;
-    (Server::new(ServerConfig::new(vec![key], [1; 32]), now), Client::new(config, now))
+    (
+        Server::new(ServerConfig::new(vec![key], [1; 32]), now),
+        Client::new(config, now),
+    )
 }
 
 /// Datagrams of somebody without a key: nothing is answered, nothing is written down.
@@ -33,9 +37,15 @@ pub fn record_datagram(data: &[u8]) {
     for part in parts(data) {
         server.handle_datagram(now, now, SocketAddr::from(FROM), part);
         client.handle_datagram(now, now, part);
-        assert!(server.poll_transmit(now).is_none(), "an answer to a stranger");
+        assert!(
+            server.poll_transmit(now).is_none(),
+            "an answer to a stranger"
+        );
     }
-    assert!(client.poll_entry().is_none(), "a stranger's word was written down");
+    assert!(
+        client.poll_entry().is_none(),
+        "a stranger's word was written down"
+    );
 }
 
 /// A recording whose datagrams are lost, doubled, damaged and late: it ends, and until the client has answered from its
@@ -44,8 +54,16 @@ pub fn record_session(data: &[u8]) {
     let mut now = Instant::now() + Duration::from_secs(1);
     let mut source = Unstructured::new(data);
     let choice = source.arbitrary::<u8>().unwrap_or(0);
-    let direction = if choice & 1 == 0 { Direction::Up } else { Direction::Down };
-    let light = if choice & 2 == 0 { Light::Udp } else { Light::Icmp };
+    let direction = if choice & 1 == 0 {
+        Direction::Up
+    } else {
+        Direction::Down
+    };
+    let light = if choice & 2 == 0 {
+        Light::Udp
+    } else {
+        Light::Icmp
+    };
     let (mut server, mut client) = pair(now, direction, light);
     let (mut received, mut sent, mut began) = (0, 0, false);
     let mut entries = Vec::new();
@@ -62,7 +80,9 @@ pub fn record_session(data: &[u8]) {
             began |= std::iter::from_fn(|| server.poll_event()).count() > 0;
             sent += transmit.contents.len();
             assert!(began || sent <= received, "{sent} bytes for {received}");
-            each(&transmit, &mut source, |datagram| client.handle_datagram(now, now, datagram));
+            each(&transmit, &mut source, |datagram| {
+                client.handle_datagram(now, now, datagram)
+            });
         }
         while let Some(number) = client.poll_probe(now) {
             if number % 7 != 0 {
@@ -73,9 +93,16 @@ pub fn record_session(data: &[u8]) {
         if client.result().is_some() {
             break;
         }
-        let timers = client.poll_timeout().into_iter().chain(server.poll_timeout());
+        let timers = client
+            .poll_timeout()
+            .into_iter()
+            .chain(server.poll_timeout());
         let jump = Duration::from_millis(source.arbitrary::<u8>().unwrap_or(10).into());
-        now = timers.min().unwrap_or(now).max(now + Duration::from_millis(2)).min(now + jump.max(Duration::from_millis(2)));
+        now = timers
+            .min()
+            .unwrap_or(now)
+            .max(now + Duration::from_millis(2))
+            .min(now + jump.max(Duration::from_millis(2)));
     }
     let text: String = entries.iter().map(Entry::to_line).collect();
     let read = parse_journal("fuzz", text.as_bytes()).expect("what was written can be read");
@@ -112,10 +139,16 @@ pub fn record_journal(data: &[u8]) {
         return;
     };
     let lines: String = entries.iter().map(Entry::to_line).collect();
-    assert_eq!(parse_journal("fuzz", lines.as_bytes()).as_ref(), Ok(&entries));
+    assert_eq!(
+        parse_journal("fuzz", lines.as_bytes()).as_ref(),
+        Ok(&entries)
+    );
     if let Ok(recording) = Recording::from_journal("fuzz", &entries) {
         let summary = recording.summary();
-        assert!(summary.seconds > 0.0 && summary.mean_capacity_mbit > 0.0, "{summary:?}");
+        assert!(
+            summary.seconds > 0.0 && summary.mean_capacity_mbit > 0.0,
+            "{summary:?}"
+        );
         assert!((0.0..=1.0).contains(&summary.loss.share), "{summary:?}");
     }
 }
