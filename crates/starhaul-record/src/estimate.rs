@@ -8,6 +8,7 @@ use starhaul_units::Bandwidth;
 
 use crate::{
     Begin, Direction, Entry, Error, Interval, LossEstimate, Phase, Probe,
+    bunches::spread_bunches,
     delay::{DelayCurve, median, shares_queue},
 };
 
@@ -87,7 +88,8 @@ impl Recording {
         let end_us = arrivals_end_us - curve.at(arrivals_end_us);
         let longest_us = i64::from(begin.seconds) * 1_000_000;
         let count = usize::try_from((end_us - begin_us).min(longest_us) / 1000).unwrap_or(0);
-        let departures = curve.departures(arrivals_begin_us, &saturated.bins, begin_us, count);
+        let mut departures = curve.departures(arrivals_begin_us, &saturated.bins, begin_us, count);
+        spread_bunches(&mut departures);
         let loss = LossEstimate::of(
             facts.intervals.iter().copied(),
             facts.least_us,

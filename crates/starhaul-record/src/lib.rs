@@ -21,6 +21,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod bunches;
 mod client;
 mod delay;
 mod estimate;

@@ -1,0 +1,223 @@
+//! Recordings as a person makes them: over loopback, killed on the way, and through an emulated link.
+#![allow(clippy::unwrap_used, reason = "a test harness")]
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+fn starhaul(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_starhaul"));
+    command.args(arguments).env_remove("STARHAUL_LOG");
+    command
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn key(folder: &Path, name: &str) -> String {
+    let file = folder.join(name);
+    assert!(
+        starhaul(&["keygen", "--out", path(&file)])
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
+    path(&file).to_owned()
+}
+
+/// A server on loopback, and its address out of its log.
+struct Server(Child, String);
+
+impl Server {
+    fn start(key: &str) -> Self {
+        let mut child = starhaul(&["record", "server", "--listen", "127.0.0.1:0", "--key", key])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let line = lines
+            .find(|line| line.as_ref().unwrap().contains("address="))
+            .unwrap()
+            .unwrap();
+        let address = line
+            .split("address=")
+            .nth(1)
+            .unwrap()
+            .split(' ')
+            .next()
+            .unwrap()
+            .to_owned();
+        // So that its log does not fill the pipe.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self(child, address)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn client(server: &str, key: &str, out: &Path, more: &[&str]) -> Command {
+    let mut command = starhaul(&[
+        "record",
+        "client",
+        "--server",
+        server,
+        "--key",
+        key,
+        "--out",
+        path(out),
+    ]);
+    command.args(["--max-rate", "8mbit"]).args(more);
+    command
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn both_directions_over_loopback_become_traces_that_can_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = key(folder.path(), "key");
+    let server = Server::start(&key);
+    let out = folder.path().join("out");
+    let output = client(
+        &server.1,
+        &key,
+        &out,
+        &["--seconds", "1", "--light", "udp", "--json"],
+    )
+    .output()
+    .unwrap();
+    let summary = json(&output);
+    for (index, direction) in ["up", "down"].iter().enumerate() {
+        assert_eq!(summary[index]["direction"], *direction);
+        // Loopback carries all of it.
+        let rate = summary[index]["mean_capacity_mbit"].as_f64().unwrap();
+        assert!(rate > 4.0 && rate < 9.0, "{direction}: {rate}");
+        assert_eq!(
+            summary[index]["limited_by_max_rate"], true,
+            "{}",
+            summary[index]
+        );
+        let file = |ending: &str| path(&out.join(format!("{direction}{ending}"))).to_owned();
+        let pair = format!("bw={},delay={}", file("-bw.txt"), file("-delay.txt"));
+        pair.parse::<starhaul_link::LinkSpec>().unwrap();
+        format!("csv={}", file(".csv"))
+            .parse::<starhaul_link::LinkSpec>()
+            .unwrap();
+    }
+    let again = client(&server.1, &key, &out, &["--seconds", "1"])
+        .output()
+        .unwrap();
+    assert!(!again.status.success());
+    assert!(String::from_utf8_lossy(&again.stderr).contains("is a recording already"));
+}
+
+#[test]
+fn a_recording_that_was_killed_still_becomes_a_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = key(folder.path(), "key");
+    let server = Server::start(&key);
+    let out = folder.path().join("out");
+    let more = ["--seconds", "60", "--direction", "up", "--light", "udp"];
+    let mut recording = client(&server.1, &key, &out, &more)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let journal = out.join("up-journal.jsonl");
+    let saturated = |text: &str| text.matches("\"phase\":\"saturated\"").count();
+    let patience = Instant::now() + Duration::from_secs(60);
+    while saturated(&fs::read_to_string(&journal).unwrap_or_default()) < 30 {
+        assert!(Instant::now() < patience, "it never saturated the link");
+        sleep(Duration::from_millis(50));
+    }
+    recording.kill().unwrap();
+    recording.wait().unwrap();
+    let summary = json(
+        &starhaul(&["record", "finish", path(&out), "--json"])
+            .output()
+            .unwrap(),
+    );
+    assert_eq!(summary[0]["complete"], false);
+    assert_eq!(summary[0]["delay_source"], "constant");
+    assert!(summary[0]["seconds"].as_f64().unwrap() >= 1.0, "{summary}");
+}
+
+#[test]
+fn a_stranger_hears_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ours, theirs) = (key(folder.path(), "ours"), key(folder.path(), "theirs"));
+    let server = Server::start(&ours);
+    let output = client(
+        &server.1,
+        &theirs,
+        &folder.path().join("out"),
+        &["--light", "udp"],
+    )
+    .output()
+    .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("the server does not answer"));
+}
+
+#[test]
+fn an_emulated_link_comes_back_in_real_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = key(folder.path(), "key");
+    let (out, program) = (folder.path().join("out"), env!("CARGO_BIN_EXE_starhaul"));
+    let serve = format!("{program} record server --listen 0.0.0.0:4710 --key {key}");
+    let record = format!(
+        "{program} record client --server $STARHAUL_SERVER:4710 --key {key} --out {} --seconds 5 --direction up --light icmp",
+        path(&out)
+    );
+    let link = "rate=10mbit,delay=20ms,queue=100p";
+    let output = starhaul(&[
+        "replay", "--up", link, "--down", link, "--server", &serve, "--", "sh", "-c", &record,
+    ])
+    .output()
+    .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let Ok(summary) = fs::read(out.join("summary.json")) else {
+        // What is missing is said by the program itself.
+        assert!(
+            said.contains("namespace") || said.contains("/dev/net/tun") || said.contains("root"),
+            "{said}"
+        );
+        println!("skipped: {said}");
+        return;
+    };
+    let summary: serde_json::Value = serde_json::from_slice(&summary).unwrap();
+    let summary = &summary[0];
+    if output.status.code() == Some(3) {
+        println!("skipped: this machine is too busy for real time: {said}");
+        return;
+    }
+    let mut rates: Vec<f64> = summary["capacity_mbit"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|rate| rate.as_f64().unwrap())
+        .collect();
+    rates.sort_by(f64::total_cmp);
+    let median = rates[rates.len() / 2];
+    assert!((median - 10.0).abs() < 0.3, "{summary}");
+    let delay = summary["delay_ms"][1].as_f64().unwrap();
+    assert!((delay - 20.0).abs() < 1.5, "{summary}");
+}
