@@ -29,8 +29,7 @@ type Inputs = Vec<(&'static str, Vec<u8>)>;
 
 fn main() -> io::Result<()> {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
-    let targets: [(&str, Inputs); 15] = [
-    let targets: [(&str, Inputs); 17] = [
+    let targets: [(&str, Inputs); 18] = [
         ("congestion_control", operations()),
         ("fec_decode", operations()),
         ("gateway_config", configurations()),

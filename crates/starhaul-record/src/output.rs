@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use starhaul_link::{OPPORTUNITY_BYTES, Opportunities};
+use starhaul_link::{LossSeries, OPPORTUNITY_BYTES, Opportunities};
 
 use crate::{DelaySource, Direction, LossEstimate, Recording};
 
@@ -105,45 +105,36 @@ impl Recording {
         }
     }
 
-    /// Writes the capacity as mahimahi and LeoReplayer read it: a line for each opportunity, its whole millisecond.
+    /// Writes the capacity as mahimahi and LeoReplayer read it.
     ///
     /// # Errors
     /// What the writer says.
-    pub fn write_capacity(&self, mut out: impl Write) -> io::Result<()> {
-        let capacity = &self.trace.capacity;
-        for n in 1..=capacity.per_period() {
-            writeln!(out, "{}", capacity.time_of(n).as_millis())?;
-        }
-        Ok(())
+    pub fn write_capacity(&self, out: impl Write) -> io::Result<()> {
+        starhaul_link::write_capacity(&self.trace.capacity, out)
     }
 
-    /// Writes the delays as LeoReplayer reads them: line *i* holds in [10·*i*, 10·*i* + 10) ms, in milliseconds.
+    /// Writes the delays as LeoReplayer reads them.
     ///
     /// # Errors
     /// What the writer says.
-    pub fn write_delay(&self, mut out: impl Write) -> io::Result<()> {
-        for at in self.steps(DELAY_STEP) {
-            writeln!(out, "{:.3}", self.delay_ms(at))?;
+    pub fn write_delay(&self, out: impl Write) -> io::Result<()> {
+        match &self.trace.delay {
+            Some(delay) => starhaul_link::write_delay(delay, out),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Writes a table with loss, in steps of 50 ms.
     ///
     /// # Errors
     /// What the writer says.
-    pub fn write_table(&self, mut out: impl Write) -> io::Result<()> {
-        writeln!(out, "t_s,capacity_mbps,owd_ms,loss_p")?;
-        for at in self.steps(TABLE_STEP) {
-            let mbit = rate_mbit(&self.trace.capacity, at, TABLE_STEP);
-            let (seconds, delay_ms) = (at.as_secs_f64(), self.delay_ms(at));
-            writeln!(
-                out,
-                "{seconds:.3},{mbit:.3},{delay_ms:.3},{:.6}",
-                self.loss.share
-            )?;
-        }
-        Ok(())
+    pub fn write_table(&self, out: impl Write) -> io::Result<()> {
+        let loss = LossSeries::from_steps([(self.trace.capacity.period(), self.loss.share)]);
+        let trace = match loss {
+            Some(loss) => self.trace.clone().with_loss(loss),
+            None => self.trace.clone(),
+        };
+        starhaul_link::write_csv(&trace.into(), TABLE_STEP, out)
     }
 
     fn steps(&self, step: Duration) -> impl Iterator<Item = Duration> {

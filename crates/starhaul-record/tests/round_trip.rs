@@ -287,7 +287,11 @@ fn check(case: &Case<'_>) -> Recording {
         "{found:?}"
     );
     match recording.delay_source {
-        DelaySource::Icmp => assert!(found.delay_ms <= 1.0, "{found:?}"),
+        // On a link whose opportunities come in bursts, each probe waits for the next one for its own while.
+        DelaySource::Icmp => assert!(
+            found.delay_level_ms < 1.0 && found.delay_ms < 2.0,
+            "{found:?}"
+        ),
         // What is measured later cannot know the jitter of each instant.
         _ => assert!(found.delay_level_ms < 3.0, "{found:?}"),
     }

@@ -10,7 +10,6 @@ mod session;
 pub use control::{congestion_control, path_monitor};
 pub use gateway::{gateway_config, gateway_label, gateway_status, gateway_text, rtp, socks5};
 pub use link::{link_convert, link_spec, link_trace};
-pub use link::{link_spec, link_trace};
 pub use record::{record_datagram, record_journal, record_session};
 pub use session::{fec_decode, quic_handshake, session_datagram, session_pair};
 
@@ -18,8 +17,7 @@ pub use session::{fec_decode, quic_handshake, session_datagram, session_pair};
 pub type Body = fn(&[u8]);
 
 /// Every target by the name of its file and of the folder of its corpus.
-pub const TARGETS: [(&str, Body); 15] = [
-pub const TARGETS: [(&str, Body); 17] = [
+pub const TARGETS: [(&str, Body); 18] = [
     ("congestion_control", congestion_control),
     ("fec_decode", fec_decode),
     ("gateway_config", gateway_config),
