@@ -22,6 +22,7 @@ const MAX_IN_FLIGHT: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Flight<P> {
     delay: Delay,
+    least_delay: Duration,
     jitter: Duration,
     reorder: Option<Reorder>,
     duplicate: f64,
@@ -47,6 +48,10 @@ impl<P: Clone> Flight<P> {
         };
         Self {
             delay: spec.delay.clone(),
+            least_delay: match &spec.delay {
+                Delay::Constant(delay) => *delay,
+                Delay::Trace(series) => series.range().0,
+            },
             jitter: spec.jitter,
             reorder: spec.reorder,
             duplicate: spec.duplicate.clamp(0.0, 1.0),
@@ -83,6 +88,11 @@ impl<P: Clone> Flight<P> {
             self.push(due, sent, packet.bytes, packet.packet.clone(), stats);
         }
         self.push(due, sent, packet.bytes, packet.packet, stats);
+    }
+
+    /// No packet sent at `sent` arrives before this.
+    pub(crate) fn earliest(&self, sent: Instant) -> Instant {
+        after(sent, self.least_delay)
     }
 
     pub(crate) fn pop(&mut self, now: Instant) -> Option<Arrival<P>> {

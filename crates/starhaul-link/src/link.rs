@@ -138,6 +138,14 @@ impl<P: Clone> Link<P> {
         [sent, self.flight.next()].into_iter().flatten().min()
     }
 
+    /// A lower bound of when [`Link::poll`] has the next packet: who comes back then, and no earlier, misses none. This is
+    /// later than [`Link::next_event`] while something is being sent, which needs nobody's presence.
+    pub fn next_arrival(&self) -> Option<Instant> {
+        let sent = self.sending.as_ref().and_then(|sending| sending.done);
+        let after_sent = sent.map(|sent| self.flight.earliest(sent));
+        [after_sent, self.flight.next()].into_iter().flatten().min()
+    }
+
     /// What happened so far.
     pub fn stats(&self) -> LinkStats {
         self.stats

@@ -24,13 +24,13 @@ use crate::{
 
 /// Packets taken from a device before what is due is sent again.
 const READ_AT_ONCE: usize = 32;
+/// Rounds of reading and sending follow each other no faster than this.
+const ROUND: Duration = Duration::from_micros(50);
 /// Records handed over together.
 const BATCH: usize = 1024;
 /// A packet can be no larger.
 const MAX_PACKET_BYTES: usize = 65_536;
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
-const ICMP: u8 = 1;
-const ICMP6: u8 = 58;
 
 /// What became of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,14 +118,14 @@ impl Direction {
             direction: &self,
         };
         let mut buffer = vec![0; MAX_PACKET_BYTES];
+        let mut pause = Pause::new();
         loop {
             let next = forwarder.deliver();
-            let (readable, stopped) = wait(&self.from, &self.stop, next)?;
-            if stopped {
-                break;
+            if forwarder.receive(&mut buffer)? == READ_AT_ONCE {
+                continue;
             }
-            if readable {
-                forwarder.receive(&mut buffer)?;
+            if pause.wait(&self.from, &self.stop, next)? {
+                break;
             }
         }
         let end = Instant::now();
@@ -171,22 +171,24 @@ impl Forwarder<'_> {
             self.record(facts, fate, Some(arrival.sent), now, late);
         }
         self.judge(None);
-        self.link.next_event()
+        self.link.next_arrival()
     }
 
-    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<()> {
-        for _ in 0..READ_AT_ONCE {
+    /// Takes what the device has, up to a bound; says how many packets.
+    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        for taken in 0..READ_AT_ONCE {
             let Some(length) = self.direction.from.try_read(buffer)? else {
-                break;
+                return Ok(taken);
             };
             let contents = buffer.get(..length).unwrap_or_default();
             self.packets += 1;
             let now = Instant::now();
+            let band = Band::of_ip_packet(contents);
             let facts = Facts {
                 number: self.packets,
                 arrived: now,
                 bytes: length,
-                icmp: is_icmp(contents),
+                icmp: band == Band::Icmp,
             };
             let packet = Packet {
                 facts,
@@ -194,14 +196,10 @@ impl Forwarder<'_> {
                 state: State::Travelling,
                 fallen: self.fallen.clone(),
             };
-            let band = match facts.icmp {
-                true => Band::Icmp,
-                false => Band::Data,
-            };
             self.link.enqueue_in(band, now, length, packet);
             self.judge(Some(facts.number));
         }
-        Ok(())
+        Ok(READ_AT_ONCE)
     }
 
     /// Tells the fate of what the link has dropped since it was last asked. It says how many it dropped for which
@@ -294,31 +292,44 @@ impl Forwarder<'_> {
     }
 }
 
-/// Waits for a packet, the end of the run or `until`: whether there is a packet, and whether it is the end.
-fn wait(tun: &Tun, stop: &OwnedFd, until: Option<Instant>) -> io::Result<(bool, bool)> {
-    let mut fds = [
-        PollFd::from_borrowed_fd(tun.as_fd(), PollFlags::IN),
-        PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
-    ];
-    let timeout = until.map(|until| {
-        let wait = until.saturating_duration_since(Instant::now());
-        Timespec::try_from(wait.min(LONGEST_WAIT)).unwrap_or_default()
-    });
-    match poll(&mut fds, timeout.as_ref()) {
-        Ok(_) => {
-            let [packet, end] = fds.map(|fd| !fd.revents().is_empty());
-            Ok((packet, end))
-        }
-        Err(Errno::INTR) => Ok((false, false)),
-        Err(error) => Err(error.into()),
-    }
+/// The waits between rounds. One that follows the last too closely is stretched, so that under load several packets share the
+/// cost of waking up; a packet that comes after a while is taken at once.
+struct Pause {
+    woke: Instant,
 }
 
-fn is_icmp(packet: &[u8]) -> bool {
-    match packet.first().map(|first| first >> 4) {
-        Some(4) => packet.get(9) == Some(&ICMP),
-        Some(6) => packet.get(6) == Some(&ICMP6),
-        _ => false,
+impl Pause {
+    fn new() -> Self {
+        Self {
+            woke: Instant::now(),
+        }
+    }
+
+    /// Until there is a packet, the end of the run, or `next`; says whether it is the end.
+    fn wait(&mut self, tun: &Tun, stop: &OwnedFd, next: Option<Instant>) -> io::Result<bool> {
+        let now = Instant::now();
+        let round_over = self.woke + ROUND;
+        let stretch = now < round_over;
+        let until = match stretch {
+            true => Some(round_over),
+            false => next,
+        };
+        let mut fds = [
+            PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(tun.as_fd(), PollFlags::IN),
+        ];
+        let watched = if stretch { 1 } else { fds.len() };
+        let timeout = until.map(|until| {
+            let wait = until.saturating_duration_since(now);
+            Timespec::try_from(wait.min(LONGEST_WAIT)).unwrap_or_default()
+        });
+        let watched = fds.get_mut(..watched).unwrap_or_default();
+        match poll(watched, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.woke = Instant::now();
+        Ok(!fds[0].revents().is_empty())
     }
 }
 
