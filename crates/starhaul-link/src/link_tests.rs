@@ -463,6 +463,38 @@ fn log(seed: u64) -> Vec<(Duration, u32)> {
 }
 
 #[test]
+fn who_comes_back_only_for_arrivals_misses_none() {
+    for text in [
+        "rate=12mbit,delay=20ms,queue=50p,loss=5%",
+        "synth=leo,seed=3,jitter=2ms,duplicate=5%,reorder=5%:30ms",
+        "rate=8mbit,delay=5ms,outage=100ms..300ms",
+    ] {
+        let start = Instant::now();
+        let mut links = [(); 2].map(|()| Link::new(&spec(text), 1, start));
+        let mut arrived = [Vec::new(), Vec::new()];
+        let mut visits = [0, 0];
+        for (which, link) in links.iter_mut().enumerate() {
+            let next = |link: &Link<u32>| match which {
+                0 => link.next_event(),
+                _ => link.next_arrival(),
+            };
+            for number in 0..1000 {
+                while let Some(at) = next(link).filter(|at| *at <= start + MS * number) {
+                    visits[which] += 1;
+                    while let Some(packet) = link.poll_arrival(at) {
+                        assert_eq!(packet.due, at, "{text}: late");
+                        arrived[which].push((packet.due, packet.packet));
+                    }
+                }
+                link.enqueue(start + MS * number, 1200, number);
+            }
+        }
+        assert_eq!(arrived[0], arrived[1], "{text}");
+        assert!(visits[1] < visits[0] * 3 / 4, "{text}: {visits:?}");
+    }
+}
+
+#[test]
 fn a_seed_is_a_run() {
     assert_eq!(log(5), log(5));
     assert_ne!(log(5), log(6));

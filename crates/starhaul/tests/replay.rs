@@ -1,0 +1,515 @@
+//! `starhaul replay` as a person meets it, measured from outside by `examples/replay-probe.rs`.
+//!
+//! Needs network namespaces and TUN devices; where the system gives none, each test says so and passes. Where the run itself
+//! says that this computer was too busy to keep time, it is repeated, and then skipped with that reason.
+#![allow(clippy::unwrap_used, reason = "a test harness")]
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+const STARHAUL: &str = env!("CARGO_BIN_EXE_starhaul");
+const QUICK: [&str; 4] = ["--up", "delay=0ms", "--down", "delay=0ms"];
+const ATTEMPTS: usize = 3;
+
+fn probe() -> String {
+    let probe = Path::new(STARHAUL).with_file_name("examples/replay-probe");
+    assert!(
+        probe.exists(),
+        "build it first: cargo build -p starhaul --examples"
+    );
+    probe.to_str().unwrap().to_owned()
+}
+
+fn replay(arguments: &[&str]) -> Command {
+    let mut command = Command::new(STARHAUL);
+    command
+        .arg("replay")
+        .args(arguments)
+        .env_remove("STARHAUL_LOG")
+        .stdin(Stdio::null());
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    replay(arguments).output().unwrap()
+}
+
+/// Whether this system lets us; if not, says why.
+fn allowed() -> bool {
+    let output = run(&[&QUICK[..], &["--", "true"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let missing = said.contains("cannot make a network namespace")
+        || said.contains("cannot make a tun device");
+    if missing {
+        println!("skipped: needs network namespaces and TUN devices: {said}");
+    }
+    assert!(missing || output.status.success(), "{said}");
+    !missing
+}
+
+/// Runs until packets left when they should have; `None`, with the reason said, if they never do.
+fn run_in_time(arguments: &[&str]) -> Option<(Value, Output)> {
+    for _ in 0..ATTEMPTS {
+        let output = run(arguments);
+        let result: Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {output:?}"));
+        if result["valid"] == true {
+            return Some((result, output));
+        }
+    }
+    println!("skipped: this computer is too busy to keep time");
+    None
+}
+
+/// The rows of a log: its cells, by the names of their columns.
+fn rows(log: &Path) -> Vec<Row> {
+    let text = fs::read_to_string(log).unwrap();
+    let mut lines = text.lines().filter(|line| !line.starts_with('#'));
+    let columns: Vec<&str> = lines.next().unwrap().split('\t').collect();
+    lines
+        .map(|line| {
+            let cells: Vec<&str> = line.split('\t').collect();
+            let cell = |name| cells[columns.iter().position(|column| *column == name).unwrap()];
+            Row {
+                direction: cell("direction").to_owned(),
+                arrived_s: cell("arrived_s").parse().unwrap(),
+                left_s: cell("left_s").parse().unwrap(),
+                protocol: cell("protocol").to_owned(),
+                fate: cell("fate").to_owned(),
+            }
+        })
+        .collect()
+}
+
+#[derive(Debug)]
+struct Row {
+    direction: String,
+    arrived_s: f64,
+    left_s: f64,
+    protocol: String,
+    fate: String,
+}
+
+#[test]
+fn links_that_cannot_be_are_refused_before_anything_runs() {
+    let too_long = "a-name-of-sixteen";
+    for (arguments, said) in [
+        (
+            &["--up", "rat=5mbit", "--down", "delay=0ms", "--", "true"][..],
+            "--up rat=5mbit",
+        ),
+        (&["--up", "delay=0ms", "--", "true"], "--down"),
+        (
+            &[
+                "--up",
+                "delay=0ms",
+                "--up",
+                "delay=0ms",
+                "--down",
+                "delay=0ms",
+                "--",
+                "true",
+            ],
+            "2 × --up",
+        ),
+        (
+            &[
+                "--link",
+                too_long,
+                "--up",
+                "delay=0ms",
+                "--down",
+                "delay=0ms",
+                "--",
+                "true",
+            ],
+            too_long,
+        ),
+        (&QUICK, "COMMAND"),
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(text.contains(said), "{arguments:?}: {text}");
+    }
+}
+
+#[test]
+fn exit_codes_and_signals_pass_through() {
+    if !allowed() {
+        return;
+    }
+    for (command, code) in [
+        (&["sh", "-c", "exit 7"][..], 7),
+        (&["sh", "-c", "kill -9 $$"], 128 + 9),
+        (&["/nonexistent/program"], 127),
+    ] {
+        let output = run(&[&QUICK[..], &["--"], command].concat());
+        assert_eq!(output.status.code(), Some(code), "{command:?}: {output:?}");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let ready = directory.path().join("ready");
+    let script = format!(
+        "trap 'exit 5' TERM; touch {}; while :; do sleep 0.01; done",
+        ready.display()
+    );
+    let running = replay(&[&QUICK[..], &["--", "sh", "-c", &script]].concat());
+    let mut running = Started::new(running);
+    wait_until("the command runs", || ready.exists());
+    signal(&running.child, "TERM");
+    assert_eq!(running.child.wait().unwrap().code(), Some(5));
+}
+
+#[test]
+fn a_program_bound_to_an_address_uses_that_link() {
+    if !allowed() {
+        return;
+    }
+    let (probe, sink) = (probe(), format!("{} sink /dev/null", probe()));
+    let script = format!(
+        "{probe} ask $STARHAUL_ADDRESS:0; {probe} ask $STARHAUL_ADDRESS_2:0; {probe} ask $STARHAUL_ADDRESS_2:0; \
+         {probe} ask 0.0.0.0:0; echo $STARHAUL_ADDRESS $STARHAUL_ADDRESS_2"
+    );
+    let leo = ["--link", "leo", "--up", "delay=5ms", "--down", "delay=5ms"];
+    let geo = [
+        "--link",
+        "geo",
+        "--up",
+        "delay=30ms",
+        "--down",
+        "delay=30ms",
+    ];
+    let rest = ["--server", &sink, "--json", "--", "sh", "-c", &script];
+    let output = run(&[&leo[..], &geo, &rest].concat());
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    // What the server saw, and then the addresses.
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let lines: Vec<&str> = said.lines().collect();
+    let [first, second, third, any, addresses] = lines[..] else {
+        panic!("{output:?}");
+    };
+    let (one, two) = addresses.split_once(' ').unwrap();
+    for (seen, address) in [(first, one), (second, two), (third, two), (any, one)] {
+        assert!(seen.starts_with(&format!("{address}:")), "{said}");
+    }
+    for (link, name, packets) in [(0, "leo", 2), (1, "geo", 2)] {
+        let link = &result["links"][link];
+        assert_eq!(link["name"], name);
+        for direction in ["up", "down"] {
+            assert_eq!(
+                link[direction]["delivered"], packets,
+                "{name} {direction}: {result}"
+            );
+        }
+    }
+}
+
+/// Two rates and three gaps, as mahimahi writes them.
+fn trace() -> (String, Vec<u64>) {
+    let mut stamps: Vec<u64> = Vec::new();
+    for ms in 1..=4000u64 {
+        let gap = [700..760, 1900..2035, 3100..3190]
+            .iter()
+            .any(|gap| gap.contains(&ms));
+        let each_ms = if ms < 2000 { 3 } else { 1 + ms % 2 };
+        if !gap {
+            stamps.extend((0..each_ms).map(|_| ms));
+        }
+    }
+    let text = stamps.iter().map(|stamp| format!("{stamp}\n")).collect();
+    (text, stamps)
+}
+
+#[test]
+fn udp_above_capacity_gets_each_second_what_the_trace_offers_and_shows_its_gaps() {
+    if !allowed() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name);
+    let (text, stamps) = trace();
+    fs::write(file("bw"), text).unwrap();
+    let up = format!("bw={},delay=20ms,queue=100p", file("bw").display());
+    let server = format!("{} sink {}", probe(), file("sink").display());
+    let log = file("log");
+    let links = ["--up", &up, "--down", "delay=1ms", "--server", &server];
+    let rest = [
+        "--log",
+        log.to_str().unwrap(),
+        "--json",
+        "--",
+        &probe(),
+        "blast",
+        "45",
+        "3.9",
+        "1472",
+    ];
+    let Some(_) = run_in_time(&[&links[..], &rest].concat()) else {
+        return;
+    };
+    // The receiver's clock began before the links; the first packet sets it right.
+    let rows = rows(&log);
+    let first = rows.iter().find(|row| row.fate == "delivered").unwrap();
+    let received = fs::read_to_string(file("sink")).unwrap();
+    let received = received.lines().map(|line| line.split_once(' ').unwrap());
+    let received: Vec<f64> = received
+        .map(|(at, _)| at.parse::<f64>().unwrap() / 1e9)
+        .collect();
+    let shift = first.left_s - received[0];
+    let arrivals: Vec<f64> = received.iter().map(|at| at + shift - 0.020).collect();
+
+    for second in [1.0, 2.0] {
+        let within = |at: f64| (second..second + 1.0).contains(&(at - 0.0005));
+        let got = arrivals.iter().filter(|at| within(**at)).count();
+        let offered = stamps.iter().filter(|ms| within(**ms as f64 / 1e3)).count();
+        let share = got as f64 / offered as f64;
+        assert!(
+            (0.98..=1.02).contains(&share),
+            "second {second}: {got} of {offered} packets"
+        );
+    }
+    let gaps: Vec<f64> = arrivals
+        .windows(2)
+        .map(|pair| (pair[1] - pair[0]) * 1e3)
+        .filter(|gap| *gap > 45.0)
+        .collect();
+    assert_eq!(gaps.len(), 3, "{gaps:?}");
+    for (gap, expected) in gaps.iter().zip([61.0, 136.0, 91.0]) {
+        assert!((gap - expected).abs() < 3.0, "{gaps:?}");
+    }
+    // Every packet has its line and its fate.
+    let data = rows
+        .iter()
+        .filter(|row| row.direction == "up" && row.protocol == "-");
+    assert!(data.clone().any(|row| row.fate == "queue"));
+    assert_eq!(
+        data.filter(|row| row.fate == "delivered").count(),
+        received.len()
+    );
+}
+
+#[test]
+fn a_lone_ping_takes_the_delay_of_the_trace_and_a_full_queue_does_not_slow_it() {
+    if !allowed() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (delays, log) = (directory.path().join("delay"), directory.path().join("log"));
+    // A line holds for 10 ms.
+    let delay_ms = |line: usize| [10, 10, 30, 30, 30, 55, 10, 10][line / 10 % 8];
+    let lines: String = (0..400)
+        .map(|line| format!("{}\n", delay_ms(line)))
+        .collect();
+    fs::write(&delays, lines).unwrap();
+    for load in ["true", "\"$PROBE\" blast 30 3 1472"] {
+        let script = format!("{load} >/dev/null & sleep 0.2; \"$PROBE\" ping 20 2.5");
+        let up = format!("rate=20mbit,delay={}", delays.display());
+        let server = format!("{} sink /dev/null", probe());
+        let links = ["--up", &up, "--down", "delay=0ms", "--server", &server];
+        let rest = [
+            "--log",
+            log.to_str().unwrap(),
+            "--json",
+            "--",
+            "sh",
+            "-c",
+            &script,
+        ];
+        let mut errors = Vec::new();
+        for _ in 0..ATTEMPTS {
+            let output = replay(&[&links[..], &rest].concat())
+                .env("PROBE", probe())
+                .output()
+                .unwrap();
+            let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+            if result["valid"] != true {
+                continue;
+            }
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            let took_ms: Vec<f64> = said
+                .lines()
+                .map(|line| line.parse::<f64>().unwrap() / 1e6)
+                .collect();
+            let rows = rows(&log);
+            let pings = rows
+                .iter()
+                .filter(|row| row.direction == "up" && row.protocol == "icmp");
+            let pings: Vec<f64> = pings.map(|row| row.arrived_s).collect();
+            assert_eq!(pings.len(), took_ms.len(), "none is lost");
+            // At the seam of two delays either is right.
+            let inside = |at: f64| (at * 1e3 % 100.0) > 1.0 && (at * 1e3 % 100.0) < 99.0;
+            errors = pings
+                .iter()
+                .zip(&took_ms)
+                .filter(|(at, _)| inside(**at))
+                .map(|(at, took)| (took - f64::from(delay_ms((at * 100.0) as usize))).abs())
+                .collect();
+            errors.sort_by(f64::total_cmp);
+            break;
+        }
+        if errors.is_empty() {
+            println!("skipped: this computer is too busy to keep time");
+            return;
+        }
+        // Order is kept when the delay falls, so a ping may come later than its own delay: 5 of 100 at most do here.
+        let (p90, count) = (errors[errors.len() * 9 / 10], errors.len());
+        assert!(
+            count > 80 && p90 < 1.0,
+            "{load}: p90 {p90} ms off, of {count}"
+        );
+    }
+}
+
+#[test]
+fn a_run_inside_a_run_crosses_both_links() {
+    if !allowed() {
+        return;
+    }
+    let server = format!("{} sink /dev/null", probe());
+    let outer = [
+        "--up",
+        "delay=20ms",
+        "--down",
+        "delay=0ms",
+        "--server",
+        &server,
+        "--",
+    ];
+    let inner = [
+        STARHAUL,
+        "replay",
+        "--up",
+        "delay=30ms",
+        "--down",
+        "delay=7ms",
+        "--",
+    ];
+    let output = run(&[&outer[..], &inner, &[&probe(), "ping", "50", "0.3"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let took_ms: Vec<f64> = said
+        .lines()
+        .map(|line| line.parse::<f64>().unwrap() / 1e6)
+        .collect();
+    assert!(
+        took_ms.len() >= 5 && took_ms.iter().all(|took| *took >= 57.0),
+        "{took_ms:?}"
+    );
+}
+
+#[test]
+fn runs_at_once_do_not_meet() {
+    if !allowed() {
+        return;
+    }
+    // Both servers have the same address and port, each on the far side of its own link.
+    let server = format!("{} sink /dev/null", probe());
+    let arguments = [
+        &QUICK[..],
+        &["--server", &server, "--", &probe(), "ask", "0.0.0.0:0"],
+    ]
+    .concat();
+    let runs = [(); 3].map(|()| Started::new(replay(&arguments)));
+    for mut run in runs {
+        assert!(run.child.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn nothing_remains_of_runs_that_were_killed() {
+    if !allowed() {
+        return;
+    }
+    let devices_before = devices();
+    let marker = format!("STARHAUL_TEST_RUN={}", std::process::id());
+    let (name, value) = marker.split_once('=').unwrap();
+    let server = format!("{} sink /dev/null", probe());
+    // What leaves its session and its parent is caught as well.
+    let script = "setsid sleep 1000 & (setsid sleep 1000 &) ; sleep 1000";
+    for cycle in 0..50 {
+        let mut arguments = QUICK.to_vec();
+        if cycle % 2 == 0 {
+            arguments.extend(["--server", &server]);
+        }
+        arguments.extend(["--", "sh", "-c", script]);
+        let mut command = replay(&arguments);
+        command.env(name, value);
+        let mut running = Started::new(command);
+        // From before there is anything until long after all is there.
+        std::thread::sleep(Duration::from_millis(cycle * 3));
+        running.child.kill().unwrap();
+        running.child.wait().unwrap();
+    }
+    wait_until("no process remains", || processes_with(&marker).is_empty());
+    wait_until("no device remains", || devices().is_subset(&devices_before));
+    let names = fs::read_dir("/run/netns").map(|names| names.count());
+    println!("named network namespaces, none of them ours: {names:?}");
+}
+
+/// A process that does not outlive the test.
+struct Started {
+    child: Child,
+}
+
+impl Started {
+    fn new(mut command: Command) -> Self {
+        let command = command.stdout(Stdio::null()).stderr(Stdio::null());
+        Self {
+            child: command.spawn().unwrap(),
+        }
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn signal(child: &Child, name: &str) {
+    let status = Command::new("sh")
+        .args(["-c", &format!("kill -{name} {}", child.id())])
+        .status();
+    assert!(status.unwrap().success());
+}
+
+/// Devices that stand where runs without a server of their own end.
+fn devices() -> BTreeSet<String> {
+    let text = fs::read_to_string("/proc/net/dev").unwrap();
+    let names = text.lines().filter_map(|line| line.split_once(':'));
+    let names = names.map(|(name, _)| name.trim().to_owned());
+    names.filter(|name| name.starts_with("starhaul")).collect()
+}
+
+fn processes_with(marker: &str) -> Vec<PathBuf> {
+    let all = fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path());
+    all.filter(|process| {
+        let environment = fs::read(process.join("environ")).unwrap_or_default();
+        environment
+            .split(|byte| *byte == 0)
+            .any(|variable| variable == marker.as_bytes())
+    })
+    .collect()
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(
+            start.elapsed() < Duration::from_secs(30),
+            "still waiting until {what}"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
