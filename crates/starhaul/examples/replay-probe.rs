@@ -89,6 +89,8 @@ fn blast(mbit: f64, length: Duration, bytes: usize) {
         }
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
     }
+    // The run ends with this program; what is on its way should arrive, and be written down.
+    std::thread::sleep(Duration::from_millis(500));
 }
 
 fn ping(interval: Duration, length: Duration) {

@@ -308,9 +308,9 @@ fn a_lone_ping_takes_the_delay_of_the_trace_and_a_full_queue_does_not_slow_it() 
         .map(|line| format!("{}\n", delay_ms(line)))
         .collect();
     fs::write(&delays, lines).unwrap();
-    for load in ["true", "\"$PROBE\" blast 30 3 1472"] {
+    for load in ["true", "\"$PROBE\" blast 60 3 1472"] {
         let script = format!("{load} >/dev/null & sleep 0.2; \"$PROBE\" ping 20 2.5");
-        let up = format!("rate=20mbit,delay={}", delays.display());
+        let up = format!("rate=50mbit,delay={}", delays.display());
         let server = format!("{} sink /dev/null", probe());
         let links = ["--up", &up, "--down", "delay=0ms", "--server", &server];
         let rest = [
@@ -410,10 +410,11 @@ fn runs_at_once_do_not_meet() {
         return;
     }
     // Both servers have the same address and port, each on the far side of its own link.
-    let server = format!("{} sink /dev/null", probe());
+    let probe = probe();
+    let server = format!("{probe} sink /dev/null");
     let arguments = [
         &QUICK[..],
-        &["--server", &server, "--", &probe(), "ask", "0.0.0.0:0"],
+        &["--server", &server, "--", &probe, "ask", "0.0.0.0:0"],
     ]
     .concat();
     let runs = [(); 3].map(|()| Started::new(replay(&arguments)));

@@ -120,8 +120,9 @@ impl Direction {
         let mut buffer = vec![0; MAX_PACKET_BYTES];
         let mut pause = Pause::new();
         loop {
+            let taken = forwarder.receive(&mut buffer)?;
             let next = forwarder.deliver();
-            if forwarder.receive(&mut buffer)? == READ_AT_ONCE {
+            if taken == READ_AT_ONCE {
                 continue;
             }
             if pause.wait(&self.from, &self.stop, next)? {
@@ -292,16 +293,21 @@ impl Forwarder<'_> {
     }
 }
 
-/// The waits between rounds. One that follows the last too closely is stretched, so that under load several packets share the
-/// cost of waking up; a packet that comes after a while is taken at once.
+/// The waits between rounds. Where wake-ups follow each other closely, one is put off, so that several packets share the
+/// cost of it; a packet that comes after a while is taken at once.
 struct Pause {
     woke: Instant,
+    /// Since the wake-up before that.
+    apart: Duration,
+    put_off: bool,
 }
 
 impl Pause {
     fn new() -> Self {
         Self {
             woke: Instant::now(),
+            apart: Duration::MAX,
+            put_off: false,
         }
     }
 
@@ -309,26 +315,28 @@ impl Pause {
     fn wait(&mut self, tun: &Tun, stop: &OwnedFd, next: Option<Instant>) -> io::Result<bool> {
         let now = Instant::now();
         let round_over = self.woke + ROUND;
-        let stretch = now < round_over;
-        let until = match stretch {
-            true => Some(round_over),
-            false => next,
-        };
+        self.put_off = !self.put_off && self.apart < 2 * ROUND && now < round_over;
         let mut fds = [
             PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(tun.as_fd(), PollFlags::IN),
         ];
-        let watched = if stretch { 1 } else { fds.len() };
+        let (watched, until) = match self.put_off {
+            true => (1, Some(round_over)),
+            false => (fds.len(), next),
+        };
         let timeout = until.map(|until| {
             let wait = until.saturating_duration_since(now);
             Timespec::try_from(wait.min(LONGEST_WAIT)).unwrap_or_default()
         });
-        let watched = fds.get_mut(..watched).unwrap_or_default();
-        match poll(watched, timeout.as_ref()) {
+        match poll(fds.get_mut(..watched).unwrap_or_default(), timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        self.woke = Instant::now();
+        if !self.put_off {
+            let woke = Instant::now();
+            self.apart = woke.saturating_duration_since(self.woke);
+            self.woke = woke;
+        }
         Ok(!fds[0].revents().is_empty())
     }
 }
