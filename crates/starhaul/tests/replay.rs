@@ -303,10 +303,17 @@ fn a_lone_ping_takes_the_delay_of_the_trace_and_a_full_queue_does_not_slow_it() 
     let directory = tempfile::tempdir().unwrap();
     let (delays, log) = (directory.path().join("delay"), directory.path().join("log"));
     // A line holds for 10 ms.
-    let delay_ms = |line: usize| [10, 10, 30, 30, 30, 55, 10, 10][line / 10 % 8];
-    let lines: String = (0..400)
-        .map(|line| format!("{}\n", delay_ms(line)))
+    let delay_ms: Vec<f64> = (0..400)
+        .map(|line| [10.0, 10.0, 30.0, 30.0, 30.0, 55.0, 10.0, 10.0][line / 10 % 8])
         .collect();
+    let lines: String = delay_ms.iter().map(|delay| format!("{delay}\n")).collect();
+    let delay_at = |at: f64| {
+        let mut lines = (1u32..).zip(&delay_ms);
+        *lines
+            .find(|(end, _)| f64::from(*end) * 0.01 > at)
+            .unwrap()
+            .1
+    };
     fs::write(&delays, lines).unwrap();
     for load in ["true", "\"$PROBE\" blast 60 3 1472"] {
         let script = format!("{load} >/dev/null & sleep 0.2; \"$PROBE\" ping 20 2.5");
@@ -349,7 +356,7 @@ fn a_lone_ping_takes_the_delay_of_the_trace_and_a_full_queue_does_not_slow_it() 
                 .iter()
                 .zip(&took_ms)
                 .filter(|(at, _)| inside(**at))
-                .map(|(at, took)| (took - f64::from(delay_ms((at * 100.0) as usize))).abs())
+                .map(|(at, took)| (took - delay_at(*at)).abs())
                 .collect();
             errors.sort_by(f64::total_cmp);
             break;
