@@ -17,7 +17,7 @@ use starhaul_quic::{LocalId, Node, Transmit};
 use crate::{
     Error,
     events::dispatch,
-    state::{Shared, SocketCommand},
+    state::{Shared, SocketCommand, SocketProblem},
 };
 
 /// Datagrams handled while the stack is locked.
@@ -48,6 +48,7 @@ pub(crate) struct Driver {
 struct Local {
     socket: Option<UdpSocket>,
     options: BindOptions,
+    problem: SocketProblem,
     backlog: VecDeque<Transmit>,
     /// On which of our addresses each peer knows us, for sockets bound to a wildcard.
     answers: HashMap<SocketAddr, IpAddr>,
@@ -213,11 +214,12 @@ impl Driver {
 
     fn obey(&mut self, command: SocketCommand, now: Instant) {
         match command {
-            SocketCommand::Add(id, socket, options) => {
+            SocketCommand::Add(id, socket, options, problem) => {
                 let rebind_at = socket.is_none().then_some(now + REBIND_INTERVAL);
                 let local = Local {
                     socket,
                     options,
+                    problem,
                     backlog: VecDeque::new(),
                     answers: HashMap::new(),
                     removed_at: None,
@@ -301,6 +303,7 @@ impl Local {
 
     fn lose_socket(&mut self, error: &starhaul_net::Error) {
         tracing::warn!(local = %self.options.address, %error, "socket lost, binding a new one");
+        self.problem.set(Some(error));
         self.socket = None;
         self.backlog.clear();
         self.answers.clear();
@@ -314,11 +317,13 @@ impl Local {
         self.rebind_at = match UdpSocket::bind(&self.options) {
             Ok(socket) => {
                 tracing::info!(local = %socket.local_addr(), "socket bound again");
+                self.problem.set(None);
                 self.socket = Some(socket);
                 None
             }
             Err(error) => {
                 tracing::debug!(local = %self.options.address, %error, "socket still cannot be bound");
+                self.problem.set(Some(&error));
                 Some(now + REBIND_INTERVAL)
             }
         };
@@ -366,6 +371,7 @@ mod tests {
         let mut local = Local {
             socket: None,
             options: BindOptions::new(address),
+            problem: SocketProblem::default(),
             backlog: VecDeque::new(),
             answers: HashMap::new(),
             removed_at: None,

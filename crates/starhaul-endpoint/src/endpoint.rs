@@ -9,7 +9,7 @@ use std::{
 
 use ring::rand::{SecureRandom, SystemRandom};
 use starhaul_net::{BindOptions, Poller, UdpSocket};
-use starhaul_quic::{Identity, Node, NodeConfig, PublicKey};
+use starhaul_quic::{Identity, LEAST_PACKET_BYTES, Node, NodeConfig, PublicKey};
 use starhaul_session::SessionConfig;
 use tokio::sync::oneshot;
 
@@ -38,6 +38,10 @@ pub struct EndpointConfig {
     pub max_sessions: usize,
     /// Settings of every session.
     pub session: SessionConfig,
+    /// Bytes of the largest UDP payload that we send, 1200 to 1452; every path must carry them.
+    pub packet_bytes: u16,
+    /// Names of peers for the log; others are named by their keys.
+    pub peer_names: HashMap<PublicKey, String>,
 }
 
 impl EndpointConfig {
@@ -50,6 +54,8 @@ impl EndpointConfig {
             accept_controller: ControllerConfig::Cubic,
             max_sessions: 256,
             session: SessionConfig::default(),
+            packet_bytes: LEAST_PACKET_BYTES,
+            peer_names: HashMap::new(),
         }
     }
 }
@@ -89,18 +95,23 @@ impl Endpoint {
                 session: config.session,
                 accept_controller: config.accept_controller,
                 max_sessions,
-                packet_bytes: starhaul_quic::LEAST_PACKET_BYTES,
+                packet_bytes: config.packet_bytes,
                 rng_seed,
             },
             Instant::now(),
         )?;
         let poller = Poller::new()?;
-        let shared = Arc::new(Shared::new(node, poller.waker(), max_sessions));
+        let shared = Arc::new(Shared::new(
+            node,
+            poller.waker(),
+            max_sessions,
+            config.peer_names,
+        ));
         {
             let mut state = shared.lock();
             for socket in sockets {
                 let options = BindOptions::new(socket.local_addr());
-                state.add_local(Some(socket), options, true);
+                state.add_local(Ok(socket), options, true);
             }
         }
         Driver::start(shared.clone(), poller)?;
@@ -126,7 +137,16 @@ impl Endpoint {
         match tokio::time::timeout(CONNECT_TIMEOUT, &mut attempt.opened).await {
             Ok(Ok(result)) => result?,
             Ok(Err(_)) => return Err(Error::EndpointClosed),
-            Err(_) => return Err(Error::Unreachable(CONNECT_TIMEOUT)),
+            Err(_) => {
+                let problems = attempt.session.path_problems();
+                let problems = problems
+                    .into_iter()
+                    .map(|(path, problem)| format!("path {path:?}: {problem}"));
+                return Err(Error::Unreachable {
+                    within: CONNECT_TIMEOUT,
+                    problems: problems.collect(),
+                });
+            }
         }
         attempt.open = true;
         Ok(attempt.session.clone())
@@ -137,6 +157,21 @@ impl Endpoint {
         let session = self.inner.shared.incoming.pop().await?;
         let shared = self.inner.shared.clone();
         Some(Session { shared, session })
+    }
+
+    /// Changes who may open sessions to us from now on, and the names for the log. Sessions that are open stay open.
+    ///
+    /// # Errors
+    /// The cryptographic library refuses; nothing has changed then.
+    pub fn set_trusted(
+        &self,
+        trusted: Vec<PublicKey>,
+        names: HashMap<PublicKey, String>,
+    ) -> Result<(), Error> {
+        let mut state = self.inner.shared.lock();
+        state.node.set_trusted(trusted)?;
+        state.peer_names = names;
+        Ok(())
     }
 
     /// All open sessions, accepted and connected, in order of their opening.
@@ -188,15 +223,15 @@ impl Endpoint {
         let (mut locals, mut configs) = (HashMap::new(), Vec::new());
         for (path, (socket, options)) in paths.into_iter().zip(sockets) {
             let local = state.add_local(socket, options, false);
-            locals.insert(path.name.clone(), local);
-            configs.push(path_config(path, local));
+            configs.push(path_config(path.clone(), local.id));
+            locals.insert(path.name, local);
         }
         let handle = match state.node.connect(Instant::now(), peer, configs) {
             Ok(handle) => handle,
             Err(error) => {
                 locals
                     .into_values()
-                    .for_each(|local| state.remove_local(local));
+                    .for_each(|local| state.remove_local(local.id));
                 return Err(error.into());
             }
         };

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use starhaul_quic::{NodeEvent, SessionHandle};
+use starhaul_quic::{MAX_PATHS, NodeEvent, SessionHandle};
 use starhaul_session::{Event, Mode, StreamConfig, StreamId};
 
 use crate::{
@@ -23,31 +23,56 @@ pub(crate) fn dispatch(shared: &Shared, state: &mut State, now: Instant) {
             NodeEvent::Accepted { session, peer } => {
                 let entry = Arc::new(SessionShared::new(session, peer));
                 let _ = entry.established_at.set(now);
-                tracing::info!(session = session.0, %peer, "session accepted");
                 state
                     .sessions
                     .insert(session, SessionEntry::new(entry.clone()));
+                let peer = state.peer_name(session);
+                tracing::debug!(session = session.0, peer, "session accepted");
                 if shared.incoming.try_push(entry, 0).is_err() {
                     state.close_session(session, "the application accepts no sessions");
                 }
             }
             NodeEvent::Closed { session, error } => {
+                let peer = state.peer_name(session);
                 match &error {
-                    Some(error) => tracing::warn!(session = session.0, %error, "session ended"),
-                    None => tracing::info!(session = session.0, "session closed"),
+                    Some(error) => {
+                        tracing::debug!(session = session.0, peer, %error, "session ended");
+                    }
+                    None => tracing::debug!(session = session.0, peer, "session closed"),
                 }
                 state.end_session(session, error.map(Error::Transport));
             }
-            NodeEvent::PathUp { session, path } => {
-                tracing::info!(session = session.0, path = path.0, "path up");
+            NodeEvent::PathUp { session, name, .. } => {
+                tracing::info!(
+                    session = session.0,
+                    peer = state.peer_name(session),
+                    path = name,
+                    "path up"
+                );
+                if let Some(entry) = state.sessions.get_mut(&session) {
+                    entry.down.remove(&name);
+                }
             }
             NodeEvent::PathDown {
                 session,
-                path,
+                name,
                 reason,
+                ..
             } => {
-                tracing::warn!(session = session.0, path = path.0, %reason, "path down");
+                tracing::warn!(
+                    session = session.0,
+                    peer = state.peer_name(session),
+                    path = name,
+                    reason,
+                    "path down"
+                );
+                if let Some(entry) = state.sessions.get_mut(&session)
+                    && (entry.down.contains_key(&name) || entry.down.len() < MAX_PATHS)
+                {
+                    entry.down.insert(name, reason);
+                }
             }
+            NodeEvent::Refused { remote, key } => state.refused.tell(now, remote, key),
             NodeEvent::Session { session, event } => session_event(state, session, event, now),
         }
     }
@@ -57,7 +82,6 @@ fn connected(state: &mut State, session: SessionHandle, now: Instant) {
     let Some(entry) = state.sessions.get_mut(&session) else {
         return;
     };
-    tracing::info!(session = session.0, peer = %entry.shared.peer, "session open");
     let _ = entry.shared.established_at.set(now);
     if let Some(connecting) = entry.connecting.take() {
         // A caller that no longer waits has closed the session on its way out.
@@ -141,7 +165,8 @@ fn session_event(state: &mut State, session: SessionHandle, event: Event, now: I
         }
         Event::StreamFinished(stream) => end_blocks(entry, stream),
         Event::Overload { wanted, available } => {
-            tracing::warn!(session = session.0, %wanted, %available, "streams ask for more than the paths carry");
+            let peer = state.peer_name(session);
+            tracing::warn!(session = session.0, peer, %wanted, %available, "streams ask for more than the paths carry");
         }
     }
 }

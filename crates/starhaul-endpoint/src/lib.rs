@@ -43,6 +43,7 @@ mod endpoint;
 mod events;
 mod paths;
 mod queue;
+mod refused;
 mod session;
 mod state;
 mod stream;
@@ -97,9 +98,19 @@ pub enum Error {
     },
     /// No path came up in time.
     #[error(
-        "peer not reached on any path within {0:?}: check its addresses, its firewall, and that it runs"
+        "peer not reached on any path within {within:?}: {}",
+        if problems.is_empty() {
+            "check its addresses, its firewall, and that it runs".to_owned()
+        } else {
+            problems.join("; ")
+        }
     )]
-    Unreachable(Duration),
+    Unreachable {
+        /// How long it was tried.
+        within: Duration,
+        /// What is known to be wrong: each with the path's name and the cause.
+        problems: Vec<String>,
+    },
     /// A reliable stream was asked for where blocks are sent.
     #[error("reliable streams carry bytes, not blocks: use open_bytes")]
     NotBlocks,

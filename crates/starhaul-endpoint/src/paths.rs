@@ -39,8 +39,11 @@ impl PathSpec {
     }
 }
 
+/// A socket, or why there is none yet.
+pub(crate) type BoundSocket = Result<UdpSocket, starhaul_net::Error>;
+
 /// Binds the path's socket. An address or interface that is not there (yet) is no error: the driver tries again.
-pub(crate) fn bind(path: &PathSpec) -> Result<(Option<UdpSocket>, BindOptions), Error> {
+pub(crate) fn bind(path: &PathSpec) -> Result<(BoundSocket, BindOptions), Error> {
     let wildcard = match path.remote {
         SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
@@ -55,13 +58,10 @@ pub(crate) fn bind(path: &PathSpec) -> Result<(Option<UdpSocket>, BindOptions), 
     }
     let mut options = BindOptions::new(address);
     options.interface.clone_from(&path.interface);
-    let socket = match UdpSocket::bind(&options) {
-        Ok(socket) => Some(socket),
-        Err(error) => {
-            tracing::warn!(path = path.name, %error, "path has no socket yet, will try again");
-            None
-        }
-    };
+    let socket = UdpSocket::bind(&options);
+    if let Err(error) = &socket {
+        tracing::warn!(path = path.name, %error, "path has no socket yet, will try again");
+    }
     Ok((socket, options))
 }
 

@@ -1,6 +1,6 @@
 //! One session: its streams and its paths.
 
-use std::{sync::Arc, time::Instant};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use starhaul_quic::{PathStatus, PublicKey};
@@ -120,17 +120,17 @@ impl Session {
         }
         let local = state.add_local(socket, options, false);
         let name = path.name.clone();
-        let config = path_config(path, local);
+        let config = path_config(path, local.id);
         let added = state
             .node
             .add_path(Instant::now(), self.session.handle, config);
         match (added, state.sessions.get_mut(&self.session.handle)) {
             (Ok(_), Some(entry)) => _ = entry.locals.insert(name, local),
             (Err(error), _) => {
-                state.remove_local(local);
+                state.remove_local(local.id);
                 return Err(error.into());
             }
-            (Ok(_), None) => state.remove_local(local),
+            (Ok(_), None) => state.remove_local(local.id),
         }
         drop(state);
         self.shared.wake_driver();
@@ -155,8 +155,12 @@ impl Session {
             .node
             .remove_path(Instant::now(), handle, status.path)?;
         let entry = state.sessions.get_mut(&handle);
-        if let Some(local) = entry.and_then(|entry| entry.locals.remove(name)) {
-            state.remove_local(local);
+        let local = entry.and_then(|entry| {
+            entry.down.remove(name);
+            entry.locals.remove(name)
+        });
+        if let Some(local) = local {
+            state.remove_local(local.id);
         }
         drop(state);
         self.shared.wake_driver();
@@ -170,6 +174,19 @@ impl Session {
             true => state.node.path_status(self.session.handle),
             false => Vec::new(),
         }
+    }
+
+    /// Why paths that are down are, by their names: their socket's trouble, or what ended or prevented the connection.
+    pub fn path_problems(&self) -> BTreeMap<String, String> {
+        let state = self.shared.lock();
+        let Some(entry) = state.sessions.get(&self.session.handle) else {
+            return BTreeMap::new();
+        };
+        let mut problems = entry.down.clone();
+        for (name, socket) in &entry.locals {
+            problems.extend(socket.problem.read().map(|problem| (name.clone(), problem)));
+        }
+        problems
     }
 
     /// The counters of every stream that has not ended; empty when the session has ended.

@@ -3,7 +3,7 @@
 //! An application call changes the stack at once and wakes the driver, which sends and hands out events.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     task::Waker,
     time::Instant,
@@ -16,7 +16,9 @@ use tokio::sync::{oneshot, watch};
 
 use crate::{
     Error,
+    paths::BoundSocket,
     queue::{Bounds, Budget, Queue},
+    refused::RefusedKeys,
     stream::Block,
 };
 
@@ -79,14 +81,39 @@ pub(crate) struct State {
     /// To be woken once the lock is free.
     pub(crate) woken: Vec<Waker>,
     pub(crate) next_local: u32,
+    /// For the log.
+    pub(crate) peer_names: HashMap<PublicKey, String>,
+    pub(crate) refused: RefusedKeys,
 }
 
 /// What the driver is to do with its sockets.
 pub(crate) enum SocketCommand {
     /// Drive a socket; `None` when it could not be bound yet and is to be tried again.
-    Add(LocalId, Option<UdpSocket>, BindOptions),
+    Add(LocalId, Option<UdpSocket>, BindOptions, SocketProblem),
     /// Stop once the last frames have left.
     Remove(LocalId),
+}
+
+/// Why a socket cannot be used now; written by the driver, read for those who ask what is wrong.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SocketProblem(Arc<Mutex<Option<String>>>);
+
+impl SocketProblem {
+    pub(crate) fn set(&self, problem: Option<&starhaul_net::Error>) {
+        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *place = problem.map(ToString::to_string);
+    }
+
+    pub(crate) fn read(&self) -> Option<String> {
+        let place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        place.clone()
+    }
+}
+
+/// The socket of a path of ours.
+pub(crate) struct PathSocket {
+    pub(crate) id: LocalId,
+    pub(crate) problem: SocketProblem,
 }
 
 /// A session as the driver sees it.
@@ -95,7 +122,9 @@ pub(crate) struct SessionEntry {
     /// Present until the session we asked for is open.
     pub(crate) connecting: Option<oneshot::Sender<Result<(), Error>>>,
     /// Our own sockets by the name of the path.
-    pub(crate) locals: HashMap<String, LocalId>,
+    pub(crate) locals: HashMap<String, PathSocket>,
+    /// Why paths that are down are, by their names.
+    pub(crate) down: BTreeMap<String, String>,
     pub(crate) outcomes: HashMap<(StreamId, BlockId), oneshot::Sender<Outcome>>,
     pub(crate) blocks: HashMap<StreamId, Arc<Queue<Block>>>,
     pub(crate) bytes: HashMap<StreamId, ByteEntry>,
@@ -112,7 +141,12 @@ pub(crate) struct ByteEntry {
 }
 
 impl Shared {
-    pub(crate) fn new(node: Node, driver: starhaul_net::Waker, max_sessions: usize) -> Self {
+    pub(crate) fn new(
+        node: Node,
+        driver: starhaul_net::Waker,
+        max_sessions: usize,
+        peer_names: HashMap<PublicKey, String>,
+    ) -> Self {
         let state = State {
             node,
             sessions: HashMap::new(),
@@ -123,6 +157,8 @@ impl Shared {
             end_waiters: Vec::new(),
             woken: Vec::new(),
             next_local: 0,
+            peer_names,
+            refused: RefusedKeys::default(),
         };
         Self {
             state: Mutex::new(state),
@@ -183,16 +219,31 @@ impl SessionShared {
 impl State {
     pub(crate) fn add_local(
         &mut self,
-        socket: Option<UdpSocket>,
+        socket: BoundSocket,
         options: BindOptions,
         listening: bool,
-    ) -> LocalId {
-        let local = LocalId(self.next_local);
+    ) -> PathSocket {
+        let id = LocalId(self.next_local);
         self.next_local += 1;
-        self.node.add_local(local, listening);
-        self.socket_commands
-            .push(SocketCommand::Add(local, socket, options));
-        local
+        self.node.add_local(id, listening);
+        let problem = SocketProblem::default();
+        problem.set(socket.as_ref().err());
+        self.socket_commands.push(SocketCommand::Add(
+            id,
+            socket.ok(),
+            options,
+            problem.clone(),
+        ));
+        PathSocket { id, problem }
+    }
+
+    /// Who is at the other end of a session, for the log.
+    pub(crate) fn peer_name(&self, session: SessionHandle) -> String {
+        let peer = self.sessions.get(&session).map(|entry| entry.shared.peer);
+        peer.map_or_else(String::new, |peer| {
+            let name = self.peer_names.get(&peer).cloned();
+            name.unwrap_or_else(|| peer.to_string())
+        })
     }
 
     pub(crate) fn remove_local(&mut self, local: LocalId) {
@@ -205,7 +256,7 @@ impl State {
             return;
         };
         for local in entry.locals.into_values() {
-            self.remove_local(local);
+            self.remove_local(local.id);
         }
         for blocks in entry.blocks.values() {
             blocks.close();
@@ -246,6 +297,7 @@ impl SessionEntry {
             shared,
             connecting: None,
             locals: HashMap::new(),
+            down: BTreeMap::new(),
             outcomes: HashMap::new(),
             blocks: HashMap::new(),
             bytes: HashMap::new(),

@@ -7,7 +7,7 @@ use starhaul_endpoint::{Endpoint, PathSpec, RateFeed, Session};
 use crate::{
     config::{PathRule, SessionRule},
     egress,
-    egress_policy::EgressPolicy,
+    egress_policy::CurrentPolicy,
     link::{Link, PeerState},
     resolve,
 };
@@ -22,7 +22,7 @@ const RESOLVE_INTERVAL: Duration = Duration::from_secs(10);
 pub(crate) struct Connector {
     endpoint: Endpoint,
     peer: Arc<PeerState>,
-    policy: Arc<EgressPolicy>,
+    policy: Arc<CurrentPolicy>,
     /// Each path with its controller, whose feed outlives the session.
     paths: Vec<(PathRule, starhaul_endpoint::ControllerConfig)>,
 }
@@ -32,7 +32,7 @@ impl Connector {
     pub(crate) fn new(
         endpoint: Endpoint,
         peer: Arc<PeerState>,
-        policy: Arc<EgressPolicy>,
+        policy: Arc<CurrentPolicy>,
         rule: SessionRule,
     ) -> (Self, Vec<(PathBuf, RateFeed)>) {
         let mut feeds = Vec::new();
@@ -161,7 +161,7 @@ impl Connector {
 }
 
 /// Makes a session usable for rules and serves what the peer opens in it, until it ends.
-pub(crate) async fn serve_link(link: Arc<Link>, peer: &PeerState, policy: &Arc<EgressPolicy>) {
+pub(crate) async fn serve_link(link: Arc<Link>, peer: &PeerState, policy: &Arc<CurrentPolicy>) {
     // Also when this future is dropped half way.
     struct Listed<'p>(&'p PeerState, Arc<Link>);
     impl Drop for Listed<'_> {

@@ -124,14 +124,41 @@ async fn serve_client(mut client: UnixStream, shared: Arc<Shared>) -> io::Result
         if tokio::time::timeout(TIMEOUT, read).await?? == 0 {
             return Ok(());
         }
-        let answer = match serde_json::from_slice(&line) {
-            Ok(Request::Status) => Answer::Ok(Box::new(shared.status())),
-            Err(error) => Answer::Error(format!("not a request: {error}")),
-        };
-        let mut answer = serde_json::to_vec(&answer)?;
-        answer.push(b'\n');
-        writer.write_all(&answer).await?;
+        writer.write_all(&answer(&line, || shared.status())).await?;
+        if !line.ends_with(b"\n") {
+            // Too long, or the last: what follows would be read from its middle.
+            return Ok(());
+        }
     }
+}
+
+/// The answer to one line of a client: one line of JSON, whatever was asked.
+#[doc(hidden)]
+pub fn answer(line: &[u8], status: impl FnOnce() -> Status) -> Vec<u8> {
+    let answer = match serde_json::from_slice(line) {
+        Ok(Request::Status) => Answer::Ok(Box::new(status())),
+        Err(error) => Answer::Error(format!("not a request: {error}")),
+    };
+    // Neither a map with other keys than texts nor a failing writer is involved.
+    let mut answer = serde_json::to_vec(&answer).unwrap_or_default();
+    answer.push(b'\n');
+    answer
+}
+
+/// Asks the gateway whose control socket is at one of the default places; says at which.
+///
+/// # Errors
+/// Nothing answers at any of them; each is named with its reason.
+pub async fn find_status() -> Result<(PathBuf, Status), Error> {
+    let mut tried = Vec::new();
+    for path in Control::default_paths() {
+        match ask_status(&path).await {
+            Ok(status) => return Ok((path, status)),
+            Err(Error::Control { path, reason }) => tried.push((path, reason)),
+            Err(other) => return Err(other),
+        }
+    }
+    Err(Error::NoGateway { tried })
 }
 
 /// Asks the gateway at the control socket `path` for its status.

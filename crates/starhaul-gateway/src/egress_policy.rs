@@ -1,6 +1,12 @@
 //! What a peer may reach through this gateway. Nothing, unless the configuration allows it.
 
-use std::{fmt, net::IpAddr, ops::RangeInclusive, str::FromStr};
+use std::{
+    fmt,
+    net::IpAddr,
+    ops::RangeInclusive,
+    str::FromStr,
+    sync::{Arc, PoisonError, RwLock},
+};
 
 use ipnet::IpNet;
 
@@ -10,7 +16,7 @@ use crate::target::Host;
 ///
 /// Rules on addresses are asked after a name was resolved, for each address, so that a name cannot lead to an address
 /// that is denied.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EgressPolicy {
     /// Rules that open.
     pub allow: Vec<EgressRule>,
@@ -40,6 +46,21 @@ enum Hosts {
     "{0:?} is not a rule: write hosts and ports, for example 10.0.0.0/8:*, [2001:db8::/32]:443, *.example.org:80-90 or *:*"
 )]
 pub struct ParseEgressRuleError(String);
+
+/// The policy that holds now; flows keep the one under which they began.
+#[derive(Debug, Default)]
+pub(crate) struct CurrentPolicy(RwLock<Arc<EgressPolicy>>);
+
+impl CurrentPolicy {
+    pub(crate) fn get(&self) -> Arc<EgressPolicy> {
+        let policy = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        policy.clone()
+    }
+
+    pub(crate) fn set(&self, policy: EgressPolicy) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
+    }
+}
 
 impl EgressPolicy {
     /// Whether `ip`, to which the requested `host` was resolved, may be reached on `port`.

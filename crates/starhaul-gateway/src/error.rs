@@ -49,6 +49,12 @@ pub enum Error {
         /// Why.
         reason: io::Error,
     },
+    /// No gateway answers at any of the default places.
+    #[error("no gateway answers at {}", tried.iter().map(|(path, reason)| format!("{}: {reason}", path.display())).collect::<Vec<_>>().join(", nor at "))]
+    NoGateway {
+        /// Where it was sought, and what happened there.
+        tried: Vec<(PathBuf, io::Error)>,
+    },
     /// The running gateway refused a request on its control socket.
     #[error("the gateway refused the request: {0}")]
     Refused(String),

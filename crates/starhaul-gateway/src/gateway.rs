@@ -1,17 +1,16 @@
 //! A running gateway: everything that the configuration asks for, started and stopped together.
 
-use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Instant};
+use std::{net::SocketAddr, sync::Arc, time::Instant};
 
 use starhaul_endpoint::{Endpoint, EndpointConfig, PublicKey, SessionConfig};
 use tokio::task::JoinSet;
 
 use crate::{
     Config, Error,
-    connect::{Connector, serve_link},
+    connect::serve_link,
     control::ControlSocket,
-    egress_policy::EgressPolicy,
-    ingress::{Counters, Listener, Rule},
-    link::{Link, PeerState},
+    link::Link,
+    parts::{Changes, Parts, Seen, peer_names},
     rate_feed,
     status::{self, Status},
 };
@@ -21,6 +20,9 @@ use crate::{
 pub struct Gateway {
     shared: Arc<Shared>,
     endpoint: Endpoint,
+    /// As it was at the start; only what [`Gateway::reload`] cannot change is read.
+    started_with: Config,
+    parts: Parts,
     tasks: JoinSet<()>,
 }
 
@@ -30,8 +32,18 @@ pub(crate) struct Shared {
     pub(crate) public_key: PublicKey,
     pub(crate) listen: Vec<SocketAddr>,
     pub(crate) started: Instant,
-    pub(crate) peers: Vec<Arc<PeerState>>,
-    pub(crate) rules: Vec<Arc<Rule>>,
+    pub(crate) seen: Arc<Seen>,
+}
+
+/// What [`Gateway::reload`] did.
+#[derive(Debug, Default)]
+pub struct Reload {
+    /// What changed, for people, one line each; empty when nothing did.
+    pub changes: Vec<String>,
+    /// Rules that were to take over the port of another one and could not; nothing serves them now.
+    pub failed: Vec<Error>,
+    /// Keys of the configuration whose change needs a restart.
+    pub needs_restart: Vec<&'static str>,
 }
 
 impl Gateway {
@@ -43,18 +55,6 @@ impl Gateway {
         let identity = config.identity.load()?;
         let public_key = identity.public_key();
         let (accept_controller, accept_feed) = config.accept_controller.build();
-        let accept_feed = accept_feed.map(|(rate, file)| (file.to_owned(), rate));
-        let peers: HashMap<&str, Arc<PeerState>> = config
-            .peers
-            .iter()
-            .map(|peer| {
-                (
-                    peer.name.as_str(),
-                    Arc::new(PeerState::new(&peer.name, peer.public_key)),
-                )
-            })
-            .collect();
-        let (rules, listeners) = bind_rules(&config, &peers).await?;
         let control = ControlSocket::bind(&config.control).await?;
         let endpoint = Endpoint::bind(EndpointConfig {
             identity,
@@ -63,45 +63,66 @@ impl Gateway {
             accept_controller,
             max_sessions: config.max_sessions,
             session: SessionConfig::default(),
+            packet_bytes: config.packet_bytes,
+            peer_names: peer_names(&config),
         })
         .await?;
+        let seen = Arc::new(Seen::default());
+        let mut parts = Parts::new(endpoint.clone(), seen.clone());
+        let changes = parts.change(&config).await?;
+        // At the start no rule is in the way of another.
+        if let Some(error) = changes.failed.into_iter().next() {
+            return Err(error);
+        }
 
         let shared = Arc::new(Shared {
             public_key,
             listen: endpoint.listen_addresses(),
             started: Instant::now(),
-            peers: config
-                .peers
-                .iter()
-                .filter_map(|peer| peers.get(peer.name.as_str()).cloned())
-                .collect(),
-            rules,
+            seen,
         });
-        let policy = Arc::new(config.egress);
         let mut tasks = JoinSet::new();
-        let mut feeds: Vec<_> = accept_feed.into_iter().collect();
-        for rule in config.sessions {
-            if let Some(peer) = peers.get(rule.peer.as_str()) {
-                let (connector, connector_feeds) =
-                    Connector::new(endpoint.clone(), peer.clone(), policy.clone(), rule);
-                tasks.spawn(connector.run());
-                feeds.extend(connector_feeds);
-            }
+        if let Some((rate, file)) = accept_feed {
+            tasks.spawn(rate_feed::follow(file.to_owned(), rate));
         }
-        for (file, rate) in feeds {
-            tasks.spawn(rate_feed::follow(file, rate));
-        }
-        tasks.spawn(accept(endpoint.clone(), shared.clone(), policy));
-        for (listener, rule) in listeners.into_iter().zip(&shared.rules) {
-            tasks.spawn(listener.serve(rule.clone()));
-        }
+        tasks.spawn(accept(endpoint.clone(), shared.clone()));
         if let Some(control) = control {
             tasks.spawn(control.serve(shared.clone()));
         }
         Ok(Self {
             shared,
             endpoint,
+            started_with: config,
+            parts,
             tasks,
+        })
+    }
+
+    /// Changes a running gateway to another configuration: peers, sessions, ingress rules and egress. What is the same
+    /// in both goes on undisturbed; connections of a rule that changed end, and so does a session that changed.
+    ///
+    /// # Errors
+    /// An address cannot be listened on, or the key cannot be read; then all is as before.
+    pub async fn reload(&mut self, config: Config) -> Result<Reload, Error> {
+        let identity = config.identity.load()?.public_key();
+        let Changes { done, failed } = self.parts.change(&config).await?;
+        let old = &self.started_with;
+        let accept = config.accept_controller != old.accept_controller
+            || config.max_sessions != old.max_sessions;
+        let needs_restart = [
+            ("identity", identity != self.shared.public_key),
+            ("listen", config.listen != old.listen),
+            ("accept", accept),
+            ("control", config.control != old.control),
+            ("packet_bytes", config.packet_bytes != old.packet_bytes),
+        ];
+        let needs_restart = needs_restart
+            .into_iter()
+            .filter_map(|(key, changed)| changed.then_some(key));
+        Ok(Reload {
+            changes: done,
+            failed,
+            needs_restart: needs_restart.collect(),
         })
     }
 
@@ -123,17 +144,15 @@ impl Gateway {
 
     /// Where the ingress rule of this name listens, with the port that the kernel chose.
     pub fn ingress_address(&self, rule: &str) -> Option<SocketAddr> {
-        let found = self
-            .shared
-            .rules
-            .iter()
-            .find(|other| other.config.name == rule);
+        let rules = self.shared.seen.rules();
+        let found = rules.iter().find(|other| other.config.name == rule);
         found.map(|rule| rule.address)
     }
 
     /// Resolves when a session with the peer of this name is open; never for a name that is not configured.
     pub async fn connected(&self, peer: &str) {
-        let found = self.shared.peers.iter().find(|other| other.name == peer);
+        let peers = self.shared.seen.peers();
+        let found = peers.iter().find(|other| other.name == peer);
         match found {
             Some(peer) => peer.wait_for_link().await,
             None => std::future::pending().await,
@@ -143,6 +162,7 @@ impl Gateway {
     /// Stops serving, closes all sessions in order, and returns when the peers have been told.
     pub async fn shutdown(mut self) {
         self.tasks.shutdown().await;
+        self.parts.end().await;
         self.endpoint.close().await;
     }
 }
@@ -153,31 +173,8 @@ impl Shared {
     }
 }
 
-async fn bind_rules(
-    config: &Config,
-    peers: &HashMap<&str, Arc<PeerState>>,
-) -> Result<(Vec<Arc<Rule>>, Vec<Listener>), Error> {
-    let mut rules = Vec::new();
-    let mut listeners = Vec::new();
-    for rule in &config.ingress {
-        // A configuration changed by hand may name a peer that is not there; then nobody is asked for.
-        let Some(peer) = peers.get(rule.peer.as_str()) else {
-            continue;
-        };
-        let (listener, address) = Listener::bind(rule).await?;
-        listeners.push(listener);
-        rules.push(Arc::new(Rule {
-            config: rule.clone(),
-            peer: peer.clone(),
-            address,
-            counters: Counters::default(),
-        }));
-    }
-    Ok((rules, listeners))
-}
-
 /// Serves the sessions that peers open.
-async fn accept(endpoint: Endpoint, shared: Arc<Shared>, policy: Arc<EgressPolicy>) {
+async fn accept(endpoint: Endpoint, shared: Arc<Shared>) {
     let mut sessions = JoinSet::new();
     loop {
         let session = tokio::select! {
@@ -185,15 +182,19 @@ async fn accept(endpoint: Endpoint, shared: Arc<Shared>, policy: Arc<EgressPolic
             Some(_) = sessions.join_next() => continue,
         };
         let Some(session) = session else { return };
-        // Only keys of configured peers are trusted.
-        let Some(peer) = shared
-            .peers
+        let peers = shared.seen.peers();
+        let Some(peer) = peers
             .iter()
             .find(|peer| peer.public_key == session.peer())
+            .cloned()
         else {
+            // Only configured keys are trusted, but a peer may have been removed a moment ago.
+            sessions.spawn(async move {
+                session.close("the peer is not configured any more").await;
+            });
             continue;
         };
-        let (peer, policy) = (peer.clone(), policy.clone());
+        let policy = shared.seen.policy.clone();
         let link = Arc::new(Link::new(&peer.name, session, false));
         sessions.spawn(async move { serve_link(link, &peer, &policy).await });
     }

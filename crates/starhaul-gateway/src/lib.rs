@@ -14,7 +14,8 @@
 
 pub mod config;
 mod connect;
-mod control;
+#[doc(hidden)]
+pub mod control;
 mod egress;
 mod egress_policy;
 mod error;
@@ -22,6 +23,7 @@ mod gateway;
 mod ingress;
 pub mod label;
 mod link;
+mod parts;
 mod policy;
 mod rate_feed;
 mod relay;
@@ -32,8 +34,8 @@ pub mod status;
 mod target;
 
 pub use config::Config;
-pub use control::ask_status;
+pub use control::{ask_status, find_status};
 pub use egress_policy::{EgressPolicy, EgressRule, ParseEgressRuleError};
 pub use error::Error;
-pub use gateway::Gateway;
+pub use gateway::{Gateway, Reload};
 pub use target::{Host, ParseTargetError, Target};

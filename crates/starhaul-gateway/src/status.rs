@@ -121,6 +121,9 @@ pub struct Path {
     pub cwnd_bytes: u64,
     /// Bytes that are.
     pub bytes_in_flight: u64,
+    /// Why it cannot be used; absent while it can.
+    #[serde(default)]
+    pub last_error: Option<String>,
     /// What was measured.
     #[serde(flatten)]
     pub figures: Option<PathFigures>,
@@ -215,14 +218,16 @@ pub struct Recovered {
 
 /// The whole gateway.
 pub(crate) fn status(shared: &Shared) -> Status {
-    let links = shared.peers.iter().flat_map(|peer| peer.links());
+    let peers = shared.seen.peers();
+    let rules = shared.seen.rules();
+    let links = peers.iter().flat_map(|peer| peer.links());
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         public_key: shared.public_key.to_string(),
         uptime_s: rounded(shared.started.elapsed().as_secs_f64()),
         listen: shared.listen.clone(),
-        peers: shared.peers.iter().map(|peer| peer_status(peer)).collect(),
-        ingress: shared.rules.iter().map(|rule| ingress(rule)).collect(),
+        peers: peers.iter().map(|peer| peer_status(peer)).collect(),
+        ingress: rules.iter().map(|rule| ingress(rule)).collect(),
         sessions: links.map(|link| session(&link)).collect(),
     }
 }
@@ -260,12 +265,18 @@ fn ingress(rule: &Rule) -> Ingress {
 }
 
 fn session(link: &Link) -> Session {
+    let problems = link.session.path_problems();
+    let paths = link.session.path_status();
+    let paths = paths.iter().map(|status| Path {
+        last_error: problems.get(&status.name).cloned(),
+        ..path(status)
+    });
     Session {
         peer: link.peer.clone(),
         opened_by: if link.opened_by_us { "us" } else { "peer" }.to_owned(),
         age_s: rounded(link.age().as_secs_f64()),
         refused_streams: link.refused.load(Ordering::Relaxed),
-        paths: link.session.path_status().iter().map(path).collect(),
+        paths: paths.collect(),
         streams: link.session.stream_stats().iter().map(stream).collect(),
     }
 }
@@ -284,6 +295,7 @@ fn path(path: &PathStatus) -> Path {
         controller_state: path.controller_state.to_owned(),
         cwnd_bytes: path.cwnd,
         bytes_in_flight: path.bytes_in_flight,
+        last_error: None,
         figures: path.stats.as_ref().map(|stats| PathFigures {
             cost: finite(stats.cost),
             rtt_ms: millis(stats.smoothed_rtt),

@@ -25,6 +25,13 @@ pub enum Error {
     /// The local TLS settings were refused.
     #[error("the local TLS settings were refused: {0}")]
     Tls(String),
+    /// Packets of this size cannot be sent.
+    #[error(
+        "packets of {0} bytes cannot be sent: choose {least} to {most} bytes",
+        least = crate::LEAST_PACKET_BYTES,
+        most = crate::MOST_PACKET_BYTES
+    )]
+    PacketBytes(u16),
     /// The socket was never registered.
     #[error("local socket {0:?} was not added to this node")]
     UnknownLocal(LocalId),
@@ -122,10 +129,12 @@ pub enum CloseCode {
     TooManyPaths = 20,
     /// The connection did not join a session in time.
     JoinTimeout = 21,
+    /// The peer's key is not trusted any more.
+    NotTrusted = 22,
 }
 
 impl CloseCode {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::SessionClosed,
         Self::PathRemoved,
         Self::PathReplaced,
@@ -138,6 +147,7 @@ impl CloseCode {
         Self::BadToken,
         Self::TooManyPaths,
         Self::JoinTimeout,
+        Self::NotTrusted,
     ];
 
     pub(crate) fn from_wire(code: VarInt) -> Option<Self> {
@@ -164,6 +174,7 @@ impl std::fmt::Display for CloseCode {
             Self::BadToken => "the join token is not valid",
             Self::TooManyPaths => "the session has as many paths as are allowed",
             Self::JoinTimeout => "the connection did not join a session in time",
+            Self::NotTrusted => "it does not trust our key any more",
         })
     }
 }
@@ -188,6 +199,7 @@ pub(crate) fn from_connection_error(error: &ConnectionError) -> Error {
         ConnectionError::ApplicationClosed(close) => match CloseCode::from_wire(close.error_code) {
             Some(CloseCode::Version) => Error::VersionMismatch,
             Some(CloseCode::Superseded) => Error::Superseded,
+            Some(CloseCode::NotTrusted) => Error::NotTrusted,
             Some(CloseCode::SessionViolation) | None => Error::ClosedByPeer {
                 code: close.error_code.into_inner(),
                 reason: String::from_utf8_lossy(&close.reason).into_owned(),

@@ -56,6 +56,8 @@ pub use node::Node;
 
 /// What every QUIC path carries (RFC 9000 §14).
 pub const LEAST_PACKET_BYTES: u16 = 1200;
+/// What Ethernet carries over IPv6: 1500 bytes less 40 and 8 bytes of headers.
+pub const MOST_PACKET_BYTES: u16 = 1452;
 /// Most paths of one session.
 pub const MAX_PATHS: usize = 16;
 /// A session ends when no path of it was up for so long.
@@ -82,7 +84,7 @@ pub struct NodeConfig {
     pub accept_controller: ControllerConfig,
     /// Most sessions at once, both opened and accepted.
     pub max_sessions: usize,
-    /// Bytes of the largest UDP payload, from [`LEAST_PACKET_BYTES`] to 1452; every path must carry them, both sides may differ.
+    /// Bytes of the largest UDP payload, from [`LEAST_PACKET_BYTES`] to [`MOST_PACKET_BYTES`]; every path must carry them, both sides may differ.
     pub packet_bytes: u16,
     /// Seed of connection ids, packet padding and session numbers; from the system's source outside tests.
     pub rng_seed: [u8; 32],
@@ -158,6 +160,8 @@ pub enum NodeEvent {
         session: SessionHandle,
         /// The path.
         path: PathId,
+        /// Its name.
+        name: String,
     },
     /// A path was lost, or its first attempt failed; the side that opened the session tries it
     /// again while the session lives.
@@ -166,8 +170,17 @@ pub enum NodeEvent {
         session: SessionHandle,
         /// The path.
         path: PathId,
+        /// Its name.
+        name: String,
         /// Why.
         reason: String,
+    },
+    /// Somebody wanted to connect with a key that is not trusted, and was told so.
+    Refused {
+        /// From where; the address was proved by the handshake.
+        remote: SocketAddr,
+        /// The key shown. That its owner showed it is not proved.
+        key: PublicKey,
     },
     /// Something happened in the session.
     Session {

@@ -19,8 +19,8 @@ use starhaul_paths::PathId;
 use starhaul_session::{Session, Side};
 
 use crate::{
-    CloseCode, Error, LocalId, MAX_PATHS, NO_PATH_TIMEOUT, NodeConfig, NodeEvent, PathConfig,
-    PathStatus, PublicKey, SessionHandle, Transmit,
+    CloseCode, Error, LEAST_PACKET_BYTES, LocalId, MAX_PATHS, MOST_PACKET_BYTES, NO_PATH_TIMEOUT,
+    NodeConfig, NodeEvent, PathConfig, PathStatus, PublicKey, SessionHandle, Transmit,
     controller::Fate,
     join::SessionKey,
     tls, transport,
@@ -41,6 +41,8 @@ use life::Backoff;
 pub struct Node {
     config: NodeConfig,
     server: Arc<ServerConfig>,
+    /// The key that TLS refused last.
+    refused_key: tls::RefusedKey,
     clock: transport::Clock,
     rng: ChaCha12Rng,
     locals: BTreeMap<LocalId, Local>,
@@ -66,6 +68,8 @@ pub struct Node {
 /// One socket.
 struct Local {
     endpoint: Endpoint,
+    /// Peers may open sessions here.
+    listening: bool,
     /// Our connection for each of the endpoint's handles.
     handles: Vec<Option<ConnKey>>,
 }
@@ -137,13 +141,18 @@ impl Node {
     /// A node without sockets and sessions.
     ///
     /// # Errors
-    /// [`Error::Tls`] when the cryptographic library refuses the identity.
+    /// [`Error::Tls`] when the cryptographic library refuses the identity, [`Error::PacketBytes`] for sizes out of range.
     pub fn new(config: NodeConfig, now: Instant) -> Result<Self, Error> {
+        if !(LEAST_PACKET_BYTES..=MOST_PACKET_BYTES).contains(&config.packet_bytes) {
+            return Err(Error::PacketBytes(config.packet_bytes));
+        }
         let clock = transport::Clock::new(now);
-        let crypto = tls::server_config(&config.identity, &config.trusted)?;
+        let refused_key = tls::RefusedKey::default();
+        let crypto = tls::server_config(&config.identity, &config.trusted, &refused_key)?;
         let server = transport::incoming(crypto, &config.identity, &clock);
         Ok(Self {
             server: Arc::new(server),
+            refused_key,
             clock,
             rng: ChaCha12Rng::from_seed(config.rng_seed),
             config,
@@ -163,6 +172,21 @@ impl Node {
         })
     }
 
+    /// Changes who may open sessions to us from now on. Sessions that are open stay open.
+    ///
+    /// # Errors
+    /// [`Error::Tls`] when the cryptographic library refuses; nothing has changed then.
+    pub fn set_trusted(&mut self, trusted: Vec<PublicKey>) -> Result<(), Error> {
+        let crypto = tls::server_config(&self.config.identity, &trusted, &self.refused_key)?;
+        let server = transport::incoming(crypto, &self.config.identity, &self.clock);
+        self.server = Arc::new(server);
+        self.config.trusted = trusted;
+        for local in self.locals.values_mut().filter(|local| local.listening) {
+            local.endpoint.set_server_config(Some(self.server.clone()));
+        }
+        Ok(())
+    }
+
     /// Registers a socket; `listening` ones accept sessions and paths from peers. A second call for
     /// the same socket is ignored.
     pub fn add_local(&mut self, local: LocalId, listening: bool) {
@@ -170,6 +194,7 @@ impl Node {
         let (identity, rng) = (&self.config.identity, &mut self.rng);
         self.locals.entry(local).or_insert_with(|| Local {
             endpoint: transport::endpoint(local, identity, server, rng),
+            listening,
             handles: Vec::new(),
         });
     }

@@ -2,7 +2,10 @@
 //! authorities. The client pins one server key, the server accepts a list. No resumption and no
 //! 0-RTT, so nothing can be replayed.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use noq_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rustls::{
@@ -34,7 +37,7 @@ pub(crate) fn client_config(
     alpn: &[u8],
 ) -> Result<Arc<QuicClientConfig>, Error> {
     let provider = provider();
-    let verifier = Arc::new(KnownKeys::new(&provider, [peer]));
+    let verifier = Arc::new(KnownKeys::new(&provider, [peer], RefusedKey::default()));
     let key = certified_key(identity)?;
     let mut config = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -51,13 +54,15 @@ pub(crate) fn client_config(
         .map_err(tls_error)
 }
 
-/// TLS of connections from peers, whose keys must be among `trusted`.
+/// TLS of connections from peers, whose keys must be among `trusted`; `refused` learns of another one.
 pub(crate) fn server_config(
     identity: &Identity,
     trusted: &[PublicKey],
+    refused: &RefusedKey,
 ) -> Result<Arc<QuicServerConfig>, Error> {
     let provider = provider();
-    let verifier = Arc::new(KnownKeys::new(&provider, trusted.iter().copied()));
+    let trusted = trusted.iter().copied();
+    let verifier = Arc::new(KnownKeys::new(&provider, trusted, refused.clone()));
     let key = certified_key(identity)?;
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -95,23 +100,45 @@ fn tls_error(error: impl std::fmt::Display) -> Error {
     Error::Tls(error.to_string())
 }
 
+/// The key that was refused last, until it is taken: rustls itself forgets it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RefusedKey(Arc<Mutex<Option<PublicKey>>>);
+
+impl RefusedKey {
+    pub(crate) fn take(&self) -> Option<PublicKey> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn set(&self, key: Option<PublicKey>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = key;
+    }
+}
+
 /// Accepts exactly the keys it was given.
 #[derive(Debug)]
 struct KnownKeys {
     keys: BTreeSet<PublicKey>,
+    refused: RefusedKey,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl KnownKeys {
-    fn new(provider: &CryptoProvider, keys: impl IntoIterator<Item = PublicKey>) -> Self {
+    fn new(
+        provider: &CryptoProvider,
+        keys: impl IntoIterator<Item = PublicKey>,
+        refused: RefusedKey,
+    ) -> Self {
         Self {
             keys: keys.into_iter().collect(),
+            refused,
             algorithms: provider.signature_verification_algorithms,
         }
     }
 
     fn check(&self, spki: &CertificateDer<'_>) -> Result<(), rustls::Error> {
-        let known = PublicKey::from_spki(spki).is_some_and(|key| self.keys.contains(&key));
+        let key = PublicKey::from_spki(spki);
+        let known = key.is_some_and(|key| self.keys.contains(&key));
+        self.refused.set(key.filter(|_| !known));
         // Makes rustls send the alert access_denied, by which the peer learns what to correct.
         let denied = CertificateError::ApplicationVerificationFailure;
         known.then_some(()).ok_or(denied.into())
@@ -128,6 +155,37 @@ impl KnownKeys {
     }
 }
 
+/// What both verifiers say of signatures: TLS 1.3 with an Ed25519 key, nothing else.
+macro_rules! raw_key_signatures {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _message: &[u8],
+            _cert: &CertificateDer<'_>,
+            _dss: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            Err(PeerIncompatible::Tls13RequiredForQuic.into())
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            cert: &CertificateDer<'_>,
+            dss: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            self.check_signature(message, cert, dss)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            vec![SignatureScheme::ED25519]
+        }
+
+        fn requires_raw_public_keys(&self) -> bool {
+            true
+        }
+    };
+}
+
 impl ServerCertVerifier for KnownKeys {
     fn verify_server_cert(
         &self,
@@ -141,31 +199,7 @@ impl ServerCertVerifier for KnownKeys {
             .map(|()| ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(PeerIncompatible::Tls13RequiredForQuic.into())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.check_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    raw_key_signatures!();
 }
 
 impl ClientCertVerifier for KnownKeys {
@@ -183,29 +217,5 @@ impl ClientCertVerifier for KnownKeys {
             .map(|()| ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(PeerIncompatible::Tls13RequiredForQuic.into())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.check_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    raw_key_signatures!();
 }

@@ -1,6 +1,9 @@
 //! `starhaul gateway`, `gateway check`, `gateway sample`.
 
-use std::path::PathBuf;
+use std::{
+    io::IsTerminal as _,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context as _;
 use clap::Subcommand;
@@ -42,12 +45,13 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
                 file.display()
             ))
         }
-        (None, Some(file)) => serve(Config::load(&file)?),
+        (None, Some(file)) => serve(&file),
         (None, None) => unreachable!("clap requires --config without a subcommand"),
     }
 }
 
-fn serve(config: Config) -> anyhow::Result<()> {
+fn serve(file: &Path) -> anyhow::Result<()> {
+    let config = Config::load(file)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -55,7 +59,9 @@ fn serve(config: Config) -> anyhow::Result<()> {
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
-        let gateway = Gateway::start(config).await?;
+        let mut hangup = signal(SignalKind::hangup())?;
+        let on_terminal = std::io::stderr().is_terminal();
+        let mut gateway = Gateway::start(config).await?;
         let report = gateway.report();
         tracing::info!(public_key = report.public_key, "gateway runs");
         for address in &report.listen {
@@ -64,9 +70,18 @@ fn serve(config: Config) -> anyhow::Result<()> {
         for rule in &report.ingress {
             tracing::info!(rule = rule.rule, kind = rule.kind, address = %rule.listen, peer = rule.peer, "applications are served");
         }
-        let signal = tokio::select! {
-            _ = terminate.recv() => "SIGTERM",
-            _ = interrupt.recv() => "SIGINT",
+        let signal = loop {
+            tokio::select! {
+                _ = terminate.recv() => break "SIGTERM",
+                _ = interrupt.recv() => break "SIGINT",
+                _ = hangup.recv() => {
+                    // The kernel sends it too when the terminal goes away, and then nobody asks for a reload.
+                    if on_terminal && !std::io::stderr().is_terminal() {
+                        break "SIGHUP, as the terminal is gone";
+                    }
+                    reload(&mut gateway, file).await;
+                }
+            }
         };
         tracing::info!(signal, "gateway ends");
         tokio::select! {
@@ -76,4 +91,32 @@ fn serve(config: Config) -> anyhow::Result<()> {
             _ = interrupt.recv() => Ok(()),
         }
     })
+}
+
+/// Reads the configuration again; what is wrong with it is logged, and the gateway goes on as it is.
+async fn reload(gateway: &mut Gateway, file: &Path) {
+    let reloaded = match Config::load(file) {
+        Ok(config) => gateway.reload(config).await,
+        Err(error) => Err(error),
+    };
+    let reloaded = match reloaded {
+        Ok(reloaded) => reloaded,
+        Err(error) => {
+            tracing::error!(%error, "SIGHUP: the configuration was not taken, the gateway goes on as before");
+            return;
+        }
+    };
+    for change in &reloaded.changes {
+        tracing::info!(change, "SIGHUP: changed");
+    }
+    for error in &reloaded.failed {
+        tracing::error!(%error, "SIGHUP: this rule is not served now");
+    }
+    for key in &reloaded.needs_restart {
+        tracing::warn!(
+            key,
+            "SIGHUP: this change needs a restart; the old value holds until then"
+        );
+    }
+    tracing::info!(file = %file.display(), changes = reloaded.changes.len(), "SIGHUP: configuration read again");
 }

@@ -111,7 +111,7 @@ fn main() -> ExitCode {
         // Whoever reads our output has seen enough.
         Err(error) if error.is::<output::Closed>() => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", told_once(&error));
             ExitCode::from(exit_code(&error))
         }
     }
@@ -138,6 +138,19 @@ fn log_level(matches: &ArgMatches) -> Option<&str> {
     let (_, matches) = matches.subcommand()?;
     let here = matches.try_get_one::<String>(LOG_LEVEL).ok().flatten();
     log_level(matches).or(here.map(String::as_str))
+}
+
+/// The error and its causes, without those whose words stand in it already.
+fn told_once(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 fn exit_code(error: &anyhow::Error) -> u8 {

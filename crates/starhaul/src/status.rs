@@ -5,9 +5,8 @@ use std::{io::IsTerminal as _, path::PathBuf, time::Duration};
 use anyhow::Context as _;
 use comfy_table::{CellAlignment, Table, presets};
 use starhaul_gateway::{
-    ask_status,
-    config::Control,
-    status::{Path, Session, Status, Stream},
+    ask_status, find_status,
+    status::{Path, PathFigures, Session, Status, Stream},
 };
 use starhaul_units::Bandwidth;
 
@@ -21,9 +20,10 @@ pub(crate) struct Arguments {
     /// Ask again every second until interrupted
     #[arg(long)]
     watch: bool,
-    /// Control socket of the gateway
-    #[arg(long, value_name = "PATH", default_value_os_t = Control::default_path())]
-    socket: PathBuf,
+    /// Control socket of the gateway [default: $XDG_RUNTIME_DIR/starhaul/control.sock, else
+    /// /run/starhaul/control.sock, whichever answers]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
 }
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -37,13 +37,18 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         .context("cannot start the runtime")?;
     let in_place = arguments.watch && !arguments.json && std::io::stdout().is_terminal();
     loop {
-        let status = runtime
-            .block_on(ask_status(&arguments.socket))
-            .context("is the gateway running? --socket names its control socket")?;
+        let asked = match &arguments.socket {
+            Some(path) => runtime
+                .block_on(ask_status(path))
+                .map(|status| (path.clone(), status)),
+            None => runtime.block_on(find_status()),
+        };
+        let (socket, status) =
+            asked.context("is the gateway running? --socket names its control socket")?;
         let text = match (arguments.json, arguments.watch) {
             (true, true) => format!("{}\n", serde_json::to_string(&status)?),
             (true, false) => format!("{}\n", serde_json::to_string_pretty(&status)?),
-            (false, _) => tables(&status),
+            (false, _) => tables(&status, &socket),
         };
         if in_place {
             print(HOME_AND_CLEAR)?;
@@ -56,11 +61,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
 }
 
-fn tables(status: &Status) -> String {
+fn tables(status: &Status, socket: &std::path::Path) -> String {
     let mut text = format!(
-        "gateway {} · up {}\n",
+        "gateway {} · up {} · {}\n",
         status.public_key,
-        age(status.uptime_s)
+        age(status.uptime_s),
+        socket.display()
     );
     for address in &status.listen {
         text.push_str(&format!("accepts peers on {address}\n"));
@@ -92,6 +98,11 @@ fn tables(status: &Status) -> String {
             ));
         }
         text.push_str(&format!("\n{}\n", path_table(session)));
+        for path in &session.paths {
+            if let Some(error) = &path.last_error {
+                text.push_str(&format!(" {}: {error}\n", path.name));
+            }
+        }
         if !session.streams.is_empty() {
             text.push_str(&format!("\n{}\n", stream_table(session)));
         }
@@ -130,7 +141,7 @@ fn path_table(session: &Session) -> Table {
         "state",
         "remote",
         "rtt ms",
-        "rate",
+        "send rate",
         "loss %",
         "sent",
         "received",
@@ -156,10 +167,7 @@ fn path_row(path: &Path) -> [String; 10] {
                 .and_then(|figures| figures.rtt_ms)
                 .map(|rtt| format!("{rtt:.1}")),
         ),
-        show(
-            figures
-                .map(|figures| Bandwidth::from_bits_per_second(figures.rate_bit_per_s).to_string()),
-        ),
+        show(figures.map(|figures| send_rate(path, figures))),
         show(
             figures
                 .and_then(|figures| figures.loss)
@@ -174,6 +182,17 @@ fn path_row(path: &Path) -> [String; 10] {
         ),
         format!("{} ({})", path.controller, path.controller_state),
     ]
+}
+
+/// What our direction of a path carries; at least so much, where little is sent: then nobody knows more.
+fn send_rate(path: &Path, figures: &PathFigures) -> String {
+    let rate = Bandwidth::from_bits_per_second(figures.rate_bit_per_s);
+    let tried = path.bytes_in_flight >= path.cwnd_bytes / 4;
+    if tried || path.controller == "dedicated" {
+        rate.to_string()
+    } else {
+        format!("≥ {rate}")
+    }
 }
 
 fn stream_table(session: &Session) -> Table {

@@ -25,6 +25,11 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
         Control::At(path) => writeln!(out, "control: {}", path.display())?,
         Control::Off => writeln!(out, "control: off")?,
     }
+    writeln!(
+        out,
+        "packets: at most {} bytes of UDP payload",
+        config.packet_bytes
+    )?;
     for address in &config.listen {
         writeln!(
             out,

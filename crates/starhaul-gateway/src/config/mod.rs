@@ -33,6 +33,8 @@ pub struct Config {
     pub accept_controller: ControllerRule,
     /// Most sessions at once.
     pub max_sessions: usize,
+    /// Bytes of the largest UDP payload on our paths.
+    pub packet_bytes: u16,
     /// Where `starhaul status` asks.
     pub control: Control,
     /// The gateways we know.
@@ -75,7 +77,7 @@ pub struct Peer {
 }
 
 /// A session that we open and open again when it ends.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SessionRule {
     /// Name of the peer.
     pub peer: String,
@@ -84,7 +86,7 @@ pub struct SessionRule {
 }
 
 /// One way to a peer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PathRule {
     /// Name for people, unique in its session.
     pub name: String,
@@ -115,7 +117,7 @@ pub enum ControllerRule {
 }
 
 /// A rule for local applications.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Ingress {
     /// Name for people, unique among the rules.
     pub name: String,
@@ -130,7 +132,7 @@ pub struct Ingress {
 }
 
 /// What an ingress rule serves.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Service {
     /// A UDP datagram is a block.
     Udp {
@@ -169,7 +171,7 @@ pub enum Service {
 }
 
 /// How datagrams are carried.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Delivery {
     /// What arrives later is useless.
     pub deadline: Duration,
@@ -249,14 +251,24 @@ impl IdentitySource {
 impl Control {
     /// Where the socket is when the configuration does not say: in the user's runtime directory, or `/run/starhaul`.
     pub fn default_path() -> PathBuf {
-        std::env::var_os("XDG_RUNTIME_DIR")
-            .filter(|directory| !directory.is_empty())
-            .map_or_else(
-                || PathBuf::from("/run/starhaul"),
-                |directory| PathBuf::from(directory).join("starhaul"),
-            )
-            .join("control.sock")
+        user_socket().unwrap_or_else(|| PathBuf::from(SYSTEM_SOCKET))
     }
+
+    /// Where gateways without a configured socket may have made theirs, as seen from here: this user's place first,
+    /// then that of a system service.
+    pub fn default_paths() -> Vec<PathBuf> {
+        let system = PathBuf::from(SYSTEM_SOCKET);
+        user_socket().into_iter().chain([system]).collect()
+    }
+}
+
+/// Of a gateway that runs without a user's runtime directory, as system services do.
+const SYSTEM_SOCKET: &str = "/run/starhaul/control.sock";
+
+fn user_socket() -> Option<PathBuf> {
+    let directory =
+        std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty())?;
+    Some(PathBuf::from(directory).join("starhaul/control.sock"))
 }
 
 /// The name under which a mode of datagrams is configured.

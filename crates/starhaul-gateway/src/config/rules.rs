@@ -8,7 +8,7 @@ use std::{
 };
 
 use starhaul_cc::ControllerConfig;
-use starhaul_quic::{Identity, PublicKey};
+use starhaul_quic::{Identity, LEAST_PACKET_BYTES, MAX_PATHS, MOST_PACKET_BYTES, PublicKey};
 use starhaul_session::Mode;
 use starhaul_units::Bandwidth;
 
@@ -26,7 +26,17 @@ use crate::{
 };
 
 const TOP: &[&str] = &[
-    "identity", "listen", "accept", "control", "peer", "session", "udp", "rtp", "tcp", "socks5",
+    "identity",
+    "listen",
+    "accept",
+    "control",
+    "packet_bytes",
+    "peer",
+    "session",
+    "udp",
+    "rtp",
+    "tcp",
+    "socks5",
     "egress",
 ];
 const IDENTITY: &[&str] = &["file", "secret"];
@@ -120,7 +130,7 @@ pub(super) fn read(text: &str, name: &Path) -> Result<Config, Error> {
     let top = document.top(&tree, TOP)?;
     let directory = name.parent().unwrap_or(Path::new(""));
 
-    let listen = top.texts("listen", str::parse::<SocketAddr>)?;
+    let listen = top.texts("listen", socket_address)?;
     let peers = read_peers(&top)?;
     let sessions = read_sessions(&top, &peers, directory)?;
     let accept = top.table("accept", ACCEPT)?;
@@ -137,6 +147,7 @@ pub(super) fn read(text: &str, name: &Path) -> Result<Config, Error> {
         egress: read_egress(&top)?,
         control: read_control(&top, directory)?,
         max_sessions: max_sessions.map_or(256, to_usize),
+        packet_bytes: read_packet_bytes(&top)?,
         listen,
         accept_controller,
         peers,
@@ -174,6 +185,14 @@ fn read_control(top: &Table<'_>, directory: &Path) -> Result<Control, Error> {
         file => path(directory, file).map(Control::At),
     })?;
     Ok(control.unwrap_or(Control::Default))
+}
+
+fn read_packet_bytes(top: &Table<'_>) -> Result<u16, Error> {
+    let range = u64::from(LEAST_PACKET_BYTES)..=u64::from(MOST_PACKET_BYTES);
+    let bytes = top.integer("packet_bytes", range)?;
+    Ok(bytes.map_or(LEAST_PACKET_BYTES, |bytes| {
+        u16::try_from(bytes).unwrap_or(MOST_PACKET_BYTES)
+    }))
 }
 
 fn read_peers(top: &Table<'_>) -> Result<Vec<Peer>, Error> {
@@ -214,6 +233,11 @@ fn read_sessions(
         let mut names = HashSet::new();
         let mut paths = Vec::new();
         for path in table.tables("path", PATH)? {
+            if paths.len() == MAX_PATHS {
+                return Err(path.problem(format!(
+                    "a session has at most {MAX_PATHS} paths; remove this one and those after it"
+                )));
+            }
             let rule = read_path(&path, directory)?;
             if !names.insert(rule.name.clone()) {
                 return Err(
@@ -302,7 +326,7 @@ fn read_ingress(
             let priority = table.integer("priority", 0..=255)?;
             ingress.push(Ingress {
                 name,
-                listen: table.required("listen", str::parse::<SocketAddr>)?,
+                listen: table.required("listen", socket_address)?,
                 peer,
                 priority: priority.map_or(DEFAULT_PRIORITY, |priority| {
                     u8::try_from(priority).unwrap_or(u8::MAX)
@@ -454,6 +478,12 @@ fn interface_name(text: &str) -> Result<String, &'static str> {
             .all(|byte| byte.is_ascii_graphic() && byte != b'/');
     good.then(|| text.to_owned())
         .ok_or("write the name of a network interface, for example eth0")
+}
+
+fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        format!("{text:?} is not address:port, for example 127.0.0.1:4600 or [::1]:4600; names are not possible here")
+    })
 }
 
 fn local_address(text: &str) -> Result<SocketAddr, String> {

@@ -10,7 +10,7 @@ use starhaul_endpoint::IncomingStream;
 use tokio::task::JoinSet;
 
 use crate::{
-    egress_policy::EgressPolicy,
+    egress_policy::CurrentPolicy,
     label::{Flow, Label},
     link::Link,
 };
@@ -19,7 +19,7 @@ use crate::{
 const MAX_FLOWS: usize = 4096;
 
 /// Serves the streams that the peer opens in a session, until it ends. All that it started ends with it.
-pub(crate) async fn serve(link: Arc<Link>, policy: Arc<EgressPolicy>) {
+pub(crate) async fn serve(link: Arc<Link>, policy: Arc<CurrentPolicy>) {
     let mut flows = JoinSet::new();
     loop {
         let stream = tokio::select! {
@@ -51,14 +51,14 @@ pub(crate) async fn serve(link: Arc<Link>, policy: Arc<EgressPolicy>) {
             (IncomingStream::Blocks(stream), flow) => {
                 let flow = datagrams::Start {
                     link: link.clone(),
-                    policy: policy.clone(),
+                    policy: policy.get(),
                     rule: label.rule,
                     flow,
                 };
                 flows.spawn(flow.serve(stream));
             }
             (IncomingStream::Bytes(stream), Flow::Tcp { target }) => {
-                flows.spawn(tcp::serve(link.clone(), policy.clone(), stream, target));
+                flows.spawn(tcp::serve(link.clone(), policy.get(), stream, target));
             }
             (IncomingStream::Bytes(_), flow) => {
                 refuse(

@@ -311,8 +311,10 @@ impl Starhaul {
                 NodeEvent::Accepted { session, .. } => self.handle = Some(session),
                 NodeEvent::Closed { .. } => self.handle = None,
                 NodeEvent::Session { event, .. } => self.events.push_back(event),
-                NodeEvent::Connected(_) | NodeEvent::PathUp { .. } | NodeEvent::PathDown { .. } => {
-                }
+                NodeEvent::Connected(_)
+                | NodeEvent::PathUp { .. }
+                | NodeEvent::PathDown { .. }
+                | NodeEvent::Refused { .. } => {}
             }
         }
     }

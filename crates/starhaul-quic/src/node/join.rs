@@ -175,6 +175,10 @@ impl Node {
         let (Some(peer), Some(exported)) = (conn.peer_key(), conn.export(SESSION_LABEL)) else {
             return Err(broken);
         };
+        if !self.config.trusted.contains(&peer) {
+            // Not since it began to connect.
+            return Err(refuse(CloseCode::NotTrusted));
+        }
         // The client never saw our WELCOME and tries again over another connection.
         let same = |state: &SessionState| state.peer == peer && state.nonce == nonce;
         let twin = self.sessions.iter().find(|(_, state)| same(state));

@@ -94,9 +94,13 @@ impl Node {
         known.failed = None;
         state.no_path_since = None;
         conn.up = true;
-        let cost = known.cost;
+        let (cost, name) = (known.cost, known.name.clone());
         state.session.add_path(now, path, cost, conn.update());
-        self.events.push_back(NodeEvent::PathUp { session, path });
+        self.events.push_back(NodeEvent::PathUp {
+            session,
+            path,
+            name,
+        });
         self.touch(session);
     }
 
@@ -123,6 +127,7 @@ impl Node {
             let event = NodeEvent::PathDown {
                 session,
                 path,
+                name: known.name.clone(),
                 reason,
             };
             self.events.push_back(event);
@@ -149,7 +154,14 @@ impl Node {
     /// The stack lost a connection, or the peer closed it.
     pub(super) fn conn_lost(&mut self, now: Instant, conn: &mut Conn, reason: &ConnectionError) {
         let owner = conn.owner;
+        let stage = conn.stage;
         conn.leave();
+        if stage == Stage::Handshake
+            && !conn.is_client()
+            && let (Some(key), Some(remote)) = (self.refused_key.take(), conn.remote())
+        {
+            self.events.push_back(NodeEvent::Refused { remote, key });
+        }
         let code = match reason {
             ConnectionError::ApplicationClosed(close) => CloseCode::from_wire(close.error_code),
             _ => None,
@@ -189,6 +201,7 @@ impl Node {
                 | CloseCode::SessionViolation
                 | CloseCode::Superseded
                 | CloseCode::UnknownSession
+                | CloseCode::NotTrusted
                 | CloseCode::TooManySessions
                 | CloseCode::Version,
             ) => {

@@ -3,11 +3,11 @@
 use std::time::Instant;
 
 use super::{
-    net::{CLIENT, Net, Party, SERVER, client_config, path_config, server_config},
+    net::{CLIENT, Net, Party, SERVER, client_address, client_config, path_config, server_config},
     rogue::{Rogue, hello, open},
 };
 use crate::{
-    CloseCode, Error, Identity, Node, NodeConfig,
+    CloseCode, Error, Identity, Node, NodeConfig, NodeEvent,
     tls::ALPN,
     wire::{Message, SessionId, VERSION},
 };
@@ -60,7 +60,12 @@ fn a_client_whose_key_is_not_trusted_is_told_so() {
     net.run_ms(2000);
     assert_eq!(net.client().closed(), Some(Some(Error::NotTrusted)));
     assert!(!net.client().connected());
-    assert!(net.server().events.is_empty(), "{:?}", net.server().events);
+    let key = Identity::from_secret([9; 32]).public_key();
+    let told = &net.server().events;
+    assert!(
+        matches!(told[..], [NodeEvent::Refused { remote, key: refused }] if remote == client_address(0) && refused == key),
+        "{told:?}"
+    );
 }
 
 #[test]
