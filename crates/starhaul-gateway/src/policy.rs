@@ -8,7 +8,7 @@ use starhaul_endpoint::{BlockId, BlockOptions, Error, Mode, SendStream, StreamCo
 use crate::{
     config::Delivery,
     label::{Flow, Label},
-    rtp::{self, Assembler, Codec, FrameError, KeyFrames},
+    rtp::{self, Assembler, Codec, FrameError, KeyFrames, Needs},
 };
 
 /// How datagrams become blocks.
@@ -61,6 +61,17 @@ pub(crate) fn reply_config(forward: &StreamConfig, rule: &str, flow: u64) -> Str
     }
 }
 
+/// Why a block was not sent.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotSent {
+    /// The session refused it.
+    #[error(transparent)]
+    Refused(#[from] Error),
+    /// It needs a key frame that was refused.
+    #[error("the key frame that this frame needs was refused")]
+    KeyFrameMissing,
+}
+
 /// Sends datagrams as blocks of one stream.
 #[derive(Debug)]
 pub(crate) struct BlockSender {
@@ -86,7 +97,7 @@ impl BlockSender {
     }
 
     /// Sends a datagram, now or with the rest of its frame. An error means that a block was refused.
-    pub(crate) fn send(&mut self, datagram: Bytes) -> Result<(), Error> {
+    pub(crate) fn send(&mut self, datagram: Bytes) -> Result<(), NotSent> {
         let Some(assembler) = &mut self.assembler else {
             self.stream.send_block(datagram, BlockOptions::default())?;
             return Ok(());
@@ -104,26 +115,37 @@ impl BlockSender {
     }
 
     /// Sends the frames whose time has come.
-    pub(crate) fn send_due(&mut self) -> Result<(), Error> {
+    pub(crate) fn send_due(&mut self) -> Result<(), NotSent> {
         if let Some(assembler) = &mut self.assembler {
             assembler.handle_timeout(Instant::now());
         }
         self.send_frames()
     }
 
-    fn send_frames(&mut self) -> Result<(), Error> {
+    fn send_frames(&mut self) -> Result<(), NotSent> {
         let Some(assembler) = &mut self.assembler else {
             return Ok(());
         };
         let mut result = Ok(());
         while let Some(frame) = assembler.poll_frame() {
+            let depends_on = match self.keys.needed_by(&frame) {
+                Needs::Nothing => None,
+                Needs::Block(key) => Some(key),
+                Needs::Missing => {
+                    result = Err(NotSent::KeyFrameMissing);
+                    continue;
+                }
+            };
             let options = BlockOptions {
-                depends_on: self.keys.needed_by(&frame),
+                depends_on,
                 ..BlockOptions::default()
             };
             match self.stream.send_block(frame.block.clone(), options) {
                 Ok(block) => self.keys.sent(&frame, block.id()),
-                Err(error) => result = Err(error),
+                Err(error) => {
+                    self.keys.not_sent(&frame);
+                    result = Err(error.into());
+                }
             }
         }
         result

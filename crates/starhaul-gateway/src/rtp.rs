@@ -178,7 +178,19 @@ impl Assembler {
 /// Remembers the last key frame of each source; `B` is how the sender names blocks.
 #[derive(Debug)]
 pub struct KeyFrames<B> {
-    last: HashMap<u32, (u32, B)>,
+    /// Timestamp and block of it; no block where it could not be sent.
+    last: HashMap<u32, (u32, Option<B>)>,
+}
+
+/// What a frame needs to be of use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs<B> {
+    /// Nothing, or nothing that is known.
+    Nothing,
+    /// This block.
+    Block(B),
+    /// A key frame that was not sent, so that this one is useless.
+    Missing,
 }
 
 impl<B: Copy> KeyFrames<B> {
@@ -189,20 +201,32 @@ impl<B: Copy> KeyFrames<B> {
         }
     }
 
-    /// The block without which `frame` is useless: an inter frame needs the last key frame, and the second block of a
-    /// key frame that had to be split needs the first.
-    pub fn needed_by(&self, frame: &Frame) -> Option<B> {
-        let (ssrc, timestamp) = frame.source?;
-        let (key_timestamp, block) = self.last.get(&ssrc)?;
-        match frame.kind {
-            FrameKind::Inter => Some(*block),
-            FrameKind::Key if *key_timestamp == timestamp => Some(*block),
-            FrameKind::Key | FrameKind::Independent => None,
+    /// What `frame` needs: an inter frame the last key frame, and the second block of a key frame that had to be split
+    /// the first.
+    pub fn needed_by(&self, frame: &Frame) -> Needs<B> {
+        let known = frame.source.and_then(|(ssrc, timestamp)| {
+            let (key_timestamp, block) = self.last.get(&ssrc)?;
+            Some((*key_timestamp == timestamp, *block))
+        });
+        match (frame.kind, known) {
+            (FrameKind::Inter, Some((_, block))) | (FrameKind::Key, Some((true, block))) => {
+                block.map_or(Needs::Missing, Needs::Block)
+            }
+            _ => Needs::Nothing,
         }
     }
 
     /// `frame` was sent as `block`.
     pub fn sent(&mut self, frame: &Frame, block: B) {
+        self.remember(frame, Some(block));
+    }
+
+    /// `frame` could not be sent: if it is a key frame, others are useless until the next one.
+    pub fn not_sent(&mut self, frame: &Frame) {
+        self.remember(frame, None);
+    }
+
+    fn remember(&mut self, frame: &Frame, block: Option<B>) {
         let (FrameKind::Key, Some((ssrc, timestamp))) = (frame.kind, frame.source) else {
             return;
         };

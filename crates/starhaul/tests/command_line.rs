@@ -200,6 +200,52 @@ fn two_gateways_meet_and_tell_their_status() {
     }
 }
 
+#[test]
+fn a_hangup_reads_the_configuration_again_and_never_kills() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name);
+    run(&["keygen", "--out", path(&file("a.key"))]);
+    let key = run(&["keygen", "--out", path(&file("b.key"))]);
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\ncontrol = \"a.sock\"\n[identity]\nfile = \"a.key\"\n[[peer]]\nname = \"b\"\npublic_key = \"{}\"\n",
+        text(&key.stdout).trim()
+    );
+    fs::write(file("a.toml"), &text).unwrap();
+    let (mut running, mut log) = start(&file("a.toml"));
+    let pid = running.0.id().to_string();
+    let mut hang_up = |expected: &str| {
+        let sent = Command::new("kill").args(["-HUP", &pid]).status().unwrap();
+        assert!(sent.success());
+        wait_for(&mut log, expected);
+    };
+    fs::write(file("a.toml"), format!("lisen = 1\n{text}")).unwrap();
+    hang_up("did you mean \"listen\"?");
+    let rule = "[[tcp]]\nname = \"web\"\nlisten = \"127.0.0.1:0\"\ntarget = \"127.0.0.1:9\"\n";
+    fs::write(file("a.toml"), format!("{text}{rule}")).unwrap();
+    hang_up("configuration read again");
+    assert_eq!(status(&file("a.sock"))["ingress"][0]["rule"], "web");
+    assert!(running.0.try_wait().unwrap().is_none(), "it runs on");
+}
+
+#[test]
+fn an_error_is_told_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name);
+    run(&["keygen", "--out", path(&file("a.key"))]);
+    let key = run(&["keygen", "--out", path(&file("b.key"))]);
+    let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let text = format!(
+        "listen = \"{address}\"\ncontrol = \"off\"\n[identity]\nfile = \"a.key\"\n[[peer]]\nname = \"b\"\npublic_key = \"{}\"\n",
+        self::text(&key.stdout).trim()
+    );
+    fs::write(file("a.toml"), text).unwrap();
+    let output = run(&["gateway", "--config", path(&file("a.toml"))]);
+    let said = self::text(&output.stderr);
+    assert_eq!(said.matches("in use").count(), 1, "{said}");
+    assert!(said.contains(&address), "{said}");
+}
+
 /// Starts a gateway and waits until it says that it runs.
 fn start(config: &Path) -> (Running, BufReader<std::process::ChildStderr>) {
     let mut child = starhaul(&["gateway", "--config", path(config)])
@@ -208,12 +254,16 @@ fn start(config: &Path) -> (Running, BufReader<std::process::ChildStderr>) {
         .unwrap();
     let mut log = BufReader::new(child.stderr.take().unwrap());
     let running = Running(child);
+    wait_for(&mut log, "gateway runs");
+    (running, log)
+}
+
+fn wait_for(log: &mut BufReader<std::process::ChildStderr>, words: &str) {
     let mut line = String::new();
-    while !line.contains("gateway runs") {
+    while !line.contains(words) {
         line.clear();
         assert_ne!(log.read_line(&mut line).unwrap(), 0, "the gateway ended");
     }
-    (running, log)
 }
 
 fn status(socket: &Path) -> serde_json::Value {

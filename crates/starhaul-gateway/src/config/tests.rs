@@ -17,6 +17,13 @@ fn parse(text: &str) -> Result<Config, Error> {
     Config::parse(text, Path::new("/etc/starhaul/gw.toml"))
 }
 
+/// A session with so many paths.
+fn path_of_each(count: usize) -> String {
+    let path = |index| format!("[[session.path]]\nname = \"p{index}\"\nremote = \"192.0.2.1:1\"\n");
+    let paths: String = (0..count).map(path).collect();
+    format!("[[session]]\n{paths}")
+}
+
 #[test]
 fn errors_name_file_line_key_and_the_nearest_valid_key() {
     let udp =
@@ -123,6 +130,21 @@ fn errors_name_file_line_key_and_the_nearest_valid_key() {
             "",
             &format!("{udp}{udp}"),
             &["gw.toml:14: [[udp]]: name: \"u\" is the name of two rules"],
+        ),
+        (
+            "packet_bytes = 1199",
+            "",
+            &["gw.toml:1: packet_bytes: write a whole number from 1200 to 1452"],
+        ),
+        (
+            "",
+            &udp.replace("127.0.0.1:0", "localhost:5000"),
+            &["gw.toml:10: [[udp]]: listen: \"localhost:5000\" is not address:port"],
+        ),
+        (
+            "",
+            &path_of_each(17),
+            &["gw.toml:57: [[session.path]]: a session has at most 16 paths"],
         ),
         ("", "[udp]\nname = \"u\"", &["write [[udp]] before each"]),
         ("", "[[session]]", &["gw.toml:8:", "no [[session.path]]"]),
@@ -260,6 +282,13 @@ fn defaults_are_the_documented_ones_and_files_lie_beside_the_configuration() {
         (clients.max_clients, clients.idle_timeout),
         (256, Duration::from_secs(120))
     );
+}
+
+#[test]
+fn as_many_paths_and_as_large_packets_as_the_transport_takes_are_taken() {
+    let config = parse(&text("packet_bytes = 1452", &path_of_each(16))).unwrap();
+    assert_eq!(config.packet_bytes, 1452);
+    assert_eq!(config.sessions[0].paths.len(), 16);
 }
 
 #[test]

@@ -146,6 +146,38 @@ fn key_frames_are_told_from_inter_frames() {
     }
 }
 
+fn needs(block: Option<usize>) -> Needs<usize> {
+    block.map_or(Needs::Nothing, Needs::Block)
+}
+
+#[test]
+fn what_needs_a_refused_key_frame_is_not_sent_until_the_next_key_frame() {
+    let now = Instant::now();
+    let mut assembler = Assembler::new(Codec::H264, TIMEOUT);
+    let (idr, slice) = (&[0x65, 0][..], &[0x41, 0][..]);
+    for (timestamp, payload) in [(1, idr), (1, idr), (2, slice), (3, idr), (4, slice)] {
+        assembler.handle_packet(now, &packet(true, timestamp, false, payload));
+    }
+    let mut keys = KeyFrames::new();
+    let mut needed = Vec::new();
+    for (block, frame) in drain(&mut assembler).into_iter().enumerate() {
+        needed.push(keys.needed_by(&frame));
+        match block {
+            0 => keys.not_sent(&frame),
+            _ if needed[block] != Needs::Missing => keys.sent(&frame, block),
+            _ => {}
+        }
+    }
+    let expected = [
+        Needs::Nothing,
+        Needs::Missing,
+        Needs::Missing,
+        Needs::Nothing,
+        Needs::Block(3),
+    ];
+    assert_eq!(needed, expected);
+}
+
 #[test]
 fn an_inter_frame_needs_the_last_key_frame_of_its_source() {
     let now = Instant::now();
@@ -174,7 +206,7 @@ fn an_inter_frame_needs_the_last_key_frame_of_its_source() {
     }
     assert_eq!(
         needed,
-        [None, None, Some(1), Some(1), None, Some(4), Some(4), None]
+        [None, None, Some(1), Some(1), None, Some(4), Some(4), None].map(needs)
     );
 }
 

@@ -3,6 +3,7 @@
 
 mod datagrams;
 mod gateways;
+mod reload;
 mod sessions;
 mod socks;
 mod tcp;

@@ -152,6 +152,37 @@ fn a_peer_with_an_unknown_key_gets_no_session() {
 }
 
 #[test]
+fn a_path_without_its_interface_says_so_while_the_other_one_serves() {
+    run(async {
+        let (near_identity, far_identity) = (Identity::generate(), Identity::generate());
+        let far = start(&format!(
+            "listen = \"127.0.0.1:0\"\n{}",
+            head(&far_identity, "near", &near_identity)
+        ))
+        .await;
+        let near = start(&format!(
+            "packet_bytes = 1452\n{}{}interface = \"nosuch0\"\n",
+            head(&near_identity, "far", &far_identity),
+            session("far", &[far.listen_addresses()[0]; 2])
+        ))
+        .await;
+        near.connected("far").await;
+        let paths = near.report().sessions[0].paths.clone();
+        assert_eq!(
+            (paths[0].state.as_str(), &paths[0].last_error),
+            ("up", &None)
+        );
+        let cause = paths[1].last_error.as_deref().unwrap_or_default();
+        assert!(
+            paths[1].state == "down" && cause.contains("\"nosuch0\""),
+            "{paths:?}"
+        );
+        near.shutdown().await;
+        far.shutdown().await;
+    });
+}
+
+#[test]
 fn the_control_socket_tells_what_the_gateway_knows() {
     run(async {
         let directory = tempfile::tempdir().unwrap();

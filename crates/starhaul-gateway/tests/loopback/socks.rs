@@ -6,8 +6,9 @@ use fast_socks5::{
     ReplyError, SocksError,
     client::{Config, Socks5Datagram, Socks5Stream},
 };
+use starhaul_gateway::Gateway;
 use tokio::{
-    io::AsyncReadExt as _,
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpStream, UdpSocket},
 };
 
@@ -96,6 +97,36 @@ fn failures_have_the_reply_that_names_them() {
             reply("localhost", 9).await,
             ReplyError::ConnectionNotAllowed
         ));
+        pair.end().await;
+    });
+}
+
+#[test]
+fn refused_targets_leave_no_streams_behind() {
+    run(async {
+        let server = tcp_echo_after_end("127.0.0.1:0").await;
+        let pair = pair(
+            RULE,
+            "[egress]\nallow = [\"127.0.0.1/32:*\"]\ndeny = [\"127.0.0.1/32:9\"]\n",
+        )
+        .await;
+        let closed = closed_port().await.port();
+        for _ in 0..20 {
+            // Refused by the policy, by the target, and asked for by a client that does not wait for the answer.
+            assert!(connect(&pair, "127.0.0.1", 9).await.is_err());
+            assert!(connect(&pair, "127.0.0.1", closed).await.is_err());
+            let mut hasty = TcpStream::connect(proxy(&pair)).await.unwrap();
+            let request = [5, 1, 0, 5, 1, 0, 1, 127, 0, 0, 1, 0, 9];
+            hasty.write_all(&request).await.unwrap();
+        }
+        let open = |gateway: &Gateway| {
+            let sessions = gateway.report().sessions;
+            let streams = sessions.iter().flat_map(|session| &session.streams);
+            streams.filter(|stream| !stream.ended).count()
+        };
+        until(|| open(&pair.near) == 0 && open(&pair.far) == 0).await;
+        let stream = connect(&pair, "127.0.0.1", server.port()).await.unwrap();
+        assert_eq!(ask(stream, b"still here").await, b"still here");
         pair.end().await;
     });
 }

@@ -1,0 +1,195 @@
+//! A running gateway takes a changed configuration.
+
+use std::path::Path;
+
+use starhaul_gateway::{Config, Error, Gateway, Reload};
+use starhaul_quic::Identity;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
+
+use super::gateways::{ALLOW_LOOPBACK, ask, head, run, session, start, tcp_echo_after_end, until};
+
+async fn reload(gateway: &mut Gateway, text: &str) -> Result<Reload, Error> {
+    let config = Config::parse(text, Path::new("test.toml"))
+        .unwrap_or_else(|error| panic!("{error}\n{text}"));
+    gateway.reload(config).await
+}
+
+fn tcp_rule(name: &str, listen: &str, target: impl std::fmt::Display) -> String {
+    format!("[[tcp]]\nname = \"{name}\"\nlisten = \"{listen}\"\ntarget = \"{target}\"\n")
+}
+
+async fn asked(gateway: &Gateway, rule: &str) -> Option<Vec<u8>> {
+    let address = gateway.ingress_address(rule).unwrap();
+    let mut tcp = TcpStream::connect(address).await.unwrap();
+    let mut answer = Vec::new();
+    let said = async {
+        tcp.write_all(b"hello").await?;
+        tcp.shutdown().await?;
+        tcp.read_to_end(&mut answer).await
+    };
+    said.await.ok().map(|_| answer)
+}
+
+/// Rules come, change and go, and the egress policy opens, while a connection of an unchanged rule lives on.
+#[test]
+fn rules_and_egress_change_and_what_is_the_same_goes_on() {
+    run(async {
+        let (near_identity, far_identity) = (Identity::generate(), Identity::generate());
+        let server = tcp_echo_after_end("127.0.0.1:0").await;
+        let far_head = format!(
+            "listen = \"127.0.0.1:0\"\n{}",
+            head(&far_identity, "near", &near_identity)
+        );
+        let allow = format!("[egress]\nallow = [\"{server}\"]\n");
+        let mut far = start(&format!("{far_head}{allow}")).await;
+        let near_head = format!(
+            "{}{}",
+            head(&near_identity, "far", &far_identity),
+            session("far", &far.listen_addresses())
+        );
+        let kept = tcp_rule("kept", "127.0.0.1:0", server);
+        let moved = tcp_rule("moved", "127.0.0.1:0", server);
+        let mut near = start(&format!("{near_head}{kept}{moved}")).await;
+        near.connected("far").await;
+        let mut alive = TcpStream::connect(near.ingress_address("kept").unwrap())
+            .await
+            .unwrap();
+        alive.write_all(b"before").await.unwrap();
+
+        // The same port for a changed rule, a new rule, and a policy that forbids all.
+        let old = near.ingress_address("moved").unwrap();
+        let moved = tcp_rule("moved", &old.to_string(), server);
+        let new = tcp_rule("new", "127.0.0.1:0", server);
+        let done = reload(&mut near, &format!("{near_head}{kept}{moved}{new}"))
+            .await
+            .unwrap();
+        assert!(
+            done.failed.is_empty() && done.needs_restart.is_empty(),
+            "{done:?}"
+        );
+        assert_eq!(near.ingress_address("moved"), Some(old));
+        for rule in ["kept", "moved", "new"] {
+            assert_eq!(
+                asked(&near, rule).await.as_deref(),
+                Some(&b"hello"[..]),
+                "{rule}"
+            );
+        }
+        reload(&mut far, &far_head).await.unwrap();
+        assert_eq!(asked(&near, "new").await, None, "the policy is closed");
+        reload(&mut far, &format!("{far_head}{ALLOW_LOOPBACK}"))
+            .await
+            .unwrap();
+        assert!(asked(&near, "new").await.is_some(), "the policy is open");
+
+        assert_eq!(ask(alive, b" and after").await, b"before and after");
+        let done = reload(&mut near, &near_head).await.unwrap();
+        assert_eq!(done.changes.len(), 3, "{done:?}");
+        assert!(near.report().ingress.is_empty());
+        assert!(
+            TcpStream::connect(old).await.is_err(),
+            "nobody listens any more"
+        );
+        assert!(
+            reload(&mut near, &near_head)
+                .await
+                .unwrap()
+                .changes
+                .is_empty()
+        );
+        near.shutdown().await;
+        far.shutdown().await;
+    });
+}
+
+#[test]
+fn peers_come_and_go_while_the_others_stay() {
+    run(async {
+        let (hub_identity, first, second) = (
+            Identity::generate(),
+            Identity::generate(),
+            Identity::generate(),
+        );
+        let top = "listen = \"127.0.0.1:0\"\n";
+        let one = format!("{top}{}", head(&hub_identity, "first", &first));
+        let other = format!("{top}{}", head(&hub_identity, "second", &second));
+        let both = format!(
+            "{one}[[peer]]\nname = \"second\"\npublic_key = \"{}\"\n",
+            second.public_key()
+        );
+        let mut hub = start(&one).await;
+        let client = async |identity: &Identity| {
+            let session = session("hub", &hub.listen_addresses());
+            start(&format!(
+                "{}{session}",
+                head(identity, "hub", &hub_identity)
+            ))
+            .await
+        };
+        let (a, b) = (client(&first).await, client(&second).await);
+        a.connected("hub").await;
+        until(|| b.report().peers[0].failed_attempts > 0).await;
+
+        reload(&mut hub, &both).await.unwrap();
+        hub.connected("second").await;
+        b.connected("hub").await;
+        let age = |hub: &Gateway, peer: &str| {
+            let sessions = hub.report().sessions;
+            sessions
+                .into_iter()
+                .find(|session| session.peer == peer)
+                .map(|session| session.age_s)
+        };
+        assert!(
+            age(&hub, "first") > age(&hub, "second"),
+            "the first one was not disturbed"
+        );
+
+        reload(&mut hub, &other).await.unwrap();
+        until(|| a.report().sessions.is_empty() && age(&hub, "first").is_none()).await;
+        until(|| a.report().peers[0].failed_attempts > 0).await;
+        assert!(age(&hub, "second").is_some());
+        for gateway in [a, b, hub] {
+            gateway.shutdown().await;
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_taken_changes_nothing_and_what_needs_a_restart_is_said() {
+    run(async {
+        let (ours, theirs) = (Identity::generate(), Identity::generate());
+        let head = head(&ours, "them", &theirs);
+        let text = |top: &str, rules: &str| format!("listen = \"127.0.0.1:0\"\n{top}{head}{rules}");
+        let rule = tcp_rule("old", "127.0.0.1:0", "127.0.0.1:9");
+        let mut gateway = start(&text("", &rule)).await;
+        let address = gateway.ingress_address("old").unwrap();
+
+        let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let in_use = taken.local_addr().unwrap().to_string();
+        let error = reload(
+            &mut gateway,
+            &text("", &tcp_rule("new", &in_use, "127.0.0.1:9")),
+        )
+        .await
+        .map(|_| ())
+        .unwrap_err();
+        assert!(error.to_string().contains(&in_use), "{error}");
+        assert_eq!(gateway.ingress_address("old"), Some(address));
+        assert!(
+            TcpStream::connect(address).await.is_ok(),
+            "the old rule is served"
+        );
+
+        let accept = format!("{rule}[accept]\nmax_sessions = 3\n");
+        let done = reload(&mut gateway, &text("packet_bytes = 1300\n", &accept))
+            .await
+            .unwrap();
+        assert_eq!(done.needs_restart, ["accept", "packet_bytes"]);
+        assert!(done.changes.is_empty(), "{done:?}");
+        gateway.shutdown().await;
+    });
+}
