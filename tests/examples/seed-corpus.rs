@@ -29,10 +29,11 @@ type Inputs = Vec<(&'static str, Vec<u8>)>;
 
 fn main() -> io::Result<()> {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
-    let targets: [(&str, Inputs); 18] = [
+    let targets: [(&str, Inputs); 20] = [
         ("congestion_control", operations()),
         ("fec_decode", operations()),
         ("gateway_config", configurations()),
+        ("gateway_control", requests()),
         ("gateway_label", labels()),
         ("gateway_status", statuses()),
         ("gateway_text", texts()),
@@ -44,6 +45,7 @@ fn main() -> io::Result<()> {
         ("record_datagram", recorders()),
         ("record_journal", journals()),
         ("record_session", plans()),
+        ("quic_node", networks()),
         ("rtp", packets()),
         ("session_datagram", datagrams()),
         ("session_pair", plans()),
@@ -153,6 +155,36 @@ fn labels() -> Inputs {
 fn statuses() -> Inputs {
     let status = r#"{"version":"0.1.0","public_key":"k","uptime_s":1.5,"listen":["127.0.0.1:1"],"peers":[],"ingress":[],"sessions":[]}"#;
     vec![("idle", status.into())]
+}
+
+fn requests() -> Inputs {
+    vec![
+        ("status", b"{\"request\":\"status\"}\n".into()),
+        (
+            "several",
+            b"{\"request\":\"status\",\"more\":1}\n{\"request\":\"stop\"}\n\nhello".into(),
+        ),
+    ]
+}
+
+/// Networks that let two stacks meet before they do harm, and those that do not.
+fn networks() -> Inputs {
+    let met = [230, 20, 248, 249, 240, 241, 240, 230, 10];
+    let random = bytes_of_seed(4);
+    let harm = |from: usize| [&met[..], &random[from..from + 600]].concat();
+    vec![
+        (
+            "honest",
+            [
+                &met[..],
+                &[252, 230, 20, 240, 252, 230, 20, 250, 254, 230, 20],
+            ]
+            .concat(),
+        ),
+        ("harm-a", harm(0)),
+        ("harm-b", harm(600)),
+        ("before", random[1200..1700].to_vec()),
+    ]
 }
 
 fn texts() -> Inputs {

@@ -45,7 +45,8 @@ mod node;
 mod path;
 #[cfg(test)]
 mod tests;
-mod tls;
+#[doc(hidden)]
+pub mod tls;
 mod transport;
 #[doc(hidden)]
 pub mod wire;

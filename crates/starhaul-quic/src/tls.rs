@@ -37,7 +37,7 @@ pub(crate) fn client_config(
     alpn: &[u8],
 ) -> Result<Arc<QuicClientConfig>, Error> {
     let provider = provider();
-    let verifier = Arc::new(KnownKeys::new(&provider, [peer], RefusedKey::default()));
+    let verifier = Arc::new(KnownKeys::new(&provider, [peer]));
     let key = certified_key(identity)?;
     let mut config = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -61,8 +61,10 @@ pub(crate) fn server_config(
     refused: &RefusedKey,
 ) -> Result<Arc<QuicServerConfig>, Error> {
     let provider = provider();
-    let trusted = trusted.iter().copied();
-    let verifier = Arc::new(KnownKeys::new(&provider, trusted, refused.clone()));
+    let verifier = Arc::new(KnownKeys {
+        refused: refused.clone(),
+        ..KnownKeys::new(&provider, trusted.iter().copied())
+    });
     let key = certified_key(identity)?;
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -89,7 +91,8 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-fn certified_key(identity: &Identity) -> Result<Arc<CertifiedKey>, Error> {
+/// The key pair as rustls wants it, its public half in place of a certificate.
+pub fn certified_key(identity: &Identity) -> Result<Arc<CertifiedKey>, Error> {
     let secret = PrivatePkcs8KeyDer::from(identity.to_pkcs8());
     let key = rustls::crypto::ring::sign::any_eddsa_type(&secret).map_err(tls_error)?;
     let public = CertificateDer::from(identity.public_key().to_spki());
@@ -116,21 +119,18 @@ impl RefusedKey {
 
 /// Accepts exactly the keys it was given.
 #[derive(Debug)]
-struct KnownKeys {
+pub struct KnownKeys {
     keys: BTreeSet<PublicKey>,
     refused: RefusedKey,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl KnownKeys {
-    fn new(
-        provider: &CryptoProvider,
-        keys: impl IntoIterator<Item = PublicKey>,
-        refused: RefusedKey,
-    ) -> Self {
+    /// A verifier for these keys, with the signature algorithms of `provider`.
+    pub fn new(provider: &CryptoProvider, keys: impl IntoIterator<Item = PublicKey>) -> Self {
         Self {
             keys: keys.into_iter().collect(),
-            refused,
+            refused: RefusedKey::default(),
             algorithms: provider.signature_verification_algorithms,
         }
     }

@@ -9,14 +9,18 @@ use std::{
 use bytes::Bytes;
 use starhaul_gateway::{
     Config, EgressRule, Target,
+    control::answer,
     label::Label,
-    rtp::{self, Assembler, Codec, KeyFrames},
+    rtp::{self, Assembler, Codec, KeyFrames, Needs},
     socks5::{Handshake, Step, read_address, read_datagram, write_address},
     status::Status,
 };
 use starhaul_quic::PublicKey;
 
 use super::parts;
+
+/// Of a gateway that has nothing to do.
+const IDLE_STATUS: &str = r#"{"version":"0.1.0","public_key":"k","uptime_s":1.5,"listen":["127.0.0.1:1"],"peers":[],"ingress":[],"sessions":[]}"#;
 
 /// A configuration file. What is refused is refused with a line of text, what is taken can be described.
 pub fn gateway_config(data: &[u8]) {
@@ -37,6 +41,23 @@ pub fn gateway_label(data: &[u8]) {
     if let Ok(label) = Label::parse(data) {
         let again = Label::parse(&label.encode()).expect("what was read can be written and read");
         assert_eq!(again, label);
+    }
+}
+
+/// What a client says on a gateway's control socket: each line has one line of answer, and only the one request that
+/// there is gets the status.
+pub fn gateway_control(data: &[u8]) {
+    let status: Status = serde_json::from_str(IDLE_STATUS).expect("a status");
+    for line in data.split_inclusive(|byte| *byte == b'\n') {
+        let answer = answer(line, || status.clone());
+        let (&end, json) = answer.split_last().expect("an answer");
+        assert!(end == b'\n' && !json.contains(&b'\n'), "not one line");
+        let answer: serde_json::Value = serde_json::from_slice(json).expect("an answer in JSON");
+        let asked = serde_json::from_slice::<serde_json::Value>(line).ok();
+        match asked.and_then(|asked| Some(asked.get("request")?.as_str()? == "status")) {
+            Some(true) => assert!(answer.get("ok").is_some() || answer["error"].is_string()),
+            _ => assert!(answer["error"].is_string(), "{line:?} was answered"),
+        }
     }
 }
 
@@ -74,14 +95,20 @@ pub fn rtp(data: &[u8]) {
         let mut assembler = Assembler::new(codec, Duration::from_millis(50));
         let mut keys = KeyFrames::new();
         let (mut given, mut taken, mut frames) = (Vec::new(), Vec::new(), 0u32);
+        let mut refused = false;
         let mut take = |assembler: &mut Assembler| {
             while let Some(frame) = assembler.poll_frame() {
-                let needed = keys.needed_by(&frame);
-                assert!(
-                    needed.is_none_or(|needed| needed < frames),
-                    "a frame needs a later one"
-                );
-                keys.sent(&frame, frames);
+                match keys.needed_by(&frame) {
+                    Needs::Block(needed) => assert!(needed < frames, "a frame needs a later one"),
+                    Needs::Missing => assert!(refused, "no key frame was refused"),
+                    Needs::Nothing => {}
+                }
+                if frame.block.last() == Some(&0xff) {
+                    refused = true;
+                    keys.not_sent(&frame);
+                } else {
+                    keys.sent(&frame, frames);
+                }
                 frames += 1;
                 taken.extend(
                     rtp::packets(&frame.block).expect("our own frames are rows of packets"),

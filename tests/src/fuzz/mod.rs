@@ -4,12 +4,16 @@
 mod control;
 mod gateway;
 mod link;
+mod node;
 mod record;
 mod session;
 
 pub use control::{congestion_control, path_monitor};
-pub use gateway::{gateway_config, gateway_label, gateway_status, gateway_text, rtp, socks5};
+pub use gateway::{
+    gateway_config, gateway_control, gateway_label, gateway_status, gateway_text, rtp, socks5,
+};
 pub use link::{link_convert, link_spec, link_trace};
+pub use node::quic_node;
 pub use record::{record_datagram, record_journal, record_session};
 pub use session::{fec_decode, quic_handshake, session_datagram, session_pair};
 
@@ -17,10 +21,11 @@ pub use session::{fec_decode, quic_handshake, session_datagram, session_pair};
 pub type Body = fn(&[u8]);
 
 /// Every target by the name of its file and of the folder of its corpus.
-pub const TARGETS: [(&str, Body); 18] = [
+pub const TARGETS: [(&str, Body); 20] = [
     ("congestion_control", congestion_control),
     ("fec_decode", fec_decode),
     ("gateway_config", gateway_config),
+    ("gateway_control", gateway_control),
     ("gateway_label", gateway_label),
     ("gateway_status", gateway_status),
     ("gateway_text", gateway_text),
@@ -32,6 +37,7 @@ pub const TARGETS: [(&str, Body); 18] = [
     ("record_datagram", record_datagram),
     ("record_journal", record_journal),
     ("record_session", record_session),
+    ("quic_node", quic_node),
     ("rtp", rtp),
     ("session_datagram", session_datagram),
     ("session_pair", session_pair),

@@ -3,7 +3,10 @@
 use std::time::Instant;
 
 use super::{Node, TimerKey};
-use crate::{CloseCode, Error, NO_PATH_TIMEOUT, SessionHandle, path::Conn};
+use crate::{
+    CloseCode, Error, NO_PATH_TIMEOUT, SessionHandle,
+    path::{Conn, Stage},
+};
 
 impl Node {
     /// When to call [`Node::handle_timeout`] next; `None` while nothing is going on.
@@ -56,7 +59,11 @@ impl Node {
             conn.paced_until = None;
         }
         if conn.deadline.is_some_and(|at| at <= now) {
-            let reason = Error::Network("the join handshake took too long".to_owned());
+            let reason = match conn.stage {
+                Stage::Handshake => "nothing, or too little for a TLS handshake, came in 10 s",
+                _ => "the join handshake took too long",
+            };
+            let reason = Error::Network(reason.to_owned());
             self.fail_conn(now, conn, CloseCode::JoinTimeout, reason);
         }
         self.process(now, conn);

@@ -1,0 +1,396 @@
+//! Two whole stacks with a hostile network between them, before, during and after the handshake.
+//!
+//! TLS takes its ephemeral keys from the system, so ciphertexts differ from run to run; what is promised does not depend
+//! on them.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use arbitrary::{Result, Unstructured};
+use bytes::{Bytes, BytesMut};
+use starhaul_cc::ControllerConfig;
+use starhaul_quic::{
+    Identity, LocalId, Node, NodeConfig, NodeEvent, PathConfig, PublicKey, SessionHandle,
+};
+use starhaul_session::{BlockOptions, Event, StreamConfig, StreamId};
+
+/// More operations than this make a run too slow for a fuzzer.
+const MAX_OPERATIONS: usize = 400;
+/// Packets on their way to one side; more are lost.
+const MAX_QUEUED: usize = 512;
+/// Packets that left lately and may be repeated.
+const MAX_REMEMBERED: usize = 64;
+/// Steps without time going on; a stack that needs more would never rest.
+const MAX_STEPS: usize = 20_000;
+
+/// A client and a server over two paths. What the network does to their packets, and what it sends of its own, is read
+/// from the input: nobody but the client gets in, what arrives was sent and arrives once, and all comes to an end.
+pub fn quic_node(data: &[u8]) {
+    let mut source = Unstructured::new(data);
+    let mut world = World::new();
+    for _ in 0..MAX_OPERATIONS {
+        if source.is_empty() || world.operate(&mut source).is_err() {
+            break;
+        }
+    }
+    world.come_to_an_end();
+}
+
+struct Packet {
+    path: u32,
+    from: SocketAddr,
+    payload: Vec<u8>,
+}
+
+struct Side {
+    node: Node,
+    /// Packets that are on their way here.
+    queue: VecDeque<Packet>,
+    remembered: VecDeque<(u32, Vec<u8>)>,
+    opened: BTreeSet<SessionHandle>,
+    closed: BTreeSet<SessionHandle>,
+    streams: Vec<(SessionHandle, StreamId)>,
+    received: BTreeSet<(u64, u32, u32)>,
+}
+
+struct World {
+    now: Instant,
+    /// The client and the server.
+    sides: [Side; 2],
+    client_key: PublicKey,
+    server_key: PublicKey,
+    blocks_sent: u8,
+}
+
+fn address(side: usize, path: u32) -> SocketAddr {
+    let path = u8::try_from(path).unwrap_or(u8::MAX);
+    SocketAddr::from(([10, path, 0, u8::from(side == 1)], 4600))
+}
+
+fn path_config(path: u32) -> PathConfig {
+    PathConfig {
+        name: format!("path{path}"),
+        local: LocalId(path),
+        remote: address(1, path),
+        cost: path.into(),
+        controller: ControllerConfig::Cubic,
+    }
+}
+
+impl World {
+    fn new() -> Self {
+        let now = Instant::now();
+        let (client, server) = (
+            Identity::from_secret([1; 32]),
+            Identity::from_secret([2; 32]),
+        );
+        let (client_key, server_key) = (client.public_key(), server.public_key());
+        let side = |identity, trusted, seed| {
+            let config = NodeConfig {
+                trusted,
+                max_sessions: 4,
+                rng_seed: [seed; 32],
+                ..NodeConfig::new(identity)
+            };
+            let mut node = Node::new(config, now).expect("a configuration that is right");
+            for path in 0..2 {
+                node.add_local(LocalId(path), true);
+            }
+            Side {
+                node,
+                queue: VecDeque::new(),
+                remembered: VecDeque::new(),
+                opened: BTreeSet::new(),
+                closed: BTreeSet::new(),
+                streams: Vec::new(),
+                received: BTreeSet::new(),
+            }
+        };
+        let mut world = Self {
+            now,
+            sides: [
+                side(client, Vec::new(), 1),
+                side(server, vec![client_key], 2),
+            ],
+            client_key,
+            server_key,
+            blocks_sent: 0,
+        };
+        world.connect();
+        world
+    }
+
+    fn operate(&mut self, source: &mut Unstructured<'_>) -> Result<()> {
+        let operation: u8 = source.arbitrary()?;
+        let to = usize::from(operation & 1);
+        match operation {
+            0..=99 => self.deliver_next(to, |_| ()),
+            100..=119 => _ = self.sides[to].queue.pop_front(),
+            120..=139 => {
+                let back = usize::from(source.arbitrary::<u8>()?);
+                let remembered = &self.sides[to].remembered;
+                let again = remembered.get(back % remembered.len().max(1)).cloned();
+                if let Some((path, payload)) = again {
+                    self.deliver(
+                        to,
+                        Packet {
+                            path,
+                            from: address(1 - to, path),
+                            payload,
+                        },
+                    );
+                }
+            }
+            140..=169 => {
+                let (at, flipped): (u16, u8) = source.arbitrary()?;
+                self.deliver_next(to, |packet| {
+                    let length = packet.payload.len().max(1);
+                    if let Some(byte) = packet.payload.get_mut(usize::from(at) % length) {
+                        *byte ^= flipped;
+                    }
+                });
+            }
+            170..=179 => {
+                let length: u16 = source.arbitrary()?;
+                self.deliver_next(to, |packet| packet.payload.truncate(length.into()));
+            }
+            180..=199 => {
+                let (path, length): (bool, u8) = source.arbitrary()?;
+                let long = source.ratio(1, 4)?;
+                let length = usize::from(length).min(source.len());
+                let mut payload = source.bytes(length)?.to_vec();
+                if long {
+                    // What opens a connection must fill a whole packet.
+                    payload.resize(1200, 0);
+                }
+                let from = SocketAddr::from(([192, 0, 2, operation], 9));
+                self.deliver(
+                    to,
+                    Packet {
+                        path: path.into(),
+                        from,
+                        payload,
+                    },
+                );
+            }
+            200..=209 => {
+                let from = SocketAddr::from(([192, 0, 2, source.arbitrary()?], 9));
+                self.deliver_next(to, |packet| packet.from = from);
+            }
+            210..=229 => {
+                let millis = u64::from(source.arbitrary::<u16>()? >> (operation % 16));
+                self.advance(Duration::from_millis(millis));
+            }
+            230..=239 => self.exchange(usize::from(source.arbitrary::<u8>()?)),
+            240..=247 => self.send_block(to),
+            248..=249 => self.open_stream(to),
+            250..=251 => {
+                for session in self.sides[to].opened.clone() {
+                    self.sides[to]
+                        .node
+                        .close(self.now, session, "closed by the test");
+                }
+                self.drain(to);
+            }
+            252..=253 => self.remove_or_add_path(),
+            _ => self.connect(),
+        }
+        Ok(())
+    }
+
+    fn connect(&mut self) {
+        let paths = vec![path_config(0), path_config(1)];
+        let node = &mut self.sides[0].node;
+        if let Ok(session) = node.connect(self.now, self.server_key, paths) {
+            self.sides[0].opened.insert(session);
+        }
+        self.drain(0);
+    }
+
+    fn remove_or_add_path(&mut self) {
+        let side = &mut self.sides[0];
+        let Some(&session) = side.opened.difference(&side.closed).next() else {
+            return;
+        };
+        let paths = side.node.path_status(session);
+        match paths.first() {
+            Some(path) if paths.len() > 1 => {
+                side.node
+                    .remove_path(self.now, session, path.path)
+                    .expect("a path that is there");
+            }
+            _ => {
+                // The session may have ended meanwhile.
+                let _ = side.node.add_path(self.now, session, path_config(0));
+            }
+        }
+        self.drain(0);
+    }
+
+    fn open_stream(&mut self, at: usize) {
+        let side = &mut self.sides[at];
+        let Some(&session) = side.opened.difference(&side.closed).next() else {
+            return;
+        };
+        if let Some(machine) = side.node.session(session)
+            && let Ok(stream) = machine.open_stream(self.now, StreamConfig::default())
+        {
+            side.streams.push((session, stream));
+        }
+        self.drain(at);
+    }
+
+    fn send_block(&mut self, at: usize) {
+        let side = &mut self.sides[at];
+        let Some(&(session, stream)) = side.streams.last() else {
+            return self.open_stream(at);
+        };
+        self.blocks_sent = self.blocks_sent.wrapping_add(1);
+        let length = 1 + usize::from(self.blocks_sent) * 20;
+        let block = Bytes::from(vec![self.blocks_sent; length]);
+        if let Some(machine) = side.node.session(session) {
+            // The stream may have ended with its session.
+            let _ = machine.send_block(self.now, stream, block, BlockOptions::default());
+        }
+        self.drain(at);
+    }
+
+    fn deliver_next(&mut self, to: usize, change: impl FnOnce(&mut Packet)) {
+        if let Some(mut packet) = self.sides[to].queue.pop_front() {
+            change(&mut packet);
+            self.deliver(to, packet);
+        }
+    }
+
+    fn deliver(&mut self, to: usize, packet: Packet) {
+        let payload = BytesMut::from(&packet.payload[..]);
+        let local = LocalId(packet.path);
+        self.sides[to]
+            .node
+            .handle_datagram(self.now, local, packet.from, 0, payload);
+        self.drain(to);
+    }
+
+    /// Both sides get what is on its way to them, and time for answers, so many times.
+    fn exchange(&mut self, times: usize) {
+        for _ in 0..times.min(40) {
+            for to in [0, 1] {
+                for _ in 0..self.sides[to].queue.len() {
+                    self.deliver_next(to, |_| ());
+                }
+            }
+            self.advance(Duration::from_millis(5));
+        }
+    }
+
+    fn advance(&mut self, by: Duration) {
+        self.now += by;
+        for at in [0, 1] {
+            let node = &mut self.sides[at].node;
+            node.handle_timeout(self.now);
+            self.drain(at);
+            let next = self.sides[at].node.poll_timeout();
+            assert!(
+                next.is_none_or(|next| next > self.now),
+                "woken for what was done"
+            );
+        }
+    }
+
+    fn drain(&mut self, at: usize) {
+        for step in 0.. {
+            assert!(step < MAX_STEPS, "the stack never rests");
+            let Some(transmit) = self.sides[at].node.poll_transmit(self.now) else {
+                break;
+            };
+            let path = transmit.local.0;
+            // Answers to addresses that the network made up go nowhere.
+            let to = 1 - at;
+            if transmit.remote != address(to, path) {
+                continue;
+            }
+            for payload in transmit.contents.chunks(transmit.segment_size) {
+                let there = &mut self.sides[to];
+                if there.remembered.len() >= MAX_REMEMBERED {
+                    there.remembered.pop_front();
+                }
+                there.remembered.push_back((path, payload.to_vec()));
+                if there.queue.len() < MAX_QUEUED {
+                    let from = address(at, path);
+                    let payload = payload.to_vec();
+                    there.queue.push_back(Packet {
+                        path,
+                        from,
+                        payload,
+                    });
+                }
+            }
+        }
+        while let Some(event) = self.sides[at].node.poll_event() {
+            self.take(at, event);
+        }
+    }
+
+    fn take(&mut self, at: usize, event: NodeEvent) {
+        let side = &mut self.sides[at];
+        match event {
+            NodeEvent::Accepted { session, peer } => {
+                assert_eq!((at, peer), (1, self.client_key), "a stranger got in");
+                assert!(side.opened.insert(session), "accepted twice");
+            }
+            NodeEvent::Connected(session) => assert!(side.opened.contains(&session)),
+            NodeEvent::Closed { session, .. } => {
+                assert!(side.opened.contains(&session), "closed before it was open");
+                assert!(side.closed.insert(session), "closed twice");
+            }
+            NodeEvent::Refused { .. } => panic!("nobody with another key is there"),
+            NodeEvent::Session {
+                session,
+                event:
+                    Event::BlockReceived {
+                        stream,
+                        block,
+                        data,
+                        ..
+                    },
+            } => {
+                let first = data.first().copied().unwrap_or_default();
+                let whole = data.len() == 1 + usize::from(first) * 20;
+                assert!(
+                    whole && data.iter().all(|byte| *byte == first),
+                    "a block that nobody sent"
+                );
+                let new = side.received.insert((session.0, stream.0, block.0));
+                assert!(new, "a block arrived twice");
+            }
+            NodeEvent::PathUp { .. } | NodeEvent::PathDown { .. } | NodeEvent::Session { .. } => {}
+        }
+    }
+
+    /// Both close; then each session has ended once, and nothing is left to wait for.
+    fn come_to_an_end(&mut self) {
+        self.exchange(10);
+        for at in [0, 1] {
+            for session in self.sides[at].opened.clone() {
+                self.sides[at].node.close(self.now, session, "the end");
+            }
+            self.drain(at);
+        }
+        for _ in 0..1000 {
+            self.exchange(1);
+            let next = self
+                .sides
+                .iter_mut()
+                .filter_map(|side| side.node.poll_timeout());
+            let Some(next) = next.min() else { break };
+            self.advance(next.saturating_duration_since(self.now));
+        }
+        for side in &mut self.sides {
+            assert_eq!(side.opened, side.closed, "a session never ended");
+            assert_eq!(side.node.poll_timeout(), None, "something never ends");
+        }
+    }
+}
