@@ -28,6 +28,7 @@ mod delay;
 mod fate;
 mod loss;
 mod monitor;
+mod silence;
 
 use std::time::Duration;
 

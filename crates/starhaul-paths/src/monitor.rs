@@ -12,6 +12,7 @@ use crate::{
     delay::{Smoothed, WindowedMin},
     fate::{Ack, Fates},
     loss::LossEstimator,
+    silence::Silence,
 };
 
 /// RTT of a path of which nothing is known (RFC 9002 §6.2.2).
@@ -23,8 +24,8 @@ const RATE_WINDOW: Duration = Duration::from_secs(10);
 /// Shortest time over which arrivals are counted as a rate; acknowledgements come in batches.
 const RATE_INTERVAL: Duration = Duration::from_millis(100);
 const LEAST_MARGIN: Duration = Duration::from_millis(1);
-/// Silence shorter than this beyond one RTT is the scheduling of the peer.
-const LEAST_SILENCE_MARGIN: Duration = Duration::from_millis(10);
+/// A margin of so much may always be allowed: the scheduling of the peer.
+const MOST_LEAST_MARGIN: Duration = Duration::from_millis(10);
 /// Longest prediction: later than every deadline, and safe to add to an instant.
 const FOREVER: Duration = Duration::from_secs(86_400);
 
@@ -46,10 +47,7 @@ pub struct PathMonitor {
     rates: WindowedMin<Reverse<Bandwidth>>,
     /// Since when arrivals are counted for the next rate, and their bytes.
     interval: Option<(Instant, u64)>,
-    /// Since when the path owes an answer.
-    waiting_since: Option<Instant>,
-    /// When the path became suspect.
-    suspect: Option<Instant>,
+    silence: Silence,
 }
 
 impl PathMonitor {
@@ -66,8 +64,7 @@ impl PathMonitor {
             one_way: None,
             rates: WindowedMin::new(RATE_WINDOW),
             interval: None,
-            waiting_since: None,
-            suspect: None,
+            silence: Silence::default(),
         };
         monitor.add_floor(monitor.transport.min_rtt);
         monitor.add_floor(monitor.transport.smoothed_rtt);
@@ -100,8 +97,25 @@ impl PathMonitor {
     pub fn on_sent(&mut self, now: Instant, sequence: u32, bytes: usize) {
         self.advance(now);
         self.fates.on_sent(self.now, sequence, bytes);
-        self.waiting_since.get_or_insert(self.now);
+        self.silence.on_sent(self.now, sequence);
         self.settle();
+    }
+
+    /// A datagram was sent that the session's acknowledgements do not mention, since it is one itself. The transport answers it
+    /// all the same, if it answers at all.
+    pub fn on_sent_unacknowledged(&mut self, now: Instant, sequence: u32) {
+        self.advance(now);
+        if self.silence.transport_answers {
+            self.silence.on_sent(self.now, sequence);
+        }
+    }
+
+    /// The transport's own acknowledgement of a datagram, first word or not. Unlike the session's, which may take another way, it
+    /// comes back over the path itself; from the first one on these alone tell whether the path is silent.
+    pub fn on_transport_ack(&mut self, now: Instant, sequence: u32) {
+        self.advance(now);
+        self.silence.transport_answers = true;
+        self.silence.on_answer(self.now, sequence, self.silence_rtt());
     }
 
     /// First word of the datagram's arrival, by the session's acknowledgement over any path or by the transport's.
@@ -128,9 +142,8 @@ impl PathMonitor {
             add(&mut self.one_way, one_way.min(turnaround));
         }
         self.count_delivered(bytes);
-        // Word of what was in flight before the silence may come over other paths long after it began.
-        if self.suspect.is_none_or(|since| sent >= since) {
-            self.heard();
+        if !self.silence.transport_answers {
+            self.silence.on_answer(self.now, sequence, self.silence_rtt());
         }
         self.settle();
     }
@@ -195,7 +208,7 @@ impl PathMonitor {
     /// four variations, at least 1 ms and at most half of that time (but always 10 ms may be allowed).
     pub fn overdue_after(&self) -> Duration {
         let turnaround = self.turnaround();
-        let most = (turnaround.mean / 2).max(LEAST_SILENCE_MARGIN);
+        let most = (turnaround.mean / 2).max(MOST_LEAST_MARGIN);
         turnaround.mean + (turnaround.variation * 4).clamp(LEAST_MARGIN, most)
     }
 
@@ -213,38 +226,28 @@ impl PathMonitor {
         self.loss.loss()
     }
 
-    /// The path owes an answer for longer than about one RTT plus margin; true until something is heard over it, or a datagram
-    /// sent since then is acknowledged.
+    /// What was sent on the path is not answered for longer than about one RTT plus margin; true until an answer to something
+    /// sent lately comes.
     pub fn is_suspect(&self) -> bool {
-        self.suspect.is_some()
+        self.silence.is_suspect()
     }
 
     /// When the path becomes suspect if nothing is heard; `None` while it owes nothing or is suspect already.
     pub fn silence_deadline(&self) -> Option<Instant> {
-        let since = self.waiting_since.filter(|_| self.suspect.is_none())?;
-        let turnaround = self.turnaround();
-        let rtt = turnaround.mean.max(self.smoothed_rtt());
-        let margin = (turnaround.variation * 4)
-            .clamp(LEAST_SILENCE_MARGIN, (rtt / 2).max(LEAST_SILENCE_MARGIN));
-        since.checked_add((rtt + margin).min(FOREVER))
+        self.silence.deadline(self.silence_rtt())
     }
 
     /// Time passed. True when the path just became suspect.
     pub fn on_timeout(&mut self, now: Instant) -> bool {
         self.advance(now);
-        let silent = self
-            .silence_deadline()
-            .is_some_and(|deadline| deadline <= self.now);
-        if silent {
-            self.suspect = Some(self.now);
-        }
-        silent
+        self.silence.on_timeout(self.now, self.silence_rtt())
     }
 
-    /// Anything arrived from the peer over this path.
+    /// Anything arrived from the peer over this path: a sign of life while the transport acknowledges nothing by itself, and none
+    /// for our direction as soon as it does.
     pub fn on_heard(&mut self, now: Instant) {
         self.advance(now);
-        self.heard();
+        self.silence.on_heard(self.now);
     }
 
     /// Datagrams without known fate.
@@ -256,9 +259,12 @@ impl PathMonitor {
         self.now = self.now.max(now);
     }
 
-    fn heard(&mut self) {
-        self.suspect = None;
-        self.waiting_since = (self.fates.outstanding() > 0).then_some(self.now);
+    /// Time after which answers over the path itself are due.
+    fn silence_rtt(&self) -> Duration {
+        if self.silence.transport_answers {
+            return self.smoothed_rtt();
+        }
+        self.turnaround().mean.max(self.smoothed_rtt())
     }
 
     fn settle(&mut self) {
@@ -280,7 +286,7 @@ impl PathMonitor {
             .turnaround()
             .mean
             .saturating_mul(4)
-            .max(LEAST_SILENCE_MARGIN);
+            .max(MOST_LEAST_MARGIN);
         let sample = sample.min(most).min(FOREVER);
         add(&mut self.turnaround, sample);
         // Acknowledgements may come back over a faster path, so the transport's own RTT goes first.

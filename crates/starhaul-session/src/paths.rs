@@ -15,9 +15,10 @@ use crate::{
     wire::{FRAGMENT_HEADER_BYTES, Header, unwrap, wrap},
 };
 
-/// An idle path is probed this often, a silent one sooner.
+/// An idle path is probed this often.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
-const SUSPECT_PROBE_INTERVAL: Duration = Duration::from_millis(200);
+/// A silent one is probed at once, and then each time after twice as long.
+const SUSPECT_INTERVALS: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(400)];
 /// Ranges of acknowledged numbers kept per path, to look at each acknowledgement's news only.
 const MAX_ACKED_RANGES: usize = 64;
 
@@ -28,6 +29,8 @@ pub(crate) struct Path {
     pub(crate) acked: RangeSet,
     pub(crate) received: ReceiveLog,
     pub(crate) probe_at: Instant,
+    /// Between the next two probes of the silent path.
+    suspect_interval: Duration,
     pub(crate) counters: Counters,
 }
 
@@ -47,17 +50,25 @@ impl Path {
             acked: RangeSet::new(MAX_ACKED_RANGES),
             received: ReceiveLog::new(),
             probe_at: now,
+            suspect_interval: SUSPECT_INTERVALS[0],
             counters: Counters::default(),
         }
     }
 
+    /// The path fell silent.
+    pub(crate) fn probe_soon(&mut self, now: Instant) {
+        self.probe_at = now;
+        self.suspect_interval = SUSPECT_INTERVALS[0];
+    }
+
+    /// A datagram that will be acknowledged leaves.
     pub(crate) fn delay_probe(&mut self, now: Instant) {
-        let interval = if self.monitor.is_suspect() {
-            SUSPECT_PROBE_INTERVAL
-        } else {
-            PROBE_INTERVAL
-        };
-        self.probe_at = now + interval;
+        if !self.monitor.is_suspect() {
+            self.probe_at = now + PROBE_INTERVAL;
+        } else if self.probe_at <= now {
+            self.probe_at = now + self.suspect_interval;
+            self.suspect_interval = (self.suspect_interval * 2).min(SUSPECT_INTERVALS[1]);
+        }
     }
 
     pub(crate) fn max_datagram(&self) -> usize {

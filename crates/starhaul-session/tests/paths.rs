@@ -42,6 +42,7 @@ fn a_path_cut_at_any_instant_costs_nothing_that_the_other_can_carry() {
         let mut pair = Pair::new(SessionConfig::default());
         pair.lane(0, 20.0, delays[0], 0.001, 0.0, seed);
         pair.lane(1, 20.0, delays[1], 0.001, 0.0, seed);
+        pair.answer();
         pair.run_for(ms(1000));
         let blocks = pair.open(stream(Mode::FecRetransmit, 1200));
         let bytes = pair.open(stream(Mode::Reliable, 1));
@@ -64,8 +65,7 @@ fn a_path_cut_at_any_instant_costs_nothing_that_the_other_can_carry() {
         }
         let other = PathId(1 - victim);
         let rtt = ms(2 * delays[1 - victim as usize]);
-        // Word of what arrived before still comes over the other path; after that silence tells.
-        let within = ms((delays[0] + delays[1]) * 3 + 50);
+        let within = ms(delays[victim as usize] * 3 + 50);
         let mut from_last = pair.sent[0].iter().rev();
         let in_vain = from_last.find(|sent| sent.path != other && sent.payload.len() > 200);
         let in_vain = in_vain.map(|sent| sent.at.saturating_sub(cut_at));

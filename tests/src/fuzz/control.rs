@@ -169,7 +169,9 @@ fn observe(
         4 => monitor.on_lost(*now, earlier),
         5 => monitor.on_late_ack(*now, earlier, sent),
         6 if operation & 64 != 0 => monitor.update(*now, update(source)?),
-        6 if operation & 128 != 0 => monitor.on_heard(*now),
+        6 if operation & 128 != 0 => monitor.on_transport_ack(*now, earlier),
+        6 if operation & 16 != 0 => monitor.on_heard(*now),
+        6 if operation & 32 != 0 => monitor.on_sent_unacknowledged(*now, earlier),
         6 => {
             monitor.on_timeout(*now);
         }

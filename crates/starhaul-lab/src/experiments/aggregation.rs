@@ -72,7 +72,7 @@ pub fn goodput(
     Ok(Bandwidth::from_bytes_over(bulk.received - before, measured))
 }
 
-/// A reliable stream that is always full, and its reader.
+/// A reliable stream that is always full, or carries a message now and then, and its reader.
 #[derive(Debug)]
 pub struct Bulk {
     stream: StreamId,
@@ -84,6 +84,9 @@ pub struct Bulk {
     /// They are the ones that were sent.
     pub intact: bool,
     finished: bool,
+    /// Bytes and interval of messages, and when the next is due after the opening; else it is always full.
+    messages: Option<(u64, Duration)>,
+    next_message: Duration,
 }
 
 impl Bulk {
@@ -113,17 +116,47 @@ impl Bulk {
             received: 0,
             intact: true,
             finished: false,
+            messages: None,
+            next_message: Duration::ZERO,
         })
     }
 
-    /// Writes what fits and reads what has come. It wants to be called after every event only.
+    /// Opens a stream that carries `bytes` every `interval`.
+    ///
+    /// # Errors
+    /// The session refuses.
+    pub fn messages(
+        world: &mut World<Starhaul>,
+        bytes: u64,
+        interval: Duration,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            messages: Some((bytes, interval)),
+            ..Self::open(world)?
+        })
+    }
+
+    /// Writes what fits and reads what has come. Says when it wants to be called at the latest, if not only after events.
     pub fn pump(&mut self, world: &mut World<Starhaul>) -> Option<Duration> {
-        let now = world.now();
+        let (now, elapsed) = (world.now(), world.elapsed());
         if let Some(session) = world.sender().session().filter(|_| !self.finished) {
-            loop {
+            let mut left = u64::MAX;
+            if let Some((bytes, interval)) = self.messages {
+                left = 0;
+                while self.next_message <= elapsed {
+                    self.next_message += interval;
+                    left += bytes;
+                }
+            }
+            while left > 0 {
                 let at = offset(self.sent);
-                match session.write(now, self.stream, &self.pattern[at..]) {
-                    Ok(written @ 1..) => self.sent += written as u64,
+                let most = usize::try_from(left).unwrap_or(usize::MAX);
+                let end = at.saturating_add(most).min(self.pattern.len());
+                match session.write(now, self.stream, &self.pattern[at..end]) {
+                    Ok(written @ 1..) => {
+                        self.sent += written as u64;
+                        left -= written as u64;
+                    }
                     Ok(0) | Err(_) => break,
                 }
             }
@@ -136,7 +169,9 @@ impl Bulk {
                 self.check(&data);
             }
         }
-        None
+        self.messages
+            .filter(|_| !self.finished)
+            .map(|_| self.next_message)
     }
 
     /// Writes no more and ends the stream.

@@ -1,11 +1,11 @@
-//! A path is cut at some instant and comes back: what is lost, and how long the rest of the session stands still.
+//! A path is cut at some instant and comes back: what is lost, and how long it takes until new data goes another way.
 
 use std::time::Duration;
 
 use super::{
     aggregation::{Bulk, Pipe},
     qoe::{Logs, Sending},
-    world::World,
+    world::{Starhaul, World},
 };
 use crate::{Error, demo::Classes, score::ClassScore};
 
@@ -13,14 +13,42 @@ const SENDING: Duration = Duration::from_secs(10);
 const DRAIN: Duration = Duration::from_secs(6);
 /// The path must have come back by itself so long after it was restored.
 const COMEBACK_LIMIT: Duration = Duration::from_secs(10);
+/// The sparse reliable stream: so many bytes, so often.
+const MESSAGE: (u64, Duration) = (1_200, Duration::from_millis(10));
 
-/// Text, audio, video and a bulk stream over two paths of which one is cut.
+/// What is sent over the two paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// Text, audio and video, which leave both paths room.
+    Blocks,
+    /// A reliable stream of a message every 10 ms.
+    Messages,
+    /// Text, audio, video and a reliable stream that is always full.
+    All,
+}
+
+/// Which directions of the path are dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Both.
+    Both,
+    /// From the sender to the receiver only.
+    There,
+    /// Only the one back.
+    Back,
+}
+
+/// Some traffic over two paths of which one is cut.
 #[derive(Clone, Copy, Debug)]
 pub struct CutSetup {
     /// The two paths.
     pub pipes: [Pipe; 2],
-    /// Which one is cut.
+    /// What is sent.
+    pub traffic: Traffic,
+    /// Which path is cut.
     pub path: usize,
+    /// In which directions.
+    pub way: Way,
     /// When, after the opening; below 6 s.
     pub at: Duration,
     /// For how long.
@@ -32,13 +60,13 @@ pub struct CutSetup {
 /// What the cut did.
 #[derive(Clone, Debug)]
 pub struct CutResult {
-    /// Scores of the classes.
+    /// Scores of the classes; nothing was sent of them with [`Traffic::Messages`].
     pub classes: Classes<ClassScore>,
     /// Bytes of the reliable stream that the session took, and that were read at the other end.
     pub reliable_bytes: [u64; 2],
     /// All of them are right.
     pub intact: bool,
-    /// From the cut to the first delivery, over the other path, of something sent after the cut.
+    /// From the cut to the first delivery to the application of something that it handed over after the cut.
     pub first_new_data: Option<Duration>,
     /// The longest time after the cut without progress of the reliable stream at the receiving application.
     pub longest_stall: Duration,
@@ -46,7 +74,45 @@ pub struct CutResult {
     pub comeback: Option<Duration>,
 }
 
+/// The applications of a run.
+struct Load {
+    bulk: Option<Bulk>,
+    blocks: Option<(Sending, Logs)>,
+}
+
+impl Load {
+    fn open(traffic: Traffic, world: &mut World<Starhaul>) -> Result<Self, Error> {
+        let bulk = match traffic {
+            Traffic::Blocks => None,
+            Traffic::Messages => Some(Bulk::messages(world, MESSAGE.0, MESSAGE.1)?),
+            Traffic::All => Some(Bulk::open(world)?),
+        };
+        let blocks =
+            (traffic != Traffic::Messages).then(|| (Sending::default(), Logs::new(SENDING)));
+        Ok(Self { bulk, blocks })
+    }
+
+    fn pump(&mut self, world: &mut World<Starhaul>) -> Option<Duration> {
+        let bulk = self.bulk.as_mut().and_then(|bulk| bulk.pump(world));
+        let blocks = self.blocks.as_mut();
+        let blocks = blocks.and_then(|(sending, logs)| sending.pump(world, logs));
+        bulk.into_iter().chain(blocks).min()
+    }
+
+    /// Bytes of the stream: taken, read.
+    fn bytes(&self) -> [u64; 2] {
+        self.bulk
+            .as_ref()
+            .map_or([0; 2], |bulk| [bulk.sent, bulk.received])
+    }
+}
+
 impl CutSetup {
+    /// By when after the cut new data must leave on the other path: 1.5 RTT of the cut path and 50 ms.
+    pub fn limit(&self) -> Duration {
+        self.pipes[self.path].rtt.mul_f64(1.5) + Duration::from_millis(50)
+    }
+
     /// Runs it.
     ///
     /// # Errors
@@ -62,60 +128,69 @@ impl CutSetup {
             .paths
             .get(self.path)
             .ok_or_else(|| Error::Settings("there is no such path to cut".into()))?;
-        let (mut bulk, mut sending, mut logs) = (
-            Bulk::open(&mut world)?,
-            Sending::default(),
-            Logs::new(SENDING),
-        );
+        let mut load = Load::open(self.traffic, &mut world)?;
 
-        world.run(self.at, |world| {
-            bulk.pump(world);
-            sending.pump(world, &mut logs)
-        });
+        world.run(self.at, |world| load.pump(world));
         let now = world.now();
-        world.sim().network.cut(now, cut);
-        let (mut progress, mut stall) = ((self.at, bulk.received), Duration::ZERO);
+        for link in match self.way {
+            Way::Both => vec![cut.forward, cut.backward],
+            Way::There => vec![cut.forward],
+            Way::Back => vec![cut.backward],
+        } {
+            world.sim().network[link].set_down(now);
+        }
+        let [old_bytes, mut read] = load.bytes();
+        let (mut progress_at, mut stall, mut first_new_byte) = (self.at, Duration::ZERO, None);
         let restored_at = self.at + self.outage;
         world.run(restored_at, |world| {
-            bulk.pump(world);
-            if bulk.received > progress.1 {
-                stall = stall.max(world.elapsed() - progress.0);
-                progress = (world.elapsed(), bulk.received);
+            let next = load.pump(world);
+            let [_, received] = load.bytes();
+            if received > read {
+                stall = stall.max(world.elapsed() - progress_at);
+                (progress_at, read) = (world.elapsed(), received);
             }
-            sending.pump(world, &mut logs)
+            if received > old_bytes {
+                first_new_byte.get_or_insert(world.elapsed() - self.at);
+            }
+            next
         });
-        stall = stall.max(restored_at - progress.0);
+        stall = stall.max(restored_at - progress_at);
 
         let now = world.now();
         world.sim().network.restore(now, cut);
         let silent = world.sim().network[cut.forward].stats().delivered_bytes;
         let mut comeback = None;
         world.run(restored_at + COMEBACK_LIMIT, |world| {
-            bulk.pump(world);
             // More than handshakes and probes take.
             let delivered = world.sim().network[cut.forward].stats().delivered_bytes - silent;
             if comeback.is_none() && delivered > 20_000 {
                 comeback = Some(world.elapsed() - restored_at);
             }
-            sending.pump(world, &mut logs)
+            load.pump(world)
         });
-        bulk.finish(&mut world);
+        if let Some(bulk) = &mut load.bulk {
+            bulk.finish(&mut world);
+        }
         let end = SENDING.max(restored_at + COMEBACK_LIMIT) + DRAIN;
-        world.run(end, |world| {
-            bulk.pump(world);
-            sending.pump(world, &mut logs)
-        });
+        world.run(end, |world| load.pump(world));
+        let first_new_block = load
+            .blocks
+            .as_ref()
+            .and_then(|(_, logs)| self.first_new_block(logs));
         Ok(CutResult {
-            classes: logs.scores(),
-            reliable_bytes: [bulk.sent, bulk.received],
-            intact: bulk.intact,
-            first_new_data: self.first_new_data(&logs),
+            reliable_bytes: load.bytes(),
+            intact: load.bulk.is_none_or(|bulk| bulk.intact),
+            first_new_data: first_new_block.or(first_new_byte),
+            classes: load
+                .blocks
+                .map_or_else(|| Logs::new(Duration::ZERO), |(_, logs)| logs)
+                .scores(),
             longest_stall: stall,
             comeback,
         })
     }
 
-    fn first_new_data(&self, logs: &Logs) -> Option<Duration> {
+    fn first_new_block(&self, logs: &Logs) -> Option<Duration> {
         let blocks = [&logs.logs().text, &logs.logs().audio, &logs.logs().video]
             .into_iter()
             .flat_map(|log| log.blocks());

@@ -19,8 +19,7 @@ impl Session {
         let Some(entry) = self.paths.get_mut(path) else {
             return;
         };
-        // Unlike our own, its acknowledgements come back over the path itself.
-        entry.monitor.on_heard(self.now);
+        entry.monitor.on_transport_ack(self.now, sequence);
         let sequence = unwrap(sequence, entry.sent.next_sequence());
         if let Some(fated) = entry.sent.ack(sequence) {
             entry.acked.insert(sequence, sequence + 1);

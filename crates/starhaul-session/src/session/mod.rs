@@ -312,7 +312,7 @@ impl Session {
             .iter_mut()
             .filter_map(|(id, path)| {
                 path.monitor.on_timeout(now).then(|| {
-                    path.probe_at = now;
+                    path.probe_soon(now);
                     id
                 })
             })

@@ -386,6 +386,9 @@ impl Session {
             path.monitor
                 .on_sent(self.now, wrap(sequence), payload.len());
             path.delay_probe(self.now);
+        } else {
+            path.monitor
+                .on_sent_unacknowledged(self.now, wrap(sequence));
         }
         Some(PathDatagram {
             payload,

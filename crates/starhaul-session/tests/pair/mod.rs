@@ -22,6 +22,10 @@ use starhaul_units::Bandwidth;
 
 /// UDP, IP and QUIC around a session datagram.
 const OVERHEAD_BYTES: usize = 28 + 38;
+/// First byte of what is no datagram of a session but the transport's acknowledgement.
+const TRANSPORT_ACK: u8 = 0xff;
+/// Datagrams that each of these names.
+const ACKED_AGAIN: usize = 16;
 
 pub struct Lane {
     pub rate: Bandwidth,
@@ -32,6 +36,10 @@ pub struct Lane {
     pub max_datagram: usize,
     /// What the sessions are told of it, when not the truth.
     pub told: Option<PathUpdate>,
+    /// The transport acknowledges every datagram over the path itself, at no cost.
+    pub answers: bool,
+    /// Numbers of the last datagrams that arrived, each way.
+    arrived: [Vec<u8>; 2],
     next_send: [Instant; 2],
 }
 
@@ -143,6 +151,8 @@ impl Pair {
             up: true,
             max_datagram: 1320,
             told: None,
+            answers: false,
+            arrived: [Vec::new(), Vec::new()],
             next_send: [self.now; 2],
         };
         self.lanes.insert(PathId(id), lane);
@@ -151,8 +161,14 @@ impl Pair {
 
     /// Cuts a path's links, or mends them; the sessions are not told.
     pub fn cut(&mut self, id: u32, is_cut: bool) {
+        self.cut_ways(id, [is_cut; 2]);
+    }
+
+    /// The same for each direction by itself: the client's, the server's.
+    pub fn cut_ways(&mut self, id: u32, are_cut: [bool; 2]) {
         let now = self.now;
-        for link in &mut self.lanes.get_mut(&PathId(id)).unwrap().links {
+        let links = &mut self.lanes.get_mut(&PathId(id)).unwrap().links;
+        for (link, is_cut) in links.iter_mut().zip(are_cut) {
             if is_cut {
                 link.set_down(now);
             } else {
@@ -167,6 +183,13 @@ impl Pair {
         for session in &mut self.sessions {
             session.remove_path(self.now, PathId(id));
         }
+    }
+
+    /// The transport of every path acknowledges what arrives, over the path itself.
+    pub fn answer(&mut self) {
+        self.lanes
+            .values_mut()
+            .for_each(|lane| lane.answers = true);
     }
 
     pub fn attach(&mut self, id: u32) {
@@ -219,8 +242,22 @@ impl Pair {
 
     fn deliver(&mut self) {
         for (id, lane) in &mut self.lanes {
-            for (way, link) in lane.links.iter_mut().enumerate() {
-                while let Some(datagram) = link.poll(self.now) {
+            for way in 0..2 {
+                while let Some(datagram) = lane.links[way].poll(self.now) {
+                    if let Some(numbers) = datagram.strip_prefix(&[TRANSPORT_ACK]) {
+                        for number in numbers.chunks(4) {
+                            let number = u32::from_be_bytes(number.try_into().unwrap());
+                            self.sessions[1 - way].handle_transport_ack(self.now, *id, number);
+                        }
+                        continue;
+                    }
+                    let arrived = &mut lane.arrived[way];
+                    arrived.extend_from_slice(&datagram[1..5]);
+                    arrived.drain(..arrived.len().saturating_sub(4 * ACKED_AGAIN));
+                    if lane.answers {
+                        let answer = [&[TRANSPORT_ACK], arrived.as_slice()].concat();
+                        lane.links[1 - way].enqueue(self.now, 1, answer.into());
+                    }
                     self.sessions[1 - way]
                         .handle_datagram(self.now, *id, datagram)
                         .unwrap();
