@@ -436,6 +436,14 @@ impl Controller for Bbr {
         }
     }
 
+    fn on_queue(&mut self, _now: Instant) {
+        if self.mode == Mode::Startup {
+            self.full_pipe.fill();
+            self.mode = Mode::Drain;
+            self.update_pacing_rate(DRAIN_GAIN);
+        }
+    }
+
     fn on_mtu_update(&mut self, mtu_bytes: u16) {
         self.max_datagram_bytes = max_datagram_bytes(mtu_bytes);
         self.bound_cwnd();

@@ -80,6 +80,9 @@ pub trait Controller: fmt::Debug + Send + Sync {
     /// The round trip of the satellite segment alone, as the prober of this host measured it
     /// (LeoCC §4.3's RTT_term-PoP). Ignored unless a controller overrides it.
     fn on_segment_rtt(&mut self, _now: Instant, _rtt: Duration) {}
+    /// Packets wait in the path's queue for longer than those who send them can bear: a start that looks for more than the path
+    /// carries has found it. Ignored unless a controller overrides it.
+    fn on_queue(&mut self, _now: Instant) {}
     /// The largest packet the path carries changed.
     fn on_mtu_update(&mut self, mtu_bytes: u16);
     /// Bytes that may be in flight; never 0.

@@ -67,6 +67,11 @@ impl FullPipe {
         self.reached = self.rounds >= FULL_PIPE_ROUNDS;
     }
 
+    /// It is known to be full.
+    pub(crate) fn fill(&mut self) {
+        self.reached = true;
+    }
+
     /// The pipe was full once.
     pub(crate) fn reached(&self) -> bool {
         self.reached

@@ -115,7 +115,8 @@ impl PathMonitor {
     pub fn on_transport_ack(&mut self, now: Instant, sequence: u32) {
         self.advance(now);
         self.silence.transport_answers = true;
-        self.silence.on_answer(self.now, sequence, self.silence_rtt());
+        self.silence
+            .on_answer(self.now, sequence, self.silence_rtt());
     }
 
     /// First word of the datagram's arrival, by the session's acknowledgement over any path or by the transport's.
@@ -143,7 +144,8 @@ impl PathMonitor {
         }
         self.count_delivered(bytes);
         if !self.silence.transport_answers {
-            self.silence.on_answer(self.now, sequence, self.silence_rtt());
+            self.silence
+                .on_answer(self.now, sequence, self.silence_rtt());
         }
         self.settle();
     }

@@ -128,7 +128,11 @@ impl Silence {
             .get(1)
             .is_some_and(|next| next.sent < due && next.sent + rtt + LEAST_MARGIN > due);
         // A single one may have been lost by chance; what left after it has had no time to be answered.
-        if alone { self.due_from(1, rtt) } else { Some(due) }
+        if alone {
+            self.due_from(1, rtt)
+        } else {
+            Some(due)
+        }
     }
 
     /// When the groups from the one at `index` on are overdue.
@@ -156,7 +160,11 @@ impl Silence {
         // While answers keep coming, though late, a queue grows and nobody is silent.
         let expected = answered.checked_add(rtt)?;
         let expected = self.heard.map_or(expected, |heard| {
-            let wait = if self.transport_answers { Duration::ZERO } else { rtt };
+            let wait = if self.transport_answers {
+                Duration::ZERO
+            } else {
+                rtt
+            };
             expected.max(heard + wait)
         });
         expected.checked_add(margin)

@@ -20,15 +20,20 @@ use starhaul_session::PathUpdate;
 use starhaul_units::Bandwidth;
 
 mod outstanding;
+mod queue_guard;
 mod rtt_floor;
 
 use outstanding::Outstanding;
+use queue_guard::QueueGuard;
 use rtt_floor::RttFloor;
 
 /// Packets that leave within this time of each other may leave together.
 const PACING_QUANTUM: Duration = Duration::from_micros(500);
 /// What a packet adds to the datagram in it, about: header, frame type and length, tag.
 const PACKET_OVERHEAD: usize = 38;
+
+/// Whatever queues, so many packets may be on their way.
+const LEAST_PACKETS: u64 = 4;
 
 /// What became of a datagram.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +85,7 @@ pub(crate) struct PathControl {
     now: Instant,
     smoothed_rtt: Option<Duration>,
     rtt_floor: RttFloor,
+    guard: QueueGuard,
     outstanding: Outstanding,
     fates: Vec<Fate>,
     built: bool,
@@ -104,6 +110,7 @@ impl PathControlHandle {
             now,
             smoothed_rtt: None,
             rtt_floor: RttFloor::default(),
+            guard: QueueGuard::default(),
             outstanding: Outstanding::default(),
             fates: Vec::new(),
             built: false,
@@ -125,7 +132,7 @@ impl PathControl {
     pub(crate) fn permit(&mut self, now: Instant) -> Permit {
         let mtu = u64::from(self.mtu);
         let committed = self.bytes_committed();
-        if committed.saturating_add(mtu) > self.controller.cwnd() {
+        if committed.saturating_add(mtu) > self.window() {
             return Permit::WindowFull;
         }
         let rate = self.pacing_rate();
@@ -142,6 +149,24 @@ impl PathControl {
     pub(crate) fn bytes_committed(&self) -> u64 {
         let given = self.given_bytes + self.given.len() * PACKET_OVERHEAD;
         self.bytes_in_flight.saturating_add(given as u64)
+    }
+
+    /// The session keeps deadlines for which packets may wait so long in the path's queue; `None` when it has none.
+    pub(crate) fn set_queue_bound(&mut self, bound: Option<Duration>) {
+        self.guard.bound = bound;
+    }
+
+    /// The controller's window, or what keeps the path's queue within its bound.
+    fn window(&self) -> u64 {
+        let cwnd = self.controller.cwnd();
+        // A window-based controller is told by loss, not by an estimate; its window is left alone.
+        match (self.controller.bandwidth_estimate(), self.rtt_floor.get()) {
+            (Some(estimate), Some(floor)) => {
+                let least = cwnd.min(LEAST_PACKETS * u64::from(self.mtu));
+                self.guard.window(cwnd, floor, estimate).max(least)
+            }
+            _ => cwnd,
+        }
     }
 
     fn pacing_rate(&self) -> Bandwidth {
@@ -214,8 +239,12 @@ impl PathControl {
     fn acked(&mut self, now: Instant, sent: Instant, bytes: u64, number: u64) {
         self.now = now;
         self.bytes_in_flight = self.bytes_in_flight.saturating_sub(bytes);
-        self.rtt_floor
-            .update(now, now.saturating_duration_since(sent));
+        let rtt = now.saturating_duration_since(sent);
+        self.rtt_floor.update(now, rtt);
+        let least = self.rtt_floor.get().unwrap_or(rtt);
+        if self.guard.on_ack(now, rtt, bytes, least) {
+            self.controller.on_queue(now);
+        }
         if let Some(sequence) = self.outstanding.remove(number, Some(sent)) {
             self.fates.push(Fate::Acked { at: now, sequence });
         }
@@ -241,8 +270,8 @@ impl PathControl {
     /// What the session should know of the path.
     pub(crate) fn update(&mut self, smoothed_rtt: Duration, max_datagram: usize) -> PathUpdate {
         self.smoothed_rtt = Some(smoothed_rtt);
-        let cwnd = self.controller.cwnd();
-        let window_rate = Bandwidth::from_bytes_over(cwnd, smoothed_rtt);
+        let cwnd = self.window();
+        let window_rate = Bandwidth::from_bytes_over(self.controller.cwnd(), smoothed_rtt);
         // An estimate made of a handshake knows only what little was sent; what the controller lets go at once it believes
         // in as well. In steady state half of its window per RTT is at most its estimate.
         let allowed = window_rate.scaled(0.5).min(self.pacing_rate());
@@ -295,6 +324,7 @@ impl congestion::ControllerFactory for PathControlHandle {
             control.controller = control.config.build(now, current_mtu);
             control.pacer = Pacer::new(now, current_mtu);
             control.rtt_floor = RttFloor::default();
+            control.guard = QueueGuard::default();
             control.shown_from = None;
         }
         control.built = true;

@@ -10,6 +10,9 @@ use crate::paths::{Path, Paths};
 /// Predictions closer than this count as equal.
 const TIE: Duration = Duration::from_millis(1);
 
+/// Bytes of a stream wait for a cheaper path rather than take one over which they arrive sooner by less.
+const COST_PATIENCE: Duration = Duration::from_millis(500);
+
 /// What waits to be sent, seen from one fragment of a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
@@ -149,7 +152,8 @@ pub(crate) fn takes_copy(paths: &Paths, id: PathId, first: Option<PathId>, bytes
     first != Some(id) || paths.carrying(bytes).all(|(other, _)| other == id)
 }
 
-/// Whether a piece of a reliable stream, the first of `backlog` waiting bytes, should leave on `id`.
+/// Whether a piece of a reliable stream, the first of `backlog` waiting bytes, should leave on `id`. A dearer path must bring
+/// something: half a second sooner for each cheaper one.
 pub(crate) fn takes_piece(
     paths: &Paths,
     now: Instant,
@@ -157,12 +161,46 @@ pub(crate) fn takes_piece(
     backlog: u64,
     bytes: u64,
 ) -> bool {
+    takes_bytes(paths, now, id, backlog, bytes, COST_PATIENCE)
+}
+
+/// The same for what the whole session waits for, whatever it costs.
+pub(crate) fn takes_control(
+    paths: &Paths,
+    now: Instant,
+    id: PathId,
+    backlog: u64,
+    bytes: u64,
+) -> bool {
+    takes_bytes(paths, now, id, backlog, bytes, Duration::ZERO)
+}
+
+fn takes_bytes(
+    paths: &Paths,
+    now: Instant,
+    id: PathId,
+    backlog: u64,
+    bytes: u64,
+    patience: Duration,
+) -> bool {
     let Some(this) = paths.get(id) else {
         return false;
     };
-    let own = this.monitor.predict_arrival(now, 0, bytes);
-    paths.usable().all(|(other, path)| {
-        other == id || own <= path.monitor.predict_arrival(now, 0, backlog.max(bytes)) + TIE
+    // The same sum for every path, so that they never leave it to each other.
+    let worth = |path: &Path, bytes: u64| {
+        path.monitor.predict_arrival(now, 0, bytes) + patience * cheaper_than(paths, path)
+    };
+    let own = worth(this, bytes);
+    paths
+        .usable()
+        .all(|(other, path)| other == id || own <= worth(path, backlog.max(bytes)) + TIE)
+}
+
+/// How many usable paths cost less.
+pub(crate) fn cheaper_than(paths: &Paths, path: &Path) -> u32 {
+    let cost = path.monitor.cost();
+    paths.usable().fold(0, |count, (_, other)| {
+        count + u32::from(other.monitor.cost().total_cmp(&cost).is_lt())
     })
 }
 

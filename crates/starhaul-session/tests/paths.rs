@@ -409,3 +409,118 @@ fn a_transport_that_knows_nothing_is_no_obstacle() {
         .count();
     assert_eq!(kept, 30, "{:?}", pair.outcomes(0));
 }
+
+#[test]
+fn a_path_dead_in_one_direction_is_left_by_both_sides_and_comes_back() {
+    for are_cut in [[true, false], [false, true]] {
+        for victim in 0..2u32 {
+            let mut pair = Pair::new(SessionConfig::default());
+            pair.lane(0, 20.0, 25, 0.0, 0.0, 1);
+            pair.lane(1, 20.0, 150, 0.0, 0.0, 1);
+            pair.answer();
+            let blocks = pair.open(stream(Mode::FecRetransmit, 1200));
+            let send = |pair: &mut Pair, count: u32| {
+                for _ in 0..count {
+                    pair.send(blocks, 30_000, BlockOptions::default());
+                    pair.run_for(ms(20));
+                }
+            };
+            let is_suspect = |pair: &Pair, side: usize| {
+                pair.sessions[side].path_stats()[victim as usize].suspect
+            };
+            send(&mut pair, 50);
+            pair.cut_ways(victim, are_cut);
+            send(&mut pair, 50);
+            assert!(
+                is_suspect(&pair, 0),
+                "path {victim}, {are_cut:?}: packets of the peer are no answers"
+            );
+            pair.cut(victim, false);
+            send(&mut pair, 50);
+            assert!(!is_suspect(&pair, 0), "path {victim}, {are_cut:?}");
+            pair.run_for(ms(3000));
+            let outcomes = pair.outcomes(0);
+            let lost = outcomes
+                .iter()
+                .filter(|(_, _, outcome)| !is_on_time(*outcome));
+            assert_eq!((outcomes.len(), lost.count()), (150, 0));
+        }
+    }
+}
+
+#[test]
+fn a_dearer_path_carries_a_stream_s_bytes_only_where_it_saves_time() {
+    let carried = |pair: &Pair, path: u32, since: Duration| {
+        let pieces = pair.sent[0].iter().filter(|sent| {
+            let of_stream = sent.piece().is_some_and(|(stream, _)| stream > 0);
+            sent.path == PathId(path) && sent.at >= since && of_stream
+        });
+        pieces.count()
+    };
+    let mut pair = Pair::new(SessionConfig::default());
+    // The cheaper one is slower, by less than what is waited for.
+    pair.lane(0, 10.0, 150, 0.0, 0.0, 1);
+    pair.lane(1, 10.0, 20, 0.0, 1.0, 1);
+    pair.answer();
+    let bytes = pair.open(stream(Mode::Reliable, 1));
+    let data = pattern(1, 4_000_000);
+    let (mut written, mut read) = (0, Vec::new());
+    for round in 1..=100 {
+        pump(
+            &mut pair,
+            bytes,
+            &data[..round * 1_000],
+            &mut written,
+            &mut read,
+        );
+        pair.run_for(ms(20));
+    }
+    let messages = [0, 1].map(|path| carried(&pair, path, Duration::ZERO));
+    assert!(
+        messages[0] >= 100 && messages[1] == 0,
+        "messages: {messages:?}"
+    );
+
+    let begun = pair.elapsed();
+    for _ in 0..200 {
+        pump(&mut pair, bytes, &data, &mut written, &mut read);
+        pair.run_for(ms(5));
+    }
+    let bulk = [0, 1].map(|path| carried(&pair, path, begun));
+    assert!(bulk[0] > 300 && bulk[1] > 300, "bulk: {bulk:?}");
+    for _ in 0..2000 {
+        if read.len() == data.len() {
+            break;
+        }
+        pump(&mut pair, bytes, &data, &mut written, &mut read);
+        pair.run_for(ms(5));
+    }
+    assert!(read[..] == data[..]);
+}
+
+#[test]
+fn a_dearer_path_carries_what_the_cheaper_one_cannot() {
+    let mut pair = Pair::new(SessionConfig::default());
+    pair.lane(0, 10.0, 20, 0.0, 0.0, 1);
+    pair.lane(1, 10.0, 60, 0.0, 1.0, 1);
+    pair.answer();
+    let bytes = pair.open(stream(Mode::Reliable, 1));
+    let data = pattern(1, 100_000);
+    let (mut written, mut read) = (0, Vec::new());
+    for round in 1..=100usize {
+        if round == 50 {
+            pair.cut(0, true);
+        }
+        pump(
+            &mut pair,
+            bytes,
+            &data[..round * 1_000],
+            &mut written,
+            &mut read,
+        );
+        pair.run_for(ms(20));
+    }
+    pair.run_for(ms(500));
+    pump(&mut pair, bytes, &data, &mut written, &mut read);
+    assert!(read[..] == data[..], "{} bytes", read.len());
+}

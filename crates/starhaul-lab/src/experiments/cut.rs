@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use starhaul_session::Session;
+
 use super::{
     aggregation::{Bulk, Pipe},
     qoe::{Logs, Sending},
@@ -70,7 +72,7 @@ pub struct CutResult {
     pub first_new_data: Option<Duration>,
     /// The longest time after the cut without progress of the reliable stream at the receiving application.
     pub longest_stall: Duration,
-    /// From the restoring to data on the path again; `None` when it did not come back within 10 s.
+    /// From the restoring until neither end takes the path for silent; `None` when that took more than 10 s.
     pub comeback: Option<Duration>,
 }
 
@@ -158,12 +160,9 @@ impl CutSetup {
 
         let now = world.now();
         world.sim().network.restore(now, cut);
-        let silent = world.sim().network[cut.forward].stats().delivered_bytes;
         let mut comeback = None;
         world.run(restored_at + COMEBACK_LIMIT, |world| {
-            // More than handshakes and probes take.
-            let delivered = world.sim().network[cut.forward].stats().delivered_bytes - silent;
-            if comeback.is_none() && delivered > 20_000 {
+            if comeback.is_none() && self.is_back(world) {
                 comeback = Some(world.elapsed() - restored_at);
             }
             load.pump(world)
@@ -188,6 +187,15 @@ impl CutSetup {
             longest_stall: stall,
             comeback,
         })
+    }
+
+    /// Neither end takes the path for silent.
+    fn is_back(&self, world: &mut World<Starhaul>) -> bool {
+        let is_heard = |session: Option<&mut Session>| {
+            let paths = session.map(|session| session.path_stats());
+            paths.is_some_and(|paths| paths.get(self.path).is_some_and(|path| !path.suspect))
+        };
+        is_heard(world.sender().session()) && is_heard(world.receiver().session())
     }
 
     fn first_new_block(&self, logs: &Logs) -> Option<Duration> {

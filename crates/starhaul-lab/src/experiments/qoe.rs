@@ -97,6 +97,27 @@ impl QoeSetup {
         Ok(logs.scores())
     }
 
+    /// What no scheduler can exceed: all text and audio first, then whole groups of pictures with what the links carry until the
+    /// last video is due, without loss, headers or the time in which controllers find the rate.
+    pub fn ideal(&self) -> f64 {
+        let rate = Bandwidth::from_bytes_per_second(load::offered_bytes_per_second())
+            .scaled(self.bandwidth_factor);
+        let least_delay = RTTS[0] / 2;
+        let mut left = rate.bytes_in((self.duration + Class::Video.deadline()) - least_delay);
+        let mut qoe = 0.0;
+        for block in Class::ALL
+            .into_iter()
+            .flat_map(|class| class.blocks(self.duration))
+        {
+            let Some(after) = left.checked_sub(block.bytes as u64) else {
+                break;
+            };
+            left = after;
+            qoe += block.class.weight();
+        }
+        qoe
+    }
+
     fn paths(&self, control: Control) -> Result<Vec<PathSetup>, Error> {
         let rate = Bandwidth::from_bytes_per_second(load::offered_bytes_per_second())
             .scaled(self.bandwidth_factor / 2.0);

@@ -143,6 +143,8 @@ impl Node {
                 if let Some(conn) = conn
                     && conn.up
                 {
+                    let bound = state.session.queue_bound(now, other);
+                    conn.control.lock().set_queue_bound(bound);
                     let update = conn.update();
                     state.session.update_path(now, other, update);
                 }

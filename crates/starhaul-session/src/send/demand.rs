@@ -17,6 +17,8 @@ pub(crate) struct Demand {
     start: Instant,
     slot: u64,
     offered: BTreeMap<u8, [u64; SLOTS as usize]>,
+    /// The shortest deadline offered in each slot.
+    shortest: [Option<Duration>; SLOTS as usize],
 }
 
 impl Demand {
@@ -25,12 +27,22 @@ impl Demand {
             start: now,
             slot: 0,
             offered: BTreeMap::new(),
+            shortest: [None; SLOTS as usize],
         }
     }
 
-    pub(crate) fn on_offered(&mut self, now: Instant, priority: u8, bytes: usize) {
+    pub(crate) fn on_offered(
+        &mut self,
+        now: Instant,
+        priority: u8,
+        bytes: usize,
+        deadline: Duration,
+    ) {
         self.advance(now);
         let slot = self.index(self.slot);
+        if let Some(shortest) = self.shortest.get_mut(slot) {
+            *shortest = Some(shortest.map_or(deadline, |shortest| shortest.min(deadline)));
+        }
         if let Some(cell) = self.offered.entry(priority).or_default().get_mut(slot) {
             *cell += bytes as u64;
         }
@@ -49,6 +61,13 @@ impl Demand {
             })
             .sum();
         Bandwidth::from_bytes_over(bytes, WINDOW)
+    }
+
+    /// The shortest deadline of the last window.
+    pub(crate) fn shortest_deadline(&self, now: Instant) -> Option<Duration> {
+        let oldest = (self.slot_at(now) + 1).saturating_sub(SLOTS.into());
+        let live = (oldest..=self.slot).filter_map(|slot| self.shortest[self.index(slot)]);
+        live.min()
     }
 
     /// Rate offered lately by all blocks.
@@ -70,6 +89,7 @@ impl Demand {
             for slots in self.offered.values_mut() {
                 slots[stale] = 0;
             }
+            self.shortest[stale] = None;
         }
         self.offered
             .retain(|_, slots| steps < u64::from(SLOTS) || slots.iter().any(|bytes| *bytes > 0));

@@ -38,6 +38,12 @@ const ROUNDS_BEFORE_TRUST: u32 = 8;
 /// Word of a block's arrival is waited for at least this long after its deadline.
 const LEAST_GRACE: Duration = Duration::from_millis(100);
 
+/// A class whose waiting blocks take less time than this, and less than a quarter of their deadline, …
+const LIGHT_CLASS: Duration = Duration::from_millis(250);
+/// … and which with all more important ones lately asked for at most this share of the paths, does not wait for its slack to
+/// run out.
+const LIGHT_SHARE: f64 = 0.75;
+
 /// Serialisation and jitter of a retransmission sent at the last chance.
 const LAST_CHANCE_MARGIN: Duration = Duration::from_millis(3);
 
@@ -99,8 +105,9 @@ impl Sender {
 
     pub(crate) fn insert(&mut self, now: Instant, paths: &Paths, mut block: SendBlock) {
         let key = block.key;
+        let deadline = block.deadline.saturating_duration_since(block.born);
         self.demand
-            .on_offered(now, block.priority, block.data.len());
+            .on_offered(now, block.priority, block.data.len(), deadline);
         self.held_bytes += block.data.len();
         block.look = first_look(now, paths, &block);
         self.expiry.insert((block.look.0, block.look.1, key));
@@ -264,7 +271,8 @@ impl Sender {
             let max_priority = self.queue.max_priority();
             let weigh = |key: BlockKey| {
                 self.blocks.get(&key).map_or(f64::MAX, |block| {
-                    outlook.weigh(block, max_priority, self.priority_weight)
+                    let hurries = outlook.is_light(block, &self.queue, &self.demand);
+                    outlook.weigh(block, hurries, max_priority, self.priority_weight)
                 })
             };
             keys.clear();
@@ -436,6 +444,11 @@ impl Sender {
         self.end(now, key, Outcome::Expired(cause));
     }
 
+    /// The shortest deadline among the blocks of the last seconds.
+    pub(crate) fn shortest_deadline(&self, now: Instant) -> Option<Duration> {
+        self.demand.shortest_deadline(now)
+    }
+
     pub(crate) fn wanted(&mut self, now: Instant) -> Bandwidth {
         self.demand.total(now)
     }
@@ -478,7 +491,19 @@ impl<'a> Outlook<'a> {
         }
     }
 
-    fn weigh(&self, block: &SendBlock, max_priority: u8, alpha: f64) -> f64 {
+    /// Sending all that waits of the block's class takes so little of the paths that there is no reason to put it off.
+    fn is_light(&self, block: &SendBlock, queue: &BlockQueue, demand: &Demand) -> bool {
+        let waiting = block.rank.map_or(0, |rank| queue.class_len(rank)) as u64;
+        let bytes = waiting.saturating_mul(block.waiting_bytes() as u64);
+        let whole = block.deadline.saturating_duration_since(block.born);
+        if self.bandwidth.time_to_send(bytes) > LIGHT_CLASS.min(whole / 4) {
+            return false;
+        }
+        let wanted = demand.above(self.now, block.priority.saturating_add(1));
+        wanted <= self.bandwidth.scaled(LIGHT_SHARE)
+    }
+
+    fn weigh(&self, block: &SendBlock, hurries: bool, max_priority: u8, alpha: f64) -> f64 {
         let waiting = block.waiting_bytes() as u64;
         let needed = self
             .least_delay
@@ -491,8 +516,9 @@ impl<'a> Outlook<'a> {
             .deadline
             .saturating_duration_since(block.born)
             .max(Duration::from_micros(1));
+        let slack_ratio = slack.as_secs_f64() / whole.as_secs_f64();
         weight(
-            slack.as_secs_f64() / whole.as_secs_f64(),
+            if hurries { 0.0 } else { slack_ratio },
             block.priority,
             max_priority,
             block.unsent_ratio(),

@@ -72,6 +72,13 @@ impl BlockQueue {
         self.classes.is_empty()
     }
 
+    /// How many blocks wait in a class.
+    pub(crate) fn class_len(&self, (priority, bucket, _): (u8, u32, Instant)) -> usize {
+        self.classes
+            .get(&(priority, bucket))
+            .map_or(0, BTreeSet::len)
+    }
+
     /// The greatest priority number that waits, at least 1.
     pub(crate) fn max_priority(&self) -> u8 {
         self.classes

@@ -46,6 +46,9 @@ const MAX_UNDELIVERED_RANGES: usize = 256;
 const MAX_ENDED_STREAMS: usize = 256;
 /// How long a path may be left idle for a better one before the choice is made anew.
 const RECHECK: Duration = Duration::from_millis(5);
+/// Of the time that a deadline leaves, this part may be spent in a path's queue; the rest is for waiting and recovery.
+const QUEUE_SHARE: u32 = 3;
+const LEAST_QUEUE_BOUND: Duration = Duration::from_millis(20);
 const OVERLOAD_INTERVAL: Duration = Duration::from_secs(1);
 /// Events beyond this are dropped when nobody takes them; those of blocks of ours never.
 const MAX_EVENTS: usize = 1 << 16;
@@ -211,6 +214,15 @@ impl Session {
         if let Some(path) = self.paths.get_mut(path) {
             path.monitor.update(now, update);
         }
+    }
+
+    /// How long datagrams may wait in the queue of `path` so that the deadlines of the last seconds can be kept: a third of what the
+    /// shortest of them leaves after the way itself, and at least a quarter of the round trip. `None` without deadlines.
+    pub fn queue_bound(&self, now: Instant, path: PathId) -> Option<Duration> {
+        let deadline = self.sender.shortest_deadline(now)?;
+        let least_rtt = self.paths.get(path)?.monitor.min_rtt();
+        let spare = deadline.saturating_sub(least_rtt / 2) / QUEUE_SHARE;
+        Some(spare.max(least_rtt / 4).max(LEAST_QUEUE_BOUND))
     }
 
     /// The next event; drain after every input.

@@ -133,7 +133,7 @@ impl Session {
         }
         let piece = self.control.send.next_piece(capacity)?;
         let backlog = self.control.send.unsent();
-        if !choice::takes_piece(
+        if !choice::takes_control(
             &self.paths,
             self.now,
             path,
@@ -325,8 +325,12 @@ impl Session {
     /// that a slow path never delays the end of a transfer.
     fn poll_straggler(&mut self, path: PathId) -> Option<PathDatagram> {
         let capacity = self.piece_capacity(path)?;
-        let monitor = &self.paths.get(path)?.monitor;
-        let arrives = monitor.predict_arrival(self.now, 0, capacity);
+        let entry = self.paths.get(path)?;
+        // A copy is not worth the price of a dearer path.
+        if choice::cheaper_than(&self.paths, entry) > 0 {
+            return None;
+        }
+        let arrives = entry.monitor.predict_arrival(self.now, 0, capacity);
         let streams = &mut self.streams;
         let mut found = None;
         self.straggling.retain(|stream| {

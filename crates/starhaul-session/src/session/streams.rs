@@ -462,7 +462,7 @@ impl Session {
         let wanted = self.sender.wanted(self.now).max(hinted);
         let available = self.paths.bandwidth();
         // A single burst may cost a block although the paths carry the rate.
-        if wanted > available {
+        if wanted > available && available > starhaul_units::Bandwidth::ZERO {
             self.emit(Event::Overload { wanted, available });
         }
     }

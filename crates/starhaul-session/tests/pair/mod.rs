@@ -187,9 +187,7 @@ impl Pair {
 
     /// The transport of every path acknowledges what arrives, over the path itself.
     pub fn answer(&mut self) {
-        self.lanes
-            .values_mut()
-            .for_each(|lane| lane.answers = true);
+        self.lanes.values_mut().for_each(|lane| lane.answers = true);
     }
 
     pub fn attach(&mut self, id: u32) {
