@@ -341,6 +341,11 @@ fn check_cut(setup: &CutSetup) -> Vec<String> {
         Duration::ZERO
     };
     check(new_data <= setup.limit() + queued, "new data came late");
+    // In order it goes on when what was lost, about an RTT's worth, has followed behind the queue.
+    check(
+        setup.traffic == Traffic::Blocks || result.longest_stall <= setup.limit() + 2 * other.rtt,
+        "the stream stood still",
+    );
     check(result.comeback.is_some(), "the path did not come back");
     for class in Class::ALL {
         let score = result.classes.of(class);
