@@ -27,8 +27,8 @@ const PROBE_LIFE: Duration = Duration::from_secs(3);
 const RETRY: Duration = Duration::from_millis(500);
 /// A server is asked for so long.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// A server that is not heard for so long is gone.
-const SILENCE: Duration = Duration::from_secs(10);
+/// A server that is not heard for so long is gone; mobile links have outages of many seconds.
+const SILENCE: Duration = Duration::from_secs(30);
 const REPEAT_END: Duration = Duration::from_millis(100);
 /// The low-orbit network changes its paths on this grid; what the light flow measures later keeps its place on it.
 const RECONFIGURATION_INTERVAL: Duration = Duration::from_secs(15);

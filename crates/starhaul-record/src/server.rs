@@ -19,8 +19,10 @@ use crate::{
 
 /// How long a challenge may be answered.
 const COOKIE_LIFE: Duration = Duration::from_secs(5);
-/// A client that is not heard for so long is gone.
-const SESSION_LIFE: Duration = Duration::from_secs(5);
+/// A client that is not heard for so long is gone; mobile links have outages of many seconds.
+const SESSION_LIFE: Duration = Duration::from_secs(30);
+/// One that is not heard for so long gives way to another recording of its key.
+const YIELDS: Duration = Duration::from_secs(2);
 /// An unacknowledged feedback goes out again after this.
 const REPEAT: Duration = Duration::from_millis(400);
 const REPEAT_END: Duration = Duration::from_millis(100);
@@ -254,7 +256,7 @@ impl Server {
         if was_ended || self.ended.len() >= MAX_ENDED || self.waiting.len() >= MAX_WAITING {
             return;
         }
-        let answer = match known.map_or_else(|| self.grant(id, request), Ok) {
+        let answer = match known.map_or_else(|| self.grant(now, id, request), Ok) {
             Ok(max_rate) => {
                 if known.is_none() {
                     let granted = Session::new(now, from, id, keys.clone(), request, max_rate);
@@ -280,10 +282,18 @@ impl Server {
     }
 
     /// How fast the heavy flow may be.
-    fn grant(&self, key: KeyId, request: Request) -> Result<Bandwidth, Refusal> {
-        if self.sessions.values().any(|session| session.key == key) {
-            return Err(Refusal::KeyBusy);
+    fn grant(&mut self, now: Instant, key: KeyId, request: Request) -> Result<Bandwidth, Refusal> {
+        for session in self
+            .sessions
+            .values_mut()
+            .filter(|session| session.key == key)
+        {
+            if now.saturating_duration_since(session.heard) < YIELDS {
+                return Err(Refusal::KeyBusy);
+            }
+            session.expires = now;
         }
+        self.handle_timeout(now);
         let used: Bandwidth = self.sessions.values().map(|session| session.max_rate).sum();
         let free = self
             .config

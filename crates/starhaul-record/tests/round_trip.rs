@@ -349,6 +349,52 @@ fn a_geostationary_link_whose_queue_icmp_shares_comes_back() {
     assert_eq!(recording.delay_source, DelaySource::IcmpAlone);
 }
 
+#[test]
+fn a_recording_survives_an_outage_of_many_seconds() {
+    let link = spec("rate=6mbit,delay=30ms,outage=8s..28s");
+    let recording = record(&Case {
+        up: &link,
+        down: &link,
+        own_band: true,
+        config: config(Direction::Up, Light::Icmp, 30),
+        server_max: Bandwidth::from_mbit(1000),
+    });
+    assert!(recording.complete && recording.missing.is_zero());
+    let gaps = recording.trace.capacity.gaps(Duration::from_millis(500));
+    let [(_, length)] = gaps[..] else {
+        panic!("one outage, not {gaps:?}")
+    };
+    assert!(
+        length.as_secs_f64() > 19.5 && length.as_secs_f64() < 21.0,
+        "{length:?}"
+    );
+}
+
+#[test]
+fn a_server_limits_what_it_sends_and_whom_it_serves() {
+    let link = spec("rate=40mbit,delay=10ms");
+    let case = Case {
+        up: &link,
+        down: &link,
+        own_band: true,
+        config: config(Direction::Down, Light::Udp, 2),
+        server_max: Bandwidth::from_mbit(8),
+    };
+    let recording = record(&case);
+    assert!(
+        recording.is_limited() && recording.begin.max_rate == case.server_max,
+        "{recording:?}"
+    );
+    let mut stranger = Case {
+        config: config(Direction::Down, Light::Udp, 2),
+        ..case
+    };
+    stranger.config.key = Key::new(&[1; 32]);
+    let mut world = World::new(&stranger);
+    assert_eq!(world.run(Duration::from_secs(60)), Err(Error::NoAnswer));
+    assert_eq!(world.simulation.network.stats().no_route, 0,);
+}
+
 /// The two directions of a link of the folder of traces, which is not part of this repository.
 fn real(file: &str) -> Option<String> {
     let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces");
