@@ -12,8 +12,8 @@ use std::{
 use starhaul_units::Bandwidth;
 
 use crate::{
-    Controller, LeoCcOptions, bbr::Bbr, copa::Copa, cubic::Cubic, dedicated::Dedicated,
-    hybla::Hybla, leocc::LeoCc, new_reno::NewReno, vegas::Vegas,
+    Controller, LeoCcOptions, bbr::Bbr, bbr3::Bbr3, copa::Copa, cubic::Cubic, dedicated::Dedicated,
+    hybla::Hybla, leocc::LeoCc, new_reno::NewReno, satcp::SaTcp, vegas::Vegas, vivace::Vivace,
 };
 
 /// Which controller a path uses, as written in a configuration.
@@ -26,12 +26,18 @@ pub enum ControllerConfig {
     Cubic,
     /// BBR version 1.
     Bbr,
+    /// BBR version 3.
+    Bbr3,
     /// Vegas (1995).
     Vegas,
     /// Hybla (2004): growth independent of the round-trip time.
     Hybla,
     /// Copa (NSDI 2018).
     Copa,
+    /// PCC Vivace (NSDI 2018).
+    Vivace,
+    /// SaTCP (INFOCOM 2023): Cubic frozen during reconfigurations.
+    SaTcp,
     /// LeoCC (SIGCOMM 2025) in the paper's variant, the published code's, or ours.
     LeoCc(LeoCcOptions),
     /// MPDTP's dedicated link: a known rate, from configuration or a live feed.
@@ -55,13 +61,16 @@ pub enum ControllerError {
 
 impl ControllerConfig {
     /// All names, in the order in which help texts list them.
-    pub const NAMES: [&str; 10] = [
+    pub const NAMES: [&str; 13] = [
         "newreno",
         "cubic",
         "bbr",
+        "bbr3",
         "copa",
         "vegas",
+        "vivace",
         "hybla",
+        "satcp",
         "leocc",
         "leocc-code",
         "leocc2",
@@ -69,13 +78,16 @@ impl ControllerConfig {
     ];
 
     /// All that find out the rate by themselves.
-    pub const SELF_RELIANT: [Self; 9] = [
+    pub const SELF_RELIANT: [Self; 12] = [
         Self::NewReno,
         Self::Cubic,
         Self::Bbr,
+        Self::Bbr3,
         Self::Copa,
         Self::Vegas,
+        Self::Vivace,
         Self::Hybla,
+        Self::SaTcp,
         Self::LeoCc(LeoCcOptions::PAPER),
         Self::LeoCc(LeoCcOptions::PUBLISHED_CODE),
         Self::LeoCc(LeoCcOptions::TARGET_QUEUE),
@@ -104,6 +116,9 @@ impl ControllerConfig {
             Self::NewReno => "newreno",
             Self::Cubic => "cubic",
             Self::Bbr => "bbr",
+            Self::Bbr3 => "bbr3",
+            Self::Vivace => "vivace",
+            Self::SaTcp => "satcp",
             Self::Vegas => "vegas",
             Self::Hybla => "hybla",
             Self::Copa => "copa",
@@ -118,6 +133,9 @@ impl ControllerConfig {
             Self::NewReno => Box::new(NewReno::new(mtu_bytes)),
             Self::Cubic => Box::new(Cubic::new(mtu_bytes)),
             Self::Bbr => Box::new(Bbr::new(mtu_bytes)),
+            Self::Bbr3 => Box::new(Bbr3::new(mtu_bytes)),
+            Self::Vivace => Box::new(Vivace::new(mtu_bytes)),
+            Self::SaTcp => Box::new(SaTcp::new(mtu_bytes)),
             Self::Vegas => Box::new(Vegas::new(mtu_bytes)),
             Self::Hybla => Box::new(Hybla::new(mtu_bytes)),
             Self::Copa => Box::new(Copa::new(mtu_bytes)),

@@ -28,6 +28,7 @@ pub mod filter;
 pub mod kalman;
 
 mod bbr;
+mod bbr3;
 mod config;
 mod controller;
 mod copa;
@@ -43,8 +44,10 @@ mod pacer;
 mod reconfiguration;
 mod rounds;
 mod rtt;
+mod satcp;
 mod sent;
 mod vegas;
+mod vivace;
 mod window;
 mod window_based;
 

@@ -6,7 +6,7 @@ use std::{fmt, time::Instant};
 use starhaul_units::Bandwidth;
 
 use crate::{
-    AckedPacket, CongestionEvent, Controller, LostPacket,
+    AckedPacket, CongestionEvent, Controller, LostPacket, Reconfiguration,
     window::{Growth, Window},
 };
 
@@ -25,6 +25,16 @@ pub(crate) trait Law: Clone + fmt::Debug + Default + Send + Sync + 'static {
     fn decrease(&mut self, window: &mut Window);
     /// Everything over a long period was lost; the window is about to start over.
     fn on_persistent_congestion(&mut self) {}
+    /// A loss or mark of a packet sent then is none of congestion.
+    fn is_no_congestion(&self, _sent: Instant) -> bool {
+        false
+    }
+    /// Since when what was lost was not congestion, when the law believes the event.
+    fn disturbed_since(&self, _window: &Window, _event: &Reconfiguration) -> Option<Instant> {
+        None
+    }
+    /// The law believed the event, and the decrease that it had caused was undone.
+    fn freeze(&mut self, _window: &Window, _now: Instant, _event: &Reconfiguration) {}
     /// How much faster than a window each round to pace.
     fn pacing_gain(&self, window: &Window) -> f64 {
         window.default_pacing_gain()
@@ -52,6 +62,7 @@ struct BeforeDecrease<L> {
     cwnd: f64,
     ssthresh: f64,
     law: L,
+    at: Instant,
 }
 
 impl<L: Law> WindowBased<L> {
@@ -61,6 +72,15 @@ impl<L: Law> WindowBased<L> {
             window: Window::new(mtu_bytes),
             law: L::default(),
             before_decrease: None,
+        }
+    }
+
+    fn undo_decrease(&mut self) {
+        if let Some(before) = self.before_decrease.take()
+            && self.window.cwnd_real() < before.cwnd
+        {
+            self.window.restore(before.cwnd, before.ssthresh);
+            self.law = before.law;
         }
     }
 }
@@ -100,11 +120,15 @@ impl<L: Law> Controller for WindowBased<L> {
     }
 
     fn on_congestion_event(&mut self, event: CongestionEvent) {
+        if self.law.is_no_congestion(event.sent) {
+            return;
+        }
         if self.window.enter_recovery(&event) {
             self.before_decrease = Some(Box::new(BeforeDecrease {
                 cwnd: self.window.cwnd_real(),
                 ssthresh: self.window.ssthresh(),
                 law: self.law.clone(),
+                at: event.now,
             }));
             self.law.decrease(&mut self.window);
         }
@@ -115,12 +139,17 @@ impl<L: Law> Controller for WindowBased<L> {
     }
 
     fn on_spurious_congestion_event(&mut self, _now: Instant) {
-        if let Some(before) = self.before_decrease.take()
-            && self.window.cwnd_real() < before.cwnd
-        {
-            self.window.restore(before.cwnd, before.ssthresh);
-            self.law = before.law;
+        self.undo_decrease();
+    }
+
+    fn on_reconfiguration(&mut self, now: Instant, event: Reconfiguration) {
+        let Some(since) = self.law.disturbed_since(&self.window, &event) else {
+            return;
+        };
+        if self.before_decrease.as_ref().is_some_and(|b| b.at >= since) {
+            self.undo_decrease();
         }
+        self.law.freeze(&self.window, now, &event);
     }
 
     fn on_mtu_update(&mut self, mtu_bytes: u16) {

@@ -170,11 +170,12 @@ impl Driver {
         (c.cwnd(), c.pacing_rate(), c.bandwidth_estimate(), c.state())
     }
 
-    /// Thirty clean rounds of ten packets over 20 ms, as on a path that came to its senses.
+    /// Clean rounds of ten packets over 20 ms, as on a path that came to its senses, for as long as Vivace
+    /// needs to measure a few intervals of the longest round trip it was told of.
     fn clean_rounds(&mut self) {
         self.controller.on_mtu_update(1452);
         let mut number = 1 << 40;
-        for _ in 0..30 {
+        for _ in 0..120 {
             let sent = self.now;
             for i in 0..10 {
                 self.controller

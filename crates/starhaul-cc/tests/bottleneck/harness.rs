@@ -113,7 +113,6 @@ pub(crate) struct Sample {
 pub(crate) struct Run {
     pub(crate) samples: Vec<Sample>,
     pub(crate) lost: u64,
-    pub(crate) sent: u64,
 }
 
 impl Run {
@@ -334,7 +333,6 @@ impl Sender {
             .on_packet_sent(now, number, PACKET_BYTES, in_flight, offered.is_some());
         self.pacer.on_sent(now, PACKET_BYTES);
         self.in_flight.push_back(InFlight { number, sent: now });
-        self.record.sent += 1;
         if let Some(at) = bottleneck.carry(now, number) {
             self.acks.push_back((at, number));
         }

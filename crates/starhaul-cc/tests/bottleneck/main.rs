@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss, reason = "test code")]
 
+mod curves;
 mod delay_based;
 mod harness;
 mod leocc;
+mod model_based;
 
 use std::time::{Duration, Instant};
 

@@ -1,0 +1,264 @@
+//! The cycle of probing for bandwidth and the long-term bound on what is in flight
+//! (draft-ietf-ccwg-bbr-02 §5.3.3, §5.5.10.2).
+
+use std::time::{Duration, Instant};
+
+use starhaul_units::Bandwidth;
+
+use super::{BETA, Bbr3, LOSS_THRESHOLD, State, lost_too_much};
+use crate::{
+    delivery_rate::{LossSample, RateSample},
+    limits::{MAX_CWND_BYTES, real, window_bytes},
+};
+
+pub(super) const DOWN_PACING_GAIN: f64 = 0.9;
+pub(super) const UP_PACING_GAIN: f64 = 1.25;
+/// What cruising leaves of the long-term bound to others.
+const HEADROOM: f64 = 0.15;
+/// Between two probes: so long, and up to a second more.
+const PROBE_WAIT: Duration = Duration::from_secs(2);
+/// No longer than Reno would need to regain a lost window, but at most so many rounds.
+const MAX_RENO_ROUNDS: u64 = 63;
+const MAX_UP_ROUNDS: u32 = 30;
+
+/// Where the cycle stands.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cycle {
+    /// `None` until losses showed a bound.
+    pub(super) inflight_long_term: Option<u64>,
+    pub(super) rounds_since_probe: u64,
+    /// Cycles so far, by which the bandwidth filter slides.
+    count: u64,
+    since: Option<Instant>,
+    probe_wait: Duration,
+    acks: AckPhase,
+    /// Losses now tell of the probe.
+    probing: bool,
+    up: Climb,
+}
+
+/// What the acknowledgements that come in tell of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum AckPhase {
+    #[default]
+    Idle,
+    Refilling,
+    ProbeStarting,
+    ProbeFeedback,
+    ProbeStopping,
+}
+
+/// How the long-term bound rises while a probe meets it: faster each round.
+#[derive(Clone, Copy, Debug, Default)]
+struct Climb {
+    rounds: u32,
+    acked_bytes: u64,
+    /// Bytes acknowledged for each packet by which it rises.
+    bytes_per_packet: u64,
+}
+
+impl Cycle {
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(super) fn stop_probing(&mut self) {
+        self.acks = AckPhase::ProbeStopping;
+    }
+}
+
+impl Bbr3 {
+    pub(super) fn in_probe_bw(&self) -> bool {
+        matches!(
+            self.state,
+            State::ProbeBwDown | State::ProbeBwCruise | State::ProbeBwRefill | State::ProbeBwUp
+        )
+    }
+
+    /// §5.3.3.6.
+    pub(super) fn update_cycle(&mut self, now: Instant, sample: &RateSample, bytes_in_flight: u64) {
+        if !self.full_pipe.reached() {
+            return;
+        }
+        self.adapt_long_term(now, sample);
+        match self.state {
+            State::ProbeBwDown | State::ProbeBwCruise if self.is_time_to_probe(now) => {
+                self.enter_refill();
+            }
+            State::ProbeBwDown if self.is_time_to_cruise(bytes_in_flight) => {
+                self.state = State::ProbeBwCruise;
+            }
+            State::ProbeBwRefill if self.rounds.started() => {
+                // The pipe is full: from now on losses tell of the probe.
+                self.cycle.probing = true;
+                self.enter_up(now, sample.delivery_rate);
+            }
+            State::ProbeBwUp => self.watch_probe(now, sample),
+            _ => {}
+        }
+    }
+
+    pub(super) fn enter_down(&mut self, now: Instant) {
+        self.model.reset_congestion_signals();
+        self.cycle.up.bytes_per_packet = u64::MAX;
+        self.pick_probe_wait();
+        self.cycle.since = Some(now);
+        self.cycle.acks = AckPhase::ProbeStopping;
+        self.rounds.restart(self.sampler.delivered_bytes());
+        self.state = State::ProbeBwDown;
+    }
+
+    fn enter_refill(&mut self) {
+        self.model.forget_short_term();
+        self.cycle.up = Climb::default();
+        self.cycle.acks = AckPhase::Refilling;
+        self.rounds.restart(self.sampler.delivered_bytes());
+        self.state = State::ProbeBwRefill;
+    }
+
+    pub(super) fn enter_up(&mut self, now: Instant, delivery_rate: Option<Bandwidth>) {
+        self.cycle.acks = AckPhase::ProbeStarting;
+        self.rounds.restart(self.sampler.delivered_bytes());
+        self.full_pipe
+            .restart_from(delivery_rate.unwrap_or_default());
+        self.cycle.since = Some(now);
+        self.state = State::ProbeBwUp;
+        self.steepen_climb();
+    }
+
+    /// Chance keeps flows from probing together; what was delivered stands in for it.
+    fn pick_probe_wait(&mut self) {
+        let mixed = self
+            .sampler
+            .delivered_bytes()
+            .wrapping_add(self.rounds.count())
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.cycle.rounds_since_probe = mixed >> 63;
+        self.cycle.probe_wait = PROBE_WAIT + Duration::from_millis((mixed >> 32) % 1000);
+    }
+
+    fn is_time_to_probe(&self, now: Instant) -> bool {
+        let waited = self
+            .cycle
+            .since
+            .is_none_or(|since| now.saturating_duration_since(since) > self.cycle.probe_wait);
+        let reno_rounds = self.target_inflight() / self.max_datagram_bytes;
+        waited || self.cycle.rounds_since_probe >= reno_rounds.min(MAX_RENO_ROUNDS)
+    }
+
+    fn is_time_to_cruise(&self, bytes_in_flight: u64) -> bool {
+        let headroom = self.inflight_with_headroom().unwrap_or(MAX_CWND_BYTES);
+        let pipe = self.quantized(self.bdp(self.model.max_bandwidth(), 1.0));
+        bytes_in_flight <= headroom && bytes_in_flight <= pipe
+    }
+
+    fn watch_probe(&mut self, now: Instant, sample: &RateSample) {
+        if self.is_bounded_by_long_term() {
+            // The bound, and not the path, keeps the rate from growing.
+            self.full_pipe
+                .restart_from(sample.delivery_rate.unwrap_or_default());
+        } else if self.full_pipe.now() {
+            self.enter_down(now);
+        }
+    }
+
+    fn is_bounded_by_long_term(&self) -> bool {
+        let limited = self.cwnd_limited[0] || self.cwnd_limited[1];
+        let bound = self.cycle.inflight_long_term;
+        limited && bound.is_some_and(|bound| self.cwnd_bytes >= bound)
+    }
+
+    /// §5.5.10.2.
+    fn adapt_long_term(&mut self, now: Instant, sample: &RateSample) {
+        if self.rounds.started() {
+            match self.cycle.acks {
+                AckPhase::ProbeStarting => self.cycle.acks = AckPhase::ProbeFeedback,
+                AckPhase::ProbeStopping => {
+                    self.cycle.probing = false;
+                    self.cycle.acks = AckPhase::Idle;
+                    if self.in_probe_bw() && !sample.app_limited {
+                        self.cycle.count += 1;
+                    }
+                }
+                _ => {}
+            }
+        }
+        if lost_too_much(sample) {
+            if self.cycle.probing {
+                self.lower_long_term(now, sample.tx_in_flight_bytes, sample.app_limited);
+            }
+            return;
+        }
+        let Some(bound) = self.cycle.inflight_long_term else {
+            return;
+        };
+        self.cycle.inflight_long_term = Some(bound.max(sample.tx_in_flight_bytes));
+        if self.state == State::ProbeBwUp {
+            self.climb(sample.acked_bytes);
+        }
+    }
+
+    /// §5.5.10.2: a probe put too much in flight.
+    fn lower_long_term(&mut self, now: Instant, inflight: u64, app_limited: bool) {
+        self.cycle.probing = false;
+        if !app_limited {
+            let least = window_bytes(real(self.target_inflight()) * BETA, self.min_cwnd());
+            self.cycle.inflight_long_term = Some(inflight.max(least));
+        }
+        if self.state == State::ProbeBwUp {
+            self.enter_down(now);
+        }
+    }
+
+    /// §5.5.10.2: the very packet whose loss passes the threshold shows where the bound is.
+    pub(super) fn handle_lost_packet(&mut self, now: Instant, lost: &LossSample) {
+        let (in_flight, lost_bytes) = (
+            real(lost.tx_in_flight_bytes),
+            real(lost.lost_since_sent_bytes),
+        );
+        if !self.cycle.probing || lost_bytes <= in_flight * LOSS_THRESHOLD {
+            return;
+        }
+        let size = real(lost.bytes);
+        let (before, lost_before) = ((in_flight - size).max(0.0), lost_bytes - size);
+        let prefix = (LOSS_THRESHOLD * before - lost_before) / (1.0 - LOSS_THRESHOLD);
+        let inflight = window_bytes(before + prefix.max(0.0), 0);
+        self.lower_long_term(now, inflight, lost.app_limited);
+    }
+
+    fn climb(&mut self, acked_bytes: u64) {
+        if !self.is_bounded_by_long_term() {
+            return;
+        }
+        let up = &mut self.cycle.up;
+        up.acked_bytes = up.acked_bytes.saturating_add(acked_bytes);
+        let packets = up.acked_bytes / up.bytes_per_packet.max(1);
+        up.acked_bytes %= up.bytes_per_packet.max(1);
+        let rise = packets.saturating_mul(self.max_datagram_bytes);
+        self.cycle.inflight_long_term = self
+            .cycle
+            .inflight_long_term
+            .map(|bound| bound.saturating_add(rise).min(MAX_CWND_BYTES));
+        if self.rounds.started() {
+            self.steepen_climb();
+        }
+    }
+
+    fn steepen_climb(&mut self) {
+        let up = &mut self.cycle.up;
+        let packets_a_round = 1_u64 << up.rounds;
+        up.rounds = (up.rounds + 1).min(MAX_UP_ROUNDS);
+        up.bytes_per_packet = (self.cwnd_bytes / packets_a_round).max(1);
+    }
+
+    pub(super) fn inflight_with_headroom(&self) -> Option<u64> {
+        let bound = self.cycle.inflight_long_term?;
+        let headroom = window_bytes(real(bound) * HEADROOM, self.max_datagram_bytes);
+        Some(bound.saturating_sub(headroom).max(self.min_cwnd()))
+    }
+
+    fn target_inflight(&self) -> u64 {
+        self.bdp(self.model.bandwidth(), 1.0)
+            .map_or(self.cwnd_bytes, |bdp| bdp.min(self.cwnd_bytes))
+    }
+}

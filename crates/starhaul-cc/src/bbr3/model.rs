@@ -1,0 +1,193 @@
+//! What the path delivers: the greatest rate of two cycles, the short-term bounds of
+//! draft-ietf-ccwg-bbr-02 §5.5.10.3, and how much acknowledgements come in bulk (§5.5.9).
+
+use std::time::Instant;
+
+use starhaul_units::Bandwidth;
+
+use super::BETA;
+use crate::{
+    delivery_rate::RateSample,
+    filter::WindowedFilter,
+    limits::{real, window_bytes},
+};
+
+/// The present cycle and the one before.
+const BANDWIDTH_WINDOW_CYCLES: u64 = 1;
+const EXTRA_ACKED_WINDOW_ROUNDS: u64 = 10;
+
+/// Estimates and short-term bounds.
+#[derive(Clone, Debug)]
+pub(super) struct Model {
+    max_bandwidth: WindowedFilter<Bandwidth, u64>,
+    bandwidth_short_term: Option<Bandwidth>,
+    inflight_short_term: Option<u64>,
+
+    /// The best of the round so far.
+    bandwidth_latest: Bandwidth,
+    inflight_latest: u64,
+    loss_in_round: bool,
+    loss_round_started: bool,
+    loss_round_ends_at_delivered: u64,
+
+    extra_acked: WindowedFilter<u64, u64>,
+    extra_acked_since: Option<Instant>,
+    extra_acked_delivered: u64,
+}
+
+impl Model {
+    pub(super) fn new() -> Self {
+        Self {
+            max_bandwidth: WindowedFilter::max(BANDWIDTH_WINDOW_CYCLES),
+            bandwidth_short_term: None,
+            inflight_short_term: None,
+            bandwidth_latest: Bandwidth::ZERO,
+            inflight_latest: 0,
+            loss_in_round: false,
+            loss_round_started: false,
+            loss_round_ends_at_delivered: 0,
+            extra_acked: WindowedFilter::max(EXTRA_ACKED_WINDOW_ROUNDS),
+            extra_acked_since: None,
+            extra_acked_delivered: 0,
+        }
+    }
+
+    /// Takes a sample; whether it ends a round of losses.
+    pub(super) fn take_sample(&mut self, sample: &RateSample, delivered: u64, cycle: u64) -> bool {
+        let rate = sample.delivery_rate.unwrap_or_default();
+        self.bandwidth_latest = self.bandwidth_latest.max(rate);
+        self.inflight_latest = self.inflight_latest.max(sample.delivered_bytes);
+        self.loss_round_started = sample.prior_delivered >= self.loss_round_ends_at_delivered;
+        if self.loss_round_started {
+            self.loss_round_ends_at_delivered = delivered;
+        }
+        let best = self.max_bandwidth.best();
+        if sample.delivery_rate.is_some()
+            && (!sample.app_limited || best.is_none_or(|best| rate >= best))
+        {
+            self.max_bandwidth.update(cycle, rate);
+        }
+        self.loss_in_round |= sample.lost_bytes > 0;
+        self.loss_round_started
+    }
+
+    /// A round ended outside of probing: what was lost in it lowers the short-term bounds.
+    pub(super) fn adapt_lower_bounds(&mut self, cwnd_bytes: u64) {
+        if !self.loss_in_round {
+            return;
+        }
+        let bandwidth = self
+            .bandwidth_short_term
+            .or(self.max_bandwidth.best())
+            .unwrap_or_default();
+        let inflight = self.inflight_short_term.unwrap_or(cwnd_bytes);
+        self.bandwidth_short_term = Some(bandwidth.scaled(BETA).max(self.bandwidth_latest));
+        self.inflight_short_term =
+            Some(window_bytes(real(inflight) * BETA, 0).max(self.inflight_latest));
+    }
+
+    pub(super) fn end_loss_round(&mut self) {
+        self.loss_in_round = false;
+    }
+
+    /// §5.5.10.1: the next round's best begins with this sample.
+    pub(super) fn advance_latest(&mut self, sample: &RateSample) {
+        if self.loss_round_started {
+            self.bandwidth_latest = sample.delivery_rate.unwrap_or_default();
+            self.inflight_latest = sample.delivered_bytes;
+        }
+    }
+
+    /// Something was lost or marked.
+    pub(super) fn note_loss(&mut self) {
+        self.loss_in_round = true;
+    }
+
+    pub(super) fn loss_in_round(&self) -> bool {
+        self.loss_in_round
+    }
+
+    /// §5.3.3.5: a probe begins, which the short-term bounds must not hold up.
+    pub(super) fn forget_short_term(&mut self) {
+        self.bandwidth_short_term = None;
+        self.inflight_short_term = None;
+    }
+
+    /// What was seen in this round says nothing of the next phase.
+    pub(super) fn reset_congestion_signals(&mut self) {
+        self.loss_in_round = false;
+        self.bandwidth_latest = Bandwidth::ZERO;
+        self.inflight_latest = 0;
+    }
+
+    /// The losses since `before` were spurious.
+    pub(super) fn undo_to(&mut self, before: &Self) {
+        self.loss_in_round = false;
+        self.bandwidth_short_term = match (self.bandwidth_short_term, before.bandwidth_short_term) {
+            (Some(now), Some(before)) => Some(now.max(before)),
+            _ => None,
+        };
+        self.inflight_short_term = match (self.inflight_short_term, before.inflight_short_term) {
+            (Some(now), Some(before)) => Some(now.max(before)),
+            _ => None,
+        };
+    }
+
+    /// The rate to pace by; `None` before the first sample.
+    pub(super) fn bandwidth(&self) -> Option<Bandwidth> {
+        let best = self.max_bandwidth.best()?;
+        Some(
+            self.bandwidth_short_term
+                .map_or(best, |bound| best.min(bound)),
+        )
+    }
+
+    pub(super) fn max_bandwidth(&self) -> Option<Bandwidth> {
+        self.max_bandwidth.best()
+    }
+
+    /// The most delivered within a round trip in this round.
+    pub(super) fn inflight_latest(&self) -> u64 {
+        self.inflight_latest
+    }
+
+    pub(super) fn inflight_short_term(&self) -> Option<u64> {
+        self.inflight_short_term
+    }
+
+    /// Bytes acknowledged beyond what the bandwidth explains.
+    pub(super) fn update_aggregation(
+        &mut self,
+        now: Instant,
+        acked_bytes: u64,
+        cwnd_bytes: u64,
+        round: u64,
+        full_pipe: bool,
+    ) {
+        let bandwidth = self.bandwidth().unwrap_or_default();
+        let since = *self.extra_acked_since.get_or_insert(now);
+        let mut expected = bandwidth.bytes_in(now.saturating_duration_since(since));
+        if self.extra_acked_delivered <= expected {
+            self.restart_aggregation(now);
+            expected = 0;
+        }
+        self.extra_acked_delivered = self.extra_acked_delivered.saturating_add(acked_bytes);
+        let extra =
+            (self.extra_acked_delivered - expected.min(self.extra_acked_delivered)).min(cwnd_bytes);
+        self.extra_acked.set_window(if full_pipe {
+            EXTRA_ACKED_WINDOW_ROUNDS
+        } else {
+            1
+        });
+        self.extra_acked.update(round, extra);
+    }
+
+    pub(super) fn restart_aggregation(&mut self, now: Instant) {
+        self.extra_acked_since = Some(now);
+        self.extra_acked_delivered = 0;
+    }
+
+    pub(super) fn extra_acked_bytes(&self) -> u64 {
+        self.extra_acked.best().unwrap_or(0)
+    }
+}

@@ -1,0 +1,84 @@
+//! The slope of round-trip times over an interval by linear regression (Vivace §5), ignored when it
+//! is small or no greater than what noise would give.
+
+use std::time::{Duration, Instant};
+
+/// §5: a slope below this is no congestion.
+const FLAT: f64 = 0.01;
+/// A slope within so many of its standard errors may be jitter (Meng et al., Proteus, SIGCOMM 2020,
+/// §5 take the regression's error as the tolerance as well).
+const STANDARD_ERRORS: f64 = 2.0;
+
+/// Running sums of a regression.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RttGradient {
+    origin: Option<(Instant, Duration)>,
+    count: f64,
+    x: f64,
+    y: f64,
+    xx: f64,
+    xy: f64,
+    yy: f64,
+}
+
+impl RttGradient {
+    /// A packet sent at `sent` took `rtt`.
+    pub(super) fn update(&mut self, sent: Instant, rtt: Duration) {
+        let (first_sent, first_rtt) = *self.origin.get_or_insert((sent, rtt));
+        // Relative to the first packet, so that nothing is lost to rounding.
+        let x = sent.saturating_duration_since(first_sent).as_secs_f64()
+            - first_sent.saturating_duration_since(sent).as_secs_f64();
+        let y = rtt.as_secs_f64() - first_rtt.as_secs_f64();
+        self.count += 1.0;
+        self.x += x;
+        self.y += y;
+        self.xx += x * x;
+        self.xy += x * y;
+        self.yy += y * y;
+    }
+
+    /// Seconds of RTT per second; 0 when it falls, is flat or is lost in noise.
+    pub(super) fn rise(&self) -> f64 {
+        if self.count < 3.0 {
+            return 0.0;
+        }
+        let xx = self.xx - self.x * self.x / self.count;
+        let xy = self.xy - self.x * self.y / self.count;
+        let yy = self.yy - self.y * self.y / self.count;
+        if xx <= 0.0 {
+            return 0.0;
+        }
+        let slope = xy / xx;
+        let residual = (yy - slope * xy).max(0.0);
+        let error = (residual / (self.count - 2.0) / xx).sqrt();
+        if slope >= FLAT && slope > STANDARD_ERRORS * error {
+            slope
+        } else {
+            0.0
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn rise(rtt_ms: impl Fn(u32) -> f64) -> f64 {
+        let start = Instant::now();
+        let mut gradient = RttGradient::default();
+        for n in 0..50 {
+            gradient.update(start + n * MS, Duration::from_secs_f64(rtt_ms(n) / 1e3));
+        }
+        gradient.rise()
+    }
+
+    #[test]
+    fn a_filling_queue_rises_and_noise_does_not() {
+        assert!((rise(|n| 40.0 + 0.1 * f64::from(n)) - 0.1).abs() < 1e-6);
+        assert_eq!(rise(|n| 40.0 - 0.1 * f64::from(n)), 0.0);
+        assert_eq!(rise(|n| 40.0 + 0.005 * f64::from(n)), 0.0);
+        assert_eq!(rise(|n| if n % 7 < 3 { 40.0 } else { 52.0 }), 0.0);
+    }
+}

@@ -1,0 +1,187 @@
+//! Monitor intervals (Vivace §3): which packets were sent in each, what became of them, and the
+//! utility that this amounts to.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use super::{Purpose, gradient::RttGradient};
+use crate::{AckedPacket, rtt::rtt_sample, sent::SentPackets};
+
+/// §4: U = x^t − b·x·max(0, dRTT/dt) − c·x·L, with x in Mbit/s.
+const RATE_EXPONENT: f64 = 0.9;
+const LATENCY_COEFFICIENT: f64 = 900.0;
+const LOSS_COEFFICIENT: f64 = 11.35;
+/// Fewer packets say nothing of loss or of the slope of the RTT.
+const MIN_PACKETS: u32 = 10;
+/// With more waiting, packets never meet their fate.
+const MAX_INTERVALS: usize = 32;
+/// Who heard of an interval so much later hears no more of this one: losses are noticed in a round.
+const OVERDUE_INTERVALS: u64 = 4;
+
+/// What one interval showed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Outcome {
+    pub(super) mbit: f64,
+    pub(super) utility: f64,
+}
+
+/// The intervals of which packets are in flight, the one in progress last.
+#[derive(Clone, Debug)]
+pub(super) struct Intervals {
+    queue: VecDeque<Interval>,
+    /// Of the first in the queue.
+    first_id: u64,
+    /// The newest of which a packet was acknowledged.
+    newest_acked: u64,
+    sent: SentPackets<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Interval {
+    purpose: Purpose,
+    mbit: f64,
+    began: Instant,
+    sent: u32,
+    acked: u32,
+    lost: u32,
+    gradient: RttGradient,
+    /// The application, and not the rate, limited what was sent.
+    limited: bool,
+    closed: bool,
+}
+
+impl Intervals {
+    pub(super) fn new() -> Self {
+        Self {
+            queue: VecDeque::new(),
+            first_id: 0,
+            newest_acked: 0,
+            sent: SentPackets::new(),
+        }
+    }
+
+    /// Drops the interval in progress if nothing was sent in it, as it would tell nothing.
+    pub(super) fn drop_unsent(&mut self) -> Option<Purpose> {
+        let dropped = self.queue.pop_back_if(|last| last.sent == 0);
+        dropped.map(|interval| interval.purpose)
+    }
+
+    /// Ends the interval in progress and begins another.
+    pub(super) fn begin(&mut self, now: Instant, purpose: Purpose, mbit: f64) {
+        if let Some(last) = self.queue.back_mut() {
+            last.closed = true;
+        }
+        self.queue.push_back(Interval {
+            purpose,
+            mbit,
+            began: now,
+            sent: 0,
+            acked: 0,
+            lost: 0,
+            gradient: RttGradient::default(),
+            limited: false,
+            closed: false,
+        });
+    }
+
+    /// Too many wait for their packets' fates.
+    pub(super) fn is_full(&self) -> bool {
+        self.queue.len() >= MAX_INTERVALS
+    }
+
+    /// The interval in progress is a round trip long and holds enough packets.
+    pub(super) fn is_over(&self, now: Instant, rtt: Duration) -> bool {
+        self.queue.back().is_none_or(|interval| {
+            now.saturating_duration_since(interval.began) >= rtt && interval.sent >= MIN_PACKETS
+        })
+    }
+
+    /// The rate of the interval in progress.
+    pub(super) fn mbit(&self) -> Option<f64> {
+        self.queue.back().map(|interval| interval.mbit)
+    }
+
+    /// An interval of this purpose is in progress or waited for.
+    pub(super) fn awaits(&self, purpose: Purpose) -> bool {
+        self.queue.iter().any(|i| i.purpose == purpose)
+    }
+
+    pub(super) fn on_packet_sent(&mut self, packet_number: u64, limited: bool) {
+        let id = self.first_id + (self.queue.len() as u64).saturating_sub(1);
+        let Some(interval) = self.queue.back_mut() else {
+            return;
+        };
+        interval.sent = interval.sent.saturating_add(1);
+        interval.limited |= limited;
+        if let Some(evicted) = self.sent.insert(packet_number, id)
+            && let Some(interval) = self.interval(evicted)
+        {
+            interval.lost = interval.lost.saturating_add(1);
+        }
+    }
+
+    /// Whether the packet was in flight.
+    pub(super) fn on_ack(&mut self, packet: &AckedPacket) -> bool {
+        let Some(id) = self.sent.take(packet.packet_number) else {
+            return false;
+        };
+        self.newest_acked = self.newest_acked.max(id);
+        if let Some(interval) = self.interval(id) {
+            interval.acked = interval.acked.saturating_add(1);
+            interval.gradient.update(packet.sent, rtt_sample(packet));
+        }
+        true
+    }
+
+    pub(super) fn on_packet_lost(&mut self, packet_number: u64) {
+        if let Some(id) = self.sent.take(packet_number)
+            && let Some(interval) = self.interval(id)
+        {
+            interval.lost = interval.lost.saturating_add(1);
+        }
+    }
+
+    /// The next interval whose packets all met their fate; without an outcome when it says nothing
+    /// of its rate.
+    pub(super) fn next_outcome(&mut self) -> Option<(Purpose, Option<Outcome>)> {
+        let first = self.queue.front()?;
+        let overdue = self.newest_acked >= self.first_id + OVERDUE_INTERVALS;
+        let settled = first.acked.saturating_add(first.lost) >= first.sent;
+        if !first.closed || !(settled || overdue) {
+            return None;
+        }
+        let mut interval = self.queue.pop_front()?;
+        self.first_id += 1;
+        interval.lost = interval.sent.saturating_sub(interval.acked);
+        Some((interval.purpose, interval.outcome()))
+    }
+
+    /// Results of what was sent so far do not matter any more.
+    pub(super) fn forget(&mut self) {
+        self.first_id += self.queue.len() as u64;
+        self.queue.clear();
+    }
+
+    fn interval(&mut self, id: u64) -> Option<&mut Interval> {
+        let at = usize::try_from(id.checked_sub(self.first_id)?).ok()?;
+        self.queue.get_mut(at)
+    }
+}
+
+impl Interval {
+    fn outcome(&self) -> Option<Outcome> {
+        if self.limited || self.sent < MIN_PACKETS {
+            return None;
+        }
+        let loss = f64::from(self.lost) / f64::from(self.sent);
+        let latency = LATENCY_COEFFICIENT * self.gradient.rise();
+        let utility =
+            self.mbit.powf(RATE_EXPONENT) - self.mbit * (latency + LOSS_COEFFICIENT * loss);
+        Some(Outcome {
+            mbit: self.mbit,
+            utility,
+        })
+    }
+}

@@ -1,0 +1,165 @@
+//! BBRv3, Vivace and SaTCP over a simulated bottleneck, against what is published of them.
+
+use std::time::{Duration, Instant};
+
+use starhaul_cc::{
+    AckedPacket, CongestionEvent,
+    ControllerConfig::{Bbr, Bbr3, Cubic, SaTcp, Vivace},
+    Reconfiguration, ReconfigurationSource,
+};
+use starhaul_units::Bandwidth;
+
+use crate::harness::{PACKET_BYTES, Path};
+
+/// draft-ietf-ccwg-bbr-02 §3.3: more than 2 % lost in a probe bounds it, so at 1 % most of the rate is
+/// kept, where Cubic keeps a fraction.
+#[test]
+fn bbr3_tolerates_a_percent_of_random_loss() {
+    for (mbit, rtt_ms, seed) in [(20, 40, 3), (50, 50, 4)] {
+        let path = Path::new(mbit, rtt_ms).loss(0.01, seed).queue_bdp(2.0);
+        let share = |config| path.run(&config, 60).share(&path, 10.0, 60.0);
+        let (bbr3, cubic) = (share(Bbr3), share(Cubic));
+        assert!(bbr3 > 0.6, "seed {seed}: {bbr3:.3}");
+        assert!(
+            bbr3 > 2.5 * cubic,
+            "seed {seed}: {bbr3:.3} against {cubic:.3}"
+        );
+    }
+}
+
+/// §3.4: the probing cycle and the spells at half a pipe each five seconds, in a queue far below a
+/// loss-based controller's.
+#[test]
+fn bbr3_goes_through_its_cycle_with_little_queue() {
+    let path = Path::new(20, 40).queue_bdp(4.0);
+    let run = path.run(&Bbr3, 40);
+    assert!(run.share(&path, 5.0, 40.0) > 0.93);
+    assert!(run.mean_queue(5.0, 40.0) < 0.25 * path.bdp() as f64);
+    let mut states: Vec<&str> = run.samples.iter().map(|s| s.state).collect();
+    states.dedup();
+    assert_eq!(states[..2], ["startup", "drain"]);
+    let count = |wanted| states.iter().filter(|state| **state == wanted).count();
+    for state in ["probe_bw_refill", "probe_bw_up", "probe_bw_down"] {
+        assert!((7..=20).contains(&count(state)), "{state}: {states:?}");
+    }
+    assert!((5..=8).contains(&count("probe_rtt")), "{states:?}");
+}
+
+/// §3.3: version 1 in a queue of one BDP takes nearly all from Cubic, version 3 shares with it.
+#[test]
+fn bbr3_shares_with_cubic_better_than_version_1() {
+    let path = Path::new(50, 40).queue_bdp(1.0);
+    let cubics_share = |rival| {
+        let runs = path.run_all(&[(Cubic, 0), (rival, 5)], 90);
+        runs[0].share(&path, 30.0, 90.0)
+    };
+    let (beside_v1, beside_v3) = (cubics_share(Bbr), cubics_share(Bbr3));
+    assert!((0.3..0.7).contains(&beside_v3), "{beside_v3:.3}");
+    assert!(beside_v1 < 0.2, "{beside_v1:.3}");
+}
+
+/// Startup ends by loss in a shallow queue, with a bound on what is in flight (§5.3.1.3).
+#[test]
+fn bbr3_loses_less_than_version_1_in_a_shallow_queue() {
+    let path = Path::new(50, 40).queue_bdp(0.2);
+    let (v1, v3) = (path.run(&Bbr, 30), path.run(&Bbr3, 30));
+    assert!(2 * v3.lost < v1.lost, "{} against {}", v3.lost, v1.lost);
+    assert!(v3.share(&path, 5.0, 30.0) > 0.8);
+}
+
+/// Dong et al. (2018) §6.1: at least 90 % of the rate with hardly any queue.
+#[test]
+fn vivace_converges_to_the_rate_with_little_queue() {
+    for (mbit, rtt_ms) in [(2, 30), (20, 40), (100, 30)] {
+        let path = Path::new(mbit, rtt_ms).queue_bdp(4.0);
+        let run = path.run(&Vivace, 60);
+        let share = run.share(&path, 20.0, 60.0);
+        assert!(share > 0.9, "{path:?}: {share:.3}");
+        let queue = run.mean_queue(20.0, 60.0) / PACKET_BYTES as f64;
+        assert!(queue < 5.0, "{path:?}: {queue:.1} packets");
+    }
+}
+
+/// §4.1: c = 11.35 is chosen to bear up to 5 % of random loss.
+#[test]
+fn vivace_bears_random_loss() {
+    for (loss, least) in [(0.01, 0.75), (0.03, 0.5)] {
+        let path = Path::new(20, 40).loss(loss, 9).queue_bdp(2.0);
+        let share = |config| path.run(&config, 90).share(&path, 20.0, 90.0);
+        let (vivace, cubic) = (share(Vivace), share(Cubic));
+        assert!(vivace > least, "{loss}: {vivace:.3}");
+        assert!(
+            vivace > 3.0 * cubic,
+            "{loss}: {vivace:.3} against {cubic:.3}"
+        );
+    }
+}
+
+/// §4.4, theorem 1: senders with the same utility function converge to a fair share.
+#[test]
+fn vivace_flows_converge_to_a_fair_share() {
+    let path = Path::new(50, 40).queue_bdp(2.0);
+    let runs = path.run_all(&[(Vivace, 0), (Vivace, 10)], 120);
+    let shares = [0, 1].map(|i: usize| runs[i].share(&path, 60.0, 120.0));
+    assert!(shares.iter().all(|s| *s > 0.4), "{shares:.3?}");
+}
+
+/// Cao and Zhang (2023): what a handover loses does not shrink the window, whether the news of it
+/// comes before or after the loss is noticed; a later loss does.
+#[test]
+fn satcp_keeps_its_window_through_a_reconfiguration() {
+    for news_first in [true, false] {
+        let start = Instant::now();
+        let ms = Duration::from_millis;
+        let mut controller = SaTcp.build(start, 1452);
+        for number in 0..10 {
+            controller.on_packet_sent(start, number, PACKET_BYTES, number * PACKET_BYTES, false);
+        }
+        for packet_number in 0..8 {
+            controller.on_ack(AckedPacket {
+                now: start + ms(50),
+                sent: start,
+                packet_number,
+                bytes: PACKET_BYTES,
+            });
+        }
+        controller.on_end_of_acks(start + ms(50), 2 * PACKET_BYTES);
+        let before = controller.cwnd();
+        let lose = |controller: &mut Box<dyn starhaul_cc::Controller>, sent, now, persistent| {
+            controller.on_congestion_event(CongestionEvent {
+                now: start + ms(now),
+                sent: start + ms(sent),
+                persistent,
+                ecn: false,
+                lost_bytes: PACKET_BYTES,
+            });
+        };
+        let event = Reconfiguration {
+            at: start + ms(150),
+            outage: ms(90),
+            source: ReconfigurationSource::Probe,
+            confidence: 1.0,
+        };
+        if news_first {
+            controller.on_reconfiguration(start + ms(160), event);
+            lose(&mut controller, 100, 170, true);
+        } else {
+            lose(&mut controller, 100, 155, false);
+            assert!(controller.cwnd() < before);
+            controller.on_reconfiguration(start + ms(160), event);
+        }
+        assert_eq!(controller.cwnd(), before, "news first: {news_first}");
+        lose(&mut controller, 300, 350, false);
+        let decrease = controller.cwnd() as f64 / before as f64;
+        assert!((0.69..0.71).contains(&decrease), "{decrease:.3}");
+    }
+}
+
+/// Without any news it is Cubic.
+#[test]
+fn satcp_is_cubic_without_a_signal() {
+    let path = Path::new(20, 40).loss(0.002, 5);
+    let rate = |config| path.run(&config, 40).rate_between(0.0, 40.0);
+    assert_eq!(rate(SaTcp), rate(Cubic));
+    assert!(rate(SaTcp) > Bandwidth::from_mbit(1));
+}
