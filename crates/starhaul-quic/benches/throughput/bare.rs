@@ -27,7 +27,7 @@ use starhaul_quic::Identity;
 
 use crate::{
     Contender,
-    wire::{CLIENT, RATE, SERVER, Wire},
+    wire::{CLIENT, PACKET_BYTES, RATE, SERVER, Wire},
 };
 
 pub(crate) struct Bare {
@@ -74,7 +74,7 @@ impl Bare {
             next_batch: None,
             delivered: 0,
         };
-        // The handshake, and the search for the largest packet.
+        // The handshake.
         let ready = now + Duration::from_secs(5);
         while bare.now < ready {
             bare.turn();
@@ -235,6 +235,9 @@ fn transport() -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
     config
         .keep_alive_interval(Some(Duration::from_secs(1)))
+        .mtu_discovery_config(None)
+        .initial_mtu(PACKET_BYTES)
+        .min_mtu(PACKET_BYTES)
         .congestion_controller_factory(Arc::new(Open));
     Arc::new(config)
 }

@@ -12,7 +12,7 @@ use starhaul_session::{BlockOptions, Event, Mode, StreamConfig, StreamId};
 
 use crate::{
     Contender,
-    wire::{CLIENT, RATE, SERVER, Wire},
+    wire::{CLIENT, PACKET_BYTES, RATE, SERVER, Wire},
 };
 
 /// 40 fragments of a packet each, so that 20 % are 8.
@@ -47,6 +47,7 @@ impl Sessions {
             let mut config = NodeConfig::new(identity);
             config.trusted = vec![keys[CLIENT]];
             config.accept_controller = controller();
+            config.packet_bytes = PACKET_BYTES;
             let mut node = Node::new(config, now).unwrap();
             node.add_local(LOCAL, true);
             node

@@ -12,6 +12,8 @@ use starhaul_units::Bandwidth;
 
 /// What every contender sends at most; in virtual time, so it bounds only what is in flight.
 pub(crate) const RATE: Bandwidth = Bandwidth::from_mbit(2000);
+/// The size of every contender's packets: what an Ethernet path carries under IPv6.
+pub(crate) const PACKET_BYTES: u16 = 1452;
 const DELAY: Duration = Duration::from_millis(5);
 
 pub(crate) const CLIENT: usize = 0;
