@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use arbitrary::{Result, Unstructured};
 use starhaul_cc::{
     AckedPacket, CongestionEvent, Controller, ControllerConfig, LostPacket, MAX_CWND_BYTES,
-    RateFeed,
+    RateFeed, Reconfiguration, ReconfigurationSource,
 };
 use starhaul_session::PathUpdate;
 use starhaul_units::Bandwidth;
@@ -79,6 +79,15 @@ fn control(
             packet_number,
             bytes,
         }),
+        7 if operation & 32 != 0 => controller.on_reconfiguration(
+            *now,
+            Reconfiguration {
+                at: sent_at,
+                outage: Duration::from_millis(in_flight),
+                source: ReconfigurationSource::Probe,
+                confidence: f64::from(operation) / f64::from(u8::MAX),
+            },
+        ),
         7 => controller.on_congestion_event(CongestionEvent {
             now: *now,
             sent: sent_at,
