@@ -32,7 +32,7 @@ pub struct Stamped<'a> {
     pub payload: &'a [u8],
 }
 
-/// Room for what one [`StampedBuffer::recv`] brings.
+/// Room for what one call to the kernel brings.
 pub struct StampedBuffer {
     bytes: Box<[u8]>,
     control: Box<[[u64; CONTROL_WORDS]]>,
