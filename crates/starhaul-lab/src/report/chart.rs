@@ -1,5 +1,7 @@
 //! Small charts as inline SVG. Colours come from the page's style sheet by class name, so that they follow light and dark.
 
+mod labels;
+
 use std::fmt::Write;
 
 pub(super) const WIDTH: f64 = 420.0;
@@ -20,12 +22,16 @@ pub(crate) enum Scale {
 
 /// A chart under construction. What is drawn later lies on top.
 #[derive(Debug)]
-pub(super) struct Chart {
+pub(crate) struct Chart {
     width: f64,
     height: f64,
+    /// What is below the horizontal axis.
+    bottom: f64,
     x: Scale,
     y: Scale,
     body: String,
+    /// Where labels and points lie already: left, top, right, bottom.
+    taken: Vec<[f64; 4]>,
 }
 
 impl Scale {
@@ -88,15 +94,36 @@ impl Chart {
 
     /// The same in another size.
     pub(super) fn sized(size: (f64, f64), title: &str, unit: &str, x: Scale, y: Scale) -> Self {
-        let (width, height) = size;
+        let mut chart = Self::framed(size, BOTTOM, title, unit, (x, y));
+        let below = chart.height - BOTTOM + 16.0;
+        for tick in x.about((chart.width / 84.0).round()) {
+            let at = chart.at(tick, 0.0).0;
+            chart.push(format_args!(
+                r#"<text class="tick" x="{at:.1}" y="{below:.1}" text-anchor="middle">{} s</text>"#,
+                number(tick)
+            ));
+        }
+        chart
+    }
+
+    /// Title, vertical axis and grid.
+    fn framed(
+        (width, height): (f64, f64),
+        bottom: f64,
+        title: &str,
+        unit: &str,
+        (x, y): (Scale, Scale),
+    ) -> Self {
         let mut chart = Self {
             width,
             height,
+            bottom,
             x,
             y,
             body: String::new(),
+            taken: Vec::new(),
         };
-        let (bottom, right) = (height - BOTTOM, width - RIGHT);
+        let right = width - RIGHT;
         chart.push(format_args!(r#"<text class="title" x="{LEFT}" y="15">{title}<tspan class="unit" dx="6">{unit}</tspan></text>"#));
         for tick in y.ticks() {
             let at = chart.at(0.0, tick).1;
@@ -110,29 +137,21 @@ impl Chart {
                 number(tick)
             ));
         }
-        for tick in x.about((width / 84.0).round()) {
-            let at = chart.at(tick, 0.0).0;
-            chart.push(format_args!(
-                r#"<text class="tick" x="{at:.1}" y="{:.1}" text-anchor="middle">{} s</text>"#,
-                bottom + 16.0,
-                number(tick)
-            ));
-        }
         chart
     }
 
     /// A line through the points.
-    pub(super) fn line(&mut self, class: &str, points: &[(f64, f64)]) {
+    pub(crate) fn line(&mut self, class: &str, points: &[(f64, f64)]) {
         let path = self.path(points);
         self.push(format_args!(r#"<path class="line {class}" d="{path}"/>"#));
     }
 
     /// The area below the points.
-    pub(super) fn area(&mut self, class: &str, points: &[(f64, f64)]) {
+    pub(crate) fn area(&mut self, class: &str, points: &[(f64, f64)]) {
         let (Some(first), Some(last)) = (points.first(), points.last()) else {
             return;
         };
-        let (path, bottom) = (self.path(points), self.height - BOTTOM);
+        let (path, bottom) = (self.path(points), self.height - self.bottom);
         let (from, to) = (self.at(first.0, 0.0).0, self.at(last.0, 0.0).0);
         self.push(format_args!(
             r#"<path class="area {class}" d="{path}L{to:.1} {bottom}L{from:.1} {bottom}Z"/>"#
@@ -176,8 +195,8 @@ impl Chart {
     }
 
     /// A stripe from top to bottom for each span of x, at least as wide as can be seen.
-    pub(super) fn stripes(&mut self, class: &str, spans: impl Iterator<Item = (f64, f64)>) {
-        let height = self.height - TOP - BOTTOM;
+    pub(crate) fn stripes(&mut self, class: &str, spans: impl Iterator<Item = (f64, f64)>) {
+        let height = self.height - TOP - self.bottom;
         let mut path = String::new();
         for (from, to) in spans {
             let (from, to) = (self.at(from, 0.0).0, self.at(to, 0.0).0);
@@ -192,7 +211,7 @@ impl Chart {
 
     /// A dashed line from top to bottom, below a pin, at each value of x.
     pub(super) fn verticals(&mut self, class: &str, values: impl Iterator<Item = f64>) {
-        let bottom = self.height - BOTTOM;
+        let bottom = self.height - self.bottom;
         let (mut path, mut pins) = (String::new(), String::new());
         for x in values {
             let x = self.at(x, 0.0).0;
@@ -205,21 +224,24 @@ impl Chart {
         ));
     }
 
-    /// A dashed line across, with its name.
+    /// A dashed line across, with its name at the right.
     pub(super) fn rule(&mut self, y: f64, name: &str) {
+        self.named_rule(y, name, "end", self.width - RIGHT - 2.0);
+    }
+
+    fn named_rule(&mut self, y: f64, name: &str, anchor: &str, name_x: f64) {
         let (at, right) = (self.at(0.0, y).1, self.width - RIGHT);
         self.push(format_args!(
             r#"<path class="rule" d="M{LEFT} {at:.1}H{right}"/>"#
         ));
         self.push(format_args!(
-            r#"<text class="rule-name" x="{:.1}" y="{:.1}" text-anchor="end">{name}</text>"#,
-            right - 2.0,
+            r#"<text class="rule-name" x="{name_x:.1}" y="{:.1}" text-anchor="{anchor}">{name}</text>"#,
             at - 4.0
         ));
     }
 
     /// The chart with a description for those who do not see it.
-    pub(super) fn svg(self, description: &str) -> String {
+    pub(crate) fn svg(self, description: &str) -> String {
         format!(
             r#"<svg viewBox="0 0 {} {}" role="img" aria-label="{description}">{}</svg>"#,
             self.width, self.height, self.body
@@ -238,7 +260,7 @@ impl Chart {
     fn at(&self, x: f64, y: f64) -> (f64, f64) {
         (
             LEFT + self.x.place(x) * (self.width - LEFT - RIGHT),
-            self.height - BOTTOM - self.y.place(y) * (self.height - TOP - BOTTOM),
+            self.height - self.bottom - self.y.place(y) * (self.height - TOP - self.bottom),
         )
     }
 
@@ -259,7 +281,7 @@ fn nice_step(least: f64) -> f64 {
 }
 
 /// A tick's text.
-pub(crate) fn number(value: f64) -> String {
+fn number(value: f64) -> String {
     if value >= 1_000.0 {
         format!("{}k", value / 1_000.0)
     } else {

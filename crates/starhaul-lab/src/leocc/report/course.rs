@@ -1,9 +1,9 @@
 //! One flow over time: rate under capacity, round-trip time, the controller's state, reconfigurations.
 
-use super::{family, plot::Plot};
+use super::family;
 use crate::{
     leocc::{Course, table::distinct},
-    report::chart::Scale,
+    report::chart::{Chart, Scale},
 };
 
 const SIZE: (f64, f64) = (560.0, 190.0);
@@ -39,7 +39,7 @@ pub(super) fn rate(course: &Course) -> String {
         .collect();
     let most = capacity.iter().map(|(_, mbps)| *mbps).fold(0.0, f64::max);
     let end = end(course);
-    let mut plot = Plot::new(
+    let mut plot = Chart::named(
         SIZE,
         &course.system,
         "rate, Mbit/s",
@@ -47,7 +47,7 @@ pub(super) fn rate(course: &Course) -> String {
         Scale::Linear(0.0, end),
         Scale::up_to(most),
     );
-    plot.bands("outage", outages(course));
+    plot.stripes("outage", outages(course));
     plot.area("capacity", &capacity);
     plot.line("capacity", &capacity);
     let rate: Vec<_> = course
@@ -80,7 +80,7 @@ fn rtt(course: &Course, slowest_ms: f64) -> String {
         .filter_map(|s| Some((s.at_s, s.rtt_ms?)))
         .collect();
     let y = Scale::Log(10.0, slowest_ms.max(20.0));
-    let mut plot = Plot::new(
+    let mut plot = Chart::named(
         SIZE,
         "",
         "round-trip time, ms",
@@ -88,7 +88,7 @@ fn rtt(course: &Course, slowest_ms: f64) -> String {
         Scale::Linear(0.0, end(course)),
         y,
     );
-    plot.bands("outage", outages(course));
+    plot.stripes("outage", outages(course));
     plot.line(family(&course.system), &points);
     plot.svg(&format!("round-trip time of {} over time", course.system))
 }

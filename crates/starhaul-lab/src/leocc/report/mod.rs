@@ -1,7 +1,6 @@
 //! The experiment's report: one HTML page without any network, in light and dark, and its plots as files.
 
 mod course;
-mod plot;
 mod scatter;
 mod tables;
 

@@ -1,13 +1,13 @@
 //! Throughput against delay with the Pareto front, as LeoCC's fig. 3.
 
-use super::{family, plot::Plot};
+use super::family;
 use crate::{
     leocc::{
         results::{Results, Row},
         summary::{Summary, groups},
         table::distinct,
     },
-    report::chart::Scale,
+    report::chart::{Chart, Scale},
 };
 
 const SIZE: (f64, f64) = (560.0, 360.0);
@@ -50,7 +50,7 @@ fn plot(title: &str, of: &str, rows: &[&Row]) -> String {
         .map(|s| s.metrics.queue_delay_p95_ms)
         .fold(100.0, f64::max);
     let x = Scale::Log(0.4, most * 1.3);
-    let mut plot = Plot::new(
+    let mut plot = Chart::named(
         SIZE,
         title,
         &format!("throughput, Mbit/s; {of}"),
@@ -58,7 +58,7 @@ fn plot(title: &str, of: &str, rows: &[&Row]) -> String {
         x,
         Scale::up_to(capacity * 1.02),
     );
-    plot.rule(capacity, "capacity");
+    plot.ceiling(capacity, "capacity");
     plot.line("front", &front(&points));
     for Summary { system, metrics } in &points {
         let family = family(system);
