@@ -15,12 +15,18 @@ use noq_proto::{
     RttEstimator,
     congestion::{self, ControllerMetrics},
 };
-use starhaul_cc::{AckedPacket, CongestionEvent, Controller, ControllerConfig, LostPacket, Pacer};
+use starhaul_cc::{
+    AckedPacket, CongestionEvent, Controller, ControllerConfig, LostPacket, Pacer, PathModel,
+    Reconfiguration,
+};
 use starhaul_session::PathUpdate;
 use starhaul_units::Bandwidth;
 
+use crate::Reconfigurations;
+
 mod outstanding;
 mod queue_guard;
+mod reconfigurations;
 mod rtt_floor;
 
 use outstanding::Outstanding;
@@ -89,6 +95,8 @@ pub(crate) struct PathControl {
     outstanding: Outstanding,
     fates: Vec<Fate>,
     built: bool,
+    reconfigurations: Reconfigurations,
+    segment_rtt: Option<Duration>,
 }
 
 impl PathControlHandle {
@@ -114,6 +122,8 @@ impl PathControlHandle {
             outstanding: Outstanding::default(),
             fates: Vec::new(),
             built: false,
+            reconfigurations: Reconfigurations::default(),
+            segment_rtt: None,
         })))
     }
 
@@ -296,6 +306,31 @@ impl PathControl {
 
     pub(crate) fn controller_state(&self) -> &'static str {
         self.controller.state()
+    }
+
+    pub(crate) fn model(&self) -> Option<PathModel> {
+        self.controller.model()
+    }
+
+    /// Somebody says that the path was reconfigured.
+    pub(crate) fn on_reconfiguration(&mut self, now: Instant, event: Reconfiguration) {
+        if let Some(event) = self.reconfigurations.note(now, event) {
+            self.controller.on_reconfiguration(now, event);
+        }
+    }
+
+    pub(crate) fn reconfigurations(&self) -> Reconfigurations {
+        self.reconfigurations
+    }
+
+    /// Somebody measured the round trip of the satellite segment.
+    pub(crate) fn on_segment_rtt(&mut self, now: Instant, rtt: Duration) {
+        self.segment_rtt = Some(rtt);
+        self.controller.on_segment_rtt(now, rtt);
+    }
+
+    pub(crate) fn segment_rtt(&self) -> Option<Duration> {
+        self.segment_rtt
     }
 
     fn is_shown(&self, packet_number: u64) -> bool {

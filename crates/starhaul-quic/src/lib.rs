@@ -33,7 +33,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
-use starhaul_cc::ControllerConfig;
+use starhaul_cc::{ControllerConfig, PathModel, Reconfiguration};
 use starhaul_paths::PathId;
 use starhaul_session::{Event, PathStats, SessionConfig};
 
@@ -192,6 +192,15 @@ pub enum NodeEvent {
     },
 }
 
+/// The reconfigurations of a path that its node was told of since its connection began, whether or not the controller listens.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Reconfigurations {
+    /// How many; those within a second count as one.
+    pub count: u64,
+    /// The last one.
+    pub last: Option<Reconfiguration>,
+}
+
 /// A path as its node sees it.
 #[derive(Clone, Debug)]
 pub struct PathStatus {
@@ -211,6 +220,12 @@ pub struct PathStatus {
     pub cwnd: u64,
     /// Bytes that are.
     pub bytes_in_flight: u64,
+    /// What its controller believes of the path, when it keeps a model worth showing.
+    pub model: Option<PathModel>,
+    /// What its controller was told of reconfigurations.
+    pub reconfigurations: Reconfigurations,
+    /// The last round trip of its satellite segment alone, from the terminal to the PoP, when somebody measures it.
+    pub segment_rtt: Option<Duration>,
     /// What the session knows of it, while it is up.
     pub stats: Option<PathStats>,
 }

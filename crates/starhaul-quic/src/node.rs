@@ -32,6 +32,7 @@ mod input;
 mod join;
 mod life;
 mod output;
+mod reconfiguration;
 mod timers;
 
 pub(crate) use conns::{ConnKey, Conns};
@@ -312,6 +313,11 @@ impl Node {
                 controller_state: control.as_ref().map_or("", |c| c.controller_state()),
                 cwnd: control.as_ref().map_or(0, |c| c.cwnd()),
                 bytes_in_flight: control.as_ref().map_or(0, |c| c.bytes_committed()),
+                model: control.as_ref().and_then(|c| c.model()),
+                reconfigurations: control
+                    .as_ref()
+                    .map_or_else(Default::default, |c| c.reconfigurations()),
+                segment_rtt: control.as_ref().and_then(|c| c.segment_rtt()),
                 stats: stats.iter().find(|stats| stats.path == path).cloned(),
             }
         };

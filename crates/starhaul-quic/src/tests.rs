@@ -4,4 +4,5 @@ mod attacks;
 mod data;
 mod net;
 mod paths;
+mod reconfiguration;
 mod rogue;

@@ -1,0 +1,120 @@
+//! Reconfigurations of satellite paths: from whoever detects them to the controllers of the paths concerned (LeoCC §4.1.1:
+//! one prober serves all flows of a host).
+
+use std::time::{Duration, Instant};
+
+use starhaul_cc::Reconfiguration;
+use starhaul_paths::PathId;
+
+use super::{Node, SessionState};
+use crate::{Error, LocalId, SessionHandle, controller::PathControlHandle};
+
+impl Node {
+    /// The path was reconfigured, or somebody believes so: its controller is told, if there is a connection. The same event
+    /// told again by another detector counts once.
+    ///
+    /// # Errors
+    /// Says that the session or path is unknown.
+    pub fn on_reconfiguration(
+        &mut self,
+        now: Instant,
+        session: SessionHandle,
+        path: PathId,
+        event: Reconfiguration,
+    ) -> Result<(), Error> {
+        self.advance(now);
+        self.check_known(session, path)?;
+        self.tell_reconfiguration(now, session, path, event);
+        Ok(())
+    }
+
+    /// The same for every path of every session that leaves by this socket.
+    pub fn on_local_reconfiguration(
+        &mut self,
+        now: Instant,
+        local: LocalId,
+        event: Reconfiguration,
+    ) {
+        self.advance(now);
+        for (session, path) in self.paths_by(local) {
+            self.tell_reconfiguration(now, session, path, event);
+        }
+    }
+
+    /// The round trip of the path's satellite segment alone, from the terminal to the PoP (LeoCC §4.3): its controller is told.
+    ///
+    /// # Errors
+    /// Says that the session or path is unknown.
+    pub fn on_segment_rtt(
+        &mut self,
+        now: Instant,
+        session: SessionHandle,
+        path: PathId,
+        rtt: Duration,
+    ) -> Result<(), Error> {
+        self.advance(now);
+        self.check_known(session, path)?;
+        self.tell_segment_rtt(now, session, path, rtt);
+        Ok(())
+    }
+
+    /// The same for every path of every session that leaves by this socket.
+    pub fn on_local_segment_rtt(&mut self, now: Instant, local: LocalId, rtt: Duration) {
+        self.advance(now);
+        for (session, path) in self.paths_by(local) {
+            self.tell_segment_rtt(now, session, path, rtt);
+        }
+    }
+
+    fn tell_reconfiguration(
+        &mut self,
+        now: Instant,
+        session: SessionHandle,
+        path: PathId,
+        event: Reconfiguration,
+    ) {
+        if let Some(control) = self.control_of(session, path) {
+            control.lock().on_reconfiguration(now, event);
+            // The window may have become larger.
+            self.touch(session);
+        }
+    }
+
+    fn tell_segment_rtt(
+        &mut self,
+        now: Instant,
+        session: SessionHandle,
+        path: PathId,
+        rtt: Duration,
+    ) {
+        if let Some(control) = self.control_of(session, path) {
+            control.lock().on_segment_rtt(now, rtt);
+        }
+    }
+
+    fn control_of(&self, session: SessionHandle, path: PathId) -> Option<PathControlHandle> {
+        let known = self.sessions.get(&session)?.paths.get(&path)?;
+        let conn = self.conns.get(known.conn?)?;
+        Some(conn.control.clone())
+    }
+
+    fn paths_by(&self, local: LocalId) -> Vec<(SessionHandle, PathId)> {
+        let of_session = |(&session, state): (&SessionHandle, &SessionState)| {
+            let paths = state
+                .paths
+                .iter()
+                .filter(move |(_, path)| path.local == local);
+            paths
+                .map(move |(&path, _)| (session, path))
+                .collect::<Vec<_>>()
+        };
+        self.sessions.iter().flat_map(of_session).collect()
+    }
+
+    fn check_known(&self, session: SessionHandle, path: PathId) -> Result<(), Error> {
+        let state = self.sessions.get(&session);
+        let state = state.ok_or(Error::UnknownSession(session))?;
+        state.paths.get(&path).ok_or(Error::UnknownPath(path))?;
+        Ok(())
+    }
+}
