@@ -38,7 +38,7 @@ pub struct EndpointConfig {
     pub max_sessions: usize,
     /// Settings of every session.
     pub session: SessionConfig,
-    /// Bytes of the largest UDP payload that we send, 1200 to 1452; every path must carry them.
+    /// Bytes of the largest UDP payload that we send, 1200 to 1472; every path must carry them.
     pub packet_bytes: u16,
     /// Names of peers for the log; others are named by their keys.
     pub peer_names: HashMap<PublicKey, String>,

@@ -30,6 +30,9 @@ pub enum Error {
     /// Our own stack refused.
     #[error(transparent)]
     Quic(#[from] starhaul_quic::Error),
+    /// An endpoint refused, or its peer is not there.
+    #[error(transparent)]
+    Endpoint(#[from] starhaul_endpoint::Error),
     /// A gateway refused.
     #[error(transparent)]
     Gateway(#[from] starhaul_gateway::Error),

@@ -21,6 +21,7 @@ pub mod leocc;
 pub mod load;
 pub mod report;
 pub mod score;
+pub mod transfer;
 
 mod error;
 

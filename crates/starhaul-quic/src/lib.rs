@@ -57,8 +57,8 @@ pub use node::Node;
 
 /// What every QUIC path carries (RFC 9000 §14).
 pub const LEAST_PACKET_BYTES: u16 = 1200;
-/// What Ethernet carries over IPv6: 1500 bytes less 40 and 8 bytes of headers.
-pub const MOST_PACKET_BYTES: u16 = 1452;
+/// What Ethernet carries over IPv4: 1500 bytes less 20 and 8 bytes of headers; over IPv6 20 bytes less fit.
+pub const MOST_PACKET_BYTES: u16 = 1472;
 /// Most paths of one session.
 pub const MAX_PATHS: usize = 16;
 /// A session ends when no path of it was up for so long.

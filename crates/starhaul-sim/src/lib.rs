@@ -41,7 +41,7 @@ mod simulation;
 
 pub use network::{
     Datagram, Delivery, HEADER_BYTES, LinkId, MTU_BYTES, Network, NetworkStats, NodeId, Packet,
-    PathLinks,
+    Passage, PathLinks,
 };
 pub use simulation::{Node, Simulation};
 

@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
     ops::{Index, IndexMut},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -72,6 +72,17 @@ pub struct NetworkStats {
     pub no_receiver: u64,
 }
 
+/// A datagram that a watched link delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passage {
+    /// When it reached the far end.
+    pub at: Instant,
+    /// Its size with all headers.
+    pub bytes: usize,
+    /// From when it came to the link until its last byte was sent; from then on it travelled.
+    pub waited: Duration,
+}
+
 /// Links, addresses, and routes between them.
 #[derive(Debug)]
 pub struct Network {
@@ -81,6 +92,7 @@ pub struct Network {
     addresses: HashMap<(NodeId, u32), SocketAddr>,
     sockets: HashMap<SocketAddr, (NodeId, u32)>,
     routes: HashMap<(SocketAddr, SocketAddr), Arc<[LinkId]>>,
+    watched: HashMap<usize, Vec<Passage>>,
     stats: NetworkStats,
 }
 
@@ -89,6 +101,8 @@ pub struct Network {
 pub struct Packet {
     route: Arc<[LinkId]>,
     hops_done: usize,
+    /// When it came to the present link.
+    since: Instant,
     from: SocketAddr,
     to: SocketAddr,
     ecn: u8,
@@ -105,6 +119,7 @@ impl Network {
             addresses: HashMap::new(),
             sockets: HashMap::new(),
             routes: HashMap::new(),
+            watched: HashMap::new(),
             stats: NetworkStats::default(),
         }
     }
@@ -194,6 +209,7 @@ impl Network {
         let packet = Packet {
             route,
             hops_done: 0,
+            since: now,
             from,
             to,
             ecn,
@@ -207,11 +223,19 @@ impl Network {
     /// The next datagram that has reached its receiver by `now`.
     pub fn poll(&mut self, now: Instant) -> Option<Delivery> {
         loop {
-            let due = |link: &&mut Link<Packet>| link.next_event().is_some_and(|at| at <= now);
-            let link = self.links.iter_mut().find(due)?;
-            let Some(mut packet) = link.poll(now) else {
+            let due = |link: &Link<Packet>| link.next_event().is_some_and(|at| at <= now);
+            let number = self.links.iter().position(due)?;
+            let Some(arrival) = self.links[number].poll_arrival(now) else {
                 continue;
             };
+            let mut packet = arrival.packet;
+            if let Some(passages) = self.watched.get_mut(&number) {
+                passages.push(Passage {
+                    at: arrival.due,
+                    bytes: arrival.bytes,
+                    waited: arrival.sent.saturating_duration_since(packet.since),
+                });
+            }
             packet.hops_done += 1;
             if let Some(packet) = self.enqueue(now, packet) {
                 match self.sockets.get(&packet.to) {
@@ -227,16 +251,28 @@ impl Network {
         self.links.iter().filter_map(Link::next_event).min()
     }
 
+    /// Notes from now on what a link delivers, for [`Network::take_passages`].
+    pub fn watch(&mut self, link: LinkId) {
+        self.watched.entry(link.0).or_default();
+    }
+
+    /// What a watched link delivered since the last call, in its order; nothing of one that is not watched.
+    pub fn take_passages(&mut self, link: LinkId) -> Vec<Passage> {
+        let passages = self.watched.get_mut(&link.0);
+        passages.map(std::mem::take).unwrap_or_default()
+    }
+
     /// What reached no link or no node; what links lost is in their own statistics.
     pub fn stats(&self) -> NetworkStats {
         self.stats
     }
 
     /// Puts a packet on the next link of its route; gives it back at the end of the route.
-    fn enqueue(&mut self, now: Instant, packet: Packet) -> Option<Packet> {
+    fn enqueue(&mut self, now: Instant, mut packet: Packet) -> Option<Packet> {
         let Some(&id) = packet.route.get(packet.hops_done) else {
             return Some(packet);
         };
+        packet.since = now;
         self[id].enqueue(now, packet.payload.len() + HEADER_BYTES, packet);
         None
     }

@@ -343,3 +343,30 @@ fn links_of_one_network_lose_different_packets() {
     assert!(of(0).len() > 60 && of(1).len() > 60);
     assert_ne!(of(0), of(1));
 }
+
+#[test]
+fn a_watched_link_tells_how_long_each_datagram_waited() {
+    let start = Instant::now();
+    let [a, b]: [SocketAddr; 2] = [([10, 0, 0, 1], 1).into(), ([10, 0, 0, 2], 1).into()];
+    let mut sim = Simulation::new(1, start);
+    // 1500 bytes take 1 ms and come each 0.5 ms: each waits half a millisecond longer than the one before it.
+    let sender = sim.add_node(Flow::to(b, MS / 2, start));
+    let receiver = sim.add_node(Flow::default());
+    sim.network.bind(sender, 0, a);
+    sim.network.bind(receiver, 0, b);
+    let link: LinkSpec = "rate=12mbit,delay=20ms".parse().unwrap();
+    let path = sim.network.connect(a, b, &link, &LinkSpec::default());
+    sim.network.watch(path.forward);
+    sim.run_for(25 * MS);
+    let passages = sim.network.take_passages(path.forward);
+    let expected: Vec<_> = (0..5)
+        .map(|number| Passage {
+            at: start + (21 + number) * MS,
+            bytes: 1500,
+            waited: MS + number * MS / 2,
+        })
+        .collect();
+    assert_eq!(passages, expected);
+    assert_eq!(sim.network.take_passages(path.forward), []);
+    assert_eq!(sim.network.take_passages(path.backward), []);
+}

@@ -134,7 +134,7 @@ fn errors_name_file_line_key_and_the_nearest_valid_key() {
         (
             "packet_bytes = 1199",
             "",
-            &["gw.toml:1: packet_bytes: write a whole number from 1200 to 1452"],
+            &["gw.toml:1: packet_bytes: write a whole number from 1200 to 1472"],
         ),
         (
             "",

@@ -1,5 +1,7 @@
 //! `starhaul lab`: experiments by name; all the rest is in `starhaul-lab`.
 
+mod flow;
+
 use std::{
     io::{self, IsTerminal as _, Write as _},
     path::PathBuf,
@@ -23,6 +25,8 @@ pub(crate) struct Arguments {
 enum Experiment {
     /// Name the experiments and the figure of a paper that each stands for
     List,
+    /// Fill a real path with one flow over our own stack, and say how much went through each second
+    Flow(flow::Arguments),
     /// Throughput against delay of every congestion controller over satellite links (LeoCC, fig. 3)
     ///
     /// In virtual time, on all cores. The traces are the recorded ones of the folder that STARHAUL_TRACES names
@@ -64,6 +68,7 @@ struct LeoccArguments {
 pub(crate) fn run(args: Arguments) -> anyhow::Result<()> {
     match args.experiment {
         Experiment::List => print(catalogue::table()),
+        Experiment::Flow(args) => flow::run(args),
         Experiment::Leocc(args) => leocc(args),
     }
 }

@@ -1,0 +1,159 @@
+//! `starhaul lab flow`: a saturating flow between two hosts.
+
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs as _};
+
+use anyhow::Context as _;
+use clap::Subcommand;
+use starhaul_lab::{
+    Error,
+    transfer::{Client, MAX_SECONDS, PACKET_BYTES, PORT, Secret, Server, Toward, Transferred},
+};
+use starhaul_quic::{LEAST_PACKET_BYTES, MOST_PACKET_BYTES};
+
+use crate::output::print;
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    end: End,
+}
+
+#[derive(Subcommand)]
+enum End {
+    /// Take and give what clients ask for
+    Server(ServerArguments),
+    /// Send to a server, or receive from it, as fast as the path allows
+    Client(ClientArguments),
+}
+
+#[derive(clap::Args)]
+struct ServerArguments {
+    /// UDP address to listen on
+    #[arg(long, value_name = "ADDR", default_value_t = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)))]
+    listen: SocketAddr,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(clap::Args)]
+struct ClientArguments {
+    /// The server as host or host:port; below `starhaul replay --server …` it is found by itself
+    #[arg(long, value_name = "ADDR", env = "STARHAUL_SERVER")]
+    server: String,
+    #[command(flatten)]
+    common: Common,
+    /// For how long
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SECONDS)))]
+    seconds: u32,
+    /// The server sends, and its controller counts
+    #[arg(long)]
+    down: bool,
+    /// UDP payload of our largest packets
+    #[arg(long, value_name = "BYTES", default_value_t = PACKET_BYTES, value_parser = clap::value_parser!(u16).range(i64::from(LEAST_PACKET_BYTES)..=i64::from(MOST_PACKET_BYTES)))]
+    packet_bytes: u16,
+    /// Print one JSON object and nothing else
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct Common {
+    /// What both ends know, at least 16 characters; a server that is given none makes one and says it
+    #[arg(
+        long,
+        value_name = "TEXT",
+        env = "STARHAUL_FLOW_SECRET",
+        hide_env_values = true
+    )]
+    secret: Option<String>,
+    /// Congestion controller of what this end sends: cubic, bbr, leocc…
+    #[arg(long, value_name = "NAME", default_value = "cubic")]
+    controller: String,
+}
+
+impl Common {
+    fn controller(&self) -> Result<starhaul_cc::ControllerConfig, Error> {
+        self.controller
+            .parse()
+            .map_err(|error: starhaul_cc::ControllerError| Error::Settings(error.to_string()))
+    }
+}
+
+pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    match arguments.end {
+        End::Server(arguments) => runtime.block_on(serve(arguments)),
+        End::Client(arguments) => runtime.block_on(transfer(arguments)),
+    }
+}
+
+async fn serve(arguments: ServerArguments) -> anyhow::Result<()> {
+    let controller = arguments.common.controller()?;
+    let (secret, made) = match arguments.common.secret {
+        Some(text) => (text, false),
+        None => (Secret::generate(), true),
+    };
+    let server = Server::bind(arguments.listen, &Secret::new(&secret)?, controller).await?;
+    if let Some(address) = server.address() {
+        tracing::info!(%address, "transfers are served");
+    }
+    if made {
+        // Not a log line: it would stay in files.
+        eprintln!("clients: starhaul lab flow client --server HOST:PORT --secret {secret}");
+    }
+    server.run().await;
+    Ok(())
+}
+
+async fn transfer(arguments: ClientArguments) -> anyhow::Result<()> {
+    let secret = arguments.common.secret.as_deref().ok_or_else(|| {
+        Error::Settings(
+            "--secret is missing: give what the server was given or said at its start".to_owned(),
+        )
+    })?;
+    let client = Client {
+        toward: if arguments.down {
+            Toward::Client
+        } else {
+            Toward::Server
+        },
+        seconds: arguments.seconds,
+        controller: arguments.common.controller()?,
+        packet_bytes: arguments.packet_bytes,
+        ..Client::new(resolve(&arguments.server)?, Secret::new(secret)?)
+    };
+    let transferred = client.run().await?;
+    print(match arguments.json {
+        true => serde_json::to_string(&transferred)? + "\n",
+        false => table(&transferred),
+    })
+}
+
+/// A host without a port has the usual one.
+fn resolve(server: &str) -> anyhow::Result<SocketAddr> {
+    let with_port = server.parse::<std::net::IpAddr>().is_err() && server.contains(':');
+    let found = match with_port {
+        true => server.to_socket_addrs(),
+        false => (server, PORT).to_socket_addrs(),
+    };
+    found
+        .ok()
+        .and_then(|mut addresses| addresses.next())
+        .with_context(|| format!("no address is known for {server}: write host or host:port"))
+}
+
+fn table(transferred: &Transferred) -> String {
+    let mut text = String::new();
+    for (second, mbps) in (1..).zip(&transferred.per_second_mbps) {
+        text += &format!("{second:>4} s  {mbps:>9.2} Mbit/s\n");
+    }
+    text + &format!(
+        "  all   {:>9.2} Mbit/s, round trip {:.1} ms, at least {:.1} ms; {:.2} % lost\n",
+        transferred.throughput_mbps,
+        transferred.rtt_mean_ms,
+        transferred.rtt_min_ms,
+        transferred.loss_rate * 100.0
+    )
+}

@@ -1,0 +1,145 @@
+//! `starhaul lab flow` as a person meets it: over loopback, and behind `starhaul replay` where the system lets us.
+#![allow(clippy::unwrap_used, reason = "a test harness")]
+
+use std::{
+    io::{BufRead as _, BufReader},
+    process::{Child, Command, Output, Stdio},
+};
+
+use serde_json::Value;
+
+const STARHAUL: &str = env!("CARGO_BIN_EXE_starhaul");
+const SECRET: &str = "a secret of this test";
+
+fn starhaul(arguments: &[&str]) -> Command {
+    let mut command = Command::new(STARHAUL);
+    command
+        .args(arguments)
+        .env_remove("STARHAUL_LOG")
+        .env_remove("STARHAUL_FLOW_SECRET")
+        .env_remove("STARHAUL_SERVER")
+        .stdin(Stdio::null());
+    command
+}
+
+/// A server on a port of its own; ended with the value.
+struct Server(Child, String, String);
+
+impl Server {
+    fn start(arguments: &[&str]) -> Self {
+        let mut child = starhaul(&["lab", "flow", "server", "--listen", "127.0.0.1:0"])
+            .args(arguments)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut said = String::new();
+        let address = loop {
+            let line = lines.next().unwrap().unwrap();
+            said += &line;
+            if let Some((_, address)) = line.split_once("address=") {
+                break address.trim().to_owned();
+            }
+        };
+        if !arguments.contains(&"--secret") {
+            said += &lines.next().unwrap().unwrap();
+        }
+        // What it says later must find a reader.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self(child, address, said)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn client(server: &str, secret: &str, more: &[&str]) -> Output {
+    let common = [
+        "lab",
+        "flow",
+        "client",
+        "--server",
+        server,
+        "--seconds",
+        "1",
+    ];
+    starhaul(&common)
+        .args(["--secret", secret])
+        .args(more)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn a_flow_over_loopback_goes_either_way_and_is_told_as_json() {
+    let server = Server::start(&["--secret", SECRET, "--controller", "bbr"]);
+    for (option, toward) in [
+        (&["--json"][..], "server"),
+        (&["--json", "--down"], "client"),
+    ] {
+        let output = client(&server.1, SECRET, option);
+        assert!(output.status.success(), "{output:?}");
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(told["toward"], toward);
+        assert_eq!(told["per_second_mbps"].as_array().unwrap().len(), 1);
+        let bytes = told["bytes"].as_u64().unwrap();
+        assert!(bytes > 100_000, "{told}");
+        assert_eq!(told["controller"].is_null(), toward == "client");
+    }
+}
+
+#[test]
+fn only_who_knows_the_secret_is_served_and_the_server_says_what_it_made() {
+    let server = Server::start(&[]);
+    let (_, made) = server.2.split_once("--secret ").unwrap();
+    let output = client(&server.1, made.trim(), &[]);
+    assert!(text(&output.stdout).contains("Mbit/s"), "{output:?}");
+    let output = client(&server.1, "not what the server knows", &[]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    for (secret, said) in [("short", "too short"), ("", "too short")] {
+        let output = client(&server.1, secret, &[]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(text(&output.stderr).contains(said), "{output:?}");
+    }
+}
+
+#[test]
+fn a_flow_behind_replay_stays_within_the_link() {
+    let link = "rate=8mbit,delay=10ms,queue=60p";
+    let server = format!("{STARHAUL} lab flow server");
+    let arguments = [
+        "replay", "--up", link, "--down", link, "--json", "--server", &server,
+    ];
+    let output = starhaul(&arguments)
+        .args(["--", STARHAUL, "lab", "flow", "client", "--seconds", "2"])
+        .env("STARHAUL_FLOW_SECRET", SECRET)
+        .output()
+        .unwrap();
+    let said = text(&output.stderr);
+    if said.contains("cannot make a network namespace") || said.contains("cannot make a tun device")
+    {
+        return println!("skipped: needs network namespaces and TUN devices: {said}");
+    }
+    let replay: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let all = said
+        .lines()
+        .find(|line| line.trim_start().starts_with("all"));
+    let all = all.unwrap_or_else(|| panic!("{said}"));
+    let mbps: f64 = all.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(mbps <= 8.0, "{all}: more than the link carries");
+    if replay["valid"] == true {
+        assert!(
+            mbps > 4.0,
+            "{all}: the flow does not fill the link: {replay}"
+        );
+    }
+}
