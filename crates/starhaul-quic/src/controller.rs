@@ -28,10 +28,13 @@ mod outstanding;
 mod queue_guard;
 mod reconfigurations;
 mod rtt_floor;
+mod segments;
 
 use outstanding::Outstanding;
 use queue_guard::QueueGuard;
 use rtt_floor::RttFloor;
+pub(crate) use segments::End;
+use segments::Segments;
 
 /// Packets that leave within this time of each other may leave together.
 const PACING_QUANTUM: Duration = Duration::from_micros(500);
@@ -96,7 +99,7 @@ pub(crate) struct PathControl {
     fates: Vec<Fate>,
     built: bool,
     reconfigurations: Reconfigurations,
-    segment_rtt: Option<Duration>,
+    segments: Segments,
 }
 
 impl PathControlHandle {
@@ -123,7 +126,7 @@ impl PathControlHandle {
             fates: Vec::new(),
             built: false,
             reconfigurations: Reconfigurations::default(),
-            segment_rtt: None,
+            segments: Segments::default(),
         })))
     }
 
@@ -312,25 +315,29 @@ impl PathControl {
         self.controller.model()
     }
 
-    /// Somebody says that the path was reconfigured.
-    pub(crate) fn on_reconfiguration(&mut self, now: Instant, event: Reconfiguration) {
-        if let Some(event) = self.reconfigurations.note(now, event) {
+    /// Somebody says that the path was reconfigured; whether that was news.
+    pub(crate) fn on_reconfiguration(&mut self, now: Instant, event: Reconfiguration) -> bool {
+        let news = self.reconfigurations.note(now, event);
+        if let Some(event) = news {
             self.controller.on_reconfiguration(now, event);
         }
+        news.is_some()
     }
 
     pub(crate) fn reconfigurations(&self) -> Reconfigurations {
         self.reconfigurations
     }
 
-    /// Somebody measured the round trip of the satellite segment.
-    pub(crate) fn on_segment_rtt(&mut self, now: Instant, rtt: Duration) {
-        self.segment_rtt = Some(rtt);
-        self.controller.on_segment_rtt(now, rtt);
+    /// Somebody measured the round trip of the satellite segment at one end.
+    pub(crate) fn on_segment_rtt(&mut self, now: Instant, end: End, rtt: Duration) {
+        self.segments.update(now, end, rtt);
+        if let Some(both) = self.segments.rtt() {
+            self.controller.on_segment_rtt(now, both);
+        }
     }
 
     pub(crate) fn segment_rtt(&self) -> Option<Duration> {
-        self.segment_rtt
+        self.segments.rtt()
     }
 
     fn is_shown(&self, packet_number: u64) -> bool {

@@ -224,7 +224,8 @@ pub struct PathStatus {
     pub model: Option<PathModel>,
     /// What its controller was told of reconfigurations.
     pub reconfigurations: Reconfigurations,
-    /// The last round trip of its satellite segment alone, from the terminal to the PoP, when somebody measures it.
+    /// The last round trip of its satellite segment alone, from the terminal to the PoP, when somebody measures it; where both ends
+    /// have one, of both together.
     pub segment_rtt: Option<Duration>,
     /// What the session knows of it, while it is up.
     pub stats: Option<PathStats>,

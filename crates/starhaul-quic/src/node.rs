@@ -16,7 +16,7 @@ use rand_chacha::{
 };
 use starhaul_cc::ControllerConfig;
 use starhaul_paths::PathId;
-use starhaul_session::{Session, Side};
+use starhaul_session::{PathSignal, Session, Side};
 
 use crate::{
     CloseCode, Error, LEAST_PACKET_BYTES, LocalId, MAX_PATHS, MOST_PACKET_BYTES, NO_PATH_TIMEOUT,
@@ -136,6 +136,11 @@ enum Deferred {
     },
     /// Send OPEN or JOIN on idle connections.
     Join(SessionHandle),
+    /// The peer told something of a path.
+    Signal {
+        session: SessionHandle,
+        signal: PathSignal,
+    },
 }
 
 impl Node {

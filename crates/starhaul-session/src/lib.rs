@@ -49,6 +49,7 @@ mod received;
 mod send;
 mod sent;
 mod session;
+mod signals;
 mod stats;
 mod types;
 mod wire;
@@ -57,6 +58,7 @@ pub use starhaul_paths::{PathId, PathUpdate};
 
 pub use send::block::MAX_BLOCK_BYTES;
 pub use session::{PathDatagram, Session};
+pub use signals::PathSignal;
 pub use stats::{PathStats, StreamStats};
 pub use types::{
     BlockId, BlockOptions, Event, ExpiredCause, MAX_LABEL_BYTES, Mode, Outcome, ProtocolError,

@@ -5,22 +5,18 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use crate::{
-    ranges::RangeSet,
-    types::{BlockId, ProtocolError, StreamId},
+use crate::types::{BlockId, ProtocolError, StreamId};
+
+mod ack;
+
+pub(crate) use ack::{
+    Ack, BlockAck, MAX_ACK_BLOCKS, MAX_ACK_PATHS, PathAck, ReconfigurationReport, SegmentReport,
 };
 
 /// Bytes before the payload of a fragment.
 pub(crate) const FRAGMENT_HEADER_BYTES: usize = HEADER_BYTES + 19;
 /// Bytes before the payload of a piece of a reliable stream.
 pub(crate) const PIECE_HEADER_BYTES: usize = HEADER_BYTES + 13;
-/// Most ranges reported for one path; older ones have been reported before.
-const MAX_ACK_RANGES: usize = 32;
-/// Most paths in one acknowledgement, as many as a session may have.
-pub(crate) const MAX_ACK_PATHS: usize = 16;
-/// Most completed blocks named in one acknowledgement.
-pub(crate) const MAX_ACK_BLOCKS: usize = 24;
-
 const HEADER_BYTES: usize = 9;
 const FRAGMENT: u8 = 1;
 const PIECE: u8 = 2;
@@ -73,49 +69,6 @@ pub(crate) struct Piece {
     /// The stream ends after this piece.
     pub(crate) fin: bool,
     pub(crate) payload: Bytes,
-}
-
-/// What has arrived, for all paths at once.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ack {
-    pub(crate) paths: Vec<PathAck>,
-    pub(crate) blocks: Vec<BlockAck>,
-}
-
-/// What has arrived on one path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PathAck {
-    pub(crate) path: u32,
-    /// When the newest datagram of the first range arrived, µs of the acknowledging side's clock.
-    pub(crate) received_micros: u32,
-    /// (first, last), newest range first, as wire sequence numbers.
-    pub(crate) ranges: Vec<(u32, u32)>,
-}
-
-/// A block that is complete at the receiver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BlockAck {
-    pub(crate) stream: StreamId,
-    pub(crate) block: BlockId,
-    /// When it became complete, µs of the acknowledging side's clock.
-    pub(crate) completed_micros: u32,
-    pub(crate) recovered: bool,
-}
-
-impl PathAck {
-    /// The newest ranges of `received`.
-    pub(crate) fn new(path: u32, received_micros: u32, received: &RangeSet) -> Self {
-        let ranges = received
-            .iter_rev()
-            .take(MAX_ACK_RANGES)
-            .map(|(first, last)| (wrap(first), wrap(last)))
-            .collect();
-        Self {
-            path,
-            received_micros,
-            ranges,
-        }
-    }
 }
 
 /// The low 32 bits, as sequence numbers and times travel.
@@ -253,96 +206,6 @@ impl Piece {
 /// Most bytes one reliable stream may ever carry; keeps offset arithmetic far from overflow.
 pub(crate) const MAX_STREAM_BYTES: u64 = 1 << 62;
 
-impl Ack {
-    /// Leaves out the oldest ranges, of the path with most first, until the datagram has at most `capacity` bytes.
-    pub(crate) fn fit(&mut self, capacity: usize) {
-        while self.datagram_bytes() > capacity {
-            let several = self.paths.iter_mut().filter(|path| path.ranges.len() > 1);
-            let Some(longest) = several.max_by_key(|path| path.ranges.len()) else {
-                return;
-            };
-            longest.ranges.pop();
-        }
-    }
-
-    fn datagram_bytes(&self) -> usize {
-        let path_bytes = |path: &PathAck| {
-            let distances = path.ranges.windows(2).map(|pair| match *pair {
-                [(newer, _), (_, last)] => distance_bytes(newer.wrapping_sub(last)),
-                _ => 0,
-            });
-            let lengths = path
-                .ranges
-                .iter()
-                .map(|&(first, last)| distance_bytes(last.wrapping_sub(first)));
-            9 + 4 + distances.chain(lengths).sum::<usize>()
-        };
-        let paths: usize = self.paths.iter().map(path_bytes).sum();
-        HEADER_BYTES + 2 + paths + 13 * self.blocks.len()
-    }
-
-    pub(crate) fn encode(&self, header: Header) -> Bytes {
-        let mut out = header.put(ACK, 512);
-        out.put_u8(count(self.paths.len()));
-        for path in &self.paths {
-            out.put_u32(path.path);
-            out.put_u32(path.received_micros);
-            out.put_u8(count(path.ranges.len()));
-            let mut previous: Option<u32> = None;
-            for &(first, last) in &path.ranges {
-                match previous {
-                    None => out.put_u32(last),
-                    Some(previous) => put_distance(&mut out, previous.wrapping_sub(last)),
-                }
-                put_distance(&mut out, last.wrapping_sub(first));
-                previous = Some(first);
-            }
-        }
-        out.put_u8(count(self.blocks.len()));
-        for block in &self.blocks {
-            out.put_u32(block.stream.0);
-            out.put_u32(block.block.0);
-            out.put_u32(block.completed_micros);
-            out.put_u8(block.recovered.into());
-        }
-        out.freeze()
-    }
-
-    fn decode(body: &mut Bytes) -> Result<Self, ProtocolError> {
-        let short = |_| ProtocolError::Malformed("acknowledgement");
-        let mut ack = Self::default();
-        for _ in 0..body.try_get_u8().map_err(short)? {
-            let path = body.try_get_u32().map_err(short)?;
-            let received_micros = body.try_get_u32().map_err(short)?;
-            let mut ranges = Vec::new();
-            let mut previous: Option<u32> = None;
-            for _ in 0..body.try_get_u8().map_err(short)? {
-                let last = match previous {
-                    None => body.try_get_u32().map_err(short)?,
-                    Some(previous) => previous.wrapping_sub(try_get_distance(body)?),
-                };
-                let first = last.wrapping_sub(try_get_distance(body)?);
-                ranges.push((first, last));
-                previous = Some(first);
-            }
-            ack.paths.push(PathAck {
-                path,
-                received_micros,
-                ranges,
-            });
-        }
-        for _ in 0..body.try_get_u8().map_err(short)? {
-            ack.blocks.push(BlockAck {
-                stream: StreamId(body.try_get_u32().map_err(short)?),
-                block: BlockId(body.try_get_u32().map_err(short)?),
-                completed_micros: body.try_get_u32().map_err(short)?,
-                recovered: body.try_get_u8().map_err(short)? != 0,
-            });
-        }
-        Ok(ack)
-    }
-}
-
 /// A probe of `length` payload bytes.
 pub(crate) fn encode_probe(header: Header) -> Bytes {
     header.put(PROBE, 0).freeze()
@@ -366,34 +229,6 @@ pub(crate) fn decode(mut datagram: Bytes) -> Result<(Header, Body), ProtocolErro
         _ => Body::Unknown,
     };
     Ok((header, body))
-}
-
-/// Counts on the wire are bytes; every list is bounded below 256 where it is made.
-fn count(length: usize) -> u8 {
-    u8::try_from(length).unwrap_or(u8::MAX)
-}
-
-const fn distance_bytes(distance: u32) -> usize {
-    if distance < u8::MAX as u32 { 1 } else { 5 }
-}
-
-/// One byte below 255, else a marker and four bytes.
-fn put_distance(out: &mut BytesMut, distance: u32) {
-    match u8::try_from(distance) {
-        Ok(small) if small < u8::MAX => out.put_u8(small),
-        _ => {
-            out.put_u8(u8::MAX);
-            out.put_u32(distance);
-        }
-    }
-}
-
-fn try_get_distance(body: &mut Bytes) -> Result<u32, ProtocolError> {
-    let short = |_| ProtocolError::Malformed("acknowledgement range");
-    match body.try_get_u8().map_err(short)? {
-        u8::MAX => body.try_get_u32().map_err(short),
-        small => Ok(small.into()),
-    }
 }
 
 #[cfg(test)]
@@ -471,36 +306,10 @@ mod tests {
                 completed_micros: 3,
                 recovered: true,
             }],
+            ..Ack::default()
         };
         assert_eq!(decode(ack.encode(HEADER)), Ok((HEADER, Body::Ack(ack))));
         assert_eq!(decode(encode_probe(HEADER)), Ok((HEADER, Body::Probe)));
-    }
-
-    #[test]
-    fn an_acknowledgement_of_many_gaps_leaves_out_the_oldest_to_fit() {
-        let path = |path: u32, step: u32| {
-            let newest = |range| 1_000_000 - range * step;
-            let ranges = (0..32).map(|range| (newest(range) - 300, newest(range)));
-            PathAck {
-                path,
-                received_micros: 9,
-                ranges: ranges.collect(),
-            }
-        };
-        let whole = Ack {
-            paths: (0..5).map(|id| path(id, 310 + 300 * (id % 2))).collect(),
-            blocks: Vec::new(),
-        };
-        assert_eq!(whole.datagram_bytes(), whole.encode(HEADER).len());
-        assert!(whole.datagram_bytes() > 1200);
-        let mut fitting = whole.clone();
-        fitting.fit(1200);
-        let bytes = fitting.encode(HEADER);
-        assert!((1100..=1200).contains(&bytes.len()), "{}", bytes.len());
-        for (kept, all) in fitting.paths.iter().zip(&whole.paths) {
-            assert!(all.ranges.starts_with(&kept.ranges));
-        }
-        assert_eq!(decode(bytes), Ok((HEADER, Body::Ack(fitting))));
     }
 
     #[test]

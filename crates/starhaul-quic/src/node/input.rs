@@ -192,6 +192,10 @@ impl Node {
                 });
                 break;
             }
+            while let Some(signal) = state.session.poll_path_signal() {
+                let signal = Deferred::Signal { session, signal };
+                self.deferred.push_back(signal);
+            }
         }
         if any {
             self.touch(session);

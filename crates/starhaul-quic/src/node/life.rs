@@ -298,6 +298,7 @@ impl Node {
                 } => self.end_session(now, session, code, &reason, error),
                 Deferred::CloseConn { conn, code } => self.close_conn(now, conn, code, ""),
                 Deferred::Join(session) => self.join_idle(now, session),
+                Deferred::Signal { session, signal } => self.on_signal(now, session, signal),
             }
         }
     }

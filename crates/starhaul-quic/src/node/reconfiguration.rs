@@ -5,13 +5,17 @@ use std::time::{Duration, Instant};
 
 use starhaul_cc::Reconfiguration;
 use starhaul_paths::PathId;
+use starhaul_session::PathSignal;
 
 use super::{Node, SessionState};
-use crate::{Error, LocalId, SessionHandle, controller::PathControlHandle};
+use crate::{
+    Error, LocalId, SessionHandle,
+    controller::{End, PathControlHandle},
+};
 
 impl Node {
-    /// The path was reconfigured, or somebody believes so: its controller is told, if there is a connection. The same event
-    /// told again by another detector counts once.
+    /// The path was reconfigured, or somebody believes so: its controller is told, if there is a connection, and so is the peer's,
+    /// by way of the session's acknowledgements. The same event told again by another detector counts once.
     ///
     /// # Errors
     /// Says that the session or path is unknown.
@@ -41,7 +45,8 @@ impl Node {
         }
     }
 
-    /// The round trip of the path's satellite segment alone, from the terminal to the PoP (LeoCC §4.3): its controller is told.
+    /// The round trip of the path's satellite segment alone, from the terminal to the PoP (LeoCC §4.3): its controller is told, and
+    /// at times the peer's.
     ///
     /// # Errors
     /// Says that the session or path is unknown.
@@ -73,9 +78,13 @@ impl Node {
         path: PathId,
         event: Reconfiguration,
     ) {
-        if let Some(control) = self.control_of(session, path) {
-            control.lock().on_reconfiguration(now, event);
-            // The window may have become larger.
+        let Some(control) = self.control_of(session, path) else {
+            return;
+        };
+        let is_news = control.lock().on_reconfiguration(now, event);
+        if is_news && let Some(state) = self.sessions.get_mut(&session) {
+            // The peer sends over the path as well.
+            state.session.tell_reconfiguration(now, path, event);
             self.touch(session);
         }
     }
@@ -87,8 +96,26 @@ impl Node {
         path: PathId,
         rtt: Duration,
     ) {
-        if let Some(control) = self.control_of(session, path) {
-            control.lock().on_segment_rtt(now, rtt);
+        let control = self.control_of(session, path);
+        if let Some(control) = control
+            && let Some(state) = self.sessions.get_mut(&session)
+        {
+            control.lock().on_segment_rtt(now, End::Ours, rtt);
+            state.session.tell_segment_rtt(path, rtt);
+        }
+    }
+
+    /// What the peer's detectors say.
+    pub(super) fn on_signal(&mut self, now: Instant, session: SessionHandle, signal: PathSignal) {
+        match signal {
+            PathSignal::Reconfiguration { path, event } => {
+                self.tell_reconfiguration(now, session, path, event);
+            }
+            PathSignal::SegmentRtt { path, rtt } => {
+                if let Some(control) = self.control_of(session, path) {
+                    control.lock().on_segment_rtt(now, End::Peers, rtt);
+                }
+            }
         }
     }
 

@@ -121,6 +121,7 @@ impl Net {
         net
     }
 
+    /// A spec is that of both directions, or `client's | server's`.
     fn add_link(&mut self, [client, server]: [NodeId; 2], spec: &str) {
         let path = u32::try_from(self.links.len()).unwrap();
         for party in &mut self.sim.nodes {
@@ -131,9 +132,10 @@ impl Net {
         let (a, b) = (client_address(path), server_address(path));
         self.sim.network.bind(client, path, a);
         self.sim.network.bind(server, path, b);
-        let spec = spec.parse().unwrap();
+        let (there, back) = spec.split_once('|').unwrap_or((spec, spec));
+        let (there, back) = (there.parse().unwrap(), back.parse().unwrap());
         self.links
-            .push(self.sim.network.connect(a, b, &spec, &spec));
+            .push(self.sim.network.connect(a, b, &there, &back));
     }
 
     /// The client connects over all links.

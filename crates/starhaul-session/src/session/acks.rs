@@ -49,6 +49,17 @@ impl Session {
         for path in ack.paths {
             self.on_path_ack(path, replied)?;
         }
+        if !ack.reconfigurations.is_empty() {
+            // Without a common clock, the way back takes what the way there does.
+            let way = self.clocks.since_peer(self.now, replied);
+            let way = way.unwrap_or_else(|| self.paths.least_delay());
+            for report in &ack.reconfigurations {
+                self.incoming_signals.on_event(self.now, way, report);
+            }
+        }
+        for report in &ack.segments {
+            self.incoming_signals.on_segment(report);
+        }
         self.find_lost();
         Ok(())
     }

@@ -14,6 +14,7 @@ use std::{
 };
 
 use bytes::BytesMut;
+use starhaul_cc::Reconfiguration;
 use starhaul_fec::Codec;
 use starhaul_paths::{PathId, PathUpdate};
 
@@ -30,6 +31,7 @@ use crate::{
         bytes::{NextPiece, SendBytes},
     },
     sent::BlockKey,
+    signals::{IncomingSignals, OutgoingSignals, PathSignal},
     stats::{PathStats, StreamStats},
     types::{Event, SessionConfig, Side, StreamConfig, StreamId},
 };
@@ -83,6 +85,9 @@ pub struct Session {
     /// Streams with blocks whose end the peer must be told.
     dropping: BTreeSet<StreamId>,
     acks: AckSchedule,
+    /// What our detectors say of paths, and what the peer's do.
+    outgoing_signals: OutgoingSignals,
+    incoming_signals: IncomingSignals,
     receiver: Receiver,
     events: VecDeque<Event>,
     recheck_at: Option<Instant>,
@@ -180,6 +185,8 @@ impl Session {
             },
             dropping: BTreeSet::new(),
             acks: AckSchedule::default(),
+            outgoing_signals: OutgoingSignals::default(),
+            incoming_signals: IncomingSignals::default(),
             receiver: Receiver::default(),
             events: VecDeque::new(),
             recheck_at: None,
@@ -202,6 +209,7 @@ impl Session {
                 self.on_item_lost(fated.item);
             }
         }
+        self.outgoing_signals.forget(path);
         if self.control.copy.is_some_and(|(_, first)| first == path) {
             self.control.copy = None;
         }
@@ -214,6 +222,28 @@ impl Session {
         if let Some(path) = self.paths.get_mut(path) {
             path.monitor.update(now, update);
         }
+    }
+
+    /// A detector at this end believes that `path` was reconfigured: the peer is told, in several acknowledgements, for the
+    /// controller of its direction. What the peer told itself is not returned to it.
+    pub fn tell_reconfiguration(&mut self, now: Instant, path: PathId, event: Reconfiguration) {
+        self.advance(now);
+        if self.paths.get(path).is_some() {
+            self.outgoing_signals.tell(self.now, path, event);
+        }
+    }
+
+    /// The round trip of the path's satellite segment at this end: the peer is told at times, in acknowledgements that leave anyway.
+    pub fn tell_segment_rtt(&mut self, path: PathId, rtt: Duration) {
+        if self.paths.get(path).is_some() {
+            self.outgoing_signals.tell_segment(path, rtt);
+        }
+    }
+
+    /// What the peer's detectors say of paths, oldest first, each event once; take them after every datagram. The oldest are
+    /// dropped when nobody does.
+    pub fn poll_path_signal(&mut self) -> Option<PathSignal> {
+        self.incoming_signals.take()
     }
 
     /// How long datagrams may wait in the queue of `path` so that the deadlines of the last seconds can be kept: a third of what the
@@ -248,7 +278,7 @@ impl Session {
                 Some(path.probe_at),
             ]
         });
-        let acks = self.acks.due().map(|due| [due, due + output::ACK_PATIENCE]);
+        let acks = self.ack_due().map(|due| [due, due + output::ACK_PATIENCE]);
         let others = [self.sender.next_expiry(), self.recheck_at];
         let all = paths
             .chain(others)

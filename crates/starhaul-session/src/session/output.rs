@@ -73,7 +73,7 @@ impl Session {
     }
 
     fn poll_ack(&mut self, path: PathId) -> Option<PathDatagram> {
-        let due = self.acks.due().filter(|due| *due <= self.now)?;
+        let due = self.ack_due().filter(|due| *due <= self.now)?;
         let fastest = self.paths.fastest(self.now);
         // A repetition tries another path than the first saying, if there is one about as fast.
         let here = fastest == Some(path)
@@ -99,9 +99,17 @@ impl Session {
         let mut ack = Ack {
             paths: paths.collect(),
             blocks: self.acks.take(self.now),
+            reconfigurations: self.outgoing_signals.take_events(self.now),
+            segments: self.outgoing_signals.take_segments(self.now),
         };
         ack.fit(self.paths.get(path)?.max_datagram());
         self.number(path, Item::Ack, |header| ack.encode(header))
+    }
+
+    /// When an acknowledgement should leave next.
+    pub(super) fn ack_due(&self) -> Option<Instant> {
+        let signals = self.outgoing_signals.due();
+        self.acks.due().into_iter().chain(signals).min()
     }
 
     fn is_about_as_fast(&self, path: PathId) -> bool {
