@@ -3,11 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-/// §5: a slope below this is no congestion.
-const FLAT: f64 = 0.01;
-/// A slope within so many of its standard errors may be jitter (Meng et al., Proteus, SIGCOMM 2020,
-/// §5 take the regression's error as the tolerance as well).
-const STANDARD_ERRORS: f64 = 2.0;
+/// A slope below this is no congestion; the authors' code has 2 % where §5 has 1 %.
+const FLAT: f64 = 0.02;
 
 /// Running sums of a regression.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,8 +47,11 @@ impl RttGradient {
         }
         let slope = xy / xx;
         let residual = (yy - slope * xy).max(0.0);
-        let error = (residual / (self.count - 2.0) / xx).sqrt();
-        if slope >= FLAT && slope > STANDARD_ERRORS * error {
+        // Meng et al. (Proteus, SIGCOMM 2020), §5: what is left of the regression, over the time that it spans, could
+        // have made such a slope. Evenly spaced samples span √12 standard deviations.
+        let span = (12.0 * xx / self.count).sqrt();
+        let error = (residual / self.count).sqrt() / span;
+        if slope >= FLAT && slope > error {
             slope
         } else {
             0.0
@@ -78,7 +78,7 @@ mod tests {
     fn a_filling_queue_rises_and_noise_does_not() {
         assert!((rise(|n| 40.0 + 0.1 * f64::from(n)) - 0.1).abs() < 1e-6);
         assert_eq!(rise(|n| 40.0 - 0.1 * f64::from(n)), 0.0);
-        assert_eq!(rise(|n| 40.0 + 0.005 * f64::from(n)), 0.0);
+        assert_eq!(rise(|n| 40.0 + 0.015 * f64::from(n)), 0.0);
         assert_eq!(rise(|n| if n % 7 < 3 { 40.0 } else { 52.0 }), 0.0);
     }
 }

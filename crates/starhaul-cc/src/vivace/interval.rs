@@ -7,7 +7,9 @@ use std::{
 };
 
 use super::{Purpose, gradient::RttGradient};
-use crate::{AckedPacket, rtt::rtt_sample, sent::SentPackets};
+use starhaul_units::Bandwidth;
+
+use crate::{AckedPacket, limits::packet_bytes, rtt::rtt_sample, sent::SentPackets};
 
 /// §4: U = x^t − b·x·max(0, dRTT/dt) − c·x·L, with x in Mbit/s.
 const RATE_EXPONENT: f64 = 0.9;
@@ -15,6 +17,9 @@ const LATENCY_COEFFICIENT: f64 = 900.0;
 const LOSS_COEFFICIENT: f64 = 11.35;
 /// Fewer packets say nothing of loss or of the slope of the RTT.
 const MIN_PACKETS: u32 = 10;
+/// Who sent less than this share of the rate was held up by the window, and tells nothing of the rate.
+const LEAST_SHARE: f64 = 0.8;
+const SHORTEST: Duration = Duration::from_micros(1);
 /// With more waiting, packets never meet their fate.
 const MAX_INTERVALS: usize = 32;
 /// Who heard of an interval so much later hears no more of this one: losses are noticed in a round.
@@ -25,6 +30,15 @@ const OVERDUE_INTERVALS: u64 = 4;
 pub(super) struct Outcome {
     pub(super) mbit: f64,
     pub(super) utility: f64,
+    /// Share of its packets that were lost.
+    pub(super) loss: f64,
+}
+
+impl Outcome {
+    /// What more rate would gain if all of it were lost, as on a link whose queue is full; for each Mbit/s.
+    pub(super) fn gradient_of_loss(&self) -> f64 {
+        RATE_EXPONENT * self.mbit.powf(RATE_EXPONENT - 1.0) - LOSS_COEFFICIENT
+    }
 }
 
 /// The intervals of which packets are in flight, the one in progress last.
@@ -49,7 +63,8 @@ struct Interval {
     gradient: RttGradient,
     /// The application, and not the rate, limited what was sent.
     limited: bool,
-    closed: bool,
+    ended: Option<Instant>,
+    sent_bytes: u64,
 }
 
 impl Intervals {
@@ -62,16 +77,16 @@ impl Intervals {
         }
     }
 
-    /// Drops the interval in progress if nothing was sent in it, as it would tell nothing.
-    pub(super) fn drop_unsent(&mut self) -> Option<Purpose> {
+    /// Drops the interval in progress if nothing was sent in it, as it would tell nothing. Returns whether it is missed.
+    pub(super) fn drop_unsent(&mut self) -> bool {
         let dropped = self.queue.pop_back_if(|last| last.sent == 0);
-        dropped.map(|interval| interval.purpose)
+        dropped.is_some_and(|interval| interval.purpose != Purpose::Waiting)
     }
 
     /// Ends the interval in progress and begins another.
     pub(super) fn begin(&mut self, now: Instant, purpose: Purpose, mbit: f64) {
         if let Some(last) = self.queue.back_mut() {
-            last.closed = true;
+            last.ended = Some(now);
         }
         self.queue.push_back(Interval {
             purpose,
@@ -82,7 +97,8 @@ impl Intervals {
             lost: 0,
             gradient: RttGradient::default(),
             limited: false,
-            closed: false,
+            ended: None,
+            sent_bytes: 0,
         });
     }
 
@@ -108,12 +124,13 @@ impl Intervals {
         self.queue.iter().any(|i| i.purpose == purpose)
     }
 
-    pub(super) fn on_packet_sent(&mut self, packet_number: u64, limited: bool) {
+    pub(super) fn on_packet_sent(&mut self, packet_number: u64, bytes: u64, limited: bool) {
         let id = self.first_id + (self.queue.len() as u64).saturating_sub(1);
         let Some(interval) = self.queue.back_mut() else {
             return;
         };
         interval.sent = interval.sent.saturating_add(1);
+        interval.sent_bytes = interval.sent_bytes.saturating_add(packet_bytes(bytes));
         interval.limited |= limited;
         if let Some(evicted) = self.sent.insert(packet_number, id)
             && let Some(interval) = self.interval(evicted)
@@ -149,7 +166,7 @@ impl Intervals {
         let first = self.queue.front()?;
         let overdue = self.newest_acked >= self.first_id + OVERDUE_INTERVALS;
         let settled = first.acked.saturating_add(first.lost) >= first.sent;
-        if !first.closed || !(settled || overdue) {
+        if first.ended.is_none() || !(settled || overdue) {
             return None;
         }
         let mut interval = self.queue.pop_front()?;
@@ -172,7 +189,9 @@ impl Intervals {
 
 impl Interval {
     fn outcome(&self) -> Option<Outcome> {
-        if self.limited || self.sent < MIN_PACKETS {
+        let time = self.ended?.saturating_duration_since(self.began);
+        let sent = Bandwidth::from_bytes_over(self.sent_bytes, time.max(SHORTEST)).mbit();
+        if self.limited || self.sent < MIN_PACKETS || sent < LEAST_SHARE * self.mbit {
             return None;
         }
         let loss = f64::from(self.lost) / f64::from(self.sent);
@@ -182,6 +201,7 @@ impl Interval {
         Some(Outcome {
             mbit: self.mbit,
             utility,
+            loss,
         })
     }
 }

@@ -1,5 +1,6 @@
-//! PCC Vivace (Dong et al., NSDI 2018), with its latency-aware utility: sends a little more and a
-//! little less in two monitor intervals and steps along the gradient of the utility they showed.
+//! PCC Vivace (Dong et al., NSDI 2018), with its latency-aware utility: two pairs of monitor intervals show in which
+//! direction the utility rises, and the rate goes there interval by interval, in steps along the gradient, for as
+//! long as it does. As in the authors' code (PCC-Uspace), where the paper leaves the order of things open.
 
 use std::time::{Duration, Instant};
 
@@ -17,15 +18,17 @@ use crate::{
 mod gradient;
 mod interval;
 mod step;
+mod trial;
 
 use interval::{Intervals, Outcome};
 use step::Stepper;
+use trial::{Trial, slope};
 
-/// §4.1: how far apart the two rates of a pair are from the one in the middle.
-const PROBE_SHARE: f64 = 0.05;
-/// The window only keeps a dead path from being filled: so many round trips of the rate.
-const WINDOW_ROUNDS: f64 = 3.0;
+/// The window only keeps a dead path from being filled: so many round trips of the rate, as PCC-Kernel has it.
+const WINDOW_ROUNDS: f64 = 2.0;
 const MIN_WINDOW_PACKETS: u64 = 4;
+/// More loss than this is none that the utility was made to bear (up to 5 %, §4.1).
+const HEAVY_LOSS: f64 = 0.1;
 /// Before the first sample.
 const ASSUMED_RTT: Duration = Duration::from_millis(100);
 /// Bounds of the rate, so that a path believed dead is still tried.
@@ -51,27 +54,19 @@ pub(crate) struct Vivace {
 enum Phase {
     /// The rate doubles as long as that raises the utility.
     Starting { best: Option<Outcome> },
-    /// A pair of intervals is sent or waited for.
-    Probing(Pair),
-}
-
-/// The higher and the lower rate, in either order.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Pair {
-    higher_first: bool,
-    sent: u8,
-    /// How many of the two told what they showed.
-    told: u8,
-    higher: Option<Outcome>,
-    lower: Option<Outcome>,
+    /// Looking for the direction.
+    Probing(Trial),
+    /// Going there from `last`, as long as the utility rises.
+    Moving { upwards: bool, last: Outcome },
 }
 
 /// Why an interval is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     Starting,
-    Higher,
-    Lower,
+    /// Its number in the trial.
+    Trial(u8),
+    Moving,
     /// To send on while results are awaited.
     Waiting,
 }
@@ -94,59 +89,55 @@ impl Vivace {
     }
 
     fn begin_interval(&mut self, now: Instant) {
-        if self.intervals.is_full() {
+        let stuck = self.intervals.is_full() || self.intervals.drop_unsent();
+        if stuck && let Phase::Probing(_) = self.phase {
+            // One of the trial would be missing for ever.
             self.intervals.forget();
-            if let Phase::Probing(pair) = &mut self.phase {
-                *pair = Pair::default();
-            }
+            self.phase = Phase::Probing(self.new_trial());
+        } else if stuck {
+            self.intervals.forget();
         }
-        let dropped = self.intervals.drop_unsent();
-        if let Some(Purpose::Higher | Purpose::Lower) = dropped
-            && let Phase::Probing(pair) = &mut self.phase
-        {
-            // One of a pair would be missing for ever.
-            *pair = Pair::default();
-        }
-        let purpose = self.next_purpose();
-        let share = match purpose {
-            Purpose::Higher => 1.0 + PROBE_SHARE,
-            Purpose::Lower => 1.0 - PROBE_SHARE,
-            Purpose::Starting | Purpose::Waiting => 1.0,
-        };
+        let (purpose, share) = self.next_purpose();
         self.intervals.begin(now, purpose, self.mbit * share);
     }
 
-    fn next_purpose(&mut self) -> Purpose {
-        match &mut self.phase {
-            Phase::Starting { .. } if self.intervals.awaits(Purpose::Starting) => Purpose::Waiting,
-            Phase::Starting { .. } => Purpose::Starting,
-            Phase::Probing(pair) => {
-                let higher = (pair.sent == 0) == pair.higher_first;
-                pair.sent = pair.sent.saturating_add(1);
-                match pair.sent {
-                    1 | 2 if higher => Purpose::Higher,
-                    1 | 2 => Purpose::Lower,
-                    _ => Purpose::Waiting,
-                }
+    /// And the rate to send at, per rate in the middle.
+    fn next_purpose(&mut self) -> (Purpose, f64) {
+        let only = match &mut self.phase {
+            Phase::Probing(trial) => {
+                let purpose = trial.next();
+                let share = match purpose {
+                    Purpose::Trial(number) => trial.share(number),
+                    _ => 1.0,
+                };
+                return (purpose, share);
             }
-        }
+            Phase::Starting { .. } => Purpose::Starting,
+            Phase::Moving { .. } => Purpose::Moving,
+        };
+        let waits = self.intervals.awaits(only);
+        (if waits { Purpose::Waiting } else { only }, 1.0)
     }
 
     fn take_outcomes(&mut self, now: Instant) {
         while let Some((purpose, outcome)) = self.intervals.next_outcome() {
             match (&mut self.phase, purpose) {
-                (Phase::Starting { .. }, Purpose::Starting) => self.start(now, outcome),
-                (Phase::Probing(pair), Purpose::Higher | Purpose::Lower) => {
-                    if purpose == Purpose::Higher {
-                        pair.higher = outcome;
-                    } else {
-                        pair.lower = outcome;
+                (Phase::Starting { best }, Purpose::Starting) => {
+                    let best = *best;
+                    self.start(now, best, outcome);
+                }
+                (Phase::Probing(trial), Purpose::Trial(number)) => {
+                    let complete = trial.take(number, outcome);
+                    let trial = *trial;
+                    match outcome.filter(|outcome| outcome.loss > HEAVY_LOSS) {
+                        Some(outcome) => self.flee(now, outcome),
+                        None if complete => self.decide(now, &trial),
+                        None => {}
                     }
-                    pair.told += 1;
-                    if pair.told == 2 {
-                        let pair = *pair;
-                        self.decide(now, pair);
-                    }
+                }
+                (Phase::Moving { upwards, last }, Purpose::Moving) => {
+                    let (upwards, last) = (*upwards, *last);
+                    self.go_on(now, upwards, last, outcome);
                 }
                 _ => {}
             }
@@ -154,48 +145,79 @@ impl Vivace {
     }
 
     /// §4.1: doubles until the utility falls, then goes back to the rate before.
-    fn start(&mut self, now: Instant, outcome: Option<Outcome>) {
-        let Phase::Starting { best } = &mut self.phase else {
-            return;
-        };
+    fn start(&mut self, now: Instant, best: Option<Outcome>, outcome: Option<Outcome>) {
         let Some(outcome) = outcome else {
             // The application had too little to send: nothing is known of this rate.
-            return;
+            return self.begin_interval(now);
         };
         match best {
             None if outcome.utility <= 0.0 => {
                 self.set_mbit(outcome.mbit / 2.0);
-                self.begin_pair(now);
+                self.probe(now);
             }
             Some(best) if outcome.utility <= best.utility => {
                 self.mbit = best.mbit;
-                self.begin_pair(now);
+                self.probe(now);
             }
             _ => {
-                *best = Some(outcome);
+                self.phase = Phase::Starting {
+                    best: Some(outcome),
+                };
                 self.set_mbit(2.0 * outcome.mbit);
                 self.begin_interval(now);
             }
         }
     }
 
-    /// A step along the gradient, or none when the application had too little to send in either.
-    fn decide(&mut self, now: Instant, pair: Pair) {
-        if let (Some(higher), Some(lower)) = (pair.higher, pair.lower) {
-            let gradient = (higher.utility - lower.utility) / (higher.mbit - lower.mbit);
-            let step = self.stepper.step(gradient, self.mbit);
-            self.set_mbit(self.mbit + step);
-        }
-        self.begin_pair(now);
+    /// The first step, or another trial when this one was inconclusive.
+    fn decide(&mut self, now: Instant, trial: &Trial) {
+        let Some(finding) = trial.finding() else {
+            return self.probe(now);
+        };
+        self.stepper = Stepper::default();
+        self.step(now, finding.gradient, finding.middle);
     }
 
-    fn begin_pair(&mut self, now: Instant) {
-        self.phase = Phase::Probing(Pair {
-            // Chance keeps flows from probing alike; the packet number stands in for it.
-            higher_first: self.newest_sent.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 63 == 0,
-            ..Pair::default()
-        });
+    /// A step down at once: what is sent in vain beyond random loss pays at no rate (§4.1), and the queue is full, so that the
+    /// rest of the trial would take long.
+    fn flee(&mut self, now: Instant, from: Outcome) {
+        self.intervals.forget();
+        self.stepper = Stepper::default();
+        self.step(now, from.gradient_of_loss(), from);
+    }
+
+    /// Another step, or back to the last rate when the utility fell.
+    fn go_on(&mut self, now: Instant, upwards: bool, last: Outcome, outcome: Option<Outcome>) {
+        let Some(outcome) = outcome else {
+            return self.begin_interval(now);
+        };
+        match slope(outcome, last) {
+            Some(gradient) if (gradient > 0.0) == upwards => self.step(now, gradient, outcome),
+            _ => {
+                self.set_mbit(last.mbit);
+                self.probe(now);
+            }
+        }
+    }
+
+    fn step(&mut self, now: Instant, gradient: f64, from: Outcome) {
+        let step = self.stepper.step(gradient, from.mbit);
+        self.set_mbit(from.mbit + step);
+        self.phase = Phase::Moving {
+            upwards: gradient > 0.0,
+            last: from,
+        };
         self.begin_interval(now);
+    }
+
+    fn probe(&mut self, now: Instant) {
+        self.phase = Phase::Probing(self.new_trial());
+        self.begin_interval(now);
+    }
+
+    /// Chance keeps flows from probing alike; the packet number stands in for it.
+    fn new_trial(&self) -> Trial {
+        Trial::new(self.newest_sent.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 62)
     }
 
     fn set_mbit(&mut self, mbit: f64) {
@@ -217,7 +239,7 @@ impl Controller for Vivace {
         &mut self,
         now: Instant,
         packet_number: u64,
-        _bytes: u64,
+        bytes: u64,
         _bytes_in_flight: u64,
         app_limited: bool,
     ) {
@@ -226,7 +248,8 @@ impl Controller for Vivace {
         if self.intervals.is_over(now, rtt) {
             self.begin_interval(now);
         }
-        self.intervals.on_packet_sent(packet_number, app_limited);
+        self.intervals
+            .on_packet_sent(packet_number, bytes, app_limited);
     }
 
     fn on_ack(&mut self, packet: AckedPacket) {
@@ -252,17 +275,16 @@ impl Controller for Vivace {
     }
 
     /// Losses count where their packets were sent. When nothing gets through any more, no interval
-    /// can tell: half the rate, and what was learned of steps is void.
+    /// can tell: half the rate, and look anew.
     fn on_congestion_event(&mut self, event: CongestionEvent) {
         if event.persistent {
             self.set_mbit(self.mbit / 2.0);
-            self.stepper = Stepper::default();
             self.intervals.forget();
-            self.begin_pair(event.now);
+            self.probe(event.now);
         }
     }
 
-    /// The losses were counted already, and the next pair will tell.
+    /// The losses were counted already, and the next trial will tell.
     fn on_spurious_congestion_event(&mut self, _now: Instant) {}
 
     fn on_mtu_update(&mut self, mtu_bytes: u16) {
@@ -296,6 +318,7 @@ impl Controller for Vivace {
         match self.phase {
             Phase::Starting { .. } => "starting",
             Phase::Probing(_) => "probing",
+            Phase::Moving { .. } => "moving",
         }
     }
 

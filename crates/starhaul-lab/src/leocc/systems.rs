@@ -15,13 +15,10 @@ pub struct System {
 }
 
 impl System {
-    /// Every controller that finds its rate by itself, without Vivace: ours loses its way where the capacity varies, and a rival
-    /// that does not do its best is no rival.
+    /// Every controller that finds its rate by itself.
     pub fn all() -> Vec<Self> {
         let all = ControllerConfig::SELF_RELIANT.iter();
-        all.filter(|config| config.name() != "vivace")
-            .map(|config| Self::of(config.clone()))
-            .collect()
+        all.map(|config| Self::of(config.clone())).collect()
     }
 
     /// LeoCC without one of its parts each.
