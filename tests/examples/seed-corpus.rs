@@ -14,6 +14,7 @@ use starhaul_gateway::{
     rtp::Codec,
     socks5::write_address,
 };
+use starhaul_net::prober::EchoMessage;
 use starhaul_quic::{
     Identity,
     wire::{Message, PathHello, VERSION},
@@ -29,8 +30,9 @@ type Inputs = Vec<(&'static str, Vec<u8>)>;
 
 fn main() -> io::Result<()> {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
-    let targets: [(&str, Inputs); 20] = [
+    let targets: [(&str, Inputs); 23] = [
         ("congestion_control", operations()),
+        ("detector", operations()),
         ("fec_decode", operations()),
         ("gateway_config", configurations()),
         ("gateway_control", requests()),
@@ -41,6 +43,8 @@ fn main() -> io::Result<()> {
         ("link_trace", traces()),
         ("link_convert", recordings()),
         ("path_monitor", operations()),
+        ("prober_datagram", probes()),
+        ("prober_search", operations()),
         ("quic_handshake", handshakes()),
         ("record_datagram", recorders()),
         ("record_journal", journals()),
@@ -66,6 +70,30 @@ fn operations() -> Inputs {
     vec![
         ("short", random[..200].to_vec()),
         ("long", random[200..2200].to_vec()),
+    ]
+}
+
+/// Each behind the prober's token.
+fn probes() -> Inputs {
+    let (token, cookie) = (*b"a token!", [3; 16]);
+    let hello = EchoMessage::Hello { token }.encode();
+    let question = EchoMessage::Question {
+        token,
+        cookie,
+        number: 9,
+    };
+    let question = question.encode();
+    let mut ipv4 = [0; 20];
+    (ipv4[0], ipv4[9]) = (0x45, 1);
+    let reply = [&[0, 0, 0, 0, b'a', b' ', 0, 9][..], &token, &[0, 0, 0, 9]].concat();
+    let request = [8, 0, 0, 0, b'a', b' ', 0, 9];
+    let exceeded = [&ipv4[..], &[11, 0, 0, 0, 0, 0, 0, 0], &ipv4, &request].concat();
+    let of = |packet: &[u8]| [&token[..], packet].concat();
+    vec![
+        ("hello", of(&hello)),
+        ("question", of(&question)),
+        ("reply", of(&[&ipv4[..], &reply].concat())),
+        ("exceeded", of(&exceeded)),
     ]
 }
 

@@ -140,6 +140,31 @@ impl Detector {
         sequence
     }
 
+    /// Probe `sequence` left this host at `at` (the kernel's timestamp), a little after [`Detector::on_probe_sent`] was told.
+    pub fn on_probe_left(&mut self, at: Instant, sequence: u64) {
+        let found = self
+            .outstanding
+            .binary_search_by_key(&sequence, |(sequence, _)| *sequence);
+        if let Some((_, sent)) = found.ok().and_then(|found| self.outstanding.get_mut(found)) {
+            *sent = at.max(*sent);
+        }
+    }
+
+    /// Probe `sequence` could not be sent: its silence says nothing.
+    pub fn on_probe_refused(&mut self, sequence: u64) {
+        let found = self
+            .outstanding
+            .binary_search_by_key(&sequence, |(sequence, _)| *sequence);
+        if let Ok(found) = found {
+            self.outstanding.remove(found);
+        }
+    }
+
+    /// Takes the operator's timetable, or forgets it; where the wall clock was set, it has moved.
+    pub fn set_schedule(&mut self, schedule: Option<Schedule>) {
+        self.config.schedule = schedule;
+    }
+
     /// The response to probe `sequence` arrived at `received` (the kernel's timestamp where there is one). Answers that
     /// nobody asked for, and second ones, count for nothing.
     pub fn on_response(&mut self, received: Instant, sequence: u64) -> Option<Reconfiguration> {

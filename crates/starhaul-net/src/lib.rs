@@ -26,6 +26,7 @@ mod emulator;
 mod histogram;
 mod icmp;
 mod poller;
+pub mod prober;
 mod realtime;
 pub mod record;
 pub mod replay;

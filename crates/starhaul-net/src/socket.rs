@@ -303,7 +303,7 @@ fn set_buffers(socket: &Socket, bytes: usize) {
 }
 
 /// Errors that do not go away: the interface was removed or renumbered, or its address is gone (`EINVAL` from routing).
-fn is_gone(error: &io::Error) -> bool {
+pub(crate) fn is_gone(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     [
         Errno::NODEV,

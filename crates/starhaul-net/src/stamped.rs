@@ -5,6 +5,7 @@ use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     os::fd::{AsFd, AsRawFd as _},
+    sync::LazyLock,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -16,8 +17,13 @@ use crate::Error;
 const MESSAGES: usize = 64;
 /// The largest IP packet of a jumbo frame.
 const MESSAGE_BYTES: usize = 9216;
-/// Room for a stamp, a destination address, ECN bits and what a kernel may add.
-const CONTROL_WORDS: usize = 24;
+/// Room for stamps, a destination address, an error with its sender, ECN bits and what a kernel may add.
+const CONTROL_WORDS: usize = 40;
+/// ICMP's types of "time exceeded" (RFC 792, RFC 4443 §3.3).
+const EXCEEDED_V4: u8 = 11;
+const EXCEEDED_V6: u8 = 3;
+/// Between two receives the wall clock is set, not slewed, when it gains or loses more than this.
+const CLOCK_STEP: Duration = Duration::from_millis(2);
 
 /// A datagram with its stamp.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +36,8 @@ pub struct Stamped<'a> {
     pub arrived: Instant,
     /// What it holds. A raw ICMP socket for IPv4 begins with the IP header.
     pub payload: &'a [u8],
+    /// The router where a packet of ours had no hops left, in messages of the error queue.
+    pub(crate) offender: Option<IpAddr>,
 }
 
 /// Room for what one call to the kernel brings.
@@ -37,12 +45,15 @@ pub struct StampedBuffer {
     bytes: Box<[u8]>,
     control: Box<[[u64; CONTROL_WORDS]]>,
     meta: Vec<Meta>,
+    /// Between the wall clock and the other one, at the last receive.
+    offset: Option<i128>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Meta {
     remote: Option<SocketAddr>,
     local: Option<IpAddr>,
+    offender: Option<IpAddr>,
     arrived: Instant,
     length: usize,
 }
@@ -51,28 +62,50 @@ struct Meta {
 ///
 /// # Errors
 /// [`Error::System`] when the kernel has no stamps.
-#[expect(unsafe_code, reason = "no safe binding exists")]
 pub(crate) fn stamp_arrivals(socket: &impl AsFd) -> Result<(), Error> {
-    let set = |level: libc::c_int, name: libc::c_int, value: libc::c_int| {
-        // SAFETY: the descriptor is open, and the kernel reads one integer that lives across the call.
-        let result = unsafe {
-            libc::setsockopt(
-                socket.as_fd().as_raw_fd(),
-                level,
-                name,
-                (&raw const value).cast(),
-                libc::socklen_t::try_from(size_of_val(&value)).unwrap_or(0),
-            )
-        };
-        if result == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
-        }
-    };
     // A kernel or a socket without it joins nothing.
-    let _ = set(libc::SOL_UDP, libc::UDP_GRO, 0);
-    set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1).map_err(Error::System)
+    let _ = set(socket, libc::SOL_UDP, libc::UDP_GRO, 0);
+    set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1).map_err(Error::System)
+}
+
+/// Makes the kernel put each packet into the error queue, with a stamp, when it hands it to the device. Says whether it does:
+/// some kernels have no such stamps, and then the time of the call has to do.
+pub(crate) fn stamp_departures(socket: &impl AsFd) -> bool {
+    let flags = libc::SOF_TIMESTAMPING_TX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
+    let flags = libc::c_int::try_from(flags).unwrap_or(0);
+    set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags).is_ok()
+}
+
+/// Makes the kernel put into the error queue what routers say of our packets.
+pub(crate) fn queue_errors(socket: &impl AsFd, ipv4: bool) -> Result<(), Error> {
+    let (level, name) = match ipv4 {
+        true => (libc::IPPROTO_IP, libc::IP_RECVERR),
+        false => (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
+    };
+    set(socket, level, name, 1).map_err(Error::System)
+}
+
+#[expect(unsafe_code, reason = "no safe binding exists")]
+fn set(
+    socket: &impl AsFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    // SAFETY: the descriptor is open, and the kernel reads one integer that lives across the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            libc::socklen_t::try_from(size_of_val(&value)).unwrap_or(0),
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 impl StampedBuffer {
@@ -82,13 +115,24 @@ impl StampedBuffer {
             bytes: vec![0; MESSAGES * MESSAGE_BYTES].into_boxed_slice(),
             control: vec![[0; CONTROL_WORDS]; MESSAGES].into_boxed_slice(),
             meta: Vec::with_capacity(MESSAGES),
+            offset: None,
         }
     }
 
     /// Receives what is there from a non-blocking socket; `false` when nothing is. What happened to single datagrams
     /// (an ICMP error that waited in the socket) counts as something received.
-    #[expect(unsafe_code, reason = "no safe binding of recvmmsg exists")]
     pub(crate) fn recv(&mut self, socket: &impl AsFd) -> bool {
+        self.recv_from(socket, 0)
+    }
+
+    /// The same for the error queue: packets of ours with the stamp of their departure ([`stamp_departures`]), and what
+    /// routers said of them ([`queue_errors`]).
+    pub(crate) fn recv_errors(&mut self, socket: &impl AsFd) -> bool {
+        self.recv_from(socket, libc::MSG_ERRQUEUE)
+    }
+
+    #[expect(unsafe_code, reason = "no safe binding of recvmmsg exists")]
+    fn recv_from(&mut self, socket: &impl AsFd, flags: libc::c_int) -> bool {
         self.meta.clear();
         // SAFETY: all-zero values of these plain structures are valid.
         let (mut headers, mut names): (
@@ -126,7 +170,7 @@ impl StampedBuffer {
                 socket.as_fd().as_raw_fd(),
                 headers.as_mut_ptr(),
                 libc::c_uint::try_from(MESSAGES).unwrap_or(1),
-                libc::MSG_DONTWAIT,
+                libc::MSG_DONTWAIT | flags,
                 std::ptr::null_mut(),
             )
         };
@@ -134,11 +178,15 @@ impl StampedBuffer {
             return io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock;
         };
         let clock = Clock::now();
+        // Stamps from before the wall clock was set would be as wrong as it was.
+        let stepped = clock.stepped(&mut self.offset);
         for (header, name) in headers.iter().zip(&names).take(received) {
-            let (stamp, local) = control_data(&header.msg_hdr);
+            let control = control_data(&header.msg_hdr);
+            let stamp = control.stamp.filter(|_| !stepped);
             self.meta.push(Meta {
                 remote: address(name, header.msg_hdr.msg_namelen),
-                local,
+                local: control.local,
+                offender: control.offender,
                 arrived: stamp.map_or(clock.now, |stamp| clock.instant_of(stamp)),
                 length: usize::try_from(header.msg_len)
                     .unwrap_or(0)
@@ -155,6 +203,7 @@ impl StampedBuffer {
             remote: meta.remote,
             local: meta.local,
             arrived: meta.arrived,
+            offender: meta.offender,
             payload: room.get(..meta.length).unwrap_or(room),
         })
     }
@@ -190,6 +239,17 @@ impl Clock {
         }
     }
 
+    /// Whether the wall clock was set since `before`, which becomes what it is now.
+    fn stepped(&self, before: &mut Option<i128>) -> bool {
+        static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
+        let nanos = |time: Duration| i128::try_from(time.as_nanos()).unwrap_or(i128::MAX);
+        let since_first = self.now.saturating_duration_since(*FIRST);
+        let offset = nanos(self.wall) - nanos(since_first);
+        let moved = before.map(|before| (offset - before).abs());
+        *before = Some(offset);
+        moved.is_some_and(|moved| moved > nanos(CLOCK_STEP))
+    }
+
     fn instant_of(&self, stamp: Duration) -> Instant {
         let age = self.wall.saturating_sub(stamp);
         // Older than a socket's buffer can be: the wall clock was set in between.
@@ -200,9 +260,17 @@ impl Clock {
     }
 }
 
+/// What the kernel says beside a datagram.
+#[derive(Default)]
+struct Control {
+    stamp: Option<Duration>,
+    local: Option<IpAddr>,
+    offender: Option<IpAddr>,
+}
+
 #[expect(unsafe_code, reason = "control messages are read in place")]
-fn control_data(header: &libc::msghdr) -> (Option<Duration>, Option<IpAddr>) {
-    let (mut stamp, mut local) = (None, None);
+fn control_data(header: &libc::msghdr) -> Control {
+    let mut control = Control::default();
     // SAFETY: the kernel filled the header, whose control area is still alive; the macros stay inside of it. What a message
     // holds is read unaligned, in the type that its level and kind have.
     unsafe {
@@ -214,23 +282,41 @@ fn control_data(header: &libc::msghdr) -> (Option<Duration>, Option<IpAddr>) {
                     let time = data.cast::<libc::timespec>().read_unaligned();
                     let parts = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
                     if let (Ok(seconds), Ok(nanos)) = parts {
-                        stamp = Some(Duration::new(seconds, nanos));
+                        control.stamp = Some(Duration::new(seconds, nanos));
                     }
                 }
                 (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
                     let info = data.cast::<libc::in_pktinfo>().read_unaligned();
-                    local = Some(Ipv4Addr::from(u32::from_be(info.ipi_addr.s_addr)).into());
+                    control.local = Some(Ipv4Addr::from(u32::from_be(info.ipi_addr.s_addr)).into());
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
                     let info = data.cast::<libc::in6_pktinfo>().read_unaligned();
-                    local = Some(Ipv6Addr::from(info.ipi6_addr.s6_addr).into());
+                    control.local = Some(Ipv6Addr::from(info.ipi6_addr.s6_addr).into());
+                }
+                (libc::IPPROTO_IP, libc::IP_RECVERR) => {
+                    let error = data.cast::<libc::sock_extended_err>();
+                    let kind = error.read_unaligned();
+                    if (kind.ee_origin, kind.ee_type) == (libc::SO_EE_ORIGIN_ICMP, EXCEEDED_V4) {
+                        let from = error.add(1).cast::<libc::sockaddr_in>();
+                        let from = u32::from_be(from.read_unaligned().sin_addr.s_addr);
+                        control.offender = Some(Ipv4Addr::from(from).into());
+                    }
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) => {
+                    let error = data.cast::<libc::sock_extended_err>();
+                    let kind = error.read_unaligned();
+                    if (kind.ee_origin, kind.ee_type) == (libc::SO_EE_ORIGIN_ICMP6, EXCEEDED_V6) {
+                        let from = error.add(1).cast::<libc::sockaddr_in6>();
+                        let from = from.read_unaligned().sin6_addr.s6_addr;
+                        control.offender = Some(Ipv6Addr::from(from).into());
+                    }
                 }
                 _ => {}
             }
             message = libc::CMSG_NXTHDR(header, message);
         }
     }
-    (stamp, local)
+    control
 }
 
 #[expect(unsafe_code, reason = "an address as the kernel wrote it")]

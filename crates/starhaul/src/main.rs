@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; `replay` passes on that of its command.
 
 mod demo;
+mod detect;
 mod gateway;
 mod keys;
 mod lab;
@@ -53,6 +54,11 @@ enum Command {
     Trace(trace::Arguments),
     /// Measure a real path and write it down as a trace that can be replayed
     Record(record::Arguments),
+    /// Watch a satellite link for reconfigurations, live
+    ///
+    /// Probes the nearest stable address behind the satellite every 10 ms and prints each reconfiguration as it comes.
+    /// Uses ICMP where this user may, else UDP echo to a far end that runs a gateway or `starhaul detect --serve`.
+    Detect(detect::Arguments),
     /// Show what a running gateway does
     Status(status::Arguments),
     /// Make a secret key
@@ -100,6 +106,7 @@ fn main() -> ExitCode {
         Command::ReplaySupervisor(arguments) => return replay::supervisor(&arguments),
         Command::Trace(arguments) => trace::run(arguments),
         Command::Record(arguments) => record::run(arguments),
+        Command::Detect(arguments) => detect::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Keygen(arguments) => keys::keygen(&arguments),
         Command::Pubkey(arguments) => keys::pubkey(&arguments),
@@ -159,6 +166,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     let wrong = gateway.is_some_and(starhaul_gateway::Error::is_configuration)
         || lab.is_some_and(starhaul_lab::Error::is_configuration);
     let asked = error.is::<replay::Usage>()
+        || error.is::<detect::Usage>()
         || error.is::<trace::Usage>()
         || error.is::<starhaul_link::Error>();
     if wrong || asked { 2 } else { 1 }

@@ -5,6 +5,7 @@ mod control;
 mod gateway;
 mod link;
 mod node;
+mod prober;
 mod record;
 mod session;
 
@@ -14,6 +15,7 @@ pub use gateway::{
 };
 pub use link::{link_convert, link_spec, link_trace};
 pub use node::quic_node;
+pub use prober::{detector, prober_datagram, prober_search};
 pub use record::{record_datagram, record_journal, record_session};
 pub use session::{fec_decode, quic_handshake, session_datagram, session_pair};
 
@@ -21,8 +23,9 @@ pub use session::{fec_decode, quic_handshake, session_datagram, session_pair};
 pub type Body = fn(&[u8]);
 
 /// Every target by the name of its file and of the folder of its corpus.
-pub const TARGETS: [(&str, Body); 20] = [
+pub const TARGETS: [(&str, Body); 23] = [
     ("congestion_control", congestion_control),
+    ("detector", detector),
     ("fec_decode", fec_decode),
     ("gateway_config", gateway_config),
     ("gateway_control", gateway_control),
@@ -33,6 +36,8 @@ pub const TARGETS: [(&str, Body); 20] = [
     ("link_spec", link_spec),
     ("link_trace", link_trace),
     ("path_monitor", path_monitor),
+    ("prober_datagram", prober_datagram),
+    ("prober_search", prober_search),
     ("quic_handshake", quic_handshake),
     ("record_datagram", record_datagram),
     ("record_journal", record_journal),

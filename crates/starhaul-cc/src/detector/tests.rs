@@ -264,3 +264,32 @@ fn an_outage_shows_before_it_ends_and_the_segments_rtt_is_known() {
     assert_eq!(detector.outage_in_progress(start + 90 * MS), None);
     assert_eq!(detector.outage_in_progress(start + 98 * MS), Some(50 * MS));
 }
+
+/// Its interface is down for a second: that is no satellite's doing.
+#[test]
+fn probes_that_could_not_be_sent_are_no_silence() {
+    let start = Instant::now();
+    let mut detector = Detector::new(DetectorConfig::default(), start);
+    for n in 0..200u32 {
+        let now = start + 10 * MS * n;
+        let sequence = detector.on_probe_sent(now);
+        if (50..150).contains(&n) {
+            detector.on_probe_refused(sequence);
+        } else {
+            let found = detector.on_response(now + 8 * MS, sequence);
+            assert_eq!(found, None, "probe {n}");
+        }
+    }
+}
+
+/// Between the call and the device a busy host let it wait: not the path's time.
+#[test]
+fn a_probe_that_left_late_has_the_round_trip_of_the_path() {
+    let start = Instant::now();
+    let mut detector = Detector::new(DetectorConfig::default(), start);
+    let sequence = detector.on_probe_sent(start);
+    detector.on_probe_left(start + 3 * MS, sequence);
+    detector.on_probe_left(start + 9 * MS, sequence + 1);
+    detector.on_response(start + 23 * MS, sequence);
+    assert_eq!(detector.segment_rtt(), Some(20 * MS));
+}

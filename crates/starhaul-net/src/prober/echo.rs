@@ -1,0 +1,355 @@
+//! UDP echo for hosts without permission for ICMP: a far end of ours answers each question with as many bytes.
+//!
+//! Nobody can use it against strangers: it answers questions only behind a cookie that went to the asker's own address before
+//! (as QUIC's Retry does, RFC 9000 §8.1.2), tells few cookies a second, never says more than it was told, and has bounds for
+//! each address and in all. Datagrams begin with a byte that no QUIC packet of ours begins with (RFC 9443), so that the port
+//! of a gateway serves both.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    time::{Duration, Instant},
+};
+
+use ring::hmac;
+
+/// Bytes of each datagram, whichever way it goes.
+pub const ECHO_BYTES: usize = 40;
+
+/// The first byte has neither bit of QUIC's headers; the last is the version.
+const MAGIC: [u8; 7] = *b"\x10shecho";
+/// A cookie is good for this long at least, and for twice as long at most.
+const COOKIE_LIFE: Duration = Duration::from_secs(300);
+/// Addresses whose rate is kept.
+const MAX_ADDRESSES: usize = 4096;
+/// Cookies and answers that one address may have each second. Hosts behind one address share them.
+const COOKIES_PER_ADDRESS: f64 = 10.0;
+const ANSWERS_PER_ADDRESS: f64 = 1000.0;
+/// Cookies and answers for all addresses each second.
+const COOKIES_IN_ALL: f64 = 200.0;
+const ANSWERS_IN_ALL: f64 = 20_000.0;
+
+/// What the holder of an address shows to get answers.
+pub type Cookie = [u8; 16];
+
+/// A datagram of the echo protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EchoMessage {
+    /// Asks for a cookie.
+    Hello {
+        /// The prober's, so that it knows its answers.
+        token: [u8; 8],
+    },
+    /// The cookie for the address that said hello.
+    Welcome {
+        /// As in the hello.
+        token: [u8; 8],
+        /// To be shown with questions.
+        cookie: Cookie,
+    },
+    /// A probe.
+    Question {
+        /// The prober's.
+        token: [u8; 8],
+        /// As it was told.
+        cookie: Cookie,
+        /// Of the probe.
+        number: u32,
+    },
+    /// The answer to a probe.
+    Answer {
+        /// As in the question.
+        token: [u8; 8],
+        /// As in the question.
+        number: u32,
+    },
+}
+
+impl EchoMessage {
+    /// Whether a datagram is meant for an echo, well formed or not.
+    pub fn is_echo(datagram: &[u8]) -> bool {
+        datagram.starts_with(&MAGIC)
+    }
+
+    /// Reads a datagram; `None` when it is no echo or malformed.
+    pub fn decode(datagram: &[u8]) -> Option<Self> {
+        let rest = datagram
+            .strip_prefix(&MAGIC)
+            .filter(|_| datagram.len() == ECHO_BYTES)?;
+        let (kind, rest) = rest.split_first()?;
+        let (cookie, rest) = rest.split_first_chunk::<16>()?;
+        let (token, rest) = rest.split_first_chunk::<8>()?;
+        let number = u32::from_be_bytes(*rest.first_chunk()?);
+        let (cookie, token) = (*cookie, *token);
+        Some(match kind {
+            0 => Self::Hello { token },
+            1 => Self::Welcome { token, cookie },
+            2 => Self::Question {
+                token,
+                cookie,
+                number,
+            },
+            3 => Self::Answer { token, number },
+            _ => return None,
+        })
+    }
+
+    /// Writes it.
+    pub fn encode(&self) -> [u8; ECHO_BYTES] {
+        let (kind, token, cookie, number) = match *self {
+            Self::Hello { token } => (0, token, Cookie::default(), 0),
+            Self::Welcome { token, cookie } => (1, token, cookie, 0),
+            Self::Question {
+                token,
+                cookie,
+                number,
+            } => (2, token, cookie, number),
+            Self::Answer { token, number } => (3, token, Cookie::default(), number),
+        };
+        let number = number.to_be_bytes();
+        let parts: [&[u8]; 5] = [&MAGIC, &[kind], &cookie, &token, &number];
+        let mut datagram = [0; ECHO_BYTES];
+        let bytes = parts.into_iter().flatten();
+        for (place, byte) in datagram.iter_mut().zip(bytes) {
+            *place = *byte;
+        }
+        datagram
+    }
+}
+
+/// The far end of the probes of hosts without ICMP. Sans-IO.
+#[derive(Debug)]
+pub struct EchoResponder {
+    key: hmac::Key,
+    start: Instant,
+    cookies: Bucket,
+    answers: Bucket,
+    /// Cookies and answers of each address.
+    addresses: HashMap<IpAddr, (Bucket, Bucket)>,
+}
+
+impl EchoResponder {
+    /// A responder whose cookies nobody can guess without `secret`.
+    pub fn new(secret: [u8; 32], now: Instant) -> Self {
+        Self {
+            key: hmac::Key::new(hmac::HMAC_SHA256, &secret),
+            start: now,
+            cookies: Bucket::full(COOKIES_IN_ALL, now),
+            answers: Bucket::full(ANSWERS_IN_ALL, now),
+            addresses: HashMap::new(),
+        }
+    }
+
+    /// What to answer to the sender of a datagram, from the address at which it came; mostly nothing to those who are not ours.
+    pub fn answer(
+        &mut self,
+        now: Instant,
+        from: IpAddr,
+        datagram: &[u8],
+    ) -> Option<[u8; ECHO_BYTES]> {
+        let answer = match EchoMessage::decode(datagram)? {
+            EchoMessage::Hello { token } => {
+                self.allow(now, from, true)?;
+                let cookie = self.cookie(self.epoch(now), from);
+                EchoMessage::Welcome { token, cookie }
+            }
+            EchoMessage::Question {
+                token,
+                cookie,
+                number,
+            } => {
+                let epoch = self.epoch(now);
+                let recent = [Some(epoch), epoch.checked_sub(1)];
+                let mut recent = recent.into_iter().flatten();
+                recent.find(|epoch| self.is_cookie(*epoch, from, cookie))?;
+                self.allow(now, from, false)?;
+                EchoMessage::Answer { token, number }
+            }
+            EchoMessage::Welcome { .. } | EchoMessage::Answer { .. } => return None,
+        };
+        Some(answer.encode())
+    }
+
+    fn epoch(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.start).as_secs() / COOKIE_LIFE.as_secs()
+    }
+
+    fn tag(&self, epoch: u64, address: IpAddr) -> hmac::Tag {
+        let text = format!("{epoch} {address}");
+        hmac::sign(&self.key, text.as_bytes())
+    }
+
+    fn cookie(&self, epoch: u64, address: IpAddr) -> Cookie {
+        let tag = self.tag(epoch, address);
+        tag.as_ref().first_chunk().copied().unwrap_or_default()
+    }
+
+    /// In a time that does not tell how much of it is right.
+    fn is_cookie(&self, epoch: u64, address: IpAddr, cookie: Cookie) -> bool {
+        let expected = self.cookie(epoch, address);
+        let differing = expected
+            .iter()
+            .zip(cookie)
+            .fold(0, |differing, (a, b)| differing | (a ^ b));
+        differing == 0
+    }
+
+    fn allow(&mut self, now: Instant, address: IpAddr, for_a_cookie: bool) -> Option<()> {
+        if self.addresses.len() >= MAX_ADDRESSES && !self.addresses.contains_key(&address) {
+            // Whoever is full again after a second loses nothing by being forgotten.
+            self.addresses
+                .retain(|_, (cookies, answers)| !(cookies.is_full(now) && answers.is_full(now)));
+            if self.addresses.len() >= MAX_ADDRESSES {
+                return None;
+            }
+        }
+        let (cookies, answers) = self.addresses.entry(address).or_insert_with(|| {
+            let answers = Bucket::full(ANSWERS_PER_ADDRESS, now);
+            (Bucket::full(COOKIES_PER_ADDRESS, now), answers)
+        });
+        let (own, all) = match for_a_cookie {
+            true => (cookies, &mut self.cookies),
+            false => (answers, &mut self.answers),
+        };
+        (own.take(now) && all.take(now)).then_some(())
+    }
+}
+
+/// So much each second, and as much at once.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    rate: f64,
+    level: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    fn full(rate: f64, now: Instant) -> Self {
+        Self {
+            rate,
+            level: rate,
+            at: now,
+        }
+    }
+
+    fn level(&self, now: Instant) -> f64 {
+        let since = now.saturating_duration_since(self.at).as_secs_f64();
+        (self.level + since * self.rate).min(self.rate)
+    }
+
+    fn is_full(&self, now: Instant) -> bool {
+        self.level(now) >= self.rate
+    }
+
+    fn take(&mut self, now: Instant) -> bool {
+        let level = self.level(now);
+        (self.level, self.at) = (level, now);
+        if level < 1.0 {
+            return false;
+        }
+        self.level -= 1.0;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOKEN: [u8; 8] = *b"a token!";
+
+    fn welcomed(responder: &mut EchoResponder, now: Instant, from: IpAddr) -> Option<Cookie> {
+        let hello = EchoMessage::Hello { token: TOKEN }.encode();
+        let answer = responder.answer(now, from, &hello)?;
+        match EchoMessage::decode(&answer) {
+            Some(EchoMessage::Welcome { token, cookie }) if token == TOKEN => Some(cookie),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn question(cookie: Cookie, number: u32) -> [u8; ECHO_BYTES] {
+        let token = TOKEN;
+        EchoMessage::Question {
+            token,
+            cookie,
+            number,
+        }
+        .encode()
+    }
+
+    fn address(n: u32) -> IpAddr {
+        std::net::Ipv4Addr::from(0x0a00_0000 + n).into()
+    }
+
+    #[test]
+    fn who_shows_the_cookie_of_its_address_is_answered_and_nobody_else() {
+        let now = Instant::now();
+        let mut responder = EchoResponder::new([7; 32], now);
+        let cookie = welcomed(&mut responder, now, address(1)).unwrap();
+        let answer = responder
+            .answer(now, address(1), &question(cookie, 9))
+            .unwrap();
+        let expected = EchoMessage::Answer {
+            token: TOKEN,
+            number: 9,
+        };
+        assert_eq!(EchoMessage::decode(&answer), Some(expected));
+        for (from, datagram) in [
+            (address(2), question(cookie, 9)),
+            (address(1), question(Cookie::default(), 9)),
+            (address(1), answer),
+        ] {
+            assert_eq!(responder.answer(now, from, &datagram), None);
+        }
+        let other = EchoResponder::new([8; 32], now).answer(now, address(1), &question(cookie, 9));
+        assert_eq!(other, None, "the cookie of another responder");
+    }
+
+    #[test]
+    fn a_cookie_outlives_the_prober_that_renews_it_and_ends() {
+        let now = Instant::now();
+        let mut responder = EchoResponder::new([7; 32], now);
+        let cookie = welcomed(&mut responder, now, address(1)).unwrap();
+        let mut ask = |after| responder.answer(now + after, address(1), &question(cookie, 1));
+        assert!(ask(COOKIE_LIFE * 2 - Duration::from_secs(1)).is_some());
+        assert!(ask(COOKIE_LIFE * 2).is_none());
+    }
+
+    #[test]
+    fn no_address_and_no_crowd_gets_more_than_its_bound() {
+        let now = Instant::now();
+        let mut responder = EchoResponder::new([7; 32], now);
+        let cookie = welcomed(&mut responder, now, address(1)).unwrap();
+        let answered = (0..3000)
+            .filter(|n| {
+                responder
+                    .answer(now, address(1), &question(cookie, *n))
+                    .is_some()
+            })
+            .count();
+        assert_eq!(answered, 1000);
+        // A second later a probe every 10 ms passes.
+        let later = now + Duration::from_secs(1);
+        let answer = responder.answer(later, address(1), &question(cookie, 1));
+        assert!(answer.is_some());
+        let welcomed = (2..20_000)
+            .filter(|n| welcomed(&mut responder, later, address(*n)).is_some())
+            .count();
+        assert_eq!(welcomed, 200, "strangers made it reflect more");
+        assert!(responder.addresses.len() <= MAX_ADDRESSES);
+    }
+
+    #[test]
+    fn only_whole_datagrams_of_a_known_kind_are_read() {
+        let whole = question([3; 16], 0x0102_0304);
+        let read = EchoMessage::decode(&whole).unwrap();
+        assert_eq!(read.encode(), whole);
+        for length in 0..ECHO_BYTES {
+            assert_eq!(EchoMessage::decode(&whole[..length]), None);
+        }
+        assert_eq!(EchoMessage::decode(&[&whole[..], &[0]].concat()), None);
+        let mut strange = whole;
+        strange[7] = 4;
+        assert_eq!(EchoMessage::decode(&strange), None);
+    }
+}

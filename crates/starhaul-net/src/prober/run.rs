@@ -1,0 +1,483 @@
+//! The prober's thread: looks for whom to probe, probes, and begins anew when that does not answer any more.
+
+use std::{
+    io,
+    net::IpAddr,
+    os::fd::{AsFd as _, BorrowedFd},
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use ring::rand::{SecureRandom as _, SystemRandom};
+use starhaul_cc::{Detector, Schedule};
+
+use super::{
+    FoundHop, HopSearch, ProbeMethod, ProbeTarget, ProbedBy, ProberConfig, ProberEvent, Shared,
+    Stage, Timetable, udp::EchoClient,
+};
+use crate::{
+    Error, Poller,
+    icmp::{HopPinger, Pinger, is_forbidden},
+    realtime::{run_first, sharpen_timers},
+    socket::is_gone,
+};
+
+/// Between attempts when there is nobody to probe.
+const RETRY: Duration = Duration::from_secs(2);
+/// A chosen address has to answer this share of the probes of its first seconds.
+const TRIAL: Duration = Duration::from_secs(2);
+const TRIAL_SHARE: f64 = 0.7;
+/// After such a silence the way may lead elsewhere.
+const SILENCE: Duration = Duration::from_secs(10);
+/// A far end that echoes welcomes us by then.
+const WELCOME: Duration = Duration::from_secs(3);
+/// This many refusals one after the other: the socket has to be made anew.
+const REFUSALS: u32 = 100;
+/// Between figures for those who watch.
+const REPORT: Duration = Duration::from_millis(200);
+/// Between looks at the wall clock, by which timetables go.
+const TIMETABLE: Duration = Duration::from_secs(10);
+/// At most so many addresses on a way turn out to answer unsteadily before it gives up.
+const MAX_EXCLUDED: usize = 4;
+
+pub(super) struct Run {
+    config: ProberConfig,
+    poller: Poller,
+    shared: Arc<Shared>,
+    each: Box<dyn FnMut(ProberEvent) + Send>,
+    token: [u8; 8],
+}
+
+/// How probing of one address ended.
+enum End {
+    Stopped,
+    /// It answers too few.
+    Unsteady,
+    /// It answers no more.
+    Silent,
+    /// The socket is of no use any more.
+    Gone(io::Error),
+}
+
+/// Probes of either kind.
+enum Channel {
+    Icmp(Pinger),
+    Udp(EchoClient),
+}
+
+impl Run {
+    pub(super) fn new(
+        config: ProberConfig,
+        poller: Poller,
+        shared: Arc<Shared>,
+        each: Box<dyn FnMut(ProberEvent) + Send>,
+    ) -> Result<Self, Error> {
+        let mut token = [0; 8];
+        SystemRandom::new()
+            .fill(&mut token)
+            .map_err(|_| Error::System(io::Error::other("no random numbers")))?;
+        Ok(Self {
+            config,
+            poller,
+            shared,
+            each,
+            token,
+        })
+    }
+
+    pub(super) fn run(mut self) {
+        sharpen_timers();
+        self.shared.status().first = run_first();
+        while !self.is_stopped() {
+            if let Err(problem) = self.attempt() {
+                self.tell(Stage::Waiting { problem });
+                self.pause(RETRY);
+            }
+        }
+    }
+
+    /// Probes whom it can, until that ends; says what is in the way when it can probe nobody.
+    fn attempt(&mut self) -> Result<(), String> {
+        let refused = match self.config.method {
+            ProbeMethod::Udp => None,
+            _ => match self.by_icmp() {
+                Ok(()) => return Ok(()),
+                Err(problem) => Some(problem),
+            },
+        };
+        if self.config.method == ProbeMethod::Icmp {
+            return Err(refused.unwrap_or_default());
+        }
+        self.shared.status().icmp_refused.clone_from(&refused);
+        self.by_udp().map_err(|problem| match refused {
+            Some(refused) => format!("{refused}; and {problem}"),
+            None => problem,
+        })
+    }
+
+    fn by_icmp(&mut self) -> Result<(), String> {
+        let mut excluded = Vec::new();
+        let search = match self.config.target {
+            ProbeTarget::Host(host) => return self.ping(host, None, &mut excluded),
+            ProbeTarget::Auto => self.search()?,
+        };
+        let toward = self.config.toward.map_or_else(String::new, |toward| {
+            format!(" on the way to {}", toward.ip())
+        });
+        let nobody = || format!("nobody{toward} answers ICMP steadily: name an address that does");
+        while excluded.len() < MAX_EXCLUDED && !self.is_stopped() {
+            let Some(found) = search.choose(&excluded) else {
+                return Err(nobody());
+            };
+            let before = excluded.len();
+            self.ping(found.address, Some(found), &mut excluded)?;
+            if excluded.len() == before {
+                return Ok(());
+            }
+        }
+        match self.is_stopped() {
+            true => Ok(()),
+            false => Err(nobody()),
+        }
+    }
+
+    /// Asks all hops on the way.
+    fn search(&mut self) -> Result<HopSearch, String> {
+        let toward = self.config.toward.ok_or(
+            "no address is configured, and without a far end there is no way to search for one",
+        )?;
+        self.tell(Stage::Searching);
+        let pinger = HopPinger::through(toward.ip(), self.token, &self.config.via);
+        let mut pinger = pinger.map_err(|error| explain(&error))?;
+        let mut search = HopSearch::new(Instant::now());
+        loop {
+            let now = Instant::now();
+            pinger.recv(|answer| {
+                search.on_answer(answer.arrived, answer.sequence, answer.from, answer.reached);
+            });
+            while let Some(probe) = search.poll_probe(now) {
+                if let Err(error) = pinger.send(probe.hops, probe.sequence) {
+                    tracing::debug!(%error, "search probe refused");
+                }
+            }
+            if search.is_over(now) || self.is_stopped() {
+                return Ok(search);
+            }
+            self.wait(&[pinger.as_fd()], search.poll_timeout())?;
+        }
+    }
+
+    /// Probes one host until that ends; whoever is unsteady is excluded.
+    fn ping(
+        &mut self,
+        host: IpAddr,
+        found: Option<FoundHop>,
+        excluded: &mut Vec<IpAddr>,
+    ) -> Result<(), String> {
+        let pinger = Pinger::through(host, self.token, &self.config.via);
+        let pinger = pinger.map_err(|error| explain(&error))?;
+        let by = match pinger.is_raw() {
+            true => ProbedBy::RawSocket,
+            false => ProbedBy::PingSocket,
+        };
+        self.shared.status().icmp_refused = None;
+        self.shared.status().departures_stamped = pinger.stamp_departures();
+        self.tell(Stage::Probing {
+            target: host,
+            found,
+            by,
+        });
+        match self.probe(Channel::Icmp(pinger))? {
+            End::Stopped => Ok(()),
+            End::Unsteady if found.is_some() => {
+                tracing::info!(%host, "answers too few probes, looking for another");
+                excluded.push(host);
+                Ok(())
+            }
+            End::Unsteady => Err(format!("{host} answers too few ICMP echo requests")),
+            // The way may lead elsewhere now.
+            End::Silent if found.is_some() => Ok(()),
+            End::Silent => Err(format!("{host} does not answer ICMP echo requests")),
+            End::Gone(error) => Err(format!("cannot send to {host}: {error}")),
+        }
+    }
+
+    fn by_udp(&mut self) -> Result<(), String> {
+        let remote = self
+            .config
+            .toward
+            .filter(|toward| toward.port() != 0)
+            .ok_or("there is no far end of ours for UDP echo")?;
+        let client = EchoClient::through(remote, self.token, &self.config.via, Instant::now());
+        let mut client = client.map_err(|error| explain(&error))?;
+        self.shared.status().departures_stamped = client.stamp_departures();
+        let until = Instant::now() + WELCOME;
+        while !client.is_welcome() {
+            let now = Instant::now();
+            if now >= until {
+                return Err(format!(
+                    "{remote} does not answer UDP echo: a gateway or `starhaul detect --serve` has to be there, and firewalls must let it pass"
+                ));
+            }
+            let hello = client.handle_timeout(now);
+            hello.map_err(|error| explain(&error))?;
+            self.wait(&[client.as_fd()], until.min(client.next_hello()))?;
+            client.recv(|_, _| ());
+            if self.is_stopped() {
+                return Ok(());
+            }
+        }
+        self.tell(Stage::Probing {
+            target: remote.ip(),
+            found: None,
+            by: ProbedBy::UdpEcho,
+        });
+        match self.probe(Channel::Udp(client))? {
+            End::Stopped | End::Silent => Ok(()),
+            End::Unsteady => Err(format!("{remote} answers too few UDP echoes")),
+            End::Gone(error) => Err(format!("cannot send to {remote}: {error}")),
+        }
+    }
+
+    /// Probes until something ends it.
+    fn probe(&mut self, mut channel: Channel) -> Result<End, String> {
+        let start = Instant::now();
+        let mut config = self.config.detector;
+        config.schedule = None;
+        let mut detector = Detector::new(config, start);
+        let mut tally = Tally::new(start);
+        let (mut report_at, mut timetable_at) = (start + REPORT, start);
+        let mut sequence = 0;
+        loop {
+            channel.departures(|at, number| detector.on_probe_left(at, widen(sequence, number)));
+            let mut found = Vec::new();
+            channel.recv(|at, number| {
+                tally.answered(at);
+                found.extend(detector.on_response(at, widen(sequence, number)));
+            });
+            for event in found {
+                let mut status = self.shared.status();
+                status.found += 1;
+                status.last = Some(event);
+                drop(status);
+                (self.each)(ProberEvent::Reconfiguration(event));
+            }
+            let now = Instant::now();
+            if let Some(end) = tally.end(now, self.is_stopped()) {
+                return Ok(end);
+            }
+            if now >= timetable_at {
+                timetable_at = now + TIMETABLE;
+                let timetable = self.config.timetable;
+                detector.set_schedule(timetable.and_then(|timetable| schedule(timetable, now)));
+            }
+            if now >= report_at {
+                report_at = now + REPORT;
+                self.report(
+                    now,
+                    &detector,
+                    &mut tally,
+                    matches!(channel, Channel::Icmp(_)),
+                );
+            }
+            if now >= detector.next_probe() {
+                // Just before the call, so that no wait of ours comes in between.
+                sequence = detector.on_probe_sent(Instant::now());
+                let number = u32::try_from(sequence & u64::from(u32::MAX)).unwrap_or(0);
+                match channel.try_send(now, number) {
+                    Ok(()) => tally.sent(),
+                    Err(error) => {
+                        detector.on_probe_refused(sequence);
+                        if let Some(end) = tally.refused(error) {
+                            return Ok(end);
+                        }
+                    }
+                }
+            }
+            channel.handle_timeout(now)?;
+            let deadline = detector.next_probe().min(report_at);
+            self.wait(&[channel.as_fd()], deadline)?;
+        }
+    }
+
+    fn report(&mut self, now: Instant, detector: &Detector, tally: &mut Tally, icmp: bool) {
+        let rtt = detector.segment_rtt();
+        {
+            let mut status = self.shared.status();
+            let (sent, answered, refused) = tally.take();
+            status.sent += sent;
+            status.answered += answered;
+            status.refused += refused;
+            status.rtt = rtt;
+            status.outage = detector.outage_in_progress(now);
+        }
+        if let Some(rtt) = rtt.filter(|_| icmp) {
+            (self.each)(ProberEvent::SegmentRtt { at: now, rtt });
+        }
+    }
+
+    fn tell(&mut self, stage: Stage) {
+        let mut status = self.shared.status();
+        let same = status.stage == stage;
+        status.stage = stage.clone();
+        (status.rtt, status.outage) = (None, None);
+        drop(status);
+        if !same || stage == Stage::Searching {
+            (self.each)(ProberEvent::Stage(stage));
+        }
+    }
+
+    fn wait(&mut self, sockets: &[BorrowedFd<'_>], deadline: Instant) -> Result<(), String> {
+        let sockets: Vec<_> = sockets.iter().map(|socket| (*socket, false)).collect();
+        let waited = self.poller.wait_fds(&sockets, Some(deadline));
+        waited.map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    fn pause(&mut self, length: Duration) {
+        let until = Instant::now() + length;
+        while !self.is_stopped() && Instant::now() < until {
+            if self.wait(&[], until).is_err() {
+                std::thread::sleep(length);
+            }
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.shared.stopped.load(Ordering::SeqCst)
+    }
+}
+
+impl Channel {
+    fn try_send(&mut self, now: Instant, number: u32) -> io::Result<()> {
+        match self {
+            Self::Icmp(pinger) => pinger.try_send(number),
+            Self::Udp(client) => client.try_send(now, number),
+        }
+    }
+
+    fn recv(&mut self, each: impl FnMut(Instant, u32)) {
+        match self {
+            Self::Icmp(pinger) => pinger.recv(each),
+            Self::Udp(client) => client.recv(each),
+        }
+    }
+
+    fn departures(&mut self, each: impl FnMut(Instant, u32)) {
+        match self {
+            Self::Icmp(pinger) => pinger.departures(each),
+            Self::Udp(client) => client.departures(each),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) -> Result<(), String> {
+        match self {
+            Self::Icmp(_) => Ok(()),
+            Self::Udp(client) => client.handle_timeout(now).map_err(|error| explain(&error)),
+        }
+    }
+
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Icmp(pinger) => pinger.as_fd(),
+            Self::Udp(client) => client.as_fd(),
+        }
+    }
+}
+
+/// What became of the probes to one address.
+struct Tally {
+    start: Instant,
+    tried: bool,
+    last_answer: Option<Instant>,
+    all: (u64, u64),
+    /// Sent, answered and refused since they were last told.
+    untold: (u64, u64, u64),
+    refusals: u32,
+}
+
+impl Tally {
+    fn new(start: Instant) -> Self {
+        Self {
+            start,
+            tried: false,
+            last_answer: None,
+            all: (0, 0),
+            untold: (0, 0, 0),
+            refusals: 0,
+        }
+    }
+
+    fn sent(&mut self) {
+        self.refusals = 0;
+        self.all.0 += 1;
+        self.untold.0 += 1;
+    }
+
+    fn answered(&mut self, at: Instant) {
+        self.last_answer = self.last_answer.max(Some(at));
+        self.all.1 += 1;
+        self.untold.1 += 1;
+    }
+
+    fn refused(&mut self, error: io::Error) -> Option<End> {
+        self.refusals += 1;
+        self.untold.2 += 1;
+        let over = is_gone(&error) || self.refusals >= REFUSALS;
+        over.then_some(End::Gone(error))
+    }
+
+    fn take(&mut self) -> (u64, u64, u64) {
+        std::mem::take(&mut self.untold)
+    }
+
+    fn end(&mut self, now: Instant, stopped: bool) -> Option<End> {
+        if stopped {
+            return Some(End::Stopped);
+        }
+        if !self.tried && now >= self.start + TRIAL {
+            self.tried = true;
+            let (sent, answered) = self.all;
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "the probes of two seconds are few"
+            )]
+            let too_few = (answered as f64) < TRIAL_SHARE * sent as f64;
+            if too_few {
+                return Some(End::Unsteady);
+            }
+        }
+        let heard = self.last_answer.unwrap_or(self.start);
+        (now >= heard + SILENCE).then_some(End::Silent)
+    }
+}
+
+/// The probe of this number that is nearest to the newest one.
+fn widen(newest: u64, number: u32) -> u64 {
+    let low = u32::try_from(newest & u64::from(u32::MAX)).unwrap_or(0);
+    let back = low.wrapping_sub(number);
+    // A number that was not sent yet wraps to nearly everything; no probe has it.
+    newest.checked_sub(u64::from(back)).unwrap_or(u64::MAX)
+}
+
+/// A timetable by the wall clock as it stands, on the clock that nobody sets.
+fn schedule(timetable: Timetable, now: Instant) -> Option<Schedule> {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    let minute = Duration::from_secs(60);
+    let into_minute = Duration::from_nanos(
+        u64::try_from(wall.as_nanos() % minute.as_nanos()).unwrap_or_default(),
+    );
+    let full = now.checked_sub(into_minute)?;
+    Some(Schedule {
+        anchor: full.checked_add(timetable.offset)?,
+        period: timetable.period,
+    })
+}
+
+fn explain(error: &Error) -> String {
+    match is_forbidden(error) {
+        true => "no permission for ICMP: run as root or with CAP_NET_RAW, or let this group use ping sockets \
+                 (sysctl net.ipv4.ping_group_range=\"0 2147483647\")"
+            .to_owned(),
+        false => error.to_string(),
+    }
+}

@@ -1,0 +1,113 @@
+//! The answering side of UDP echo by itself, where no gateway does it.
+
+use std::{
+    net::SocketAddr,
+    os::fd::AsFd as _,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use ring::rand::{SecureRandom as _, SystemRandom};
+
+use super::EchoResponder;
+use crate::{
+    BindOptions, Error, Poller, RecvBuffer, Transmit, UdpSocket, Waker, realtime::run_first,
+};
+
+/// The far end of probes by UDP echo, for all who ask.
+#[derive(Debug)]
+pub struct EchoServer {
+    address: SocketAddr,
+    stop: Waker,
+    thread: Option<thread::JoinHandle<()>>,
+    stopped: Arc<AtomicBool>,
+}
+
+/// It looks around this often when nobody asks.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+impl EchoServer {
+    /// Binds an address and answers there, on a thread of its own, until it is dropped.
+    ///
+    /// # Errors
+    /// The address cannot be bound, or the system is out of resources.
+    pub fn start(address: SocketAddr) -> Result<Self, Error> {
+        let socket = UdpSocket::bind(&BindOptions::new(address))?;
+        let address = socket.local_addr();
+        let mut secret = [0; 32];
+        SystemRandom::new()
+            .fill(&mut secret)
+            .map_err(|_| Error::System(std::io::Error::other("no random numbers")))?;
+        let mut responder = EchoResponder::new(secret, Instant::now());
+        let mut poller = Poller::new()?;
+        let stop = poller.waker();
+        let stopped = Arc::<AtomicBool>::default();
+        let ends = stopped.clone();
+        let run = move || {
+            run_first();
+            let mut buffer = RecvBuffer::new();
+            while !ends.load(Ordering::SeqCst) {
+                if let Err(error) = answer(&socket, &mut buffer, &mut responder) {
+                    tracing::error!(%error, "the echo cannot go on");
+                    return;
+                }
+                let until = Instant::now() + LONGEST_WAIT;
+                if let Err(error) = poller.wait_fds(&[(socket.as_fd(), false)], Some(until)) {
+                    tracing::error!(%error, "the echo cannot go on");
+                    return;
+                }
+            }
+        };
+        let thread = thread::Builder::new()
+            .name("starhaul-echo".into())
+            .spawn(run)
+            .map_err(Error::System)?;
+        Ok(Self {
+            address,
+            stop,
+            thread: Some(thread),
+            stopped,
+        })
+    }
+
+    /// Where it answers, with the port that the kernel chose.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for EchoServer {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        self.stop.wake();
+        // Whoever binds the same address next finds it free.
+        let _ = self.thread.take().map(thread::JoinHandle::join);
+    }
+}
+
+fn answer(
+    socket: &UdpSocket,
+    buffer: &mut RecvBuffer,
+    responder: &mut EchoResponder,
+) -> Result<(), Error> {
+    while socket.try_recv(buffer)? {
+        for datagram in buffer.datagrams() {
+            let answer = responder.answer(Instant::now(), datagram.remote.ip(), datagram.payload);
+            if let Some(answer) = answer {
+                // One that finds the socket full is lost, as on any congested link.
+                socket.try_send(&Transmit {
+                    to: datagram.remote,
+                    from: datagram.local,
+                    ecn: 0,
+                    contents: &answer,
+                    segment_size: answer.len(),
+                })?;
+            }
+        }
+    }
+    Ok(())
+}

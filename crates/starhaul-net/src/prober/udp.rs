@@ -1,0 +1,174 @@
+//! The asking side of UDP echo: keeps a cookie at hand, and asks.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    os::fd::{AsFd, BorrowedFd},
+    time::{Duration, Instant},
+};
+
+use super::echo::{Cookie, EchoMessage};
+use crate::{
+    BindOptions, Error, Transmit, UdpSocket,
+    icmp::{Via, number_behind_token},
+    stamped::{StampedBuffer, stamp_arrivals, stamp_departures},
+};
+
+/// Between hellos without a cookie, or where it seems to be good no more.
+const HELLO_INTERVAL: Duration = Duration::from_millis(250);
+/// Cookies live for five minutes at least.
+const RENEWAL: Duration = Duration::from_secs(60);
+/// Probes pass unanswered for so long in an outage, or because the far end began anew and knows no old cookies.
+const SILENCE: Duration = Duration::from_secs(1);
+/// Kernel buffer; a probe is small.
+const BUFFER_BYTES: usize = 256 << 10;
+/// Receives before something else gets a turn.
+const RECEIVES: usize = 16;
+
+pub(super) struct EchoClient {
+    socket: UdpSocket,
+    remote: SocketAddr,
+    token: [u8; 8],
+    cookie: Option<Cookie>,
+    next_hello: Instant,
+    heard: Instant,
+    buffer: StampedBuffer,
+}
+
+impl EchoClient {
+    pub(super) fn through(
+        remote: SocketAddr,
+        token: [u8; 8],
+        via: &Via,
+        now: Instant,
+    ) -> Result<Self, Error> {
+        let any: IpAddr = match remote {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let socket = UdpSocket::bind(&BindOptions {
+            address: SocketAddr::new(via.local.unwrap_or(any), 0),
+            interface: via.interface.clone(),
+            buffer_bytes: BUFFER_BYTES,
+        })?;
+        stamp_arrivals(&socket)?;
+        Ok(Self {
+            socket,
+            remote,
+            token,
+            cookie: None,
+            next_hello: now,
+            heard: now,
+            buffer: StampedBuffer::new(),
+        })
+    }
+
+    pub(super) fn stamp_departures(&self) -> bool {
+        stamp_departures(&self.socket)
+    }
+
+    /// Whether there is a cookie to ask with.
+    pub(super) fn is_welcome(&self) -> bool {
+        self.cookie.is_some()
+    }
+
+    /// Says hello when it is time.
+    pub(super) fn handle_timeout(&mut self, now: Instant) -> Result<(), Error> {
+        if now < self.next_hello {
+            return Ok(());
+        }
+        let silent = now.saturating_duration_since(self.heard) > SILENCE;
+        let wait = match self.is_welcome() && !silent {
+            true => RENEWAL,
+            false => HELLO_INTERVAL,
+        };
+        self.next_hello = now + wait;
+        let token = self.token;
+        self.transmit(EchoMessage::Hello { token }).map(|_| ())
+    }
+
+    /// Sends a question.
+    pub(super) fn try_send(&mut self, now: Instant, number: u32) -> io::Result<()> {
+        let (Some(cookie), token) = (self.cookie, self.token) else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        if now.saturating_duration_since(self.heard) > SILENCE {
+            self.next_hello = self.next_hello.min(now + HELLO_INTERVAL);
+        }
+        let question = EchoMessage::Question {
+            token,
+            cookie,
+            number,
+        };
+        match self.transmit(question) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(io::ErrorKind::NetworkUnreachable.into()),
+            Err(Error::SocketGone(error)) => Err(error),
+            Err(error) => Err(io::Error::other(error)),
+        }
+    }
+
+    /// Receives what is there: when each answer arrived, and its number.
+    pub(super) fn recv(&mut self, mut each: impl FnMut(Instant, u32)) {
+        for _ in 0..RECEIVES {
+            if !self.buffer.recv(&self.socket) {
+                return;
+            }
+            for datagram in self.buffer.datagrams() {
+                if datagram.remote != Some(self.remote) {
+                    continue;
+                }
+                match EchoMessage::decode(datagram.payload) {
+                    Some(EchoMessage::Welcome { token, cookie }) if token == self.token => {
+                        self.cookie = Some(cookie);
+                        self.next_hello = self.next_hello.max(datagram.arrived + RENEWAL);
+                        self.heard = self.heard.max(datagram.arrived);
+                    }
+                    Some(EchoMessage::Answer { token, number }) if token == self.token => {
+                        self.heard = self.heard.max(datagram.arrived);
+                        each(datagram.arrived, number);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// When questions left this host, and their numbers.
+    pub(super) fn departures(&mut self, mut each: impl FnMut(Instant, u32)) {
+        for _ in 0..RECEIVES {
+            if !self.buffer.recv_errors(&self.socket) {
+                return;
+            }
+            for packet in self.buffer.datagrams() {
+                if let Some(number) = number_behind_token(self.token, packet.payload) {
+                    each(packet.arrived, number);
+                }
+            }
+        }
+    }
+
+    pub(super) fn next_hello(&self) -> Instant {
+        self.next_hello
+    }
+
+    /// Whether it left.
+    fn transmit(&self, message: EchoMessage) -> Result<bool, Error> {
+        let contents = message.encode();
+        let refused = self.socket.refused();
+        let sent = self.socket.try_send(&Transmit {
+            to: self.remote,
+            from: None,
+            ecn: 0,
+            contents: &contents,
+            segment_size: contents.len(),
+        })?;
+        Ok(sent == contents.len() && self.socket.refused() == refused)
+    }
+}
+
+impl AsFd for EchoClient {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

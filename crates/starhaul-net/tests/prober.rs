@@ -1,0 +1,211 @@
+//! The prober in real time, over links on loopback and against the hosts that a prober meets.
+#![allow(clippy::unwrap_used, reason = "a test harness")]
+
+use std::{
+    net::SocketAddr,
+    sync::mpsc::{Receiver, channel},
+    time::{Duration, Instant},
+};
+
+use starhaul_cc::Reconfiguration;
+use starhaul_net::{
+    BindOptions, Emulator, Poller, RecvBuffer, RelaySpec, Transmit, UdpSocket,
+    prober::{
+        EchoServer, ProbeMethod, ProbeTarget, ProbedBy, Prober, ProberConfig, ProberEvent, Stage,
+        Via,
+    },
+};
+
+const MS: Duration = Duration::from_millis(1);
+/// Longer than anything here takes, however busy the computer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn start(config: ProberConfig) -> (Prober, Receiver<ProberEvent>) {
+    let (tell, events) = channel();
+    let prober = Prober::start(config, move |event| {
+        let _ = tell.send(event);
+    });
+    (prober.unwrap(), events)
+}
+
+/// The first event that `which` takes.
+fn wait_for<T>(
+    events: &Receiver<ProberEvent>,
+    mut which: impl FnMut(&ProberEvent) -> Option<T>,
+) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let event = events.recv_timeout(left).expect("it came within a minute");
+        if let Some(found) = which(&event) {
+            return found;
+        }
+    }
+}
+
+fn by_udp(remote: SocketAddr) -> ProberConfig {
+    let mut config = ProberConfig::toward(remote);
+    config.method = ProbeMethod::Udp;
+    config
+}
+
+fn found_in(events: &Receiver<ProberEvent>) -> Vec<Reconfiguration> {
+    let found = events.try_iter().filter_map(|event| match event {
+        ProberEvent::Reconfiguration(found) => Some(found),
+        _ => None,
+    });
+    found.collect()
+}
+
+/// Two outages of 90 ms; where the emulator itself was late, the run says nothing.
+#[test]
+fn outages_of_a_link_are_found_by_udp_echo_and_nothing_else_is() {
+    let server = EchoServer::start("127.0.0.1:0".parse().unwrap()).unwrap();
+    let outages = [(2500, 90), (4000, 130)];
+    let spec = "rate=20mbit,delay=10ms,outage=2500ms..2590ms,outage=4000ms..4130ms";
+    let begun = Instant::now();
+    let emulator = Emulator::start(vec![RelaySpec {
+        target: server.local_addr(),
+        forward: spec.parse().unwrap(),
+        reverse: "delay=10ms".parse().unwrap(),
+        seed: 1,
+    }])
+    .unwrap();
+    let relay = &emulator.relays()[0];
+    let (prober, events) = start(by_udp(relay.address()));
+    let by = wait_for(&events, |event| match event {
+        ProberEvent::Stage(Stage::Probing { by, .. }) => Some(*by),
+        _ => None,
+    });
+    assert_eq!(by, ProbedBy::UdpEcho);
+    std::thread::sleep((begun + 5000 * MS).saturating_duration_since(Instant::now()));
+    let (found, status) = (found_in(&events), prober.status());
+    if relay.stats().lateness.quantile(0.99) > MS {
+        println!("skipped: this computer is too busy to keep time");
+        return;
+    }
+    assert_eq!(found.len(), outages.len(), "{found:?}, {status:?}");
+    for (found, (from, length)) in found.iter().zip(outages) {
+        let late = found
+            .at
+            .checked_duration_since(begun + MS * (from + length));
+        let late = late.unwrap_or_else(|| panic!("before its end: {found:?}"));
+        assert!(late < 150 * MS, "{late:?} after its end");
+    }
+    assert!(status.rtt.unwrap() >= 20 * MS, "{status:?}");
+    assert_eq!(status.found, 2);
+    assert!(status.answered * 100 > status.sent * 90, "{status:?}");
+}
+
+#[test]
+fn a_far_end_that_does_not_echo_is_named_and_asked_again() {
+    let silent = UdpSocket::bind(&BindOptions::new("127.0.0.1:0".parse().unwrap())).unwrap();
+    let (_prober, events) = start(by_udp(silent.local_addr()));
+    let problem = wait_for(&events, |event| match event {
+        ProberEvent::Stage(Stage::Waiting { problem }) => Some(problem.clone()),
+        _ => None,
+    });
+    let address = silent.local_addr().to_string();
+    assert!(problem.contains(&address), "{problem}");
+    drop(silent);
+    let server = EchoServer::start(address.parse().unwrap()).unwrap();
+    wait_for(&events, |event| {
+        matches!(event, ProberEvent::Stage(Stage::Probing { .. })).then_some(())
+    });
+    drop(server);
+}
+
+/// Answers to others, answers that come twice, noise, and cookies of nobody.
+#[test]
+fn a_hostile_far_end_makes_it_find_nothing() {
+    let far = UdpSocket::bind(&BindOptions::new("127.0.0.1:0".parse().unwrap())).unwrap();
+    let remote = far.local_addr();
+    let (prober, events) = start(by_udp(remote));
+    let mut responder = starhaul_net::prober::EchoResponder::new([3; 32], Instant::now());
+    let (mut poller, mut buffer) = (Poller::new().unwrap(), RecvBuffer::new());
+    let begun = Instant::now();
+    let (mut n, mut answered, mut longest) = (0u8, begun, Duration::ZERO);
+    while begun.elapsed() < 1500 * MS {
+        let until = Instant::now() + 20 * MS;
+        poller.wait(&[(&far, false)], Some(until)).unwrap();
+        while far.try_recv(&mut buffer).unwrap() {
+            for question in buffer.datagrams() {
+                let now = Instant::now();
+                let answer = responder.answer(now, question.remote.ip(), question.payload);
+                let Some(answer) = answer else { continue };
+                let mut foreign = answer;
+                foreign[24] ^= 1; // the token
+                let mut later = answer;
+                later[39] = later[39].wrapping_add(50); // a number that was not asked yet
+                n = n.wrapping_add(1);
+                longest = longest.max(now - answered);
+                answered = now;
+                for contents in [&foreign[..], &later, &answer, &answer, &[n; 40], &[]] {
+                    let transmit = Transmit {
+                        to: question.remote,
+                        from: None,
+                        ecn: 0,
+                        contents,
+                        segment_size: 40,
+                    };
+                    far.try_send(&transmit).unwrap();
+                }
+            }
+        }
+    }
+    let status = prober.status();
+    assert!(status.answered > 20, "{status:?}");
+    if longest > 25 * MS {
+        println!("skipped: this computer is too busy to answer in time");
+        return;
+    }
+    assert_eq!(found_in(&events), [], "{status:?}");
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_named() {
+    let mut config = by_udp("127.0.0.1:9".parse().unwrap());
+    config.via = Via {
+        local: None,
+        interface: Some("nosuchif0".into()),
+    };
+    for method in [ProbeMethod::Udp, ProbeMethod::Icmp] {
+        config.method = method;
+        config.target = ProbeTarget::Host("127.0.0.1".parse().unwrap());
+        let (_prober, events) = start(config.clone());
+        let problem = wait_for(&events, |event| match event {
+            ProberEvent::Stage(Stage::Waiting { problem }) => Some(problem.clone()),
+            _ => None,
+        });
+        let said = problem.contains("nosuchif0") || problem.contains("no permission for ICMP");
+        assert!(said, "{problem}");
+    }
+}
+
+/// The loopback is one hop away and has no satellite; who may not use ICMP is told so.
+#[test]
+fn the_search_finds_the_end_of_a_way_without_routers() {
+    let mut config = ProberConfig::toward("127.0.0.1:9".parse().unwrap());
+    config.method = ProbeMethod::Icmp;
+    let (prober, events) = start(config);
+    let stage = wait_for(&events, |event| match event {
+        ProberEvent::Stage(Stage::Searching) => None,
+        ProberEvent::Stage(stage) => Some(stage.clone()),
+        _ => None,
+    });
+    match stage {
+        Stage::Probing { target, found, .. } => {
+            assert!(target.is_loopback());
+            assert_eq!(found.unwrap().hops, 1);
+            wait_for(&events, |event| {
+                matches!(event, ProberEvent::SegmentRtt { .. }).then_some(())
+            });
+            assert!(prober.status().answered > 0);
+        }
+        Stage::Waiting { problem } => {
+            assert!(problem.contains("net.ipv4.ping_group_range"), "{problem}");
+            println!("skipped: {problem}");
+        }
+        Stage::Searching => unreachable!("filtered"),
+    }
+}

@@ -1,0 +1,257 @@
+//! `starhaul detect`: the prober of `starhaul-net` in, a line for each reconfiguration out, and a summary.
+
+mod told;
+
+use std::{
+    io::IsTerminal as _,
+    net::{IpAddr, SocketAddr, ToSocketAddrs as _},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressDrawTarget};
+use starhaul_cc::DetectorConfig;
+use starhaul_net::prober::{
+    EchoServer, ProbeMethod, ProbeTarget, Prober, ProberConfig, ProberEvent, Stage, Timetable, Via,
+};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::mpsc,
+};
+
+use self::told::Told;
+
+/// Between looks at the prober's figures.
+const LOOK: Duration = Duration::from_millis(500);
+/// Events that wait for a slow reader; more are counted in the summary only.
+const MAX_WAITING: usize = 1024;
+/// Where the search leads when no far end is named: it goes no further than ten hops.
+const ANYWHERE: &str = "1.1.1.1";
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Whom to probe: auto for the nearest stable address behind the satellite, or an IP address (most Starlink dishes:
+    /// 100.64.0.1)
+    #[arg(long, value_name = "ADDR", default_value = "auto")]
+    target: String,
+    /// A far end behind the satellite, as host or host:port: the search leads there, and UDP echo goes to its port
+    #[arg(long, value_name = "HOST", env = "STARHAUL_SERVER", default_value = ANYWHERE)]
+    toward: String,
+    /// How to probe
+    #[arg(long, value_enum, default_value_t = Method::Auto)]
+    by: Method,
+    /// Time between two probes
+    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = interval)]
+    interval: Duration,
+    /// Δ_outage: a longer silence is a reconfiguration
+    #[arg(long, value_name = "TIME", default_value = "45ms", value_parser = threshold)]
+    outage: Duration,
+    /// The operator's timetable, near which shorter silences count
+    #[arg(long, value_enum)]
+    timetable: Option<Operator>,
+    /// Network interface that probes must use
+    #[arg(long, value_name = "NAME")]
+    interface: Option<String>,
+    /// Address that probes come from
+    #[arg(long, value_name = "IP")]
+    local: Option<IpAddr>,
+    /// Stop after so many seconds [default: at Ctrl-C]
+    #[arg(long, value_name = "N")]
+    seconds: Option<u32>,
+    /// Print one JSON object per event, each on its line
+    #[arg(long)]
+    json: bool,
+    /// Be the far end of UDP echo on this address instead
+    #[arg(long, value_name = "ADDR")]
+    serve: Option<SocketAddr>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Method {
+    /// ICMP where it is permitted and answered, else UDP
+    Auto,
+    /// ICMP echo
+    Icmp,
+    /// UDP echo to the far end
+    Udp,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Operator {
+    /// 12, 27, 42 and 57 seconds after each full minute
+    Starlink,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    match arguments.serve {
+        Some(address) => runtime.block_on(serve(address)),
+        None => runtime.block_on(detect(arguments)),
+    }
+}
+
+async fn serve(address: SocketAddr) -> anyhow::Result<()> {
+    let mut end = Signals::new()?;
+    let server = EchoServer::start(address)?;
+    tracing::info!(address = %server.local_addr(), "answers probes by UDP echo");
+    end.wait().await;
+    Ok(())
+}
+
+async fn detect(arguments: &Arguments) -> anyhow::Result<()> {
+    let config = config(arguments)?;
+    let mut signals = Signals::new()?;
+    let (tell, mut events) = mpsc::channel(MAX_WAITING);
+    let start = Instant::now();
+    let prober = Prober::start(config, move |event| {
+        // The prober waits for nobody.
+        let _ = tell.try_send(event);
+    })?;
+    let mut told = Told::new(start, arguments.json);
+    let bar = bar();
+    let over = async {
+        match arguments.seconds {
+            Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds.into())).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(over);
+    let mut look = tokio::time::interval(LOOK);
+    let mut probed = false;
+    loop {
+        tokio::select! {
+            () = &mut over => break,
+            () = signals.wait() => break,
+            _ = look.tick() => bar.set_message(told::live(&prober.status())),
+            event = events.recv() => match event {
+                Some(event) => {
+                    probed |= matches!(event, ProberEvent::Stage(Stage::Probing { .. }));
+                    bar.suspend(|| told.event(&event, &prober.status()))?;
+                }
+                None => bail!("the prober ended by itself"),
+            },
+        }
+    }
+    bar.finish_and_clear();
+    // What it found in the last moment still belongs to it.
+    while let Ok(event) = events.try_recv() {
+        told.event(&event, &prober.status())?;
+    }
+    told.summary(&prober.status(), start.elapsed())?;
+    if !probed {
+        bail!("nobody could be probed");
+    }
+    Ok(())
+}
+
+fn config(arguments: &Arguments) -> anyhow::Result<ProberConfig> {
+    let target = match arguments.target.as_str() {
+        "auto" => ProbeTarget::Auto,
+        address => ProbeTarget::Host(address.parse().map_err(|_| {
+            Usage(format!(
+                "--target {address:?}: neither auto nor an IP address"
+            ))
+        })?),
+    };
+    let version = match target {
+        ProbeTarget::Host(host) => Some(host),
+        ProbeTarget::Auto => arguments.local,
+    };
+    let detector = DetectorConfig {
+        probe_interval: arguments.interval,
+        outage_threshold: arguments.outage,
+        ..DetectorConfig::default()
+    };
+    Ok(ProberConfig {
+        target,
+        toward: Some(far_end(&arguments.toward, version)?),
+        method: match arguments.by {
+            Method::Auto => ProbeMethod::Auto,
+            Method::Icmp => ProbeMethod::Icmp,
+            Method::Udp => ProbeMethod::Udp,
+        },
+        via: Via {
+            local: arguments.local,
+            interface: arguments.interface.clone(),
+        },
+        detector,
+        timetable: arguments.timetable.map(|operator| match operator {
+            Operator::Starlink => Timetable::STARLINK,
+        }),
+    })
+}
+
+/// Its address, of the version of `like`; port 0 when none was said.
+fn far_end(text: &str, like: Option<IpAddr>) -> anyhow::Result<SocketAddr> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(SocketAddr::new(address, 0));
+    }
+    let found = match text.contains(':') {
+        true => text.to_socket_addrs(),
+        false => (text, 0).to_socket_addrs(),
+    };
+    let mut found = found.with_context(|| format!("--toward {text:?} cannot be resolved"))?;
+    let fits = |address: &SocketAddr| like.is_none_or(|like| like.is_ipv4() == address.is_ipv4());
+    let found = found.find(fits);
+    found.with_context(|| format!("--toward {text:?} has no address of a fitting IP version"))
+}
+
+fn bar() -> ProgressBar {
+    let target = match std::io::stderr().is_terminal() {
+        true => ProgressDrawTarget::stderr(),
+        false => ProgressDrawTarget::hidden(),
+    };
+    ProgressBar::with_draw_target(None, target)
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    between(text, Duration::from_millis(2), Duration::from_millis(100))
+}
+
+fn threshold(text: &str) -> Result<Duration, String> {
+    between(text, Duration::from_millis(10), Duration::from_secs(2))
+}
+
+fn between(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
+    starhaul_link::parse_duration(text)
+        .filter(|duration| (least..=most).contains(duration))
+        .ok_or_else(|| format!("not a duration from {least:?} to {most:?}, e.g. 10ms"))
+}
+
+/// What ends a program in order.
+struct Signals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// Arguments that make no sense.
+#[derive(Debug)]
+pub(crate) struct Usage(String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
