@@ -8,6 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use starhaul_cc::{Reconfiguration, ReconfigurationSource};
 use starhaul_gateway::{
     Config, Host, Target,
     label::{Flow, Label},
@@ -418,6 +419,14 @@ fn datagrams() -> Inputs {
     let mut sent = Vec::new();
     let mut now = start;
     for round in 0..6 {
+        let event = Reconfiguration {
+            at: now,
+            outage: Duration::from_millis(68),
+            source: ReconfigurationSource::Probe,
+            confidence: 0.9,
+        };
+        client.tell_reconfiguration(now, PathId(round % 2), event);
+        client.tell_segment_rtt(PathId(round % 2), Duration::from_millis(30));
         for path in [PathId(0), PathId(1)] {
             while let Some(datagram) = client.poll_datagram(now, path) {
                 let mut part = vec![u8::from(path == PathId(1)) | 10];

@@ -206,6 +206,10 @@ impl Endpoint {
         let _ = end.await;
     }
 
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.inner.shared
+    }
+
     fn start_connecting(&self, peer: PublicKey, paths: Vec<PathSpec>) -> Result<Attempt, Error> {
         let mut names = HashSet::new();
         if let Some(path) = paths.iter().find(|path| !names.insert(path.name.as_str())) {

@@ -43,6 +43,7 @@ mod endpoint;
 mod events;
 mod paths;
 mod queue;
+mod reconfiguration;
 mod refused;
 mod session;
 mod state;
@@ -50,8 +51,10 @@ mod stream;
 
 use std::{net::SocketAddr, time::Duration};
 
-pub use starhaul_cc::{ControllerConfig, RateFeed};
-pub use starhaul_quic::{Identity, PathStatus, PublicKey};
+pub use starhaul_cc::{
+    ControllerConfig, PathModel, RateFeed, Reconfiguration, ReconfigurationSource,
+};
+pub use starhaul_quic::{Identity, PathStatus, PublicKey, Reconfigurations};
 pub use starhaul_session::{
     BlockId, BlockOptions, ExpiredCause, Mode, Outcome, SessionConfig, StreamConfig, StreamId,
     StreamStats,

@@ -114,6 +114,8 @@ impl SocketProblem {
 pub(crate) struct PathSocket {
     pub(crate) id: LocalId,
     pub(crate) problem: SocketProblem,
+    /// The network interface that it is bound to, if any.
+    pub(crate) interface: Option<String>,
 }
 
 /// A session as the driver sees it.
@@ -227,6 +229,7 @@ impl State {
         self.next_local += 1;
         self.node.add_local(id, listening);
         let problem = SocketProblem::default();
+        let interface = options.interface.clone();
         problem.set(socket.as_ref().err());
         self.socket_commands.push(SocketCommand::Add(
             id,
@@ -234,7 +237,11 @@ impl State {
             options,
             problem.clone(),
         ));
-        PathSocket { id, problem }
+        PathSocket {
+            id,
+            problem,
+            interface,
+        }
     }
 
     /// Who is at the other end of a session, for the log.

@@ -2,13 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "test")]
 
-use std::{io, time::Duration};
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use starhaul_endpoint::{
     BlockOptions, ByteStream, Endpoint, EndpointConfig, Error, Identity, IncomingStream, Outcome,
-    PathSpec, RecvStream, Session, StreamConfig,
+    PathSpec, PathStatus, Reconfiguration, ReconfigurationSource, RecvStream, Session,
+    StreamConfig,
 };
 use starhaul_net::{Emulator, RelaySpec};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -421,4 +425,58 @@ async fn mistakes_in_paths_are_found_before_anything_is_sent() {
         connect(vec![mixed]).await,
         Err(Error::AddressFamily { .. })
     ));
+}
+
+/// A path of the session as one side sees it, once it satisfies `ready`.
+async fn path_when(session: &Session, ready: impl Fn(&PathStatus) -> bool) -> PathStatus {
+    let look = async {
+        loop {
+            let path = session.path_status().into_iter().find(&ready);
+            match path {
+                Some(path) => return path,
+                None => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), look)
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_reconfiguration_told_at_one_end_is_known_at_both() {
+    let pair = pair_over(|server| {
+        vec![PathSpec {
+            interface: Some("lo".to_owned()),
+            controller: "leocc2".parse().unwrap(),
+            ..PathSpec::new("dish", server)
+        }]
+    })
+    .await;
+    let event = Reconfiguration {
+        at: Instant::now(),
+        outage: Duration::from_millis(68),
+        source: ReconfigurationSource::Schedule,
+        confidence: 0.6,
+    };
+    let unknown = pair.ours.report_reconfiguration("other", event);
+    assert!(matches!(unknown, Err(Error::UnknownPath(name)) if name == "other"));
+    assert_eq!(pair.client.report_reconfiguration("eth7", event), 0);
+    assert_eq!(pair.ours.path_status()[0].reconfigurations.count, 0);
+
+    assert_eq!(pair.client.report_reconfiguration("lo", event), 1);
+    let ours = path_when(&pair.ours, |path| path.reconfigurations.count == 1).await;
+    assert_eq!(ours.reconfigurations.last, Some(event));
+    assert!(ours.model.is_some(), "{ours:?}");
+    let theirs = path_when(&pair.theirs, |path| path.reconfigurations.count == 1).await;
+    let heard = theirs.reconfigurations.last.unwrap();
+    assert_eq!(heard.source, ReconfigurationSource::Peer);
+    assert_eq!(heard.outage, event.outage);
+
+    let rtt = Duration::from_millis(31);
+    pair.theirs.report_segment_rtt("dish", rtt).unwrap();
+    path_when(&pair.theirs, |path| path.segment_rtt == Some(rtt)).await;
+    pair.ours.close("done").await;
+    let ended = pair.ours.report_segment_rtt("dish", rtt);
+    assert!(matches!(ended, Err(Error::SessionEnded { .. })));
 }

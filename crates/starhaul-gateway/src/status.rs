@@ -3,11 +3,12 @@
 use std::{
     net::SocketAddr,
     sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde::{Deserialize, Serialize};
-use starhaul_endpoint::{PathStatus, StreamStats};
+use starhaul_endpoint::{PathModel, PathStatus, StreamStats};
+use starhaul_units::Bandwidth;
 
 use crate::{
     config::mode_name,
@@ -121,12 +122,56 @@ pub struct Path {
     pub cwnd_bytes: u64,
     /// Bytes that are.
     pub bytes_in_flight: u64,
+    /// What the controller believes of the path; absent where it keeps no model.
+    #[serde(default)]
+    pub model: Option<Model>,
+    /// What the controller was told of reconfigurations.
+    #[serde(default)]
+    pub reconfigurations: Reconfigurations,
+    /// Round trip of the satellite segments alone, of both ends together, where somebody measures it.
+    #[serde(default)]
+    pub segment_rtt_ms: Option<f64>,
     /// Why it cannot be used; absent while it can.
     #[serde(default)]
     pub last_error: Option<String>,
     /// What was measured.
     #[serde(flatten)]
     pub figures: Option<PathFigures>,
+}
+
+/// What a controller believes of its path (LeoCC's estimates).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Model {
+    /// bBW_a.
+    pub bandwidth_aggressive_bit_per_s: Option<u64>,
+    /// bBW_m.
+    pub bandwidth_moderate_bit_per_s: Option<u64>,
+    /// Between these the RTT swings without a queue.
+    pub rtt_band_ms: Option<[f64; 2]>,
+    /// Since the last reconfiguration that the controller acted on.
+    pub acted_on_ago_s: Option<f64>,
+}
+
+/// The reconfigurations of a path that its controller was told of since its connection began.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Reconfigurations {
+    /// How many.
+    pub count: u64,
+    /// The last.
+    pub last: Option<Reconfiguration>,
+}
+
+/// A reconfiguration of a satellite path.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Reconfiguration {
+    /// Since packets began to pass again.
+    pub ago_s: f64,
+    /// For how long nothing had passed; absent when unknown.
+    pub outage_ms: Option<f64>,
+    /// `probe`, `peer`, `schedule` or `ground_truth`.
+    pub source: String,
+    /// From 0 to 1.
+    pub confidence: Option<f64>,
 }
 
 /// What was measured of a path.
@@ -267,9 +312,10 @@ fn ingress(rule: &Rule) -> Ingress {
 fn session(link: &Link) -> Session {
     let problems = link.session.path_problems();
     let paths = link.session.path_status();
+    let now = Instant::now();
     let paths = paths.iter().map(|status| Path {
         last_error: problems.get(&status.name).cloned(),
-        ..path(status)
+        ..path(status, now)
     });
     Session {
         peer: link.peer.clone(),
@@ -281,7 +327,7 @@ fn session(link: &Link) -> Session {
     }
 }
 
-fn path(path: &PathStatus) -> Path {
+fn path(path: &PathStatus, now: Instant) -> Path {
     let state = match (path.up, &path.stats) {
         (false, _) => "down",
         (true, Some(stats)) if stats.suspect => "suspect",
@@ -295,6 +341,17 @@ fn path(path: &PathStatus) -> Path {
         controller_state: path.controller_state.to_owned(),
         cwnd_bytes: path.cwnd,
         bytes_in_flight: path.bytes_in_flight,
+        model: path.model.as_ref().map(|known| model(known, now)),
+        reconfigurations: Reconfigurations {
+            count: path.reconfigurations.count,
+            last: path.reconfigurations.last.map(|last| Reconfiguration {
+                ago_s: ago(last.at, now),
+                outage_ms: millis(last.outage).filter(|_| !last.outage.is_zero()),
+                source: last.source.name().to_owned(),
+                confidence: finite(last.confidence),
+            }),
+        },
+        segment_rtt_ms: path.segment_rtt.and_then(millis),
         last_error: None,
         figures: path.stats.as_ref().map(|stats| PathFigures {
             cost: finite(stats.cost),
@@ -311,6 +368,21 @@ fn path(path: &PathStatus) -> Path {
             datagrams_lost: stats.datagrams_lost,
         }),
     }
+}
+
+fn model(model: &PathModel, now: Instant) -> Model {
+    let bits = |rate: Option<Bandwidth>| rate.map(Bandwidth::bits_per_second);
+    let band = model.rtt_band;
+    Model {
+        bandwidth_aggressive_bit_per_s: bits(model.bandwidth_aggressive),
+        bandwidth_moderate_bit_per_s: bits(model.bandwidth_moderate),
+        rtt_band_ms: band.and_then(|(low, high)| Some([millis(low)?, millis(high)?])),
+        acted_on_ago_s: model.last_reconfiguration.map(|at| ago(at, now)),
+    }
+}
+
+fn ago(at: Instant, now: Instant) -> f64 {
+    rounded(now.saturating_duration_since(at).as_secs_f64())
 }
 
 fn stream(stats: &StreamStats) -> Stream {

@@ -1,5 +1,7 @@
 //! What one end's detector sees of a path reaches the other end, with its time, once, whatever is lost.
 
+#![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
+
 use std::time::{Duration, Instant};
 
 use starhaul_cc::{Reconfiguration, ReconfigurationSource};

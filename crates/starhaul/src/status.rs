@@ -103,6 +103,9 @@ fn tables(status: &Status, socket: &std::path::Path) -> String {
                 text.push_str(&format!(" {}: {error}\n", path.name));
             }
         }
+        if let Some(table) = controller_table(session) {
+            text.push_str(&format!("\n{table}\n"));
+        }
         if !session.streams.is_empty() {
             text.push_str(&format!("\n{}\n", stream_table(session)));
         }
@@ -157,7 +160,6 @@ fn path_table(session: &Session) -> Table {
 
 fn path_row(path: &Path) -> [String; 10] {
     let figures = path.figures.as_ref();
-    let show = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
     [
         path.name.clone(),
         path.state.clone(),
@@ -182,6 +184,49 @@ fn path_row(path: &Path) -> [String; 10] {
         ),
         format!("{} ({})", path.controller, path.controller_state),
     ]
+}
+
+/// What controllers that know of reconfigurations believe; narrow, so that it fits beside the others' 80 columns.
+fn controller_table(session: &Session) -> Option<Table> {
+    let knows = |path: &&Path| path.model.is_some() || path.reconfigurations.count > 0;
+    let mut paths = session.paths.iter().filter(knows).peekable();
+    paths.peek()?;
+    let columns = ["path", "bBW_a", "bBW_m", "RTT band", "last reconfiguration"];
+    let mut table = table(&columns, 1);
+    for path in paths {
+        table.add_row(controller_row(path));
+    }
+    if let Some(last) = table.column_mut(4) {
+        last.set_cell_alignment(CellAlignment::Left);
+    }
+    Some(table)
+}
+
+fn controller_row(path: &Path) -> [String; 5] {
+    let model = path.model.as_ref();
+    let rate =
+        |bits: Option<u64>| bits.map(|bits| Bandwidth::from_bits_per_second(bits).to_string());
+    let band = model.and_then(|model| model.rtt_band_ms);
+    let last = path.reconfigurations.last.as_ref().map(|last| {
+        let outage = last.outage_ms.map(|outage| format!(", {outage:.0} ms"));
+        let outage = outage.unwrap_or_default();
+        format!("{} ago{outage}, {}", short_age(last.ago_s), last.source)
+    });
+    [
+        path.name.clone(),
+        show(rate(
+            model.and_then(|model| model.bandwidth_aggressive_bit_per_s),
+        )),
+        show(rate(
+            model.and_then(|model| model.bandwidth_moderate_bit_per_s),
+        )),
+        show(band.map(|[low, high]| format!("{low:.1}–{high:.1} ms"))),
+        show(last),
+    ]
+}
+
+fn show(value: Option<String>) -> String {
+    value.unwrap_or_else(|| "–".to_owned())
 }
 
 /// What our direction of a path carries; at least so much, where little is sent: then nobody knows more.
@@ -273,10 +318,86 @@ fn bytes(count: u64) -> String {
     }
 }
 
+/// Reconfigurations are seconds apart, so a tenth counts.
+fn short_age(seconds: f64) -> String {
+    match seconds {
+        ..60.0 => format!("{seconds:.1} s"),
+        _ => age(seconds),
+    }
+}
+
 fn age(seconds: f64) -> String {
     match seconds {
         ..60.0 => format!("{seconds:.0} s"),
         ..3600.0 => format!("{:.0} min", seconds / 60.0),
         _ => format!("{:.1} h", seconds / 3600.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(name: &str, model: serde_json::Value, reconfigurations: serde_json::Value) -> Path {
+        let path = serde_json::json!({
+            "name": name, "remote": "127.0.0.1:1", "state": "up", "controller": "leocc2",
+            "controller_state": "cruise", "cwnd_bytes": 1, "bytes_in_flight": 0,
+            "model": model, "reconfigurations": reconfigurations,
+        });
+        serde_json::from_value(path).expect("a path")
+    }
+
+    fn session(paths: Vec<Path>) -> Session {
+        Session {
+            peer: "ground".to_owned(),
+            opened_by: "us".to_owned(),
+            age_s: 1.0,
+            refused_streams: 0,
+            paths,
+            streams: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_controllers_know_of_reconfigurations_fits_a_narrow_terminal() {
+        let model = serde_json::json!({
+            "bandwidth_aggressive_bit_per_s": 157_100_000_u64,
+            "bandwidth_moderate_bit_per_s": 149_000_000_u64,
+            "rtt_band_ms": [41.04, 52.5],
+            "acted_on_ago_s": 3.2,
+        });
+        let last = serde_json::json!({ "ago_s": 3.21, "outage_ms": 68.2, "source": "probe", "confidence": 0.9 });
+        let told = serde_json::json!({ "count": 13, "last": last });
+        let never = serde_json::json!({ "count": 0, "last": null });
+        let unknown = serde_json::json!({ "bandwidth_aggressive_bit_per_s": null,
+            "bandwidth_moderate_bit_per_s": null, "rtt_band_ms": null, "acted_on_ago_s": null });
+        let table = controller_table(&session(vec![
+            path("starlink", model, told),
+            path("oneweb", unknown, never.clone()),
+            path("lte", serde_json::Value::Null, never.clone()),
+        ]));
+        let text = table.expect("two paths have a model").to_string();
+        let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+        assert!(lines.iter().all(|line| line.chars().count() <= 80));
+        assert_eq!(
+            lines,
+            [
+                " path             bBW_a         bBW_m      RTT band  last reconfiguration",
+                " starlink  157.1 Mbit/s  149.0 Mbit/s  41.0–52.5 ms  3.2 s ago, 68 ms, probe",
+                " oneweb               –             –             –  –",
+            ]
+        );
+        let plain = session(vec![path("lte", serde_json::Value::Null, never)]);
+        assert!(controller_table(&plain).is_none(), "nothing to say");
+    }
+
+    /// A gateway of an earlier version says nothing of models.
+    #[test]
+    fn a_path_without_the_new_fields_is_read() {
+        let old = r#"{"name":"a","remote":"127.0.0.1:1","state":"down","controller":"","controller_state":"",
+            "cwnd_bytes":0,"bytes_in_flight":0}"#;
+        let path: Path = serde_json::from_str(old).expect("a path");
+        assert_eq!(path.reconfigurations.count, 0);
+        assert!(path.model.is_none() && path.segment_rtt_ms.is_none());
     }
 }

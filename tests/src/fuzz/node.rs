@@ -11,7 +11,7 @@ use std::{
 
 use arbitrary::{Result, Unstructured};
 use bytes::{Bytes, BytesMut};
-use starhaul_cc::ControllerConfig;
+use starhaul_cc::{ControllerConfig, LeoCcOptions, Reconfiguration, ReconfigurationSource};
 use starhaul_quic::{
     Identity, LocalId, Node, NodeConfig, NodeEvent, PathConfig, PublicKey, SessionHandle,
 };
@@ -76,7 +76,10 @@ fn path_config(path: u32) -> PathConfig {
         local: LocalId(path),
         remote: address(1, path),
         cost: path.into(),
-        controller: ControllerConfig::Cubic,
+        controller: match path {
+            0 => ControllerConfig::LeoCc(LeoCcOptions::TARGET_QUEUE),
+            _ => ControllerConfig::SaTcp,
+        },
     }
 }
 
@@ -185,7 +188,8 @@ impl World {
                 self.advance(Duration::from_millis(millis));
             }
             230..=239 => self.exchange(usize::from(source.arbitrary::<u8>()?)),
-            240..=247 => self.send_block(to),
+            240..=243 => self.send_block(to),
+            244..=247 => self.detect(to, source.arbitrary()?),
             248..=249 => self.open_stream(to),
             250..=251 => {
                 for session in self.sides[to].opened.clone() {
@@ -240,6 +244,21 @@ impl World {
         {
             side.streams.push((session, stream));
         }
+        self.drain(at);
+    }
+
+    /// A detector at one side tells of an event, and of its satellite segment.
+    fn detect(&mut self, at: usize, (path, ago, confidence): (bool, u8, f64)) {
+        let (node, now) = (&mut self.sides[at].node, self.now);
+        let ago = Duration::from_millis(ago.into());
+        let event = Reconfiguration {
+            at: now - ago,
+            outage: ago,
+            source: ReconfigurationSource::Probe,
+            confidence,
+        };
+        node.on_local_reconfiguration(now, LocalId(path.into()), event);
+        node.on_local_segment_rtt(now, LocalId(path.into()), ago);
         self.drain(at);
     }
 

@@ -15,6 +15,9 @@ pub(super) struct Ledger {
     pub(super) is_tainted: bool,
     /// The application of the side does not take its events now, so its blocks may have ended.
     pub(super) unheard: [bool; 2],
+    /// Reconfigurations that the side's detector told of, and that it heard of from the other.
+    pub(super) signals_told: [u32; 2],
+    signals_heard: [u32; 2],
 }
 
 #[derive(Debug)]
@@ -63,6 +66,15 @@ pub(super) struct Direction {
 }
 
 impl Ledger {
+    pub(super) fn on_signal(&mut self, side: Side) {
+        self.signals_heard[side] += 1;
+        let (heard, told) = (self.signals_heard[side], self.signals_told[1 - side]);
+        assert!(
+            heard <= told || self.is_tainted,
+            "side {side} heard of {heard} reconfigurations, of {told} told"
+        );
+    }
+
     pub(super) fn on_opened(&mut self, opener: Side, stream: StreamId, config: StreamConfig) {
         let fresh = Stream {
             opener,

@@ -84,6 +84,12 @@ pub(super) enum Operation {
     Meddle { datagram: usize, how: Meddling },
     /// Side takes its events only from now on, or no more until it does again.
     Events { side: Side, taken: bool },
+    /// A side's detector tells of a path: its segment's RTT, and an event so long ago.
+    Signal {
+        side: Side,
+        slot: usize,
+        ago: Duration,
+    },
     /// The transport reports the fate of a datagram that was never sent.
     NonsenseReport { side: Side, slot: usize, ahead: u32 },
     /// The peer's transport hands over what the peer's session never sent.
@@ -279,7 +285,12 @@ fn operation(source: &mut Unstructured<'_>) -> Result<Operation> {
             datagram: index,
             how: *source.choose(&[Meddling::Drop, Meddling::Double, Meddling::DeliverNow])?,
         },
-        95..=96 => Operation::Events {
+        95 => Operation::Signal {
+            side,
+            slot: index % SLOTS,
+            ago: Duration::from_millis(source.arbitrary::<u8>()?.into()),
+        },
+        96 => Operation::Events {
             side,
             taken: source.ratio(2, 3)?,
         },

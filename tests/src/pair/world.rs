@@ -7,7 +7,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use starhaul_session::{Event, Mode, PathId, Session, SessionConfig, StreamError};
+use starhaul_cc::{Reconfiguration, ReconfigurationSource};
+use starhaul_session::{Event, Mode, PathId, PathSignal, Session, SessionConfig, StreamError};
 
 use super::{
     ledger::Ledger,
@@ -164,11 +165,42 @@ impl<'a> World<'a> {
             Operation::Outage { slot, time } => self.links.outage(slot, now + time),
             Operation::Meddle { datagram, how } => self.links.meddle(now, datagram, how),
             Operation::Events { side, taken } => self.ledger.unheard[side] = !taken,
+            Operation::Signal { side, slot, ago } => self.tell_signal(side, slot, ago),
             Operation::NonsenseReport { side, slot, ahead } => self.nonsense(side, slot, ahead),
             Operation::Forge { side, ref forgery } if self.plan.is_hostile => {
                 self.forge(side, forgery)
             }
             Operation::Forge { .. } => {}
+        }
+    }
+
+    fn tell_signal(&mut self, side: Side, slot: usize, ago: Duration) {
+        let Some(path) = self.links.slots[slot].up[side] else {
+            return;
+        };
+        let event = Reconfiguration {
+            at: self.now - ago,
+            outage: ago,
+            source: ReconfigurationSource::Probe,
+            confidence: 0.9,
+        };
+        self.sessions[side].tell_reconfiguration(self.now, path, event);
+        self.sessions[side].tell_segment_rtt(path, ago);
+        self.ledger.signals_told[side] += 1;
+    }
+
+    /// No event is heard twice, or of the future.
+    fn drain_signals(&mut self, side: Side) {
+        while let Some(signal) = self.sessions[side].poll_path_signal() {
+            match signal {
+                PathSignal::Reconfiguration { path, event } => {
+                    assert!(event.at <= self.now, "a detector saw the future");
+                    assert_eq!(event.source, ReconfigurationSource::Peer);
+                    self.ledger.on_signal(side);
+                    (path, self.now - event.at, event.outage).hash(&mut self.digest);
+                }
+                PathSignal::SegmentRtt { path, rtt } => (path, rtt).hash(&mut self.digest),
+            }
         }
     }
 
@@ -293,6 +325,7 @@ impl<'a> World<'a> {
     fn drain(&mut self) {
         for side in 0..2 {
             self.drain_events(side);
+            self.drain_signals(side);
             for slot in 0..SLOTS {
                 self.drain_path(side, slot);
             }
