@@ -6,6 +6,8 @@
 //! - `blast MBIT SECONDS BYTES`: sends datagrams of BYTES at MBIT (of IP packets) to `$STARHAUL_SERVER`.
 //! - `ping MILLISECONDS SECONDS`: ICMP echo to `$STARHAUL_SERVER`; a line for each answer: round trip in nanoseconds.
 //! - `ask FROM`: asks the sink from that local address, and prints what came back.
+//!
+//! Over IPv6 where `$STARHAUL_SERVER` is replaced by `$STARHAUL_SERVER6`.
 #![allow(clippy::unwrap_used, reason = "a test tool")]
 
 use std::{
@@ -21,6 +23,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 const PORT: u16 = 4700;
 /// IPv4 and UDP.
 const HEADER_BYTES: usize = 28;
+/// How much longer the header of IPv6 is.
+const MORE_IN_IPV6: usize = 20;
 
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -48,11 +52,21 @@ fn server() -> IpAddr {
 }
 
 fn sink(file: &str) {
-    let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP)).unwrap();
+    // Both families, where the kernel has both.
+    let any = [
+        (Domain::IPV6, SocketAddr::from(([0; 8], PORT))),
+        (Domain::IPV4, SocketAddr::from(([0; 4], PORT))),
+    ];
+    let bound = any.into_iter().find_map(|(domain, address)| {
+        let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP)).ok()?;
+        if address.is_ipv6() {
+            socket.set_only_v6(false).ok()?;
+        }
+        socket.bind(&address.into()).ok()?;
+        Some(socket)
+    });
+    let socket = bound.unwrap();
     socket.set_recv_buffer_size(8 << 20).unwrap();
-    socket
-        .bind(&SocketAddr::from(([0, 0, 0, 0], PORT)).into())
-        .unwrap();
     let socket = UdpSocket::from(socket);
     // Written at once in whole blocks, so that a sudden end loses little.
     let mut out = BufWriter::new(File::create(file).unwrap());
@@ -67,10 +81,12 @@ fn sink(file: &str) {
             continue;
         };
         let at = start.elapsed().as_nanos();
+        let seen = SocketAddr::new(from.ip().to_canonical(), from.port());
         if buffer[0] == b'?' {
-            socket.send_to(from.to_string().as_bytes(), from).unwrap();
+            socket.send_to(seen.to_string().as_bytes(), from).unwrap();
         }
-        writeln!(out, "{at} {}", length + HEADER_BYTES).unwrap();
+        let more = if seen.is_ipv6() { MORE_IN_IPV6 } else { 0 };
+        writeln!(out, "{at} {}", length + HEADER_BYTES + more).unwrap();
     }
 }
 
@@ -94,10 +110,14 @@ fn blast(mbit: f64, length: Duration, bytes: usize) {
 }
 
 fn ping(interval: Duration, length: Duration) {
-    let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4)).unwrap();
-    socket
-        .connect(&SocketAddr::new(server(), 0).into())
-        .unwrap();
+    let to = SocketAddr::new(server(), 0);
+    // What asks, what answers, and what stands before that: an IPv6 socket shows no header.
+    let (protocol, request, answer, header) = match to {
+        SocketAddr::V4(_) => (Protocol::ICMPV4, 8, 0, 20),
+        SocketAddr::V6(_) => (Protocol::ICMPV6, 128, 129, 0),
+    };
+    let socket = Socket::new(Domain::for_address(to), Type::RAW, Some(protocol)).unwrap();
+    socket.connect(&to.into()).unwrap();
     let start = Instant::now();
     let mut receiver = socket.try_clone().unwrap();
     receiver
@@ -108,10 +128,9 @@ fn ping(interval: Duration, length: Duration) {
         let mut buffer = [0; 2048];
         while let Ok(received) = receiver.read(&mut buffer) {
             let now = start.elapsed();
-            let packet = &buffer[..received];
-            // 20 bytes of IPv4, then type 0: an answer.
-            if packet.len() >= 36 && packet[20] == 0 {
-                let sent = u64::from_be_bytes(packet[28..36].try_into().unwrap());
+            let packet = buffer.get(header..received).unwrap_or_default();
+            if packet.len() >= 16 && packet[0] == answer {
+                let sent = u64::from_be_bytes(packet[8..16].try_into().unwrap());
                 writeln!(out, "{}", now.as_nanos() - u128::from(sent)).unwrap();
             }
         }
@@ -121,10 +140,11 @@ fn ping(interval: Duration, length: Duration) {
     while start.elapsed() < length {
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         let now = u64::try_from(start.elapsed().as_nanos()).unwrap();
-        let mut packet = vec![8, 0, 0, 0, 0x57, 0x41];
+        let mut packet = vec![request, 0, 0, 0, 0x57, 0x41];
         packet.extend(number.to_be_bytes());
         packet.extend(now.to_be_bytes());
         packet.resize(64, 0);
+        // The kernel writes that of ICMPv6 itself.
         let checksum = checksum(&packet).to_be_bytes();
         packet[2..4].copy_from_slice(&checksum);
         socket.send(&packet).unwrap();

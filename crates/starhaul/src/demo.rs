@@ -20,7 +20,8 @@ pub(crate) struct Arguments {
     /// For how long the applications send
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
-    /// Replay a recorded LEO path: a capacity and a delay file (LeoReplayer), or one CSV
+    /// Replay a recorded LEO path: a file of any format that starhaul trace reads, or a capacity file and the delays that
+    /// belong to it
     #[arg(long, value_name = "FILE", num_args = 1..=2)]
     leo_trace: Vec<PathBuf>,
     /// Random loss of the LEO path, for example 2%, 0.02, or ge:1%:5 for bursts

@@ -1,6 +1,9 @@
 //! Standard output, which may be a pipe whose reader leaves early; and what was typed.
 
-use std::io::{self, Write as _};
+use std::{
+    ffi::OsString,
+    io::{self, Write as _},
+};
 
 /// Nobody reads standard output any more.
 #[derive(Debug)]
@@ -27,13 +30,73 @@ pub(crate) fn print(text: impl AsRef<[u8]>) -> anyhow::Result<()> {
     }
 }
 
-/// What was typed, with the program's bare name.
+/// What was typed, with the program's bare name, so that a shell takes it again.
 pub(crate) fn command_line() -> String {
-    let arguments = std::env::args_os()
-        .skip(1)
-        .map(|argument| argument.to_string_lossy().into_owned());
-    std::iter::once("starhaul".to_owned())
-        .chain(arguments)
-        .collect::<Vec<_>>()
-        .join(" ")
+    let arguments = std::env::args_os().skip(1);
+    shell_line(std::iter::once("starhaul".into()).chain(arguments))
+}
+
+/// A line of which a shell makes these words.
+pub(crate) fn shell_line(words: impl IntoIterator<Item = OsString>) -> String {
+    let words = words.into_iter();
+    let quoted = words.map(|word| quoted(&word.to_string_lossy()));
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(&byte);
+    if !word.is_empty() && word.bytes().all(plain) {
+        return word.to_owned();
+    }
+    if !word.chars().any(char::is_control) {
+        return format!("'{}'", word.replace('\'', r"'\''"));
+    }
+    // All on one line, as POSIX.1-2024 has it.
+    let mut text = String::from("$'");
+    for character in word.chars() {
+        match character {
+            '\n' => text.push_str(r"\n"),
+            '\t' => text.push_str(r"\t"),
+            '\\' | '\'' => text.extend(['\\', character]),
+            character if character.is_ascii_control() => {
+                text.push_str(&format!(r"\{:03o}", u32::from(character)));
+            }
+            character => text.push(character),
+        }
+    }
+    text.push('\'');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_shell_makes_the_same_words_of_the_line() {
+        let words = [
+            "sh",
+            "-c",
+            "iperf3 -c $STARHAUL_SERVER; echo 'it''s' \"done\" `true` \\n",
+            "",
+            "loss=0.2%,queue=500p",
+            "a*b?~#!",
+            "tränen und späße",
+        ];
+        let line = shell_line(words.map(OsString::from));
+        let script = format!("printf '%s\\0' {line}");
+        let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        let read: Vec<_> = said.split_terminator('\0').collect();
+        assert_eq!(read, words, "{line}");
+        assert!(line.starts_with("sh -c 'iperf3"), "{line}");
+    }
+
+    #[test]
+    fn a_line_remains_one_line() {
+        let line = shell_line(["printf".into(), "a\n\t'b'\\\u{1b}".into()]);
+        assert_eq!(line, r"printf $'a\n\t\'b\'\\\033'");
+    }
 }

@@ -1,21 +1,23 @@
 //! `starhaul replay`: links and a command in, a summary out; all the rest is in `starhaul-net`.
 
 mod result;
+mod source;
 mod summary;
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fs::File,
     io::{BufWriter, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use anyhow::Context as _;
+use starhaul_lab::report::ReplayPicture;
 use starhaul_link::LinkSpec;
 use starhaul_net::replay::{ReplayLink, ReplaySpec, run as run_behind, supervise};
 
-use crate::output::{command_line, print};
+use crate::output::{command_line, print, shell_line};
 
 /// The run was late, and the command has no complaint of its own.
 const INVALID: u8 = 3;
@@ -24,12 +26,16 @@ pub(crate) const SUPERVISOR: &str = "replay-supervisor";
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
+    /// Both directions of a link: a folder that starhaul record wrote, or, for both alike, a file that starhaul trace reads or
+    /// a folder with one LeoReplayer pair; more settings may follow, as in DIR,loss=0.2%,queue=500p; once for each link
+    #[arg(long, value_name = "PATH", required_unless_present_any = ["up", "down"])]
+    trace: Vec<String>,
     /// From the command: rate=50mbit,delay=25ms,loss=0.2%,queue=500p or bw=FILE,delay=FILE or synth=leo,seed=3 or csv=FILE;
     /// once for each link
-    #[arg(long, value_name = "SPEC", required = true)]
+    #[arg(long, value_name = "SPEC")]
     up: Vec<String>,
     /// Toward the command; once for each link
-    #[arg(long, value_name = "SPEC", required = true)]
+    #[arg(long, value_name = "SPEC")]
     down: Vec<String>,
     /// Names of the links, which are those of the command's network interfaces [default: link1, link2…]
     #[arg(long, value_name = "NAME")]
@@ -44,6 +50,10 @@ pub(crate) struct Arguments {
     /// Write a line for each packet
     #[arg(id = "packet_log", long = "log", value_name = "FILE")]
     log: Option<PathBuf>,
+    /// Draw throughput beside capacity, delay and drops over time: a picture when FILE ends in .svg, one page that needs no
+    /// network when it ends in .html
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
     /// Seed of everything random in the links
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
@@ -78,12 +88,14 @@ pub(crate) fn run(args: Arguments) -> anyhow::Result<ExitCode> {
         .iter()
         .map(parse)
         .collect::<anyhow::Result<Vec<_>>>()?;
+    let plot = args.plot.as_deref().map(Plot::begin).transpose()?;
     let log = match &args.log {
         Some(file) => Some(begin_log(file, &written, args.seed)?),
         None => None,
     };
+    let program = shell_line(args.command.iter().cloned());
     let report = run_behind(ReplaySpec {
-        links,
+        links: links.clone(),
         seed: args.seed,
         server: args.server,
         command: args.command,
@@ -101,6 +113,20 @@ pub(crate) fn run(args: Arguments) -> anyhow::Result<ExitCode> {
         }
         false => eprint!("{}", summary::summary(&report)),
     }
+    if let Some(plot) = plot {
+        let texts = written.iter();
+        let texts: Vec<_> = texts
+            .map(|link| [link.up.clone(), link.down.clone()])
+            .collect();
+        plot.draw(&ReplayPicture {
+            report: &report,
+            links: &links,
+            written: &texts,
+            seed: args.seed,
+            program: &program,
+            command: &command_line(),
+        })?;
+    }
     Ok(match report.exit_code {
         0 if !report.is_valid() => INVALID.into(),
         code => code.into(),
@@ -110,9 +136,12 @@ pub(crate) fn run(args: Arguments) -> anyhow::Result<ExitCode> {
 /// The n-th of each option belongs to the n-th link.
 fn written(args: &Arguments) -> anyhow::Result<Vec<Written>> {
     let (up, down, named) = (args.up.len(), args.down.len(), args.link.len());
-    if up != down || (named != 0 && named != up) {
+    let links = args.trace.len() + up;
+    if up != down || (named != 0 && named != links) {
         return Err(Usage(format!(
-            "{up} × --up, {down} × --down, {named} × --link: each link takes one --up and one --down, and a --link if any has one"
+            "{} × --trace, {up} × --up, {down} × --down, {named} × --link: each link takes one --up and one --down, or a --trace, \
+             and a --link if any has one",
+            args.trace.len()
         ))
         .into());
     }
@@ -127,14 +156,18 @@ fn written(args: &Arguments) -> anyhow::Result<Vec<Written>> {
         _ => spec.clone(),
     };
     let mut links: Vec<Written> = Vec::new();
-    for (number, (up, down)) in args.up.iter().zip(&args.down).enumerate() {
+    let traces = args.trace.iter().map(|trace| source::directions(trace));
+    let pairs = args.up.iter().zip(&args.down);
+    let pairs = pairs.map(|(up, down)| Ok([up.clone(), down.clone()]));
+    for (number, directions) in traces.chain(pairs).enumerate() {
+        let [up, down] = directions?;
         let name = args.link.get(number).cloned();
         let name = name.unwrap_or_else(|| format!("link{}", number + 1));
         check_name(&name, &links)?;
         links.push(Written {
             name,
-            up: with_queue(up),
-            down: with_queue(down),
+            up: with_queue(&up),
+            down: with_queue(&down),
         });
     }
     Ok(links)
@@ -171,7 +204,7 @@ fn begin_log(file: &PathBuf, links: &[Written], seed: u64) -> anyhow::Result<Buf
     let begin = || -> std::io::Result<_> {
         let mut log = BufWriter::with_capacity(1 << 20, File::create(file)?);
         writeln!(log, "# starhaul {} replay log", env!("CARGO_PKG_VERSION"))?;
-        writeln!(log, "# command: {}", command_line().replace('\n', " "))?;
+        writeln!(log, "# command: {}", command_line())?;
         writeln!(log, "# seed: {seed}")?;
         for link in links {
             writeln!(log, "# link {}: up {}", link.name, link.up)?;
@@ -180,6 +213,45 @@ fn begin_log(file: &PathBuf, links: &[Written], seed: u64) -> anyhow::Result<Buf
         Ok(log)
     };
     begin().with_context(|| format!("cannot write the log {}", file.display()))
+}
+
+/// A file for a picture, made before the run so that it is not in vain.
+struct Plot {
+    name: PathBuf,
+    file: File,
+    is_page: bool,
+}
+
+impl Plot {
+    fn begin(name: &Path) -> anyhow::Result<Self> {
+        let is_page = match name.extension().and_then(OsStr::to_str) {
+            Some("svg") => false,
+            Some("html") => true,
+            _ => {
+                return Err(Usage(format!(
+                    "--plot {}: its name must end in .svg for a picture or in .html for a page",
+                    name.display()
+                ))
+                .into());
+            }
+        };
+        let file = File::create(name);
+        Ok(Self {
+            name: name.to_owned(),
+            file: file.with_context(|| format!("cannot write the plot {}", name.display()))?,
+            is_page,
+        })
+    }
+
+    fn draw(mut self, picture: &ReplayPicture<'_>) -> anyhow::Result<()> {
+        let text = if self.is_page {
+            picture.html()
+        } else {
+            picture.svg()
+        };
+        let written = self.file.write_all(text.as_bytes());
+        written.with_context(|| format!("cannot write the plot {}", self.name.display()))
+    }
 }
 
 /// Options that make no sense together.

@@ -1,8 +1,11 @@
 //! What the demo is asked to do, and the links it makes of it.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use starhaul_link::{LeoModel, LinkSpec, Loss, QueueLimit, Trace};
+use starhaul_link::{LeoModel, LinkSpec, Loss, QueueLimit, Recording, Trace};
 use starhaul_units::Bandwidth;
 
 use super::Paths;
@@ -19,7 +22,8 @@ const GEO_ONE_WAY: Duration = Duration::from_millis(300);
 pub struct DemoOptions {
     /// For how long the applications send, in whole seconds, at least one.
     pub seconds: u64,
-    /// The LEO path's trace: a capacity file and a delay file in LeoReplayer's form, or one CSV; synthetic when empty.
+    /// The LEO path's trace: one file of any format that [`Recording::read`] knows, or a capacity and the delays that belong
+    /// to it; synthetic when empty. Its loss gives way to `leo_loss`.
     pub leo_trace: Vec<PathBuf>,
     /// Random loss of the LEO path in each direction.
     pub leo_loss: Loss,
@@ -48,14 +52,11 @@ impl DemoOptions {
         }
         let trace = match &self.leo_trace[..] {
             [] => LeoModel::default().generate(self.seed)?,
-            [csv] if csv.extension().is_some_and(|extension| extension == "csv") => {
-                Trace::read_csv(csv)?
-            }
-            [capacity] => Trace::read(capacity, None)?,
-            [capacity, delay] => Trace::read(capacity, Some(delay))?,
+            [file] => read(file, None)?,
+            [file, delay] => read(file, Some(delay))?,
             _ => {
                 return Err(Error::Settings(
-                    "--leo-trace takes one CSV file, or a capacity file and a delay file".into(),
+                    "--leo-trace takes one file, or a file and the delays that belong to it".into(),
                 ));
             }
         };
@@ -84,8 +85,36 @@ impl DemoOptions {
     }
 }
 
+/// What a file says of the path, with the delays of another one in place of its own.
+fn read(file: &Path, delay: Option<&PathBuf>) -> Result<Trace, Error> {
+    let (mut recording, _) = Recording::read(file, None)?;
+    if let Some(delay) = delay {
+        let (delays, _) = Recording::read(delay, None)?;
+        let Some(series) = delays.delay else {
+            return Err(Error::Settings(format!(
+                "--leo-trace: {} holds no delays",
+                delay.display()
+            )));
+        };
+        recording = recording.with_delay((*series).clone())?;
+    }
+    let Some(capacity) = recording.capacity else {
+        return Err(Error::Settings(format!(
+            "--leo-trace: {} holds no capacity: give a capacity file first, then the delays",
+            file.display()
+        )));
+    };
+    Ok(Trace {
+        capacity,
+        delay: recording.delay,
+        loss: recording.loss,
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use starhaul_link::Delay;
+
     use super::*;
 
     #[test]
@@ -112,5 +141,44 @@ mod tests {
         assert!(options(1, &["a", "b", "c"]).links().is_err());
         let missing = options(1, &["/no/such/trace"]).links().unwrap_err();
         assert!(missing.to_string().contains("/no/such/trace"), "{missing}");
+    }
+
+    #[test]
+    fn a_trace_of_any_format_is_the_leo_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let file = folder.path().join(name);
+            std::fs::write(&file, text).unwrap();
+            file
+        };
+        let capacity = file("capacity", "1\n2\n4\n");
+        let delays = file("delays", "12.5\n13\n");
+        // a table by its content, whatever its name
+        let table = file("table.txt", "t_s,capacity_mbps,rtt_ms\n0,10,40\n1,20,40\n");
+        let links = |leo_trace| {
+            let options = DemoOptions {
+                seconds: 1,
+                leo_trace,
+                leo_loss: Loss::NONE,
+                geo_loss: Loss::NONE,
+                seed: 1,
+            };
+            options.links().map(|links| links.leo.delay)
+        };
+        let delay_ms = |leo_trace| match links(leo_trace).unwrap() {
+            Delay::Trace(series) => series.at(Duration::ZERO).as_secs_f64() * 1e3,
+            Delay::Constant(delay) => delay.as_secs_f64() * 1e3,
+        };
+        assert_eq!(delay_ms(vec![capacity.clone()]), 0.0);
+        assert_eq!(delay_ms(vec![table.clone()]), 20.0);
+        assert_eq!(delay_ms(vec![capacity.clone(), delays.clone()]), 12.5);
+        assert_eq!(delay_ms(vec![table, delays.clone()]), 12.5);
+        for (files, missing) in [
+            (vec![delays.clone()], "no capacity"),
+            (vec![capacity.clone(), capacity], "no delays"),
+        ] {
+            let error = links(files).unwrap_err().to_string();
+            assert!(error.contains(missing), "{error}");
+        }
     }
 }

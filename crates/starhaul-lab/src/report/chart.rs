@@ -209,6 +209,26 @@ impl Chart {
         ));
     }
 
+    /// A bar of this width, in units of x, from one value of y to another at each value of x: (x, lower, upper).
+    pub(super) fn bars(
+        &mut self,
+        class: &str,
+        width: f64,
+        bars: impl Iterator<Item = (f64, f64, f64)>,
+    ) {
+        let mut path = String::new();
+        for (x, lower, upper) in bars {
+            let (left, top) = self.at(x - width / 2.0, upper);
+            let (right, bottom) = self.at(x + width / 2.0, lower);
+            let width = (right - left).max(1.0);
+            let _ = write!(
+                path,
+                "M{left:.1} {bottom:.1}V{top:.1}h{width:.1}V{bottom:.1}Z"
+            );
+        }
+        self.push(format_args!(r#"<path class="bars {class}" d="{path}"/>"#));
+    }
+
     /// A dashed line from top to bottom, below a pin, at each value of x.
     pub(super) fn verticals(&mut self, class: &str, values: impl Iterator<Item = f64>) {
         let bottom = self.height - self.bottom;

@@ -1,10 +1,13 @@
-//! Reports of the demo and of traces: one HTML page without any network, or one picture, both in light and dark.
+//! Reports of the demo, of traces and of replays: one HTML page without any network, or one picture, both in light and dark.
 
 pub(crate) mod chart;
 mod overview;
 mod plots;
+mod replay;
+mod sheet;
 mod trace;
 
+pub use replay::ReplayPicture;
 pub use trace::TraceReport;
 
 use std::fmt::Write;

@@ -1,19 +1,15 @@
 //! The picture of a trace: capacity, one-way delay and loss over time, with outages and reconfigurations marked.
 
-use std::{fmt::Write as _, time::Duration};
+use std::time::Duration;
 
 use starhaul_link::{DelaySeries, LossSeries, Opportunities, Recording, Summary};
 
 use super::{
-    CHART_STYLE, PAGE_STYLE,
     chart::{Chart, Scale},
-    escape,
+    sheet::{Panel, Sheet, WIDTH},
 };
 
-const WIDTH: f64 = 1120.0;
 const HEIGHT: f64 = 250.0;
-const GAP: f64 = 14.0;
-const HEAD: f64 = 84.0;
 /// Points of a course: about one for each pixel.
 const POINTS: u32 = 1_000;
 
@@ -33,74 +29,29 @@ pub struct TraceReport<'a> {
 impl TraceReport<'_> {
     /// One picture, light or dark as its viewer is.
     pub fn svg(&self) -> String {
-        let charts = self.charts();
-        let width = WIDTH + 2.0 * GAP;
-        let count = u32::try_from(charts.len()).unwrap_or(u32::MAX);
-        let height = HEAD + f64::from(count) * (HEIGHT + GAP);
-        let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"system-ui, sans-serif\">\n\
-             <style>{CHART_STYLE}</style>\n<rect class=\"sheet\" width=\"{width}\" height=\"{height}\"/>\
-             <text class=\"headline\" x=\"{GAP}\" y=\"28\">{}</text>\
-             <text class=\"caption\" x=\"{GAP}\" y=\"50\">{}</text>",
-            escape(self.name),
-            escape(&self.sentence()),
-        );
-        let mut x = GAP;
-        for (class, words) in self.marks() {
-            // Writing to a string cannot fail.
-            let _ = write!(
-                svg,
-                "<g class=\"{class}\"><rect class=\"swatch\" x=\"{x}\" y=\"63\" width=\"14\" height=\"5\" rx=\"2\"/></g>\
-                 <text class=\"caption\" x=\"{}\" y=\"70\">{words}</text>",
-                x + 20.0
-            );
-            x += 130.0;
-        }
-        for (number, chart) in (0..).zip(&charts) {
-            let y = HEAD + f64::from(number) * (HEIGHT + GAP);
-            let _ = write!(
-                svg,
-                "<rect class=\"panel\" x=\"{GAP}\" y=\"{y}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" rx=\"8\"/>\n\
-                 <svg x=\"{GAP}\" y=\"{y}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" {}",
-                chart.trim_start_matches("<svg ")
-            );
-        }
-        svg.push_str("</svg>\n");
-        svg
+        self.sheet().svg()
     }
 
     /// One page that needs no network.
     pub fn html(&self) -> String {
-        let mut body = format!(
-            "<h1>{}</h1><p>{}</p><p>",
-            escape(self.name),
-            escape(&self.sentence())
-        );
-        for (class, words) in self.marks() {
-            let _ = write!(body, "<span class=\"key {class}\"><i></i>{words}</span>");
+        self.sheet().html()
+    }
+
+    fn sheet(&self) -> Sheet<'_> {
+        let panel = |chart| Panel {
+            heading: None,
+            height: HEIGHT,
+            chart,
+        };
+        Sheet {
+            title: self.name,
+            sentences: vec![self.sentence()],
+            warning: None,
+            marks: self.marks().collect(),
+            figures: self.figures(),
+            panels: self.charts().into_iter().map(panel).collect(),
+            command: self.command,
         }
-        body.push_str("</p><div class=\"cards\">");
-        for (title, value, below) in self.figures() {
-            let _ = write!(
-                body,
-                "<div class=\"card\"><h3>{title}</h3><b>{value}</b><p>{below}</p></div>"
-            );
-        }
-        body.push_str("</div>");
-        for chart in self.charts() {
-            let _ = write!(body, "<figure style=\"margin-top:14px\">{chart}</figure>");
-        }
-        let _ = write!(
-            body,
-            "<footer><p>Made by <code>{}</code>, Starhaul {}.</p></footer>",
-            escape(self.command),
-            env!("CARGO_PKG_VERSION")
-        );
-        format!(
-            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-             <title>{}</title><style>{CHART_STYLE}{PAGE_STYLE}</style></head>\n<body><main>{body}</main></body></html>\n",
-            escape(self.name)
-        )
     }
 
     fn charts(&self) -> Vec<String> {
@@ -199,12 +150,12 @@ impl TraceReport<'_> {
     }
 
     /// Title, value, and what else there is to say.
-    fn figures(&self) -> Vec<(&'static str, String, String)> {
+    fn figures(&self) -> Vec<(String, String, String)> {
         let summary = self.summary;
         let mut figures = Vec::new();
         if let Some(capacity) = &summary.capacity {
             figures.push((
-                "mean capacity",
+                "mean capacity".to_owned(),
                 format!("{:.1}", capacity.mean),
                 format!(
                     "seconds from {:.1} to {:.1}",
@@ -214,7 +165,7 @@ impl TraceReport<'_> {
         }
         if let Some(delay) = &summary.delay {
             figures.push((
-                "median delay",
+                "median delay".to_owned(),
                 format!("{} ms", ms(delay.median)),
                 format!(
                     "5 % below {}, 95 % below {}, at most {} ms",
@@ -227,7 +178,7 @@ impl TraceReport<'_> {
         if summary.capacity.is_some() {
             let lengths = || summary.outages.iter().map(|(_, length)| length.as_millis());
             figures.push((
-                "outages",
+                "outages".to_owned(),
                 summary.outages.len().to_string(),
                 match (lengths().min(), lengths().max()) {
                     (Some(least), Some(most)) => format!("{least} to {most} ms long"),
@@ -237,7 +188,7 @@ impl TraceReport<'_> {
         }
         if let Some(loss) = summary.loss {
             figures.push((
-                "random loss",
+                "random loss".to_owned(),
                 format!("{:.2} %", loss * 100.0),
                 "mean".to_owned(),
             ));

@@ -16,6 +16,9 @@ use crate::Histogram;
 /// Bins of a course; when a run needs more, two become one.
 const MAX_BINS: usize = 4096;
 const FIRST_BIN: Duration = Duration::from_millis(20);
+/// The same for whole distributions of delays, of which fewer are kept.
+const MAX_DELAY_BINS: usize = 600;
+const FIRST_DELAY_BIN: Duration = Duration::from_millis(100);
 
 /// What one direction's packets did, over time.
 #[derive(Clone, Debug)]
@@ -24,6 +27,10 @@ pub struct Course {
     pub bin: Duration,
     /// From the start of the run.
     pub bins: Vec<Bin>,
+    /// Time that each of the distributions of delays covers: a multiple of [`Course::bin`].
+    pub delay_bin: Duration,
+    /// Delays of the packets that arrived, from the start of the run.
+    pub delays: Vec<Histogram>,
 }
 
 /// A stretch of time in a [`Course`].
@@ -35,6 +42,10 @@ pub struct Bin {
     pub delivered_bytes: u64,
     /// Packets that were dropped, for whatever reason.
     pub dropped: u64,
+    /// Those of them for which the queue had no room, or that CoDel dropped from it.
+    pub dropped_queue: u64,
+    /// Those of them that an outage took; the others fell at random.
+    pub dropped_outage: u64,
     /// Sum of the delays of those that arrived, from when they came to the link.
     pub delay_sum: Duration,
     /// The shortest of these delays.
@@ -138,6 +149,8 @@ impl Collected {
             course: Course {
                 bin: FIRST_BIN,
                 bins: Vec::new(),
+                delay_bin: FIRST_DELAY_BIN,
+                delays: Vec::new(),
             },
             delay: Histogram::default(),
             queueing: Histogram::default(),
@@ -152,6 +165,9 @@ impl Collected {
             Fate::Queue | Fate::Codel | Fate::Loss | Fate::Outage => {
                 if let Some(bin) = self.course.at(record.left) {
                     bin.dropped += 1;
+                    bin.dropped_queue +=
+                        u64::from(matches!(record.fate, Fate::Queue | Fate::Codel));
+                    bin.dropped_outage += u64::from(record.fate == Fate::Outage);
                 }
             }
             Fate::Delivered | Fate::Copy => {
@@ -168,6 +184,9 @@ impl Collected {
                     bin.delay_sum += took;
                     bin.delay_min = Some(bin.delay_min.map_or(took, |least| least.min(took)));
                     bin.delay_max = bin.delay_max.max(took);
+                }
+                if let Some(delays) = self.course.delays_at(due) {
+                    delays.record(took);
                 }
                 let second = usize::try_from(due.as_secs()).unwrap_or(usize::MAX);
                 if second < crate::MAX_SECONDS {
@@ -186,40 +205,104 @@ impl Collected {
 impl Course {
     /// The bin at `offset`, which may make the bins wider.
     fn at(&mut self, offset: Duration) -> Option<&mut Bin> {
-        let index = loop {
-            let index = offset.as_nanos() / self.bin.as_nanos().max(1);
-            match usize::try_from(index) {
-                Ok(index) if index < MAX_BINS => break index,
-                _ => self.widen(),
-            }
-        };
-        if self.bins.len() <= index {
-            self.bins.resize(index + 1, Bin::default());
-        }
-        self.bins.get_mut(index)
+        place(&mut self.bin, &mut self.bins, MAX_BINS, Bin::join, offset)
     }
 
-    fn widen(&mut self) {
-        self.bin = self.bin.saturating_mul(2);
-        let pairs = self.bins.chunks(2);
-        self.bins = pairs
-            .map(|pair| pair.iter().copied().reduce(Bin::join).unwrap_or_default())
-            .collect();
+    fn delays_at(&mut self, offset: Duration) -> Option<&mut Histogram> {
+        let (width, delays) = (&mut self.delay_bin, &mut self.delays);
+        place(width, delays, MAX_DELAY_BINS, Histogram::merge, offset)
     }
 }
 
-impl Bin {
-    fn join(self, other: Self) -> Self {
-        Self {
-            delivered: self.delivered + other.delivered,
-            delivered_bytes: self.delivered_bytes + other.delivered_bytes,
-            dropped: self.dropped + other.dropped,
-            delay_sum: self.delay_sum + other.delay_sum,
-            delay_min: [self.delay_min, other.delay_min]
-                .into_iter()
-                .flatten()
-                .min(),
-            delay_max: self.delay_max.max(other.delay_max),
+/// The value at `offset`, of at most so many that cover `width` each: where it takes more, each two become one.
+fn place<'a, T: Default>(
+    width: &mut Duration,
+    values: &'a mut Vec<T>,
+    most: usize,
+    join: fn(&mut T, &T),
+    offset: Duration,
+) -> Option<&'a mut T> {
+    let index = loop {
+        let index = offset.as_nanos() / width.as_nanos().max(1);
+        match usize::try_from(index) {
+            Ok(index) if index < most => break index,
+            _ => {
+                *width = width.saturating_mul(2);
+                let mut halves = std::mem::take(values).into_iter();
+                while let Some(mut first) = halves.next() {
+                    if let Some(second) = halves.next() {
+                        join(&mut first, &second);
+                    }
+                    values.push(first);
+                }
+            }
         }
+    };
+    if values.len() <= index {
+        values.resize_with(index + 1, T::default);
+    }
+    values.get_mut(index)
+}
+
+impl Bin {
+    fn join(&mut self, other: &Self) {
+        self.delivered += other.delivered;
+        self.delivered_bytes += other.delivered_bytes;
+        self.dropped += other.dropped;
+        self.dropped_queue += other.dropped_queue;
+        self.dropped_outage += other.dropped_outage;
+        self.delay_sum += other.delay_sum;
+        self.delay_min = [self.delay_min, other.delay_min]
+            .into_iter()
+            .flatten()
+            .min();
+        self.delay_max = self.delay_max.max(other.delay_max);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(at: Duration, took: Duration, fate: Fate) -> Record {
+        Record {
+            number: 1,
+            arrived: at.saturating_sub(took),
+            sent: Some(at),
+            left: at,
+            late: Duration::ZERO,
+            bytes: 1500,
+            icmp: false,
+            fate,
+        }
+    }
+
+    #[test]
+    fn a_long_run_has_wider_bins_and_loses_no_packet() {
+        let mut collected = Collected::new();
+        let step = Duration::from_millis(10);
+        for number in 0..100_000 {
+            let took = Duration::from_millis(if number % 10 == 0 { 40 } else { 20 });
+            collected.add(&record(step * number, took, Fate::Delivered));
+        }
+        for fate in [Fate::Queue, Fate::Codel, Fate::Loss, Fate::Outage] {
+            collected.add(&record(step, Duration::ZERO, fate));
+        }
+        let course = collected.course;
+        assert!(course.bins.len() <= MAX_BINS && course.delays.len() <= MAX_DELAY_BINS);
+        let delivered: u64 = course.bins.iter().map(|bin| bin.delivered).sum();
+        let delays: u64 = course.delays.iter().map(Histogram::count).sum();
+        assert_eq!((delivered, delays), (100_000, 100_000));
+        let dropped = course.bins[0];
+        let dropped = (
+            dropped.dropped,
+            dropped.dropped_queue,
+            dropped.dropped_outage,
+        );
+        assert_eq!(dropped, (4, 2, 1));
+        // 1000 s in whole bins of both kinds, so that they can be drawn side by side
+        assert_eq!(course.delay_bin.as_nanos() % course.bin.as_nanos(), 0);
+        let median = course.delays[100].quantile(0.5).as_secs_f64();
+        assert!((0.020..0.021).contains(&median), "{median}");
     }
 }

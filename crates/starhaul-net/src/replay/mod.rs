@@ -134,6 +134,12 @@ impl ReplayReport {
 }
 
 impl DirectionReport {
+    /// What the link could have carried in all, in bytes; without a rate, more than any number.
+    pub fn capacity_bytes(&self) -> u64 {
+        let seconds = self.seconds.iter().map(|second| second.capacity_bytes);
+        seconds.fold(0, u64::saturating_add)
+    }
+
     /// Processor time for each packet that came, zero when none did.
     pub fn cpu_per_packet(&self) -> Duration {
         let packets = u32::try_from(self.stats.enqueued).unwrap_or(u32::MAX);

@@ -1,7 +1,7 @@
 //! The few requests to the kernel's routing socket (rtnetlink(7)) that set up an emulated link.
 //! Each acts in the network namespace of the thread that opened the socket.
 
-use std::{io, net::Ipv4Addr};
+use std::{io, net::IpAddr};
 
 use rustix::{
     fd::OwnedFd,
@@ -34,7 +34,9 @@ const FRA_PRIORITY: u16 = 6;
 const FRA_TABLE: u16 = 15;
 
 const AF_INET: u8 = 2;
-const AF_INET6: u16 = 10;
+const AF_INET6: u8 = 10;
+/// Nobody else can have the address, so it is usable at once.
+const IFA_F_NODAD: u8 = 2;
 const IFF_UP: u32 = 1;
 const RTPROT_STATIC: u8 = 4;
 const RT_SCOPE_LINK: u8 = 253;
@@ -75,7 +77,7 @@ impl Netlink {
             &[IN6_ADDR_GEN_MODE_NONE],
         );
         let mut families = Vec::new();
-        attribute(&mut families, AF_INET6, &inet6);
+        attribute(&mut families, u16::from(AF_INET6), &inet6);
         // First: IPv6 gives itself an address as soon as the interface is up. A kernel without IPv6 refuses, and need not know.
         let _ = self.ask(Request::link(interface, 0).with(IFLA_AF_SPEC, &families));
         self.ask(
@@ -85,38 +87,40 @@ impl Netlink {
         )
     }
 
-    /// Gives an interface an address whose one neighbour is `peer`.
+    /// Gives an interface an address whose one neighbour is `peer`, of the same family.
     pub(super) fn add_address(
         &self,
         interface: u32,
-        local: Ipv4Addr,
-        peer: Ipv4Addr,
+        local: IpAddr,
+        peer: IpAddr,
     ) -> io::Result<()> {
+        let flags = if local.is_ipv6() { IFA_F_NODAD } else { 0 };
         // struct ifaddrmsg
         let [a, b, c, d] = interface.to_ne_bytes();
         let request = Request::new(
             RTM_NEWADDR,
             NLM_F_CREATE | NLM_F_EXCL,
-            &[AF_INET, 32, 0, 0, a, b, c, d],
+            &[family(local), host_bits(local), flags, 0, a, b, c, d],
         );
         self.ask(
             request
-                .with(IFA_LOCAL, &local.octets())
-                .with(IFA_ADDRESS, &peer.octets()),
+                .with(IFA_LOCAL, &octets(local))
+                .with(IFA_ADDRESS, &octets(peer)),
         )
     }
 
-    /// Sends what no other route of the table takes through an interface; the lowest `metric` wins.
+    /// Sends what no other route of the table takes, and is of the family of `source`, through an interface; the lowest
+    /// `metric` wins.
     pub(super) fn add_default_route(
         &self,
         interface: u32,
-        source: Ipv4Addr,
+        source: IpAddr,
         table: u32,
         metric: u32,
     ) -> io::Result<()> {
         // struct rtmsg
         let body = [
-            AF_INET,
+            family(source),
             0,
             0,
             0,
@@ -132,7 +136,7 @@ impl Netlink {
         self.ask(
             Request::new(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, &body)
                 .with(RTA_OIF, &interface.to_ne_bytes())
-                .with(RTA_PREFSRC, &source.octets())
+                .with(RTA_PREFSRC, &octets(source))
                 .with(RTA_TABLE, &table.to_ne_bytes())
                 .with(RTA_PRIORITY, &metric.to_ne_bytes()),
         )
@@ -141,15 +145,28 @@ impl Netlink {
     /// Lets packets from `source` follow `table`.
     pub(super) fn add_source_rule(
         &self,
-        source: Ipv4Addr,
+        source: IpAddr,
         table: u32,
         priority: u32,
     ) -> io::Result<()> {
         // struct fib_rule_hdr
-        let body = [AF_INET, 0, 32, 0, 0, 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0];
+        let body = [
+            family(source),
+            0,
+            host_bits(source),
+            0,
+            0,
+            0,
+            0,
+            FR_ACT_TO_TBL,
+            0,
+            0,
+            0,
+            0,
+        ];
         self.ask(
             Request::new(RTM_NEWRULE, NLM_F_CREATE | NLM_F_EXCL, &body)
-                .with(FRA_SRC, &source.octets())
+                .with(FRA_SRC, &octets(source))
                 .with(FRA_TABLE, &table.to_ne_bytes())
                 .with(FRA_PRIORITY, &priority.to_ne_bytes()),
         )
@@ -164,6 +181,28 @@ impl Netlink {
             Some(error) => Err(io::Error::from_raw_os_error(error)),
             None => Err(io::Error::other("the kernel's answer makes no sense")),
         }
+    }
+}
+
+fn family(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V4(_) => AF_INET,
+        IpAddr::V6(_) => AF_INET6,
+    }
+}
+
+/// The length of a prefix that holds one address.
+fn host_bits(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V4(_) => 32,
+        IpAddr::V6(_) => 128,
+    }
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
     }
 }
 

@@ -1,9 +1,13 @@
 //! The two sides of the links: namespaces, devices, addresses and routes.
 //!
-//! Addresses are of 198.18.0.0/15, which RFC 2544 keeps for tests of networks. Four belong to a link; which four follows
-//! from how deep runs are nested and from a number that nothing else on the far side has.
+//! Addresses are of 198.18.0.0/15 and 2001:2::/48, which RFC 2544 and RFC 5180 keep for tests of networks. Four of each belong
+//! to a link; which four follows from how deep runs are nested and from a number that nothing else on the far side has.
 
-use std::{io, net::Ipv4Addr, sync::Arc};
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+};
 
 use super::{
     ReplayLink,
@@ -26,6 +30,12 @@ const FIRST_RULE: u32 = 1001;
 const DEPTH: &str = "STARHAUL_REPLAY_DEPTH";
 const SERVER: &str = "STARHAUL_SERVER";
 const ADDRESS: &str = "STARHAUL_ADDRESS";
+/// Has a namespace pass packets on. Its devices stay hosts: as routers they would report to a group of them, over the links.
+const FORWARDING: [(&str, &str); 3] = [
+    ("/proc/sys/net/ipv4/ip_forward", "1"),
+    ("/proc/sys/net/ipv6/conf/all/forwarding", "1"),
+    ("/proc/sys/net/ipv6/conf/default/forwarding", "0"),
+];
 
 /// Everything that a run has in the kernel; gone when this value and the processes in it are.
 pub(super) struct Network {
@@ -114,46 +124,68 @@ impl Network {
             true => number,
             false => digits.parse().unwrap_or(number),
         };
-        let (far_address, near_address) = addresses(depth, place);
-        let set_far = || {
+        let set_up = |tun: &Tun| Netlink::open()?.set_up_as(tun.index(), MTU, READ_QUEUE_PACKETS);
+        self.far.inside(|| set_up(&far)).map_err(Error::Network)?;
+        self.near.inside(|| set_up(&near)).map_err(Error::Network)?;
+        let ends = addresses(depth, place);
+        let ends_v6 = ends.map(|address| IpAddr::V6(in_ipv6(address)));
+        let ends = ends.map(IpAddr::V4);
+        self.connect(number, (&far, &near), ends, own_far_side)
+            .map_err(Error::Network)?;
+        self.tell_ends(number, "", ends, own_far_side);
+        // A kernel without IPv6 has IPv4 all the same.
+        match self.connect(number, (&far, &near), ends_v6, own_far_side) {
+            Ok(()) => self.tell_ends(number, "6", ends_v6, own_far_side),
+            Err(error) => tracing::debug!(%error, link = link.name, "no IPv6"),
+        }
+        self.links.push(LinkNetwork {
+            near: Arc::new(near),
+            far: Arc::new(far),
+        });
+        Ok(())
+    }
+
+    /// Addresses and routes of one family, for the far and the near end.
+    fn connect(
+        &self,
+        number: u32,
+        (far, near): (&Tun, &Tun),
+        [far_address, near_address]: [IpAddr; 2],
+        own_far_side: bool,
+    ) -> io::Result<()> {
+        self.far.inside(|| {
             let netlink = Netlink::open()?;
-            netlink.set_up_as(far.index(), MTU, READ_QUEUE_PACKETS)?;
             netlink.add_address(far.index(), far_address, near_address)?;
             if own_far_side {
                 // For the answers to whatever a nested run sends through this one.
                 netlink.add_default_route(far.index(), far_address, MAIN_TABLE, number + 1)?;
             }
             Ok(())
-        };
-        self.far.inside(set_far).map_err(Error::Network)?;
-        let set_near = || {
+        })?;
+        self.near.inside(|| {
             let netlink = Netlink::open()?;
-            netlink.set_up_as(near.index(), MTU, READ_QUEUE_PACKETS)?;
             netlink.add_address(near.index(), near_address, far_address)?;
             netlink.add_default_route(near.index(), near_address, MAIN_TABLE, number + 1)?;
             // Who binds to this address uses this link, whatever the other routes say.
             let table = FIRST_TABLE + number;
             netlink.add_default_route(near.index(), near_address, table, 1)?;
             netlink.add_source_rule(near_address, table, FIRST_RULE + number)
-        };
-        self.near.inside(set_near).map_err(Error::Network)?;
+        })
+    }
+
+    fn tell_ends(&mut self, number: u32, family: &str, [far, near]: [IpAddr; 2], own_far: bool) {
         let suffix = match number {
-            0 => String::new(),
-            number => format!("_{}", number + 1),
+            0 => family.to_owned(),
+            number => format!("{family}_{}", number + 1),
         };
         // Inside another run, its server is what the links lead to in the end.
         let server = std::env::var(format!("{SERVER}{suffix}"));
-        let server = server.ok().filter(|_| !own_far_side);
+        let server = server.ok().filter(|_| !own_far);
         self.tell(
             format!("{SERVER}{suffix}"),
-            server.unwrap_or_else(|| far_address.to_string()),
+            server.unwrap_or_else(|| far.to_string()),
         );
-        self.tell(format!("{ADDRESS}{suffix}"), near_address.to_string());
-        self.links.push(LinkNetwork {
-            near: Arc::new(near),
-            far: Arc::new(far),
-        });
-        Ok(())
+        self.tell(format!("{ADDRESS}{suffix}"), near.to_string());
     }
 
     fn tell(&mut self, name: String, value: String) {
@@ -181,10 +213,17 @@ pub(super) fn listens(network: &NetworkNamespace) -> io::Result<bool> {
 }
 
 /// Of the far and of the near end.
-fn addresses(depth: u32, place: u32) -> (Ipv4Addr, Ipv4Addr) {
+fn addresses(depth: u32, place: u32) -> [Ipv4Addr; 2] {
     let link = (depth % DEPTHS) * LINKS_PER_DEPTH + place % LINKS_PER_DEPTH;
     let first = FIRST_ADDRESS + link * ADDRESSES_PER_LINK;
-    ((first + 1).into(), (first + 2).into())
+    [first + 1, first + 2].map(Ipv4Addr::from)
+}
+
+/// The address that has the same end: 2001:2::c612:1 for 198.18.0.1.
+fn in_ipv6(address: Ipv4Addr) -> Ipv6Addr {
+    let [a, b, c, d] = address.octets();
+    let [high, low] = [[a, b], [c, d]].map(u16::from_be_bytes);
+    Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, high, low)
 }
 
 fn depth() -> u32 {
@@ -195,7 +234,9 @@ fn depth() -> u32 {
 fn loopback_up() -> io::Result<()> {
     Netlink::open()?.set_up(interface_index("lo")?)?;
     // Nested runs send through this one. Where /proc may not be written, they cannot, and nothing else is worse for it.
-    let _ = std::fs::write("/proc/sys/net/ipv4/ip_forward", "1");
+    for (file, value) in FORWARDING {
+        let _ = std::fs::write(file, value);
+    }
     Ok(())
 }
 
@@ -211,13 +252,14 @@ mod tests {
     fn no_two_links_share_an_address_and_all_are_kept_for_tests() {
         let mut all: Vec<Ipv4Addr> = Vec::new();
         for (depth, place) in [(0, 0), (0, 1), (1, 0), (7, 4095), (0, 4095)] {
-            let (far, near) = addresses(depth, place);
-            all.extend([far, near]);
+            all.extend(addresses(depth, place));
         }
         assert!(
             all.iter()
                 .all(|address| matches!(address.octets(), [198, 18 | 19, ..]))
         );
+        let in_ipv6 = in_ipv6(all[0]);
+        assert_eq!(in_ipv6.to_string(), "2001:2::c612:1");
         let count = all.len();
         all.sort();
         all.dedup();

@@ -53,11 +53,7 @@ pub(crate) fn summary(report: &ReplayReport) -> String {
 
 fn row(text: &mut String, name: &str, direction: &DirectionReport, elapsed: Duration) {
     let stats = direction.stats;
-    // Each second of a link without a rate is already the most there is.
-    let capacity = direction.seconds.iter().fold(0, |sum: u64, second| {
-        sum.saturating_add(second.capacity_bytes)
-    });
-    let capacity = Bandwidth::from_bytes_over(capacity, elapsed).mbit();
+    let capacity = Bandwidth::from_bytes_over(direction.capacity_bytes(), elapsed).mbit();
     // A link without a rate could carry anything.
     let capacity = match capacity < 1e6 {
         true => format!("{capacity:.2}"),

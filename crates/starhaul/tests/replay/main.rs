@@ -4,11 +4,15 @@
 //! says that this computer was too busy to keep time, it is repeated, and then skipped with that reason.
 #![allow(clippy::unwrap_used, reason = "a test harness")]
 
+mod iperf3;
+mod pictures;
+mod remains;
+
 use std::{
-    collections::BTreeSet,
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Output, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -54,6 +58,12 @@ fn allowed() -> bool {
     !missing
 }
 
+/// Held by tests that measure time, and by those that would disturb them.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Runs until packets left when they should have; `None`, with the reason said, if they never do.
 fn run_in_time(arguments: &[&str]) -> Option<(Value, Output)> {
     for _ in 0..ATTEMPTS {
@@ -81,6 +91,7 @@ fn rows(log: &Path) -> Vec<Row> {
                 direction: cell("direction").to_owned(),
                 arrived_s: cell("arrived_s").parse().unwrap(),
                 left_s: cell("left_s").parse().unwrap(),
+                bytes: cell("bytes").parse().unwrap(),
                 protocol: cell("protocol").to_owned(),
                 fate: cell("fate").to_owned(),
             }
@@ -93,6 +104,7 @@ struct Row {
     direction: String,
     arrived_s: f64,
     left_s: f64,
+    bytes: u64,
     protocol: String,
     fate: String,
 }
@@ -211,6 +223,43 @@ fn a_program_bound_to_an_address_uses_that_link() {
     }
 }
 
+#[test]
+fn ipv6_crosses_the_same_links() {
+    if !allowed() {
+        return;
+    }
+    let (probe, sink) = (probe(), format!("{} sink /dev/null", probe()));
+    let script = format!(
+        "export STARHAUL_SERVER=$STARHAUL_SERVER6; [ \"$STARHAUL_SERVER\" ] || exit 9; \
+         {probe} ask [::]:0; {probe} ask [$STARHAUL_ADDRESS6_2]:0; {probe} ping 50 0.5"
+    );
+    let one = ["--up", "delay=5ms", "--down", "delay=5ms"];
+    let two = ["--up", "delay=30ms", "--down", "delay=30ms"];
+    let rest = ["--server", &sink, "--json", "--", "sh", "-c", &script];
+    let output = run(&[&one[..], &two, &rest].concat());
+    if output.status.code() == Some(9) {
+        println!("skipped: this kernel has no IPv6");
+        return;
+    }
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let mut lines = said.lines().filter(|line| !line.starts_with("warning"));
+    for end in ["[2001:2::c612:2]:", "[2001:2::c612:6]:"] {
+        assert!(lines.next().unwrap().starts_with(end), "{said}");
+    }
+    let took_ms: Vec<f64> = lines
+        .map(|line| line.parse::<f64>().unwrap() / 1e6)
+        .collect();
+    assert!(
+        took_ms.len() > 3 && took_ms.iter().all(|took| *took >= 10.0),
+        "{said}"
+    );
+    // Nothing but what was asked for is on the links: no router solicitation, no group report.
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let delivered = |link: usize| result["links"][link]["up"]["delivered"].as_u64();
+    let pings = u64::try_from(took_ms.len()).unwrap();
+    assert_eq!((delivered(0), delivered(1)), (Some(1 + pings), Some(1)));
+}
+
 /// Two rates and three gaps, as mahimahi writes them.
 fn trace() -> (String, Vec<u64>) {
     let mut stamps: Vec<u64> = Vec::new();
@@ -232,6 +281,7 @@ fn udp_above_capacity_gets_each_second_what_the_trace_offers_and_shows_its_gaps(
     if !allowed() {
         return;
     }
+    let _turn = alone();
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name);
     let (text, stamps) = trace();
@@ -300,6 +350,7 @@ fn a_lone_ping_takes_the_delay_of_the_trace_and_a_full_queue_does_not_slow_it() 
     if !allowed() {
         return;
     }
+    let _turn = alone();
     let directory = tempfile::tempdir().unwrap();
     let (delays, log) = (directory.path().join("delay"), directory.path().join("log"));
     // A line holds for 10 ms.
@@ -430,37 +481,6 @@ fn runs_at_once_do_not_meet() {
     }
 }
 
-#[test]
-fn nothing_remains_of_runs_that_were_killed() {
-    if !allowed() {
-        return;
-    }
-    let devices_before = devices();
-    let marker = format!("STARHAUL_TEST_RUN={}", std::process::id());
-    let (name, value) = marker.split_once('=').unwrap();
-    let server = format!("{} sink /dev/null", probe());
-    // What leaves its session and its parent is caught as well.
-    let script = "setsid sleep 1000 & (setsid sleep 1000 &) ; sleep 1000";
-    for cycle in 0..50 {
-        let mut arguments = QUICK.to_vec();
-        if cycle % 2 == 0 {
-            arguments.extend(["--server", &server]);
-        }
-        arguments.extend(["--", "sh", "-c", script]);
-        let mut command = replay(&arguments);
-        command.env(name, value);
-        let mut running = Started::new(command);
-        // From before there is anything until long after all is there.
-        std::thread::sleep(Duration::from_millis(cycle * 3));
-        running.child.kill().unwrap();
-        running.child.wait().unwrap();
-    }
-    wait_until("no process remains", || processes_with(&marker).is_empty());
-    wait_until("no device remains", || devices().is_subset(&devices_before));
-    let names = fs::read_dir("/run/netns").map(|names| names.count());
-    println!("named network namespaces, none of them ours: {names:?}");
-}
-
 /// A process that does not outlive the test.
 struct Started {
     child: Child,
@@ -487,28 +507,6 @@ fn signal(child: &Child, name: &str) {
         .args(["-c", &format!("kill -{name} {}", child.id())])
         .status();
     assert!(status.unwrap().success());
-}
-
-/// Devices that stand where runs without a server of their own end.
-fn devices() -> BTreeSet<String> {
-    let text = fs::read_to_string("/proc/net/dev").unwrap();
-    let names = text.lines().filter_map(|line| line.split_once(':'));
-    let names = names.map(|(name, _)| name.trim().to_owned());
-    names.filter(|name| name.starts_with("starhaul")).collect()
-}
-
-fn processes_with(marker: &str) -> Vec<PathBuf> {
-    let all = fs::read_dir("/proc")
-        .unwrap()
-        .flatten()
-        .map(|entry| entry.path());
-    all.filter(|process| {
-        let environment = fs::read(process.join("environ")).unwrap_or_default();
-        environment
-            .split(|byte| *byte == 0)
-            .any(|variable| variable == marker.as_bytes())
-    })
-    .collect()
 }
 
 fn wait_until(what: &str, condition: impl Fn() -> bool) {

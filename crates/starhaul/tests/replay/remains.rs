@@ -1,0 +1,133 @@
+//! What runs leave behind when they are killed. The test runs again inside namespaces of its own, where every device and
+//! route is one of these runs', and so is every network namespace that the kernel counts there.
+
+use std::{env, fs, path::PathBuf, process::Command, time::Duration};
+
+use super::{QUICK, Started, alone, probe, replay, wait_until};
+
+const NAME: &str = "remains::nothing_remains_of_runs_that_were_killed";
+const INSIDE: &str = "STARHAUL_TEST_INSIDE";
+const LIMIT: &str = "/proc/sys/user/max_net_namespaces";
+
+#[test]
+fn nothing_remains_of_runs_that_were_killed() {
+    if env::var_os(INSIDE).is_some() {
+        return kill_runs();
+    }
+    let _turn = alone();
+    // In a user namespace the kernel's count of network namespaces is ours alone; without the right to one, root has the
+    // rest of the test.
+    for namespaces in [&["--user", "--map-root-user", "--net"][..], &["--net"]] {
+        let works = Command::new("unshare")
+            .args(namespaces)
+            .arg("true")
+            .output();
+        if !works.is_ok_and(|output| output.status.success()) {
+            continue;
+        }
+        let output = Command::new("unshare")
+            .args(namespaces)
+            .arg(env::current_exe().unwrap())
+            .args(["--exact", NAME, "--nocapture"])
+            .env(INSIDE, "1")
+            .output()
+            .unwrap();
+        print!("{}", String::from_utf8_lossy(&output.stdout));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        return;
+    }
+    println!("skipped: needs unshare(1), and the right to make network namespaces");
+}
+
+fn kill_runs() {
+    if !super::allowed() {
+        return;
+    }
+    wait_until("the run before is gone", || devices() == ["lo"]);
+    let routes_before = routes();
+    let marker = format!("STARHAUL_TEST_RUN={}", std::process::id());
+    let (name, value) = marker.split_once('=').unwrap();
+    let server = format!("{} sink /dev/null", probe());
+    // What leaves its session and its parent is caught as well.
+    let script = "setsid sleep 1000 & (setsid sleep 1000 &) ; sleep 1000";
+    let (mut most_devices, mut most_routes) = (0, 0);
+    for cycle in 0..50 {
+        let mut arguments = QUICK.to_vec();
+        if cycle % 2 == 0 {
+            arguments.extend(["--server", &server]);
+        }
+        arguments.extend(["--", "sh", "-c", script]);
+        let mut command = replay(&arguments);
+        command.env(name, value);
+        let mut running = Started::new(command);
+        // From before there is anything until long after all is there.
+        std::thread::sleep(Duration::from_millis(cycle * 3));
+        most_devices = most_devices.max(devices().len());
+        most_routes = most_routes.max(routes().len());
+        running.child.kill().unwrap();
+        running.child.wait().unwrap();
+    }
+    assert!(
+        most_devices > 1 && most_routes > routes_before.len(),
+        "nothing was there to remain"
+    );
+    wait_until("no process remains", || processes_with(&marker).is_empty());
+    wait_until("no device remains", || devices() == ["lo"]);
+    wait_until("no route or rule remains", || routes() == routes_before);
+    // Room for the namespace of this test and the two of a run: were any left of the hundred before, there would be none.
+    if let Err(error) = fs::write(LIMIT, "3") {
+        println!("network namespaces were not counted: {LIMIT}: {error}");
+        return;
+    }
+    let run = || super::run(&[&QUICK[..], &["--server", &server, "--", "true"]].concat());
+    // The kernel takes its time to free them, and a run that finds too few leaves one more to free.
+    let freed = || {
+        std::thread::sleep(Duration::from_secs(1));
+        run().status.success()
+    };
+    wait_until("no network namespace remains", freed);
+    // The count is one that matters.
+    fs::write(LIMIT, "2").unwrap();
+    let said = String::from_utf8_lossy(&run().stderr).into_owned();
+    assert!(said.contains("cannot make a network namespace"), "{said}");
+}
+
+fn devices() -> Vec<String> {
+    let text = fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+    let names = text.lines().filter_map(|line| line.split_once(':'));
+    // What a kernel gives each network namespace by itself is down, and not ours.
+    let names = names.map(|(name, _)| name.trim().to_owned());
+    names
+        .filter(|name| name == "lo" || name.starts_with("starhaul"))
+        .collect()
+}
+
+/// Of both families.
+fn routes() -> Vec<String> {
+    let tables = ["route", "ipv6_route"].map(|table| {
+        let text = fs::read_to_string(format!("/proc/thread-self/net/{table}"));
+        let lines = text.unwrap_or_default();
+        // Those of the loopback interface come and go with it.
+        let lines = lines.lines().filter(|line| line.contains("starhaul"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    });
+    tables.concat()
+}
+
+fn processes_with(marker: &str) -> Vec<PathBuf> {
+    let all = fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path());
+    all.filter(|process| {
+        let environment = fs::read(process.join("environ")).unwrap_or_default();
+        environment
+            .split(|byte| *byte == 0)
+            .any(|variable| variable == marker.as_bytes())
+    })
+    .collect()
+}
