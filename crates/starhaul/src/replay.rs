@@ -28,7 +28,7 @@ pub(crate) const SUPERVISOR: &str = "replay-supervisor";
 pub(crate) struct Arguments {
     /// Both directions of a link: a folder that starhaul record wrote, or, for both alike, a file that starhaul trace reads or
     /// a folder with one LeoReplayer pair; more settings may follow, as in DIR,loss=0.2%,queue=500p; once for each link
-    #[arg(long, value_name = "PATH", required_unless_present_any = ["up", "down"])]
+    #[arg(long, value_name = "PATH")]
     trace: Vec<String>,
     /// From the command: rate=50mbit,delay=25ms,loss=0.2%,queue=500p or bw=FILE,delay=FILE or synth=leo,seed=3 or csv=FILE;
     /// once for each link
@@ -136,12 +136,19 @@ pub(crate) fn run(args: Arguments) -> anyhow::Result<ExitCode> {
 /// The n-th of each option belongs to the n-th link.
 fn written(args: &Arguments) -> anyhow::Result<Vec<Written>> {
     let (up, down, named) = (args.up.len(), args.down.len(), args.link.len());
-    let links = args.trace.len() + up;
+    let (traces, links) = (args.trace.len(), args.trace.len() + up);
+    if links + down == 0 {
+        return Err(Usage(
+            "no link is given: --up and --down describe its two directions, for example --up rate=50mbit,delay=25ms --down \
+             delay=25ms, or --trace PATH names a recording of both"
+                .to_owned(),
+        )
+        .into());
+    }
     if up != down || (named != 0 && named != links) {
         return Err(Usage(format!(
-            "{} × --trace, {up} × --up, {down} × --down, {named} × --link: each link takes one --up and one --down, or a --trace, \
-             and a --link if any has one",
-            args.trace.len()
+            "{up} × --up, {down} × --down, {traces} × --trace, {named} × --link: each link takes one --up and one --down \
+             (delay=0ms where nothing holds packets up) or a --trace, and a --link if any has one"
         ))
         .into());
     }

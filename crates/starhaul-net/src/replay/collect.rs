@@ -17,7 +17,7 @@ use crate::Histogram;
 const MAX_BINS: usize = 4096;
 const FIRST_BIN: Duration = Duration::from_millis(20);
 /// The same for whole distributions of delays, of which fewer are kept.
-const MAX_DELAY_BINS: usize = 600;
+const MAX_DELAY_BINS: usize = 700;
 const FIRST_DELAY_BIN: Duration = Duration::from_millis(100);
 
 /// What one direction's packets did, over time.

@@ -117,7 +117,8 @@ fn links_that_cannot_be_are_refused_before_anything_runs() {
             &["--up", "rat=5mbit", "--down", "delay=0ms", "--", "true"][..],
             "--up rat=5mbit",
         ),
-        (&["--up", "delay=0ms", "--", "true"], "--down"),
+        (&["--up", "delay=0ms", "--", "true"], "0 × --down"),
+        (&["--", "true"], "no link is given"),
         (
             &[
                 "--up",
