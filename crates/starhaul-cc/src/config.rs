@@ -127,6 +127,11 @@ impl ControllerConfig {
         }
     }
 
+    /// Whether it does better when it is told of reconfigurations.
+    pub fn heeds_reconfigurations(&self) -> bool {
+        matches!(self, Self::LeoCc(_) | Self::SaTcp)
+    }
+
     /// A fresh controller for packets of at most `mtu_bytes`.
     pub fn build(&self, _now: Instant, mtu_bytes: u16) -> Box<dyn Controller> {
         match self {

@@ -10,8 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::{Buf, BytesMut};
-use starhaul_net::{BindOptions, Poller, RecvBuffer, UdpSocket, sharpen_timers};
+use bytes::{Buf, Bytes, BytesMut};
+use starhaul_net::{
+    BindOptions, Poller, RecvBuffer, UdpSocket,
+    prober::{EchoMessage, EchoResponder},
+    sharpen_timers,
+};
 use starhaul_quic::{LocalId, Node, Transmit};
 
 use crate::{
@@ -40,6 +44,8 @@ pub(crate) struct Driver {
     poller: Poller,
     sockets: BTreeMap<LocalId, Local>,
     outbox: Vec<Transmit>,
+    /// Answers the probes of peers that may not use ICMP.
+    echo: EchoResponder,
     /// Set when closing: the driver ends then at the latest.
     ends_at: Option<Instant>,
 }
@@ -57,12 +63,17 @@ struct Local {
 }
 
 impl Driver {
-    pub(crate) fn start(shared: Arc<Shared>, poller: Poller) -> Result<(), Error> {
+    pub(crate) fn start(
+        shared: Arc<Shared>,
+        poller: Poller,
+        echo_secret: [u8; 32],
+    ) -> Result<(), Error> {
         let driver = Self {
             shared,
             poller,
             sockets: BTreeMap::new(),
             outbox: Vec::with_capacity(OUTPUT_BATCH),
+            echo: EchoResponder::new(echo_secret, Instant::now()),
             ends_at: None,
         };
         std::thread::Builder::new()
@@ -191,13 +202,35 @@ impl Driver {
             if !local.receive(buffer) {
                 return;
             }
-            let mut datagrams = buffer.datagrams().peekable();
+            self.answer_echoes(id, buffer);
+            let datagrams = buffer.datagrams();
+            let mut datagrams = datagrams
+                .filter(|datagram| !EchoMessage::is_echo(datagram.payload))
+                .peekable();
             while datagrams.peek().is_some() {
                 self.drive(|node, now| {
                     for datagram in datagrams.by_ref().take(INPUT_BATCH) {
                         let payload = BytesMut::from(datagram.payload);
                         node.handle_datagram(now, id, datagram.remote, datagram.ecn, payload);
                     }
+                });
+            }
+        }
+    }
+
+    /// Straight away: nobody but the prober on the other side cares.
+    fn answer_echoes(&mut self, id: LocalId, buffer: &RecvBuffer) {
+        for datagram in buffer.datagrams() {
+            let echo = EchoMessage::is_echo(datagram.payload).then_some(&mut self.echo);
+            let from = datagram.remote.ip();
+            let answer = echo.and_then(|echo| echo.answer(Instant::now(), from, datagram.payload));
+            if let Some((answer, local)) = answer.zip(self.sockets.get_mut(&id)) {
+                local.send(Transmit {
+                    local: id,
+                    remote: datagram.remote,
+                    ecn: 0,
+                    segment_size: answer.len(),
+                    contents: Bytes::copy_from_slice(&answer),
                 });
             }
         }

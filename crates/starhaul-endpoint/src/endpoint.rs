@@ -83,10 +83,12 @@ impl Endpoint {
             .map(|address| UdpSocket::bind(&BindOptions::new(*address)))
             .collect::<Result<Vec<_>, _>>()?;
         let listen_addresses: Vec<_> = sockets.iter().map(UdpSocket::local_addr).collect();
-        let mut rng_seed = [0; 32];
-        SystemRandom::new()
-            .fill(&mut rng_seed)
-            .map_err(|_| Error::NoRandomness)?;
+        let (mut rng_seed, mut echo_secret) = ([0; 32], [0; 32]);
+        for secret in [&mut rng_seed, &mut echo_secret] {
+            SystemRandom::new()
+                .fill(secret)
+                .map_err(|_| Error::NoRandomness)?;
+        }
         let max_sessions = config.max_sessions;
         let node = Node::new(
             NodeConfig {
@@ -114,7 +116,7 @@ impl Endpoint {
                 state.add_local(Ok(socket), options, true);
             }
         }
-        Driver::start(shared.clone(), poller)?;
+        Driver::start(shared.clone(), poller, echo_secret)?;
         let inner = Arc::new(Inner {
             shared,
             listen_addresses,
@@ -227,6 +229,10 @@ impl Endpoint {
         let (mut locals, mut configs) = (HashMap::new(), Vec::new());
         for (path, (socket, options)) in paths.into_iter().zip(sockets) {
             let local = state.add_local(socket, options, false);
+            if let Some(detection) = &path.detection {
+                let prober = detection.prober(&path);
+                state.probers.follow(local.id, prober, &self.inner.shared);
+            }
             configs.push(path_config(path.clone(), local.id));
             locals.insert(path.name, local);
         }

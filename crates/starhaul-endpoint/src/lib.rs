@@ -42,6 +42,7 @@ mod driver;
 mod endpoint;
 mod events;
 mod paths;
+mod probers;
 mod queue;
 mod reconfiguration;
 mod refused;
@@ -54,6 +55,7 @@ use std::{net::SocketAddr, time::Duration};
 pub use starhaul_cc::{
     ControllerConfig, PathModel, RateFeed, Reconfiguration, ReconfigurationSource,
 };
+pub use starhaul_net::prober;
 pub use starhaul_quic::{Identity, PathStatus, PublicKey, Reconfigurations};
 pub use starhaul_session::{
     BlockId, BlockOptions, ExpiredCause, Mode, Outcome, SessionConfig, StreamConfig, StreamId,
@@ -64,6 +66,7 @@ pub use self::{
     bytes::{ByteReader, ByteStream, ByteWriter},
     endpoint::{Endpoint, EndpointConfig},
     paths::PathSpec,
+    probers::Detection,
     session::Session,
     stream::{Block, BlockHandle, IncomingStream, RecvStream, SendStream},
 };

@@ -6,7 +6,7 @@ use starhaul_cc::ControllerConfig;
 use starhaul_net::{BindOptions, UdpSocket};
 use starhaul_quic::{LocalId, PathConfig};
 
-use crate::Error;
+use crate::{Detection, Error};
 
 /// A path to open.
 #[derive(Clone, Debug)]
@@ -23,6 +23,8 @@ pub struct PathSpec {
     pub cost: f64,
     /// Controller of our direction.
     pub controller: ControllerConfig,
+    /// How to watch its satellite hop for reconfigurations; `None` where there is none, or nobody cares.
+    pub detection: Option<Detection>,
 }
 
 impl PathSpec {
@@ -35,6 +37,7 @@ impl PathSpec {
             remote,
             cost: 1.0,
             controller: ControllerConfig::Cubic,
+            detection: None,
         }
     }
 }

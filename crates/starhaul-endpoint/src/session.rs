@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use bytes::Bytes;
+use starhaul_net::prober::ProberStatus;
 use starhaul_quic::{PathStatus, PublicKey};
 use starhaul_session::{Mode, StreamConfig, StreamStats};
 use tokio::sync::oneshot;
@@ -10,7 +11,7 @@ use tokio::sync::oneshot;
 use crate::{
     ByteStream, Error, IncomingStream, PathSpec, RecvStream, SendStream,
     paths::{bind, path_config},
-    state::{SessionShared, Shared},
+    state::{PathSocket, SessionShared, Shared},
 };
 
 /// A session with one peer. Clones share it. It lives until one side closes it or its endpoint ends.
@@ -119,6 +120,10 @@ impl Session {
             return Err(Error::DuplicatePath(path.name));
         }
         let local = state.add_local(socket, options, false);
+        if let Some(detection) = &path.detection {
+            let prober = detection.prober(&path);
+            state.probers.follow(local.id, prober, &self.shared);
+        }
         let name = path.name.clone();
         let config = path_config(path, local.id);
         let added = state
@@ -187,6 +192,18 @@ impl Session {
             problems.extend(socket.problem.read().map(|problem| (name.clone(), problem)));
         }
         problems
+    }
+
+    /// How the probers of our paths fare, by the names of the paths that have one.
+    pub fn path_probers(&self) -> BTreeMap<String, ProberStatus> {
+        let state = self.shared.lock();
+        let Some(entry) = state.sessions.get(&self.session.handle) else {
+            return BTreeMap::new();
+        };
+        let status = |(name, socket): (&String, &PathSocket)| {
+            Some((name.clone(), state.probers.status(socket.id)?))
+        };
+        entry.locals.iter().filter_map(status).collect()
     }
 
     /// The counters of every stream that has not ended; empty when the session has ended.

@@ -17,6 +17,7 @@ use tokio::sync::{oneshot, watch};
 use crate::{
     Error,
     paths::BoundSocket,
+    probers::Probers,
     queue::{Bounds, Budget, Queue},
     refused::RefusedKeys,
     stream::Block,
@@ -84,6 +85,7 @@ pub(crate) struct State {
     /// For the log.
     pub(crate) peer_names: HashMap<PublicKey, String>,
     pub(crate) refused: RefusedKeys,
+    pub(crate) probers: Probers,
 }
 
 /// What the driver is to do with its sockets.
@@ -161,6 +163,7 @@ impl Shared {
             next_local: 0,
             peer_names,
             refused: RefusedKeys::default(),
+            probers: Probers::default(),
         };
         Self {
             state: Mutex::new(state),
@@ -254,6 +257,7 @@ impl State {
     }
 
     pub(crate) fn remove_local(&mut self, local: LocalId) {
+        self.probers.leave(local);
         self.socket_commands.push(SocketCommand::Remove(local));
     }
 

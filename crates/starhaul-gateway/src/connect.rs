@@ -156,6 +156,7 @@ impl Connector {
             remote: *remote,
             cost: rule.cost,
             controller: controller.clone(),
+            detection: rule.detection.clone(),
         })
     }
 }

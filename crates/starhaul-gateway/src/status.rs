@@ -1,5 +1,7 @@
 //! What `starhaul status` shows: the JSON object of the control socket, as types for both of its ends.
 
+mod detector;
+
 use std::{
     net::SocketAddr,
     sync::atomic::{AtomicU64, Ordering},
@@ -17,6 +19,8 @@ use crate::{
     label::Label,
     link::{Link, PeerState},
 };
+
+pub use self::detector::Detector;
 
 /// A gateway now.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -131,6 +135,9 @@ pub struct Path {
     /// Round trip of the satellite segments alone, of both ends together, where somebody measures it.
     #[serde(default)]
     pub segment_rtt_ms: Option<f64>,
+    /// Who looks for reconfigurations on this side, if anybody does.
+    #[serde(default)]
+    pub detector: Option<Detector>,
     /// Why it cannot be used; absent while it can.
     #[serde(default)]
     pub last_error: Option<String>,
@@ -311,10 +318,12 @@ fn ingress(rule: &Rule) -> Ingress {
 
 fn session(link: &Link) -> Session {
     let problems = link.session.path_problems();
+    let probers = link.session.path_probers();
     let paths = link.session.path_status();
     let now = Instant::now();
     let paths = paths.iter().map(|status| Path {
         last_error: problems.get(&status.name).cloned(),
+        detector: probers.get(&status.name).map(detector::detector),
         ..path(status, now)
     });
     Session {
@@ -352,6 +361,7 @@ fn path(path: &PathStatus, now: Instant) -> Path {
             }),
         },
         segment_rtt_ms: path.segment_rtt.and_then(millis),
+        detector: None,
         last_error: None,
         figures: path.stats.as_ref().map(|stats| PathFigures {
             cost: finite(stats.cost),

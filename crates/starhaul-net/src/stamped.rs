@@ -5,7 +5,6 @@ use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     os::fd::{AsFd, AsRawFd as _},
-    sync::LazyLock,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -45,8 +44,8 @@ pub struct StampedBuffer {
     bytes: Box<[u8]>,
     control: Box<[[u64; CONTROL_WORDS]]>,
     meta: Vec<Meta>,
-    /// Between the wall clock and the other one, at the last receive.
-    offset: Option<i128>,
+    /// At the last receive.
+    clock: Option<Clock>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +114,7 @@ impl StampedBuffer {
             bytes: vec![0; MESSAGES * MESSAGE_BYTES].into_boxed_slice(),
             control: vec![[0; CONTROL_WORDS]; MESSAGES].into_boxed_slice(),
             meta: Vec::with_capacity(MESSAGES),
-            offset: None,
+            clock: None,
         }
     }
 
@@ -179,7 +178,7 @@ impl StampedBuffer {
         };
         let clock = Clock::now();
         // Stamps from before the wall clock was set would be as wrong as it was.
-        let stepped = clock.stepped(&mut self.offset);
+        let stepped = clock.stepped(&mut self.clock);
         for (header, name) in headers.iter().zip(&names).take(received) {
             let control = control_data(&header.msg_hdr);
             let stamp = control.stamp.filter(|_| !stepped);
@@ -224,6 +223,7 @@ impl std::fmt::Debug for StampedBuffer {
 }
 
 /// The wall clock, by which the kernel stamps, beside the one that nobody sets.
+#[derive(Clone, Copy)]
 struct Clock {
     now: Instant,
     wall: Duration,
@@ -239,15 +239,13 @@ impl Clock {
         }
     }
 
-    /// Whether the wall clock was set since `before`, which becomes what it is now.
-    fn stepped(&self, before: &mut Option<i128>) -> bool {
-        static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
-        let nanos = |time: Duration| i128::try_from(time.as_nanos()).unwrap_or(i128::MAX);
-        let since_first = self.now.saturating_duration_since(*FIRST);
-        let offset = nanos(self.wall) - nanos(since_first);
-        let moved = before.map(|before| (offset - before).abs());
-        *before = Some(offset);
-        moved.is_some_and(|moved| moved > nanos(CLOCK_STEP))
+    /// Whether the wall clock was set since `before`, which becomes now.
+    fn stepped(self, before: &mut Option<Self>) -> bool {
+        let Some(before) = before.replace(self) else {
+            return false;
+        };
+        let passed = self.now.saturating_duration_since(before.now);
+        self.wall.abs_diff(before.wall + passed) > CLOCK_STEP
     }
 
     fn instant_of(&self, stamp: Duration) -> Instant {
@@ -341,6 +339,28 @@ fn address(name: &libc::sockaddr_storage, length: libc::socklen_t) -> Option<Soc
 mod tests {
     use super::*;
     use crate::{BindOptions, Transmit, UdpSocket};
+
+    #[test]
+    fn a_wall_clock_that_is_set_spoils_no_stamp_and_one_that_is_slewed_is_none() {
+        let start = Instant::now();
+        let ms = Duration::from_millis;
+        let mut before = None;
+        // Wall clock, time passed, whether it was set in between; NTP slews by 5 µs in 10 ms at most.
+        for (wall_us, passed, set) in [
+            (1_000_000_000, ms(0), false),
+            (1_000_010_005, ms(10), false),
+            (1_000_110_000, ms(20), true),
+            (1_000_120_000, ms(30), false),
+            (900_000_000, ms(40), true),
+            (901_000_100, ms(1040), false),
+        ] {
+            let clock = Clock {
+                wall: Duration::from_micros(wall_us),
+                now: start + passed,
+            };
+            assert_eq!(clock.stepped(&mut before), set, "at {wall_us} µs");
+        }
+    }
 
     #[test]
     fn a_datagram_keeps_its_own_stamp_however_late_it_is_read() {

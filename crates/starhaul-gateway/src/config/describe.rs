@@ -2,9 +2,14 @@
 
 use std::fmt::Write as _;
 
+use starhaul_endpoint::{
+    Detection,
+    prober::{ProbeMethod, ProbeTarget},
+};
+
 use super::{
-    Config, Control, ControllerRule, Delivery, IdentitySource, Ingress, PathRule, Service,
-    mode_name,
+    Config, Control, ControllerRule, Delivery, IdentitySource, Ingress, LinkKind, PathRule,
+    Service, mode_name,
 };
 
 /// One line per fact.
@@ -79,7 +84,38 @@ fn path_line(path: &PathRule) -> String {
         path.cost,
         controller(&path.controller)
     );
+    if path.link == LinkKind::Leo {
+        line += ", low orbit";
+    }
+    if let Some(detection) = &path.detection {
+        let _ = write!(line, ", {}", detection_words(detection));
+    }
     line
+}
+
+fn detection_words(detection: &Detection) -> String {
+    let whom = match detection.target {
+        ProbeTarget::Auto => "the nearest stable address".to_owned(),
+        ProbeTarget::Host(host) => host.to_string(),
+    };
+    let how = match detection.method {
+        ProbeMethod::Auto => "by ICMP or UDP",
+        ProbeMethod::Icmp => "by ICMP",
+        ProbeMethod::Udp => "by UDP",
+    };
+    let config = detection.detector;
+    let mut words = format!(
+        "reconfigurations watched by probing {whom} {how} every {:?}, outages above {:?}",
+        config.probe_interval, config.outage_threshold
+    );
+    if let Some(timetable) = detection.timetable {
+        let _ = write!(
+            words,
+            ", expected {:?} after each minute and every {:?}",
+            timetable.offset, timetable.period
+        );
+    }
+    words
 }
 
 fn ingress_line(rule: &Ingress) -> String {

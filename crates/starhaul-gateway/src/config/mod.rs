@@ -2,6 +2,7 @@
 //! key and what would be right.
 
 mod describe;
+mod detection;
 mod duration;
 mod reader;
 mod rules;
@@ -16,11 +17,14 @@ use std::{
 };
 
 use starhaul_cc::{ControllerConfig, RateFeed};
+use starhaul_endpoint::Detection;
 use starhaul_quic::{Identity, PublicKey};
 use starhaul_session::Mode;
 use starhaul_units::Bandwidth;
 
 use crate::{Error, egress_policy::EgressPolicy, rtp::Codec, target::Target};
+
+pub use self::detection::LinkKind;
 
 /// A gateway's configuration, checked. All fields may be changed before [`Gateway::start`](crate::Gateway::start).
 #[derive(Clone, Debug)]
@@ -98,8 +102,12 @@ pub struct PathRule {
     pub remote: Target,
     /// Price per byte; only the order matters.
     pub cost: f64,
+    /// Over what it leads.
+    pub link: LinkKind,
     /// Controller of our direction.
     pub controller: ControllerRule,
+    /// How its reconfigurations are watched, if they are.
+    pub detection: Option<Detection>,
 }
 
 /// A congestion controller as configured.
@@ -278,6 +286,14 @@ pub(crate) fn mode_name(mode: Mode) -> &'static str {
 }
 
 impl ControllerRule {
+    /// Whether it does better when it is told of reconfigurations.
+    pub fn heeds_reconfigurations(&self) -> bool {
+        match self {
+            Self::SelfReliant(config) => config.heeds_reconfigurations(),
+            Self::Dedicated { .. } => false,
+        }
+    }
+
     /// The controller's configuration, and the feed to which its rate is to be written.
     pub fn build(&self) -> (ControllerConfig, Option<(RateFeed, &Path)>) {
         match self {

@@ -7,14 +7,14 @@ use std::{
     time::Duration,
 };
 
-use starhaul_cc::ControllerConfig;
+use starhaul_cc::{ControllerConfig, LeoCcOptions};
 use starhaul_quic::{Identity, LEAST_PACKET_BYTES, MAX_PATHS, MOST_PACKET_BYTES, PublicKey};
 use starhaul_session::Mode;
 use starhaul_units::Bandwidth;
 
 use super::{
     ClientLimits, Config, Control, ControllerRule, Credentials, Delivery, IdentitySource, Ingress,
-    PathRule, Peer, Service, SessionRule, duration,
+    LinkKind, PathRule, Peer, Service, SessionRule, detection, duration,
     reader::{Document, Table, nearest},
 };
 use crate::{
@@ -49,9 +49,16 @@ const PATH: &[&str] = &[
     "interface",
     "remote",
     "cost",
+    "link",
     "controller",
     "rate",
     "rate_feed",
+    "detect",
+    "detect_target",
+    "detect_by",
+    "detect_interval",
+    "detect_outage",
+    "timetable",
 ];
 const UDP: &[&str] = &[
     "name",
@@ -101,6 +108,8 @@ const EGRESS: &[&str] = &["allow", "deny"];
 
 /// What a path without a controller of its own gets.
 const DEFAULT_CONTROLLER: ControllerConfig = ControllerConfig::Bbr;
+/// And one over a low orbit: as fast there, with half of BBR's queue.
+const LEO_CONTROLLER: ControllerConfig = ControllerConfig::LeoCc(LeoCcOptions::TARGET_QUEUE);
 /// The modes that a datagram rule may ask for.
 pub(super) const MODES: &[(&str, Mode)] = &[
     ("fec+retransmit", Mode::FecRetransmit),
@@ -136,7 +145,7 @@ pub(super) fn read(text: &str, name: &Path) -> Result<Config, Error> {
     let accept = top.table("accept", ACCEPT)?;
     let (accept_controller, max_sessions) = match &accept {
         Some(table) => (
-            read_controller(table, directory)?,
+            read_controller(table, directory, DEFAULT_CONTROLLER)?,
             table.integer("max_sessions", 1..=65_536)?,
         ),
         None => (ControllerRule::SelfReliant(DEFAULT_CONTROLLER), None),
@@ -265,20 +274,33 @@ fn read_path(table: &Table<'_>, directory: &Path) -> Result<PathRule, Error> {
             format!("{local} and the remote {remote} are not of one IP version"),
         ));
     }
+    let link = detection::read_link(table)?;
+    let default = match link {
+        LinkKind::Leo => LEO_CONTROLLER,
+        LinkKind::Other => DEFAULT_CONTROLLER,
+    };
+    let controller = read_controller(table, directory, default)?;
+    let listens = link == LinkKind::Leo || controller.heeds_reconfigurations();
     Ok(PathRule {
         name: table.required("name", rule_name)?,
         local,
         interface: table.text("interface", interface_name)?,
         remote,
         cost: table.number("cost", 0.0..=1e12)?.unwrap_or(0.0),
-        controller: read_controller(table, directory)?,
+        link,
+        controller,
+        detection: detection::read(table, listens)?,
     })
 }
 
-fn read_controller(table: &Table<'_>, directory: &Path) -> Result<ControllerRule, Error> {
+fn read_controller(
+    table: &Table<'_>,
+    directory: &Path,
+    default: ControllerConfig,
+) -> Result<ControllerRule, Error> {
     let name = table
         .text("controller", controller_name)?
-        .unwrap_or(DEFAULT_CONTROLLER.name());
+        .unwrap_or(default.name());
     if name == "dedicated" {
         return Ok(ControllerRule::Dedicated {
             rate: table.required("rate", positive_rate)?,
@@ -447,7 +469,7 @@ fn read_peer_name(table: &Table<'_>, peers: &[Peer]) -> Result<String, Error> {
     }
 }
 
-fn choice<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
+pub(super) fn choice<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
     choices
         .iter()
         .find(|(name, _)| *name == text)

@@ -175,6 +175,31 @@ fn errors_name_file_line_key_and_the_nearest_valid_key() {
         ),
         (
             "",
+            &format!("{path}link = \"leoo\""),
+            &["link:", "did you mean \"leo\"?"],
+        ),
+        (
+            "",
+            &format!("{path}link = \"leo\"\ndetect_target = \"pop\""),
+            &["detect_target:", "neither \"auto\" nor an IP address"],
+        ),
+        (
+            "",
+            &format!("{path}link = \"leo\"\ndetect_interval = \"20ms\""),
+            &["detect_interval:", "three intervals"],
+        ),
+        (
+            "",
+            &format!("{path}link = \"leo\"\ntimetable = \"oneweb\""),
+            &["timetable:", "12s every 15s"],
+        ),
+        (
+            "",
+            &format!("{path}detect_outage = \"60ms\""),
+            &["detect_outage:", "add link = \"leo\""],
+        ),
+        (
+            "",
             &format!("{path}local = \"::1\""),
             &["not of one IP version"],
         ),
@@ -282,6 +307,37 @@ fn defaults_are_the_documented_ones_and_files_lie_beside_the_configuration() {
         (clients.max_clients, clients.idle_timeout),
         (256, Duration::from_secs(120))
     );
+}
+
+#[test]
+fn a_low_orbit_chooses_controller_and_detection_and_both_can_be_chosen_otherwise() {
+    let path = "[[session]]\n[[session.path]]\nname = \"leo\"\nremote = \"192.0.2.1:1\"\n";
+    for (keys, controller, detected) in [
+        ("", "bbr", false),
+        ("link = \"leo\"", "leocc2", true),
+        ("link = \"leo\"\ncontroller = \"bbr\"", "bbr", true),
+        (
+            "link = \"leo\"\ndetect = \"off\"\ntimetable = \"starlink\"",
+            "leocc2",
+            false,
+        ),
+        ("controller = \"leocc\"", "leocc", true),
+        ("controller = \"cubic\"\ndetect = \"on\"", "cubic", true),
+    ] {
+        let config = parse(&text("", &format!("{path}{keys}"))).unwrap();
+        let path = &config.sessions[0].paths[0];
+        let ControllerRule::SelfReliant(chosen) = &path.controller else {
+            panic!("{path:?}")
+        };
+        assert_eq!(chosen.name(), controller, "{keys}");
+        assert_eq!(path.detection.is_some(), detected, "{keys}");
+    }
+    let keys = "detect = \"on\"\ndetect_target = \"100.64.0.1\"\ndetect_interval = \"5ms\"\n\
+                detect_outage = \"60ms\"\ntimetable = \"3s every 11s\"";
+    let config = parse(&text("", &format!("{path}{keys}"))).unwrap();
+    let said = config.describe();
+    let expected = "probing 100.64.0.1 by ICMP or UDP every 5ms, outages above 60ms, expected 3s after each minute and every 11s";
+    assert!(said.contains(expected), "{said}");
 }
 
 #[test]

@@ -46,6 +46,8 @@ pub(super) struct Run {
     shared: Arc<Shared>,
     each: Box<dyn FnMut(ProberEvent) + Send>,
     token: [u8; 8],
+    /// What was in the way when it was last told.
+    problem: Option<String>,
 }
 
 /// How probing of one address ended.
@@ -82,6 +84,7 @@ impl Run {
             shared,
             each,
             token,
+            problem: None,
         })
     }
 
@@ -316,15 +319,21 @@ impl Run {
         }
     }
 
+    /// Whatever keeps it from probing again and again is told once.
     fn tell(&mut self, stage: Stage) {
         let mut status = self.shared.status();
-        let same = status.stage == stage;
         status.stage = stage.clone();
         (status.rtt, status.outage) = (None, None);
         drop(status);
-        if !same || stage == Stage::Searching {
+        let problem = match &stage {
+            Stage::Waiting { problem } => Some(problem.clone()),
+            Stage::Searching => self.problem.clone(),
+            Stage::Probing { .. } => None,
+        };
+        if problem.is_none() || problem != self.problem {
             (self.each)(ProberEvent::Stage(stage));
         }
+        self.problem = problem;
     }
 
     fn wait(&mut self, sockets: &[BorrowedFd<'_>], deadline: Instant) -> Result<(), String> {

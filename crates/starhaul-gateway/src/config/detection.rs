@@ -1,0 +1,127 @@
+//! What a path's configuration says of its satellite: which kind of link it is, and how its reconfigurations are watched.
+
+use std::time::Duration;
+
+use starhaul_endpoint::{
+    Detection,
+    prober::{ProbeMethod, ProbeTarget, Timetable},
+};
+
+use super::{
+    duration,
+    reader::{Table, nearest},
+    rules::choice,
+};
+use crate::Error;
+
+/// The keys of a path that are read here.
+pub(super) const KEYS: [&str; 6] = [
+    "detect",
+    "detect_target",
+    "detect_by",
+    "detect_interval",
+    "detect_outage",
+    "timetable",
+];
+
+/// Over what a path leads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkKind {
+    /// A low orbit, whose satellites change: the controller that knows of that, and the prober that tells it.
+    Leo,
+    /// Anything else.
+    #[default]
+    Other,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    Auto,
+    On,
+    Off,
+}
+
+const LINKS: &[(&str, LinkKind)] = &[("leo", LinkKind::Leo), ("other", LinkKind::Other)];
+const WISHES: &[(&str, Wish)] = &[("auto", Wish::Auto), ("on", Wish::On), ("off", Wish::Off)];
+const METHODS: &[(&str, ProbeMethod)] = &[
+    ("auto", ProbeMethod::Auto),
+    ("icmp", ProbeMethod::Icmp),
+    ("udp", ProbeMethod::Udp),
+];
+/// A probe each 2 ms is more than any dish needs, and at 100 ms most outages pass unseen.
+const INTERVALS: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
+const OUTAGES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(2));
+
+/// The kind of link of a path.
+pub(super) fn read_link(table: &Table<'_>) -> Result<LinkKind, Error> {
+    let link = table.text("link", |text| choice(text, LINKS))?;
+    Ok(link.unwrap_or_default())
+}
+
+/// How its reconfigurations are watched. Without a wish: where the link is LEO, or the controller listens.
+pub(super) fn read(table: &Table<'_>, listens: bool) -> Result<Option<Detection>, Error> {
+    let wish = table.text("detect", |text| choice(text, WISHES))?;
+    let wanted = match wish.unwrap_or(Wish::Auto) {
+        Wish::Auto => listens,
+        Wish::On => true,
+        Wish::Off => false,
+    };
+    let mut detection = Detection::default();
+    let target = table.text("detect_target", target)?;
+    detection.target = target.unwrap_or(detection.target);
+    let method = table.text("detect_by", |text| choice(text, METHODS))?;
+    detection.method = method.unwrap_or(detection.method);
+    let (least, most) = INTERVALS;
+    let interval = table.text("detect_interval", duration::between(least, most))?;
+    let config = &mut detection.detector;
+    config.probe_interval = interval.unwrap_or(config.probe_interval);
+    let (least, most) = OUTAGES;
+    let outage = table.text("detect_outage", duration::between(least, most))?;
+    config.outage_threshold = outage.unwrap_or(config.outage_threshold);
+    if config.outage_threshold < 3 * config.probe_interval {
+        let key = match table.has("detect_outage") {
+            true => "detect_outage",
+            false => "detect_interval",
+        };
+        let problem = "an outage has to be as long as three intervals, or each lost probe is one";
+        return Err(table.key_problem(key, problem));
+    }
+    detection.timetable = table.text("timetable", timetable)?;
+    if !wanted && wish != Some(Wish::Off) {
+        let idle = KEYS.iter().find(|key| **key != "detect" && table.has(key));
+        if let Some(key) = idle {
+            return Err(table.key_problem(
+                key,
+                "nothing is watched on this path: add link = \"leo\" or detect = \"on\"",
+            ));
+        }
+    }
+    Ok(wanted.then_some(detection))
+}
+
+fn target(text: &str) -> Result<ProbeTarget, String> {
+    if text == "auto" {
+        return Ok(ProbeTarget::Auto);
+    }
+    let address = text.parse().map(ProbeTarget::Host);
+    address.map_err(|_| format!("{text:?} is neither \"auto\" nor an IP address"))
+}
+
+/// `starlink`, or `12s every 15s` after each full minute.
+fn timetable(text: &str) -> Result<Timetable, String> {
+    if text == "starlink" {
+        return Ok(Timetable::STARLINK);
+    }
+    let minute = Duration::from_secs(60);
+    let parts = text.split_once(" every ");
+    let (offset, period) = parts.ok_or_else(|| {
+        format!(
+            "{text:?} is no timetable: write \"starlink\", or for example \"12s every 15s\"; {}",
+            nearest(text, &["starlink"])
+        )
+    })?;
+    Ok(Timetable {
+        offset: duration::between(Duration::ZERO, minute)(offset)?,
+        period: duration::between(Duration::from_secs(1), minute)(period)?,
+    })
+}

@@ -1,0 +1,65 @@
+//! How the prober that looks for a path's reconfigurations fares.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use starhaul_endpoint::prober::{ProbedBy, ProberStatus, Stage};
+
+use super::millis;
+
+/// A prober at work for a path. Its counters hold for all paths that share it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Detector {
+    /// `searching`, `probing` or `waiting`.
+    pub state: String,
+    /// Who is probed.
+    pub target: Option<IpAddr>,
+    /// Hops to it, where it was found by searching.
+    pub hops: Option<u8>,
+    /// By what: an ICMP socket of one of two kinds, or UDP echo.
+    pub by: Option<String>,
+    /// Why not otherwise, or why not at all.
+    pub problem: Option<String>,
+    /// Probes.
+    pub sent: u64,
+    /// Of those.
+    pub answered: u64,
+    /// Probes that this host itself refused to send.
+    pub refused: u64,
+    /// Reconfigurations found.
+    pub found: u64,
+    /// The median of the last probes.
+    pub rtt_ms: Option<f64>,
+    /// Whether its thread goes before all ordinary ones.
+    pub real_time_priority: bool,
+}
+
+pub(super) fn detector(status: &ProberStatus) -> Detector {
+    let mut detector = Detector {
+        state: "searching".to_owned(),
+        target: None,
+        hops: None,
+        by: None,
+        problem: status.icmp_refused.clone(),
+        sent: status.sent,
+        answered: status.answered,
+        refused: status.refused,
+        found: status.found,
+        rtt_ms: status.rtt.and_then(millis),
+        real_time_priority: status.first,
+    };
+    match &status.stage {
+        Stage::Searching => {}
+        Stage::Probing { target, found, by } => {
+            detector.state = "probing".to_owned();
+            detector.target = Some(*target);
+            detector.hops = found.map(|found| found.hops);
+            detector.by = Some(ProbedBy::name(*by).to_owned());
+        }
+        Stage::Waiting { problem } => {
+            detector.state = "waiting".to_owned();
+            detector.problem = Some(problem.clone());
+        }
+    }
+    detector
+}
