@@ -44,7 +44,10 @@ const PACING_MARGIN: f64 = 0.99;
 const MIN_WINDOW_PACKETS: u64 = 4;
 /// `leocc2`: the queue aimed at. Inside an interval satellites deliver in bunches up to 6 ms apart, as their frames have
 /// it; with less than this queued the link idles between.
-const TARGET_QUEUE: Duration = Duration::from_millis(5);
+const TARGET_QUEUE: Duration = Duration::from_millis(6);
+/// `leocc2`: who has heard of no reconfiguration for so long, four intervals of Starlink's, has nobody who tells. A path
+/// that became longer unnoticed would then starve by the narrow window, and the paper's is kept.
+const INFORMED: Duration = Duration::from_secs(60);
 /// `leocc2`: each flow queues so many packets besides, whatever its rate, which makes flows equal (FAST TCP's α).
 const FAIR_PACKETS: u64 = 4;
 /// `leocc2`: the window has drained most of what a burst left, so that less draining will do.
@@ -85,6 +88,7 @@ pub(crate) struct LeoCc {
     round_lost_bytes: u64,
     /// Since when each RTT has been beyond the band.
     beyond_band: Option<u64>,
+    updated_at: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -128,6 +132,7 @@ impl LeoCc {
             round_start: None,
             round_lost_bytes: 0,
             beyond_band: None,
+            updated_at: None,
         }
     }
 
@@ -338,7 +343,7 @@ impl LeoCc {
             Mode::Drain => DRAIN_GAIN,
             Mode::Cruise { phase: 0 } if self.is_moderate() => MODERATE_BURST_GAIN,
             Mode::Cruise { phase: 0 } => BURST_GAIN,
-            Mode::Cruise { phase: 1 } if self.options.target_queue => TARGET_QUEUE_DRAIN_GAIN,
+            Mode::Cruise { phase: 1 } if self.is_informed() => TARGET_QUEUE_DRAIN_GAIN,
             Mode::Cruise { phase: 1 } => CYCLE_DRAIN_GAIN,
             Mode::Cruise { .. } | Mode::Adaptation { .. } => 1.0,
         }
@@ -369,7 +374,7 @@ impl LeoCc {
                     self.cwnd_bytes
                 }
             }
-            (Mode::Cruise { phase }, Some(_)) if self.options.target_queue => {
+            (Mode::Cruise { phase }, Some(_)) if self.is_informed() => {
                 self.target_queue_window(phase)
             }
             (Mode::Cruise { .. }, Some(bandwidth)) => grown
@@ -378,6 +383,13 @@ impl LeoCc {
             (_, None) => grown,
         }
         .clamp(self.min_cwnd(), MAX_CWND_BYTES);
+    }
+
+    /// The window may be narrow: whoever tells of reconfigurations still does, so that the band is that of the path as it is.
+    fn is_informed(&self) -> bool {
+        let told = self.hints.last().zip(self.updated_at);
+        self.options.target_queue
+            && told.is_some_and(|(last, now)| now.saturating_duration_since(last) < INFORMED)
     }
 
     /// What fits into the path at bBW_m and the middle of the band, and the target queue. Both estimates come from what was
@@ -450,6 +462,7 @@ impl Controller for LeoCc {
         let Some(sample) = self.sampler.on_end_of_acks(now) else {
             return;
         };
+        self.updated_at = Some(now);
         self.update_model(now, &sample);
         self.update_mode(now, &sample, bytes_in_flight);
         self.update_pacing_rate();

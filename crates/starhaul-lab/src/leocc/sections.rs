@@ -17,6 +17,8 @@ use crate::Error;
 
 /// The loss with which everything but the scatter runs; that of the published uplink.
 pub(super) const STUDY_LOSS: f64 = 0.002;
+/// The variant of the sensitivity study in which controllers are told nothing.
+pub(super) const NO_SIGNALS: &str = "100 % missing";
 /// LeoCC's Δ_outage is 45 ms.
 const THRESHOLDS_MS: [u64; 6] = [20, 30, 60, 90, 120, 150];
 /// What a ground link behind the satellite carries, as a share of the satellite link's mean.
@@ -199,7 +201,17 @@ fn queues(plan: &Plan) -> Vec<Job<'_>> {
 
 fn sensitivity(plan: &Plan) -> Vec<Job<'_>> {
     let mut jobs = Vec::new();
+    let bbr = plan.systems().iter().find(|system| system.name == "bbr");
     for case in plan.study_cases() {
+        if let Some(bbr) = bbr {
+            // It takes no signals, and so is what those who get none are compared with.
+            let setup = plan.setup(bbr, case, STUDY_LOSS);
+            jobs.push(row_job(
+                Section::Sensitivity,
+                Some("as it is".into()),
+                setup,
+            ));
+        }
         for system in plan.systems().iter().filter(|s| s.takes_signals()) {
             let setup = plan.setup(system, case, STUDY_LOSS);
             let mut add = |variant: String, signal| {

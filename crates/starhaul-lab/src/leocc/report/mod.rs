@@ -229,6 +229,16 @@ impl Results {
                 ),
             );
         }
+        let unaware = tables::without_signals(&self.sensitivity);
+        if !unaware.is_empty() {
+            push(
+                out,
+                format_args!(
+                    "<h3 class=\"sub\">Without any signal, trace by trace</h3><p>As shares of BBR's throughput and mean queueing delay on the same \
+                     trace: what these controllers find out by themselves.</p>{unaware}"
+                ),
+            );
+        }
         if !self.fairness.is_empty() {
             push(
                 out,

@@ -6,6 +6,7 @@ use super::family;
 use crate::{
     leocc::{
         results::{FairnessRow, Results, Row},
+        sections::NO_SIGNALS,
         summary::Summary,
         table::distinct,
     },
@@ -55,6 +56,32 @@ pub(super) fn variants(rows: &[Row]) -> String {
             of,
         )
     })
+}
+
+/// Each controller to which nobody tells anything beside BBR, on each trace; nothing when BBR did not run.
+pub(super) fn without_signals(rows: &[Row]) -> String {
+    let mut body = String::new();
+    let unaware = |row: &&Row| row.variant.as_deref() == Some(NO_SIGNALS);
+    for row in rows.iter().filter(unaware) {
+        let same = |other: &&Row| other.system == "bbr" && other.params == row.params;
+        let Some(bbr) = rows.iter().find(same).map(|other| &other.metrics) else {
+            continue;
+        };
+        let ratio = |ours: f64, theirs: f64| format!("{:.3}", ours / theirs.max(f64::MIN_POSITIVE));
+        let m = &row.metrics;
+        let line = [
+            row.system.clone(),
+            row.params.trace.clone(),
+            ratio(m.throughput_mbps, bbr.throughput_mbps),
+            ratio(m.queue_delay_mean_ms, bbr.queue_delay_mean_ms),
+        ];
+        let line: Vec<String> = line.iter().map(|cell| escape(cell)).collect();
+        add_line(&mut body, family(&row.system), &line);
+    }
+    if body.is_empty() {
+        return body;
+    }
+    table(&["system", "trace", "throughput", "queue mean"], &body, 2)
 }
 
 fn metrics_table<'a, K>(
