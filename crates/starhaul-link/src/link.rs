@@ -55,7 +55,8 @@ pub struct Arrival<P> {
 /// A packet waits in the queue, is sent at the rate or by the opportunities of the trace, may be lost, and arrives one
 /// delay later, where the delay is the one at the instant it was sent. Packets of one [`Band`] keep their order, also when
 /// the delay falls. In an outage of the *trace* (no opportunities) packets
-/// wait in the queue. While the link is *down* ([`Link::set_down`] and the outages of its [`LinkSpec`]) it drops what is
+/// wait in the queue. A packet of ICMP that has its own band does not wait for its turn, but for the end of an outage; the
+/// capacity that it took is missing afterwards, and once an opportunity is owed it waits like all others. While the link is *down* ([`Link::set_down`] and the outages of its [`LinkSpec`]) it drops what is
 /// queued and what comes; what is already in flight still arrives.
 ///
 /// Times passed in must not decrease; one that does counts as the latest seen.
@@ -105,10 +106,14 @@ impl<P: Clone> Link<P> {
             band: if self.icmp_band { band } else { Band::Data },
             packet,
         };
+        if self.sending.is_none() {
+            self.transmitter.idle_until(now);
+        }
         if self.outages.down() {
             self.stats.dropped_outage += 1;
+        } else if self.passes(now, &waiting) {
+            self.pass(now, waiting);
         } else if self.sending.is_none() {
-            self.transmitter.idle_until(now);
             self.queues.pass(waiting.band);
             self.begin(now, waiting);
             self.advance(now);
@@ -234,11 +239,37 @@ impl<P: Clone> Link<P> {
         self.sending = Some(Sending { done, packet });
     }
 
-    /// The packet being sent has left at `at`; the next one follows.
+    /// Whether a packet leaves at once, at a price that is paid later: one of a band of its own behind no other of it.
+    fn passes(&self, now: Instant, packet: &Waiting<P>) -> bool {
+        let sending = self.sending.as_ref();
+        packet.band == Band::Icmp
+            && sending.is_none_or(|sending| sending.packet.band != Band::Icmp)
+            && self.queues.first_icmp().is_none()
+            && self.transmitter.may_pass(now, packet.bytes as u64)
+    }
+
+    fn pass(&mut self, now: Instant, packet: Waiting<P>) {
+        // It had its turn.
+        self.queues.pass(Band::Icmp);
+        self.transmitter.pass(packet.bytes as u64);
+        self.launch(now, packet);
+    }
+
+    fn launch(&mut self, at: Instant, packet: Waiting<P>) {
+        let age = at.saturating_duration_since(self.epoch);
+        self.flight.launch(at, age, packet, &mut self.stats);
+    }
+
+    /// The packet being sent has left at `at`; what may pass goes with it, and the next one follows.
     fn depart(&mut self, at: Instant) {
         if let Some(Sending { packet, .. }) = self.sending.take() {
-            let age = at.saturating_duration_since(self.epoch);
-            self.flight.launch(at, age, packet, &mut self.stats);
+            self.launch(at, packet);
+        }
+        while let Some(bytes) = self.queues.first_icmp()
+            && self.transmitter.may_pass(at, bytes as u64)
+            && let Some(packet) = self.queues.pop_icmp()
+        {
+            self.pass(at, packet);
         }
         if let Some(packet) = self.queues.pop(at, &mut self.stats.dropped_codel) {
             self.begin(at, packet);

@@ -4,7 +4,9 @@ use proptest::prelude::*;
 use starhaul_units::Bandwidth;
 
 use super::*;
-use crate::{Delay, DelaySeries, LeoModel, Opportunities, parse_capacity};
+use crate::{
+    Delay, DelaySeries, LeoModel, Opportunities, parse_capacity, transmitter::MAX_DEBT_BYTES,
+};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -313,9 +315,7 @@ fn pings_beside_a_full_queue(text: &str) -> Vec<Duration> {
 fn icmp_does_not_wait_behind_data() {
     let own = pings_beside_a_full_queue("rate=12mbit,delay=20ms");
     assert!(own.len() > 90, "{} pings came back", own.len());
-    // the packet being sent and the ping itself
-    let most = own.iter().max().unwrap();
-    assert!(*most <= MS * 21 + MS * 84 / 1500, "{most:?}");
+    assert!(own.iter().all(|time| *time == MS * 20), "{own:?}");
     // without its band it sees the queue, which fills 90 ms
     let common = pings_beside_a_full_queue("rate=12mbit,delay=20ms,icmp=queue");
     let least = common.iter().skip(20).min().unwrap();
@@ -347,7 +347,112 @@ fn icmp_shares_outages_loss_and_capacity() {
     }
     let arrived = arrivals(&mut link, start, MS * 20);
     let data = arrived.iter().filter(|(_, name)| *name == "data").count();
+    // and the one that passed on credit at the start
     assert_eq!((arrived.len(), data), (20, 10));
+    assert_eq!(arrived[0], (Duration::ZERO, "ping"));
+}
+
+/// When pings that are sent each 31 ms for `time` arrive, over a link that carries nothing else.
+fn lone_pings(link: &LinkSpec, time: Duration) -> Vec<(Duration, Duration)> {
+    let start = Instant::now();
+    let mut link = Link::new(link, 1, start);
+    let mut arrived = Vec::new();
+    let mut at = Duration::ZERO;
+    while at < time {
+        link.enqueue_in(Band::Icmp, start + at, 84, at);
+        at += MS * 31;
+        while let Some(arrival) = link.poll_arrival(start + at) {
+            arrived.push((arrival.packet, arrival.due - start));
+        }
+    }
+    arrived
+}
+
+#[test]
+fn a_lone_ping_sees_the_delay_and_waits_only_in_outages() {
+    let trace = LeoModel::default().generate(3).unwrap();
+    let (capacity, delay) = (trace.capacity.clone(), trace.delay.clone().unwrap());
+    let link = LinkSpec::from_trace(trace).with_loss(Loss::NONE);
+    let outages = capacity.gaps(MS * 45);
+    let pings = lone_pings(&link, Duration::from_secs(60));
+    let (mut waited, mut latest) = (0, Duration::ZERO);
+    for (sent, arrived) in pings {
+        let outage = outages
+            .iter()
+            .find(|(begin, length)| (*begin..*begin + *length).contains(&sent));
+        let leaves = outage.map_or(sent, |(begin, length)| *begin + *length);
+        waited += u32::from(outage.is_some());
+        // the order is kept where the delay falls
+        latest = latest.max(leaves + delay.at(leaves));
+        assert_eq!(arrived, latest, "a ping sent at {sent:?}");
+    }
+    assert!(waited >= 4, "{waited} pings were sent in outages");
+}
+
+#[test]
+fn opportunities_that_are_far_apart_on_a_slow_link_are_no_outage() {
+    for text in ["synth=geo,rate=100kbit", "rate=100kbit,delay=290ms"] {
+        let pings = lone_pings(&spec(text), Duration::from_secs(20));
+        let longest = pings.iter().map(|(sent, arrived)| *arrived - *sent).max();
+        assert!(longest.unwrap() <= MS * 300, "{text}: {longest:?}");
+    }
+    // a second of nothing on a link of 1 Mbit/s, and of one at 100 kbit/s
+    for (kbit, ms) in [(1_000, 1_000), (100, 1_000), (100, 200)] {
+        let rate = Bandwidth::from_kbit(kbit);
+        let rates = [(MS * 3_000, rate), (MS * ms, Bandwidth::ZERO)];
+        let rates = Opportunities::from_rates(rates).unwrap();
+        let link = LinkSpec {
+            rate: Rate::Trace(rates.into()),
+            ..LinkSpec::default()
+        };
+        let pings = lone_pings(&link, Duration::from_secs(10));
+        let longest = pings.iter().map(|(sent, arrived)| *arrived - *sent).max();
+        let waits = longest.unwrap() > MS * 300;
+        assert_eq!(waits, ms == 1_000, "{kbit} kbit/s: {longest:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_flood_of_pings_gets_more_than_the_capacity_and_one_opportunity(
+        pings in prop::collection::vec((0_u64..3_000, 28_usize..1_500), 1..400),
+        data in 0_usize..40,
+        text in prop_oneof![
+            Just("synth=leo,rate=3mbit"),
+            Just("synth=cellular,rate=1mbit"),
+            Just("rate=2mbit"),
+        ],
+    ) {
+        let start = Instant::now();
+        let mut now = start;
+        let mut link = Link::new(&spec(text).with_loss(Loss::NONE), 1, start);
+        let mut sent = Vec::new();
+        for (wait, bytes) in pings {
+            now += Duration::from_micros(wait);
+            while link.queue_packets() < data {
+                link.enqueue(now, 1_500, ());
+            }
+            link.enqueue_in(Band::Icmp, now, bytes, ());
+        }
+        while let Some(at) = link.next_event().filter(|_| sent.len() < 3_000) {
+            now = now.max(at);
+            while let Some(arrival) = link.poll_arrival(now) {
+                sent.push((arrival.sent, arrival.bytes as u64));
+            }
+        }
+        sent.sort_unstable();
+        // what left at the first instant of a window may have begun before it
+        let credit = MAX_DEBT_BYTES + 1_500;
+        for first in (0..sent.len()).step_by(7) {
+            let begin = sent[first].0 - Duration::from_millis(1);
+            let mut total = 0;
+            for (at, bytes) in &sent[first..] {
+                total += bytes;
+                let capacity = link.capacity_bytes_between(begin, *at);
+                prop_assert!(total <= capacity + credit, "{total} bytes of {capacity} in {:?}", *at - begin);
+            }
+        }
+    }
 }
 
 /// Mean wait in ms, and the share of packets dropped by CoDel, when twice the capacity is sent for 20 s; of the last 10 s.

@@ -7,6 +7,13 @@ use starhaul_units::Bandwidth;
 
 use crate::MAX_TRACE_DURATION;
 
+/// A stretch without opportunities is an outage only if it is longer than this, the shortest that recordings of Starlink show …
+const LEAST_OUTAGE: Duration = Duration::from_millis(45);
+/// … and than so many times what is usual around it, since at 100 kbit/s one opportunity comes each 120 ms.
+const UNUSUAL: u32 = 4;
+/// Instants with opportunities, on either side, that say what is usual.
+const NEIGHBOURS: usize = 8;
+
 /// Bytes that one delivery opportunity can carry: IP packets, all headers included.
 pub const OPPORTUNITY_BYTES: u64 = 1500;
 
@@ -115,6 +122,34 @@ impl Opportunities {
             (last_ms, last_count) = (ms, count);
         }
         gaps
+    }
+
+    /// Whether nothing can be sent at `offset` since the start of the series, because of an outage: it lies between two
+    /// neighbouring opportunities that are more than 45 ms apart, and more than four times what is usual around them (the median
+    /// of the eight distances before and the eight after). Two that are far apart on a slow link are none.
+    pub fn is_outage(&self, offset: Duration) -> bool {
+        let passed = self.until(offset);
+        let (begin, end) = (self.time_of(passed), self.time_of(passed.saturating_add(1)));
+        let length = end.saturating_sub(begin);
+        if length <= LEAST_OUTAGE {
+            return false;
+        }
+        let mut usual = Vec::with_capacity(2 * NEIGHBOURS);
+        let mut at = begin;
+        while usual.len() < NEIGHBOURS && !at.is_zero() {
+            let before = self.time_of(self.until(at.saturating_sub(Duration::from_millis(1))));
+            usual.push(at.saturating_sub(before));
+            at = before;
+        }
+        at = end;
+        for _ in 0..NEIGHBOURS {
+            let after = self.time_of(self.until(at).saturating_add(1));
+            usual.push(after.saturating_sub(at));
+            at = after;
+        }
+        usual.sort_unstable();
+        let median = usual.get(usual.len() / 2).copied().unwrap_or_default();
+        length > median.saturating_mul(UNUSUAL)
     }
 
     /// The opportunities in (`span.start`, `span.end`] of one period, counted from its start and repeated after its length;

@@ -11,8 +11,8 @@ use crate::{
 /// Packets of ICMP that may wait; it is meant for light traffic.
 const ICMP_PACKETS: usize = 500;
 
-/// Which queue of a link a packet waits in. Both are sent in turn while both wait, one packet of each; rate, outages,
-/// delay and loss are common.
+/// Which queue of a link a packet waits in. Light ICMP does not wait at all outside of outages; capacity, outages, delay and
+/// loss are common, and where both wait they are sent in turn, one packet of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Band {
     /// TCP, UDP and all else.
@@ -98,7 +98,7 @@ impl<P> Queues<P> {
         room
     }
 
-    /// Says that a packet of this band is sent without having waited.
+    /// Says that a packet of this band is sent ahead of what waits.
     pub(crate) fn pass(&mut self, band: Band) {
         self.latest = band;
     }
@@ -119,6 +119,16 @@ impl<P> Queues<P> {
             self.latest = next.band;
         }
         next
+    }
+
+    /// The size of the first packet of ICMP that waits.
+    pub(crate) fn first_icmp(&self) -> Option<usize> {
+        self.icmp.front().map(|waiting| waiting.bytes)
+    }
+
+    /// That packet.
+    pub(crate) fn pop_icmp(&mut self) -> Option<Waiting<P>> {
+        self.icmp.pop_front()
     }
 
     /// Empties both queues; returns how many packets that were.

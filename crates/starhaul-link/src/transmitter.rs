@@ -1,8 +1,14 @@
-//! The sending end of a link: how long each packet occupies it, at a constant rate or by the delivery opportunities of a trace.
+//! The sending end of a link: how long each packet occupies it, at a constant rate or by the delivery opportunities of a
+//! trace; and what may pass it between them, on credit.
 
 use std::{collections::VecDeque, time::Instant};
 
+use starhaul_units::Bandwidth;
+
 use crate::{OPPORTUNITY_BYTES, Opportunities, Rate, outages::MAX_CHANGES};
+
+/// Bytes that may have passed without having been paid for by capacity.
+pub(crate) const MAX_DEBT_BYTES: u64 = OPPORTUNITY_BYTES;
 
 /// Serialises one packet after the other.
 ///
@@ -18,6 +24,10 @@ pub(crate) struct Transmitter {
     used: u64,
     /// Bytes that the last of them can still carry, at its own instant only.
     leftover: u64,
+    /// Bytes that passed on credit; what is sent next pays for them, or capacity that nothing uses.
+    debt: u64,
+    /// From here on nothing is being sent, as far as is known.
+    idle_from: Instant,
     current: Current,
 }
 
@@ -38,6 +48,8 @@ impl Transmitter {
             epoch,
             used: 0,
             leftover: 0,
+            debt: 0,
+            idle_from: epoch,
             current: Current {
                 began: epoch,
                 bytes: 0,
@@ -47,16 +59,36 @@ impl Transmitter {
         }
     }
 
-    /// Nothing waited until `now`: all opportunities up to it are gone.
+    /// Nothing waited until `now`: all opportunities up to it are gone, and have paid what was owed.
     pub(crate) fn idle_until(&mut self, now: Instant) {
-        if let Rate::Trace(trace) = &self.rate {
-            self.used = passed(trace, self.epoch, now);
-        }
-        self.leftover = 0;
+        let unused = match &self.rate {
+            Rate::Constant(rate) => rate.bytes_in(now.saturating_duration_since(self.idle_from)),
+            Rate::Trace(trace) => passed(trace, self.epoch, now)
+                .saturating_sub(self.used)
+                .saturating_mul(OPPORTUNITY_BYTES),
+        };
+        self.debt = self.debt.saturating_sub(unused);
+        self.idle_from = now;
+        self.skip_to(now);
+    }
+
+    /// Whether a packet may leave at `now` without waiting for its turn: what passed so is soon paid for, and this is no outage.
+    pub(crate) fn may_pass(&self, now: Instant, bytes: u64) -> bool {
+        let in_outage = match &self.rate {
+            Rate::Constant(rate) => *rate == Bandwidth::ZERO,
+            Rate::Trace(trace) => trace.is_outage(now.saturating_duration_since(self.epoch)),
+        };
+        !in_outage && self.debt.saturating_add(bytes) <= MAX_DEBT_BYTES
+    }
+
+    /// A packet has passed.
+    pub(crate) fn pass(&mut self, bytes: u64) {
+        self.debt = self.debt.saturating_add(bytes);
     }
 
     /// Begins to send at `now`, and says when the last byte leaves; `None` if it never does.
     pub(crate) fn begin(&mut self, now: Instant, bytes: u64) -> Option<Instant> {
+        let bytes = bytes.saturating_add(std::mem::take(&mut self.debt));
         self.current = Current {
             began: now,
             bytes,
@@ -64,7 +96,11 @@ impl Transmitter {
             leftover: self.leftover,
         };
         match &self.rate {
-            Rate::Constant(rate) => now.checked_add(rate.time_to_send(bytes)),
+            Rate::Constant(rate) => {
+                let done = now.checked_add(rate.time_to_send(bytes));
+                self.idle_from = done.unwrap_or(now);
+                done
+            }
             Rate::Trace(trace) => {
                 let missing = bytes.saturating_sub(self.leftover);
                 let needed = missing.div_ceil(OPPORTUNITY_BYTES);
@@ -89,9 +125,17 @@ impl Transmitter {
         if self.past.len() >= MAX_CHANGES {
             self.past.pop_front();
         }
+        self.idle_until(now);
         let before = std::mem::replace(&mut self.rate, rate);
         self.past.push_back((now, before));
-        self.idle_until(now);
+        self.skip_to(now);
+    }
+
+    fn skip_to(&mut self, now: Instant) {
+        if let Rate::Trace(trace) = &self.rate {
+            self.used = passed(trace, self.epoch, now);
+        }
+        self.leftover = 0;
     }
 
     /// Bytes that can leave in (from, to] at the rates of that time.
