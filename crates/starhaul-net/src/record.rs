@@ -16,7 +16,7 @@ use starhaul_record::{Client, ClientConfig, Light, Progress, Server, ServerConfi
 
 use crate::{
     BindOptions, Error, Poller, Transmit, UdpSocket, Waker,
-    icmp::{Pinger, is_forbidden},
+    icmp::{EchoListener, Pinger, is_forbidden},
     realtime::sharpen_timers,
     stamped::{StampedBuffer, stamp_arrivals},
 };
@@ -127,10 +127,16 @@ impl Runner {
         stamp_arrivals(socket)?;
         let mut server = Server::new(config, Instant::now());
         let mut port = Port::new(socket);
+        let mut listeners = echo_listeners(socket);
         while !self.stop.is_stopped() {
             port.receive(|arrived, from, payload| {
                 server.handle_datagram(Instant::now(), arrived, from, payload);
             });
+            for listener in &mut listeners {
+                listener.recv(|arrived, request| {
+                    server.handle_echo_request(Instant::now(), arrived, &request);
+                });
+            }
             port.send(|now| server.poll_transmit(now))?;
             while let Some(event) = server.poll_event() {
                 each(event);
@@ -138,7 +144,8 @@ impl Runner {
             let deadline = server
                 .poll_timeout()
                 .unwrap_or_else(|| Instant::now() + LONGEST_WAIT);
-            let fds = [(socket.as_fd(), port.is_blocked())];
+            let mut fds = vec![(socket.as_fd(), port.is_blocked())];
+            fds.extend(listeners.iter().map(|listener| (listener.as_fd(), false)));
             self.poller
                 .wait_fds(&fds, Some(deadline.min(Instant::now() + LONGEST_WAIT)))?;
         }
@@ -165,7 +172,7 @@ impl Runner {
         };
         let socket = UdpSocket::bind(&BindOptions::new(SocketAddr::new(any, 0)))?;
         stamp_arrivals(&socket)?;
-        let mut pinger = self.pinger(server.ip(), config.nonce, choice)?;
+        let mut pinger = self.pinger(server.ip(), config.token(), choice)?;
         config.light = if pinger.is_some() {
             Light::Icmp
         } else {
@@ -226,17 +233,12 @@ impl Runner {
     fn pinger(
         &mut self,
         host: IpAddr,
-        nonce: [u8; 16],
+        token: [u8; 8],
         choice: LightChoice,
     ) -> Result<Option<Pinger>, RecordError> {
         if choice == LightChoice::Udp {
             return Ok(None);
         }
-        let mut token = [0; 8];
-        token
-            .iter_mut()
-            .zip(nonce)
-            .for_each(|(to, from)| *to = from);
         let mut pinger = match Pinger::new(host, token) {
             Ok(pinger) => pinger,
             Err(error) if choice == LightChoice::Auto => {
@@ -268,6 +270,25 @@ impl Runner {
             }
         }
     }
+}
+
+/// What sees the echo requests of clients, as far as it is permitted.
+fn echo_listeners(socket: &UdpSocket) -> Vec<EchoListener> {
+    let local = socket.local_addr().ip();
+    // A socket of IPv6 for all addresses serves IPv4, too.
+    let families = [local.is_ipv4() || local.is_unspecified(), local.is_ipv6()];
+    let wanted = [true, false].into_iter().zip(families);
+    let mut listeners = Vec::new();
+    for (is_ipv4, _) in wanted.filter(|(_, wanted)| *wanted) {
+        match EchoListener::new(is_ipv4) {
+            Ok(listener) => listeners.push(listener),
+            Err(error) => tracing::info!(
+                %error,
+                "no permission to see ICMP echo requests (CAP_NET_RAW): clients tell the two ways apart less exactly"
+            ),
+        }
+    }
+    listeners
 }
 
 /// A socket, what arrived at it, and what did not fit into it.

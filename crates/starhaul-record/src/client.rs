@@ -15,12 +15,16 @@ use self::running::Running;
 use crate::{
     Direction, Entry, Error, Phase, Refusal, Request, Transmit,
     key::{Key, SessionKeys},
+    server::token,
     wire::{Cookie, Message, Sealed},
 };
 
 const RETRY: Duration = Duration::from_millis(500);
 /// A server is asked for so long.
 const PATIENCE: Duration = Duration::from_secs(8);
+
+/// A token and a number, behind the headers of an echo request.
+const PROBE_PAYLOAD_BYTES: u32 = 12;
 
 /// How the light flow travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +55,11 @@ pub struct ClientConfig {
 }
 
 impl ClientConfig {
+    /// What the client's echo requests carry before their number, so that the server knows whose they are.
+    pub fn token(&self) -> [u8; 8] {
+        token(&self.nonce)
+    }
+
     /// Ten seconds of the path up, at most 500 Mbit/s, with UDP as the light flow.
     pub fn new(key: Key, nonce: [u8; 16]) -> Self {
         Self {
@@ -178,9 +187,8 @@ impl Client {
     /// The ICMP answer to the probe of this number arrived.
     pub fn handle_probe_reply(&mut self, arrived: Instant, number: u32) {
         if let State::Running(running) = &mut self.state {
-            running
-                .light
-                .answered(arrived, number, None, &mut self.entries);
+            let ip_bytes = PROBE_PAYLOAD_BYTES + u32::from(self.config.header_bytes);
+            running.handle_probe_reply(arrived, ip_bytes, number, &mut self.entries);
         }
     }
 

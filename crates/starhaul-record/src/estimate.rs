@@ -1,7 +1,7 @@
 //! From a journal to a trace: capacity out of the saturated arrivals, one-way delay out of the light flow, random loss out
 //! of the flow below the capacity.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use starhaul_link::{Opportunities, Trace};
 use starhaul_units::Bandwidth;
@@ -10,6 +10,8 @@ use crate::{
     Begin, Direction, Entry, Error, Interval, LossEstimate, Phase, Probe,
     bunches::spread_bunches,
     delay::{DelayCurve, median, shares_queue},
+    outages::leave_after_outages,
+    ways::beside,
 };
 
 /// Where the delay of a recording comes from.
@@ -80,9 +82,13 @@ impl Recording {
         let arrivals_begin_us = saturated.first_ms * 1000 - offset_us;
         let arrivals_end_us = arrivals_begin_us + 1000 * saturated.count();
         let (curve, delay_source) = facts
-            .delay_curve(offset_us, arrivals_begin_us, arrivals_end_us)
+            .delay_curve(offset_us, arrivals_begin_us, &saturated.bins)
             .ok_or_else(|| too_little("the light flow had no answer; no delay is known"))?;
-        let curve = curve.shortened(saturated.mean_wait_us());
+        // A band of its own does not wait for opportunities.
+        let curve = match delay_source {
+            DelaySource::Icmp => curve,
+            _ => curve.shortened(saturated.mean_wait_us()),
+        };
         // What left first: all of the arrivals are later than this plus its delay.
         let begin_us = curve.next_step(arrivals_begin_us - curve.at(arrivals_begin_us));
         let end_us = arrivals_end_us - curve.at(arrivals_end_us);
@@ -145,11 +151,15 @@ impl<'a> Facts<'a> {
             least_us: 0,
             full_us: None,
         };
+        let mut stamps = HashMap::new();
         for entry in entries {
             match entry {
                 Entry::Begin(_) => {}
                 Entry::Received(seen) => facts.intervals.push(seen),
                 Entry::Probe(probe) => facts.probes.push(*probe),
+                Entry::Stamp { at_us, server_us } => {
+                    stamps.insert(*at_us, *server_us);
+                }
                 Entry::Alone {
                     at_us,
                     stands_for_us,
@@ -162,6 +172,9 @@ impl<'a> Facts<'a> {
         facts.intervals.sort_by_key(|seen| seen.first_ms);
         facts.intervals.dedup_by_key(|seen| seen.first_ms);
         facts.probes.sort_by_key(|probe| probe.at_us);
+        for probe in facts.probes.iter_mut().filter(|probe| probe.icmp) {
+            probe.server_us = stamps.get(&probe.at_us).copied();
+        }
         let arrived = || facts.intervals.iter().filter(|seen| seen.received > 0);
         facts.least_us = arrived().map(|seen| seen.way_min_us).min().unwrap_or(0);
         // What comes after the last packet is not part of the flow any more.
@@ -208,12 +221,14 @@ impl<'a> Facts<'a> {
     fn delay_curve(
         &self,
         offset_us: i64,
-        begin_us: i64,
-        end_us: i64,
+        arrivals_begin_us: i64,
+        arrivals: &[u64],
     ) -> Option<(DelayCurve, DelaySource)> {
         // Departures are earlier than arrivals, by at most that.
         const MARGIN_US: i64 = 2_000_000;
-        let (begin_us, end_us) = (begin_us - MARGIN_US, end_us + MARGIN_US);
+        let arrivals_us = 1000 * i64::try_from(arrivals.len()).ok()?;
+        let begin_us = arrivals_begin_us - MARGIN_US;
+        let end_us = arrivals_begin_us + arrivals_us + MARGIN_US;
         let curve = |points: &[(i64, i64)]| DelayCurve::new(begin_us, end_us, points);
         if let Some((at_us, stands_for_us)) = self.alone {
             let alone = self
@@ -235,7 +250,8 @@ impl<'a> Facts<'a> {
                 return Some((curve, source));
             }
         }
-        let beside = self.beside(begin_us, end_us);
+        let mut beside = beside(&self.probes, self.direction, begin_us, end_us);
+        leave_after_outages(&mut beside, arrivals_begin_us, arrivals);
         if self.alone.is_none()
             && !self.icmp_shares_queue(begin_us + MARGIN_US)
             && let Some(curve) = curve(&beside)
@@ -271,27 +287,6 @@ impl<'a> Facts<'a> {
         )
     }
 
-    /// Departures and delays in our direction out of ICMP echoes beside the heavy flow.
-    fn beside(&self, begin_us: i64, end_us: i64) -> Vec<(i64, i64)> {
-        let icmp: Vec<_> = self
-            .probes
-            .iter()
-            .filter(|probe| probe.icmp)
-            .filter_map(|probe| Some((signed(probe.at_us), i64::from(probe.rtt_us?))))
-            .collect();
-        let other = other_way(&self.probes, &icmp, self.direction, begin_us, end_us);
-        let ways = icmp.iter().map(|&(at, rtt)| {
-            let other = other
-                .as_ref()
-                .map_or(rtt / 2, |other| unloaded(other, self.direction, at, rtt));
-            match self.direction {
-                Direction::Up => (at, rtt - other),
-                Direction::Down => (at + other, rtt - other),
-            }
-        });
-        ways.collect()
-    }
-
     /// When a packet of the light flow left on its way in our direction, by the client's clock, and how long that way took.
     fn one_way(&self, probe: &Probe, offset_us: i64) -> Option<(i64, i64)> {
         let (at, rtt) = (signed(probe.at_us), i64::from(probe.rtt_us?));
@@ -320,70 +315,6 @@ impl<'a> Facts<'a> {
         counted.fold((0, 0), |(all, lost), probe| {
             (all + 1, lost + u64::from(probe.rtt_us.is_none()))
         })
-    }
-}
-
-/// The delay of the way that the heavy flow does not load, out of UDP echoes. `icmp` holds instants and round trips.
-///
-/// Two clocks that nobody set, and that drift apart, differ by what makes the median delay of both ways the same over each
-/// interval between reconfigurations, since a constant difference between the two ways cannot be seen.
-fn other_way(
-    probes: &[Probe],
-    icmp: &[(i64, i64)],
-    direction: Direction,
-    begin_us: i64,
-    end_us: i64,
-) -> Option<DelayCurve> {
-    const WINDOW_US: i64 = 15_000_000;
-    let ways = probes.iter().filter_map(|probe| {
-        let (at, rtt) = (signed(probe.at_us), i64::from(probe.rtt_us?));
-        let server = signed(probe.server_us?);
-        Some(match direction {
-            Direction::Up => (at + rtt, at + rtt - server),
-            Direction::Down => (at, server - at),
-        })
-    });
-    let ways: Vec<(i64, i64)> = ways.collect();
-    let mut points = Vec::with_capacity(ways.len());
-    let windows = std::iter::successors(Some(begin_us), |from| Some(from + WINDOW_US));
-    for from in windows.take_while(|from| *from < end_us) {
-        let inside = |at: &&(i64, i64)| (from..from + WINDOW_US).contains(&at.0);
-        let ways: Vec<_> = ways.iter().filter(inside).copied().collect();
-        let icmp: Vec<_> = icmp.iter().filter(inside).copied().collect();
-        let half = median(icmp.iter().map(|(_, rtt)| rtt / 2));
-        let way = median(ways.iter().map(|(_, way)| *way));
-        let (Some(half), Some(way)) = (half, way) else {
-            continue;
-        };
-        let mut window = departures(&ways, half - way, direction);
-        // Half of a median is not the median of the halves: look how both ways come out, and share what is between them.
-        if let Some(curve) = DelayCurve::new(from, from + WINDOW_US, &window) {
-            let other = |(at, rtt): &(i64, i64)| unloaded(&curve, direction, *at, *rtt);
-            let others = median(icmp.iter().map(other)).unwrap_or(0);
-            let ours = median(icmp.iter().map(|probe| probe.1 - other(probe))).unwrap_or(others);
-            window = departures(&ways, half - way + (ours - others) / 2, direction);
-        }
-        points.append(&mut window);
-    }
-    DelayCurve::new(begin_us, end_us, &points)
-}
-
-/// Departures and delays of the unloaded way, from instants at the client and differences between the two clocks' times.
-fn departures(ways: &[(i64, i64)], clocks_us: i64, direction: Direction) -> Vec<(i64, i64)> {
-    let departure = |&(at, way): &(i64, i64)| match direction {
-        Direction::Up => (at - way - clocks_us, way + clocks_us),
-        Direction::Down => (at, way + clocks_us),
-    };
-    ways.iter().map(departure).collect()
-}
-
-/// What a probe's round trip holds of the unloaded way.
-fn unloaded(other: &DelayCurve, direction: Direction, at_us: i64, rtt_us: i64) -> i64 {
-    let delay = |leaves_us| other.at(leaves_us).clamp(0, rtt_us);
-    match direction {
-        // When it was sent back depends on how long that took.
-        Direction::Up => delay(at_us + rtt_us - delay(at_us + rtt_us / 2)),
-        Direction::Down => delay(at_us),
     }
 }
 

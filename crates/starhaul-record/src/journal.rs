@@ -24,6 +24,13 @@ pub enum Entry {
     Received(Interval),
     /// One packet of the light flow.
     Probe(Probe),
+    /// When the ICMP echo request that was sent at an instant reached the server.
+    Stamp {
+        /// When it was sent, by the client's clock; as in its [`Probe`].
+        at_us: u64,
+        /// When it arrived, by the server's clock.
+        server_us: u64,
+    },
     /// From here on the light flow runs alone, and stands for what could not be measured beside the heavy flow.
     Alone {
         /// When, by the client's clock.
@@ -68,7 +75,7 @@ pub struct Probe {
     pub at_us: u64,
     /// Until its answer; none came where this is missing.
     pub rtt_us: Option<u32>,
-    /// When the server got it, by its clock; known of UDP only.
+    /// When the server got it, by its clock; of UDP. For ICMP see [`Entry::Stamp`].
     pub server_us: Option<u64>,
 }
 
@@ -108,6 +115,9 @@ impl Entry {
             Self::Probe(probe) if probe.at_us > LATEST_US => impossible("at_us"),
             Self::Probe(probe) if probe.server_us.is_some_and(|at| at > LATEST_US) => {
                 impossible("server_us")
+            }
+            Self::Stamp { at_us, server_us } if (*at_us).max(*server_us) > LATEST_US => {
+                impossible("at_us")
             }
             Self::Alone {
                 at_us,
@@ -190,6 +200,10 @@ mod tests {
                 ..Interval::default()
             }),
             Entry::Probe(probe),
+            Entry::Stamp {
+                at_us: 5,
+                server_us: 7,
+            },
             Entry::Alone {
                 at_us: 3,
                 stands_for_us: 1,

@@ -28,11 +28,13 @@ mod estimate;
 mod journal;
 mod key;
 mod loss;
+mod outages;
 mod output;
 mod receiver;
 mod search;
 mod sender;
 mod server;
+mod ways;
 mod wire;
 
 use std::str::FromStr;
@@ -43,7 +45,7 @@ pub use journal::{Begin, Entry, Probe, parse_journal};
 pub use key::{Key, KeyId, Mac, TAG_BYTES};
 pub use loss::LossEstimate;
 pub use output::Summary;
-pub use server::{Server, ServerConfig, ServerEvent};
+pub use server::{EchoRequest, Server, ServerConfig, ServerEvent};
 pub use wire::{Interval, MAX_SECONDS, PACKET_BYTES, Refusal, Request, WireError};
 
 /// Which way the heavy flow goes.

@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     time::{Duration, Instant},
 };
 
@@ -14,7 +14,7 @@ use crate::{
     key::{Key, KeyId, Mac, SessionKeys},
     receiver::Receiver,
     sender::Sender,
-    wire::{Cookie, Message, Nonce, Sealed},
+    wire::{Cookie, MAX_STAMPS, Message, Nonce, Sealed, Stamp},
 };
 
 /// How long a challenge may be answered.
@@ -25,6 +25,8 @@ const SESSION_LIFE: Duration = Duration::from_secs(30);
 const YIELDS: Duration = Duration::from_secs(2);
 /// An unacknowledged feedback goes out again after this.
 const REPEAT: Duration = Duration::from_millis(400);
+/// Between two messages that tell when echo requests arrived.
+const STAMPS_INTERVAL: Duration = Duration::from_millis(50);
 const REPEAT_END: Duration = Duration::from_millis(100);
 /// Repeated feedbacks in one go, so that a returning link is not flooded.
 const MAX_REPEATS: usize = 8;
@@ -85,6 +87,19 @@ pub enum ServerEvent {
     },
 }
 
+/// An ICMP echo request of a client, as the server's host sees it; the host answers it by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EchoRequest {
+    /// From whom.
+    pub from: IpAddr,
+    /// Of [`crate::ClientConfig::token`].
+    pub token: [u8; 8],
+    /// Of [`crate::Client::poll_probe`].
+    pub number: u32,
+    /// Its size, IP header included.
+    pub ip_bytes: u32,
+}
+
 /// The server as a state machine.
 #[derive(Debug)]
 pub struct Server {
@@ -103,6 +118,10 @@ struct Session {
     client: SocketAddr,
     key: KeyId,
     keys: SessionKeys,
+    /// In the echo requests of its client.
+    token: [u8; 8],
+    stamps: VecDeque<Stamp>,
+    stamps_told: Instant,
     epoch: Instant,
     heard: Instant,
     expires: Instant,
@@ -172,6 +191,23 @@ impl Server {
                     self.waiting.extend(answer.map(|answer| (from, answer)));
                 }
             }
+        }
+    }
+
+    /// An ICMP echo request arrived at this host at `arrived`, as the kernel says, and was read at `now`. The client is told when,
+    /// so that it can tell the way to the server from the way back.
+    pub fn handle_echo_request(&mut self, now: Instant, arrived: Instant, request: &EchoRequest) {
+        let from = request.from.to_canonical();
+        let is_of = |session: &&mut Session| {
+            session.client.ip().to_canonical() == from && session.token == request.token
+        };
+        let Some(session) = self.sessions.values_mut().find(is_of) else {
+            return;
+        };
+        let told = session.handle_echo_request(now, arrived, request);
+        if self.waiting.len() < MAX_WAITING {
+            let client = session.client;
+            self.waiting.extend(told.map(|told| (client, told)));
         }
     }
 
@@ -259,7 +295,15 @@ impl Server {
         let answer = match known.map_or_else(|| self.grant(now, id, request), Ok) {
             Ok(max_rate) => {
                 if known.is_none() {
-                    let granted = Session::new(now, from, id, keys.clone(), request, max_rate);
+                    let granted = Session::new(
+                        now,
+                        from,
+                        id,
+                        keys.clone(),
+                        token(&nonce),
+                        request,
+                        max_rate,
+                    );
                     self.sessions.insert(session, granted);
                     self.events.push_back(ServerEvent::Began {
                         client: from,
@@ -349,6 +393,7 @@ impl Session {
         client: SocketAddr,
         key: KeyId,
         keys: SessionKeys,
+        token: [u8; 8],
         request: Request,
         max_rate: Bandwidth,
     ) -> Self {
@@ -377,6 +422,9 @@ impl Session {
             client,
             key,
             keys,
+            token,
+            stamps: VecDeque::new(),
+            stamps_told: now,
             epoch: now,
             heard: now,
             expires: now + longest,
@@ -384,6 +432,38 @@ impl Session {
             flow,
             bye: false,
         }
+    }
+
+    fn handle_echo_request(
+        &mut self,
+        now: Instant,
+        arrived: Instant,
+        request: &EchoRequest,
+    ) -> Option<Transmit> {
+        if let Flow::Receives { receiver, .. } = &mut self.flow {
+            receiver.on_bytes(arrived, request.ip_bytes);
+        }
+        if self.stamps.len() >= MAX_STAMPS {
+            self.stamps.pop_front();
+        }
+        self.stamps.push_back(Stamp {
+            number: request.number,
+            received_us: self.clock_us(arrived),
+        });
+        if now.saturating_duration_since(self.stamps_told) < STAMPS_INTERVAL {
+            return None;
+        }
+        self.stamps_told = now;
+        let stamps = Message::Stamps {
+            session: self.keys.session,
+            stamps: self.stamps.iter().copied().collect(),
+        };
+        Some(Transmit::single(stamps.seal(&self.keys.to_client)))
+    }
+
+    fn clock_us(&self, at: Instant) -> u64 {
+        let time = at.saturating_duration_since(self.epoch).as_micros();
+        u64::try_from(time).unwrap_or(u64::MAX)
     }
 
     fn handle(
@@ -412,8 +492,7 @@ impl Session {
                 *ended |= feedback.end;
             }
             (Message::Echo { number, .. }, _) => {
-                let received = arrived.saturating_duration_since(self.epoch).as_micros();
-                let received_us = u64::try_from(received).unwrap_or(u64::MAX);
+                let received_us = self.clock_us(arrived);
                 let reply = Message::EchoReply {
                     session,
                     number: *number,
@@ -490,6 +569,16 @@ impl Session {
         };
         next.map_or(gone, |next| next.min(gone))
     }
+}
+
+/// What marks the echo requests of a client with this nonce.
+pub(crate) fn token(nonce: &Nonce) -> [u8; 8] {
+    let mut token = [0; 8];
+    token
+        .iter_mut()
+        .zip(nonce)
+        .for_each(|(to, from)| *to = *from);
+    token
 }
 
 pub(crate) fn header_bytes(peer: SocketAddr) -> u16 {

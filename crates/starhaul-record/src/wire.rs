@@ -13,6 +13,8 @@ const MAGIC: [u8; 4] = *b"SHR1";
 const HELLO_BYTES: usize = 160;
 /// Milliseconds in one [`Feedback`] at most.
 pub(crate) const MAX_BINS: usize = 250;
+/// Instants in one [`Message::Stamps`] at most.
+pub(crate) const MAX_STAMPS: usize = 16;
 /// The largest count of bytes in one millisecond that is written; 16 Gbit/s.
 const MAX_BIN_BYTES: u32 = (1 << 21) - 1;
 /// The greatest size of an IP packet of the heavy flow, and the least.
@@ -108,6 +110,11 @@ pub(crate) enum Message {
         number: u32,
         received_us: u64,
     },
+    /// When ICMP echo requests arrived by the server's clock; the newest ones, again and again, since some messages are lost.
+    Stamps {
+        session: u64,
+        stamps: Vec<Stamp>,
+    },
     /// The sender is done after so many packets.
     End {
         session: u64,
@@ -116,6 +123,13 @@ pub(crate) enum Message {
     Bye {
         session: u64,
     },
+}
+
+/// When the echo request of a number arrived at the server, by its clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    pub(crate) number: u32,
+    pub(crate) received_us: u64,
 }
 
 /// A packet of the heavy flow, without what fills it up.
@@ -226,6 +240,7 @@ impl Message {
             Self::EchoReply { .. } => 10,
             Self::End { .. } => 11,
             Self::Bye { .. } => 12,
+            Self::Stamps { .. } => 13,
         }
     }
 
@@ -289,6 +304,15 @@ impl Message {
                 out.extend(number.to_be_bytes());
                 out.extend(received_us.to_be_bytes());
             }
+            Self::Stamps { session, stamps } => {
+                let stamps = stamps.get(..MAX_STAMPS).unwrap_or(stamps);
+                out.extend(session.to_be_bytes());
+                out.push(u8::try_from(stamps.len()).unwrap_or(u8::MAX));
+                for stamp in stamps {
+                    out.extend(stamp.number.to_be_bytes());
+                    out.extend(stamp.received_us.to_be_bytes());
+                }
+            }
             Self::End { session, sent } => {
                 out.extend(session.to_be_bytes());
                 out.extend(sent.to_be_bytes());
@@ -308,6 +332,7 @@ impl Message {
             | Self::Ack { session, .. }
             | Self::Echo { session, .. }
             | Self::EchoReply { session, .. }
+            | Self::Stamps { session, .. }
             | Self::End { session, .. }
             | Self::Bye { session } => Some(*session),
         }
@@ -439,8 +464,26 @@ impl Reader<'_> {
             12 => Message::Bye {
                 session: self.u64()?,
             },
+            13 => Message::Stamps {
+                session: self.u64()?,
+                stamps: self.stamps()?,
+            },
             _ => return Err(WireError::Foreign),
         })
+    }
+
+    fn stamps(&mut self) -> Result<Vec<Stamp>, WireError> {
+        let count = usize::from(self.u8()?);
+        if count > MAX_STAMPS {
+            return Err(WireError::Field("stamps"));
+        }
+        let stamp = |_| {
+            Ok(Stamp {
+                number: self.u32()?,
+                received_us: self.u64()?,
+            })
+        };
+        (0..count).map(stamp).collect()
     }
 
     fn request(&mut self) -> Result<Request, WireError> {
@@ -638,6 +681,15 @@ mod tests {
                 sent: 10,
             },
             Message::Bye { session: 7 },
+            Message::Stamps {
+                session: 7,
+                stamps: (0..3)
+                    .map(|number| Stamp {
+                        number,
+                        received_us: 8,
+                    })
+                    .collect(),
+            },
         ]
     }
 

@@ -7,10 +7,10 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use starhaul_link::{Delay, LinkSpec, Rate};
+use starhaul_link::{Band, Delay, LinkSpec, Rate};
 use starhaul_record::{
-    Client, ClientConfig, DelaySource, Direction, Entry, Error, Key, Light, Recording, Server,
-    ServerConfig, Transmit, parse_journal,
+    Client, ClientConfig, DelaySource, Direction, EchoRequest, Entry, Error, Key, Light, Recording,
+    Server, ServerConfig, Transmit, parse_journal,
 };
 use starhaul_sim::{Datagram, NodeId, Simulation};
 use starhaul_units::Bandwidth;
@@ -18,6 +18,9 @@ use starhaul_units::Bandwidth;
 const MAIN: u32 = 0;
 /// Where ICMP echoes travel, in a band of their own.
 const ECHO: u32 = 1;
+
+/// The beginning of [`config`]'s nonce.
+const TOKEN: [u8; 8] = [4; 8];
 
 enum Node {
     Client {
@@ -27,6 +30,8 @@ enum Node {
     },
     Server {
         server: Box<Server>,
+        /// Whether it sees the echo requests that its host answers.
+        stamps: bool,
         pending: Vec<Datagram>,
     },
 }
@@ -60,11 +65,27 @@ impl starhaul_sim::Node for Node {
         match (self, local) {
             (Self::Client { client, .. }, MAIN) => client.handle_datagram(now, now, &payload),
             (Self::Client { client, .. }, _) => {
-                let number = u32::from_be_bytes(*payload.first_chunk().unwrap());
+                let number = u32::from_be_bytes(*payload.last_chunk().unwrap());
                 client.handle_probe_reply(now, number);
             }
             (Self::Server { server, .. }, MAIN) => server.handle_datagram(now, now, from, &payload),
-            (Self::Server { pending, .. }, local) => {
+            (
+                Self::Server {
+                    server,
+                    stamps,
+                    pending,
+                },
+                local,
+            ) => {
+                if *stamps {
+                    let request = EchoRequest {
+                        from: from.ip(),
+                        token: *payload.first_chunk().unwrap(),
+                        number: u32::from_be_bytes(*payload.last_chunk().unwrap()),
+                        ip_bytes: u32::try_from(payload.len() + 28).unwrap(),
+                    };
+                    server.handle_echo_request(now, now, &request);
+                }
                 pending.push(Datagram {
                     local,
                     to: from,
@@ -87,7 +108,7 @@ impl starhaul_sim::Node for Node {
                         split(address(2, MAIN), &transmit, pending);
                     }
                     if let Some(number) = client.poll_probe(now) {
-                        let payload = Bytes::copy_from_slice(&number.to_be_bytes());
+                        let payload = [&TOKEN[..], &number.to_be_bytes()].concat().into();
                         pending.push(Datagram {
                             local: ECHO,
                             to: address(2, ECHO),
@@ -99,7 +120,9 @@ impl starhaul_sim::Node for Node {
                 entries.extend(std::iter::from_fn(|| client.poll_entry()));
                 pending.pop()
             }
-            Self::Server { server, pending } => {
+            Self::Server {
+                server, pending, ..
+            } => {
                 if pending.is_empty()
                     && let Some((to, transmit)) = server.poll_transmit(now)
                 {
@@ -130,6 +153,8 @@ struct Case<'a> {
     down: &'a LinkSpec,
     /// Whether ICMP has its own band; otherwise it shares the queue.
     own_band: bool,
+    /// Whether the server sees echo requests.
+    stamps: bool,
     config: ClientConfig,
     server_max: Bandwidth,
 }
@@ -160,6 +185,7 @@ impl World {
             },
             Node::Server {
                 server: Box::new(Server::new(server, start)),
+                stamps: case.stamps,
                 pending: Vec::new(),
             },
         ];
@@ -170,12 +196,12 @@ impl World {
             network.bind(node, ECHO, address(host, ECHO));
         }
         let path = network.connect(address(1, MAIN), address(2, MAIN), case.up, case.down);
+        network.set_route(address(1, ECHO), address(2, ECHO), &[path.forward]);
+        network.set_route(address(2, ECHO), address(1, ECHO), &[path.backward]);
         if case.own_band {
-            // With the same opportunities, but empty.
-            network.connect(address(1, ECHO), address(2, ECHO), case.up, case.down);
-        } else {
-            network.set_route(address(1, ECHO), address(2, ECHO), &[path.forward]);
-            network.set_route(address(2, ECHO), address(1, ECHO), &[path.backward]);
+            for host in [1, 2] {
+                network.set_band(address(host, ECHO), Band::Icmp);
+            }
         }
         Self { simulation, start }
     }
@@ -311,6 +337,7 @@ fn a_synthetic_leo_uplink_comes_back() {
         up: &link,
         down: &link,
         own_band: true,
+        stamps: true,
         config: config(Direction::Up, Light::Icmp, 20),
         server_max: Bandwidth::from_mbit(1000),
     });
@@ -327,6 +354,7 @@ fn a_synthetic_leo_downlink_comes_back_by_udp_alone() {
         up: &up,
         down: &down,
         own_band: true,
+        stamps: true,
         config: config(Direction::Down, Light::Udp, 15),
         server_max: Bandwidth::from_mbit(1000),
     });
@@ -339,11 +367,14 @@ fn a_geostationary_link_whose_queue_icmp_shares_comes_back() {
         spec("synth=geo,seed=2"),
         spec("synth=geo,seed=2,loss=ge:1%:4"),
     );
+    let mut config = config(Direction::Down, Light::Icmp, 10);
+    config.request.loss_ms = 20_000;
     let recording = check(&Case {
         up: &up,
         down: &down,
         own_band: false,
-        config: config(Direction::Down, Light::Icmp, 10),
+        stamps: true,
+        config,
         server_max: Bandwidth::from_mbit(1000),
     });
     assert_eq!(recording.delay_source, DelaySource::IcmpAlone);
@@ -356,6 +387,7 @@ fn a_recording_survives_an_outage_of_many_seconds() {
         up: &link,
         down: &link,
         own_band: true,
+        stamps: true,
         config: config(Direction::Up, Light::Icmp, 30),
         server_max: Bandwidth::from_mbit(1000),
     });
@@ -377,6 +409,7 @@ fn a_server_limits_what_it_sends_and_whom_it_serves() {
         up: &link,
         down: &link,
         own_band: true,
+        stamps: true,
         config: config(Direction::Down, Light::Udp, 2),
         server_max: Bandwidth::from_mbit(8),
     };
@@ -418,6 +451,7 @@ fn recorded_starlink_links_come_back() {
         up: &up,
         down: &up,
         own_band: true,
+        stamps: true,
         config: config(Direction::Up, Light::Icmp, 20),
         server_max: Bandwidth::from_mbit(1000),
     });
@@ -426,6 +460,7 @@ fn recorded_starlink_links_come_back() {
         up: &down,
         down: &down,
         own_band: true,
+        stamps: true,
         config: config(Direction::Down, Light::Icmp, 5),
         server_max: Bandwidth::from_mbit(1000),
     });

@@ -1,7 +1,7 @@
 //! The links of a simulation, who is reached over which of them, and what travels there.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     net::SocketAddr,
     ops::{Index, IndexMut},
     sync::Arc,
@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use starhaul_link::{Link, LinkSpec};
+use starhaul_link::{Band, Link, LinkSpec};
 
 /// Bytes that IPv4 and UDP add to each payload on a link.
 pub const HEADER_BYTES: usize = 28;
@@ -93,6 +93,8 @@ pub struct Network {
     sockets: HashMap<SocketAddr, (NodeId, u32)>,
     routes: HashMap<(SocketAddr, SocketAddr), Arc<[LinkId]>>,
     watched: HashMap<usize, Vec<Passage>>,
+    /// Addresses whose datagrams travel as ICMP.
+    icmp: HashSet<SocketAddr>,
     stats: NetworkStats,
 }
 
@@ -120,6 +122,7 @@ impl Network {
             sockets: HashMap::new(),
             routes: HashMap::new(),
             watched: HashMap::new(),
+            icmp: HashSet::new(),
             stats: NetworkStats::default(),
         }
     }
@@ -155,6 +158,14 @@ impl Network {
     /// Forgets a route: what is sent there from now on is lost.
     pub fn remove_route(&mut self, from: SocketAddr, to: SocketAddr) {
         self.routes.remove(&(from, to));
+    }
+
+    /// Says in which band of its links travels what is sent from this address; in that of data as long as nothing is said.
+    pub fn set_band(&mut self, from: SocketAddr, band: Band) {
+        match band {
+            Band::Icmp => self.icmp.insert(from),
+            Band::Data => self.icmp.remove(&from),
+        };
     }
 
     /// Joins two addresses by one new link in each direction.
@@ -273,7 +284,11 @@ impl Network {
             return Some(packet);
         };
         packet.since = now;
-        self[id].enqueue(now, packet.payload.len() + HEADER_BYTES, packet);
+        let band = match self.icmp.contains(&packet.from) {
+            true => Band::Icmp,
+            false => Band::Data,
+        };
+        self[id].enqueue_in(band, now, packet.payload.len() + HEADER_BYTES, packet);
         None
     }
 }

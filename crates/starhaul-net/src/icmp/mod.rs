@@ -1,5 +1,6 @@
 //! ICMP echo (RFC 792, RFC 4443 §4.1) from an unprivileged ping socket or a raw one, with the kernel's stamps.
 
+mod listener;
 mod packet;
 
 use std::{
@@ -17,6 +18,7 @@ use crate::{
     stamped::{StampedBuffer, queue_errors, stamp_arrivals, stamp_departures},
 };
 
+pub(crate) use self::listener::EchoListener;
 pub use self::packet::{IcmpMessage, IpVersion, number_behind_token, parse_icmp};
 
 /// Receives before something else gets a turn.

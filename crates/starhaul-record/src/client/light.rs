@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::micros;
-use crate::{Entry, Probe};
+use crate::{Entry, Probe, wire::Stamp};
 
 /// Between two packets of the light flow; as in LeoCC, Appendix B.
 const PROBE_INTERVAL: Duration = Duration::from_millis(10);
@@ -30,6 +30,10 @@ pub(super) struct LightFlow {
     number: u32,
     /// Sent and not answered: when, whether by ICMP, and `loaded` of that time.
     pub(super) outstanding: BTreeMap<u32, (Instant, bool, Option<bool>)>,
+    /// ICMP echo requests whose arrival the server may still tell, and when they were sent.
+    unstamped: BTreeMap<u32, Instant>,
+    /// Whether the server tells it at all.
+    stamps: bool,
     pub(super) newest: Option<Duration>,
     pub(super) quiet_us: Vec<u32>,
     pub(super) loaded_us: Vec<u32>,
@@ -46,6 +50,8 @@ impl LightFlow {
             next_echo: now,
             number: 0,
             outstanding: BTreeMap::new(),
+            unstamped: BTreeMap::new(),
+            stamps: false,
             newest: None,
             quiet_us: Vec::new(),
             loaded_us: Vec::new(),
@@ -60,8 +66,8 @@ impl LightFlow {
         Some(self.launch(now, self.icmp))
     }
 
-    /// The next UDP echo. It is the light flow itself; or it goes beside one of ICMP, where it tells each way of the round
-    /// trip apart, of which the heavy flow loads only one; or it lets both sides hear of each other.
+    /// The next UDP echo. It is the light flow itself; or it goes beside one of ICMP of which the server sees nothing, where it
+    /// tells each way of the round trip apart, of which the heavy flow loads only one; or it lets both sides hear of each other.
     pub(super) fn poll_echo(&mut self, now: Instant) -> Option<u32> {
         if !self.icmp
             && let Some(number) = self.poll(now)
@@ -78,7 +84,7 @@ impl LightFlow {
 
     fn echo_interval(&self) -> Option<Duration> {
         match (self.icmp, self.active, self.loaded) {
-            (true, true, _) => Some(PROBE_INTERVAL),
+            (true, true, _) if !self.stamps => Some(PROBE_INTERVAL),
             (_, false, Some(false)) => Some(CONTACT_INTERVAL),
             _ => None,
         }
@@ -88,6 +94,9 @@ impl LightFlow {
         let number = self.number;
         self.number = self.number.wrapping_add(1);
         self.outstanding.insert(number, (now, icmp, self.loaded));
+        if icmp {
+            self.unstamped.insert(number, now);
+        }
         number
     }
 
@@ -127,7 +136,25 @@ impl LightFlow {
         }));
     }
 
+    /// The server says when echo requests arrived; it says each several times.
+    pub(super) fn stamped(&mut self, stamps: &[Stamp], entries: &mut VecDeque<Entry>) {
+        for stamp in stamps {
+            if let Some(sent) = self.unstamped.remove(&stamp.number) {
+                self.stamps = true;
+                entries.push_back(Entry::Stamp {
+                    at_us: micros(sent.saturating_duration_since(self.epoch)),
+                    server_us: stamp.received_us,
+                });
+            }
+        }
+    }
+
     pub(super) fn expire(&mut self, now: Instant, entries: &mut VecDeque<Entry>) {
+        while let Some(first) = self.unstamped.first_entry()
+            && now >= *first.get() + PROBE_LIFE
+        {
+            first.remove();
+        }
         while let Some(first) = self.outstanding.first_entry() {
             let (sent, icmp, _) = *first.get();
             if now < sent + PROBE_LIFE {

@@ -213,8 +213,23 @@ impl Running {
                 self.light
                     .answered(arrived, *number, Some(*received_us), entries);
             }
+            (Message::Stamps { stamps, .. }, _) => self.light.stamped(stamps, entries),
             _ => {}
         }
+    }
+
+    /// An ICMP answer, of which the server says nothing.
+    pub(super) fn handle_probe_reply(
+        &mut self,
+        arrived: Instant,
+        ip_bytes: u32,
+        number: u32,
+        entries: &mut VecDeque<Entry>,
+    ) {
+        if let Flow::Receives { receiver, .. } = &mut self.flow {
+            receiver.on_bytes(arrived, ip_bytes);
+        }
+        self.light.answered(arrived, number, None, entries);
     }
 
     fn note(&mut self, feedback: &Feedback, entries: &mut VecDeque<Entry>) {
