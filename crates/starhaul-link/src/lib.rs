@@ -19,6 +19,7 @@
 //! ```
 
 mod codel;
+mod compare;
 mod flight;
 mod formats;
 mod link;
@@ -38,6 +39,7 @@ mod trace;
 mod transmitter;
 
 pub use codel::Codel;
+pub use compare::{CapacityComparison, Comparison, DelayComparison};
 pub use formats::{
     Format, parse_capacity, parse_csv, parse_delay, parse_leoem, write_capacity, write_csv,
     write_delay,

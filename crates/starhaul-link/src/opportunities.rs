@@ -5,11 +5,10 @@ use std::{ops::Range, time::Duration};
 
 use starhaul_units::Bandwidth;
 
-use crate::MAX_TRACE_DURATION;
+use crate::{MAX_TRACE_DURATION, OUTAGE};
 
-/// A stretch without opportunities is an outage only if it is longer than this, the shortest that recordings of Starlink show …
-const LEAST_OUTAGE: Duration = Duration::from_millis(45);
-/// … and than so many times what is usual around it, since at 100 kbit/s one opportunity comes each 120 ms.
+/// A stretch without opportunities is an outage only if it is longer than so many times what is usual around it, since at
+/// 100 kbit/s one opportunity comes each 120 ms.
 const UNUSUAL: u32 = 4;
 /// Instants with opportunities, on either side, that say what is usual.
 const NEIGHBOURS: usize = 8;
@@ -125,13 +124,13 @@ impl Opportunities {
     }
 
     /// Whether nothing can be sent at `offset` since the start of the series, because of an outage: it lies between two
-    /// neighbouring opportunities that are more than 45 ms apart, and more than four times what is usual around them (the median
+    /// neighbouring opportunities that are more than [`OUTAGE`] apart, and more than four times what is usual around them (the median
     /// of the eight distances before and the eight after). Two that are far apart on a slow link are none.
     pub fn is_outage(&self, offset: Duration) -> bool {
         let passed = self.until(offset);
         let (begin, end) = (self.time_of(passed), self.time_of(passed.saturating_add(1)));
         let length = end.saturating_sub(begin);
-        if length <= LEAST_OUTAGE {
+        if length <= OUTAGE {
             return false;
         }
         let mut usual = Vec::with_capacity(2 * NEIGHBOURS);

@@ -159,7 +159,8 @@ fn delay_summary(delay: &DelaySeries) -> DelaySummary {
     }
 }
 
-fn outages(capacity: &Opportunities) -> Vec<(Duration, Duration)> {
+/// Start and length of every [`OUTAGE`] of one period.
+pub(crate) fn outages(capacity: &Opportunities) -> Vec<(Duration, Duration)> {
     let count = u32::try_from(capacity.per_period()).unwrap_or(u32::MAX);
     capacity.gaps(OUTAGE.max(capacity.period() * 4 / count.max(1)))
 }

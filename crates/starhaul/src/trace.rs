@@ -1,6 +1,7 @@
 //! `starhaul trace`: recordings in; figures, other files and pictures out. What they are is in `starhaul-link`, how they look
 //! in `starhaul-lab`.
 
+mod compare;
 mod info;
 
 use std::{
@@ -14,7 +15,7 @@ use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use starhaul_lab::report::TraceReport;
 use starhaul_link::{
-    Format, LinkSpec, Model, Recording, Summary, write_capacity, write_csv, write_delay,
+    Comparison, Format, LinkSpec, Model, Recording, Summary, write_capacity, write_csv, write_delay,
 };
 use starhaul_units::Bandwidth;
 
@@ -52,6 +53,12 @@ enum Command {
     #[command(after_help = concat!("Examples:\n  starhaul trace synth leo --seconds 120 --seed 7 --out path.csv\n  ",
         "starhaul trace synth cellular --rate 30mbit --out bw.txt --out-delay delay.txt"))]
     Synth(SynthArguments),
+    /// Say how well two traces agree, such as a recording and the link that it was made through
+    ///
+    /// SECOND may begin anywhere in FIRST, which repeats. A pair of files is written as a link: bw=FILE,delay=FILE.
+    #[command(after_help = concat!("Examples:\n  starhaul trace compare bw=bw.txt,delay=delay.txt bw=here/up-bw.txt,delay=here/up-delay.txt\n  ",
+        "starhaul trace compare --json synth=leo,seed=3 here/up.csv"))]
+    Compare(CompareArguments),
     /// Write a part of a trace
     #[command(
         after_help = "Example:\n  starhaul trace cut bw.txt delay.txt --from 20s --to 50s --out bw-cut.txt --out-delay delay-cut.txt"
@@ -97,6 +104,25 @@ struct Target {
 struct InfoArguments {
     #[command(flatten)]
     source: Source,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct CompareArguments {
+    /// A file, or a link such as synth=leo,seed=3 or bw=FILE,delay=FILE
+    #[arg(value_name = "FIRST")]
+    first: String,
+    /// The same
+    #[arg(value_name = "SECOND")]
+    second: String,
+    /// Where in FIRST the other begins [default: where both agree best]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    shift: Option<Duration>,
+    /// How long a trace lasts that is constant, as rate=50mbit
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=7_200))]
+    seconds: u64,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -162,6 +188,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Convert(arguments) => arguments.target.write(&arguments.source.read()?.recording),
         Command::Plot(arguments) => plot(&arguments),
         Command::Synth(arguments) => synth(&arguments),
+        Command::Compare(arguments) => compare(&arguments),
         Command::Cut(arguments) => cut(&arguments),
     }
 }
@@ -172,6 +199,24 @@ fn info(arguments: &InfoArguments) -> anyhow::Result<()> {
     print(match arguments.json {
         true => format!("{}\n", info::json(&read, &summary)),
         false => info::text(&read, &summary),
+    })
+}
+
+fn compare(arguments: &CompareArguments) -> anyhow::Result<()> {
+    let read = |trace: &String| {
+        let source = Source {
+            trace: trace.clone(),
+            delay: None,
+            format: None,
+            seconds: arguments.seconds,
+        };
+        source.read()
+    };
+    let (first, second) = (read(&arguments.first)?, read(&arguments.second)?);
+    let found = Comparison::of(&first.recording, &second.recording, arguments.shift);
+    print(match arguments.json {
+        true => format!("{}\n", compare::json(&first, &second, &found)),
+        false => compare::text(&first, &second, &found),
     })
 }
 

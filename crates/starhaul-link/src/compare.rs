@@ -1,0 +1,316 @@
+//! How well two traces agree, for example a recording with the link that it was made through: where in the one the other
+//! begins, and how far capacity, delay and outages are apart from there on.
+
+use std::time::Duration;
+
+use starhaul_units::Bandwidth;
+
+use crate::{DelaySeries, OPPORTUNITY_BYTES, Opportunities, Recording, statistics::outages};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MS: Duration = Duration::from_millis(1);
+/// The steps in which the search goes through the whole of the first trace.
+const COARSE: Duration = Duration::from_millis(10);
+/// The stretches whose capacity the search compares.
+const STRETCH: Duration = Duration::from_millis(100);
+/// Instants that the search looks at.
+const SAMPLES: usize = 1_000;
+/// A delay that is off by this is as wrong as can be, so that single ones do not decide where a trace begins.
+const WRONG: Duration = Duration::from_millis(10);
+
+/// How well a second trace agrees with a first one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    /// Where in the first one, which repeats, the second begins.
+    pub shift: Duration,
+    /// How long that is: one period of the second.
+    pub duration: Duration,
+    /// Where both have one.
+    pub capacity: Option<CapacityComparison>,
+    /// Where both have one.
+    pub delay: Option<DelayComparison>,
+    /// Mean random loss of both over the time compared, where both have one; 0 to 1.
+    pub loss: Option<(f64, f64)>,
+}
+
+/// Capacity of two traces.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CapacityComparison {
+    /// Of each whole second (of the whole, where it is shorter): that of the first trace, and of the second.
+    pub seconds: Vec<(Bandwidth, Bandwidth)>,
+    /// Mean rates over the time compared.
+    pub mean: (Bandwidth, Bandwidth),
+    /// |second − first| / first of a second; in half of them it is not greater.
+    pub median_error: f64,
+    /// In 95 % of them.
+    pub p95_error: f64,
+    /// In all of them.
+    pub greatest_error: f64,
+    /// Outages of the first, from where the second begins: start and length.
+    pub outages: Vec<(Duration, Duration)>,
+    /// Those of the second.
+    pub outages_found: Vec<(Duration, Duration)>,
+}
+
+/// One-way delay of two traces, in milliseconds, over instants that are 1 ms apart.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DelayComparison {
+    /// |second − first|: in half of the time it is not greater.
+    pub median_error_ms: f64,
+    /// In 95 % of the time.
+    pub p95_error_ms: f64,
+    /// The median of the second less that of the first.
+    pub level_error_ms: f64,
+}
+
+impl Comparison {
+    /// Compares over one period of `second`, which begins `shift` after the start of `first`; without it, where both agree best.
+    ///
+    /// The search looks at the delays at about a thousand instants and at the capacity of as many stretches of 100 ms.
+    pub fn of(first: &Recording, second: &Recording, shift: Option<Duration>) -> Self {
+        let shift = shift.unwrap_or_else(|| best_shift(first, second));
+        let duration = second.period();
+        let capacity = both(&first.capacity, &second.capacity);
+        let delay = both(&first.delay, &second.delay);
+        let loss = both(&first.loss, &second.loss);
+        Self {
+            shift,
+            duration,
+            capacity: capacity.map(|(a, b)| compare_capacity(a, b, shift, duration)),
+            delay: delay.map(|(a, b)| compare_delay(a, b, shift, duration)),
+            loss: loss.map(|(a, b)| (a.mean(), b.mean())),
+        }
+    }
+}
+
+fn both<'a, T>(
+    first: &'a Option<std::sync::Arc<T>>,
+    second: &'a Option<std::sync::Arc<T>>,
+) -> Option<(&'a T, &'a T)> {
+    Some((first.as_deref()?, second.as_deref()?))
+}
+
+/// Instants from 0 to below `end`.
+fn instants(end: Duration, step: Duration) -> impl Iterator<Item = Duration> {
+    std::iter::successors(Some(Duration::ZERO), move |at| at.checked_add(step))
+        .take_while(move |at| *at < end)
+}
+
+/// Bytes from `from` on for `time`.
+fn bytes(capacity: &Opportunities, from: Duration, time: Duration) -> u64 {
+    (capacity.until(from + time) - capacity.until(from)) * OPPORTUNITY_BYTES
+}
+
+/// The value that a share of the sorted values does not exceed.
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an index below the length of a slice"
+    )]
+    let index = (sorted.len() as f64 * share) as usize;
+    let index = index.min(sorted.len().saturating_sub(1));
+    sorted.get(index).copied().unwrap_or(0.0)
+}
+
+fn compare_capacity(
+    first: &Opportunities,
+    second: &Opportunities,
+    shift: Duration,
+    duration: Duration,
+) -> CapacityComparison {
+    let step = SECOND.min(duration).max(MS);
+    let rate = |bytes: u64, time: Duration| Bandwidth::from_bytes_over(bytes, time);
+    let whole = instants(duration, step).filter(|at| *at + step <= duration);
+    let counts: Vec<_> = whole
+        .map(|at| (bytes(first, shift + at, step), bytes(second, at, step)))
+        .collect();
+    let mut errors: Vec<f64> = counts
+        .iter()
+        // Where there is nothing at all, one opportunity is what may be missed.
+        .map(|&(a, b)| a.abs_diff(b) as f64 / a.max(OPPORTUNITY_BYTES) as f64)
+        .collect();
+    errors.sort_by(f64::total_cmp);
+    CapacityComparison {
+        seconds: counts
+            .iter()
+            .map(|&(a, b)| (rate(a, step), rate(b, step)))
+            .collect(),
+        mean: (
+            rate(bytes(first, shift, duration), duration),
+            rate(bytes(second, Duration::ZERO, duration), duration),
+        ),
+        median_error: quantile(&errors, 0.5),
+        p95_error: quantile(&errors, 0.95),
+        greatest_error: quantile(&errors, 1.0),
+        outages: outages_from(first, shift, duration),
+        outages_found: outages_from(second, Duration::ZERO, duration),
+    }
+}
+
+/// The outages that begin in a stretch of a trace, which repeats; counted from the start of the stretch.
+fn outages_from(
+    capacity: &Opportunities,
+    from: Duration,
+    duration: Duration,
+) -> Vec<(Duration, Duration)> {
+    let of_period = outages(capacity);
+    let periods = instants(from + duration, capacity.period().max(MS));
+    let all = periods.flat_map(|period| {
+        of_period
+            .iter()
+            .map(move |(at, length)| (period + *at, *length))
+    });
+    all.filter(|(at, _)| (from..from + duration).contains(at))
+        .map(|(at, length)| (at - from, length))
+        .collect()
+}
+
+fn compare_delay(
+    first: &DelaySeries,
+    second: &DelaySeries,
+    shift: Duration,
+    duration: Duration,
+) -> DelayComparison {
+    let ms = |delay: Duration| delay.as_secs_f64() * 1e3;
+    let (mut a, mut b): (Vec<f64>, Vec<f64>) = instants(duration, MS)
+        .map(|at| (ms(first.at(shift + at)), ms(second.at(at))))
+        .unzip();
+    let mut errors: Vec<f64> = a.iter().zip(&b).map(|(a, b)| (a - b).abs()).collect();
+    for values in [&mut a, &mut b, &mut errors] {
+        values.sort_by(f64::total_cmp);
+    }
+    DelayComparison {
+        median_error_ms: quantile(&errors, 0.5),
+        p95_error_ms: quantile(&errors, 0.95),
+        level_error_ms: quantile(&b, 0.5) - quantile(&a, 0.5),
+    }
+}
+
+/// Where in the first trace the second fits best.
+fn best_shift(first: &Recording, second: &Recording) -> Duration {
+    let best = |shifts: &mut dyn Iterator<Item = Duration>, phase: Duration| {
+        let fit = Fit::new(first, second, phase);
+        let scored = shifts.map(|shift| (fit.distance(shift), shift));
+        scored
+            .min_by(|a, b| a.0.total_cmp(&b.0))
+            .map_or(Duration::ZERO, |(_, shift)| shift)
+    };
+    let coarse = best(&mut instants(first.period(), COARSE), COARSE / 2);
+    let near = instants(COARSE * 3, MS).map(|by| (coarse + by).saturating_sub(COARSE * 3 / 2));
+    // Another set of instants, which lie anywhere in the steps of a series.
+    best(&mut near.into_iter(), MS / 2)
+}
+
+/// What the search compares, of the second trace.
+struct Fit<'a> {
+    capacity: Option<&'a Opportunities>,
+    stretches: Vec<(Duration, u64)>,
+    usual: f64,
+    delay: Option<&'a DelaySeries>,
+    delays: Vec<(Duration, Duration)>,
+}
+
+impl<'a> Fit<'a> {
+    fn new(first: &'a Recording, second: &'a Recording, phase: Duration) -> Self {
+        let duration = second.period();
+        let apart = duration / u32::try_from(SAMPLES).unwrap_or(u32::MAX);
+        // Not a multiple of the series' own steps.
+        let apart = apart.max(STRETCH / 7).max(MS);
+        let capacity = both(&first.capacity, &second.capacity);
+        let delay = both(&first.delay, &second.delay);
+        let stretch = |at| capacity.map(|(_, second)| (at, bytes(second, at, STRETCH)));
+        let stretches: Vec<_> = instants(duration, apart.max(STRETCH))
+            .filter_map(stretch)
+            .collect();
+        let sum: u64 = stretches.iter().map(|(_, bytes)| bytes).sum();
+        let value = |at: Duration| delay.map(|(_, second)| (at + phase, second.at(at + phase)));
+        Self {
+            usual: sum.max(1) as f64 / stretches.len().max(1) as f64,
+            capacity: capacity.map(|(first, _)| first),
+            stretches,
+            delay: delay.map(|(first, _)| first),
+            delays: instants(duration, apart).filter_map(value).collect(),
+        }
+    }
+
+    /// How far both are apart, 0 to 2.
+    fn distance(&self, shift: Duration) -> f64 {
+        let capacity = self.capacity.map_or(0.0, |first| {
+            let stretch = |(at, found): &(Duration, u64)| {
+                let off = bytes(first, shift + *at, STRETCH).abs_diff(*found);
+                (off as f64 / self.usual).min(1.0)
+            };
+            mean(self.stretches.iter().map(stretch))
+        });
+        let delay = self.delay.map_or(0.0, |first| {
+            let value = |(at, found): &(Duration, Duration)| {
+                let off = first.at(shift + *at).abs_diff(*found);
+                off.min(WRONG).as_secs_f64() / WRONG.as_secs_f64()
+            };
+            mean(self.delays.iter().map(value))
+        });
+        capacity + delay
+    }
+}
+
+fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = values.len().max(1);
+    values.sum::<f64>() / count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Model, Trace};
+
+    fn model(model: Model, seed: u64) -> Trace {
+        model
+            .generate(None, Some(Duration::from_secs(60)), seed)
+            .unwrap()
+    }
+
+    #[test]
+    fn a_part_of_a_trace_is_found_where_it_was_cut() {
+        for name in [Model::Leo, Model::Geo, Model::Cellular] {
+            let whole = model(name, 3);
+            let from = Duration::from_millis(23_456);
+            let part = whole.cut(from..from + Duration::from_secs(12)).unwrap();
+            let found = Comparison::of(&whole.into(), &part.into(), None);
+            assert_eq!(found.shift, from, "{name:?}");
+            let (capacity, delay) = (found.capacity.unwrap(), found.delay.unwrap());
+            assert_eq!((capacity.greatest_error, capacity.seconds.len()), (0.0, 12));
+            assert_eq!(capacity.outages, capacity.outages_found);
+            assert_eq!((delay.p95_error_ms, delay.level_error_ms), (0.0, 0.0));
+        }
+    }
+
+    #[test]
+    fn errors_say_by_how_much_the_second_is_off() {
+        let spec = |text: &str| {
+            let spec = text.parse().unwrap();
+            Recording::of_spec(&spec, Duration::from_secs(8)).unwrap()
+        };
+        let (a, b) = (
+            spec("rate=10mbit,delay=20ms,loss=1%"),
+            spec("rate=9mbit,delay=23ms,loss=2%"),
+        );
+        let found = Comparison::of(&a, &b, None);
+        let (capacity, delay) = (found.capacity.unwrap(), found.delay.unwrap());
+        assert!((capacity.median_error - 0.1).abs() < 0.001, "{capacity:?}");
+        assert_eq!((delay.median_error_ms, delay.level_error_ms), (3.0, 3.0));
+        assert_eq!(found.loss, Some((0.01, 0.02)));
+        // A second of nothing that was recorded as a tenth of the rest.
+        let (first, second) = ([10, 0, 10], [10, 1, 10]);
+        let trace = |mbit: [u64; 3]| {
+            let rates = mbit.map(|mbit| (SECOND, Bandwidth::from_mbit(mbit)));
+            Recording::from(Trace::new(Opportunities::from_rates(rates).unwrap(), None).unwrap())
+        };
+        let found = Comparison::of(&trace(first), &trace(second), Some(Duration::ZERO));
+        let capacity = found.capacity.unwrap();
+        assert!(capacity.median_error < 0.002, "{capacity:?}");
+        assert!(capacity.greatest_error > 10.0, "{capacity:?}");
+        assert_eq!(capacity.outages.len(), 1);
+        assert_eq!(capacity.outages_found, []);
+    }
+}
