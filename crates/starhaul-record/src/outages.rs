@@ -12,7 +12,7 @@ const TOGETHER_US: i64 = 5_000;
 const LEAST_HELD: usize = 3;
 const LEAST_HELD_US: i64 = 25_000;
 /// What is sent for so long after the first arrival tells the delay after the outage.
-const SETTLED_US: i64 = 100_000;
+const SETTLED_US: i64 = 40_000;
 /// Milliseconds in which arrivals come together behind an outage; more where a greater delay falls slowly.
 const ARRIVAL_MS: usize = 3;
 const SLOW_ARRIVAL_MS: usize = 25;
@@ -73,7 +73,7 @@ fn sending_time_us(first_ms: usize, arrivals: &[u64]) -> i64 {
     let time = |bytes: u64| (bytes * 1000 * AFTERWARDS_MS as u64).checked_div(afterwards);
     let slow = time(sum(ARRIVAL_MS, SLOW_ARRIVAL_MS - ARRIVAL_MS)).unwrap_or(0);
     let ordinary = 1000 * (SLOW_ARRIVAL_MS - ARRIVAL_MS) as u64;
-    let came_slowly = slow > ordinary * 3 / 2;
+    let came_slowly = slow > ordinary * 2;
     let (bytes, within_ms) = match came_slowly {
         true => (sum(0, SLOW_ARRIVAL_MS), SLOW_ARRIVAL_MS),
         false => (sum(0, ARRIVAL_MS), ARRIVAL_MS),

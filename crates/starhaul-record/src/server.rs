@@ -121,6 +121,8 @@ struct Session {
     /// In the echo requests of its client.
     token: [u8; 8],
     stamps: VecDeque<Stamp>,
+    /// Stamps that were not told yet.
+    stamps_new: usize,
     stamps_told: Instant,
     epoch: Instant,
     heard: Instant,
@@ -424,6 +426,7 @@ impl Session {
             keys,
             token,
             stamps: VecDeque::new(),
+            stamps_new: 0,
             stamps_told: now,
             epoch: now,
             heard: now,
@@ -450,10 +453,14 @@ impl Session {
             number: request.number,
             received_us: self.clock_us(arrived),
         });
-        if now.saturating_duration_since(self.stamps_told) < STAMPS_INTERVAL {
+        self.stamps_new += 1;
+        // After an outage many come at once.
+        let soon = now.saturating_duration_since(self.stamps_told) < STAMPS_INTERVAL;
+        if soon && self.stamps_new < MAX_STAMPS {
             return None;
         }
         self.stamps_told = now;
+        self.stamps_new = 0;
         let stamps = Message::Stamps {
             session: self.keys.session,
             stamps: self.stamps.iter().copied().collect(),

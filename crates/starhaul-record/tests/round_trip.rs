@@ -340,7 +340,7 @@ fn check(case: &Case<'_>) -> Recording {
                 found.delay_level_ms < 1.0 && found.delay_ms < 1.0,
                 "{found:?}"
             );
-            assert!(found.outages_ms < 10, "{found:?}");
+            assert!(found.outages_ms < 20, "{found:?}");
         }
         // What is measured later cannot know the jitter of each instant.
         _ => assert!(found.delay_level_ms < 3.0, "{found:?}"),
@@ -432,13 +432,16 @@ fn a_cellular_link_comes_back_with_its_outages() {
         });
         let found = agreement(&recording, &link);
         println!("{found:?}");
-        // Seconds with next to nothing have a packet more or less.
-        assert!(found.capacity < 0.03, "{found:?}");
         assert!(
-            found.delay_ms < 1.0 && found.delay_level_ms < 1.0,
+            found.capacity < 0.03 && found.worst_second < 0.1,
             "{found:?}"
         );
-        assert!(found.outages_ms < 15, "{found:?}");
+        assert!(
+            found.delay_ms < 1.0 && found.delay_level_ms <= 1.0,
+            "{found:?}"
+        );
+        // The delay of each 10 ms is another, by up to 30 ms.
+        assert!(found.outages_ms < 40, "{found:?}");
     }
 }
 
