@@ -2,10 +2,12 @@
 
 use std::fmt::Write as _;
 
+use serde::Serialize;
+
 use crate::leocc::Section;
 
 /// An experiment or a part of one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
     /// What to type after `starhaul lab`.
     pub command: &'static str,
@@ -16,7 +18,7 @@ pub struct Entry {
 }
 
 /// All experiments, each followed by its parts.
-pub const ENTRIES: [Entry; 9] = [
+pub const ENTRIES: [Entry; 12] = [
     Entry {
         command: "leocc",
         stands_for: "LeoCC (SIGCOMM 2025)",
@@ -62,6 +64,21 @@ pub const ENTRIES: [Entry; 9] = [
         "LeoCC fig. 7",
         "precision and recall of the reconfiguration detector",
     ),
+    Entry {
+        command: "leocc --real",
+        stands_for: "LeoCC fig. 3, §6.1",
+        shows: "the scatter in real time, beside the kernel's controllers",
+    },
+    Entry {
+        command: "agreement",
+        stands_for: "LeoCC §5.2",
+        shows: "virtual against real time, ours against the kernel's",
+    },
+    Entry {
+        command: "flow",
+        stands_for: "",
+        shows: "no experiment: a saturating flow over a real path",
+    },
 ];
 
 const fn part(section: Section, stands_for: &'static str, shows: &'static str) -> Entry {
@@ -70,6 +87,14 @@ const fn part(section: Section, stands_for: &'static str, shows: &'static str) -
         stands_for,
         shows,
     }
+}
+
+/// The experiments as one JSON array.
+///
+/// # Errors
+/// None in practice.
+pub fn json() -> Result<String, crate::Error> {
+    serde_json::to_string(&ENTRIES).map_err(|error| crate::Error::Failed(error.to_string()))
 }
 
 /// The experiments as a table.

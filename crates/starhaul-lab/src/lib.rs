@@ -11,6 +11,7 @@
 //! assert_eq!((log.score().on_time, log.score().lost), (1, 1));
 //! ```
 
+pub mod agreement;
 pub mod apps;
 pub mod baseline;
 pub mod catalogue;
@@ -19,6 +20,7 @@ pub mod experiments;
 pub mod flow;
 pub mod leocc;
 pub mod load;
+pub mod realtime;
 pub mod report;
 pub mod score;
 pub mod transfer;

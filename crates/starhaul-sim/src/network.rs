@@ -81,6 +81,8 @@ pub struct Passage {
     pub bytes: usize,
     /// From when it came to the link until its last byte was sent; from then on it travelled.
     pub waited: Duration,
+    /// From when it came to the link until it reached the far end.
+    pub took: Duration,
 }
 
 /// Links, addresses, and routes between them.
@@ -245,6 +247,7 @@ impl Network {
                     at: arrival.due,
                     bytes: arrival.bytes,
                     waited: arrival.sent.saturating_duration_since(packet.since),
+                    took: arrival.due.saturating_duration_since(packet.since),
                 });
             }
             packet.hops_done += 1;

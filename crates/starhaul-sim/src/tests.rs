@@ -364,6 +364,7 @@ fn a_watched_link_tells_how_long_each_datagram_waited() {
             at: start + (21 + number) * MS,
             bytes: 1500,
             waited: MS + number * MS / 2,
+            took: 21 * MS + number * MS / 2,
         })
         .collect();
     assert_eq!(passages, expected);

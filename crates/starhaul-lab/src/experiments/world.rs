@@ -36,6 +36,28 @@ pub struct PathSetup {
     pub controller: ControllerConfig,
 }
 
+/// What the two Starhaul nodes of a world have in common.
+#[derive(Clone, Debug)]
+pub struct HostSettings {
+    /// Bytes of UDP payload in the largest packets.
+    pub packet_bytes: u16,
+    /// Bytes of a block in one datagram.
+    pub max_fragment_bytes: usize,
+    /// Controller of the receiver's direction.
+    pub accept_controller: ControllerConfig,
+}
+
+impl Default for HostSettings {
+    /// 24 kB of DMTP are 20 fragments, as in the paper.
+    fn default() -> Self {
+        Self {
+            packet_bytes: 1300,
+            max_fragment_bytes: 1200,
+            accept_controller: ControllerConfig::Bbr,
+        }
+    }
+}
+
 /// Two hosts that run one system, with a session open between them.
 pub struct World<S> {
     sim: Simulation<Host<S>>,
@@ -189,7 +211,7 @@ impl World<Starhaul> {
     /// # Errors
     /// The session is not open within 20 s of virtual time.
     pub fn starhaul(seed: u64, paths: &[PathSetup]) -> Result<Self, Error> {
-        Self::starhaul_without(seed, paths, &[])
+        Self::starhaul_with(seed, paths, &[], &HostSettings::default())
     }
 
     /// The same while the paths with the numbers in `cut` are cut from the start on.
@@ -197,16 +219,28 @@ impl World<Starhaul> {
     /// # Errors
     /// The same.
     pub fn starhaul_without(seed: u64, paths: &[PathSetup], cut: &[usize]) -> Result<Self, Error> {
+        Self::starhaul_with(seed, paths, cut, &HostSettings::default())
+    }
+
+    /// The same between nodes with these settings.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn starhaul_with(
+        seed: u64,
+        paths: &[PathSetup],
+        cut: &[usize],
+        settings: &HostSettings,
+    ) -> Result<Self, Error> {
         let start = Instant::now();
         let [near, far] = [Identity::generate(), Identity::generate()];
         let far_key = far.public_key();
         let node = |identity: Identity, trusted, salt: u8| {
             let mut config = NodeConfig::new(identity);
             config.trusted = vec![trusted];
-            config.accept_controller = ControllerConfig::Bbr;
-            // 24 kB of DMTP are 20 fragments then, as in the paper.
-            config.session.max_fragment_bytes = 1200;
-            config.packet_bytes = 1300;
+            config.accept_controller = settings.accept_controller.clone();
+            config.session.max_fragment_bytes = settings.max_fragment_bytes;
+            config.packet_bytes = settings.packet_bytes;
             config.rng_seed = [salt; 32];
             config.rng_seed[..8].copy_from_slice(&seed.to_be_bytes());
             let mut node = Node::new(config, start)?;

@@ -118,7 +118,7 @@ pub(super) fn mean_between(from: (u64, Duration), to: (u64, Duration)) -> Option
     (count > 0).then(|| (to.1 - from.1).as_secs_f64() * 1e3 / real(count))
 }
 
-pub(super) fn mbps(bytes: u64, time: Duration) -> f64 {
+pub(crate) fn mbps(bytes: u64, time: Duration) -> f64 {
     if time.is_zero() {
         return 0.0;
     }
@@ -129,7 +129,7 @@ pub(super) fn mbps(bytes: u64, time: Duration) -> f64 {
     clippy::cast_precision_loss,
     reason = "counts of one run stay far below 53 bits"
 )]
-pub(super) fn real(count: u64) -> f64 {
+pub(crate) fn real(count: u64) -> f64 {
     count as f64
 }
 

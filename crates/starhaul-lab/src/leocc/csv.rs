@@ -14,8 +14,9 @@ impl Results {
     /// Every run with the usual figures.
     pub fn csv(&self) -> String {
         let mut csv = ROWS_HEAD.to_owned();
-        let parts: [(&str, &[Row]); 5] = [
+        let parts: [(&str, &[Row]); 6] = [
             ("scatter", &self.rows),
+            ("run", &self.runs),
             ("ablation", &self.ablation),
             ("queues", &self.queues),
             ("sensitivity", &self.sensitivity),

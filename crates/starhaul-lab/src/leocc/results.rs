@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use starhaul_link::QueueLimit;
 
 use super::{
+    real::RealTime,
     reconfigurations::Outage,
     sections::{Output, Section},
 };
@@ -25,8 +26,14 @@ pub struct Results {
     pub seed: u64,
     /// Traces that were left out, one sentence each.
     pub skipped: Vec<String>,
+    /// How runs in real time were made; absent in virtual time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub real: Option<RealTime>,
     /// Every system over every trace at every loss.
     pub rows: Vec<Row>,
+    /// In real time, the runs of which the rows are the medians.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<Row>,
     /// Variants of LeoCC.
     pub ablation: Vec<Row>,
     /// A queue of one bandwidth-delay product.

@@ -19,28 +19,29 @@ impl Summary {
         distinct(rows.iter().map(|row| row.system.as_str()))
             .into_iter()
             .map(|system| {
-                let of = |pick: fn(&Metrics) -> f64| {
-                    median(
-                        rows.iter()
-                            .filter(|row| row.system == system)
-                            .map(|row| pick(&row.metrics)),
-                    )
-                };
+                let of = rows.iter().filter(|row| row.system == system);
+                let metrics: Vec<Metrics> = of.map(|row| row.metrics).collect();
                 Self {
                     system: system.to_owned(),
-                    metrics: Metrics {
-                        throughput_mbps: of(|m| m.throughput_mbps),
-                        capacity_mbps: of(|m| m.capacity_mbps),
-                        utilisation: of(|m| m.utilisation),
-                        queue_delay_mean_ms: of(|m| m.queue_delay_mean_ms),
-                        queue_delay_p95_ms: of(|m| m.queue_delay_p95_ms),
-                        rtt_mean_ms: of(|m| m.rtt_mean_ms),
-                        rtt_p95_ms: of(|m| m.rtt_p95_ms),
-                        loss_rate: of(|m| m.loss_rate),
-                    },
+                    metrics: medians(&metrics),
                 }
             })
             .collect()
+    }
+}
+
+/// The median of each figure by itself.
+pub(crate) fn medians(runs: &[Metrics]) -> Metrics {
+    let of = |pick: fn(&Metrics) -> f64| median(runs.iter().map(pick));
+    Metrics {
+        throughput_mbps: of(|m| m.throughput_mbps),
+        capacity_mbps: of(|m| m.capacity_mbps),
+        utilisation: of(|m| m.utilisation),
+        queue_delay_mean_ms: of(|m| m.queue_delay_mean_ms),
+        queue_delay_p95_ms: of(|m| m.queue_delay_p95_ms),
+        rtt_mean_ms: of(|m| m.rtt_mean_ms),
+        rtt_p95_ms: of(|m| m.rtt_p95_ms),
+        loss_rate: of(|m| m.loss_rate),
     }
 }
 

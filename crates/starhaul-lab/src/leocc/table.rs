@@ -16,7 +16,25 @@ impl Results {
                 add_group(&mut text, kind, loss, &rows);
             }
         }
+        for line in self.beside_kernel() {
+            text.push_str(&line);
+            text.push('\n');
+        }
+        if let Some(late) = self.late_runs() {
+            text.push_str(&late);
+            text.push('\n');
+        }
         text
+    }
+
+    /// What must be said when this computer was too busy.
+    pub(super) fn late_runs(&self) -> Option<String> {
+        let real = self.real.filter(|real| real.invalid_runs > 0)?;
+        Some(format!(
+            "{} of {} runs do not count: packets left over 1 ms late, because this computer was too busy",
+            real.invalid_runs,
+            self.runs.len()
+        ))
     }
 }
 

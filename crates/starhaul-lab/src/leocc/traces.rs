@@ -283,7 +283,7 @@ fn trace_of(recording: Recording) -> Option<Trace> {
 }
 
 /// Where the recorded traces lie: `STARHAUL_TRACES`, or beside the project.
-pub(super) fn recorded_folder() -> PathBuf {
+pub(crate) fn recorded_folder() -> PathBuf {
     std::env::var_os("STARHAUL_TRACES")
         .map_or_else(|| PathBuf::from("../shared/traces"), PathBuf::from)
 }

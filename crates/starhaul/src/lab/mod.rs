@@ -1,5 +1,6 @@
 //! `starhaul lab`: experiments by name; all the rest is in `starhaul-lab`.
 
+mod agreement;
 mod flow;
 
 use std::{
@@ -10,10 +11,14 @@ use std::{
 use anyhow::Context as _;
 use starhaul_lab::{
     catalogue,
-    leocc::{Options, Plan, Progress, QueueChoice, Section},
+    leocc::{Options, Plan, Progress, QueueChoice, RealPlan, Section},
+    realtime::Bench,
 };
 
-use crate::output::{command_line, print};
+use crate::{
+    output::{command_line, print},
+    replay::SUPERVISOR,
+};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -24,7 +29,15 @@ pub(crate) struct Arguments {
 #[derive(clap::Subcommand)]
 enum Experiment {
     /// Name the experiments and the figure of a paper that each stands for
-    List,
+    List {
+        /// Print one JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    /// Compare virtual with real time, and our controllers with the kernel's, over the same links
+    ///
+    /// Needs what `starhaul replay` needs; and iperf3 for the kernel's. An otherwise idle computer.
+    Agreement(agreement::Arguments),
     /// Fill a real path with one flow over our own stack, and say how much went through each second
     Flow(flow::Arguments),
     /// Throughput against delay of every congestion controller over satellite links (LeoCC, fig. 3)
@@ -54,6 +67,16 @@ struct LeoccArguments {
     /// Run only these parts: scatter, series, ablation, queues, sensitivity, shift, fairness, detector
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     only: Vec<Section>,
+    /// In real time behind `starhaul replay`, ours over our own stack beside the kernel's over TCP (kernel-cubic…): one trace,
+    /// or those of --traces. Needs what replay needs, iperf3 for the kernel's, and an otherwise idle computer
+    #[arg(long)]
+    real: bool,
+    /// With --real: runs of each, of which the medians count [default: 5]
+    #[arg(long, value_name = "N", requires = "real", value_parser = clap::value_parser!(u32).range(1..=100))]
+    runs: Option<u32>,
+    /// With --real: no run is longer [default: the whole trace]
+    #[arg(long, value_name = "N", requires = "real", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    seconds: Option<u32>,
     /// Seed of losses and synthetic traces
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
@@ -67,14 +90,16 @@ struct LeoccArguments {
 
 pub(crate) fn run(args: Arguments) -> anyhow::Result<()> {
     match args.experiment {
-        Experiment::List => print(catalogue::table()),
+        Experiment::List { json: true } => print(catalogue::json()? + "\n"),
+        Experiment::List { json: false } => print(catalogue::table()),
+        Experiment::Agreement(args) => agreement::run(args),
         Experiment::Flow(args) => flow::run(args),
         Experiment::Leocc(args) => leocc(args),
     }
 }
 
 fn leocc(args: LeoccArguments) -> anyhow::Result<()> {
-    let plan = Plan::new(&Options {
+    let options = Options {
         quick: args.quick,
         traces: args.traces,
         systems: args.systems,
@@ -82,17 +107,22 @@ fn leocc(args: LeoccArguments) -> anyhow::Result<()> {
         queue: args.queue,
         sections: args.only,
         seed: args.seed,
-    })?;
-    for skipped in plan.skipped() {
-        eprintln!("{skipped}");
-    }
-    eprintln!("{}", plan.describe());
+    };
     let terminal = io::stderr().is_terminal();
-    let results = plan.run(&command_line(), |progress| {
+    let progress = |progress| {
         if terminal {
             show(progress);
         }
-    })?;
+    };
+    let results = if args.real {
+        let plan = RealPlan::new(&options, args.runs, args.seconds)?;
+        announce(plan.skipped(), &plan.describe());
+        plan.run(&bench()?, &command_line(), progress)?
+    } else {
+        let plan = Plan::new(&options)?;
+        announce(plan.skipped(), &plan.describe());
+        plan.run(&command_line(), progress)?
+    };
     if terminal {
         eprint!("\r\x1b[K");
     }
@@ -104,6 +134,14 @@ fn leocc(args: LeoccArguments) -> anyhow::Result<()> {
         true => results.json()? + "\n",
         false => results.table(),
     })
+}
+
+/// Says what will run, and what will not.
+fn announce(skipped: &[String], plan: &str) {
+    for skipped in skipped {
+        eprintln!("{skipped}");
+    }
+    eprintln!("{plan}");
 }
 
 /// Redraws one line on a terminal.
@@ -134,4 +172,12 @@ fn parse_loss(text: &str) -> Result<f64, String> {
             "{text:?} is no loss: write a share such as 0.002 or 0.2%"
         )),
     }
+}
+
+/// Runs flows with this program at both ends.
+fn bench() -> anyhow::Result<Bench> {
+    Ok(Bench {
+        program: std::env::current_exe().context("cannot find this program's file")?,
+        supervisor: vec![SUPERVISOR.into()],
+    })
 }

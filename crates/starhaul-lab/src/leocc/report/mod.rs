@@ -55,14 +55,24 @@ impl Results {
     fn head(&self, out: &mut String) {
         let systems = distinct(self.rows.iter().map(|row| row.system.as_str()));
         let traces = distinct(self.rows.iter().map(|row| row.params.trace.as_str()));
+        let how = match self.real {
+            None => "packet by packet in virtual time".to_owned(),
+            Some(real) => format!(
+                "in real time: ours over our own stack, those of the kernel over TCP; medians of {} runs",
+                real.runs
+            ),
+        };
         push(
             out,
             format_args!(
                 "<h1>Congestion control over low-orbit links</h1><p>Every 15 s a low-orbit network moves its users to another \
                  satellite: some tens of milliseconds of silence, then another capacity and another delay. {} controllers, each alone \
-                 with a saturating flow over the same {} traces, packet by packet in virtual time. Up is better, left is better.</p>",
+                 with a saturating flow over the same {}, {how}. Up is better, left is better.</p>",
                 systems.len(),
-                traces.len()
+                match traces.len() {
+                    1 => "trace".to_owned(),
+                    count => format!("{count} traces"),
+                }
             ),
         );
         out.push_str("<p>");
@@ -78,9 +88,21 @@ impl Results {
                 format_args!("<span class=\"key {class}\"><i></i>{name}</span>"),
             );
         }
-        out.push_str("</p><nav><a href=\"#scatter\">Throughput and delay</a><a href=\"#series\">Over time</a><a href=\"#studies\">Studies</a><a href=\"#how\">How it was measured</a></nav>");
-        for skipped in &self.skipped {
-            push(out, format_args!("<p>{}</p>", escape(skipped)));
+        out.push_str("</p><nav>");
+        for (there, place, name) in [
+            (!self.rows.is_empty(), "scatter", "Throughput and delay"),
+            (!self.courses.is_empty(), "series", "Over time"),
+            (self.has_studies(), "studies", "Studies"),
+            (true, "how", "How it was measured"),
+        ] {
+            if there {
+                push(out, format_args!("<a href=\"#{place}\">{name}</a>"));
+            }
+        }
+        out.push_str("</nav>");
+        let said = self.beside_kernel().into_iter().chain(self.late_runs());
+        for sentence in self.skipped.iter().cloned().chain(said) {
+            push(out, format_args!("<p>{}</p>", escape(&sentence)));
         }
     }
 
@@ -191,7 +213,17 @@ impl Results {
         out.push_str("</div>");
     }
 
+    fn has_studies(&self) -> bool {
+        let rows = [&self.ablation, &self.queues, &self.shift, &self.sensitivity];
+        rows.iter().any(|rows| !rows.is_empty())
+            || !self.fairness.is_empty()
+            || !self.detector.is_empty()
+    }
+
     fn studies(&self, out: &mut String) {
+        if !self.has_studies() {
+            return;
+        }
         out.push_str("<h2 id=\"studies\">Studies</h2>");
         let loss = STUDY_LOSS * 100.0;
         let parts: [(&str, String, &[Row]); 4] = [
@@ -262,6 +294,9 @@ impl Results {
     }
 
     fn foot(&self, out: &mut String) {
+        if self.real.is_some() {
+            return self.foot_of_real_time(out);
+        }
         push(
             out,
             format_args!(
@@ -280,13 +315,32 @@ impl Results {
             ),
         );
     }
+
+    fn foot_of_real_time(&self, out: &mut String) {
+        push(
+            out,
+            format_args!(
+                "<footer id=\"how\"><p>Made by <code>{}</code>, seed {}, Starhaul {}.</p><ul>\
+                 <li>All figures are the link's own, the same for every system, counted from the start of the program on.</li>\
+                 <li>Throughput: IP packets that it delivered, what was sent twice included. Queueing delay: from a packet's coming to the link \
+                 until its last byte left. RTT: both links' delays together, without the hosts'. Lost: packets that the link did not \
+                 deliver.</li>\
+                 <li>Ours: <code>starhaul lab flow</code>, one QUIC path and one reliable stream, IP packets of at most 1500 bytes. The kernel's: \
+                 <code>iperf3 -C</code>. The trace goes both ways; random loss and the queue under test for data only.</li>\
+                 <li>Run n of every system has the same seed: the same packets are lost, counted as they leave.</li></ul></footer>",
+                escape(&self.command),
+                self.seed,
+                env!("CARGO_PKG_VERSION"),
+            ),
+        );
+    }
 }
 
 /// The colour of a controller: what it takes for congestion.
 fn family(system: &str) -> &'static str {
-    match system {
-        _ if system.starts_with("leocc") => "leocc",
-        _ if system.starts_with("bbr") => "bbr",
+    match system.trim_start_matches("kernel-") {
+        system if system.starts_with("leocc") => "leocc",
+        system if system.starts_with("bbr") => "bbr",
         "copa" | "vegas" => "delay",
         "vivace" => "learn",
         _ => "loss",

@@ -1,0 +1,124 @@
+//! One flow of the whole stack over simulated links, measured by the link as in real time.
+
+use std::time::Duration;
+
+use starhaul_cc::ControllerConfig;
+use starhaul_link::LinkSpec;
+use starhaul_net::Histogram;
+
+use crate::{
+    Error,
+    experiments::{
+        aggregation::Bulk,
+        world::{HostSettings, PathSetup, World},
+    },
+    flow::{Metrics, mbps, real},
+    transfer::PACKET_BYTES,
+};
+
+/// A reliable stream kept full for `time`, counted from the begin of the handshake.
+///
+/// # Errors
+/// The session does not come up, or a byte of the stream is not the one that was sent.
+pub fn simulated(
+    config: &ControllerConfig,
+    forward: &LinkSpec,
+    backward: &LinkSpec,
+    time: Duration,
+    seed: u64,
+) -> Result<Metrics, Error> {
+    let path = PathSetup {
+        forward: forward.clone(),
+        backward: backward.clone(),
+        cost: 1.0,
+        controller: config.clone(),
+    };
+    let settings = HostSettings {
+        packet_bytes: PACKET_BYTES,
+        accept_controller: config.clone(),
+        ..HostSettings::default()
+    };
+    let mut world = World::starhaul_with(seed, &[path], &[], &settings)?;
+    if let Some(links) = world.paths.first().copied() {
+        world.sim().network.watch(links.forward);
+        world.sim().network.watch(links.backward);
+    }
+    let opening = world.sim().elapsed();
+    let start = world.now() - opening;
+    let mut bulk = Bulk::open(&mut world)?;
+    world.run(time.saturating_sub(opening), |world| bulk.pump(world));
+    if !bulk.intact {
+        return Err(Error::Failed("the stream was damaged".to_owned()));
+    }
+    let links = world.paths.first().copied();
+    let links = links.ok_or_else(|| Error::Failed("a world without a path".to_owned()))?;
+    let network = &mut world.sim().network;
+    let [data, back] =
+        [links.forward, links.backward].map(|link| Seen::of(&network.take_passages(link)));
+    let capacity = network[links.forward].capacity_bytes_between(start, start + time);
+    let stats = network[links.forward].stats();
+    let dropped =
+        stats.dropped_queue + stats.dropped_codel + stats.dropped_loss + stats.dropped_outage;
+    let (throughput_mbps, capacity_mbps) = (mbps(data.bytes, time), mbps(capacity, time));
+    let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
+    Ok(Metrics {
+        throughput_mbps,
+        capacity_mbps,
+        utilisation: throughput_mbps / capacity_mbps.max(f64::MIN_POSITIVE),
+        queue_delay_mean_ms: ms(data.waited.mean()),
+        queue_delay_p95_ms: ms(data.waited.quantile(0.95)),
+        rtt_mean_ms: ms(data.took.mean() + back.took.mean()),
+        rtt_p95_ms: ms(data.took.quantile(0.95) + back.took.quantile(0.95)),
+        loss_rate: real(dropped) / real(stats.enqueued.max(1)),
+    })
+}
+
+/// What went through a link.
+#[derive(Debug, Default)]
+struct Seen {
+    bytes: u64,
+    waited: Histogram,
+    took: Histogram,
+}
+
+impl Seen {
+    fn of(passages: &[starhaul_sim::Passage]) -> Self {
+        let mut seen = Self::default();
+        for passage in passages {
+            seen.bytes += passage.bytes as u64;
+            seen.waited.record(passage.waited);
+            seen.took.record(passage.took);
+        }
+        seen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_fills_the_link_and_waits_in_its_queue() {
+        let link: LinkSpec = "rate=10mbit,delay=10ms,queue=25p".parse().unwrap();
+        let time = Duration::from_secs(5);
+        let of = |config| simulated(&config, &link, &link, time, 7).unwrap();
+        let cubic = of(ControllerConfig::Cubic);
+        assert!((cubic.capacity_mbps - 10.0).abs() < 0.01, "{cubic:?}");
+        assert!(
+            cubic.utilisation > 0.9 && cubic.utilisation < 1.0,
+            "{cubic:?}"
+        );
+        // 26 packets of 1.2 ms are the most that can wait.
+        assert!(
+            (5.0..31.3).contains(&cubic.queue_delay_mean_ms),
+            "{cubic:?}"
+        );
+        assert!(
+            cubic.queue_delay_p95_ms >= cubic.queue_delay_mean_ms,
+            "{cubic:?}"
+        );
+        let rtt = 20.0 + cubic.queue_delay_mean_ms;
+        assert!((cubic.rtt_mean_ms - rtt).abs() < 2.0, "{cubic:?}");
+        assert_eq!(cubic, of(ControllerConfig::Cubic), "a seed is a run");
+    }
+}
