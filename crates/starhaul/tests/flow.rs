@@ -143,3 +143,86 @@ fn a_flow_behind_replay_stays_within_the_link() {
         );
     }
 }
+
+/// Runs an experiment in real time, for one second on a link that any computer keeps up with.
+fn in_real_time(arguments: &[&str]) -> Option<Value> {
+    let output = starhaul(arguments).output().unwrap();
+    let said = text(&output.stderr);
+    if said.contains("cannot make a network namespace") || said.contains("cannot make a tun device")
+    {
+        println!("skipped: needs network namespaces and TUN devices: {said}");
+        return None;
+    }
+    assert!(output.status.success(), "{said}");
+    Some(serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}")))
+}
+
+#[test]
+fn agreement_measures_each_way_and_judges_it() {
+    let link = "rate=4mbit,delay=5ms,queue=30p";
+    let results = in_real_time(&[
+        "lab",
+        "agreement",
+        "--quick",
+        "--seconds",
+        "1",
+        "--systems",
+        "newreno",
+        "--link",
+        link,
+        "--json",
+    ]);
+    // Without namespaces the virtual half is told all the same.
+    let Some(results) = results else { return };
+    let rows = results["rows"].as_array().unwrap();
+    let ways: Vec<_> = rows
+        .iter()
+        .map(|row| row["params"]["way"].clone())
+        .collect();
+    if results["skipped"].as_array().unwrap().is_empty() {
+        assert_eq!(ways, ["packets", "simulator", "real"]);
+        assert_eq!(results["verdicts"].as_array().unwrap().len(), 4);
+    } else {
+        println!("skipped: {}", results["skipped"]);
+        assert_eq!(ways, ["packets", "simulator"]);
+    }
+    for row in rows {
+        let metrics = &row["metrics"];
+        assert_eq!(metrics["capacity_mbps"], 4.0, "{row}");
+        let throughput = metrics["throughput_mbps"].as_f64().unwrap();
+        assert!(throughput > 0.0 && throughput <= 4.0, "{row}");
+    }
+}
+
+#[test]
+fn the_scatter_in_real_time_has_the_shape_of_the_virtual_one() {
+    let results = in_real_time(&[
+        "lab",
+        "leocc",
+        "--real",
+        "--quick",
+        "--seconds",
+        "1",
+        "--systems",
+        "leocc2",
+        "--json",
+    ]);
+    let Some(results) = results else { return };
+    assert_eq!(results["experiment"], "leocc");
+    assert_eq!(results["real"]["runs"], 1);
+    let row = &results["rows"][0];
+    assert_eq!(row["system"], "leocc2");
+    assert_eq!(row["params"]["loss"], 0.002);
+    for figure in [
+        "throughput_mbps",
+        "capacity_mbps",
+        "utilisation",
+        "queue_delay_mean_ms",
+        "queue_delay_p95_ms",
+        "rtt_mean_ms",
+        "rtt_p95_ms",
+    ] {
+        assert!(row["metrics"][figure].as_f64().unwrap() > 0.0, "{row}");
+    }
+    assert_eq!(results["runs"].as_array().unwrap().len(), 1);
+}

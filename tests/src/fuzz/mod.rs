@@ -2,6 +2,7 @@
 //! libFuzzer; the ordinary tests replay the corpora in `fuzz/corpus`.
 
 mod control;
+mod flow;
 mod gateway;
 mod link;
 mod node;
@@ -10,6 +11,7 @@ mod record;
 mod session;
 
 pub use control::{congestion_control, path_monitor};
+pub use flow::lab_flow;
 pub use gateway::{
     gateway_config, gateway_control, gateway_label, gateway_status, gateway_text, rtp, socks5,
 };
@@ -23,7 +25,7 @@ pub use session::{fec_decode, quic_handshake, session_datagram, session_pair};
 pub type Body = fn(&[u8]);
 
 /// Every target by the name of its file and of the folder of its corpus.
-pub const TARGETS: [(&str, Body); 23] = [
+pub const TARGETS: [(&str, Body); 24] = [
     ("congestion_control", congestion_control),
     ("detector", detector),
     ("fec_decode", fec_decode),
@@ -32,6 +34,7 @@ pub const TARGETS: [(&str, Body); 23] = [
     ("gateway_label", gateway_label),
     ("gateway_status", gateway_status),
     ("gateway_text", gateway_text),
+    ("lab_flow", lab_flow),
     ("link_convert", link_convert),
     ("link_spec", link_spec),
     ("link_trace", link_trace),

@@ -53,7 +53,7 @@ pub struct RealPlan {
 }
 
 impl RealPlan {
-    /// Reads the traces and finds the systems: without any named, the first of the usual traces and [`SYSTEMS`].
+    /// Reads the traces and finds the systems: without any named, the first of the usual traces, and the kernel's controllers beside four of ours.
     ///
     /// # Errors
     /// An unknown system, an impossible loss, an unreadable trace.
