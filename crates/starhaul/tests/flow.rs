@@ -144,6 +144,34 @@ fn a_flow_behind_replay_stays_within_the_link() {
     }
 }
 
+#[test]
+fn a_flow_of_leocc_is_told_of_the_outage_that_the_satellite_hop_shows() {
+    let link = "rate=8mbit,delay=15ms,outage=4s..4.09s";
+    let server = format!("{STARHAUL} lab flow server");
+    let arguments = ["replay", "--up", link, "--down", link, "--json"];
+    let client = ["lab", "flow", "client", "--seconds", "6", "--json"];
+    let output = starhaul(&arguments)
+        .args(["--server", &server, "--", STARHAUL])
+        .args(client)
+        .args(["--controller", "leocc2"])
+        .env("STARHAUL_FLOW_SECRET", SECRET)
+        .output()
+        .unwrap();
+    let said = text(&output.stderr);
+    if said.contains("cannot make a network namespace") || said.contains("cannot make a tun device")
+    {
+        return println!("skipped: needs network namespaces and TUN devices: {said}");
+    }
+    let replay: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    if replay["valid"] != true {
+        return println!("skipped: this computer is too busy for a replay");
+    }
+    let told = said.lines().find(|line| line.starts_with('{'));
+    let told: Value = serde_json::from_str(told.unwrap_or_else(|| panic!("{said}"))).unwrap();
+    assert_eq!(told["reconfigurations"], 1, "{told} {said}");
+}
+
 /// Runs an experiment in real time, for one second on a link that any computer keeps up with.
 fn in_real_time(arguments: &[&str]) -> Option<Value> {
     let output = starhaul(arguments).output().unwrap();

@@ -6,7 +6,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use starhaul_endpoint::{ControllerConfig, Endpoint, EndpointConfig, PathSpec, Session};
+use starhaul_endpoint::{ControllerConfig, Detection, Endpoint, EndpointConfig, PathSpec, Session};
 use tokio::io::AsyncReadExt as _;
 
 use super::{
@@ -38,6 +38,8 @@ pub struct Client {
     pub controller: ControllerConfig,
     /// Bytes of UDP payload.
     pub packet_bytes: u16,
+    /// How this end watches its satellite hop for reconfigurations, for whichever end sends.
+    pub detection: Option<Detection>,
 }
 
 /// What came of a transfer.
@@ -59,6 +61,8 @@ pub struct Transferred {
     pub rtt_mean_ms: f64,
     /// Share of this end's datagrams that were lost.
     pub loss_rate: f64,
+    /// Reconfigurations that this end's path was told of.
+    pub reconfigurations: u64,
 }
 
 impl Client {
@@ -71,6 +75,7 @@ impl Client {
             seconds: 10,
             controller: ControllerConfig::Cubic,
             packet_bytes: PACKET_BYTES,
+            detection: None,
         }
     }
 
@@ -87,6 +92,7 @@ impl Client {
         .await?;
         let path = PathSpec {
             controller: self.controller.clone(),
+            detection: self.detection.clone(),
             ..PathSpec::new("flow", self.server)
         };
         let server = self.secret.server().public_key();
@@ -107,6 +113,7 @@ impl Client {
             rtt_min_ms: figures.rtt_min.as_secs_f64() * 1e3,
             rtt_mean_ms: figures.mean_rtt().as_secs_f64() * 1e3,
             loss_rate: figures.loss_rate,
+            reconfigurations: figures.reconfigurations,
         })
     }
 }
@@ -154,15 +161,16 @@ struct Figures {
     rtt_sum: Duration,
     samples: u32,
     loss_rate: f64,
+    reconfigurations: u64,
 }
 
 impl Figures {
     fn sample(&mut self, session: &Session) {
-        let Some(stats) = session
-            .path_status()
-            .into_iter()
-            .find_map(|path| path.stats)
-        else {
+        let Some(path) = session.path_status().into_iter().next() else {
+            return;
+        };
+        self.reconfigurations = path.reconfigurations.count;
+        let Some(stats) = path.stats else {
             return;
         };
         self.rtt_min = match self.samples {

@@ -12,6 +12,7 @@ pub use server::Server;
 pub use tally::Tally;
 
 use sha2::{Digest as _, Sha256};
+pub use starhaul_endpoint::Detection;
 use starhaul_endpoint::Identity;
 
 use crate::Error;

@@ -3,10 +3,12 @@
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs as _};
 
 use anyhow::Context as _;
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 use starhaul_lab::{
     Error,
-    transfer::{Client, MAX_SECONDS, PACKET_BYTES, PORT, Secret, Server, Toward, Transferred},
+    transfer::{
+        Client, Detection, MAX_SECONDS, PACKET_BYTES, PORT, Secret, Server, Toward, Transferred,
+    },
 };
 use starhaul_quic::{LEAST_PACKET_BYTES, MOST_PACKET_BYTES};
 
@@ -48,12 +50,22 @@ struct ClientArguments {
     /// The server sends, and its controller counts
     #[arg(long)]
     down: bool,
+    /// Whether to watch the satellite hop for reconfigurations: where this end's controller listens or the server sends, always, or never
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    detect: Detect,
     /// UDP payload of our largest packets
     #[arg(long, value_name = "BYTES", default_value_t = PACKET_BYTES, value_parser = clap::value_parser!(u16).range(i64::from(LEAST_PACKET_BYTES)..=i64::from(MOST_PACKET_BYTES)))]
     packet_bytes: u16,
     /// Print one JSON object and nothing else
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Detect {
+    Auto,
+    On,
+    Off,
 }
 
 #[derive(clap::Args)]
@@ -113,6 +125,12 @@ async fn transfer(arguments: ClientArguments) -> anyhow::Result<()> {
             "--secret is missing: give what the server was given or said at its start".to_owned(),
         )
     })?;
+    let controller = arguments.common.controller()?;
+    let detect = match arguments.detect {
+        Detect::Auto => arguments.down || controller.heeds_reconfigurations(),
+        Detect::On => true,
+        Detect::Off => false,
+    };
     let client = Client {
         toward: if arguments.down {
             Toward::Client
@@ -120,7 +138,8 @@ async fn transfer(arguments: ClientArguments) -> anyhow::Result<()> {
             Toward::Server
         },
         seconds: arguments.seconds,
-        controller: arguments.common.controller()?,
+        controller,
+        detection: detect.then(Detection::default),
         packet_bytes: arguments.packet_bytes,
         ..Client::new(resolve(&arguments.server)?, Secret::new(secret)?)
     };
@@ -148,6 +167,12 @@ fn table(transferred: &Transferred) -> String {
     let mut text = String::new();
     for (second, mbps) in (1..).zip(&transferred.per_second_mbps) {
         text += &format!("{second:>4} s  {mbps:>9.2} Mbit/s\n");
+    }
+    if transferred.reconfigurations > 0 {
+        text += &format!(
+            "        {} reconfigurations\n",
+            transferred.reconfigurations
+        );
     }
     text + &format!(
         "  all   {:>9.2} Mbit/s, round trip {:.1} ms, at least {:.1} ms; {:.2} % lost\n",
