@@ -6,22 +6,32 @@ use crate::delay::median;
 
 /// Milliseconds without any arrival that may be an outage.
 const LEAST_GAP_MS: usize = 30;
-/// Packets of the light flow that arrive within this time after a gap were held up in it.
-const TOGETHER_US: i64 = 5_000;
+/// The first packet of the light flow after a gap arrives this soon.
+const FIRST_US: i64 = 5_000;
+/// Packets of the light flow that arrive within this time of each other left together.
+const TOGETHER_US: i64 = 1_000;
+/// Behind so many that left together others may have had to wait again, and come within this time.
+const LARGE_GROUP: usize = 30;
+const LATER_US: i64 = 30_000;
 /// At least so many of them, that were sent over at least this time.
 const LEAST_HELD: usize = 3;
 const LEAST_HELD_US: i64 = 25_000;
-/// What is sent for so long after the first arrival tells the delay after the outage.
-const SETTLED_US: i64 = 40_000;
-/// Milliseconds in which arrivals come together behind an outage; more where a greater delay falls slowly.
+/// No packet of the light flow is waited for longer than about that.
+const LONGEST_US: i64 = 4_000_000;
+/// Milliseconds in which the heavy flow's packets come together behind an outage, and those after them whose mean says what the
+/// link carries then. What it carries grows after an outage: the nearest time counts.
 const ARRIVAL_MS: usize = 3;
+const AFTERWARDS_MS: usize = 40;
+/// The same where a greater delay falls so slowly that they come one after the other, but faster than the link carries them.
 const SLOW_ARRIVAL_MS: usize = 25;
-/// Milliseconds after those whose mean says what the link carries.
-const AFTERWARDS_MS: usize = 200;
+const SLOW_AFTERWARDS_MS: usize = 200;
+/// What is sent for so long after the first arrival tells the delay when that is over.
+const SETTLED_US: i64 = 40_000;
 
-/// Takes from `points`, instants of departure and delays in order, the time for which packets waited for the end of an outage.
-/// `arrivals` has the bytes that arrived in each millisecond from `begin_us` on, by the same clock.
+/// Takes from `points`, instants of departure and delays, the time for which packets waited for the end of an outage.
+/// They are in order then. `arrivals` has the bytes that arrived in each millisecond from `begin_us` on, by the same clock.
 pub(crate) fn leave_after_outages(points: &mut [(i64, i64)], begin_us: i64, arrivals: &[u64]) {
+    points.sort_unstable();
     let mut gap = 0;
     for (ms, bytes) in arrivals.iter().enumerate() {
         if *bytes > 0 {
@@ -38,50 +48,103 @@ pub(crate) fn leave_after_outages(points: &mut [(i64, i64)], begin_us: i64, arri
 
 /// The first arrival after a gap lies in the millisecond from `first_us` on.
 fn after_gap(points: &mut [(i64, i64)], first_us: i64, first_ms: usize, arrivals: &[u64]) {
-    let together = first_us - 1000..first_us + TOGETHER_US;
-    let is_held = |(at, delay): &(i64, i64)| together.contains(&(at + delay));
-    let Some(oldest) = points.iter().position(is_held) else {
+    let comes_first =
+        |(at, delay): &(i64, i64)| (first_us - 1000..first_us + FIRST_US).contains(&(at + delay));
+    // Of a long recording, only what may have come then.
+    let early = points.partition_point(|(at, _)| *at < first_us - LONGEST_US);
+    let late = points.partition_point(|(at, _)| *at < first_us + FIRST_US);
+    let mut candidates = points.get(early..late).unwrap_or(&[]).iter();
+    let Some(oldest) = candidates.position(comes_first).map(|index| early + index) else {
         return;
     };
-    let held = points.get_mut(oldest..).unwrap_or(&mut []);
-    let count = held.iter().take_while(|point| is_held(point)).count();
-    let (Some(&first), Some(&last)) = (held.first(), held.get(count.saturating_sub(1))) else {
+    let waited = points.get_mut(oldest..).unwrap_or(&mut []);
+    let Held { count, at_once } = held(waited);
+    let (Some(&first), Some(&last)) = (waited.first(), waited.get(count - 1)) else {
         return;
     };
     if count < LEAST_HELD || last.0 - first.0 < LEAST_HELD_US {
         return;
     }
     let arrived = first.0 + first.1;
-    let after = arrived..arrived + SETTLED_US;
-    let settled = held.iter().filter(|(at, _)| after.contains(at));
-    let settled = median(settled.map(|(_, delay)| *delay)).unwrap_or(last.1);
-    let ended = arrived - settled - sending_time_us(first_ms, arrivals);
-    for (_, delay) in held.iter_mut().filter(|(at, _)| *at < ended) {
+    let ended = match rush(first_ms, arrivals) {
+        Rush::AtOnce { longer_us } => {
+            // What is sent next tells the delay right after the outage. It left later than all that arrived before it.
+            let next = waited.get(count).map_or(last.1, |next| next.1);
+            let left = match at_once {
+                true => (arrived - next).max(last.0),
+                // The last ones may have been sent when others of them were leaving.
+                false => arrived - next,
+            };
+            left - longer_us
+        }
+        Rush::Slow { longer_us } => {
+            let after = waited
+                .iter()
+                .skip_while(|(at, _)| *at < arrived)
+                .take_while(|(at, _)| *at < arrived + SETTLED_US);
+            let settled = median(after.map(|(_, delay)| *delay)).unwrap_or(last.1);
+            arrived - settled - longer_us
+        }
+    };
+    for (_, delay) in waited.iter_mut().filter(|(at, _)| *at < ended) {
         *delay = (*delay).min((arrived - ended).max(0));
     }
 }
 
-/// For how much longer a link sends what arrived from this millisecond on than it took to arrive, at the rate of the time after
-/// it.
-fn sending_time_us(first_ms: usize, arrivals: &[u64]) -> i64 {
+/// How many packets of the light flow waited together.
+struct Held {
+    count: usize,
+    /// They arrived in one group; on a slow link a few leave at a time.
+    at_once: bool,
+}
+
+fn held(points: &[(i64, i64)]) -> Held {
+    let arrival = |index: usize| points.get(index).map(|(at, delay)| at + delay);
+    let apart = |index: usize| Some(arrival(index + 1)? - arrival(index)?);
+    let is_group = |index: usize| apart(index).is_some_and(|apart| apart < TOGETHER_US);
+    let (mut count, mut at_once) = (1, true);
+    loop {
+        if is_group(count - 1) {
+            count += 1;
+        } else if count >= LARGE_GROUP
+            && is_group(count)
+            && apart(count - 1).is_some_and(|apart| apart < LATER_US)
+        {
+            (count, at_once) = (count + 1, false);
+        } else {
+            return Held { count, at_once };
+        }
+    }
+}
+
+/// For how much longer a link sent what arrived behind an outage than it took to arrive, in microseconds.
+enum Rush {
+    AtOnce { longer_us: i64 },
+    Slow { longer_us: i64 },
+}
+
+fn rush(first_ms: usize, arrivals: &[u64]) -> Rush {
     let sum = |from: usize, count: usize| -> u64 {
         let rest = arrivals.get(first_ms + from..).unwrap_or(&[]);
         rest.iter().take(count).sum()
     };
-    let afterwards = sum(SLOW_ARRIVAL_MS, AFTERWARDS_MS);
-    // In microseconds of sending.
-    let time = |bytes: u64| (bytes * 1000 * AFTERWARDS_MS as u64).checked_div(afterwards);
-    let slow = time(sum(ARRIVAL_MS, SLOW_ARRIVAL_MS - ARRIVAL_MS)).unwrap_or(0);
-    let ordinary = 1000 * (SLOW_ARRIVAL_MS - ARRIVAL_MS) as u64;
-    let came_slowly = slow > ordinary * 2;
-    let (bytes, within_ms) = match came_slowly {
-        true => (sum(0, SLOW_ARRIVAL_MS), SLOW_ARRIVAL_MS),
-        false => (sum(0, ARRIVAL_MS), ARRIVAL_MS),
+    let longer_us = |within_ms: usize, afterwards_ms: usize| {
+        let afterwards = sum(within_ms, afterwards_ms);
+        let time_us = (sum(0, within_ms) * 1000 * afterwards_ms as u64).checked_div(afterwards);
+        let longer = time_us.unwrap_or(0).saturating_sub(1000 * within_ms as u64);
+        i64::try_from(longer).unwrap_or(i64::MAX / 4)
     };
-    let longer = time(bytes)
-        .unwrap_or(0)
-        .saturating_sub(1000 * within_ms as u64);
-    i64::try_from(longer).unwrap_or(i64::MAX)
+    // At twice the rate of what follows, without those that came at once.
+    let between = sum(ARRIVAL_MS, SLOW_ARRIVAL_MS - ARRIVAL_MS) * SLOW_AFTERWARDS_MS as u64;
+    let usual = sum(SLOW_ARRIVAL_MS, SLOW_AFTERWARDS_MS) * (SLOW_ARRIVAL_MS - ARRIVAL_MS) as u64;
+    match between > 2 * usual {
+        true => Rush::Slow {
+            longer_us: longer_us(SLOW_ARRIVAL_MS, SLOW_AFTERWARDS_MS),
+        },
+        false => Rush::AtOnce {
+            longer_us: longer_us(ARRIVAL_MS, AFTERWARDS_MS),
+        },
+    }
 }
 
 #[cfg(test)]
