@@ -411,13 +411,19 @@ fn a_lone_ping_takes_the_delay_of_the_trace_and_a_full_queue_does_not_slow_it() 
                 .map(|(at, took)| (took - delay_at(*at)).abs())
                 .collect();
             errors.sort_by(f64::total_cmp);
-            break;
+            // Order is kept when the delay falls, so a ping may come later than its own delay: 5 of 100 at most do here.
+            // A busy computer wakes the pinging program late, which no link explains: then once more.
+            if errors
+                .get(errors.len() * 9 / 10)
+                .is_some_and(|p90| *p90 < 1.0)
+            {
+                break;
+            }
         }
         if errors.is_empty() {
             println!("skipped: this computer is too busy to keep time");
             return;
         }
-        // Order is kept when the delay falls, so a ping may come later than its own delay: 5 of 100 at most do here.
         let (p90, count) = (errors[errors.len() * 9 / 10], errors.len());
         assert!(
             count > 80 && p90 < 1.0,
