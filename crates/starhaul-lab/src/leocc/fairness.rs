@@ -8,7 +8,7 @@ use super::{
     run::Signal,
     sections::{Job, Output, Section},
     systems::System,
-    traces::TraceCase,
+    traces::{Direction, TraceCase},
 };
 use crate::{
     Error,
@@ -25,20 +25,32 @@ const STAGGER: Duration = Duration::from_secs(1);
 const SETTLE: Duration = Duration::from_secs(5);
 
 pub(super) fn jobs(plan: &Plan) -> Vec<Job<'_>> {
-    let Some(case) = plan.cases().first() else {
-        return Vec::new();
-    };
     let mut jobs = Vec::new();
     for system in plan.systems() {
-        for count in COUNTS {
-            jobs.push(job(plan, case, vec![system.clone(); count]));
-        }
-        let others = BESIDE.iter().filter(|other| **other != system.name);
-        for other in others.filter_map(|other| System::named(other).ok()) {
-            jobs.push(job(plan, case, vec![system.clone(), other]));
+        for case in cases(plan) {
+            for count in COUNTS {
+                jobs.push(job(plan, case, vec![system.clone(); count]));
+            }
+            let others = BESIDE.iter().filter(|other| **other != system.name);
+            for other in others.filter_map(|other| System::named(other).ok()) {
+                jobs.push(job(plan, case, vec![system.clone(), other]));
+            }
         }
     }
     jobs
+}
+
+/// Who gets what differs from link to link, so one is not enough; the downlinks' many packets would take longer than all else.
+fn cases(plan: &Plan) -> Vec<&TraceCase> {
+    let studied = plan.study_cases();
+    let up: Vec<_> = studied
+        .iter()
+        .filter(|case| case.direction == Direction::Up)
+        .collect();
+    match up.is_empty() {
+        true => studied.iter().take(1).collect(),
+        false => up,
+    }
 }
 
 fn job<'a>(plan: &'a Plan, case: &'a TraceCase, systems: Vec<System>) -> Job<'a> {

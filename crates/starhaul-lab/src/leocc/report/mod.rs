@@ -276,7 +276,7 @@ impl Results {
                 out,
                 format_args!(
                     "<h3 class=\"sub\">Fairness</h3><p>Flows begin 1 s apart and are measured from 5 s after the last; no random loss. Jain's \
-                     index is 1 when all get the same.</p>{}",
+                     index is 1 when all get the same. Medians over the traces of uplinks; the least index beside.</p>{}",
                     tables::fairness(&self.fairness)
                 ),
             );

@@ -8,7 +8,7 @@ use crate::{
         results::{FairnessRow, Results, Row},
         sections::NO_SIGNALS,
         summary::Summary,
-        table::distinct,
+        table::{distinct, median},
     },
     report::escape,
 };
@@ -116,31 +116,33 @@ fn metrics_table<'a, K>(
 /// Jain's index for flows of one kind, and who gets what beside Cubic and BBR.
 pub(super) fn fairness(rows: &[FairnessRow]) -> String {
     let mut body = String::new();
-    for row in rows {
-        let Some(first) = row.flows.first() else {
+    for flows in distinct(rows.iter().map(names)) {
+        let same: Vec<&FairnessRow> = rows.iter().filter(|row| names(row) == flows).collect();
+        let Some(first) = flows.first() else {
             continue;
         };
-        let alike = row.flows.iter().all(|flow| flow.system == first.system);
-        let who = if alike {
-            format!("{} × {}", row.flows.len(), first.system)
-        } else {
-            let names: Vec<&str> = row.flows.iter().map(|flow| flow.system.as_str()).collect();
-            names.join(" beside ")
+        let who = match flows.iter().all(|flow| flow == first) {
+            true => format!("{} × {first}", flows.len()),
+            false => flows.join(" beside "),
         };
-        let rates: Vec<String> = row
-            .flows
-            .iter()
-            .map(|flow| format!("{:.1}", flow.throughput_mbps))
-            .collect();
+        let of = |pick: fn(&FairnessRow) -> f64| median(same.iter().map(|row| pick(row)));
+        let least = same.iter().map(|row| row.jain).fold(1.0, f64::min);
+        let rate_of = |flow: usize| {
+            let rates = same.iter().filter_map(|row| row.flows.get(flow));
+            format!("{:.1}", median(rates.map(|flow| flow.throughput_mbps)))
+        };
+        let rates: Vec<String> = (0..flows.len()).map(rate_of).collect();
         add_line(
             &mut body,
-            family(&first.system),
+            family(first),
             &[
                 who,
-                format!("{:.3}", row.jain),
+                format!("{:.3}", of(|row| row.jain)),
+                format!("{least:.3}"),
                 rates.join(" + "),
-                format!("{:.1}", row.utilisation * 100.0),
-                format!("{:.1}", row.queue_delay_mean_ms),
+                format!("{:.1}", of(|row| row.utilisation) * 100.0),
+                format!("{:.1}", of(|row| row.queue_delay_mean_ms)),
+                same.len().to_string(),
             ],
         );
     }
@@ -148,13 +150,20 @@ pub(super) fn fairness(rows: &[FairnessRow]) -> String {
         &[
             "flows",
             "Jain",
+            "least",
             "Mbit/s each",
             "of capacity, %",
             "queue mean, ms",
+            "traces",
         ],
         &body,
         1,
     )
+}
+
+/// Whose flows they are, in the order in which they began.
+fn names(row: &FairnessRow) -> Vec<&str> {
+    row.flows.iter().map(|flow| flow.system.as_str()).collect()
 }
 
 /// Precision and recall of the detector over all traces.
