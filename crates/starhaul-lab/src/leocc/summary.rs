@@ -83,11 +83,13 @@ pub(super) fn ratio(
     (!ratios.is_empty()).then(|| median(ratios.into_iter()))
 }
 
-/// On how many pairs of trace and loss another is better in both throughput and p95 of the queueing delay, of how many.
+/// On how many pairs of trace and loss a rival is better in both throughput and p95 of the queueing delay, of how many. Variants of
+/// LeoCC are no rivals of each other.
 pub(super) fn beaten(rows: &[Row], system: &str) -> (usize, usize) {
     let ours: Vec<&Row> = rows.iter().filter(|row| row.system == system).collect();
     let beats = |ours: &Row, other: &Row| {
         other.params == ours.params
+            && !other.system.starts_with("leocc")
             && other.metrics.throughput_mbps > ours.metrics.throughput_mbps
             && other.metrics.queue_delay_p95_ms < ours.metrics.queue_delay_p95_ms
     };
@@ -143,6 +145,7 @@ mod tests {
             row("a", "y", 10.0, 5.0),
             row("b", "y", 11.0, 4.0),
             row("b", "z", 90.0, 1.0),
+            row("leocc", "x", 99.0, 1.0),
         ];
         assert_eq!(beaten(&rows, "a"), (1, 2));
         assert_eq!(beaten(&rows, "b"), (0, 3));

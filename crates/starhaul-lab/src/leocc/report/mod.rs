@@ -16,7 +16,10 @@ use crate::report::{CHART_STYLE, PAGE_STYLE, escape};
 
 const STYLE: &str = include_str!("style.css");
 /// The system that the page is about, if it is there.
+/// How the names of LeoCC and its variants begin.
 const OURS: &str = "leocc";
+/// Whose figures stand first, where they are there: what a gateway's LEO paths run.
+const OURS_FIRST: &str = "leocc2";
 
 impl Results {
     /// The whole page.
@@ -107,14 +110,16 @@ impl Results {
     }
 
     fn cards(&self, out: &mut String) {
-        let rows: Vec<&Row> = self.rows.iter().filter(|row| row.system == OURS).collect();
+        let first = self.rows.iter().any(|row| row.system == OURS_FIRST);
+        let ours = if first { OURS_FIRST } else { OURS };
+        let rows: Vec<&Row> = self.rows.iter().filter(|row| row.system == ours).collect();
         let Some(Summary { metrics, .. }) = Summary::of_all(&rows).into_iter().next() else {
             return;
         };
         out.push_str("<div class=\"cards\">");
         card(
             out,
-            "LeoCC uses",
+            &format!("{ours} uses"),
             &format!("{:.1} %", metrics.utilisation * 100.0),
             "of capacity, median run",
         );
@@ -125,7 +130,7 @@ impl Results {
             &format!("p95 {:.1} ms, median run", metrics.queue_delay_p95_ms),
         );
         for (other, what) in [("cubic", "Cubic"), ("copa", "Copa"), ("bbr3", "BBRv3")] {
-            if let Some(ratio) = ratio(&self.rows, OURS, other, |m| m.throughput_mbps) {
+            if let Some(ratio) = ratio(&self.rows, ours, other, |m| m.throughput_mbps) {
                 card(
                     out,
                     &format!("throughput × {what}"),
@@ -135,7 +140,7 @@ impl Results {
             }
         }
         for (other, what) in [("bbr", "BBRv1"), ("vivace", "Vivace")] {
-            if let Some(ratio) = ratio(&self.rows, OURS, other, |m| m.queue_delay_mean_ms) {
+            if let Some(ratio) = ratio(&self.rows, ours, other, |m| m.queue_delay_mean_ms) {
                 card(
                     out,
                     &format!("queueing delay × {what}"),
@@ -144,12 +149,12 @@ impl Results {
                 );
             }
         }
-        let (beaten, of) = beaten(&self.rows, OURS);
+        let (beaten, of) = beaten(&self.rows, ours);
         card(
             out,
             "beaten in both",
             &format!("{beaten} of {of}"),
-            "runs where another has more throughput and less p95 delay",
+            "runs where a rival has more throughput and less p95 delay",
         );
         out.push_str("</div>");
     }
