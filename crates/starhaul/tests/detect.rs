@@ -149,7 +149,6 @@ fn reconfigurations_beside_a_full_queue_are_found_by_icmp_and_by_udp() {
 }
 
 #[test]
-#[ignore = "takes two minutes"]
 fn the_eight_reconfigurations_of_a_recorded_link_are_found_and_no_other() {
     let folder = std::env::var_os("STARHAUL_TRACES").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces"),
