@@ -13,13 +13,17 @@ use crate::{
     rounds::{FullPipe, RoundCounter},
 };
 
+mod adaptation;
 mod band;
 mod bottleneck;
+mod competition;
 mod estimate;
 mod hint;
 mod options;
+mod target_queue;
 
 use bottleneck::Bottleneck;
+use competition::Competition;
 use estimate::Estimate;
 use hint::HintFilter;
 pub use options::LeoCcOptions;
@@ -32,8 +36,6 @@ const BURST_GAIN: f64 = 1.25;
 const MODERATE_BURST_GAIN: f64 = 1.05;
 const CYCLE_DRAIN_GAIN: f64 = 0.75;
 const CWND_GAIN: f64 = 2.0;
-/// LeoCC §4.2.2: Adaptation holds this share of the path's BDP in flight.
-const ADAPTATION_SHARE: f64 = 0.5;
 /// Δ_RTT of eq. 4 is this share of bRTT_l; 0 in the published code. With 0 a path that does not swing, whose band is a
 /// point, would always be taken for congested.
 const RTT_MARGIN_SHARE: f64 = 1.0 / 16.0;
@@ -42,27 +44,6 @@ const MAX_RANDOM_LOSS: f64 = 0.06;
 /// Pacing stays this share below the target, so that a queue left by an overestimate drains.
 const PACING_MARGIN: f64 = 0.99;
 const MIN_WINDOW_PACKETS: u64 = 4;
-/// `leocc2`: the queue aimed at. Inside an interval satellites deliver in bunches up to 6 ms apart, as their frames have
-/// it; with less than this queued the link idles between.
-const TARGET_QUEUE: Duration = Duration::from_millis(6);
-/// `leocc2`: who has heard of no reconfiguration for so long, four intervals of Starlink's, has nobody who tells. A path
-/// that became longer unnoticed would then starve by the narrow window, and the paper's is kept.
-const INFORMED: Duration = Duration::from_secs(60);
-/// `leocc2`: each flow queues so many packets besides, whatever its rate, which makes flows equal (FAST TCP's α).
-const FAIR_PACKETS: u64 = 4;
-/// `leocc2`: the window has drained most of what a burst left, so that less draining will do.
-const TARGET_QUEUE_DRAIN_GAIN: f64 = 0.9;
-/// The published code stays in Adaptation this long at least.
-const CODE_ADAPTATION: Duration = Duration::from_millis(200);
-/// Adaptation ends at the latest then, whatever does not come back.
-const MAX_ADAPTATION: Duration = Duration::from_secs(1);
-/// Without a reconfiguration for W_RT nothing is left of what Adaptation measured: it is run as BBR probes its RTT.
-const UNTOLD_ADAPTATION: Duration = Duration::from_secs(10);
-
-/// Nor when no RTT was in the band for so many rounds, two cycles.
-const BEYOND_BAND_ROUNDS: u64 = 16;
-/// Rounds with the path half empty in which RTTs are collected.
-const ADAPTATION_ROUNDS: u32 = 2;
 
 /// Model-based congestion control that knows reconfigurations; loss alone does not slow it down.
 #[derive(Clone, Debug)]
@@ -74,6 +55,9 @@ pub(crate) struct LeoCc {
     full_pipe: FullPipe,
     estimate: Estimate,
     bottleneck: Bottleneck,
+    competition: Competition,
+    /// The rate at which the last Adaptation left off.
+    restored_rate: Bandwidth,
     hints: HintFilter,
     mode: Mode,
     /// Pacing gains of this round and the two before; samples tell of the oldest.
@@ -122,6 +106,8 @@ impl LeoCc {
             full_pipe: FullPipe::default(),
             estimate: Estimate::new(options),
             bottleneck: Bottleneck::default(),
+            competition: Competition::default(),
+            restored_rate: Bandwidth::default(),
             hints: HintFilter::default(),
             mode: Mode::Startup,
             gains: [STARTUP_GAIN; 3],
@@ -212,6 +198,7 @@ impl LeoCc {
                     let phase = (phase + 1) % CYCLE_ROUNDS;
                     self.mode = Mode::Cruise { phase };
                 }
+                self.look_for_competition(now);
                 if self.needs_adaptation(now, sample.rtt) {
                     self.enter_adaptation(now);
                     self.estimate.discard_rtt(now);
@@ -225,96 +212,11 @@ impl LeoCc {
         }
     }
 
-    /// Nobody told of a reconfiguration, but the RTT has left its band for good, or the band has grown old.
-    fn needs_adaptation(&mut self, now: Instant, rtt: Duration) -> bool {
-        if self.options.published_code || !self.options.adaptation {
-            return false;
-        }
-        let high = self.estimate.band().map_or(rtt, |(_, high)| high);
-        if rtt <= high {
-            self.beyond_band = None;
-            return self
-                .last_adaptation
-                .is_some_and(|last| now.saturating_duration_since(last) > UNTOLD_ADAPTATION);
-        }
-        let round = self.rounds.count();
-        let since = *self.beyond_band.get_or_insert(round);
-        round.saturating_sub(since) > BEYOND_BAND_ROUNDS
-    }
-
-    fn enter_adaptation(&mut self, now: Instant) {
-        let rate = self.target_rate().unwrap_or(self.pacing_rate);
-        let bandwidth = if self.options.published_code {
-            self.estimate.aggressive()
-        } else {
-            self.estimate.moderate().or(self.estimate.aggressive())
-        };
-        let (low, _) = self.estimate.band().unwrap_or_default();
-        let cap = real(bandwidth.unwrap_or_default().bytes_in(low)) * ADAPTATION_SHARE;
-        self.last_adaptation = Some(now);
-        self.beyond_band = None;
-        self.mode = Mode::Adaptation {
-            since: now,
-            rate,
-            cap_bytes: window_bytes(cap, self.min_cwnd()),
-            drained: None,
-            rounds: 0,
-        };
-    }
-
-    fn adapt(&mut self, now: Instant, bytes_in_flight: u64) {
-        // What is delivered meanwhile is less than the path carries.
-        self.sampler.mark_app_limited();
-        let Mode::Adaptation {
-            since,
-            rate,
-            cap_bytes,
-            drained,
-            rounds,
-        } = self.mode
-        else {
-            return;
-        };
-        let rounds = rounds + u32::from(drained.is_some() && self.rounds.started());
-        let (least, least_rounds) = if self.options.published_code {
-            (CODE_ADAPTATION, 1)
-        } else {
-            (Duration::ZERO, ADAPTATION_ROUNDS)
-        };
-        let over = drained.is_some_and(|at| now.saturating_duration_since(at) >= least)
-            && rounds >= least_rounds
-            || now.saturating_duration_since(since) > MAX_ADAPTATION;
-        if over {
-            return self.leave_adaptation(rate);
-        }
-        let drained = drained.or_else(|| {
-            (bytes_in_flight <= cap_bytes).then(|| {
-                self.rounds.restart(self.sampler.delivered_bytes());
-                now
-            })
-        });
-        self.mode = Mode::Adaptation {
-            since,
-            rate,
-            cap_bytes,
-            drained,
-            rounds,
-        };
-    }
-
-    fn leave_adaptation(&mut self, rate: Bandwidth) {
-        if self.options.published_code {
-            self.estimate.discard_aggressive();
-            self.full_pipe = FullPipe::default();
-            self.mode = Mode::Startup;
-        } else {
-            self.estimate.restart_from(self.rounds.count(), rate);
-            self.mode = Mode::Cruise { phase: 0 };
-        }
-    }
-
     /// Congestion, not the path's own swing, makes the RTT what it is (eq. 4).
     fn is_moderate(&self) -> bool {
+        if self.is_competing() {
+            return false;
+        }
         let (Some(latest), Some((low, high))) = (self.estimate.latest_rtt(), self.estimate.band())
         else {
             return false;
@@ -343,7 +245,7 @@ impl LeoCc {
             Mode::Drain => DRAIN_GAIN,
             Mode::Cruise { phase: 0 } if self.is_moderate() => MODERATE_BURST_GAIN,
             Mode::Cruise { phase: 0 } => BURST_GAIN,
-            Mode::Cruise { phase: 1 } if self.is_informed() => TARGET_QUEUE_DRAIN_GAIN,
+            Mode::Cruise { phase: 1 } if self.is_narrow() => target_queue::DRAIN_GAIN,
             Mode::Cruise { phase: 1 } => CYCLE_DRAIN_GAIN,
             Mode::Cruise { .. } | Mode::Adaptation { .. } => 1.0,
         }
@@ -374,7 +276,7 @@ impl LeoCc {
                     self.cwnd_bytes
                 }
             }
-            (Mode::Cruise { phase }, Some(_)) if self.is_informed() => {
+            (Mode::Cruise { phase }, Some(_)) if self.is_narrow() => {
                 self.target_queue_window(phase)
             }
             (Mode::Cruise { .. }, Some(bandwidth)) => grown
@@ -383,28 +285,6 @@ impl LeoCc {
             (_, None) => grown,
         }
         .clamp(self.min_cwnd(), MAX_CWND_BYTES);
-    }
-
-    /// The window may be narrow: whoever tells of reconfigurations still does, so that the band is that of the path as it is.
-    fn is_informed(&self) -> bool {
-        let told = self.hints.last().zip(self.updated_at);
-        self.options.target_queue
-            && told.is_some_and(|(last, now)| now.saturating_duration_since(last) < INFORMED)
-    }
-
-    /// What fits into the path at bBW_m and the middle of the band, and the target queue. Both estimates come from what was
-    /// really delivered, so that the window follows the path within rounds, and a burst has its room.
-    fn target_queue_window(&self, phase: usize) -> u64 {
-        let Some((low, high)) = self.estimate.band() else {
-            return self.cwnd_bytes;
-        };
-        let rate = self.estimate.moderate().unwrap_or(self.pacing_rate);
-        let rtt = low + high.saturating_sub(low) / 2 + TARGET_QUEUE;
-        let gain = if phase == 0 { BURST_GAIN } else { 1.0 };
-        let window = real(rate.bytes_in(rtt)) * gain;
-        window_bytes(window, self.min_cwnd())
-            .saturating_add(FAIR_PACKETS * self.max_datagram_bytes)
-            .min(MAX_CWND_BYTES)
     }
 
     /// One BDP at once when coming back from Adaptation: the path is known to be empty.
@@ -535,6 +415,7 @@ impl Controller for LeoCc {
         match self.mode {
             Mode::Startup => "startup",
             Mode::Drain => "drain",
+            Mode::Cruise { .. } if self.is_competing() => "cruise_competitive",
             Mode::Cruise { .. } if self.is_moderate() => "cruise_moderate",
             Mode::Cruise { .. } => "cruise",
             Mode::Adaptation { .. } => "adaptation",

@@ -21,6 +21,7 @@ pub(crate) struct RttBand {
     since: Option<Instant>,
     samples: VecDeque<(Instant, Duration)>,
     band: Option<(Duration, Duration)>,
+    middle: Option<Duration>,
 }
 
 impl RttBand {
@@ -31,6 +32,7 @@ impl RttBand {
             since: None,
             samples: VecDeque::new(),
             band: None,
+            middle: None,
         }
     }
 
@@ -38,6 +40,7 @@ impl RttBand {
     pub(crate) fn reset(&mut self, now: Instant) {
         self.samples.clear();
         self.band = None;
+        self.middle = None;
         self.since = Some(now);
     }
 
@@ -59,7 +62,10 @@ impl RttBand {
         {
             self.samples.pop_front();
         }
-        self.band = self.middle_pass();
+        let mut rtts: Vec<Duration> = self.samples.iter().map(|&(_, rtt)| rtt).collect();
+        rtts.sort_unstable();
+        self.band = middle_pass(&rtts);
+        self.middle = self.band.and_then(|band| median_within(&rtts, band));
     }
 
     /// bRTT_l and bRTT_h.
@@ -67,40 +73,50 @@ impl RttBand {
         self.band
     }
 
-    /// From the lowest to the highest bin in which samples concentrate.
-    fn middle_pass(&self) -> Option<(Duration, Duration)> {
-        let mut rtts: Vec<Duration> = self.samples.iter().map(|&(_, rtt)| rtt).collect();
-        rtts.sort_unstable();
-        let (least, middle) = (*rtts.first()?, *rtts.get(rtts.len() / 2)?);
-        let width = middle.mul_f64(BIN_SHARE).max(MIN_BIN);
-        let bin_of = |rtt: Duration| (rtt - least).as_nanos() / width.as_nanos();
-        // Runs of equal bins: first sample, last sample, count.
-        let mut bins: Vec<(Duration, Duration, u32)> = Vec::new();
-        for &rtt in &rtts {
-            match bins.last_mut() {
-                Some((first, last, count)) if bin_of(*first) == bin_of(rtt) => {
-                    *last = rtt;
-                    *count += 1;
-                }
-                _ => bins.push((rtt, rtt, 1)),
-            }
-        }
-        let total: u32 = bins.iter().map(|(_, _, count)| count).sum();
-        let mean = f64::from(total) / f64::from(u32::try_from(bins.len()).unwrap_or(u32::MAX));
-        let mut kept = bins
-            .iter()
-            .filter(|(_, _, count)| f64::from(*count) >= BAND_SHARE * mean);
-        let low = kept.next()?.0;
-        let high = kept.next_back().map_or_else(
-            || {
-                bins.iter()
-                    .find(|bin| bin.0 == low)
-                    .map_or(low, |bin| bin.1)
-            },
-            |bin| bin.1,
-        );
-        Some((low, high))
+    /// The median of the band's samples. Flows that share a path find the same one, while the edges, where few samples lie,
+    /// differ from flow to flow.
+    pub(crate) fn middle(&self) -> Option<Duration> {
+        self.middle
     }
+}
+
+fn median_within(rtts: &[Duration], (low, high): (Duration, Duration)) -> Option<Duration> {
+    let first = rtts.partition_point(|rtt| *rtt < low);
+    let end = rtts.partition_point(|rtt| *rtt <= high);
+    rtts.get(first + (end - first) / 2).copied()
+}
+
+/// From the lowest to the highest bin in which `rtts`, which are sorted, concentrate.
+fn middle_pass(rtts: &[Duration]) -> Option<(Duration, Duration)> {
+    let (least, middle) = (*rtts.first()?, *rtts.get(rtts.len() / 2)?);
+    let width = middle.mul_f64(BIN_SHARE).max(MIN_BIN);
+    let bin_of = |rtt: Duration| (rtt - least).as_nanos() / width.as_nanos();
+    // Runs of equal bins: first sample, last sample, count.
+    let mut bins: Vec<(Duration, Duration, u32)> = Vec::new();
+    for &rtt in rtts {
+        match bins.last_mut() {
+            Some((first, last, count)) if bin_of(*first) == bin_of(rtt) => {
+                *last = rtt;
+                *count += 1;
+            }
+            _ => bins.push((rtt, rtt, 1)),
+        }
+    }
+    let total: u32 = bins.iter().map(|(_, _, count)| count).sum();
+    let mean = f64::from(total) / f64::from(u32::try_from(bins.len()).unwrap_or(u32::MAX));
+    let mut kept = bins
+        .iter()
+        .filter(|(_, _, count)| f64::from(*count) >= BAND_SHARE * mean);
+    let low = kept.next()?.0;
+    let high = kept.next_back().map_or_else(
+        || {
+            bins.iter()
+                .find(|bin| bin.0 == low)
+                .map_or(low, |bin| bin.1)
+        },
+        |bin| bin.1,
+    );
+    Some((low, high))
 }
 
 #[cfg(test)]
@@ -127,6 +143,24 @@ mod tests {
         let (low, high) = band.band().unwrap();
         assert!((20 * MS..21 * MS).contains(&low), "{low:?}");
         assert!((26 * MS..27 * MS).contains(&high), "{high:?}");
+        let middle = band.middle().unwrap();
+        assert!((20 * MS..27 * MS).contains(&middle), "{middle:?}");
+    }
+
+    /// A spike that makes the band wide for one flow and not for its neighbour hardly moves the middle.
+    #[test]
+    fn a_spike_moves_the_edge_and_not_the_middle() {
+        let start = Instant::now();
+        let mut band = RttBand::new(20_000 * MS);
+        let rtt_of = |n: u32| {
+            let swing = MS / 4 * (n % 8);
+            if n < 5 { 60 * MS } else { 20 * MS + swing }
+        };
+        (0..24u32).for_each(|n| band.update(start + MS * n, rtt_of(n)));
+        let (_, high) = band.band().unwrap();
+        assert!(high >= 60 * MS, "{high:?}");
+        let middle = band.middle().unwrap();
+        assert!((20 * MS..22 * MS).contains(&middle), "{middle:?}");
     }
 
     #[test]

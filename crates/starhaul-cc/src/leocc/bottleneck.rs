@@ -39,6 +39,12 @@ impl Bottleneck {
         self.segment = Some((now, rtt));
     }
 
+    /// The prober is at work.
+    pub(super) fn is_probed(&self, now: Instant) -> bool {
+        self.segment
+            .is_some_and(|(at, _)| now.saturating_duration_since(at) <= FRESH)
+    }
+
     /// RTT_e2e, which is bRTT_latest.
     pub(super) fn on_end_to_end_rtt(&mut self, now: Instant, rtt: Duration) {
         let Some((at, segment)) = self.segment else {

@@ -199,6 +199,12 @@ impl Estimate {
         }
     }
 
+    /// The RTT of the path as it mostly is without a queue.
+    pub(super) fn middle_rtt(&self) -> Option<Duration> {
+        let middle = self.band.middle().filter(|_| self.options.band);
+        middle.or_else(|| self.band().map(|(low, _)| low))
+    }
+
     fn learn_code_width(&mut self, rtt: Duration) {
         if self.code_width.is_some() {
             return;

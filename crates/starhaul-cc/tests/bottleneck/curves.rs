@@ -1,6 +1,6 @@
 //! Window and rate of every controller over one fixed path, pinned so that no change of behaviour
 //! goes unnoticed: 20 Mbit/s and 40 ms with 0.1 % loss; at 12 s an outage of 100 ms, after which the
-//! path carries 12 Mbit/s over 55 ms. `STARHAUL_RENEW_CURVES=1 cargo test -p starhaul-cc curves`
+//! path carries 12 Mbit/s over 55 ms, which is told a round trip later. `STARHAUL_RENEW_CURVES=1 cargo test -p starhaul-cc curves`
 //! renews the files in `tests/curves`; their differences belong into the review.
 
 use std::{fmt::Write as _, fs, path::PathBuf, time::Duration};
@@ -18,6 +18,7 @@ fn path() -> Path {
     path.outage = Some((from, to));
     path.later_rate = Some((to, Bandwidth::from_mbit(12)));
     path.later_rtt = Some((to, Duration::from_millis(55)));
+    path.reconfigured = vec![to + Duration::from_millis(55)];
     path
 }
 

@@ -1,0 +1,119 @@
+//! Adaptation (LeoCC §4.2.2): what a flow does while the path changes under it. It drains to half of what the path held, measures
+//! the new one, and goes on at the rate it had.
+
+use std::time::{Duration, Instant};
+
+use starhaul_units::Bandwidth;
+
+use super::{LeoCc, Mode};
+use crate::{
+    limits::{real, window_bytes},
+    rounds::FullPipe,
+};
+
+/// The published code stays in Adaptation this long at least.
+const CODE_ADAPTATION: Duration = Duration::from_millis(200);
+/// Adaptation ends at the latest then, whatever does not come back.
+const MAX_ADAPTATION: Duration = Duration::from_secs(1);
+/// Without a reconfiguration for W_RT nothing is left of what Adaptation measured: it is run as BBR probes its RTT.
+const UNTOLD_ADAPTATION: Duration = Duration::from_secs(10);
+/// Nor when no RTT was in the band for so many rounds, two cycles.
+const BEYOND_BAND_ROUNDS: u64 = 16;
+/// Rounds with the path half empty in which RTTs are collected.
+const ADAPTATION_ROUNDS: u32 = 2;
+/// LeoCC §4.2.2: Adaptation holds this share of the path's BDP in flight.
+const ADAPTATION_SHARE: f64 = 0.5;
+
+impl LeoCc {
+    /// Nobody told of a reconfiguration, but the RTT has left its band for good, or the band has grown old.
+    pub(super) fn needs_adaptation(&mut self, now: Instant, rtt: Duration) -> bool {
+        if self.options.published_code || !self.options.adaptation {
+            return false;
+        }
+        let high = self.estimate.band().map_or(rtt, |(_, high)| high);
+        if rtt <= high {
+            self.beyond_band = None;
+            return self
+                .last_adaptation
+                .is_some_and(|last| now.saturating_duration_since(last) > UNTOLD_ADAPTATION);
+        }
+        let round = self.rounds.count();
+        let since = *self.beyond_band.get_or_insert(round);
+        round.saturating_sub(since) > BEYOND_BAND_ROUNDS
+    }
+
+    pub(super) fn enter_adaptation(&mut self, now: Instant) {
+        let rate = self.target_rate().unwrap_or(self.pacing_rate);
+        let bandwidth = if self.options.published_code {
+            self.estimate.aggressive()
+        } else {
+            self.estimate.moderate().or(self.estimate.aggressive())
+        };
+        let (low, _) = self.estimate.band().unwrap_or_default();
+        let cap = real(bandwidth.unwrap_or_default().bytes_in(low)) * ADAPTATION_SHARE;
+        self.last_adaptation = Some(now);
+        self.beyond_band = None;
+        self.mode = Mode::Adaptation {
+            since: now,
+            rate,
+            cap_bytes: window_bytes(cap, self.min_cwnd()),
+            drained: None,
+            rounds: 0,
+        };
+    }
+
+    pub(super) fn adapt(&mut self, now: Instant, bytes_in_flight: u64) {
+        // What is delivered meanwhile is less than the path carries.
+        self.sampler.mark_app_limited();
+        let Mode::Adaptation {
+            since,
+            rate,
+            cap_bytes,
+            drained,
+            rounds,
+        } = self.mode
+        else {
+            return;
+        };
+        let rounds = rounds + u32::from(drained.is_some() && self.rounds.started());
+        let (least, least_rounds) = if self.options.published_code {
+            (CODE_ADAPTATION, 1)
+        } else {
+            (Duration::ZERO, ADAPTATION_ROUNDS)
+        };
+        let over = drained.is_some_and(|at| now.saturating_duration_since(at) >= least)
+            && rounds >= least_rounds
+            || now.saturating_duration_since(since) > MAX_ADAPTATION;
+        if over {
+            return self.leave_adaptation(now, rate);
+        }
+        let drained = drained.or_else(|| {
+            (bytes_in_flight <= cap_bytes).then(|| {
+                self.rounds.restart(self.sampler.delivered_bytes());
+                now
+            })
+        });
+        self.mode = Mode::Adaptation {
+            since,
+            rate,
+            cap_bytes,
+            drained,
+            rounds,
+        };
+    }
+
+    fn leave_adaptation(&mut self, now: Instant, rate: Bandwidth) {
+        if self.options.published_code {
+            self.estimate.discard_aggressive();
+            self.full_pipe = FullPipe::default();
+            self.mode = Mode::Startup;
+        } else {
+            self.estimate.restart_from(self.rounds.count(), rate);
+            self.restored_rate = rate;
+            if let Some((low, _)) = self.estimate.band() {
+                self.competition.on_drained(now, low);
+            }
+            self.mode = Mode::Cruise { phase: 0 };
+        }
+    }
+}
