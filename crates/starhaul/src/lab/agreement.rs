@@ -1,15 +1,12 @@
 //! `starhaul lab agreement`: virtual against real time.
 
-use std::{
-    io::{self, IsTerminal as _},
-    path::PathBuf,
-};
-
-use anyhow::Context as _;
 use starhaul_lab::agreement::{Options, Plan};
 
-use super::{announce, bench, show};
-use crate::output::{command_line, print};
+use super::{
+    bench,
+    outcome::{Outcome, announce, show},
+};
+use crate::output::command_line;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -28,15 +25,8 @@ pub(crate) struct Arguments {
     /// How long each runs [default: 30]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: Option<u32>,
-    /// Seed of the first run of each
-    #[arg(long, value_name = "S", default_value_t = 1)]
-    seed: u64,
-    /// Write report.html and results.json into this folder
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// Print one JSON object and nothing else
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    outcome: Outcome,
 }
 
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
@@ -46,24 +36,13 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         links: arguments.link,
         runs: arguments.runs,
         seconds: arguments.seconds,
-        seed: arguments.seed,
+        seed: arguments.outcome.seed,
     })?;
     announce(plan.skipped(), &plan.describe());
-    let terminal = io::stderr().is_terminal();
-    let results = plan.run(&bench()?, &command_line(), |progress| {
-        if terminal {
-            show(progress);
-        }
-    })?;
-    if terminal {
-        eprint!("\r\x1b[K");
-    }
-    if let Some(folder) = &arguments.out {
-        results.write(folder).context("cannot keep the results")?;
-        eprintln!("results: {}", folder.display());
-    }
-    print(match arguments.json {
-        true => results.json()? + "\n",
-        false => results.table(),
-    })
+    let results = plan.run(&bench()?, &command_line(), show)?;
+    arguments.outcome.finish(
+        || results.table(),
+        || results.json(),
+        |folder| results.write(folder),
+    )
 }

@@ -2,19 +2,18 @@
 
 mod agreement;
 mod flow;
+mod outcome;
 
-use std::{
-    io::{self, IsTerminal as _, Write as _},
-    path::PathBuf,
-};
+use std::path::PathBuf;
 
 use anyhow::Context as _;
 use starhaul_lab::{
     catalogue,
-    leocc::{Options, Plan, Progress, QueueChoice, RealPlan, Section},
+    leocc::{Options, Plan, QueueChoice, RealPlan, Section},
     realtime::Bench,
 };
 
+use self::outcome::{Outcome, announce, show};
 use crate::{
     output::{command_line, print},
     replay::SUPERVISOR,
@@ -77,15 +76,8 @@ struct LeoccArguments {
     /// With --real: no run is longer [default: the whole trace]
     #[arg(long, value_name = "N", requires = "real", value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: Option<u32>,
-    /// Seed of losses and synthetic traces
-    #[arg(long, value_name = "S", default_value_t = 1)]
-    seed: u64,
-    /// Write report.html, results.json, results.csv and plots into this folder
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// Print one JSON object and nothing else
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    outcome: Outcome,
 }
 
 pub(crate) fn run(args: Arguments) -> anyhow::Result<()> {
@@ -106,58 +98,22 @@ fn leocc(args: LeoccArguments) -> anyhow::Result<()> {
         losses: args.loss,
         queue: args.queue,
         sections: args.only,
-        seed: args.seed,
-    };
-    let terminal = io::stderr().is_terminal();
-    let progress = |progress| {
-        if terminal {
-            show(progress);
-        }
+        seed: args.outcome.seed,
     };
     let results = if args.real {
         let plan = RealPlan::new(&options, args.runs, args.seconds)?;
         announce(plan.skipped(), &plan.describe());
-        plan.run(&bench()?, &command_line(), progress)?
+        plan.run(&bench()?, &command_line(), show)?
     } else {
         let plan = Plan::new(&options)?;
         announce(plan.skipped(), &plan.describe());
-        plan.run(&command_line(), progress)?
+        plan.run(&command_line(), show)?
     };
-    if terminal {
-        eprint!("\r\x1b[K");
-    }
-    if let Some(folder) = &args.out {
-        results.write(folder).context("cannot keep the results")?;
-        eprintln!("results: {}", folder.display());
-    }
-    print(match args.json {
-        true => results.json()? + "\n",
-        false => results.table(),
-    })
-}
-
-/// Says what will run, and what will not.
-fn announce(skipped: &[String], plan: &str) {
-    for skipped in skipped {
-        eprintln!("{skipped}");
-    }
-    eprintln!("{plan}");
-}
-
-/// Redraws one line on a terminal.
-fn show(progress: Progress) {
-    const WIDTH: usize = 30;
-    let full = (1..=WIDTH)
-        .filter(|cell| *cell as f64 <= progress.done * WIDTH as f64)
-        .count();
-    let left = progress.elapsed.as_secs_f64() * (1.0 / progress.done.max(1e-9) - 1.0);
-    let bar = "█".repeat(full) + &"░".repeat(WIDTH - full);
-    // A terminal that went away must not end the run.
-    let _ = write!(
-        io::stderr(),
-        "\r{bar} {:3.0} %, about {left:.0} s left\x1b[K",
-        progress.done * 100.0
-    );
+    args.outcome.finish(
+        || results.table(),
+        || results.json(),
+        |folder| results.write(folder),
+    )
 }
 
 /// A share such as `0.002` or `0.2%`.

@@ -1,0 +1,74 @@
+//! What all experiments share: where their results go, and the line that says how far they are.
+
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context as _;
+use starhaul_lab::{Error, leocc::Progress};
+
+use crate::output::print;
+
+#[derive(clap::Args)]
+pub(crate) struct Outcome {
+    /// Seed of all that is random; where there are several runs of each, of the first
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Write report.html, results.json and all that goes with them into this folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print one JSON object and nothing else
+    #[arg(long)]
+    json: bool,
+}
+
+impl Outcome {
+    /// Writes and prints what was asked for.
+    pub(crate) fn finish(
+        &self,
+        table: impl FnOnce() -> String,
+        json: impl FnOnce() -> Result<String, Error>,
+        write: impl FnOnce(&Path) -> Result<(), Error>,
+    ) -> anyhow::Result<()> {
+        if io::stderr().is_terminal() {
+            eprint!("\r\x1b[K");
+        }
+        if let Some(folder) = &self.out {
+            write(folder).context("cannot keep the results")?;
+            eprintln!("results: {}", folder.display());
+        }
+        print(match self.json {
+            true => json()? + "\n",
+            false => table(),
+        })
+    }
+}
+
+/// Says what will run, and what will not.
+pub(crate) fn announce(skipped: &[String], plan: &str) {
+    for skipped in skipped {
+        eprintln!("{skipped}");
+    }
+    eprintln!("{plan}");
+}
+
+/// Redraws one line on a terminal, until [`Outcome::finish`].
+pub(crate) fn show(progress: Progress) {
+    const WIDTH: usize = 30;
+    let mut stderr = io::stderr();
+    if !stderr.is_terminal() {
+        return;
+    }
+    let full = (1..=WIDTH)
+        .filter(|cell| *cell as f64 <= progress.done * WIDTH as f64)
+        .count();
+    let left = progress.elapsed.as_secs_f64() * (1.0 / progress.done.max(1e-9) - 1.0);
+    let bar = "█".repeat(full) + &"░".repeat(WIDTH - full);
+    // A terminal that went away must not end the run.
+    let _ = write!(
+        stderr,
+        "\r{bar} {:3.0} %, about {left:.0} s left\x1b[K",
+        progress.done * 100.0
+    );
+}
