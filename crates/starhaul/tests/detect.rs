@@ -1,60 +1,12 @@
 //! `starhaul detect` and gateways on LEO paths, in real time behind `starhaul replay`, against the gaps that the link really had.
-//!
-//! Needs network namespaces and TUN devices; where the system gives none, each test says so and passes. Where the run itself
-//! says that this computer was too busy to keep time, it is repeated, and then skipped with that reason.
 #![allow(clippy::unwrap_used, reason = "a test harness")]
 
-use std::{
-    fs,
-    ops::Range,
-    path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
-};
+mod emulated;
 
+use std::{fs, ops::Range, path::Path};
+
+use emulated::{STARHAUL, probe, recorded_trace, rows, run_in_time, starhaul};
 use serde_json::Value;
-
-const STARHAUL: &str = env!("CARGO_BIN_EXE_starhaul");
-const ATTEMPTS: usize = 3;
-
-fn replay(arguments: &[&str]) -> Output {
-    let mut command = Command::new(STARHAUL);
-    command
-        .arg("replay")
-        .args(arguments)
-        .env_remove("STARHAUL_LOG")
-        .stdin(Stdio::null());
-    command.output().unwrap()
-}
-
-/// The result of a valid run; `None`, with the reason said, where there is none.
-fn run_in_time(arguments: &[&str]) -> Option<Value> {
-    for _ in 0..ATTEMPTS {
-        let output = replay(arguments);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        if said.contains("cannot make a network namespace")
-            || said.contains("cannot make a tun device")
-        {
-            println!("skipped: needs network namespaces and TUN devices: {said}");
-            return None;
-        }
-        let result: Value = serde_json::from_slice(&output.stdout)
-            .unwrap_or_else(|error| panic!("{error}: {output:?}"));
-        if result["valid"] == true {
-            return Some(result);
-        }
-    }
-    println!("skipped: this computer is too busy to keep time");
-    None
-}
-
-fn probe() -> String {
-    let probe = Path::new(STARHAUL).with_file_name("examples/replay-probe");
-    assert!(
-        probe.exists(),
-        "build it first: cargo build -p starhaul --examples"
-    );
-    probe.to_str().unwrap().to_owned()
-}
 
 /// 24 Mbit/s, silent in each of these gaps, as mahimahi writes it.
 fn trace(gaps: &[Range<u64>], length_ms: u64) -> String {
@@ -87,12 +39,7 @@ fn detect(bandwidth: &Path, by: &str, seconds: u32, load_mbit: u32) -> Option<Ve
     let links = ["--up", &up, "--down", "delay=15ms", "--server", &server];
     let rest = ["--log", &log, "--json", "--", "sh", "-c", &script];
     run_in_time(&[&links[..], &rest].concat())?;
-    let text = fs::read_to_string(&log).unwrap();
-    let mut lines = text.lines().filter(|line| !line.starts_with('#'));
-    let names: Vec<&str> = lines.next().unwrap().split('\t').collect();
-    let arrived = names.iter().position(|name| *name == "arrived_s").unwrap();
-    let first = lines.next().unwrap().split('\t').nth(arrived).unwrap();
-    let begun: f64 = first.parse().unwrap();
+    let begun = rows(Path::new(&log)).first().unwrap().arrived_s;
     let events = fs::read_to_string(events).unwrap();
     let events = events.lines().map(|line| {
         let event: Value = serde_json::from_str(line).unwrap();
@@ -150,13 +97,7 @@ fn reconfigurations_beside_a_full_queue_are_found_by_icmp_and_by_udp() {
 
 #[test]
 fn the_eight_reconfigurations_of_a_recorded_link_are_found_and_no_other() {
-    let folder = std::env::var_os("STARHAUL_TRACES").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces"),
-        PathBuf::from,
-    );
-    let bandwidth = folder.join("leocc-example/bw_example.txt");
-    let Ok(stamps) = fs::read_to_string(&bandwidth) else {
-        println!("skipped: no traces (set STARHAUL_TRACES)");
+    let Some((bandwidth, stamps)) = recorded_trace("leocc-example/bw_example.txt") else {
         return;
     };
     let ends = ends(&stamps);
@@ -172,10 +113,8 @@ fn a_gateway_on_a_leo_path_tells_its_controller_and_the_peers() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let key = |name: &str| {
-        let made = Command::new(STARHAUL)
-            .args(["keygen", "--out", &file(name)])
-            .output()
-            .unwrap();
+        let made = starhaul(&["keygen", "--out", &file(name)]).output();
+        let made = made.unwrap();
         String::from_utf8(made.stdout).unwrap().trim().to_owned()
     };
     let (near_key, far_key) = (key("near.key"), key("far.key"));

@@ -1,26 +1,17 @@
 //! `starhaul lab flow` as a person meets it: over loopback, and behind `starhaul replay` where the system lets us.
 #![allow(clippy::unwrap_used, reason = "a test harness")]
 
+mod emulated;
+
 use std::{
     io::{BufRead as _, BufReader},
-    process::{Child, Command, Output, Stdio},
+    process::{Child, Output, Stdio},
 };
 
+use emulated::{STARHAUL, is_refused, json, replay, run_in_time, starhaul};
 use serde_json::Value;
 
-const STARHAUL: &str = env!("CARGO_BIN_EXE_starhaul");
 const SECRET: &str = "a secret of this test";
-
-fn starhaul(arguments: &[&str]) -> Command {
-    let mut command = Command::new(STARHAUL);
-    command
-        .args(arguments)
-        .env_remove("STARHAUL_LOG")
-        .env_remove("STARHAUL_FLOW_SECRET")
-        .env_remove("STARHAUL_SERVER")
-        .stdin(Stdio::null());
-    command
-}
 
 /// A server on a port of its own; ended with the value.
 struct Server(Child, String, String);
@@ -87,7 +78,7 @@ fn a_flow_over_loopback_goes_either_way_and_is_told_as_json() {
     ] {
         let output = client(&server.1, SECRET, option);
         assert!(output.status.success(), "{output:?}");
-        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let told = json(&output);
         assert_eq!(told["toward"], toward);
         assert_eq!(told["per_second_mbps"].as_array().unwrap().len(), 1);
         let bytes = told["bytes"].as_u64().unwrap();
@@ -115,21 +106,16 @@ fn only_who_knows_the_secret_is_served_and_the_server_says_what_it_made() {
 fn a_flow_behind_replay_stays_within_the_link() {
     let link = "rate=8mbit,delay=10ms,queue=60p";
     let server = format!("{STARHAUL} lab flow server");
-    let arguments = [
-        "replay", "--up", link, "--down", link, "--json", "--server", &server,
-    ];
-    let output = starhaul(&arguments)
+    let links = ["--up", link, "--down", link, "--json", "--server", &server];
+    let output = replay(&links)
         .args(["--", STARHAUL, "lab", "flow", "client", "--seconds", "2"])
         .env("STARHAUL_FLOW_SECRET", SECRET)
         .output()
         .unwrap();
-    let said = text(&output.stderr);
-    if said.contains("cannot make a network namespace") || said.contains("cannot make a tun device")
-    {
-        return println!("skipped: needs network namespaces and TUN devices: {said}");
+    if is_refused(&output) {
+        return;
     }
-    let replay: Value = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let (replay, said) = (json(&output), text(&output.stderr));
     let all = said
         .lines()
         .find(|line| line.trim_start().starts_with("all"));
@@ -147,26 +133,14 @@ fn a_flow_behind_replay_stays_within_the_link() {
 #[test]
 fn a_flow_of_leocc_is_told_of_the_outage_that_the_satellite_hop_shows() {
     let link = "rate=8mbit,delay=15ms,outage=4s..4.09s";
-    let server = format!("{STARHAUL} lab flow server");
-    let arguments = ["replay", "--up", link, "--down", link, "--json"];
-    let client = ["lab", "flow", "client", "--seconds", "6", "--json"];
-    let output = starhaul(&arguments)
-        .args(["--server", &server, "--", STARHAUL])
-        .args(client)
-        .args(["--controller", "leocc2"])
-        .env("STARHAUL_FLOW_SECRET", SECRET)
-        .output()
-        .unwrap();
+    let server = format!("STARHAUL_FLOW_SECRET='{SECRET}' exec {STARHAUL} lab flow server");
+    let client = format!(
+        "{STARHAUL} lab flow client --seconds 6 --json --controller leocc2 --secret '{SECRET}'"
+    );
+    let links = ["--up", link, "--down", link, "--json", "--server", &server];
+    let run = run_in_time(&[&links[..], &["--", "sh", "-c", &client]].concat());
+    let Some((_, output)) = run else { return };
     let said = text(&output.stderr);
-    if said.contains("cannot make a network namespace") || said.contains("cannot make a tun device")
-    {
-        return println!("skipped: needs network namespaces and TUN devices: {said}");
-    }
-    let replay: Value = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {output:?}"));
-    if replay["valid"] != true {
-        return println!("skipped: this computer is too busy for a replay");
-    }
     let told = said.lines().find(|line| line.starts_with('{'));
     let told: Value = serde_json::from_str(told.unwrap_or_else(|| panic!("{said}"))).unwrap();
     assert_eq!(told["reconfigurations"], 1, "{told} {said}");
@@ -175,14 +149,11 @@ fn a_flow_of_leocc_is_told_of_the_outage_that_the_satellite_hop_shows() {
 /// Runs an experiment in real time, for one second on a link that any computer keeps up with.
 fn in_real_time(arguments: &[&str]) -> Option<Value> {
     let output = starhaul(arguments).output().unwrap();
-    let said = text(&output.stderr);
-    if said.contains("cannot make a network namespace") || said.contains("cannot make a tun device")
-    {
-        println!("skipped: needs network namespaces and TUN devices: {said}");
+    if is_refused(&output) {
         return None;
     }
-    assert!(output.status.success(), "{said}");
-    Some(serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}")))
+    assert!(output.status.success(), "{output:?}");
+    Some(json(&output))
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Recordings as a person makes them: over loopback, killed on the way, and through an emulated link.
 #![allow(clippy::unwrap_used, reason = "a test harness")]
 
+mod emulated;
+
 use std::{
     fs,
     io::{BufRead as _, BufReader},
@@ -10,11 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-fn starhaul(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_starhaul"));
-    command.args(arguments).env_remove("STARHAUL_LOG");
-    command
-}
+use emulated::{STARHAUL, is_refused, replay, starhaul};
 
 fn path(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -180,29 +178,24 @@ fn a_stranger_hears_nothing() {
 /// Records the way up over `link` for `seconds` behind a replay; says why not when this system or its load does not let us.
 fn recorded(folder: &Path, link: &str, seconds: u32) -> Option<PathBuf> {
     let key = key(folder, "key");
-    let (out, program) = (folder.join("out"), env!("CARGO_BIN_EXE_starhaul"));
-    let serve = format!("{program} record server --listen 0.0.0.0:4710 --key {key}");
+    let out = folder.join("out");
+    let serve = format!("{STARHAUL} record server --listen 0.0.0.0:4710 --key {key}");
     let record = format!(
-        "{program} record client --server $STARHAUL_SERVER:4710 --key {key} --out {} --seconds {seconds} --direction up --light icmp",
+        "{STARHAUL} record client --server $STARHAUL_SERVER:4710 --key {key} --out {} --seconds {seconds} --direction up --light icmp",
         path(&out)
     );
-    let output = starhaul(&[
-        "replay", "--up", link, "--down", link, "--server", &serve, "--", "sh", "-c", &record,
-    ])
-    .output()
-    .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    if !out.join("summary.json").exists() {
-        // What is missing is said by the program itself.
-        assert!(
-            said.contains("namespace") || said.contains("/dev/net/tun") || said.contains("root"),
-            "{said}"
-        );
-        println!("skipped: {said}");
+    let links = ["--up", link, "--down", link, "--server", &serve];
+    let output = replay(&links)
+        .args(["--", "sh", "-c", &record])
+        .output()
+        .unwrap();
+    if is_refused(&output) {
         return None;
     }
+    assert!(out.join("summary.json").exists(), "{output:?}");
+    // It says so with its exit code alone where the program prints for itself.
     if output.status.code() == Some(3) {
-        println!("skipped: this machine is too busy for real time: {said}");
+        println!("skipped: this computer is too busy to keep time");
         return None;
     }
     Some(out)

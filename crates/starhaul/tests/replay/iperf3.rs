@@ -4,7 +4,7 @@ use std::{fs, process::Command};
 
 use serde_json::Value;
 
-use super::{allowed, alone, rows, run};
+use super::{allowed, alone, emulated::rows, run};
 
 /// A short satellite uplink. At one lost packet in a hundred Cubic has a small part of it left, on any computer.
 const UP: &str = "synth=leo,seed=3,rate=20mbit,loss=1%";

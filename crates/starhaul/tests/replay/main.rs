@@ -1,45 +1,23 @@
 //! `starhaul replay` as a person meets it, measured from outside by `examples/replay-probe.rs`.
-//!
-//! Needs network namespaces and TUN devices; where the system gives none, each test says so and passes. Where the run itself
-//! says that this computer was too busy to keep time, it is repeated, and then skipped with that reason.
 #![allow(clippy::unwrap_used, reason = "a test harness")]
 
+#[path = "../emulated/mod.rs"]
+mod emulated;
 mod iperf3;
 mod pictures;
+mod ping;
 mod remains;
 
 use std::{
     fs,
-    path::Path,
     process::{Child, Command, Output, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use serde_json::Value;
+use emulated::{STARHAUL, is_refused, json, probe, replay, rows, run_in_time};
 
-const STARHAUL: &str = env!("CARGO_BIN_EXE_starhaul");
 const QUICK: [&str; 4] = ["--up", "delay=0ms", "--down", "delay=0ms"];
-const ATTEMPTS: usize = 3;
-
-fn probe() -> String {
-    let probe = Path::new(STARHAUL).with_file_name("examples/replay-probe");
-    assert!(
-        probe.exists(),
-        "build it first: cargo build -p starhaul --examples"
-    );
-    probe.to_str().unwrap().to_owned()
-}
-
-fn replay(arguments: &[&str]) -> Command {
-    let mut command = Command::new(STARHAUL);
-    command
-        .arg("replay")
-        .args(arguments)
-        .env_remove("STARHAUL_LOG")
-        .stdin(Stdio::null());
-    command
-}
 
 fn run(arguments: &[&str]) -> Output {
     replay(arguments).output().unwrap()
@@ -48,65 +26,15 @@ fn run(arguments: &[&str]) -> Output {
 /// Whether this system lets us; if not, says why.
 fn allowed() -> bool {
     let output = run(&[&QUICK[..], &["--", "true"]].concat());
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let missing = said.contains("cannot make a network namespace")
-        || said.contains("cannot make a tun device");
-    if missing {
-        println!("skipped: needs network namespaces and TUN devices: {said}");
-    }
-    assert!(missing || output.status.success(), "{said}");
-    !missing
+    let refused = is_refused(&output);
+    assert!(refused || output.status.success(), "{output:?}");
+    !refused
 }
 
 /// Held by tests that measure time, and by those that would disturb them.
 fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Runs until packets left when they should have; `None`, with the reason said, if they never do.
-fn run_in_time(arguments: &[&str]) -> Option<(Value, Output)> {
-    for _ in 0..ATTEMPTS {
-        let output = run(arguments);
-        let result: Value = serde_json::from_slice(&output.stdout)
-            .unwrap_or_else(|error| panic!("{error}: {output:?}"));
-        if result["valid"] == true {
-            return Some((result, output));
-        }
-    }
-    println!("skipped: this computer is too busy to keep time");
-    None
-}
-
-/// The rows of a log: its cells, by the names of their columns.
-fn rows(log: &Path) -> Vec<Row> {
-    let text = fs::read_to_string(log).unwrap();
-    let mut lines = text.lines().filter(|line| !line.starts_with('#'));
-    let columns: Vec<&str> = lines.next().unwrap().split('\t').collect();
-    lines
-        .map(|line| {
-            let cells: Vec<&str> = line.split('\t').collect();
-            let cell = |name| cells[columns.iter().position(|column| *column == name).unwrap()];
-            Row {
-                direction: cell("direction").to_owned(),
-                arrived_s: cell("arrived_s").parse().unwrap(),
-                left_s: cell("left_s").parse().unwrap(),
-                bytes: cell("bytes").parse().unwrap(),
-                protocol: cell("protocol").to_owned(),
-                fate: cell("fate").to_owned(),
-            }
-        })
-        .collect()
-}
-
-#[derive(Debug)]
-struct Row {
-    direction: String,
-    arrived_s: f64,
-    left_s: f64,
-    bytes: u64,
-    protocol: String,
-    fate: String,
 }
 
 #[test]
@@ -201,7 +129,7 @@ fn a_program_bound_to_an_address_uses_that_link() {
     ];
     let rest = ["--server", &sink, "--json", "--", "sh", "-c", &script];
     let output = run(&[&leo[..], &geo, &rest].concat());
-    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let result = json(&output);
     // What the server saw, and then the addresses.
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let lines: Vec<&str> = said.lines().collect();
@@ -255,7 +183,7 @@ fn ipv6_crosses_the_same_links() {
         "{said}"
     );
     // Nothing but what was asked for is on the links: no router solicitation, no group report.
-    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let result = json(&output);
     let delivered = |link: usize| result["links"][link]["up"]["delivered"].as_u64();
     let pings = u64::try_from(took_ms.len()).unwrap();
     assert_eq!((delivered(0), delivered(1)), (Some(1 + pings), Some(1)));
@@ -344,92 +272,6 @@ fn udp_above_capacity_gets_each_second_what_the_trace_offers_and_shows_its_gaps(
         data.filter(|row| row.fate == "delivered").count(),
         received.len()
     );
-}
-
-#[test]
-fn a_lone_ping_takes_the_delay_of_the_trace_and_a_full_queue_does_not_slow_it() {
-    if !allowed() {
-        return;
-    }
-    let _turn = alone();
-    let directory = tempfile::tempdir().unwrap();
-    let (delays, log) = (directory.path().join("delay"), directory.path().join("log"));
-    // A line holds for 10 ms.
-    let delay_ms: Vec<f64> = (0..400)
-        .map(|line| [10.0, 10.0, 30.0, 30.0, 30.0, 55.0, 10.0, 10.0][line / 10 % 8])
-        .collect();
-    let lines: String = delay_ms.iter().map(|delay| format!("{delay}\n")).collect();
-    let delay_at = |at: f64| {
-        let mut lines = (1u32..).zip(&delay_ms);
-        *lines
-            .find(|(end, _)| f64::from(*end) * 0.01 > at)
-            .unwrap()
-            .1
-    };
-    fs::write(&delays, lines).unwrap();
-    for load in ["true", "\"$PROBE\" blast 60 3 1472"] {
-        let script = format!("{load} >/dev/null & sleep 0.2; \"$PROBE\" ping 20 2.5");
-        let up = format!("rate=50mbit,delay={}", delays.display());
-        let server = format!("{} sink /dev/null", probe());
-        let links = ["--up", &up, "--down", "delay=0ms", "--server", &server];
-        let rest = [
-            "--log",
-            log.to_str().unwrap(),
-            "--json",
-            "--",
-            "sh",
-            "-c",
-            &script,
-        ];
-        let mut errors = Vec::new();
-        for _ in 0..ATTEMPTS {
-            let output = replay(&[&links[..], &rest].concat())
-                .env("PROBE", probe())
-                .output()
-                .unwrap();
-            let result: Value = serde_json::from_slice(&output.stdout).unwrap();
-            if result["valid"] != true {
-                continue;
-            }
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            let took_ms: Vec<f64> = said
-                .lines()
-                .map(|line| line.parse::<f64>().unwrap() / 1e6)
-                .collect();
-            let rows = rows(&log);
-            let pings = rows
-                .iter()
-                .filter(|row| row.direction == "up" && row.protocol == "icmp");
-            let pings: Vec<f64> = pings.map(|row| row.arrived_s).collect();
-            assert_eq!(pings.len(), took_ms.len(), "none is lost");
-            // At the seam of two delays either is right.
-            let inside = |at: f64| (at * 1e3 % 100.0) > 1.0 && (at * 1e3 % 100.0) < 99.0;
-            errors = pings
-                .iter()
-                .zip(&took_ms)
-                .filter(|(at, _)| inside(**at))
-                .map(|(at, took)| (took - delay_at(*at)).abs())
-                .collect();
-            errors.sort_by(f64::total_cmp);
-            // Order is kept when the delay falls, so a ping may come later than its own delay: 5 of 100 at most do here.
-            // A busy computer wakes the pinging program late, which no link explains: then once more.
-            if errors
-                .get(errors.len() * 9 / 10)
-                .is_some_and(|p90| *p90 < 1.0)
-            {
-                break;
-            }
-        }
-        if errors.is_empty() {
-            println!("skipped: this computer is too busy to keep time");
-            return;
-        }
-        let (p90, count) = (errors[errors.len() * 9 / 10], errors.len());
-        assert!(
-            count > 80 && p90 < 1.0,
-            "{load}: p90 {p90} ms off, of {count}"
-        );
-    }
 }
 
 #[test]

@@ -2,7 +2,11 @@
 
 use std::{fs, path::Path, process::Command};
 
-use super::{QUICK, STARHAUL, allowed, probe, replay, run};
+use super::{
+    QUICK, allowed,
+    emulated::{STARHAUL, json, probe, replay},
+    run,
+};
 
 #[test]
 fn a_plot_is_a_picture_or_a_page_and_nothing_else() {
@@ -138,7 +142,7 @@ fn a_trace_stands_for_both_directions() {
     )
     .output()
     .unwrap();
-    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let result = json(&output);
     let link = &result["links"][0];
     assert_eq!(link["name"], "dish");
     let up = format!("bw={folder}/up-bw.txt,delay={folder}/up-delay.txt,loss=0%,queue=100p");

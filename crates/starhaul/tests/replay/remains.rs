@@ -3,7 +3,11 @@
 
 use std::{env, fs, path::PathBuf, process::Command, time::Duration};
 
-use super::{QUICK, Started, alone, probe, replay, wait_until};
+use super::{
+    QUICK, Started, alone,
+    emulated::{probe, replay},
+    wait_until,
+};
 
 const NAME: &str = "remains::nothing_remains_of_runs_that_were_killed";
 const INSIDE: &str = "STARHAUL_TEST_INSIDE";

@@ -1,0 +1,126 @@
+//! The program behind `starhaul replay`, for tests that need an emulated link in real time.
+//!
+//! Needs network namespaces and TUN devices; where the system gives none, each test says so and passes. Where the run itself
+//! says that this computer was too busy to keep time, it is repeated, and then skipped with that reason.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "a harness of which each test uses a part"
+)]
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+use serde_json::Value;
+
+pub const STARHAUL: &str = env!("CARGO_BIN_EXE_starhaul");
+pub const ATTEMPTS: usize = 3;
+
+/// The program, with nothing of the environment that would change what it does.
+pub fn starhaul(arguments: &[&str]) -> Command {
+    let mut command = Command::new(STARHAUL);
+    command
+        .args(arguments)
+        .env_remove("STARHAUL_LOG")
+        .env_remove("STARHAUL_FLOW_SECRET")
+        .env_remove("STARHAUL_SERVER")
+        .stdin(Stdio::null());
+    command
+}
+
+pub fn replay(arguments: &[&str]) -> Command {
+    let mut command = starhaul(&["replay"]);
+    command.args(arguments);
+    command
+}
+
+/// The traffic of known timing, `examples/replay-probe.rs`.
+pub fn probe() -> String {
+    let probe = Path::new(STARHAUL).with_file_name("examples/replay-probe");
+    assert!(
+        probe.exists(),
+        "build it first: cargo build -p starhaul --examples"
+    );
+    probe.to_str().unwrap().to_owned()
+}
+
+/// Whether this system did not let the program make what a replay needs; says so.
+pub fn is_refused(output: &Output) -> bool {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let refused = said.contains("cannot make a network namespace")
+        || said.contains("cannot make a tun device");
+    if refused {
+        println!("skipped: needs network namespaces and TUN devices: {said}");
+    }
+    refused
+}
+
+/// Runs a replay that prints JSON until packets left when they should have; `None`, with the reason said, where they never do
+/// or where the system does not let us.
+pub fn run_in_time(arguments: &[&str]) -> Option<(Value, Output)> {
+    for _ in 0..ATTEMPTS {
+        let output = replay(arguments).output().unwrap();
+        if is_refused(&output) {
+            return None;
+        }
+        let result = json(&output);
+        if result["valid"] == true {
+            return Some((result, output));
+        }
+    }
+    println!("skipped: this computer is too busy to keep time");
+    None
+}
+
+/// What the program printed.
+pub fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+/// A recorded trace, and its text; `None`, with the reason said, where there are no recorded traces.
+pub fn recorded_trace(name: &str) -> Option<(PathBuf, String)> {
+    let folder = env::var_os("STARHAUL_TRACES").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces"),
+        PathBuf::from,
+    );
+    let file = folder.join(name);
+    let Ok(text) = fs::read_to_string(&file) else {
+        println!("skipped: no traces (set STARHAUL_TRACES)");
+        return None;
+    };
+    Some((file, text))
+}
+
+/// The packets of a log.
+pub fn rows(log: &Path) -> Vec<Row> {
+    let text = fs::read_to_string(log).unwrap();
+    let mut lines = text.lines().filter(|line| !line.starts_with('#'));
+    let columns: Vec<&str> = lines.next().unwrap().split('\t').collect();
+    lines
+        .map(|line| {
+            let cells: Vec<&str> = line.split('\t').collect();
+            let cell = |name| cells[columns.iter().position(|column| *column == name).unwrap()];
+            Row {
+                direction: cell("direction").to_owned(),
+                arrived_s: cell("arrived_s").parse().unwrap(),
+                left_s: cell("left_s").parse().unwrap(),
+                bytes: cell("bytes").parse().unwrap(),
+                protocol: cell("protocol").to_owned(),
+                fate: cell("fate").to_owned(),
+            }
+        })
+        .collect()
+}
+
+#[derive(Debug)]
+pub struct Row {
+    pub direction: String,
+    pub arrived_s: f64,
+    pub left_s: f64,
+    pub bytes: u64,
+    pub protocol: String,
+    pub fate: String,
+}
