@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use super::{
     allowed, alone,
-    emulated::{ATTEMPTS, Row, probe, rows, run_in_time},
+    emulated::{ATTEMPTS, Row, probe, recorded_trace, rows, run_in_time},
 };
 
 /// A value for each 10 ms, from the beginning again after its end.
@@ -104,5 +104,39 @@ fn a_lone_ping_takes_the_delay_of_the_trace_and_a_full_queue_does_not_slow_it() 
             count > 80 && p90 < 1.0,
             "{load}: p90 {p90} ms off, of {count}"
         );
+    }
+}
+
+/// docs/replay.md says what it prints on an idle computer.
+#[test]
+fn a_lone_ping_over_a_recorded_link_takes_its_two_delays() {
+    let [bandwidth, delay] =
+        ["bw", "delay"].map(|what| recorded_trace(&format!("leocc-example/{what}_example.txt")));
+    let (Some((bandwidth, _)), Some((delay, lines))) = (bandwidth, delay) else {
+        return;
+    };
+    if !allowed() {
+        return;
+    }
+    let _turn = alone();
+    let delays = Delays(lines.lines().map(|line| line.parse().unwrap()).collect());
+    let link = format!("bw={},delay={}", bandwidth.display(), delay.display());
+    for attempt in 1..=ATTEMPTS {
+        let Some(pings) = pings(["--up", &link, "--down", &link], "true", "30") else {
+            return;
+        };
+        let errors = errors(&pings, |ping| {
+            delays.ms_at(ping.up_s) + delays.ms_at(ping.down_s)
+        });
+        let [median, p95] = [50, 95].map(|percent| quantile(&errors, percent));
+        println!(
+            "{} pings: median {median:.2} ms off, p95 {p95:.2} ms",
+            errors.len()
+        );
+        // As above: the pinging program may have been woken late.
+        if errors.len() > 1000 && median < 1.0 && p95 < 2.0 {
+            return;
+        }
+        assert!(attempt < ATTEMPTS, "too far off each time");
     }
 }
