@@ -12,7 +12,7 @@ use starhaul_net::{
 
 use crate::{
     Error,
-    flow::Metrics,
+    flow::{Metrics, SeenByLink},
     leocc::Direction,
     transfer::{PORT, Secret},
 };
@@ -246,28 +246,16 @@ fn measured(report: &ReplayReport, run: &RealRun<'_>) -> Result<Measured, Error>
 
 fn metrics(data: &DirectionReport, back: &DirectionReport, seconds: u32) -> Metrics {
     let whole = usize::try_from(seconds).unwrap_or(usize::MAX);
-    let of = |pick: fn(&Second) -> u64| -> f64 {
-        let bytes: u64 = data.seconds.iter().take(whole).map(pick).sum();
-        crate::flow::mbps(bytes, Duration::from_secs(seconds.into()))
+    let of = |pick: fn(&Second) -> u64| data.seconds.iter().take(whole).map(pick).sum();
+    let seen = SeenByLink {
+        delivered_bytes: of(|second| second.delivered_bytes),
+        waited: &data.queueing,
+        took: &data.delay,
+        stats: data.stats,
     };
-    let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
-    let stats = &data.stats;
-    let dropped =
-        stats.dropped_queue + stats.dropped_codel + stats.dropped_loss + stats.dropped_outage;
-    let (throughput_mbps, capacity_mbps) = (
-        of(|second| second.delivered_bytes),
-        of(|second| second.capacity_bytes),
-    );
-    Metrics {
-        throughput_mbps,
-        capacity_mbps,
-        utilisation: throughput_mbps / capacity_mbps.max(f64::MIN_POSITIVE),
-        queue_delay_mean_ms: ms(data.queueing.mean()),
-        queue_delay_p95_ms: ms(data.queueing.quantile(0.95)),
-        rtt_mean_ms: ms(data.delay.mean() + back.delay.mean()),
-        rtt_p95_ms: ms(data.delay.quantile(0.95) + back.delay.quantile(0.95)),
-        loss_rate: crate::flow::real(dropped) / crate::flow::real(stats.enqueued.max(1)),
-    }
+    let time = Duration::from_secs(seconds.into());
+    let capacity_bytes = of(|second| second.capacity_bytes);
+    Metrics::by_link(time, capacity_bytes, &seen, &back.delay)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::{
         aggregation::Bulk,
         world::{HostSettings, PathSetup, World},
     },
-    flow::{Metrics, mbps, real},
+    flow::{Metrics, SeenByLink},
     transfer::PACKET_BYTES,
 };
 
@@ -56,21 +56,13 @@ pub fn simulated(
     let [data, back] =
         [links.forward, links.backward].map(|link| Seen::of(&network.take_passages(link)));
     let capacity = network[links.forward].capacity_bytes_between(start, start + time);
-    let stats = network[links.forward].stats();
-    let dropped =
-        stats.dropped_queue + stats.dropped_codel + stats.dropped_loss + stats.dropped_outage;
-    let (throughput_mbps, capacity_mbps) = (mbps(data.bytes, time), mbps(capacity, time));
-    let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
-    Ok(Metrics {
-        throughput_mbps,
-        capacity_mbps,
-        utilisation: throughput_mbps / capacity_mbps.max(f64::MIN_POSITIVE),
-        queue_delay_mean_ms: ms(data.waited.mean()),
-        queue_delay_p95_ms: ms(data.waited.quantile(0.95)),
-        rtt_mean_ms: ms(data.took.mean() + back.took.mean()),
-        rtt_p95_ms: ms(data.took.quantile(0.95) + back.took.quantile(0.95)),
-        loss_rate: real(dropped) / real(stats.enqueued.max(1)),
-    })
+    let seen = SeenByLink {
+        delivered_bytes: data.bytes,
+        waited: &data.waited,
+        took: &data.took,
+        stats: network[links.forward].stats(),
+    };
+    Ok(Metrics::by_link(time, capacity, &seen, &back.took))
 }
 
 /// What went through a link.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use starhaul_link::LinkStats;
 
 use super::PACKET_BYTES;
 
@@ -30,6 +31,43 @@ pub struct Metrics {
     pub rtt_p95_ms: f64,
     /// Share of the packets sent that no link delivered.
     pub loss_rate: f64,
+}
+
+/// What a link saw of the packets of one direction.
+pub(crate) struct SeenByLink<'a> {
+    pub(crate) delivered_bytes: u64,
+    /// From reaching the link until the last byte left its queue.
+    pub(crate) waited: &'a starhaul_net::Histogram,
+    /// From reaching the link until leaving it.
+    pub(crate) took: &'a starhaul_net::Histogram,
+    pub(crate) stats: LinkStats,
+}
+
+impl Metrics {
+    /// The figures of `time`, in which the link could carry `capacity_bytes` of the data, as it saw the data and the way back.
+    pub(crate) fn by_link(
+        time: Duration,
+        capacity_bytes: u64,
+        data: &SeenByLink<'_>,
+        back: &starhaul_net::Histogram,
+    ) -> Self {
+        let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
+        let stats = &data.stats;
+        let dropped =
+            stats.dropped_queue + stats.dropped_codel + stats.dropped_loss + stats.dropped_outage;
+        let throughput_mbps = mbps(data.delivered_bytes, time);
+        let capacity_mbps = mbps(capacity_bytes, time);
+        Self {
+            throughput_mbps,
+            capacity_mbps,
+            utilisation: throughput_mbps / capacity_mbps.max(f64::MIN_POSITIVE),
+            queue_delay_mean_ms: ms(data.waited.mean()),
+            queue_delay_p95_ms: ms(data.waited.quantile(0.95)),
+            rtt_mean_ms: ms(data.took.mean() + back.mean()),
+            rtt_p95_ms: ms(data.took.quantile(0.95) + back.quantile(0.95)),
+            loss_rate: real(dropped) / real(stats.enqueued.max(1)),
+        }
+    }
 }
 
 /// A moment of a flow.

@@ -15,7 +15,7 @@ mod tests;
 mod world;
 
 pub use metrics::{Metrics, Recorder, Sample};
-pub(crate) use metrics::{mbps, real};
+pub(crate) use metrics::{SeenByLink, real};
 pub use prober::ProbeSide;
 pub use ranges::Ranges;
 pub use receiver::{AckPolicy, Receiver};
