@@ -37,15 +37,8 @@ impl Session {
         tell: impl FnOnce(&mut Node, Instant, SessionHandle, PathId) -> Result<(), starhaul_quic::Error>,
     ) -> Result<(), Error> {
         let mut state = self.shared.lock();
-        let handle = self.session.handle;
-        if !state.sessions.contains_key(&handle) {
-            return Err(self.session.ended_error());
-        }
-        let paths = state.node.path_status(handle);
-        let Some(status) = paths.iter().find(|status| status.name == name) else {
-            return Err(Error::UnknownPath(name.to_owned()));
-        };
-        tell(&mut state.node, Instant::now(), handle, status.path)?;
+        let path = self.session.path(&mut state, name)?;
+        tell(&mut state.node, Instant::now(), self.session.handle, path)?;
         drop(state);
         self.shared.wake_driver();
         Ok(())

@@ -149,16 +149,8 @@ impl Session {
     pub async fn remove_path(&self, name: &str) -> Result<(), Error> {
         let mut state = self.shared.lock();
         let handle = self.session.handle;
-        if !state.sessions.contains_key(&handle) {
-            return Err(self.session.ended_error());
-        }
-        let paths = state.node.path_status(handle);
-        let Some(status) = paths.iter().find(|status| status.name == name) else {
-            return Err(Error::UnknownPath(name.to_owned()));
-        };
-        state
-            .node
-            .remove_path(Instant::now(), handle, status.path)?;
+        let path = self.session.path(&mut state, name)?;
+        state.node.remove_path(Instant::now(), handle, path)?;
         let entry = state.sessions.get_mut(&handle);
         let local = entry.and_then(|entry| {
             entry.down.remove(name);

@@ -11,7 +11,7 @@ use std::{
 
 use starhaul_net::{BindOptions, UdpSocket};
 use starhaul_quic::{LocalId, Node, PublicKey, SessionHandle};
-use starhaul_session::{BlockId, Outcome, Session, StreamConfig, StreamId};
+use starhaul_session::{BlockId, Outcome, PathId, Session, StreamConfig, StreamId};
 use tokio::sync::{oneshot, watch};
 
 use crate::{
@@ -218,6 +218,18 @@ impl SessionShared {
         Error::SessionEnded {
             reason: end.as_ref().and_then(|end| end.reason.clone()),
         }
+    }
+
+    /// The path of this name.
+    pub(crate) fn path(&self, state: &mut State, name: &str) -> Result<PathId, Error> {
+        if !state.sessions.contains_key(&self.handle) {
+            return Err(self.ended_error());
+        }
+        let paths = state.node.path_status(self.handle);
+        let found = paths.iter().find(|status| status.name == name);
+        found
+            .map(|status| status.path)
+            .ok_or_else(|| Error::UnknownPath(name.to_owned()))
     }
 }
 
