@@ -86,14 +86,7 @@ impl UdpSocket {
             Some(Protocol::UDP),
         )
         .map_err(Error::System)?;
-        if let Some(interface) = &options.interface {
-            socket
-                .bind_device(Some(interface.as_bytes()))
-                .map_err(|source| Error::Interface {
-                    interface: interface.clone(),
-                    source,
-                })?;
-        }
+        use_interface(&socket, options.interface.as_deref())?;
         if address.is_ipv6() {
             // So that an IPv4 listener beside it can have the same port, and no address has two spellings.
             socket.set_only_v6(true).map_err(Error::System)?;
@@ -283,6 +276,18 @@ const CHUNK_BYTES: usize = 64 << 10;
 const MAX_UDP_PAYLOAD: usize = 65_507;
 /// Errors collected before giving the caller a chance to do something else.
 const MOST_PENDING_ERRORS: usize = 16;
+
+/// Every packet of the socket uses this interface (`SO_BINDTODEVICE`).
+pub(crate) fn use_interface(socket: &Socket, interface: Option<&str>) -> Result<(), Error> {
+    let Some(interface) = interface else {
+        return Ok(());
+    };
+    let bound = socket.bind_device(Some(interface.as_bytes()));
+    bound.map_err(|source| Error::Interface {
+        interface: interface.to_owned(),
+        source,
+    })
+}
 
 /// Asks for more than `rmem_max` first, which needs a privilege.
 fn set_buffers(socket: &Socket, bytes: usize) {

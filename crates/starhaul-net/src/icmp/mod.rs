@@ -15,6 +15,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use self::packet::{echo_request, identifier, parse_quoted};
 use crate::{
     Error,
+    socket::use_interface,
     stamped::{StampedBuffer, queue_errors, stamp_arrivals, stamp_departures},
 };
 
@@ -251,14 +252,7 @@ fn open(version: IpVersion, via: &Via) -> Result<(Socket, bool), Error> {
         Err(_) => (open(Type::RAW).map_err(Error::System)?, true),
     };
     socket.set_nonblocking(true).map_err(Error::System)?;
-    if let Some(interface) = &via.interface {
-        socket
-            .bind_device(Some(interface.as_bytes()))
-            .map_err(|source| Error::Interface {
-                interface: interface.clone(),
-                source,
-            })?;
-    }
+    use_interface(&socket, via.interface.as_deref())?;
     if let Some(local) = via.local {
         let address = SocketAddr::new(local, 0);
         socket
