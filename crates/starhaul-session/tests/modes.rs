@@ -6,7 +6,7 @@ mod pair;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pair::{Pair, is_on_time, ms, pattern};
+use pair::{Pair, ms, pattern};
 use starhaul_session::{BlockOptions, Mode, Outcome, PathId, SessionConfig, StreamConfig};
 
 fn stream(mode: Mode, deadline_ms: u64, max_coding_rate: f64) -> StreamConfig {
@@ -61,13 +61,7 @@ impl Run {
     }
 
     fn on_time(&self) -> f64 {
-        let kept = self
-            .pair
-            .outcomes(0)
-            .iter()
-            .filter(|(_, _, outcome)| is_on_time(*outcome))
-            .count();
-        kept as f64 / self.blocks as f64
+        self.pair.on_time() as f64 / self.blocks as f64
     }
 
     /// Fragments sent more than once.

@@ -36,8 +36,7 @@ fn a_retreat_before_sending_sends_nothing_and_tells_the_peer() {
     let mut pair = pair();
     let stream = pair.open(stream(1000));
     let first = pair.send(stream, 5000, BlockOptions::default());
-    let now = pair.now;
-    pair.sessions[0].retreat(now, stream, first).unwrap();
+    pair.sessions[0].retreat(pair.now, stream, first).unwrap();
     pair.run_for(ms(500));
     assert_eq!(pair.fragments(0), []);
     assert_eq!(
@@ -49,9 +48,8 @@ fn a_retreat_before_sending_sends_nothing_and_tells_the_peer() {
             |(_, event)| matches!(event, Event::BlockMissing { block, .. } if *block == first)
         )
     );
-    let now = pair.now;
     assert_eq!(
-        pair.sessions[0].retreat(now, stream, first),
+        pair.sessions[0].retreat(pair.now, stream, first),
         Err(StreamError::UnknownBlock(stream, first)),
         "a block ends once"
     );
@@ -72,8 +70,7 @@ fn a_retreat_half_way_stops_the_rest_and_takes_dependents_along() {
         },
     );
     pair.run_for(ms(100));
-    let now = pair.now;
-    pair.sessions[0].retreat(now, stream, i).unwrap();
+    pair.sessions[0].retreat(pair.now, stream, i).unwrap();
     let sent = pair.fragments(0).len();
     assert!((50..400).contains(&sent), "{sent} fragments");
     pair.run_for(ms(1000));
@@ -97,9 +94,8 @@ fn a_retreat_after_the_delivery_is_refused() {
     let stream = pair.open(stream(1000));
     let block = pair.send(stream, 5000, BlockOptions::default());
     pair.run_for(ms(500));
-    let now = pair.now;
     assert_eq!(
-        pair.sessions[0].retreat(now, stream, block),
+        pair.sessions[0].retreat(pair.now, stream, block),
         Err(StreamError::UnknownBlock(stream, block))
     );
     assert!(pair.outcome(stream, block).is_some_and(is_on_time));
@@ -176,9 +172,8 @@ fn a_deadline_moved_into_the_past_ends_the_block_at_once() {
         Some(Outcome::Expired(_))
     ));
     assert_eq!(pair.outcome(stream, block), None);
-    let now = pair.now;
     pair.sessions[0]
-        .update_block(now, stream, block, Some(ms(0)), None)
+        .update_block(pair.now, stream, block, Some(ms(0)), None)
         .unwrap();
     pair.run_for(ms(1));
     assert!(
@@ -197,9 +192,8 @@ fn a_raised_priority_overtakes() {
     let blocks: Vec<BlockId> = (0..10)
         .map(|_| pair.send(stream, 100_000, BlockOptions::default()))
         .collect();
-    let now = pair.now;
     pair.sessions[0]
-        .update_block(now, stream, blocks[8], None, Some(0))
+        .update_block(pair.now, stream, blocks[8], None, Some(0))
         .unwrap();
     pair.run_for(ms(2000));
     let first = pair.outcomes(0)[0].1;
@@ -218,8 +212,7 @@ fn a_dependent_may_be_retreated_alone_and_ends_once() {
     let p1 = pair.send(stream, 1000, on(i));
     let p2 = pair.send(stream, 1000, on(p1));
     let p3 = pair.send(stream, 1000, on(i));
-    let now = pair.now;
-    pair.sessions[0].retreat(now, stream, p1).unwrap();
+    pair.sessions[0].retreat(pair.now, stream, p1).unwrap();
     pair.run_for(ms(5));
     pair.sessions[0].retreat(pair.now, stream, i).unwrap();
     pair.run_for(ms(1000));
@@ -244,16 +237,16 @@ fn an_ordered_stream_waits_for_the_earlier_but_not_for_what_was_given_up() {
         .iter()
         .map(|size| pair.send(stream, *size, BlockOptions::default()))
         .collect();
-    let now = pair.now;
     pair.sessions[0]
-        .update_block(now, stream, blocks[1], Some(ms(100)), None)
+        .update_block(pair.now, stream, blocks[1], Some(ms(100)), None)
         .unwrap();
     pair.sessions[0]
-        .update_block(now, stream, blocks[3], Some(ms(100)), None)
+        .update_block(pair.now, stream, blocks[3], Some(ms(100)), None)
         .unwrap();
     pair.run_for(ms(120));
-    let now = pair.now;
-    pair.sessions[0].retreat(now, stream, blocks[2]).unwrap();
+    pair.sessions[0]
+        .retreat(pair.now, stream, blocks[2])
+        .unwrap();
     pair.run_for(ms(1000));
     let received = pair.received(1);
     let order: Vec<u32> = received.iter().map(|(_, _, block, _, _)| *block).collect();
@@ -283,11 +276,10 @@ fn a_finished_stream_says_so_once_every_block_has_ended() {
             ..BlockOptions::default()
         },
     );
-    let now = pair.now;
-    pair.sessions[0].finish(now, stream).unwrap();
+    pair.sessions[0].finish(pair.now, stream).unwrap();
     assert_eq!(
         pair.sessions[0].send_block(
-            now,
+            pair.now,
             stream,
             Bytes::from_static(b"x"),
             BlockOptions::default()
@@ -320,13 +312,16 @@ fn a_finished_stream_says_so_once_every_block_has_ended() {
 fn streams_of_both_sides_carry_blocks_at_once() {
     let mut pair = pair();
     let ours = pair.open(stream(500));
-    let now = pair.now;
-    let theirs = pair.sessions[1].open_stream(now, stream(500)).unwrap();
+    let theirs = pair.sessions[1].open_stream(pair.now, stream(500)).unwrap();
     for number in 0..20 {
         pair.send(ours, 3000, BlockOptions::default());
-        let now = pair.now;
         pair.sessions[1]
-            .send_block(now, theirs, pattern(number, 3000), BlockOptions::default())
+            .send_block(
+                pair.now,
+                theirs,
+                pattern(number, 3000),
+                BlockOptions::default(),
+            )
             .unwrap();
         pair.run_for(ms(10));
     }
@@ -336,10 +331,9 @@ fn streams_of_both_sides_carry_blocks_at_once() {
         assert_eq!(received.len(), 20);
         assert!(received.iter().all(|(_, id, ..)| *id == stream.0));
     }
-    let now = pair.now;
     assert_eq!(
         pair.sessions[0].send_block(
-            now,
+            pair.now,
             theirs,
             Bytes::from_static(b"x"),
             BlockOptions::default()
@@ -372,15 +366,14 @@ fn blocks_and_bytes_that_overtake_the_opening_of_their_stream_are_kept() {
         pair.send(ordered, 3000, BlockOptions::default());
         pair.send(plain, 3000, BlockOptions::default());
     }
-    let now = pair.now;
     pair.sessions[0]
-        .write(now, bytes, &pattern(7, 3000))
+        .write(pair.now, bytes, &pattern(7, 3000))
         .unwrap();
-    pair.sessions[0].finish(now, bytes).unwrap();
-    let mut datagrams = take(&mut pair.sessions[0], now);
+    pair.sessions[0].finish(pair.now, bytes).unwrap();
+    let mut datagrams = take(&mut pair.sessions[0], pair.now);
     assert_eq!(datagrams[0][0], 2, "the opening goes first");
     datagrams.reverse();
-    let arrival = now + ms(50);
+    let arrival = pair.now + ms(50);
     for datagram in datagrams {
         pair.sessions[1]
             .handle_datagram(arrival, starhaul_session::PathId(0), datagram)
@@ -406,9 +399,8 @@ fn blocks_and_bytes_that_overtake_the_opening_of_their_stream_are_kept() {
             .all(|(_, _, _, _, latency)| (ms(49)..ms(60)).contains(latency)),
         "a latency is wrong"
     );
-    let now = pair.now;
     let mut read = Vec::new();
-    while let Some(part) = pair.sessions[1].read(now, bytes, usize::MAX).unwrap() {
+    while let Some(part) = pair.sessions[1].read(pair.now, bytes, usize::MAX).unwrap() {
         if part.is_empty() {
             break;
         }
@@ -433,20 +425,18 @@ fn closing_fails_what_has_not_ended_and_refuses_more() {
         },
     );
     pair.run_for(ms(30));
-    let now = pair.now;
-    pair.sessions[0].close(now);
+    pair.sessions[0].close(pair.now);
     pair.run_for(ms(1000));
     assert!(pair.outcome(stream, done).is_some_and(is_on_time));
     assert_eq!(pair.outcome(stream, i), Some(Outcome::Failed));
     assert_eq!(pair.outcome(stream, p), Some(Outcome::Failed));
-    let now = pair.now;
     assert_eq!(
-        pair.sessions[0].open_stream(now, StreamConfig::default()),
+        pair.sessions[0].open_stream(pair.now, StreamConfig::default()),
         Err(StreamError::Closed)
     );
     assert_eq!(
         pair.sessions[0].send_block(
-            now,
+            pair.now,
             stream,
             Bytes::from_static(b"x"),
             BlockOptions::default()
@@ -515,10 +505,9 @@ fn thousands_of_blocks_that_end_out_of_order_keep_both_sides_of_one_mind() {
 fn too_many_blocks_under_way_are_refused() {
     let mut pair = pair();
     let stream = pair.open(stream(60_000));
-    let now = pair.now;
     let refusal = (0..100_000).find_map(|_| {
         let sent = pair.sessions[0].send_block(
-            now,
+            pair.now,
             stream,
             Bytes::from_static(b"x"),
             BlockOptions::default(),

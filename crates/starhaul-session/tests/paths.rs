@@ -6,6 +6,7 @@ mod pair;
 
 use std::{collections::BTreeSet, time::Duration};
 
+use bytes::Bytes;
 use pair::{Pair, is_on_time, ms, pattern};
 use starhaul_session::{
     BlockOptions, Mode, Outcome, PathId, PathUpdate, SessionConfig, StreamConfig, StreamId,
@@ -20,17 +21,59 @@ fn stream(mode: Mode, deadline_ms: u64) -> StreamConfig {
     }
 }
 
-/// Writes what there is room for and reads what has come.
-fn pump(pair: &mut Pair, stream: StreamId, data: &[u8], written: &mut usize, read: &mut Vec<u8>) {
-    let now = pair.now;
-    *written += pair.sessions[0]
-        .write(now, stream, &data[*written..])
-        .unwrap();
-    while let Ok(Some(part)) = pair.sessions[1].read(now, stream, usize::MAX) {
-        if part.is_empty() {
-            break;
+/// A reliable stream of the client, and what the server has read of it.
+struct Flow {
+    stream: StreamId,
+    data: Bytes,
+    written: usize,
+    read: Vec<u8>,
+}
+
+impl Flow {
+    fn open(pair: &mut Pair, bytes: usize) -> Self {
+        Self {
+            stream: pair.open(stream(Mode::Reliable, 1)),
+            data: pattern(1, bytes),
+            written: 0,
+            read: Vec::new(),
         }
-        read.extend_from_slice(&part);
+    }
+
+    /// Writes what there is room for and reads what has come, for `rounds` with so long between them, or until all is read.
+    fn pump(&mut self, pair: &mut Pair, rounds: u32, interval: Duration) {
+        for _ in 0..rounds {
+            self.pump_once(pair);
+            if self.read.len() == self.data.len() {
+                break;
+            }
+            pair.run_for(interval);
+        }
+    }
+
+    fn pump_once(&mut self, pair: &mut Pair) {
+        self.pump_below(pair, self.data.len());
+    }
+
+    /// Once, and nothing beyond `end`.
+    fn pump_below(&mut self, pair: &mut Pair, end: usize) {
+        let [client, server] = &mut pair.sessions;
+        self.written += client
+            .write(pair.now, self.stream, &self.data[self.written..end])
+            .unwrap();
+        while let Ok(Some(part)) = server.read(pair.now, self.stream, usize::MAX) {
+            if part.is_empty() {
+                break;
+            }
+            self.read.extend_from_slice(&part);
+        }
+    }
+
+    fn assert_whole(&self, seed: u64) {
+        let (read, written) = (self.read.len(), self.written);
+        assert!(
+            self.read == self.data,
+            "seed {seed}: {read} of {written} bytes"
+        );
     }
 }
 
@@ -45,15 +88,13 @@ fn a_path_cut_at_any_instant_costs_nothing_that_the_other_can_carry() {
         pair.answer();
         pair.run_for(ms(1000));
         let blocks = pair.open(stream(Mode::FecRetransmit, 1200));
-        let bytes = pair.open(stream(Mode::Reliable, 1));
-        let data = pattern(1, 3_000_000);
-        let (mut written, mut read) = (0, Vec::new());
+        let mut flow = Flow::open(&mut pair, 3_000_000);
         let cut_at = ms(1700 + seed * 37);
         let mut is_cut = false;
         for _ in 0..160 {
             pair.send(blocks, 10_000, BlockOptions::default());
             for _ in 0..2 {
-                pump(&mut pair, bytes, &data, &mut written, &mut read);
+                flow.pump_once(&mut pair);
                 let next = pair.elapsed() + ms(5);
                 if !is_cut && next > cut_at {
                     pair.run_until(cut_at);
@@ -80,19 +121,8 @@ fn a_path_cut_at_any_instant_costs_nothing_that_the_other_can_carry() {
             first.is_some_and(|sent| sent.at <= cut_at + rtt * 3 / 2 + ms(50)),
             "seed {seed}"
         );
-        for _ in 0..1000 {
-            if read.len() == data.len() {
-                break;
-            }
-            pump(&mut pair, bytes, &data, &mut written, &mut read);
-            pair.run_for(ms(5));
-        }
-        assert!(
-            read[..] == data[..],
-            "seed {seed}: {} of {} bytes",
-            read.len(),
-            data.len()
-        );
+        flow.pump(&mut pair, 1000, ms(5));
+        flow.assert_whole(seed);
         pair.run_for(ms(3000));
         let outcomes = pair.outcomes(0);
         assert_eq!(outcomes.len(), 160, "seed {seed}");
@@ -139,9 +169,7 @@ fn all_paths_cut_at_once_lose_no_reliable_byte() {
         let mut pair = Pair::new(SessionConfig::default());
         pair.lane(0, 20.0, 25, 0.0, 0.0, seed);
         pair.lane(1, 20.0, 100, 0.0, 0.0, seed);
-        let bytes = pair.open(stream(Mode::Reliable, 1));
-        let data = pattern(1, 2_000_000);
-        let (mut written, mut read) = (0, Vec::new());
+        let mut flow = Flow::open(&mut pair, 2_000_000);
         for round in 0..2000u64 {
             if round == 40 + seed * 3 {
                 pair.cut(0, true);
@@ -150,13 +178,9 @@ fn all_paths_cut_at_once_lose_no_reliable_byte() {
             if round == 400 {
                 pair.cut(if seed % 2 == 0 { 0 } else { 1 }, false);
             }
-            pump(&mut pair, bytes, &data, &mut written, &mut read);
-            if read.len() == data.len() {
-                break;
-            }
-            pair.run_for(ms(5));
+            flow.pump(&mut pair, 1, ms(5));
         }
-        assert!(read[..] == data[..], "seed {seed}: {} bytes", read.len());
+        flow.assert_whole(seed);
     }
 }
 
@@ -166,9 +190,7 @@ fn paths_come_and_go_at_any_time() {
         let mut pair = Pair::new(SessionConfig::default());
         pair.lane(0, 20.0, 30, 0.01, 0.0, seed);
         let blocks = pair.open(stream(Mode::FecRetransmit, 1000));
-        let bytes = pair.open(stream(Mode::Reliable, 1));
-        let data = pattern(1, 2_000_000);
-        let (mut written, mut read) = (0, Vec::new());
+        let mut flow = Flow::open(&mut pair, 2_000_000);
         let mut oldest = 0;
         // Every 200 ms the oldest path goes and a new one comes; in between there is none for 20 ms.
         for round in 0..200u64 {
@@ -180,18 +202,12 @@ fn paths_come_and_go_at_any_time() {
                 pair.lane(oldest, 20.0, 10 + 10 * (round % 7), 0.01, 0.0, seed);
             }
             pair.send(blocks, 5000, BlockOptions::default());
-            pump(&mut pair, bytes, &data, &mut written, &mut read);
+            flow.pump_once(&mut pair);
             pair.run_for(ms(10));
         }
-        for _ in 0..1000 {
-            pump(&mut pair, bytes, &data, &mut written, &mut read);
-            pair.run_for(ms(5));
-        }
-        assert!(
-            read[..] == data[..],
-            "seed {seed}: {} of {written} bytes",
-            read.len()
-        );
+        flow.pump(&mut pair, 1000, ms(5));
+        flow.assert_whole(seed);
+        pair.run_for(ms(3000));
         let outcomes = pair.outcomes(0);
         assert_eq!(outcomes.len(), 200, "seed {seed}");
         assert!(
@@ -245,11 +261,7 @@ fn eight_paths_carry_what_no_seven_could() {
         pair.run_for(ms(10));
     }
     pair.run_for(ms(1500));
-    let kept = pair
-        .outcomes(0)
-        .iter()
-        .filter(|(_, _, outcome)| is_on_time(*outcome))
-        .count();
+    let kept = pair.on_time();
     let used: BTreeSet<PathId> = pair
         .fragments(0)
         .iter()
@@ -310,16 +322,14 @@ fn latency_is_right_whatever_the_clocks_say() {
             pair.lane(1, 20.0, delays[1], 0.0, 0.0, 2);
             pair.run_for(ms(500));
             let ours = pair.open(stream(Mode::Retransmit, 1000));
-            let now = pair.now;
             let theirs = pair.sessions[1]
-                .open_stream(now, stream(Mode::Retransmit, 1000))
+                .open_stream(pair.now, stream(Mode::Retransmit, 1000))
                 .unwrap();
             let begin = pair.elapsed();
             for _ in 0..50 {
                 pair.send(ours, 3000, BlockOptions::default());
-                let now = pair.now;
                 pair.sessions[1]
-                    .send_block(now, theirs, pattern(1, 3000), BlockOptions::default())
+                    .send_block(pair.now, theirs, pattern(1, 3000), BlockOptions::default())
                     .unwrap();
                 pair.run_for(ms(20));
             }
@@ -402,11 +412,7 @@ fn a_transport_that_knows_nothing_is_no_obstacle() {
         pair.run_for(ms(20));
     }
     pair.run_for(ms(1500));
-    let kept = pair
-        .outcomes(0)
-        .iter()
-        .filter(|(_, _, outcome)| is_on_time(*outcome))
-        .count();
+    let kept = pair.on_time();
     assert_eq!(kept, 30, "{:?}", pair.outcomes(0));
 }
 
@@ -439,11 +445,7 @@ fn a_path_dead_in_one_direction_is_left_by_both_sides_and_comes_back() {
             send(&mut pair, 50);
             assert!(!is_suspect(&pair, 0), "path {victim}, {are_cut:?}");
             pair.run_for(ms(3000));
-            let outcomes = pair.outcomes(0);
-            let lost = outcomes
-                .iter()
-                .filter(|(_, _, outcome)| !is_on_time(*outcome));
-            assert_eq!((outcomes.len(), lost.count()), (150, 0));
+            assert_eq!((pair.outcomes(0).len(), pair.on_time()), (150, 150));
         }
     }
 }
@@ -462,17 +464,9 @@ fn a_dearer_path_carries_a_stream_s_bytes_only_where_it_saves_time() {
     pair.lane(0, 10.0, 150, 0.0, 0.0, 1);
     pair.lane(1, 10.0, 20, 0.0, 1.0, 1);
     pair.answer();
-    let bytes = pair.open(stream(Mode::Reliable, 1));
-    let data = pattern(1, 4_000_000);
-    let (mut written, mut read) = (0, Vec::new());
+    let mut flow = Flow::open(&mut pair, 4_000_000);
     for round in 1..=100 {
-        pump(
-            &mut pair,
-            bytes,
-            &data[..round * 1_000],
-            &mut written,
-            &mut read,
-        );
+        flow.pump_below(&mut pair, round * 1_000);
         pair.run_for(ms(20));
     }
     let messages = [0, 1].map(|path| carried(&pair, path, Duration::ZERO));
@@ -482,20 +476,11 @@ fn a_dearer_path_carries_a_stream_s_bytes_only_where_it_saves_time() {
     );
 
     let begun = pair.elapsed();
-    for _ in 0..200 {
-        pump(&mut pair, bytes, &data, &mut written, &mut read);
-        pair.run_for(ms(5));
-    }
+    flow.pump(&mut pair, 200, ms(5));
     let bulk = [0, 1].map(|path| carried(&pair, path, begun));
     assert!(bulk[0] > 300 && bulk[1] > 300, "bulk: {bulk:?}");
-    for _ in 0..2000 {
-        if read.len() == data.len() {
-            break;
-        }
-        pump(&mut pair, bytes, &data, &mut written, &mut read);
-        pair.run_for(ms(5));
-    }
-    assert!(read[..] == data[..]);
+    flow.pump(&mut pair, 2000, ms(5));
+    flow.assert_whole(1);
 }
 
 #[test]
@@ -504,23 +489,15 @@ fn a_dearer_path_carries_what_the_cheaper_one_cannot() {
     pair.lane(0, 10.0, 20, 0.0, 0.0, 1);
     pair.lane(1, 10.0, 60, 0.0, 1.0, 1);
     pair.answer();
-    let bytes = pair.open(stream(Mode::Reliable, 1));
-    let data = pattern(1, 100_000);
-    let (mut written, mut read) = (0, Vec::new());
+    let mut flow = Flow::open(&mut pair, 100_000);
     for round in 1..=100usize {
         if round == 50 {
             pair.cut(0, true);
         }
-        pump(
-            &mut pair,
-            bytes,
-            &data[..round * 1_000],
-            &mut written,
-            &mut read,
-        );
+        flow.pump_below(&mut pair, round * 1_000);
         pair.run_for(ms(20));
     }
     pair.run_for(ms(500));
-    pump(&mut pair, bytes, &data, &mut written, &mut read);
-    assert!(read[..] == data[..], "{} bytes", read.len());
+    flow.pump_once(&mut pair);
+    flow.assert_whole(1);
 }

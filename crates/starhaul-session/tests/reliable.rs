@@ -41,20 +41,18 @@ impl Transfer {
 
     fn write(&mut self, pair: &mut Pair) {
         if self.written < self.data.len() {
-            let now = pair.now;
             self.written += pair.sessions[0]
-                .write(now, self.stream, &self.data[self.written..])
+                .write(pair.now, self.stream, &self.data[self.written..])
                 .unwrap();
             if self.written == self.data.len() {
-                pair.sessions[0].finish(now, self.stream).unwrap();
+                pair.sessions[0].finish(pair.now, self.stream).unwrap();
             }
         }
     }
 
     fn read(&mut self, pair: &mut Pair) {
         while self.ended_at.is_none() {
-            let now = pair.now;
-            match pair.sessions[1].read(now, self.stream, usize::MAX) {
+            match pair.sessions[1].read(pair.now, self.stream, usize::MAX) {
                 Ok(Some(part)) if part.is_empty() => self.ended_at = Some(pair.elapsed()),
                 Ok(Some(part)) => self.read.extend_from_slice(&part),
                 Ok(None) | Err(StreamError::Unknown(_)) => break,
@@ -72,6 +70,38 @@ impl Transfer {
             self.read(pair);
         }
         self.ended_at.map_or(limit, |at| at - begin)
+    }
+
+    /// All was read, and nothing else.
+    fn assert_whole(&self) {
+        let (read, data) = (self.read.len(), self.data.len());
+        assert!(self.read == self.data, "{read} bytes read of {data}");
+    }
+}
+
+/// A stream over a lossy path, of whose 200 kB some have arrived.
+fn half_way() -> (Pair, StreamId) {
+    let mut pair = Pair::new(SessionConfig::default());
+    pair.lane(0, 10.0, 20, 0.05, 0.0, 1);
+    let stream = pair.open(reliable());
+    let data = pattern(1, 200_000);
+    pair.sessions[0].write(pair.now, stream, &data).unwrap();
+    pair.run_for(ms(100));
+    (pair, stream)
+}
+
+/// What `side` reads next of a stream that has something to read, or has ended.
+fn read(pair: &mut Pair, side: usize, stream: StreamId) -> Bytes {
+    let part = pair.sessions[side].read(pair.now, stream, 100).unwrap();
+    part.expect("nothing to read")
+}
+
+/// Both sides have forgotten their streams, and keep nothing of them.
+fn assert_forgotten(pair: &Pair) {
+    for session in &pair.sessions {
+        let stats = session.stream_stats();
+        assert!(stats.is_empty(), "both sides forget it: {stats:?}");
+        assert_eq!(session.held_bytes(), (0, 0));
     }
 }
 
@@ -114,11 +144,7 @@ fn acknowledgements_lost_by_half_do_not_lose_bytes() {
     pair.lane_of([&specs[0], &specs[1]], 0.0, 0, 2);
     let mut transfer = Transfer::new(&mut pair, pattern(3, 2_000_000));
     transfer.run(&mut pair, ms(10_000));
-    assert!(
-        transfer.read == transfer.data,
-        "{} bytes",
-        transfer.read.len()
-    );
+    transfer.assert_whole();
 }
 
 #[test]
@@ -128,11 +154,7 @@ fn reordering_by_hundreds_of_datagrams_loses_no_byte() {
     pair.text_lane(0, "rate=100mbit,delay=5ms,reorder=50%:80ms", 0.0, 6);
     let mut transfer = Transfer::new(&mut pair, pattern(3, 3_000_000));
     transfer.run(&mut pair, ms(5000));
-    assert!(
-        transfer.read == transfer.data,
-        "{} bytes",
-        transfer.read.len()
-    );
+    transfer.assert_whole();
 }
 
 #[test]
@@ -142,46 +164,27 @@ fn each_direction_ends_by_itself() {
     let mut transfer = Transfer::new(&mut pair, pattern(1, 100_000));
     let stream = transfer.stream;
     transfer.run(&mut pair, ms(3000));
-    assert!(transfer.read == transfer.data);
-    let now = pair.now;
+    transfer.assert_whole();
     assert_eq!(
-        pair.sessions[0].write(now, stream, b"x"),
+        pair.sessions[0].write(pair.now, stream, b"x"),
         Err(StreamError::NotWritable(stream))
     );
-    assert_eq!(pair.sessions[1].write(now, stream, b"an answer"), Ok(9));
-    pair.sessions[1].finish(now, stream).unwrap();
-    pair.run_for(ms(1000));
-    let now = pair.now;
     assert_eq!(
-        pair.sessions[0].read(now, stream, 100).unwrap().as_deref(),
-        Some(&b"an answer"[..])
+        pair.sessions[1].write(pair.now, stream, b"an answer"),
+        Ok(9)
     );
-    assert_eq!(
-        pair.sessions[0].read(now, stream, 100).unwrap().as_deref(),
-        Some(&b""[..])
-    );
+    pair.sessions[1].finish(pair.now, stream).unwrap();
     pair.run_for(ms(1000));
-    for session in &pair.sessions {
-        assert!(
-            session.stream_stats().is_empty(),
-            "both sides forget it: {:?}",
-            session.stream_stats()
-        );
-    }
+    assert_eq!(read(&mut pair, 0, stream), b"an answer"[..]);
+    assert_eq!(read(&mut pair, 0, stream), b""[..]);
+    pair.run_for(ms(1000));
+    assert_forgotten(&pair);
 }
 
 #[test]
 fn a_reset_reaches_the_reader_and_both_sides_forget_the_stream() {
-    let mut pair = Pair::new(SessionConfig::default());
-    pair.lane(0, 10.0, 20, 0.05, 0.0, 1);
-    let stream = pair.open(reliable());
-    let now = pair.now;
-    pair.sessions[0]
-        .write(now, stream, &pattern(1, 200_000))
-        .unwrap();
-    pair.run_for(ms(100));
-    let now = pair.now;
-    pair.sessions[0].reset(now, stream, 77).unwrap();
+    let (mut pair, stream) = half_way();
+    pair.sessions[0].reset(pair.now, stream, 77).unwrap();
     assert_eq!(pair.sessions[0].held_bytes().0, 0);
     pair.run_for(ms(500));
     assert!(
@@ -189,63 +192,40 @@ fn a_reset_reaches_the_reader_and_both_sides_forget_the_stream() {
             .iter()
             .any(|(_, event)| matches!(event, Event::Reset { code: 77, .. }))
     );
-    let now = pair.now;
     assert_eq!(
-        pair.sessions[1].read(now, stream, 100),
+        pair.sessions[1].read(pair.now, stream, 100),
         Err(StreamError::Reset { stream, code: 77 })
     );
-    assert_eq!(pair.sessions[1].write(now, stream, b"still open"), Ok(10));
-    pair.sessions[1].finish(now, stream).unwrap();
-    pair.run_for(ms(500));
-    let now = pair.now;
     assert_eq!(
-        pair.sessions[0].read(now, stream, 100).unwrap().as_deref(),
-        Some(&b"still open"[..])
+        pair.sessions[1].write(pair.now, stream, b"still open"),
+        Ok(10)
     );
-    assert_eq!(
-        pair.sessions[0].read(now, stream, 100).unwrap().as_deref(),
-        Some(&b""[..])
-    );
+    pair.sessions[1].finish(pair.now, stream).unwrap();
     pair.run_for(ms(500));
-    for session in &pair.sessions {
-        assert!(session.stream_stats().is_empty());
-        assert_eq!(session.held_bytes(), (0, 0));
-    }
+    assert_eq!(read(&mut pair, 0, stream), b"still open"[..]);
+    assert_eq!(read(&mut pair, 0, stream), b""[..]);
+    pair.run_for(ms(500));
+    assert_forgotten(&pair);
 }
 
 #[test]
 fn a_stop_reaches_the_writer_and_both_sides_forget_the_stream() {
-    let mut pair = Pair::new(SessionConfig::default());
-    pair.lane(0, 10.0, 20, 0.05, 0.0, 1);
-    let stream = pair.open(reliable());
-    let now = pair.now;
-    pair.sessions[0]
-        .write(now, stream, &pattern(1, 200_000))
-        .unwrap();
-    pair.run_for(ms(100));
-    let now = pair.now;
-    pair.sessions[1].stop(now, stream, 5).unwrap();
-    pair.sessions[1].finish(now, stream).unwrap();
+    let (mut pair, stream) = half_way();
+    pair.sessions[1].stop(pair.now, stream, 5).unwrap();
+    pair.sessions[1].finish(pair.now, stream).unwrap();
     pair.run_for(ms(500));
     assert!(
         pair.events[0]
             .iter()
             .any(|(_, event)| matches!(event, Event::Stopped { code: 5, .. }))
     );
-    let now = pair.now;
     assert_eq!(
-        pair.sessions[0].write(now, stream, b"x"),
+        pair.sessions[0].write(pair.now, stream, b"x"),
         Err(StreamError::NotWritable(stream))
     );
-    assert_eq!(
-        pair.sessions[0].read(now, stream, 100).unwrap().as_deref(),
-        Some(&b""[..])
-    );
+    assert_eq!(read(&mut pair, 0, stream), b""[..]);
     pair.run_for(ms(500));
-    for session in &pair.sessions {
-        assert!(session.stream_stats().is_empty());
-        assert_eq!(session.held_bytes(), (0, 0));
-    }
+    assert_forgotten(&pair);
 }
 
 #[test]
@@ -275,7 +255,7 @@ fn a_reader_that_does_not_read_holds_the_writer_and_then_resumes() {
     let sent = transfer.written;
     assert!(sent < transfer.data.len());
     transfer.run(&mut pair, ms(5000));
-    assert!(transfer.read == transfer.data);
+    transfer.assert_whole();
 }
 
 #[test]
@@ -292,10 +272,9 @@ fn a_writer_refused_for_want_of_memory_is_called_when_there_is_some() {
     });
     let stream = pair.open(reliable());
     pair.send(blocks, 100_000, BlockOptions::default());
-    let now = pair.now;
-    assert_eq!(pair.sessions[0].write(now, stream, b"hello"), Ok(0));
+    assert_eq!(pair.sessions[0].write(pair.now, stream, b"hello"), Ok(0));
     assert!(matches!(
-        pair.sessions[0].send_block(now, blocks, pattern(1, 1), BlockOptions::default()),
+        pair.sessions[0].send_block(pair.now, blocks, pattern(1, 1), BlockOptions::default()),
         Err(StreamError::QueueFull {
             held: 100_000,
             limit: 100_000
@@ -306,8 +285,7 @@ fn a_writer_refused_for_want_of_memory_is_called_when_there_is_some() {
         .iter()
         .filter(|(_, event)| matches!(event, Event::Writable(id) if *id == stream));
     assert_eq!(called.count(), 1);
-    let now = pair.now;
-    assert_eq!(pair.sessions[0].write(now, stream, b"hello"), Ok(5));
+    assert_eq!(pair.sessions[0].write(pair.now, stream, b"hello"), Ok(5));
 }
 
 #[test]
@@ -423,7 +401,7 @@ fn bytes_go_over_every_path_in_a_long_transfer() {
     }
     let mut transfer = Transfer::new(&mut pair, pattern(1, 8_000_000));
     let took = transfer.run(&mut pair, ms(10_000));
-    assert!(transfer.read == transfer.data);
+    transfer.assert_whole();
     let mut by_path: BTreeMap<PathId, usize> = BTreeMap::new();
     for sent in &pair.sent[0] {
         if sent.piece().is_some() {

@@ -45,11 +45,10 @@ fn a_hopeless_nearly_finished_block_never_goes_before_one_that_can_make_it() {
     let nearly = pair.send(video, 15_000, within(160));
     pair.run_for(ms(105));
     let rate = starhaul_units::Bandwidth::from_kbit(100);
-    let now = pair.now;
     let lane = pair.lanes.values_mut().next().unwrap();
     lane.rate = rate;
     for link in &mut lane.links {
-        link.set_rate(now, starhaul_link::Rate::Constant(rate));
+        link.set_rate(pair.now, starhaul_link::Rate::Constant(rate));
     }
     let fresh = pair.send(video, 1200, within(400));
     let before = pair.fragments(0).len();
@@ -203,8 +202,9 @@ fn busy_second() -> Vec<(Duration, u32, Vec<u8>)> {
         pair.send(streams[0], 2000, BlockOptions::default());
         pair.send(streams[1], 700, BlockOptions::default());
         pair.send(streams[2], 20_000, within(200 + 10 * (round % 7)));
-        let now = pair.now;
-        pair.sessions[0].write(now, streams[3], &[5; 3000]).unwrap();
+        pair.sessions[0]
+            .write(pair.now, streams[3], &[5; 3000])
+            .unwrap();
         pair.run_for(ms(20));
     }
     pair.run_for(ms(300));

@@ -335,6 +335,15 @@ impl Pair {
         self.events[side].iter().filter_map(outcome).collect()
     }
 
+    /// How many of the blocks that the client sent were in time.
+    pub fn on_time(&self) -> usize {
+        let outcomes = self.outcomes(0);
+        outcomes
+            .iter()
+            .filter(|(_, _, outcome)| is_on_time(*outcome))
+            .count()
+    }
+
     /// Blocks that `side` received: when, stream, block, bytes, latency.
     pub fn received(&self, side: usize) -> Vec<(Duration, u32, u32, Bytes, Duration)> {
         let block = |(at, event): &(Duration, Event)| match event {
