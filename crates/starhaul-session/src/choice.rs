@@ -92,16 +92,11 @@ pub(crate) fn takes_retransmission(
     now: Instant,
     id: PathId,
     bytes: u64,
-    deadline: Option<Instant>,
+    deadline: Instant,
 ) -> bool {
     let arrival = |path: &Path| path.monitor.predict_arrival(now, 0, bytes);
     let Some(this) = paths.get(id) else {
         return false;
-    };
-    let Some(deadline) = deadline else {
-        return paths
-            .usable()
-            .all(|(_, other)| arrival(this) <= arrival(other) + TIE);
     };
     if arrival(this) > deadline {
         return false;
@@ -164,8 +159,8 @@ pub(crate) fn takes_piece(
     takes_bytes(paths, now, id, backlog, bytes, COST_PATIENCE)
 }
 
-/// The same for what the whole session waits for, whatever it costs.
-pub(crate) fn takes_control(
+/// The same, whatever it costs: for what the whole session waits for, and for what is sent again of a stream that fills all paths.
+pub(crate) fn takes_at_any_cost(
     paths: &Paths,
     now: Instant,
     id: PathId,

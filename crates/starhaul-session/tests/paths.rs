@@ -484,6 +484,30 @@ fn a_dearer_path_carries_a_stream_s_bytes_only_where_it_saves_time() {
 }
 
 #[test]
+fn what_is_lost_of_a_message_goes_again_over_the_cheaper_path() {
+    let mut pair = Pair::new(SessionConfig::default());
+    pair.lane(0, 10.0, 150, 0.1, 0.0, 1);
+    pair.lane(1, 10.0, 20, 0.0, 1.0, 1);
+    pair.answer();
+    let mut flow = Flow::open(&mut pair, 100_000);
+    for round in 1..=100 {
+        flow.pump_below(&mut pair, round * 1_000);
+        pair.run_for(ms(50));
+    }
+    flow.pump(&mut pair, 400, ms(5));
+    flow.assert_whole(1);
+    let pieces = |path: u32| {
+        let of_stream = pair.sent[0].iter().filter(|sent| {
+            let of_stream = sent.piece().is_some_and(|(stream, _)| stream > 0);
+            sent.path == PathId(path) && of_stream
+        });
+        of_stream.count()
+    };
+    assert!(pieces(0) > 105, "{} pieces: nothing was lost", pieces(0));
+    assert_eq!(pieces(1), 0);
+}
+
+#[test]
 fn a_dearer_path_carries_what_the_cheaper_one_cannot() {
     let mut pair = Pair::new(SessionConfig::default());
     pair.lane(0, 10.0, 20, 0.0, 0.0, 1);

@@ -592,7 +592,7 @@ fn choose(
         return None;
     }
     if let Some(id) = block.next_retransmission()
-        && choice::takes_retransmission(paths, now, path, bytes, Some(block.deadline))
+        && choice::takes_retransmission(paths, now, path, bytes, block.deadline)
     {
         return Some((id, Purpose::Retransmission));
     }

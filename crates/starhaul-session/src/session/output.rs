@@ -141,7 +141,7 @@ impl Session {
         }
         let piece = self.control.send.next_piece(capacity)?;
         let backlog = self.control.send.unsent();
-        if !choice::takes_control(
+        if !choice::takes_at_any_cost(
             &self.paths,
             self.now,
             path,
@@ -260,16 +260,13 @@ impl Session {
             };
             let bulk = self.blocked.contains(&stream)
                 || pair.bulk_until.is_some_and(|until| until > self.now);
-            let backlog = if bulk && !piece.retransmission {
-                u64::MAX
-            } else {
-                pair.send.unsent()
-            };
             let bytes = piece.end - piece.start;
-            let takes = if piece.retransmission {
-                choice::takes_retransmission(&self.paths, self.now, path, bytes, None)
-            } else {
-                choice::takes_piece(&self.paths, self.now, path, backlog, bytes)
+            let (paths, now) = (&self.paths, self.now);
+            let takes = match (piece.retransmission, bulk) {
+                (true, true) => choice::takes_at_any_cost(paths, now, path, bytes, bytes),
+                (true, false) => choice::takes_piece(paths, now, path, bytes, bytes),
+                (false, true) => choice::takes_piece(paths, now, path, u64::MAX, bytes),
+                (false, false) => choice::takes_piece(paths, now, path, pair.send.unsent(), bytes),
             };
             if !takes {
                 self.bytes_ready.insert((ready.0, turn, stream));
