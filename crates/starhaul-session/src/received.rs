@@ -2,12 +2,13 @@
 //! receive timestamps, batched, sent over the fastest path and repeated).
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     time::{Duration, Instant},
 };
 
 use crate::{
     ranges::RangeSet,
+    types::{BlockId, StreamId},
     wire::{BlockAck, MAX_ACK_BLOCKS, unwrap},
 };
 
@@ -19,6 +20,8 @@ const MAX_UNREPORTED: u32 = 32;
 const REPEAT_AFTER: Duration = Duration::from_millis(5);
 /// How often each completed block is named.
 const BLOCK_REPEATS: u8 = 3;
+/// So many blocks are remembered for a sender that asks for them again, the last that became whole.
+const MAX_REMEMBERED: usize = 1 << 13;
 /// Ranges kept per path; only the newest travel. What is older is forgotten, never taken as received: the peer would drop
 /// bytes that did not arrive. A duplicate of it is read again, which changes nothing.
 const MAX_RANGES: usize = 64;
@@ -72,6 +75,9 @@ pub(crate) struct AckSchedule {
     due: Option<Instant>,
     repeat: Option<Instant>,
     blocks: VecDeque<(BlockAck, u8)>,
+    whole: BTreeMap<(StreamId, BlockId), BlockAck>,
+    /// Keys of `whole`, oldest first.
+    remembered: VecDeque<(StreamId, BlockId)>,
 }
 
 impl AckSchedule {
@@ -89,9 +95,39 @@ impl AckSchedule {
     /// A block is complete; the sender learns it at once.
     pub(crate) fn on_block(&mut self, now: Instant, block: BlockAck) {
         self.due = Some(now);
+        self.name(block);
+        let key = (block.stream, block.block);
+        if self.whole.insert(key, block).is_none() {
+            self.remembered.push_back(key);
+        }
+        if self.remembered.len() > MAX_REMEMBERED
+            && let Some(oldest) = self.remembered.pop_front()
+        {
+            self.whole.remove(&oldest);
+        }
+    }
+
+    /// A fragment came of a block that has ended here. If it ended whole, the sender, who seems not to know, is told again.
+    pub(crate) fn on_question(&mut self, now: Instant, stream: StreamId, block: BlockId) {
+        let is_queued =
+            |(queued, _): &(BlockAck, u8)| (queued.stream, queued.block) == (stream, block);
+        if let Some(whole) = self.whole.get(&(stream, block)).copied()
+            && !self.blocks.iter().any(is_queued)
+        {
+            self.due = Some(now);
+            self.name(whole);
+        }
+    }
+
+    /// Names a block in the next acknowledgements. When there are too many, one that was named already goes first.
+    fn name(&mut self, block: BlockAck) {
         self.blocks.push_back((block, BLOCK_REPEATS));
         if self.blocks.len() > 4 * MAX_ACK_BLOCKS {
-            self.blocks.pop_front();
+            let named = self
+                .blocks
+                .iter()
+                .position(|(_, left)| *left < BLOCK_REPEATS);
+            self.blocks.remove(named.unwrap_or_default());
         }
     }
 
@@ -110,12 +146,7 @@ impl AckSchedule {
 
     /// An acknowledgement leaves now; returns the blocks it names.
     pub(crate) fn take(&mut self, now: Instant) -> Vec<BlockAck> {
-        self.repeat = if self.due.is_some() {
-            Some(now + REPEAT_AFTER)
-        } else {
-            None
-        };
-        self.due = None;
+        let is_news = self.due.take().is_some();
         self.unreported = 0;
         let mut named = Vec::new();
         for _ in 0..self.blocks.len().min(MAX_ACK_BLOCKS) {
@@ -126,6 +157,8 @@ impl AckSchedule {
                 }
             }
         }
+        let again = is_news || !self.blocks.is_empty();
+        self.repeat = again.then(|| now + REPEAT_AFTER);
         named
     }
 }
@@ -136,7 +169,7 @@ mod tests {
     use crate::types::{BlockId, StreamId};
 
     #[test]
-    fn the_last_word_is_said_twice_and_blocks_three_times() {
+    fn the_last_word_is_said_twice_and_blocks_three_times_whatever_comes() {
         let start = Instant::now();
         let mut schedule = AckSchedule::default();
         schedule.on_arrival(start, false);
@@ -153,11 +186,13 @@ mod tests {
         assert_eq!(schedule.due(), Some(start + REPEAT_AFTER));
         assert!(schedule.is_repeat());
         assert_eq!(schedule.take(start + REPEAT_AFTER), [block]);
+        assert_eq!(schedule.due(), Some(start + 2 * REPEAT_AFTER));
+        assert_eq!(schedule.take(start + 2 * REPEAT_AFTER), [block]);
         assert_eq!(schedule.due(), None);
         schedule.on_arrival(start, true);
-        assert_eq!(schedule.take(start), [block]);
-        schedule.on_arrival(start, true);
         assert_eq!(schedule.take(start), []);
+        assert_eq!(schedule.take(start + REPEAT_AFTER), []);
+        assert_eq!(schedule.due(), None);
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod pair;
 use std::collections::{BTreeMap, BTreeSet};
 
 use pair::{Pair, ms, pattern};
+use starhaul_link::{LinkSpec, Loss};
 use starhaul_session::{BlockOptions, Mode, Outcome, PathId, SessionConfig, StreamConfig};
 
 fn stream(mode: Mode, deadline_ms: u64, max_coding_rate: f64) -> StreamConfig {
@@ -33,8 +34,11 @@ impl Run {
         seed: u64,
     ) -> Self {
         let mut pair = Pair::new(SessionConfig::default());
+        // The way back loses nothing: word of a block that is lost is asked for with a fragment, which counts as sent again.
         for (id, (delay, loss)) in (0..).zip(lanes) {
-            pair.lane(id, 20.0, *delay, *loss, f64::from(id), seed);
+            let back = format!("rate=20mbit,delay={delay}ms").parse().unwrap();
+            let there = LinkSpec::clone(&back).with_loss(Loss::bernoulli(*loss).unwrap());
+            pair.lane_of([&there, &back], f64::from(id), id, seed);
         }
         // Losses become known.
         let warm_up = pair.open(stream(Mode::None, 3000, 0.0));

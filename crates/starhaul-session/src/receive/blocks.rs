@@ -36,6 +36,8 @@ pub(crate) struct Complete {
     pub(crate) recovered: bool,
     /// From the peer's sending to its completion.
     pub(crate) latency: Duration,
+    /// When it became whole, on the wire.
+    pub(crate) completed_micros: u32,
 }
 
 impl ReceiveBlocks {
@@ -128,6 +130,7 @@ impl Partial {
             born_micros: self.born_micros,
             recovered: self.recovered,
             latency: Duration::ZERO,
+            completed_micros: 0,
         })
     }
 

@@ -27,6 +27,8 @@ pub(crate) enum Look {
     Deadline,
     /// Word of its arrival must have come.
     Word,
+    /// Enough fragments have arrived, but the receiver has not named the block: it is asked.
+    Question,
 }
 
 /// Why a fragment is sent.
@@ -36,6 +38,8 @@ pub(crate) enum Purpose {
     Retransmission,
     Redundancy,
     Copy,
+    /// The receiver, which may have dropped what it had of the block, is asked whether it is whole.
+    Question,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -86,6 +90,10 @@ pub(crate) struct SendBlock {
     pub(crate) look: (Instant, Look),
     /// It waits for spare capacity to send redundancy.
     pub(crate) in_spare: bool,
+    /// Enough fragments have arrived for the whole of it; what is left needs no sending.
+    pub(crate) has_arrived: bool,
+    /// How often the receiver was asked for it since.
+    pub(crate) questions: u8,
     codes: Vec<Code>,
     fresh: Cursor,
     redundancy: Cursor,
@@ -128,6 +136,8 @@ impl SendBlock {
             rank: None,
             look: (deadline, Look::Deadline),
             in_spare: false,
+            has_arrived: false,
+            questions: 0,
             codes: Vec::new(),
             fresh: Cursor {
                 left_bytes,
@@ -172,6 +182,9 @@ impl SendBlock {
 
     /// Bytes that must still be sent: new data, retransmissions, copies, urgent redundancy.
     pub(crate) fn waiting_bytes(&self) -> usize {
+        if self.has_arrived {
+            return 0;
+        }
         let fragment = self.codes.first().map_or(0, |code| code.fragment_length);
         let urgent = if self.redundancy_is_urgent {
             self.redundancy.left_bytes
@@ -183,7 +196,7 @@ impl SendBlock {
 
     /// Redundancy waits that need not go out with the data.
     pub(crate) fn wants_spare(&self) -> bool {
-        !self.redundancy_is_urgent && self.redundancy.left_bytes > 0
+        !self.has_arrived && !self.redundancy_is_urgent && self.redundancy.left_bytes > 0
     }
 
     /// No data fragment was ever sent.
@@ -284,6 +297,7 @@ impl SendBlock {
                 self.pop_retransmission();
             }
             Purpose::Copy => drop(self.copies.pop_front()),
+            Purpose::Question => {}
         }
         if purpose == Purpose::Data {
             match self
@@ -304,7 +318,7 @@ impl SendBlock {
                 Purpose::Redundancy => {
                     code.unsent_redundancy = code.unsent_redundancy.saturating_sub(1);
                 }
-                Purpose::Retransmission | Purpose::Copy => {}
+                Purpose::Retransmission | Purpose::Copy | Purpose::Question => {}
             }
             if state.in_flight == 0 && !state.acked {
                 code.in_flight += 1;

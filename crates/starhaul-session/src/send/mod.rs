@@ -3,10 +3,11 @@
 pub(crate) mod block;
 pub(crate) mod bytes;
 mod demand;
+mod outlook;
 pub(crate) mod queue;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::{Duration, Instant},
 };
 
@@ -23,7 +24,8 @@ use crate::{
 };
 use block::{FragmentId, Look, Purpose, SendBlock};
 use demand::Demand;
-use queue::{BlockQueue, rank, weight};
+use outlook::Outlook;
+use queue::{BlockQueue, rank};
 
 /// Blocks looked at for one packet before a path is left idle.
 const MAX_EXAMINED: usize = 16;
@@ -31,18 +33,13 @@ const MAX_EXAMINED: usize = 16;
 const REWEIGH_AFTER: Duration = Duration::from_millis(1);
 /// Probability with which redundancy may fall short.
 const EPSILON: f64 = 1e-3;
-/// Estimates of bandwidth are trusted for giving blocks up only when the queue was never empty for this long (or an RTT).
-const BUSY_BEFORE_TRUST: Duration = Duration::from_millis(200);
-/// … and for so many round trips, in which a controller that starts doubles its rate each time.
-const ROUNDS_BEFORE_TRUST: u32 = 8;
 /// Word of a block's arrival is waited for at least this long after its deadline.
 const LEAST_GRACE: Duration = Duration::from_millis(100);
 
-/// A class whose waiting blocks take less time than this, and less than a quarter of their deadline, …
-const LIGHT_CLASS: Duration = Duration::from_millis(250);
-/// … and which with all more important ones lately asked for at most this share of the paths, does not wait for its slack to
-/// run out.
-const LIGHT_SHARE: f64 = 0.75;
+/// The receiver is asked for a block at least so often …
+const LEAST_QUESTIONS: u8 = 6;
+/// … and at most once in this time.
+const LEAST_QUESTION_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Serialisation and jitter of a retransmission sent at the last chance.
 const LAST_CHANCE_MARGIN: Duration = Duration::from_millis(3);
@@ -72,6 +69,8 @@ pub(crate) struct Sender {
     spare: BlockQueue,
     /// When to look at each block, and what for.
     expiry: BTreeSet<(Instant, Look, BlockKey)>,
+    /// Blocks for which the receiver is to be asked now.
+    questions: VecDeque<BlockKey>,
     demand: Demand,
     codec: Codec,
     busy_since: Option<Instant>,
@@ -92,6 +91,7 @@ impl Sender {
             order: Order::default(),
             spare: BlockQueue::default(),
             expiry: BTreeSet::new(),
+            questions: VecDeque::new(),
             demand: Demand::new(now),
             codec: Codec::new(),
             busy_since: None,
@@ -139,10 +139,11 @@ impl Sender {
         self.unqueue(key);
         if let Some(block) = self.blocks.get_mut(&key) {
             if let Some(deadline) = deadline {
-                self.expiry.remove(&(block.look.0, block.look.1, key));
                 block.deadline = deadline;
-                block.look = first_look(now, paths, block);
-                self.expiry.insert((block.look.0, block.look.1, key));
+            }
+            if deadline.is_some() && !block.has_arrived {
+                let look = first_look(now, paths, block);
+                look_again(&mut self.expiry, block, look);
             }
             block.priority = priority.unwrap_or(block.priority);
         }
@@ -367,20 +368,39 @@ impl Sender {
         }
     }
 
-    /// A fragment arrived; true when with it the block has.
+    /// A fragment arrived. If with it the block has, nothing more of it is sent, and it ends when the receiver names it: a
+    /// receiver short of memory may have dropped what it had.
     pub(crate) fn on_acked(
         &mut self,
         now: Instant,
+        paths: &Paths,
         key: BlockKey,
         fragment: FragmentId,
         given_up: bool,
-    ) -> bool {
+    ) {
         let Some(block) = self.blocks.get_mut(&key) else {
-            return false;
+            return;
         };
-        let complete = block.on_acked(fragment, given_up);
+        if block.on_acked(fragment, given_up) && !block.has_arrived {
+            block.has_arrived = true;
+            let look = (now + question_interval(paths), Look::Question);
+            look_again(&mut self.expiry, block, look);
+        }
         self.requeue(now, key);
-        complete
+    }
+
+    /// A block for which the receiver is to be asked, and the fragment that does it.
+    pub(crate) fn next_question(&mut self) -> Option<Choice> {
+        loop {
+            let block = self.questions.pop_front()?;
+            if self.blocks.contains_key(&block) {
+                return Some(Choice {
+                    block,
+                    fragment: FragmentId { code: 0, index: 0 },
+                    purpose: Purpose::Question,
+                });
+            }
+        }
     }
 
     pub(crate) fn on_lost(&mut self, now: Instant, key: BlockKey, fragment: FragmentId) {
@@ -415,7 +435,12 @@ impl Sender {
                     let grace = (paths.longest_turnaround() * 2).max(LEAST_GRACE);
                     (at + grace, Look::Word)
                 }
-                Look::Deadline | Look::Word => {
+                Look::Question if now <= block.deadline || block.questions < LEAST_QUESTIONS => {
+                    block.questions = block.questions.saturating_add(1);
+                    self.questions.push_back(key);
+                    (now + question_interval(paths), Look::Question)
+                }
+                Look::Deadline | Look::Word | Look::Question => {
                     self.give_up(now, key, paths);
                     continue;
                 }
@@ -452,118 +477,6 @@ impl Sender {
     pub(crate) fn wanted(&mut self, now: Instant) -> Bandwidth {
         self.demand.total(now)
     }
-}
-
-/// What one look at the paths says of all blocks.
-struct Outlook<'a> {
-    now: Instant,
-    paths: &'a Paths,
-    /// By then a fragment of any size would arrive on every path.
-    near: Instant,
-    least_delay: Duration,
-    bandwidth: Bandwidth,
-    /// The bandwidth was measured under load.
-    is_trusted: bool,
-}
-
-impl<'a> Outlook<'a> {
-    fn new(sender: &Sender, now: Instant, paths: &'a Paths) -> Self {
-        let rtt = paths
-            .usable()
-            .map(|(_, path)| path.monitor.smoothed_rtt())
-            .max()
-            .unwrap_or_default();
-        let busy_for = sender
-            .busy_since
-            .map(|since| now.saturating_duration_since(since))
-            .unwrap_or_default();
-        let slowest = paths
-            .usable()
-            .map(|(_, path)| flight(path, sender.max_fragment_bytes as u64))
-            .max();
-        Self {
-            now,
-            paths,
-            near: now + slowest.unwrap_or_default(),
-            least_delay: paths.least_delay(),
-            bandwidth: paths.bandwidth(),
-            is_trusted: busy_for >= BUSY_BEFORE_TRUST.max(rtt * ROUNDS_BEFORE_TRUST),
-        }
-    }
-
-    /// Sending all that waits of the block's class takes so little of the paths that there is no reason to put it off.
-    fn is_light(&self, block: &SendBlock, queue: &BlockQueue, demand: &Demand) -> bool {
-        let waiting = block.rank.map_or(0, |rank| queue.class_len(rank)) as u64;
-        let bytes = waiting.saturating_mul(block.waiting_bytes() as u64);
-        let whole = block.deadline.saturating_duration_since(block.born);
-        if self.bandwidth.time_to_send(bytes) > LIGHT_CLASS.min(whole / 4) {
-            return false;
-        }
-        let wanted = demand.above(self.now, block.priority.saturating_add(1));
-        wanted <= self.bandwidth.scaled(LIGHT_SHARE)
-    }
-
-    fn weigh(&self, block: &SendBlock, hurries: bool, max_priority: u8, alpha: f64) -> f64 {
-        let waiting = block.waiting_bytes() as u64;
-        let needed = self
-            .least_delay
-            .saturating_add(self.bandwidth.time_to_send(waiting));
-        let slack = block
-            .deadline
-            .saturating_duration_since(self.now)
-            .saturating_sub(needed);
-        let whole = block
-            .deadline
-            .saturating_duration_since(block.born)
-            .max(Duration::from_micros(1));
-        let slack_ratio = slack.as_secs_f64() / whole.as_secs_f64();
-        weight(
-            if hurries { 0.0 } else { slack_ratio },
-            block.priority,
-            max_priority,
-            block.unsent_ratio(),
-            alpha,
-        )
-    }
-
-    /// It cannot arrive in time over any path.
-    fn is_hopeless(&self, block: &SendBlock, demand: &Demand) -> bool {
-        if block.deadline < self.near && !self.can_carry_one_more(block) {
-            return true;
-        }
-        if !self.is_trusted {
-            return false;
-        }
-        // More important blocks keep coming and go first.
-        let all = self.bandwidth.bits_per_second().max(1);
-        let above = demand.above(self.now, block.priority).bits_per_second();
-        let left = all.saturating_sub(above).max(all / 10);
-        let time = block.deadline.saturating_duration_since(self.now);
-        let deliverable: u64 = self
-            .paths
-            .usable()
-            .map(|(_, path)| {
-                let time = time.saturating_sub(path.monitor.one_way_delay());
-                path.monitor.bandwidth().bytes_in(time)
-            })
-            .fold(0, u64::saturating_add);
-        let ours = u128::from(deliverable) * u128::from(left) / u128::from(all);
-        block.waiting_bytes() as u128 > ours
-    }
-
-    /// Another fragment of the block could arrive in time over some path.
-    fn can_carry_one_more(&self, block: &SendBlock) -> bool {
-        let bytes = fragment_bytes(block, self.paths).min(block.waiting_bytes() as u64);
-        self.paths
-            .usable()
-            .any(|(_, path)| self.now + flight(path, bytes) <= block.deadline)
-    }
-}
-
-/// From leaving an idle sender to arriving over `path`.
-fn flight(path: &Path, bytes: u64) -> Duration {
-    let serialised = path.monitor.bandwidth().time_to_send(bytes);
-    path.monitor.one_way_delay().saturating_add(serialised)
 }
 
 /// All paths together could have carried the block in time, had they been idle.
@@ -651,6 +564,22 @@ fn first_look(now: Instant, paths: &Paths, block: &SendBlock) -> (Instant, Look)
         Some(at) if block.mode.retransmits() && at > now => (at, Look::LastChance),
         _ => (block.deadline, Look::Deadline),
     }
+}
+
+/// Changes when a block is looked at next, and what for.
+fn look_again(
+    expiry: &mut BTreeSet<(Instant, Look, BlockKey)>,
+    block: &mut SendBlock,
+    look: (Instant, Look),
+) {
+    expiry.remove(&(block.look.0, block.look.1, block.key));
+    block.look = look;
+    expiry.insert((look.0, look.1, block.key));
+}
+
+/// The receiver's word of a block comes this long after its fragments', at the latest, unless it is lost.
+fn question_interval(paths: &Paths) -> Duration {
+    paths.longest_turnaround().max(LEAST_QUESTION_INTERVAL)
 }
 
 /// How much redundancy a code gets whose data leave over `path` (DMTP: by the greatest loss seen in a moving window; the

@@ -119,12 +119,8 @@ impl Session {
         match fated.item {
             Item::Fragment { block, code, index } => {
                 let fragment = FragmentId { code, index };
-                if self
-                    .sender
-                    .on_acked(self.now, block, fragment, fated.given_up)
-                {
-                    self.deliver_outcome(block, received, false);
-                }
+                self.sender
+                    .on_acked(self.now, &self.paths, block, fragment, fated.given_up);
             }
             Item::Piece {
                 stream,
@@ -178,21 +174,16 @@ impl Session {
         if self.sender.get(key).is_some_and(|block| !block.is_split()) {
             return Err(ProtocolError::NeverSent("a block"));
         }
-        self.deliver_outcome(key, Some(completed), ack.recovered);
+        self.deliver_outcome(key, completed, ack.recovered);
         Ok(())
     }
 
     /// A block of ours is whole at the receiver since `completed` of the peer's clock.
-    fn deliver_outcome(
-        &mut self,
-        key: BlockKey,
-        completed: Option<u64>,
-        recovered_by_redundancy: bool,
-    ) {
+    fn deliver_outcome(&mut self, key: BlockKey, completed: u64, recovered_by_redundancy: bool) {
         let Some(block) = self.sender.get(key) else {
             return;
         };
-        let measured = completed.and_then(|completed| self.clocks.one_way(block.born, completed));
+        let measured = self.clocks.one_way(block.born, completed);
         let elapsed = self.now.saturating_duration_since(block.born);
         // Without a common clock the acknowledgement's way back is taken off.
         let latency = measured

@@ -34,6 +34,7 @@ impl Session {
             Some(Kind::Receiving(blocks)) => {
                 let number = unwrap(fragment.block.0, blocks.ended.end());
                 if blocks.ended.contains(number) {
+                    self.acks.on_question(self.now, stream, fragment.block);
                     return Ok(());
                 }
                 number
@@ -46,7 +47,10 @@ impl Session {
             }
             // Its opening is still on its way, or the stream has ended.
             None if stream.0 >= self.peer_streams_end => u64::from(fragment.block.0),
-            None => return Ok(()),
+            None => {
+                self.acks.on_question(self.now, stream, fragment.block);
+                return Ok(());
+            }
         };
         let key = (stream, number);
         let born = unwrap(fragment.born_micros, sent).min(sent);
@@ -78,17 +82,7 @@ impl Session {
 
     fn on_complete(&mut self, path: PathId, sent: u64, key: BlockKey, mut complete: Complete) {
         let (stream, number) = key;
-        let completed_micros = wrap(self.clocks.micros(self.now));
-        let block = BlockId(wrap(number));
-        self.acks.on_block(
-            self.now,
-            BlockAck {
-                stream,
-                block,
-                completed_micros,
-                recovered: complete.recovered,
-            },
-        );
+        complete.completed_micros = wrap(self.clocks.micros(self.now));
         complete.latency = self.latency(path, sent, &complete);
         let Some(entry) = self.streams.get_mut(&stream) else {
             self.receiver.hold(&complete.data);
@@ -103,6 +97,7 @@ impl Session {
             return;
         };
         blocks.ended.insert(number, number + 1);
+        self.acks.on_block(self.now, complete.ack(stream, number));
         if entry.config.ordered {
             self.receiver.hold(&complete.data);
             blocks.waiting.insert(number, complete);
@@ -253,6 +248,8 @@ impl Session {
                 return;
             };
             blocks.ended.insert(number, number + 1);
+            // Not before, because until then it could still be dropped.
+            self.acks.on_block(self.now, complete.ack(stream, number));
             if entry.config.ordered {
                 self.receiver.hold(&complete.data);
                 blocks.waiting.insert(number, complete);
@@ -320,6 +317,17 @@ impl Session {
         self.release_ordered(stream);
         self.finish_received(stream);
         Ok(())
+    }
+}
+
+impl Complete {
+    fn ack(&self, stream: StreamId, number: u64) -> BlockAck {
+        BlockAck {
+            stream,
+            block: BlockId(wrap(number)),
+            completed_micros: self.completed_micros,
+            recovered: self.recovered,
+        }
     }
 }
 

@@ -46,6 +46,7 @@ impl Session {
             return datagram;
         }
         self.poll_control_piece(path)
+            .or_else(|| self.poll_question(path))
             .or_else(|| self.poll_data(path))
     }
 
@@ -190,6 +191,11 @@ impl Session {
                 )
             },
         )
+    }
+
+    fn poll_question(&mut self, path: PathId) -> Option<PathDatagram> {
+        let question = self.sender.next_question()?;
+        self.send_fragment(path, question)
     }
 
     fn poll_block(&mut self, path: PathId) -> Option<PathDatagram> {

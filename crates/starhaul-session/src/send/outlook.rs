@@ -1,0 +1,142 @@
+//! What the paths promise to the blocks that wait: how soon each must leave, and which cannot arrive in time any more.
+
+use std::time::{Duration, Instant};
+
+use starhaul_units::Bandwidth;
+
+use super::{
+    Sender,
+    block::SendBlock,
+    demand::Demand,
+    fragment_bytes,
+    queue::{BlockQueue, weight},
+};
+use crate::paths::{Path, Paths};
+
+/// Estimates of bandwidth are trusted for giving blocks up only when the queue was never empty for this long (or an RTT).
+const BUSY_BEFORE_TRUST: Duration = Duration::from_millis(200);
+/// … and for so many round trips, in which a controller that starts doubles its rate each time.
+const ROUNDS_BEFORE_TRUST: u32 = 8;
+/// A class whose waiting blocks take less time than this, and less than a quarter of their deadline, …
+const LIGHT_CLASS: Duration = Duration::from_millis(250);
+/// … and which with all more important ones lately asked for at most this share of the paths, does not wait for its slack to
+/// run out.
+const LIGHT_SHARE: f64 = 0.75;
+
+/// What one look at the paths says of all blocks.
+pub(super) struct Outlook<'a> {
+    now: Instant,
+    paths: &'a Paths,
+    /// By then a fragment of any size would arrive on every path.
+    near: Instant,
+    least_delay: Duration,
+    bandwidth: Bandwidth,
+    /// The bandwidth was measured under load.
+    is_trusted: bool,
+}
+
+impl<'a> Outlook<'a> {
+    pub(super) fn new(sender: &Sender, now: Instant, paths: &'a Paths) -> Self {
+        let rtt = paths
+            .usable()
+            .map(|(_, path)| path.monitor.smoothed_rtt())
+            .max()
+            .unwrap_or_default();
+        let busy_for = sender
+            .busy_since
+            .map(|since| now.saturating_duration_since(since))
+            .unwrap_or_default();
+        let slowest = paths
+            .usable()
+            .map(|(_, path)| flight(path, sender.max_fragment_bytes as u64))
+            .max();
+        Self {
+            now,
+            paths,
+            near: now + slowest.unwrap_or_default(),
+            least_delay: paths.least_delay(),
+            bandwidth: paths.bandwidth(),
+            is_trusted: busy_for >= BUSY_BEFORE_TRUST.max(rtt * ROUNDS_BEFORE_TRUST),
+        }
+    }
+
+    /// Sending all that waits of the block's class takes so little of the paths that there is no reason to put it off.
+    pub(super) fn is_light(&self, block: &SendBlock, queue: &BlockQueue, demand: &Demand) -> bool {
+        let waiting = block.rank.map_or(0, |rank| queue.class_len(rank)) as u64;
+        let bytes = waiting.saturating_mul(block.waiting_bytes() as u64);
+        let whole = block.deadline.saturating_duration_since(block.born);
+        if self.bandwidth.time_to_send(bytes) > LIGHT_CLASS.min(whole / 4) {
+            return false;
+        }
+        let wanted = demand.above(self.now, block.priority.saturating_add(1));
+        wanted <= self.bandwidth.scaled(LIGHT_SHARE)
+    }
+
+    pub(super) fn weigh(
+        &self,
+        block: &SendBlock,
+        hurries: bool,
+        max_priority: u8,
+        alpha: f64,
+    ) -> f64 {
+        let waiting = block.waiting_bytes() as u64;
+        let needed = self
+            .least_delay
+            .saturating_add(self.bandwidth.time_to_send(waiting));
+        let slack = block
+            .deadline
+            .saturating_duration_since(self.now)
+            .saturating_sub(needed);
+        let whole = block
+            .deadline
+            .saturating_duration_since(block.born)
+            .max(Duration::from_micros(1));
+        let slack_ratio = slack.as_secs_f64() / whole.as_secs_f64();
+        weight(
+            if hurries { 0.0 } else { slack_ratio },
+            block.priority,
+            max_priority,
+            block.unsent_ratio(),
+            alpha,
+        )
+    }
+
+    /// It cannot arrive in time over any path.
+    pub(super) fn is_hopeless(&self, block: &SendBlock, demand: &Demand) -> bool {
+        if block.deadline < self.near && !self.can_carry_one_more(block) {
+            return true;
+        }
+        if !self.is_trusted {
+            return false;
+        }
+        // More important blocks keep coming and go first.
+        let all = self.bandwidth.bits_per_second().max(1);
+        let above = demand.above(self.now, block.priority).bits_per_second();
+        let left = all.saturating_sub(above).max(all / 10);
+        let time = block.deadline.saturating_duration_since(self.now);
+        let deliverable: u64 = self
+            .paths
+            .usable()
+            .map(|(_, path)| {
+                let time = time.saturating_sub(path.monitor.one_way_delay());
+                path.monitor.bandwidth().bytes_in(time)
+            })
+            .fold(0, u64::saturating_add);
+        let ours = u128::from(deliverable) * u128::from(left) / u128::from(all);
+        block.waiting_bytes() as u128 > ours
+    }
+
+    /// Another fragment of the block could arrive in time over some path.
+    fn can_carry_one_more(&self, block: &SendBlock) -> bool {
+        let bytes = fragment_bytes(block, self.paths).min(block.waiting_bytes() as u64);
+        self.paths
+            .usable()
+            .any(|(_, path)| self.now + flight(path, bytes) <= block.deadline)
+    }
+}
+
+/// From leaving an idle sender to arriving over `path`.
+fn flight(path: &Path, bytes: u64) -> Duration {
+    let serialised = path.monitor.bandwidth().time_to_send(bytes);
+    path.monitor.one_way_delay().saturating_add(serialised)
+}

@@ -1,0 +1,151 @@
+//! What the sender is told of blocks that arrived, were dropped by a receiver short of memory, or of which word was lost.
+
+#![allow(clippy::unwrap_used, reason = "a failed call is a failed test")]
+
+mod pair;
+
+use pair::{Pair, is_on_time, ms};
+use starhaul_session::{
+    BlockOptions, ExpiredCause, Mode, Outcome, PathId, SessionConfig, StreamConfig,
+};
+
+const PATH: PathId = PathId(0);
+
+fn stream(mode: Mode, deadline_ms: u64) -> StreamConfig {
+    StreamConfig {
+        mode,
+        deadline: ms(deadline_ms),
+        ..StreamConfig::default()
+    }
+}
+
+fn short_of_memory() -> SessionConfig {
+    SessionConfig {
+        max_receive_bytes: 200_000,
+        ..SessionConfig::default()
+    }
+}
+
+/// Everything that `side` has to say now, heard by the other at once if it `passes`.
+fn exchange(pair: &mut Pair, side: usize, passes: impl Fn(&[u8]) -> bool) {
+    while let Some(datagram) = pair.sessions[side].poll_datagram(pair.now, PATH) {
+        if passes(&datagram.payload) {
+            pair.sessions[1 - side]
+                .handle_datagram(pair.now, PATH, datagram.payload)
+                .unwrap();
+        }
+    }
+}
+
+/// All that the server says in the next 200 ms.
+fn acknowledgements(pair: &mut Pair) -> Vec<u8> {
+    let mut said = Vec::new();
+    for _ in 0..20 {
+        pair.now += ms(10);
+        let server = &mut pair.sessions[1];
+        server.handle_timeout(pair.now);
+        while let Some(datagram) = server.poll_datagram(pair.now, PATH) {
+            said.extend(datagram.payload);
+        }
+    }
+    said
+}
+
+#[test]
+fn a_block_that_the_receiver_has_no_room_for_is_not_told_as_delivered() {
+    for mode in [Mode::None, Mode::Retransmit, Mode::FecRetransmit] {
+        let mut pair = Pair::new(short_of_memory());
+        pair.lane(0, 20.0, 20, 0.0, 0.0, 1);
+        pair.answer();
+        let blocks = pair.open(stream(mode, 800));
+        let small = pair.send(blocks, 20_000, BlockOptions::default());
+        let large = pair.send(blocks, 300_000, BlockOptions::default());
+        pair.run_for(ms(3000));
+        assert!(pair.sessions[1].dropped_on_receipt() > 0);
+        assert_eq!(pair.received(1).len(), 1, "{mode:?}: only the small one");
+        assert!(pair.outcome(blocks, small).is_some_and(is_on_time));
+        let told = pair.outcome(blocks, large);
+        let lost = Some(Outcome::Expired(ExpiredCause::Loss));
+        assert_eq!(told, lost, "{mode:?}");
+    }
+}
+
+#[test]
+fn a_block_counts_as_delivered_only_once_its_stream_is_known_to_the_receiver() {
+    let mut pair = Pair::new(short_of_memory());
+    pair.lane(0, 20.0, 20, 0.0, 0.0, 1);
+    let blocks = pair.open(stream(Mode::Retransmit, 5000));
+    let kept = pair.send(blocks, 90_000, BlockOptions::default());
+    // The opening is lost, so the receiver may yet have to drop what it has.
+    exchange(&mut pair, 0, |datagram| datagram[0] == 1);
+    exchange(&mut pair, 1, |_| true);
+    assert!(pair.sessions[1].held_bytes().1 >= 90_000);
+    assert_eq!(pair.outcome(blocks, kept), None);
+    pair.run_for(ms(2000));
+    assert_eq!(pair.received(1).len(), 1);
+    assert!(pair.outcome(blocks, kept).is_some_and(is_on_time));
+}
+
+#[test]
+fn word_of_blocks_that_was_lost_is_asked_for_until_it_comes() {
+    for seed in 0..4 {
+        let mut pair = Pair::new(SessionConfig::default());
+        let specs = ["rate=20mbit,delay=20ms", "rate=20mbit,delay=20ms,loss=50%"]
+            .map(|spec| spec.parse().unwrap());
+        pair.lane_of([&specs[0], &specs[1]], 0.0, 0, seed);
+        pair.run_for(ms(2000));
+        let blocks = pair.open(stream(Mode::None, 1000));
+        for _ in 0..100 {
+            pair.send(blocks, 3000, BlockOptions::default());
+            pair.run_for(ms(100));
+        }
+        // The stream ends at the receiver before the sender has heard of all.
+        pair.sessions[0].finish(pair.now, blocks).unwrap();
+        pair.run_for(ms(5000));
+        assert_eq!(pair.received(1).len(), 100, "seed {seed}");
+        let told = pair.outcomes(0);
+        assert_eq!(pair.on_time(), 100, "seed {seed}: {told:?}");
+    }
+}
+
+/// Every second block is missing, more of them than the receiver keeps apart.
+#[test]
+fn beyond_the_gaps_that_are_kept_no_block_comes_twice_or_falsely() {
+    const KEPT: u32 = 1 << 15;
+    let mut pair = Pair::new(SessionConfig::default());
+    pair.lane(0, 20.0, 20, 0.0, 0.0, 1);
+    let blocks = pair.open(StreamConfig::default());
+    exchange(&mut pair, 0, |_| true);
+    let mut sequence = 1000;
+    let mut say = |pair: &mut Pair, block: u32| {
+        let mut datagram = vec![1];
+        datagram.extend(u32::to_be_bytes(sequence));
+        datagram.extend([0; 4]);
+        datagram.extend(blocks.0.to_be_bytes());
+        datagram.extend(block.to_be_bytes());
+        datagram.extend([0; 4]);
+        datagram.extend([0, 0, 0, 1, 0, 0, 0, 7]);
+        sequence += 1;
+        let server = &mut pair.sessions[1];
+        server
+            .handle_datagram(pair.now, PATH, datagram.into())
+            .unwrap();
+    };
+    for block in 0..KEPT + 10 {
+        say(&mut pair, 2 * block);
+    }
+    let events = std::iter::from_fn(|| pair.sessions[1].poll_event());
+    let handed_on = u32::try_from(events.count()).unwrap();
+    assert_eq!(handed_on, 1 + KEPT + 10, "the opening and the blocks");
+    acknowledgements(&mut pair);
+    // One in a gap that was given up, one that was handed on long ago, and one in a gap that is kept.
+    for (block, comes) in [(1, 0), (2, 0), (2 * KEPT + 1, 1)] {
+        say(&mut pair, block);
+        let events = std::iter::from_fn(|| pair.sessions[1].poll_event());
+        assert_eq!(events.count(), comes, "block {block}");
+        let name = [blocks.0.to_be_bytes(), block.to_be_bytes()].concat();
+        let said = acknowledgements(&mut pair);
+        let named = said.windows(8).any(|word| word == name);
+        assert_eq!(named, comes > 0, "block {block} in {said:?}");
+    }
+}
