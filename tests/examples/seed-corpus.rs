@@ -18,7 +18,7 @@ use starhaul_gateway::{
 use starhaul_net::prober::EchoMessage;
 use starhaul_quic::{
     Identity,
-    wire::{Message, PathHello, VERSION},
+    wire::{LinkKind, Message, PathHello, VERSION},
 };
 use starhaul_record::{Client, ClientConfig};
 use starhaul_session::{
@@ -273,6 +273,11 @@ fn handshakes() -> Inputs {
         path: PathId(1),
         cost: 0.5,
         name: "leo".into(),
+        link: LinkKind::Other,
+    };
+    let leo = PathHello {
+        link: LinkKind::Leo,
+        ..hello.clone()
     };
     let messages = [
         (
@@ -296,6 +301,14 @@ fn handshakes() -> Inputs {
                 session: [2; 16],
                 token: [3; 32],
                 hello,
+            },
+        ),
+        (
+            "join-leo",
+            Message::Join {
+                session: [2; 16],
+                token: [3; 32],
+                hello: leo,
             },
         ),
         ("accept", Message::Accept),

@@ -34,6 +34,8 @@ pub struct EndpointConfig {
     pub listen: Vec<SocketAddr>,
     /// Controller of paths that peers open.
     pub accept_controller: ControllerConfig,
+    /// Of those that the peer says lead over a low orbit; `None`: the same.
+    pub accept_leo_controller: Option<ControllerConfig>,
     /// Most sessions at once.
     pub max_sessions: usize,
     /// Settings of every session.
@@ -52,6 +54,7 @@ impl EndpointConfig {
             trusted: Vec::new(),
             listen: Vec::new(),
             accept_controller: ControllerConfig::Cubic,
+            accept_leo_controller: None,
             max_sessions: 256,
             session: SessionConfig::default(),
             packet_bytes: LEAST_PACKET_BYTES,
@@ -96,6 +99,7 @@ impl Endpoint {
                 trusted: config.trusted,
                 session: config.session,
                 accept_controller: config.accept_controller,
+                accept_leo_controller: config.accept_leo_controller,
                 max_sessions,
                 packet_bytes: config.packet_bytes,
                 rng_seed,

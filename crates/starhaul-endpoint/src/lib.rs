@@ -56,7 +56,7 @@ pub use starhaul_cc::{
     ControllerConfig, PathModel, RateFeed, Reconfiguration, ReconfigurationSource,
 };
 pub use starhaul_net::prober;
-pub use starhaul_quic::{Identity, PathStatus, PublicKey, Reconfigurations};
+pub use starhaul_quic::{Identity, LinkKind, PathStatus, PublicKey, Reconfigurations};
 pub use starhaul_session::{
     BlockId, BlockOptions, ExpiredCause, Mode, Outcome, SessionConfig, StreamConfig, StreamId,
     StreamStats,

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use starhaul_cc::ControllerConfig;
 use starhaul_net::{BindOptions, UdpSocket};
-use starhaul_quic::{LocalId, PathConfig};
+use starhaul_quic::{LinkKind, LocalId, PathConfig};
 
 use crate::{Detection, Error};
 
@@ -21,6 +21,8 @@ pub struct PathSpec {
     pub remote: SocketAddr,
     /// Price per byte; only the order matters.
     pub cost: f64,
+    /// Over what it leads; the peer chooses the controller of its direction by that.
+    pub link: LinkKind,
     /// Controller of our direction.
     pub controller: ControllerConfig,
     /// How to watch its satellite hop for reconfigurations; `None` where there is none, or nobody cares.
@@ -36,6 +38,7 @@ impl PathSpec {
             interface: None,
             remote,
             cost: 1.0,
+            link: LinkKind::Other,
             controller: ControllerConfig::Cubic,
             detection: None,
         }
@@ -74,6 +77,7 @@ pub(crate) fn path_config(path: PathSpec, local: LocalId) -> PathConfig {
         local,
         remote: path.remote,
         cost: path.cost,
+        link: path.link,
         controller: path.controller,
     }
 }

@@ -155,6 +155,7 @@ impl Connector {
             interface: rule.interface.clone(),
             remote: *remote,
             cost: rule.cost,
+            link: rule.link,
             controller: controller.clone(),
             detection: rule.detection.clone(),
         })

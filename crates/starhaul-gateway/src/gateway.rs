@@ -54,14 +54,15 @@ impl Gateway {
     pub async fn start(config: Config) -> Result<Self, Error> {
         let identity = config.identity.load()?;
         let public_key = identity.public_key();
-        let (accept_controller, accept_feed) = config.accept_controller.build();
+        let (accept_controller, accept_feed) = config.accept.controller.build();
         let control = ControlSocket::bind(&config.control).await?;
         let endpoint = Endpoint::bind(EndpointConfig {
             identity,
             trusted: config.peers.iter().map(|peer| peer.public_key).collect(),
             listen: config.listen.clone(),
             accept_controller,
-            max_sessions: config.max_sessions,
+            accept_leo_controller: config.accept.leo_controller.clone(),
+            max_sessions: config.accept.max_sessions,
             session: SessionConfig::default(),
             packet_bytes: config.packet_bytes,
             peer_names: peer_names(&config),
@@ -107,12 +108,10 @@ impl Gateway {
         let identity = config.identity.load()?.public_key();
         let Changes { done, failed } = self.parts.change(&config).await?;
         let old = &self.started_with;
-        let accept = config.accept_controller != old.accept_controller
-            || config.max_sessions != old.max_sessions;
         let needs_restart = [
             ("identity", identity != self.shared.public_key),
             ("listen", config.listen != old.listen),
-            ("accept", accept),
+            ("accept", config.accept != old.accept),
             ("control", config.control != old.control),
             ("packet_bytes", config.packet_bytes != old.packet_bytes),
         ];

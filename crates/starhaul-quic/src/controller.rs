@@ -141,6 +141,13 @@ impl PathControl {
         self.confirmed = true;
     }
 
+    /// Another controller from now on, which hears of no packet that has left already.
+    pub(crate) fn replace(&mut self, now: Instant, config: ControllerConfig) {
+        self.controller = config.build(now, self.mtu);
+        self.config = config;
+        self.shown_from = None;
+    }
+
     /// Whether one more full datagram may leave, besides those given to the stack.
     pub(crate) fn permit(&mut self, now: Instant) -> Permit {
         let mtu = u64::from(self.mtu);

@@ -54,6 +54,7 @@ pub mod wire;
 pub use error::{CloseCode, Error};
 pub use identity::{Identity, PublicKey};
 pub use node::Node;
+pub use wire::LinkKind;
 
 /// What every QUIC path carries (RFC 9000 §14).
 pub const LEAST_PACKET_BYTES: u16 = 1200;
@@ -83,6 +84,8 @@ pub struct NodeConfig {
     pub session: SessionConfig,
     /// Controller of paths that peers open to us.
     pub accept_controller: ControllerConfig,
+    /// Of those that the peer says lead over a low orbit; `None`: the same.
+    pub accept_leo_controller: Option<ControllerConfig>,
     /// Most sessions at once, both opened and accepted.
     pub max_sessions: usize,
     /// Bytes of the largest UDP payload, from [`LEAST_PACKET_BYTES`] to [`MOST_PACKET_BYTES`]; every path must carry them, both sides may differ.
@@ -99,6 +102,7 @@ impl NodeConfig {
             trusted: Vec::new(),
             session: SessionConfig::default(),
             accept_controller: ControllerConfig::Cubic,
+            accept_leo_controller: None,
             max_sessions: 64,
             packet_bytes: LEAST_PACKET_BYTES,
             rng_seed: [0; 32],
@@ -117,6 +121,8 @@ pub struct PathConfig {
     pub remote: SocketAddr,
     /// Price per byte, finite and not negative; only its order matters. The peer uses it too.
     pub cost: f64,
+    /// Over what it leads; the peer chooses the controller of its direction by that.
+    pub link: LinkKind,
     /// Controller of our direction.
     pub controller: ControllerConfig,
 }

@@ -24,7 +24,7 @@ use crate::{
     controller::Fate,
     join::SessionKey,
     tls, transport,
-    wire::{MAX_NAME_BYTES, SessionId},
+    wire::{LinkKind, MAX_NAME_BYTES, SessionId},
 };
 
 mod conns;
@@ -104,6 +104,7 @@ struct PathState {
     cost: f64,
     local: LocalId,
     remote: SocketAddr,
+    link: LinkKind,
     controller: ControllerConfig,
     conn: Option<ConnKey>,
     up: bool,
@@ -154,7 +155,8 @@ impl Node {
         }
         let clock = transport::Clock::new(now);
         let refused_key = tls::RefusedKey::default();
-        let crypto = tls::server_config(&config.identity, &config.trusted, &refused_key)?;
+        let crypto =
+            tls::server_config(&config.identity, &config.trusted, &refused_key, tls::ALPNS)?;
         let server = transport::incoming(crypto, &config.identity, &clock);
         Ok(Self {
             server: Arc::new(server),
@@ -183,7 +185,12 @@ impl Node {
     /// # Errors
     /// [`Error::Tls`] when the cryptographic library refuses; nothing has changed then.
     pub fn set_trusted(&mut self, trusted: Vec<PublicKey>) -> Result<(), Error> {
-        let crypto = tls::server_config(&self.config.identity, &trusted, &self.refused_key)?;
+        let crypto = tls::server_config(
+            &self.config.identity,
+            &trusted,
+            &self.refused_key,
+            tls::ALPNS,
+        )?;
         let server = transport::incoming(crypto, &self.config.identity, &self.clock);
         self.server = Arc::new(server);
         self.config.trusted = trusted;
@@ -191,6 +198,18 @@ impl Node {
             local.endpoint.set_server_config(Some(self.server.clone()));
         }
         Ok(())
+    }
+
+    /// Accepts only the application protocol `starhaul/1` from now on, as builds before the second do.
+    #[cfg(test)]
+    pub(crate) fn age(&mut self) {
+        let (identity, trusted) = (&self.config.identity, &self.config.trusted);
+        let crypto = tls::server_config(identity, trusted, &self.refused_key, &[tls::OLD_ALPN]);
+        let server = transport::incoming(crypto.expect("TLS"), identity, &self.clock);
+        self.server = Arc::new(server);
+        for local in self.locals.values_mut().filter(|local| local.listening) {
+            local.endpoint.set_server_config(Some(self.server.clone()));
+        }
     }
 
     /// Registers a socket; `listening` ones accept sessions and paths from peers. A second call for
@@ -229,7 +248,7 @@ impl Node {
         for path in &paths {
             self.check_path(path)?;
         }
-        let tls = tls::client_config(&self.config.identity, peer, tls::ALPN)?;
+        let tls = tls::client_config(&self.config.identity, peer, tls::ALPNS)?;
         let mut nonce = [0; 16];
         self.rng.fill_bytes(&mut nonce);
         let handle = self.insert_session(now, Side::Client, peer, Some(tls), nonce);
@@ -464,6 +483,7 @@ impl PathState {
             cost: config.cost,
             local: config.local,
             remote: config.remote,
+            link: config.link,
             controller: config.controller,
             conn: None,
             up: false,

@@ -132,6 +132,12 @@ impl Conn {
         crate::tls::peer_key(self.quic.crypto_session())
     }
 
+    /// Whether the peer reads a hello that says the kind of link.
+    pub(crate) fn may_say_link(&self) -> bool {
+        let agreed = crate::tls::application_protocol(self.quic.crypto_session());
+        agreed.as_deref() == Some(crate::tls::ALPN)
+    }
+
     /// Keying material of this TLS session under `label` (RFC 8446 §7.5).
     pub(crate) fn export(&self, label: &[u8]) -> Option<Exported> {
         join::export(self.quic.crypto_session(), label)

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use noq_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use noq_proto::crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerConfig};
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, PeerIncompatible, SignatureScheme,
     client::{
@@ -27,14 +27,18 @@ use rustls::{
 
 use crate::{Error, Identity, PublicKey};
 
-/// The application protocol; its number changes when the join handshake does.
-pub(crate) const ALPN: &[u8] = b"starhaul/1";
+/// The application protocol; its number changes when the join handshake does. 2: a hello may say the kind of link, and grow.
+pub(crate) const ALPN: &[u8] = b"starhaul/2";
+/// The one before, for peers that speak no newer one.
+pub(crate) const OLD_ALPN: &[u8] = b"starhaul/1";
+/// All that are spoken here, best first.
+pub(crate) const ALPNS: &[&[u8]] = &[ALPN, OLD_ALPN];
 
 /// TLS of connections to the peer with key `peer`.
 pub(crate) fn client_config(
     identity: &Identity,
     peer: PublicKey,
-    alpn: &[u8],
+    alpn: &[&[u8]],
 ) -> Result<Arc<QuicClientConfig>, Error> {
     let provider = provider();
     let verifier = Arc::new(KnownKeys::new(&provider, [peer]));
@@ -45,7 +49,7 @@ pub(crate) fn client_config(
         .dangerous()
         .with_custom_certificate_verifier(verifier)
         .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(key)));
-    config.alpn_protocols = vec![alpn.to_vec()];
+    config.alpn_protocols = alpn.iter().map(|alpn| alpn.to_vec()).collect();
     config.resumption = Resumption::disabled();
     config.enable_early_data = false;
     config.enable_sni = false;
@@ -59,6 +63,7 @@ pub(crate) fn server_config(
     identity: &Identity,
     trusted: &[PublicKey],
     refused: &RefusedKey,
+    alpn: &[&[u8]],
 ) -> Result<Arc<QuicServerConfig>, Error> {
     let provider = provider();
     let verifier = Arc::new(KnownKeys {
@@ -71,7 +76,7 @@ pub(crate) fn server_config(
         .map_err(tls_error)?
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(key)));
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = alpn.iter().map(|alpn| alpn.to_vec()).collect();
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     config.max_early_data_size = 0;
@@ -85,6 +90,12 @@ pub(crate) fn peer_key(session: &dyn noq_proto::crypto::Session) -> Option<Publi
     let identity = session.peer_identity()?;
     let keys = identity.downcast_ref::<Vec<CertificateDer<'static>>>()?;
     PublicKey::from_spki(keys.first()?)
+}
+
+/// The application protocol that both ends agreed on.
+pub(crate) fn application_protocol(session: &dyn noq_proto::crypto::Session) -> Option<Vec<u8>> {
+    let data = session.handshake_data()?.downcast::<HandshakeData>().ok()?;
+    data.protocol
 }
 
 fn provider() -> Arc<CryptoProvider> {

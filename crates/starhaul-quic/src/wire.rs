@@ -19,9 +19,21 @@ const OPEN: u8 = 1;
 const WELCOME: u8 = 2;
 const JOIN: u8 = 3;
 const ACCEPT: u8 = 4;
+/// A low orbit, in a hello.
+const LEO: u8 = 1;
 
 /// Number of a session, drawn by its server.
 pub type SessionId = [u8; 16];
+
+/// Over what a path leads, as its opener knows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkKind {
+    /// A low orbit, whose satellites change.
+    Leo,
+    /// Anything else.
+    #[default]
+    Other,
+}
 
 /// What both sides know of a path.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +44,8 @@ pub struct PathHello {
     pub cost: f64,
     /// Name for people, at most [`MAX_NAME_BYTES`].
     pub name: String,
+    /// Over what it leads. Anything but [`LinkKind::Other`] may be said on `starhaul/2` only.
+    pub link: LinkKind,
 }
 
 /// A message of the join handshake.
@@ -160,6 +174,11 @@ impl PathHello {
         body.extend(self.cost.to_be_bytes());
         body.push(u8::try_from(name.len()).unwrap_or(0));
         body.extend(name.as_bytes());
+        // Peers of starhaul/1 read no further, and refuse what follows.
+        match self.link {
+            LinkKind::Leo => body.push(LEO),
+            LinkKind::Other => {}
+        }
     }
 }
 
@@ -208,10 +227,16 @@ impl<'a> Reader<'a> {
         }
         let name = std::str::from_utf8(self.bytes(length)?)
             .map_err(|_| Malformed("the name of a path is not text"))?;
+        // Kinds not known here, and what a hello may grow by, are no fault.
+        let link = match std::mem::take(&mut self.0).first() {
+            Some(&LEO) => LinkKind::Leo,
+            _ => LinkKind::Other,
+        };
         Ok(PathHello {
             path,
             cost,
             name: name.to_owned(),
+            link,
         })
     }
 }
@@ -225,6 +250,11 @@ mod tests {
             path: PathId(7),
             cost: 0.25,
             name: "LEO östlich".to_owned(),
+            link: LinkKind::Other,
+        };
+        let leo = PathHello {
+            link: LinkKind::Leo,
+            ..hello.clone()
         };
         vec![
             Message::Open {
@@ -240,6 +270,11 @@ mod tests {
                 session: [5; 16],
                 token: [6; 32],
                 hello,
+            },
+            Message::Join {
+                session: [5; 16],
+                token: [6; 32],
+                hello: leo,
             },
             Message::Accept,
         ]
@@ -275,6 +310,29 @@ mod tests {
     }
 
     #[test]
+    fn a_hello_may_say_a_kind_of_link_and_grow() {
+        let hello = |rest: &[u8]| {
+            let plain = examples().swap_remove(2).encode();
+            let mut bytes = [&plain[2..], rest].concat();
+            let length = u16::try_from(bytes.len()).unwrap().to_be_bytes();
+            bytes.splice(0..0, length);
+            match parse(&bytes) {
+                Ok(Some((Message::Join { hello, .. }, size))) if size == bytes.len() => hello.link,
+                other => panic!("{other:?}"),
+            }
+        };
+        for (rest, link) in [
+            (&[][..], LinkKind::Other),
+            (&[0], LinkKind::Other),
+            (&[LEO], LinkKind::Leo),
+            (&[77], LinkKind::Other),
+            (&[LEO, 9, 9], LinkKind::Leo),
+        ] {
+            assert_eq!(hello(rest), link, "{rest:?}");
+        }
+    }
+
+    #[test]
     fn impossible_values_are_refused() {
         let open = |cost: f64, name: &str, versions: Vec<u16>| {
             Message::Open {
@@ -284,6 +342,7 @@ mod tests {
                     path: PathId(0),
                     cost,
                     name: name.to_owned(),
+                    link: LinkKind::Other,
                 },
             }
             .encode()

@@ -13,7 +13,7 @@ use arbitrary::{Result, Unstructured};
 use bytes::{Bytes, BytesMut};
 use starhaul_cc::{ControllerConfig, LeoCcOptions, Reconfiguration, ReconfigurationSource};
 use starhaul_quic::{
-    Identity, LocalId, Node, NodeConfig, NodeEvent, PathConfig, PublicKey, SessionHandle,
+    Identity, LinkKind, LocalId, Node, NodeConfig, NodeEvent, PathConfig, PublicKey, SessionHandle,
 };
 use starhaul_session::{BlockOptions, Event, StreamConfig, StreamId};
 
@@ -76,6 +76,10 @@ fn path_config(path: u32) -> PathConfig {
         local: LocalId(path),
         remote: address(1, path),
         cost: path.into(),
+        link: match path {
+            0 => LinkKind::Leo,
+            _ => LinkKind::Other,
+        },
         controller: match path {
             0 => ControllerConfig::LeoCc(LeoCcOptions::TARGET_QUEUE),
             _ => ControllerConfig::SaTcp,
@@ -95,6 +99,7 @@ impl World {
             let config = NodeConfig {
                 trusted,
                 max_sessions: 4,
+                accept_leo_controller: Some(ControllerConfig::LeoCc(LeoCcOptions::TARGET_QUEUE)),
                 rng_seed: [seed; 32],
                 ..NodeConfig::new(identity)
             };

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use starhaul_endpoint::{
-    Detection,
+    Detection, LinkKind,
     prober::{ProbeMethod, ProbeTarget},
 };
 
 use super::{
-    Config, Control, ControllerRule, Delivery, IdentitySource, Ingress, LinkKind, PathRule,
+    AcceptRule, Config, Control, ControllerRule, Delivery, IdentitySource, Ingress, PathRule,
     Service, mode_name,
 };
 
@@ -36,12 +36,7 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
         config.packet_bytes
     )?;
     for address in &config.listen {
-        writeln!(
-            out,
-            "listen: {address}, at most {} sessions, our direction by {}",
-            config.max_sessions,
-            controller(&config.accept_controller)
-        )?;
+        writeln!(out, "listen: {address}, {}", accept_words(&config.accept))?;
     }
     for peer in &config.peers {
         writeln!(out, "peer {}: {}", peer.name, peer.public_key)?;
@@ -68,6 +63,22 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
         writeln!(out, "egress: deny {rule}")?;
     }
     Ok(())
+}
+
+fn accept_words(rule: &AcceptRule) -> String {
+    let mut words = format!(
+        "at most {} sessions, our direction by {}",
+        rule.max_sessions,
+        controller(&rule.controller)
+    );
+    let of_leo = rule.leo_controller.as_ref();
+    if let Some(of_leo) = of_leo.filter(|of_leo| rule.controller.name() != of_leo.name()) {
+        let _ = write!(words, ", of low orbits by {}", of_leo.name());
+    }
+    if rule.link == LinkKind::Leo {
+        words += ", low orbit";
+    }
+    words
 }
 
 fn path_line(path: &PathRule) -> String {

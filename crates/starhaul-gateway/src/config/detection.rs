@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use starhaul_endpoint::{
-    Detection,
+    Detection, LinkKind,
     prober::{ProbeMethod, ProbeTarget, Timetable},
 };
 
@@ -23,16 +23,6 @@ pub(super) const KEYS: [&str; 6] = [
     "detect_outage",
     "timetable",
 ];
-
-/// Over what a path leads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LinkKind {
-    /// A low orbit, whose satellites change: the controller that knows of that, and the prober that tells it.
-    Leo,
-    /// Anything else.
-    #[default]
-    Other,
-}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wish {

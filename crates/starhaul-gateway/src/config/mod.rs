@@ -1,6 +1,7 @@
 //! A gateway's configuration: TOML read strictly. Unknown keys and impossible values are errors that name file, line,
 //! key and what would be right.
 
+mod accept;
 mod describe;
 mod detection;
 mod duration;
@@ -17,14 +18,14 @@ use std::{
 };
 
 use starhaul_cc::{ControllerConfig, RateFeed};
-use starhaul_endpoint::Detection;
+use starhaul_endpoint::{Detection, LinkKind};
 use starhaul_quic::{Identity, PublicKey};
 use starhaul_session::Mode;
 use starhaul_units::Bandwidth;
 
 use crate::{Error, egress_policy::EgressPolicy, rtp::Codec, target::Target};
 
-pub use self::detection::LinkKind;
+pub use self::accept::AcceptRule;
 
 /// A gateway's configuration, checked. All fields may be changed before [`Gateway::start`](crate::Gateway::start).
 #[derive(Clone, Debug)]
@@ -33,10 +34,8 @@ pub struct Config {
     pub identity: IdentitySource,
     /// Addresses on which peers may open sessions; empty for a gateway that only opens them.
     pub listen: Vec<SocketAddr>,
-    /// Controller of our direction of the paths that peers open.
-    pub accept_controller: ControllerRule,
-    /// Most sessions at once.
-    pub max_sessions: usize,
+    /// How the sessions that they open are served.
+    pub accept: AcceptRule,
     /// Bytes of the largest UDP payload on our paths.
     pub packet_bytes: u16,
     /// Where `starhaul status` asks.
@@ -286,6 +285,14 @@ pub(crate) fn mode_name(mode: Mode) -> &'static str {
 }
 
 impl ControllerRule {
+    /// Its name in the configuration.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::SelfReliant(config) => config.name(),
+            Self::Dedicated { .. } => "dedicated",
+        }
+    }
+
     /// Whether it does better when it is told of reconfigurations.
     pub fn heeds_reconfigurations(&self) -> bool {
         match self {

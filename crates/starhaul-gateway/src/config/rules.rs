@@ -13,8 +13,9 @@ use starhaul_session::Mode;
 use starhaul_units::Bandwidth;
 
 use super::{
-    ClientLimits, Config, Control, ControllerRule, Credentials, Delivery, IdentitySource, Ingress,
-    LinkKind, PathRule, Peer, Service, SessionRule, detection, duration,
+    AcceptRule, ClientLimits, Config, Control, ControllerRule, Credentials, Delivery,
+    IdentitySource, Ingress, LinkKind, PathRule, Peer, Service, SessionRule, accept, detection,
+    duration,
     reader::{Document, Table, nearest},
 };
 use crate::{
@@ -40,7 +41,6 @@ const TOP: &[&str] = &[
     "egress",
 ];
 const IDENTITY: &[&str] = &["file", "secret"];
-const ACCEPT: &[&str] = &["max_sessions", "controller", "rate", "rate_feed"];
 const PEER: &[&str] = &["name", "public_key"];
 const SESSION: &[&str] = &["peer", "path"];
 const PATH: &[&str] = &[
@@ -107,9 +107,10 @@ const SOCKS5: &[&str] = &[
 const EGRESS: &[&str] = &["allow", "deny"];
 
 /// What a path without a controller of its own gets.
-const DEFAULT_CONTROLLER: ControllerConfig = ControllerConfig::Bbr;
+pub(super) const DEFAULT_CONTROLLER: ControllerConfig = ControllerConfig::Bbr;
 /// And one over a low orbit: as fast there, with half of BBR's queue.
-const LEO_CONTROLLER: ControllerConfig = ControllerConfig::LeoCc(LeoCcOptions::TARGET_QUEUE);
+pub(super) const LEO_CONTROLLER: ControllerConfig =
+    ControllerConfig::LeoCc(LeoCcOptions::TARGET_QUEUE);
 /// The modes that a datagram rule may ask for.
 pub(super) const MODES: &[(&str, Mode)] = &[
     ("fec+retransmit", Mode::FecRetransmit),
@@ -142,23 +143,18 @@ pub(super) fn read(text: &str, name: &Path) -> Result<Config, Error> {
     let listen = top.texts("listen", socket_address)?;
     let peers = read_peers(&top)?;
     let sessions = read_sessions(&top, &peers, directory)?;
-    let accept = top.table("accept", ACCEPT)?;
-    let (accept_controller, max_sessions) = match &accept {
-        Some(table) => (
-            read_controller(table, directory, DEFAULT_CONTROLLER)?,
-            table.integer("max_sessions", 1..=65_536)?,
-        ),
-        None => (ControllerRule::SelfReliant(DEFAULT_CONTROLLER), None),
+    let accept = match top.table("accept", accept::KEYS)? {
+        Some(table) => accept::read(&table, directory)?,
+        None => AcceptRule::default(),
     };
     let config = Config {
         identity: read_identity(&top, name, directory)?,
         ingress: read_ingress(&top, &peers, &sessions, !listen.is_empty())?,
         egress: read_egress(&top)?,
         control: read_control(&top, directory)?,
-        max_sessions: max_sessions.map_or(256, to_usize),
         packet_bytes: read_packet_bytes(&top)?,
         listen,
-        accept_controller,
+        accept,
         peers,
         sessions,
     };
@@ -275,11 +271,7 @@ fn read_path(table: &Table<'_>, directory: &Path) -> Result<PathRule, Error> {
         ));
     }
     let link = detection::read_link(table)?;
-    let default = match link {
-        LinkKind::Leo => LEO_CONTROLLER,
-        LinkKind::Other => DEFAULT_CONTROLLER,
-    };
-    let controller = read_controller(table, directory, default)?;
+    let controller = read_controller(table, directory, default_controller(link))?;
     let listens = link == LinkKind::Leo || controller.heeds_reconfigurations();
     Ok(PathRule {
         name: table.required("name", rule_name)?,
@@ -293,7 +285,15 @@ fn read_path(table: &Table<'_>, directory: &Path) -> Result<PathRule, Error> {
     })
 }
 
-fn read_controller(
+/// Of a path whose table names none.
+pub(super) fn default_controller(link: LinkKind) -> ControllerConfig {
+    match link {
+        LinkKind::Leo => LEO_CONTROLLER,
+        LinkKind::Other => DEFAULT_CONTROLLER,
+    }
+}
+
+pub(super) fn read_controller(
     table: &Table<'_>,
     directory: &Path,
     default: ControllerConfig,
@@ -530,7 +530,7 @@ fn path(directory: &Path, text: &str) -> Result<PathBuf, &'static str> {
     }
 }
 
-fn to_usize(number: u64) -> usize {
+pub(super) fn to_usize(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
@@ -539,7 +539,7 @@ fn to_usize(number: u64) -> usize {
 pub(super) const ALL_KEYS: &[(&str, &[&str])] = &[
     ("", TOP),
     ("identity", IDENTITY),
-    ("accept", ACCEPT),
+    ("accept", accept::KEYS),
     ("peer", PEER),
     ("session", SESSION),
     ("session.path", PATH),

@@ -341,6 +341,29 @@ fn a_low_orbit_chooses_controller_and_detection_and_both_can_be_chosen_otherwise
 }
 
 #[test]
+fn what_peers_open_goes_by_the_kind_of_link_unless_a_controller_is_named() {
+    let leo = Some("leocc2");
+    for (keys, controller, of_leo) in [
+        ("", "bbr", leo),
+        ("max_sessions = 3", "bbr", leo),
+        ("link = \"leo\"", "leocc2", leo),
+        ("controller = \"copa\"", "copa", None),
+        (
+            "controller = \"dedicated\"\nrate = \"5mbit\"",
+            "dedicated",
+            None,
+        ),
+    ] {
+        let accept = format!("[accept]\n{keys}\n");
+        let config = parse(&text("listen = \"127.0.0.1:0\"", &accept)).unwrap();
+        let rule = &config.accept;
+        assert_eq!(rule.controller.name(), controller, "{keys}");
+        let named = rule.leo_controller.as_ref().map(|config| config.name());
+        assert_eq!(named, of_leo, "{keys}");
+    }
+}
+
+#[test]
 fn as_many_paths_and_as_large_packets_as_the_transport_takes_are_taken() {
     let config = parse(&text("packet_bytes = 1452", &path_of_each(16))).unwrap();
     assert_eq!(config.packet_bytes, 1452);

@@ -9,7 +9,9 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use starhaul_cc::ControllerConfig;
 use starhaul_link::LinkSpec;
-use starhaul_quic::{Identity, LocalId, Node, NodeConfig, NodeEvent, PathConfig, SessionHandle};
+use starhaul_quic::{
+    Identity, LinkKind, LocalId, Node, NodeConfig, NodeEvent, PathConfig, SessionHandle,
+};
 use starhaul_session::{Event, Session};
 use starhaul_sim::{Datagram, Node as SimNode, NodeId, PathLinks, Simulation};
 
@@ -263,6 +265,7 @@ impl World<Starhaul> {
                 local: LocalId(u32::from(path)),
                 remote: address(1, path),
                 cost: setup.cost,
+                link: LinkKind::Other,
                 controller: setup.controller.clone(),
             })
             .collect();

@@ -7,7 +7,9 @@ use std::{
 
 use bytes::Bytes;
 use starhaul_cc::{ControllerConfig, RateFeed};
-use starhaul_quic::{Identity, LocalId, Node, NodeConfig, NodeEvent, PathConfig, SessionHandle};
+use starhaul_quic::{
+    Identity, LinkKind, LocalId, Node, NodeConfig, NodeEvent, PathConfig, SessionHandle,
+};
 use starhaul_session::{BlockOptions, Event, Mode, StreamConfig, StreamId};
 
 use crate::{
@@ -53,6 +55,7 @@ impl Sessions {
             node
         });
         let path = PathConfig {
+            link: LinkKind::Other,
             name: String::new(),
             local: LOCAL,
             remote: address(SERVER),

@@ -10,7 +10,7 @@ use crate::{
     CloseCode, Error, MAX_PATHS, PathConfig, SessionHandle,
     join::{JOIN_LABEL, SESSION_LABEL, SessionKey},
     path::{Conn, Stage},
-    wire::{self, Message, PathHello, SessionId},
+    wire::{self, LinkKind, Message, PathHello, SessionId},
 };
 use rand_chacha::rand_core::RngCore as _;
 
@@ -55,6 +55,10 @@ impl Node {
             path,
             cost: known.cost,
             name: known.name.clone(),
+            link: match conn.may_say_link() {
+                true => known.link,
+                false => LinkKind::Other,
+            },
         };
         let (message, stage) = match &state.joined {
             Some((id, key)) => {
@@ -201,7 +205,7 @@ impl Node {
             state.joined = Some((id, SessionKey::new(&exported)));
         }
         conn.owner = Some((session, hello.path));
-        self.adopt_path(conn, hello);
+        self.adopt_path(now, conn, hello);
         conn.send_message(&Message::Welcome {
             version: wire::VERSION,
             session: id,
@@ -246,7 +250,7 @@ impl Node {
             });
         }
         conn.owner = Some((session, path));
-        self.adopt_path(conn, hello);
+        self.adopt_path(now, conn, hello);
         conn.send_message(&Message::Accept);
         self.joined(now, conn);
         Ok(())
@@ -280,19 +284,25 @@ impl Node {
     }
 
     /// Server: the path that a peer's connection carries, known before or new.
-    fn adopt_path(&mut self, conn: &Conn, hello: PathHello) {
+    fn adopt_path(&mut self, now: Instant, conn: &Conn, hello: PathHello) {
         let Some((session, path)) = conn.owner else {
             return;
         };
         let (Some(state), Some(remote)) = (self.sessions.get_mut(&session), conn.remote()) else {
             return;
         };
+        let leo = self.config.accept_leo_controller.as_ref();
+        let leo = leo.filter(|_| hello.link == LinkKind::Leo);
+        if let Some(controller) = leo {
+            conn.control.lock().replace(now, controller.clone());
+        }
         let config = PathConfig {
             name: hello.name,
             local: conn.local,
             remote,
             cost: hello.cost,
-            controller: self.config.accept_controller.clone(),
+            link: hello.link,
+            controller: leo.unwrap_or(&self.config.accept_controller).clone(),
         };
         let mut known = PathState::new(config);
         known.conn = Some(conn.key);

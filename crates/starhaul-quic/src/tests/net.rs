@@ -14,8 +14,8 @@ use starhaul_sim::{Datagram, NodeId, PathLinks, Simulation};
 
 use super::rogue::Rogue;
 use crate::{
-    Error, Identity, LocalId, Node, NodeConfig, NodeEvent, PathConfig, PathStatus, PublicKey,
-    SessionHandle,
+    Error, Identity, LinkKind, LocalId, Node, NodeConfig, NodeEvent, PathConfig, PathStatus,
+    PublicKey, SessionHandle,
 };
 
 /// Who takes part in a simulation.
@@ -81,6 +81,7 @@ pub(super) fn path_config(path: u32) -> PathConfig {
         local: LocalId(path),
         remote: server_address(path),
         cost: path.into(),
+        link: LinkKind::Other,
         controller: ControllerConfig::Cubic,
     }
 }

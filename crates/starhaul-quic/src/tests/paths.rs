@@ -1,14 +1,20 @@
 //! Sessions open over any path, and paths come and go.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
+use starhaul_cc::{ControllerConfig, LeoCcOptions};
 use starhaul_paths::PathId;
+use starhaul_session::Mode;
 use starhaul_sim::NodeId;
 
 use super::net::{
-    CLIENT, Net, SERVER, client_address, client_identity, path_config, server_address,
+    CLIENT, Net, Party, SERVER, client_address, client_config, client_identity, path_config,
+    server_address, server_config, server_identity,
 };
-use crate::{CloseCode, Error, LocalId, NodeEvent};
+use crate::{CloseCode, Error, LinkKind, LocalId, Node, NodeEvent};
 
 const LEO: &str = "rate=20mbit,delay=20ms";
 const GEO: &str = "rate=10mbit,delay=300ms";
@@ -274,4 +280,44 @@ fn the_same_seed_gives_the_same_run() {
         (sent, events.collect::<Vec<_>>())
     };
     assert_eq!(run(), run());
+}
+
+/// An acceptor chooses the controller of its direction by the kind of link that the opener says.
+#[test]
+fn the_accepting_end_of_a_leo_path_takes_its_controller_for_leo() {
+    let mut config = server_config();
+    config.accept_leo_controller = Some(ControllerConfig::LeoCc(LeoCcOptions::TARGET_QUEUE));
+    for (old, expected) in [(false, ["leocc2", "cubic"]), (true, ["cubic", "cubic"])] {
+        let start = Instant::now();
+        let mut server = Node::new(config.clone(), start).unwrap();
+        let client = Party::new(Node::new(client_config(), start).unwrap());
+        if old {
+            server.age();
+        }
+        let spec = "rate=20mbit,delay=20ms";
+        let mut net = Net::with_parties(7, start, client, Party::new(server), &[spec, spec]);
+        // One of them opens the session and the other joins it.
+        let mut leo = path_config(0);
+        leo.link = LinkKind::Leo;
+        net.connect_with(server_identity().public_key(), vec![leo, path_config(1)]);
+        net.run_ms(500);
+        let stream = net.open_stream(SERVER, Mode::Reliable);
+        let (now, session) = (net.sim.now(), net.session);
+        let sender = net.server().node.session(session).unwrap();
+        sender.write(now, stream, &[7; 50_000]).unwrap();
+        net.run_ms(1000);
+        let paths = net.status(SERVER);
+        let controllers: Vec<_> = paths.iter().map(|path| path.controller).collect();
+        assert_eq!(controllers, expected, "old: {old}");
+        assert!(paths.iter().all(|path| path.up), "{paths:?}");
+        let now = net.sim.now();
+        let receiver = net.client().node.session(session).unwrap();
+        let mut read = 0;
+        while let Ok(Some(bytes)) = receiver.read(now, stream, 1 << 20)
+            && !bytes.is_empty()
+        {
+            read += bytes.len();
+        }
+        assert_eq!(read, 50_000, "old: {old}");
+    }
 }

@@ -18,7 +18,7 @@ use crate::{
     controller::PathControlHandle,
     join::{self, JOIN_LABEL, SESSION_LABEL, SessionKey},
     tls, transport,
-    wire::{self, Message, PathHello, SessionId},
+    wire::{self, LinkKind, Message, PathHello, SessionId},
 };
 
 pub(super) struct Rogue {
@@ -50,7 +50,7 @@ impl Rogue {
     /// A new connection; its number is returned.
     pub(super) fn connect(&mut self, now: Instant) -> usize {
         let peer = server_identity().public_key();
-        let crypto = tls::client_config(&client_identity(), peer, &self.alpn).unwrap();
+        let crypto = tls::client_config(&client_identity(), peer, &[&self.alpn]).unwrap();
         let control = PathControlHandle::new(ControllerConfig::NewReno, now);
         let config =
             transport::outgoing(crypto, &control, crate::LEAST_PACKET_BYTES, &mut self.rng);
@@ -198,6 +198,7 @@ pub(super) fn hello(path: u32) -> PathHello {
         path: PathId(path),
         cost: 1.0,
         name: "rogue".to_owned(),
+        link: LinkKind::Other,
     }
 }
 
