@@ -378,7 +378,7 @@ impl Drop for TellEnd {
         state.ended = true;
         let handles: Vec<_> = state.sessions.keys().copied().collect();
         for handle in handles {
-            state.end_session(handle, Some(Error::EndpointClosed));
+            state.end_session(handle, Some(Error::EndpointClosed), &self.0);
         }
         state.flush_waiters.clear();
         let waiters = std::mem::take(&mut state.end_waiters);

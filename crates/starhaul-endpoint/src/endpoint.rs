@@ -14,9 +14,10 @@ use starhaul_session::SessionConfig;
 use tokio::sync::oneshot;
 
 use crate::{
-    ControllerConfig, Error, PathSpec, Session,
+    ControllerConfig, Detection, Error, PathSpec, Session,
     driver::Driver,
     paths::{bind, path_config},
+    probers::Follower,
     state::{SessionEntry, SessionShared, Shared},
 };
 
@@ -36,6 +37,10 @@ pub struct EndpointConfig {
     pub accept_controller: ControllerConfig,
     /// Of those that the peer says lead over a low orbit; `None`: the same.
     pub accept_leo_controller: Option<ControllerConfig>,
+    /// How to watch the satellite hop of all these paths, where they lead over a dish of ours; `None` where they do not.
+    pub accept_detection: Option<Detection>,
+    /// The network interface by which all these paths leave, where that is known; probes take it.
+    pub accept_interface: Option<String>,
     /// Most sessions at once.
     pub max_sessions: usize,
     /// Settings of every session.
@@ -55,6 +60,8 @@ impl EndpointConfig {
             listen: Vec::new(),
             accept_controller: ControllerConfig::Cubic,
             accept_leo_controller: None,
+            accept_detection: None,
+            accept_interface: None,
             max_sessions: 256,
             session: SessionConfig::default(),
             packet_bytes: LEAST_PACKET_BYTES,
@@ -117,8 +124,11 @@ impl Endpoint {
             let mut state = shared.lock();
             for socket in sockets {
                 let options = BindOptions::new(socket.local_addr());
-                state.add_local(Ok(socket), options, true);
+                let local = state.add_local(Ok(socket), options, true);
+                state.accepting.locals.push(local.id);
             }
+            state.accepting.detection = config.accept_detection;
+            state.accepting.interface = config.accept_interface;
         }
         Driver::start(shared.clone(), poller, echo_secret)?;
         let inner = Arc::new(Inner {
@@ -204,7 +214,7 @@ impl Endpoint {
             if state.ended {
                 return;
             }
-            state.close_all("endpoint closed");
+            state.close_all("endpoint closed", &self.inner.shared);
             state.end_waiters.push(ended);
         }
         self.inner.shared.incoming.close();
@@ -235,7 +245,8 @@ impl Endpoint {
             let local = state.add_local(socket, options, false);
             if let Some(detection) = &path.detection {
                 let prober = detection.prober(&path);
-                state.probers.follow(local.id, prober, &self.inner.shared);
+                let follower = Follower::Socket(local.id);
+                state.probers.follow(follower, prober, &self.inner.shared);
             }
             configs.push(path_config(path.clone(), local.id));
             locals.insert(path.name, local);
@@ -245,7 +256,7 @@ impl Endpoint {
             Err(error) => {
                 locals
                     .into_values()
-                    .for_each(|local| state.remove_local(local.id));
+                    .for_each(|local| state.remove_local(local.id, &self.inner.shared));
                 return Err(error.into());
             }
         };
@@ -267,7 +278,9 @@ impl Endpoint {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.shared.lock().close_all("endpoint dropped");
+        self.shared
+            .lock()
+            .close_all("endpoint dropped", &self.shared);
         self.shared.incoming.abandon();
         self.shared.wake_driver();
     }
@@ -284,7 +297,9 @@ impl Drop for Attempt {
     fn drop(&mut self) {
         if !self.open {
             let Session { shared, session } = &self.session;
-            shared.lock().close_session(session.handle, "given up");
+            shared
+                .lock()
+                .close_session(session.handle, "given up", shared);
             shared.wake_driver();
         }
     }

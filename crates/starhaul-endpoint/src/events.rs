@@ -3,10 +3,11 @@
 use std::{sync::Arc, time::Instant};
 
 use starhaul_quic::{MAX_PATHS, NodeEvent, SessionHandle};
-use starhaul_session::{Event, Mode, StreamConfig, StreamId};
+use starhaul_session::{Event, Mode, PathId, StreamConfig, StreamId};
 
 use crate::{
     Error,
+    probers::Follower,
     queue::Queue,
     state::{OpenedStream, RECEIVE_BOUNDS, SessionEntry, SessionShared, Shared, State},
     stream::Block,
@@ -16,20 +17,20 @@ use crate::{
 const CODE_REFUSED: u32 = 0x5ef0;
 
 /// Drains the stack's events.
-pub(crate) fn dispatch(shared: &Shared, state: &mut State, now: Instant) {
+pub(crate) fn dispatch(shared: &Arc<Shared>, state: &mut State, now: Instant) {
     while let Some(event) = state.node.poll_event() {
         match event {
             NodeEvent::Connected(session) => connected(state, session, now),
             NodeEvent::Accepted { session, peer } => {
                 let entry = Arc::new(SessionShared::new(session, peer));
                 let _ = entry.established_at.set(now);
-                state
-                    .sessions
-                    .insert(session, SessionEntry::new(entry.clone()));
+                let mut accepted = SessionEntry::new(entry.clone());
+                accepted.accepted = true;
+                state.sessions.insert(session, accepted);
                 let peer = state.peer_name(session);
                 tracing::debug!(session = session.0, peer, "session accepted");
                 if shared.incoming.try_push(entry, 0).is_err() {
-                    state.close_session(session, "the application accepts no sessions");
+                    state.close_session(session, "the application accepts no sessions", shared);
                 }
             }
             NodeEvent::Closed { session, error } => {
@@ -40,9 +41,13 @@ pub(crate) fn dispatch(shared: &Shared, state: &mut State, now: Instant) {
                     }
                     None => tracing::debug!(session = session.0, peer, "session closed"),
                 }
-                state.end_session(session, error.map(Error::Transport));
+                state.end_session(session, error.map(Error::Transport), shared);
             }
-            NodeEvent::PathUp { session, name, .. } => {
+            NodeEvent::PathUp {
+                session,
+                path,
+                name,
+            } => {
                 tracing::info!(
                     session = session.0,
                     peer = state.peer_name(session),
@@ -51,13 +56,16 @@ pub(crate) fn dispatch(shared: &Shared, state: &mut State, now: Instant) {
                 );
                 if let Some(entry) = state.sessions.get_mut(&session) {
                     entry.down.remove(&name);
+                    if entry.accepted {
+                        watch(state, shared, session, path);
+                    }
                 }
             }
             NodeEvent::PathDown {
                 session,
+                path,
                 name,
                 reason,
-                ..
             } => {
                 tracing::warn!(
                     session = session.0,
@@ -66,6 +74,8 @@ pub(crate) fn dispatch(shared: &Shared, state: &mut State, now: Instant) {
                     reason,
                     "path down"
                 );
+                let follower = Follower::Accepted(session, path);
+                state.probers.leave(follower, shared);
                 if let Some(entry) = state.sessions.get_mut(&session)
                     && (entry.down.contains_key(&name) || entry.down.len() < MAX_PATHS)
                 {
@@ -75,6 +85,19 @@ pub(crate) fn dispatch(shared: &Shared, state: &mut State, now: Instant) {
             NodeEvent::Refused { remote, key } => state.refused.tell(now, remote, key),
             NodeEvent::Session { session, event } => session_event(state, session, event, now),
         }
+    }
+}
+
+/// A path that a peer opened is up: where it leads over our dish, somebody watches that.
+fn watch(state: &mut State, shared: &Arc<Shared>, session: SessionHandle, path: PathId) {
+    let Some(detection) = &state.accepting.detection else {
+        return;
+    };
+    let paths = state.node.path_status(session);
+    if let Some(status) = paths.iter().find(|status| status.path == path) {
+        let prober = detection.accepted(status.remote, state.accepting.interface.clone());
+        let follower = Follower::Accepted(session, path);
+        state.probers.follow(follower, prober, shared);
     }
 }
 

@@ -2,18 +2,23 @@
 //! (LeoCC §4.1.1).
 
 use std::{
+    net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, PoisonError, Weak},
     time::Instant,
 };
 
 use starhaul_cc::DetectorConfig;
 use starhaul_net::prober::{
-    ProbeMethod, ProbeTarget, Prober, ProberConfig, ProberEvent, ProberStatus, Stage, Timetable,
-    Via,
+    ProbeMethod, ProbeTarget, ProbedBy, Prober, ProberConfig, ProberEvent, ProberStatus, Stage,
+    Timetable, Via,
 };
-use starhaul_quic::LocalId;
+use starhaul_quic::{LocalId, SessionHandle};
+use starhaul_session::PathId;
 
 use crate::{PathSpec, state::Shared};
+
+/// Each has a thread that goes before others; a host has a few dishes at most.
+const MAX_PROBERS: usize = 32;
 
 /// How the satellite hop of a path is watched for reconfigurations. The default needs no tuning.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,21 +46,44 @@ impl Default for Detection {
 }
 
 impl Detection {
-    /// What this asks of a prober for a path.
+    /// What this asks of a prober for a path that we open.
     pub(crate) fn prober(&self, path: &PathSpec) -> ProberConfig {
         let local = path.local.map(|local| local.ip());
+        self.probes(path.remote, local, path.interface.clone())
+    }
+
+    /// The same for a path that a peer opened to us over our dish.
+    pub(crate) fn accepted(&self, remote: SocketAddr, interface: Option<String>) -> ProberConfig {
+        self.probes(remote, None, interface)
+    }
+
+    fn probes(
+        &self,
+        remote: SocketAddr,
+        local: Option<IpAddr>,
+        interface: Option<String>,
+    ) -> ProberConfig {
         ProberConfig {
             target: self.target,
-            toward: Some(path.remote),
+            toward: Some(remote),
             method: self.method,
             via: Via {
                 local: local.filter(|local| !local.is_unspecified()),
-                interface: path.interface.clone(),
+                interface,
             },
             detector: self.detector,
             timetable: self.timetable,
         }
     }
+}
+
+/// Who wants to hear of reconfigurations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Follower {
+    /// A path of ours, by its socket.
+    Socket(LocalId),
+    /// A path that a peer opened to us; all of them share the listening socket, and lead over the dish of the configuration.
+    Accepted(SessionHandle, PathId),
 }
 
 /// The probers of an endpoint.
@@ -65,55 +93,115 @@ pub(crate) struct Probers(Vec<Entry>);
 struct Entry {
     config: ProberConfig,
     prober: Prober,
-    /// The sockets of the paths that it serves.
-    locals: Arc<Mutex<Vec<LocalId>>>,
+    followers: Followers,
 }
 
+/// The paths that a prober serves, and where each leads.
+type Followers = Arc<Mutex<Vec<(Follower, Option<SocketAddr>)>>>;
+
 impl Probers {
-    /// A path that leaves by `local` wants to know; the first one of its kind starts a prober.
-    pub(crate) fn follow(&mut self, local: LocalId, config: ProberConfig, shared: &Arc<Shared>) {
-        if let Some(entry) = self
-            .0
-            .iter()
-            .find(|entry| is_shared(&entry.config, &config))
-        {
-            lock(&entry.locals).push(local);
+    /// A path wants to know; the first one of its kind starts a prober.
+    pub(crate) fn follow(
+        &mut self,
+        follower: Follower,
+        config: ProberConfig,
+        shared: &Arc<Shared>,
+    ) {
+        let accepted = matches!(follower, Follower::Accepted(..));
+        let serves = |entry: &&Entry| is_shared(&entry.config, &config, accepted);
+        let told = (follower, config.toward);
+        if let Some(entry) = self.0.iter().find(serves) {
+            let mut followers = lock(&entry.followers);
+            followers.retain(|(other, _)| *other != follower);
+            followers.push(told);
             return;
         }
-        let locals = Arc::new(Mutex::new(vec![local]));
-        let (followers, shared) = (locals.clone(), Arc::downgrade(shared));
-        match Prober::start(config.clone(), move |event| {
-            tell(event, &followers, &shared);
-        }) {
+        if self.0.len() >= MAX_PROBERS {
+            tracing::warn!(
+                "reconfigurations of a path are not watched: {MAX_PROBERS} probers run already"
+            );
+            return;
+        }
+        let followers = Arc::new(Mutex::new(vec![told]));
+        match start(config.clone(), &followers, shared) {
             Ok(prober) => self.0.push(Entry {
                 config,
                 prober,
-                locals,
+                followers,
             }),
             Err(error) => tracing::warn!(%error, "reconfigurations are not watched"),
         }
     }
 
     /// The path is gone; the last one ends its prober.
-    pub(crate) fn leave(&mut self, local: LocalId) {
-        self.0.retain(|entry| {
-            let mut locals = lock(&entry.locals);
-            locals.retain(|other| *other != local);
-            !locals.is_empty()
+    pub(crate) fn leave(&mut self, follower: Follower, shared: &Arc<Shared>) {
+        self.leave_all(|other| other == follower, shared);
+    }
+
+    /// The session is gone, with all paths that its peer opened.
+    pub(crate) fn leave_session(&mut self, session: SessionHandle, shared: &Arc<Shared>) {
+        let of_it = |other| matches!(other, Follower::Accepted(handle, _) if handle == session);
+        self.leave_all(of_it, shared);
+    }
+
+    fn leave_all(&mut self, gone: impl Fn(Follower) -> bool, shared: &Arc<Shared>) {
+        self.0.retain_mut(|entry| {
+            let left = {
+                let mut followers = lock(&entry.followers);
+                followers.retain(|(other, _)| !gone(*other));
+                followers.clone()
+            };
+            entry.lead_to_someone(&left, shared);
+            !left.is_empty()
         });
     }
 
-    /// How the prober of this socket's path fares, if it has one.
-    pub(crate) fn status(&self, local: LocalId) -> Option<ProberStatus> {
-        let mut entries = self.0.iter();
-        let entry = entries.find(|entry| lock(&entry.locals).contains(&local))?;
-        Some(entry.prober.status())
+    /// How the prober of this path fares, if it has one.
+    pub(crate) fn status(&self, follower: Follower) -> Option<ProberStatus> {
+        let follows = |entry: &&Entry| {
+            lock(&entry.followers)
+                .iter()
+                .any(|(other, _)| *other == follower)
+        };
+        Some(self.0.iter().find(follows)?.prober.status())
     }
 }
 
-/// Whether one prober does for both. Where the way out is fixed, the satellite is the same wherever packets go behind it.
-fn is_shared(one: &ProberConfig, other: &ProberConfig) -> bool {
-    let fixed = one.via != Via::default() && one.method != ProbeMethod::Udp;
+impl Entry {
+    /// A prober whose far end has left needs another one, unless it asks a hop on the way: that one stays where it is.
+    fn lead_to_someone(&mut self, left: &[(Follower, Option<SocketAddr>)], shared: &Arc<Shared>) {
+        let Some((_, toward)) = left.first() else {
+            return;
+        };
+        let still_there = left.iter().any(|(_, toward)| *toward == self.config.toward);
+        let by_icmp = match self.prober.status().stage {
+            Stage::Probing { by, .. } => by != ProbedBy::UdpEcho,
+            _ => false,
+        };
+        if still_there || by_icmp {
+            return;
+        }
+        self.config.toward = *toward;
+        match start(self.config.clone(), &self.followers, shared) {
+            Ok(prober) => self.prober = prober,
+            Err(error) => tracing::warn!(%error, "a prober keeps to a far end that has left"),
+        }
+    }
+}
+
+fn start(
+    config: ProberConfig,
+    followers: &Followers,
+    shared: &Arc<Shared>,
+) -> Result<Prober, starhaul_net::Error> {
+    let (followers, shared) = (followers.clone(), Arc::downgrade(shared));
+    Prober::start(config, move |event| tell(event, &followers, &shared))
+}
+
+/// Whether one prober does for both. Where the way out is fixed, or all paths lead over one dish, the satellite is the same wherever
+/// packets go behind it.
+fn is_shared(one: &ProberConfig, other: &ProberConfig, one_dish: bool) -> bool {
+    let fixed = (one_dish || one.via != Via::default()) && one.method != ProbeMethod::Udp;
     let same_version =
         one.toward.map(|toward| toward.is_ipv4()) == other.toward.map(|toward| toward.is_ipv4());
     let toward = match fixed && same_version {
@@ -128,26 +216,36 @@ fn is_shared(one: &ProberConfig, other: &ProberConfig) -> bool {
 }
 
 /// On the prober's thread.
-fn tell(event: ProberEvent, locals: &Mutex<Vec<LocalId>>, shared: &Weak<Shared>) {
+fn tell(event: ProberEvent, followers: &Followers, shared: &Weak<Shared>) {
     let Some(shared) = shared.upgrade() else {
         return;
     };
+    let now = Instant::now();
     match event {
         ProberEvent::Reconfiguration(event) => {
             tracing::debug!(outage = ?event.outage, confidence = event.confidence, "reconfiguration");
-            let locals = lock(locals).clone();
-            let mut state = shared.lock();
-            let now = Instant::now();
-            for local in locals {
-                state.node.on_local_reconfiguration(now, local, event);
+            let followers = lock(followers).clone();
+            let node = &mut shared.lock().node;
+            for (follower, _) in followers {
+                match follower {
+                    Follower::Socket(local) => _ = node.on_local_reconfiguration(now, local, event),
+                    // A session that has just ended needs it no more.
+                    Follower::Accepted(session, path) => {
+                        _ = node.on_reconfiguration(now, session, path, event);
+                    }
+                }
             }
         }
         ProberEvent::SegmentRtt { rtt, .. } => {
-            let locals = lock(locals).clone();
-            let mut state = shared.lock();
-            let now = Instant::now();
-            for local in locals {
-                state.node.on_local_segment_rtt(now, local, rtt);
+            let followers = lock(followers).clone();
+            let node = &mut shared.lock().node;
+            for (follower, _) in followers {
+                match follower {
+                    Follower::Socket(local) => node.on_local_segment_rtt(now, local, rtt),
+                    Follower::Accepted(session, path) => {
+                        _ = node.on_segment_rtt(now, session, path, rtt);
+                    }
+                }
             }
         }
         ProberEvent::Stage(Stage::Probing { target, found, by }) => {
@@ -186,19 +284,20 @@ mod tests {
             (path(None, "192.0.2.1:4600"), false),
             (path(Some("dish0"), "[2001:db8::1]:4600"), false),
         ] {
-            assert_eq!(is_shared(&dish, &other), shared, "{other:?}");
+            assert_eq!(is_shared(&dish, &other, false), shared, "{other:?}");
         }
         let (one, other) = (path(None, "192.0.2.1:1"), path(None, "192.0.2.2:1"));
         assert!(
-            !is_shared(&one, &other),
+            !is_shared(&one, &other, false),
             "the kernel may send them different ways"
         );
+        assert!(is_shared(&one, &other, true), "they all lead over one dish");
         let mut far = dish.clone();
         far.method = ProbeMethod::Udp;
         let mut elsewhere = far.clone();
         elsewhere.toward = Some("198.51.100.1:4600".parse().unwrap());
         assert!(
-            !is_shared(&far, &elsewhere),
+            !is_shared(&far, &elsewhere, true),
             "each far end answers for itself"
         );
     }

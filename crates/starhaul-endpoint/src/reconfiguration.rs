@@ -46,22 +46,25 @@ impl Session {
 }
 
 impl Endpoint {
-    /// Tells every path of every session that was opened here and is bound to this network interface, as
-    /// [`Session::report_reconfiguration`] does for one: all flows through a dish change together. Returns how many were told.
+    /// Tells every path of every session that leaves by this network interface, as [`Session::report_reconfiguration`] does for one: all
+    /// flows through a dish change together. Paths opened here leave by the interface that they are bound to, those that peers
+    /// opened by [`EndpointConfig::accept_interface`](crate::EndpointConfig::accept_interface). Returns how many paths were told.
     pub fn report_reconfiguration(&self, interface: &str, event: Reconfiguration) -> usize {
         let mut state = self.shared().lock();
-        let locals = state
-            .sessions
-            .values()
-            .flat_map(|entry| entry.locals.values());
-        let bound = locals.filter(|local| local.interface.as_deref() == Some(interface));
-        let bound: Vec<_> = bound.map(|local| local.id).collect();
-        for local in &bound {
-            let now = Instant::now();
-            state.node.on_local_reconfiguration(now, *local, event);
+        let state = &mut *state;
+        let entries = state.sessions.values();
+        let own = entries.flat_map(|entry| entry.locals.values());
+        let own = own.filter(|local| local.interface.as_deref() == Some(interface));
+        let mut locals: Vec<_> = own.map(|local| local.id).collect();
+        if state.accepting.interface.as_deref() == Some(interface) {
+            locals.extend(&state.accepting.locals);
         }
-        drop(state);
+        let now = Instant::now();
+        let told = locals
+            .into_iter()
+            .map(|local| state.node.on_local_reconfiguration(now, local, event))
+            .sum();
         self.shared().wake_driver();
-        bound.len()
+        told
     }
 }

@@ -11,7 +11,8 @@ use tokio::sync::oneshot;
 use crate::{
     ByteStream, Error, IncomingStream, PathSpec, RecvStream, SendStream,
     paths::{bind, path_config},
-    state::{PathSocket, SessionShared, Shared},
+    probers::Follower,
+    state::{SessionShared, Shared, State},
 };
 
 /// A session with one peer. Clones share it. It lives until one side closes it or its endpoint ends.
@@ -122,7 +123,8 @@ impl Session {
         let local = state.add_local(socket, options, false);
         if let Some(detection) = &path.detection {
             let prober = detection.prober(&path);
-            state.probers.follow(local.id, prober, &self.shared);
+            let follower = Follower::Socket(local.id);
+            state.probers.follow(follower, prober, &self.shared);
         }
         let name = path.name.clone();
         let config = path_config(path, local.id);
@@ -132,10 +134,10 @@ impl Session {
         match (added, state.sessions.get_mut(&self.session.handle)) {
             (Ok(_), Some(entry)) => _ = entry.locals.insert(name, local),
             (Err(error), _) => {
-                state.remove_local(local.id);
+                state.remove_local(local.id, &self.shared);
                 return Err(error.into());
             }
-            (Ok(_), None) => state.remove_local(local.id),
+            (Ok(_), None) => state.remove_local(local.id, &self.shared),
         }
         drop(state);
         self.shared.wake_driver();
@@ -157,7 +159,7 @@ impl Session {
             entry.locals.remove(name)
         });
         if let Some(local) = local {
-            state.remove_local(local.id);
+            state.remove_local(local.id, &self.shared);
         }
         drop(state);
         self.shared.wake_driver();
@@ -186,16 +188,27 @@ impl Session {
         problems
     }
 
-    /// How the probers of our paths fare, by the names of the paths that have one.
+    /// How the probers at our end of the paths fare, by the names of the paths that have one.
     pub fn path_probers(&self) -> BTreeMap<String, ProberStatus> {
-        let state = self.shared.lock();
-        let Some(entry) = state.sessions.get(&self.session.handle) else {
+        let mut state = self.shared.lock();
+        let handle = self.session.handle;
+        if !state.sessions.contains_key(&handle) {
             return BTreeMap::new();
+        }
+        let paths = state.node.path_status(handle);
+        let State {
+            sessions, probers, ..
+        } = &*state;
+        let locals = sessions.get(&handle).map(|entry| &entry.locals);
+        let status = |path: PathStatus| {
+            let socket = locals.and_then(|locals| locals.get(&path.name));
+            let follower = match socket {
+                Some(socket) => Follower::Socket(socket.id),
+                None => Follower::Accepted(handle, path.path),
+            };
+            Some((path.name, probers.status(follower)?))
         };
-        let status = |(name, socket): (&String, &PathSocket)| {
-            Some((name.clone(), state.probers.status(socket.id)?))
-        };
-        entry.locals.iter().filter_map(status).collect()
+        paths.into_iter().filter_map(status).collect()
     }
 
     /// The counters of every stream that has not ended; empty when the session has ended.
@@ -221,7 +234,7 @@ impl Session {
             if state.ended {
                 return;
             }
-            state.close_session(self.session.handle, reason);
+            state.close_session(self.session.handle, reason, &self.shared);
             state.flush_waiters.push(sent);
         }
         self.shared.wake_driver();

@@ -15,9 +15,9 @@ use starhaul_session::{BlockId, Outcome, PathId, Session, StreamConfig, StreamId
 use tokio::sync::{oneshot, watch};
 
 use crate::{
-    Error,
+    Detection, Error,
     paths::BoundSocket,
-    probers::Probers,
+    probers::{Follower, Probers},
     queue::{Bounds, Budget, Queue},
     refused::RefusedKeys,
     stream::Block,
@@ -86,6 +86,16 @@ pub(crate) struct State {
     pub(crate) peer_names: HashMap<PublicKey, String>,
     pub(crate) refused: RefusedKeys,
     pub(crate) probers: Probers,
+    pub(crate) accepting: Accepting,
+}
+
+/// What holds for the paths that peers open.
+#[derive(Default)]
+pub(crate) struct Accepting {
+    /// The listening sockets.
+    pub(crate) locals: Vec<LocalId>,
+    pub(crate) interface: Option<String>,
+    pub(crate) detection: Option<Detection>,
 }
 
 /// What the driver is to do with its sockets.
@@ -125,6 +135,8 @@ pub(crate) struct SessionEntry {
     pub(crate) shared: Arc<SessionShared>,
     /// Present until the session we asked for is open.
     pub(crate) connecting: Option<oneshot::Sender<Result<(), Error>>>,
+    /// The peer opened it.
+    pub(crate) accepted: bool,
     /// Our own sockets by the name of the path.
     pub(crate) locals: HashMap<String, PathSocket>,
     /// Why paths that are down are, by their names.
@@ -164,6 +176,7 @@ impl Shared {
             peer_names,
             refused: RefusedKeys::default(),
             probers: Probers::default(),
+            accepting: Accepting::default(),
         };
         Self {
             state: Mutex::new(state),
@@ -268,19 +281,25 @@ impl State {
         })
     }
 
-    pub(crate) fn remove_local(&mut self, local: LocalId) {
-        self.probers.leave(local);
+    pub(crate) fn remove_local(&mut self, local: LocalId, shared: &Arc<Shared>) {
+        self.probers.leave(Follower::Socket(local), shared);
         self.socket_commands.push(SocketCommand::Remove(local));
     }
 
     /// Ends a session for everyone who waits on it.
-    pub(crate) fn end_session(&mut self, handle: SessionHandle, error: Option<Error>) {
+    pub(crate) fn end_session(
+        &mut self,
+        handle: SessionHandle,
+        error: Option<Error>,
+        shared: &Arc<Shared>,
+    ) {
         let Some(entry) = self.sessions.remove(&handle) else {
             return;
         };
         for local in entry.locals.into_values() {
-            self.remove_local(local.id);
+            self.remove_local(local.id, shared);
         }
+        self.probers.leave_session(handle, shared);
         for blocks in entry.blocks.values() {
             blocks.close();
         }
@@ -298,18 +317,23 @@ impl State {
     }
 
     /// Ends every session and says so to the peers.
-    pub(crate) fn close_all(&mut self, reason: &str) {
+    pub(crate) fn close_all(&mut self, reason: &str, shared: &Arc<Shared>) {
         self.closing = true;
         let handles: Vec<_> = self.sessions.keys().copied().collect();
         for handle in handles {
-            self.close_session(handle, reason);
+            self.close_session(handle, reason, shared);
         }
     }
 
-    pub(crate) fn close_session(&mut self, handle: SessionHandle, reason: &str) {
+    pub(crate) fn close_session(
+        &mut self,
+        handle: SessionHandle,
+        reason: &str,
+        shared: &Arc<Shared>,
+    ) {
         if self.sessions.contains_key(&handle) {
             self.node.close(Instant::now(), handle, reason);
-            self.end_session(handle, None);
+            self.end_session(handle, None, shared);
         }
     }
 }
@@ -319,6 +343,7 @@ impl SessionEntry {
         Self {
             shared,
             connecting: None,
+            accepted: false,
             locals: HashMap::new(),
             down: BTreeMap::new(),
             outcomes: HashMap::new(),

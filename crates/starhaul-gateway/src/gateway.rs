@@ -62,6 +62,8 @@ impl Gateway {
             listen: config.listen.clone(),
             accept_controller,
             accept_leo_controller: config.accept.leo_controller.clone(),
+            accept_detection: config.accept.detection.clone(),
+            accept_interface: config.accept.interface.clone(),
             max_sessions: config.accept.max_sessions,
             session: SessionConfig::default(),
             packet_bytes: config.packet_bytes,

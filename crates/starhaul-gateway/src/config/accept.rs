@@ -5,13 +5,26 @@ use std::path::Path;
 use starhaul_cc::ControllerConfig;
 
 use super::{
-    ControllerRule, LinkKind, detection,
+    ControllerRule, Detection, LinkKind, detection,
     reader::Table,
     rules::{self, DEFAULT_CONTROLLER, LEO_CONTROLLER},
 };
 use crate::Error;
 
-pub(super) const KEYS: &[&str] = &["max_sessions", "link", "controller", "rate", "rate_feed"];
+pub(super) const KEYS: &[&str] = &[
+    "max_sessions",
+    "link",
+    "interface",
+    "controller",
+    "rate",
+    "rate_feed",
+    "detect",
+    "detect_target",
+    "detect_by",
+    "detect_interval",
+    "detect_outage",
+    "timetable",
+];
 const DEFAULT_MAX_SESSIONS: usize = 256;
 
 /// How sessions and paths that peers open are served.
@@ -21,6 +34,10 @@ pub struct AcceptRule {
     pub max_sessions: usize,
     /// Over what all of these paths lead, whatever the peers say of theirs.
     pub link: LinkKind,
+    /// The network interface by which they leave: the way that probes take.
+    pub interface: Option<String>,
+    /// How their reconfigurations are watched, if they are.
+    pub detection: Option<Detection>,
     /// Controller of our direction.
     pub controller: ControllerRule,
     /// Of those paths that the peer says lead over a low orbit; `None`: the same.
@@ -32,6 +49,8 @@ impl Default for AcceptRule {
         Self {
             max_sessions: DEFAULT_MAX_SESSIONS,
             link: LinkKind::Other,
+            interface: None,
+            detection: None,
             controller: ControllerRule::SelfReliant(DEFAULT_CONTROLLER),
             leo_controller: Some(LEO_CONTROLLER),
         }
@@ -41,9 +60,13 @@ impl Default for AcceptRule {
 pub(super) fn read(table: &Table<'_>, directory: &Path) -> Result<AcceptRule, Error> {
     let link = detection::read_link(table)?;
     let most = table.integer("max_sessions", 1..=65_536)?;
+    // A controller that heeds them is no sign of a dish at this end.
+    let detection = detection::read(table, link == LinkKind::Leo)?;
     Ok(AcceptRule {
         max_sessions: most.map_or(DEFAULT_MAX_SESSIONS, rules::to_usize),
         link,
+        interface: table.text("interface", rules::interface_name)?,
+        detection,
         controller: rules::read_controller(table, directory, rules::default_controller(link))?,
         // Who names a controller means all paths.
         leo_controller: (!table.has("controller")).then_some(LEO_CONTROLLER),

@@ -78,6 +78,12 @@ fn accept_words(rule: &AcceptRule) -> String {
     if rule.link == LinkKind::Leo {
         words += ", low orbit";
     }
+    if let Some(interface) = &rule.interface {
+        let _ = write!(words, " over {interface}");
+    }
+    if let Some(detection) = &rule.detection {
+        let _ = write!(words, ", {}", detection_words(detection));
+    }
     words
 }
 

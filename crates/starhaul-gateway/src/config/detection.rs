@@ -1,4 +1,4 @@
-//! What a path's configuration says of its satellite: which kind of link it is, and how its reconfigurations are watched.
+//! What the configuration of paths says of their satellite: which kind of link it is, and how its reconfigurations are watched.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::Error;
 
-/// The keys of a path that are read here.
+/// The keys that are read here.
 pub(super) const KEYS: [&str; 6] = [
     "detect",
     "detect_target",
@@ -82,7 +82,7 @@ pub(super) fn read(table: &Table<'_>, listens: bool) -> Result<Option<Detection>
         if let Some(key) = idle {
             return Err(table.key_problem(
                 key,
-                "nothing is watched on this path: add link = \"leo\" or detect = \"on\"",
+                "nothing is watched here: add link = \"leo\" or detect = \"on\"",
             ));
         }
     }

@@ -492,7 +492,7 @@ fn rule_name(text: &str) -> Result<String, &'static str> {
         .ok_or("write 1 to 64 letters, digits, '-', '_' and '.'")
 }
 
-fn interface_name(text: &str) -> Result<String, &'static str> {
+pub(super) fn interface_name(text: &str) -> Result<String, &'static str> {
     // IFNAMSIZ is 16 with the terminating zero.
     let good = (1..=15).contains(&text.len())
         && text

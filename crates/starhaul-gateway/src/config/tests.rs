@@ -348,6 +348,7 @@ fn what_peers_open_goes_by_the_kind_of_link_unless_a_controller_is_named() {
         ("max_sessions = 3", "bbr", leo),
         ("link = \"leo\"", "leocc2", leo),
         ("controller = \"copa\"", "copa", None),
+        ("controller = \"leocc2\"\ndetect = \"off\"", "leocc2", None),
         (
             "controller = \"dedicated\"\nrate = \"5mbit\"",
             "dedicated",
@@ -355,12 +356,17 @@ fn what_peers_open_goes_by_the_kind_of_link_unless_a_controller_is_named() {
         ),
     ] {
         let accept = format!("[accept]\n{keys}\n");
-        let config = parse(&text("listen = \"127.0.0.1:0\"", &accept)).unwrap();
+        let config = parse(&text("", &accept)).unwrap();
         let rule = &config.accept;
         assert_eq!(rule.controller.name(), controller, "{keys}");
         let named = rule.leo_controller.as_ref().map(|config| config.name());
         assert_eq!(named, of_leo, "{keys}");
+        assert_eq!(rule.detection.is_some(), keys.contains("\"leo\""), "{keys}");
     }
+    let keys = "[accept]\nlink = \"leo\"\ninterface = \"dish0\"\ndetect_target = \"100.64.0.1\"\ntimetable = \"starlink\"";
+    let said = parse(&text("", keys)).unwrap().describe();
+    let expected = "our direction by leocc2, low orbit over dish0, reconfigurations watched by probing 100.64.0.1";
+    assert!(said.contains(expected), "{said}");
 }
 
 #[test]

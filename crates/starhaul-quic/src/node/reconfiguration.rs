@@ -32,17 +32,19 @@ impl Node {
         Ok(())
     }
 
-    /// The same for every path of every session that leaves by this socket.
+    /// The same for every path of every session that leaves by this socket; how many those are.
     pub fn on_local_reconfiguration(
         &mut self,
         now: Instant,
         local: LocalId,
         event: Reconfiguration,
-    ) {
+    ) -> usize {
         self.advance(now);
-        for (session, path) in self.paths_by(local) {
+        let paths = self.paths_by(local);
+        for &(session, path) in &paths {
             self.tell_reconfiguration(now, session, path, event);
         }
+        paths.len()
     }
 
     /// The round trip of the path's satellite segment alone, from the terminal to the PoP (LeoCC §4.3): its controller is told, and

@@ -1,0 +1,71 @@
+//! A dish behind an endpoint that only accepts: its prober follows the paths that peers open, and ends with them.
+
+use std::time::{Duration, Instant};
+
+use starhaul_endpoint::{
+    Detection, Endpoint, EndpointConfig, Identity, PathSpec, Reconfiguration,
+    ReconfigurationSource, Session,
+    prober::{ProbeMethod, ProbedBy, ProberStatus, Stage},
+};
+
+/// What the first of the session's probers says, once it satisfies `ready`.
+async fn prober_when(session: &Session, ready: impl Fn(&ProberStatus) -> bool) -> ProberStatus {
+    let look = async {
+        loop {
+            let found = session.path_probers().remove("to the dish");
+            match found.filter(&ready) {
+                Some(status) => return status,
+                None => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    };
+    let found = tokio::time::timeout(Duration::from_secs(10), look).await;
+    found.unwrap_or_else(|_| panic!("{:?}", session.path_probers()))
+}
+
+#[tokio::test]
+async fn the_accepting_end_probes_its_dish_toward_whoever_connects_and_tells_their_paths() {
+    let identity = Identity::generate();
+    let server_identity = Identity::generate();
+    let config = EndpointConfig {
+        trusted: vec![identity.public_key()],
+        listen: vec!["127.0.0.1:0".parse().unwrap()],
+        accept_detection: Some(Detection {
+            method: ProbeMethod::Udp,
+            ..Detection::default()
+        }),
+        accept_interface: Some("lo".to_owned()),
+        ..EndpointConfig::new(server_identity.clone())
+    };
+    let server = Endpoint::bind(config).await.unwrap();
+    let client = Endpoint::bind(EndpointConfig::new(identity)).await.unwrap();
+    let path = PathSpec::new("to the dish", server.listen_addresses()[0]);
+    let connected = client.connect(server_identity.public_key(), vec![path]);
+    let ours = connected.await.unwrap();
+    let theirs = server.accept().await.unwrap();
+
+    // The peer's socket answers, although it listens to nobody.
+    let status = prober_when(&theirs, |status| status.answered > 5).await;
+    let Stage::Probing { target, by, .. } = status.stage else {
+        panic!("{status:?}")
+    };
+    assert_eq!(
+        (target.to_string().as_str(), by),
+        ("127.0.0.1", ProbedBy::UdpEcho)
+    );
+    assert!(ours.path_probers().is_empty(), "the dish is not here");
+
+    let event = Reconfiguration {
+        at: Instant::now(),
+        outage: Duration::from_millis(68),
+        source: ReconfigurationSource::Schedule,
+        confidence: 0.6,
+    };
+    assert_eq!(server.report_reconfiguration("eth7", event), 0);
+    assert_eq!(server.report_reconfiguration("lo", event), 1);
+    assert_eq!(theirs.path_status()[0].reconfigurations.count, 1);
+
+    ours.close("done").await;
+    theirs.closed().await;
+    assert!(theirs.path_probers().is_empty());
+}
