@@ -46,15 +46,27 @@ struct Curve {
 struct Epoch {
     start: Instant,
     k_secs: f64,
+    hastened: bool,
     origin: f64,
     w_est: f64,
 }
 
 impl CubicLaw {
     /// RFC 9438 §5.8: time without use of the window is no time on the curve.
-    pub(crate) fn pause(&mut self, unused: Duration) {
+    fn pause(&mut self, unused: Duration) {
         if let Some(epoch) = &mut self.curve.epoch {
             epoch.start = epoch.start.checked_add(unused).unwrap_or(epoch.start);
+        }
+    }
+
+    /// Lets the way back to the window before the decrease take this share of its time, if it began since then.
+    pub(crate) fn hasten(&mut self, since: Instant, share: f64) {
+        if let Some(epoch) = &mut self.curve.epoch
+            && epoch.start >= since
+            && !epoch.hastened
+        {
+            epoch.hastened = true;
+            epoch.k_secs *= share;
         }
     }
 
@@ -133,7 +145,7 @@ impl Law for CubicLaw {
     }
 
     /// RFC 9438 §4.8: what was the maximum before says nothing now.
-    fn on_persistent_congestion(&mut self) {
+    fn on_persistent_congestion(&mut self, _now: Instant) {
         self.curve.w_max = None;
         self.curve.epoch = None;
     }
@@ -154,6 +166,7 @@ impl Curve {
         self.epoch.get_or_insert_with(|| Epoch {
             start: now,
             k_secs: ((origin - cwnd) / segment / C).cbrt(),
+            hastened: false,
             origin,
             w_est: cwnd,
         })

@@ -1,5 +1,7 @@
-//! SaTCP (Cao and Zhang, INFOCOM 2023): Cubic whose window is frozen while a reconfiguration of the
-//! satellite path takes place, as what is lost or late then says nothing of congestion.
+//! SaTCP (Cao and Zhang, INFOCOM 2023), as in the authors' published code (LeoEM, `emulation_stage/satcp`): Cubic that
+//! comes back to its window in a ninth of the time when it shrank around a reconfiguration of the satellite path, and that keeps
+//! its curve through a timeout then. It is told of what comes by predictions there, and of what was here, so that the
+//! window may have shrunk before the news.
 
 use std::time::{Duration, Instant};
 
@@ -10,24 +12,36 @@ use crate::{
     window_based::{Law, WindowBased},
 };
 
-/// A less certain event is not worth a round without growth.
+/// Not every guess is worth a burst.
 const MIN_CONFIDENCE: f64 = 0.5;
-/// Before the first sample.
-const ASSUMED_RTT: Duration = Duration::from_millis(100);
+/// T_earlier: reports precede the reconfiguration, as predictions err by some tenths of a second.
+const EARLIER: Duration = Duration::from_millis(500);
+/// D: from the report on, what shrinks the window is taken for the reconfiguration's doing.
+const DURATION: Duration = Duration::from_millis(2300);
+/// K, the time until the window is as it was, becomes this share.
+const K_SHARE: f64 = 1.0 / 9.0;
 
 /// SaTCP's congestion control.
 pub(crate) type SaTcp = WindowBased<SaTcpLaw>;
 
-/// Cubic, but for a round trip after each reconfiguration. A false event costs that round's growth.
+/// Cubic in a hurry for some time after each reconfiguration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SaTcpLaw {
     cubic: CubicLaw,
-    frozen_until: Option<Instant>,
+    /// From when to when.
+    disturbed: Option<(Instant, Instant)>,
 }
 
 impl SaTcpLaw {
-    fn is_frozen_at(&self, time: Instant) -> bool {
-        self.frozen_until.is_some_and(|until| time <= until)
+    fn disturbed_at(&self, now: Instant) -> Option<Instant> {
+        let (from, to) = self.disturbed?;
+        (from..=to).contains(&now).then_some(from)
+    }
+
+    fn hasten(&mut self, now: Instant) {
+        if let Some(from) = self.disturbed_at(now) {
+            self.cubic.hasten(from, K_SHARE);
+        }
     }
 }
 
@@ -35,9 +49,8 @@ impl Law for SaTcpLaw {
     const NAME: &'static str = "satcp";
 
     fn on_acked(&mut self, window: &mut Window, packet: &AckedPacket, bytes: f64) {
-        if !self.is_frozen_at(packet.now) {
-            self.cubic.on_acked(window, packet, bytes);
-        }
+        self.cubic.on_acked(window, packet, bytes);
+        self.hasten(packet.now);
     }
 
     fn on_underused(&mut self, now: Instant) {
@@ -48,26 +61,21 @@ impl Law for SaTcpLaw {
         self.cubic.decrease(window);
     }
 
-    fn on_persistent_congestion(&mut self) {
-        self.cubic.on_persistent_congestion();
+    fn on_persistent_congestion(&mut self, now: Instant) {
+        if self.disturbed_at(now).is_none() {
+            self.cubic.on_persistent_congestion(now);
+        }
     }
 
-    fn is_no_congestion(&self, sent: Instant) -> bool {
-        self.is_frozen_at(sent)
-    }
-
-    fn disturbed_since(&self, window: &Window, event: &Reconfiguration) -> Option<Instant> {
-        let rtt = window.smoothed_rtt().unwrap_or(ASSUMED_RTT);
-        (event.confidence >= MIN_CONFIDENCE)
-            .then(|| event.at.checked_sub(event.outage.saturating_add(rtt)))?
-    }
-
-    fn freeze(&mut self, window: &Window, now: Instant, event: &Reconfiguration) {
-        let rtt = window.smoothed_rtt().unwrap_or(ASSUMED_RTT);
-        let until = event.at.min(now) + rtt;
-        // The curve stands still as well.
-        self.cubic.pause(until.saturating_duration_since(now));
-        self.frozen_until = self.frozen_until.max(Some(until));
+    fn on_reconfiguration(&mut self, now: Instant, event: &Reconfiguration) {
+        if event.confidence < MIN_CONFIDENCE {
+            return;
+        }
+        let ahead = event.outage.saturating_add(EARLIER);
+        if let Some(from) = event.at.checked_sub(ahead) {
+            self.disturbed = Some((from, from + DURATION));
+            self.hasten(now);
+        }
     }
 
     fn state(&self, window: &Window) -> &'static str {

@@ -1,7 +1,7 @@
 //! Vegas (Brakmo and Peterson, 1995): keeps two to four packets of its own in the queue, judged by how
 //! much the round-trip time exceeds the least ever seen. Decreases on loss are Reno's, as in Linux.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::{
     AckedPacket,
@@ -101,7 +101,7 @@ impl Law for VegasLaw {
     }
 
     /// The path may be another one now.
-    fn on_persistent_congestion(&mut self) {
+    fn on_persistent_congestion(&mut self, _now: Instant) {
         *self = Self::default();
     }
 }

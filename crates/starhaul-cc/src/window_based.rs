@@ -24,17 +24,9 @@ pub(crate) trait Law: Clone + fmt::Debug + Default + Send + Sync + 'static {
     /// A loss or mark that does not belong to the recovery period asks for a smaller window.
     fn decrease(&mut self, window: &mut Window);
     /// Everything over a long period was lost; the window is about to start over.
-    fn on_persistent_congestion(&mut self) {}
-    /// A loss or mark of a packet sent then is none of congestion.
-    fn is_no_congestion(&self, _sent: Instant) -> bool {
-        false
-    }
-    /// Since when what was lost was not congestion, when the law believes the event.
-    fn disturbed_since(&self, _window: &Window, _event: &Reconfiguration) -> Option<Instant> {
-        None
-    }
-    /// The law believed the event, and the decrease that it had caused was undone.
-    fn freeze(&mut self, _window: &Window, _now: Instant, _event: &Reconfiguration) {}
+    fn on_persistent_congestion(&mut self, _now: Instant) {}
+    /// The path became another.
+    fn on_reconfiguration(&mut self, _now: Instant, _event: &Reconfiguration) {}
     /// How much faster than a window each round to pace.
     fn pacing_gain(&self, window: &Window) -> f64 {
         window.default_pacing_gain()
@@ -62,7 +54,6 @@ struct BeforeDecrease<L> {
     cwnd: f64,
     ssthresh: f64,
     law: L,
-    at: Instant,
 }
 
 impl<L: Law> WindowBased<L> {
@@ -120,20 +111,16 @@ impl<L: Law> Controller for WindowBased<L> {
     }
 
     fn on_congestion_event(&mut self, event: CongestionEvent) {
-        if self.law.is_no_congestion(event.sent) {
-            return;
-        }
         if self.window.enter_recovery(&event) {
             self.before_decrease = Some(Box::new(BeforeDecrease {
                 cwnd: self.window.cwnd_real(),
                 ssthresh: self.window.ssthresh(),
                 law: self.law.clone(),
-                at: event.now,
             }));
             self.law.decrease(&mut self.window);
         }
         if event.persistent {
-            self.law.on_persistent_congestion();
+            self.law.on_persistent_congestion(event.now);
             self.window.collapse();
         }
     }
@@ -143,13 +130,7 @@ impl<L: Law> Controller for WindowBased<L> {
     }
 
     fn on_reconfiguration(&mut self, now: Instant, event: Reconfiguration) {
-        let Some(since) = self.law.disturbed_since(&self.window, &event) else {
-            return;
-        };
-        if self.before_decrease.as_ref().is_some_and(|b| b.at >= since) {
-            self.undo_decrease();
-        }
-        self.law.freeze(&self.window, now, &event);
+        self.law.on_reconfiguration(now, &event);
     }
 
     fn on_mtu_update(&mut self, mtu_bytes: u16) {
