@@ -60,7 +60,6 @@ enum Mode {
     ProbeBw {
         phase: usize,
         since: Instant,
-        lost: bool,
     },
     ProbeRtt {
         /// Set once the flight is small enough.
@@ -144,22 +143,19 @@ impl Bbr {
             0 => 0,
             other => usize::try_from(other + 1).unwrap_or(2),
         };
-        self.mode = Mode::ProbeBw {
-            phase,
-            since: now,
-            lost: false,
-        };
+        self.mode = Mode::ProbeBw { phase, since: now };
     }
 
     fn update_cycle_phase(&mut self, now: Instant, sample: &RateSample, bytes_in_flight: u64) {
-        let Mode::ProbeBw { phase, since, lost } = self.mode else {
+        let Mode::ProbeBw { phase, since } = self.mode else {
             return;
         };
         let min_rtt = self.min_rtt.map_or(Duration::ZERO, |min| min.rtt);
         let full_length = now.saturating_duration_since(since) > min_rtt;
         let prior_in_flight = bytes_in_flight.saturating_add(sample.acked_bytes);
         let gain = self.pacing_gain();
-        let lost = lost || sample.lost_bytes > 0;
+        // Only what is lost once the phase has lasted: one random loss at its beginning says nothing.
+        let lost = sample.lost_bytes > 0;
         let over = if gain > 1.0 {
             full_length && (lost || prior_in_flight >= self.inflight(gain))
         } else if gain < 1.0 {
@@ -167,15 +163,12 @@ impl Bbr {
         } else {
             full_length
         };
-        self.mode = if over {
-            Mode::ProbeBw {
+        if over {
+            self.mode = Mode::ProbeBw {
                 phase: (phase + 1) % PACING_GAIN_CYCLE.len(),
                 since: now,
-                lost: false,
-            }
-        } else {
-            Mode::ProbeBw { phase, since, lost }
-        };
+            };
+        }
     }
 
     fn update_min_rtt(&mut self, now: Instant, sample: &RateSample, bytes_in_flight: u64) {
