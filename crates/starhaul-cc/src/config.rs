@@ -26,7 +26,7 @@ pub enum ControllerConfig {
     Cubic,
     /// BBR version 1.
     Bbr,
-    /// BBR version 3.
+    /// BBR version 3 (draft-ietf-ccwg-bbr-06).
     Bbr3,
     /// Vegas (1995).
     Vegas,
@@ -36,7 +36,7 @@ pub enum ControllerConfig {
     Copa,
     /// PCC Vivace (NSDI 2018).
     Vivace,
-    /// SaTCP (INFOCOM 2023): Cubic frozen during reconfigurations.
+    /// SaTCP (INFOCOM 2023): Cubic that comes back quickly from losses around reconfigurations.
     SaTcp,
     /// LeoCC (SIGCOMM 2025) in the paper's variant, the published code's, or ours.
     LeoCc(LeoCcOptions),

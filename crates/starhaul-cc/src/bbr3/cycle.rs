@@ -1,5 +1,5 @@
 //! The cycle of probing for bandwidth and the long-term bound on what is in flight
-//! (draft-ietf-ccwg-bbr-02 §5.3.3, §5.5.10.2).
+//! (draft-ietf-ccwg-bbr-06 §5.3.3, §5.5.10.2).
 
 use std::time::{Duration, Instant};
 
@@ -34,6 +34,10 @@ pub(super) struct Cycle {
     acks: AckPhase,
     /// Losses now tell of the probe.
     probing: bool,
+    /// The last probe that climbed until it was stopped lost too much.
+    too_high: bool,
+    /// The last probe was stopped where the one before it lost too much.
+    precautionary: bool,
     up: Climb,
 }
 
@@ -75,12 +79,11 @@ impl Bbr3 {
         )
     }
 
-    /// §5.3.3.6.
+    /// §5.3.3.9.
     pub(super) fn update_cycle(&mut self, now: Instant, sample: &RateSample, bytes_in_flight: u64) {
-        if !self.full_pipe.reached() {
+        if !self.full_pipe.reached() || self.adapt_long_term(sample) {
             return;
         }
-        self.adapt_long_term(now, sample);
         match self.state {
             State::ProbeBwDown | State::ProbeBwCruise if self.is_time_to_probe(now) => {
                 self.enter_refill();
@@ -93,7 +96,7 @@ impl Bbr3 {
                 self.cycle.probing = true;
                 self.enter_up(now, sample.delivery_rate);
             }
-            State::ProbeBwUp => self.watch_probe(now, sample),
+            State::ProbeBwUp => self.watch_probe(now, sample, bytes_in_flight),
             _ => {}
         }
     }
@@ -108,15 +111,16 @@ impl Bbr3 {
         self.state = State::ProbeBwDown;
     }
 
-    fn enter_refill(&mut self) {
+    pub(super) fn enter_refill(&mut self) {
         self.model.forget_short_term();
         self.cycle.up = Climb::default();
+        self.cycle.precautionary = false;
         self.cycle.acks = AckPhase::Refilling;
         self.rounds.restart(self.sampler.delivered_bytes());
         self.state = State::ProbeBwRefill;
     }
 
-    pub(super) fn enter_up(&mut self, now: Instant, delivery_rate: Option<Bandwidth>) {
+    fn enter_up(&mut self, now: Instant, delivery_rate: Option<Bandwidth>) {
         self.cycle.acks = AckPhase::ProbeStarting;
         self.rounds.restart(self.sampler.delivered_bytes());
         self.full_pipe
@@ -152,14 +156,32 @@ impl Bbr3 {
         bytes_in_flight <= headroom && bytes_in_flight <= pipe
     }
 
-    fn watch_probe(&mut self, now: Instant, sample: &RateSample) {
-        if self.is_bounded_by_long_term() {
+    fn watch_probe(&mut self, now: Instant, sample: &RateSample, bytes_in_flight: u64) {
+        let over = if self.cycle.too_high && self.is_at_long_term(sample, bytes_in_flight) {
+            self.cycle.precautionary = true;
+            true
+        } else if self.is_bounded_by_long_term() {
             // The bound, and not the path, keeps the rate from growing.
             self.full_pipe
                 .restart_from(sample.delivery_rate.unwrap_or_default());
-        } else if self.full_pipe.now() {
+            false
+        } else {
+            self.full_pipe.now()
+        };
+        if over {
+            self.cycle.too_high = false;
             self.enter_down(now);
         }
+    }
+
+    /// §5.3.3.6. The window keeps the flight that an acknowledgement leaves below the bound, so that what was in flight
+    /// before counts, with the burst that is to follow, as it does in Linux.
+    fn is_at_long_term(&self, sample: &RateSample, bytes_in_flight: u64) -> bool {
+        let inflight = bytes_in_flight
+            .saturating_add(sample.acked_bytes)
+            .saturating_add(self.send_quantum());
+        let bound = self.cycle.inflight_long_term;
+        bound.is_some_and(|bound| inflight >= bound)
     }
 
     fn is_bounded_by_long_term(&self) -> bool {
@@ -168,8 +190,8 @@ impl Bbr3 {
         limited && bound.is_some_and(|bound| self.cwnd_bytes >= bound)
     }
 
-    /// §5.5.10.2.
-    fn adapt_long_term(&mut self, now: Instant, sample: &RateSample) {
+    /// §5.3.3.9: whether it decided what comes next.
+    fn adapt_long_term(&mut self, sample: &RateSample) -> bool {
         if self.rounds.started() {
             match self.cycle.acks {
                 AckPhase::ProbeStarting => self.cycle.acks = AckPhase::ProbeFeedback,
@@ -179,33 +201,39 @@ impl Bbr3 {
                     if self.in_probe_bw() && !sample.app_limited {
                         self.cycle.count += 1;
                     }
+                    if self.in_probe_bw() && self.cycle.precautionary && !self.cycle.too_high {
+                        // The bound proved safe: at once beyond it.
+                        self.enter_refill();
+                        return true;
+                    }
                 }
                 _ => {}
             }
         }
+        // What lost too much is told by each lost packet.
         if lost_too_much(sample) {
-            if self.cycle.probing {
-                self.lower_long_term(now, sample.tx_in_flight_bytes, sample.app_limited);
-            }
-            return;
+            return false;
         }
         let Some(bound) = self.cycle.inflight_long_term else {
-            return;
+            return false;
         };
         self.cycle.inflight_long_term = Some(bound.max(sample.tx_in_flight_bytes));
         if self.state == State::ProbeBwUp {
             self.climb(sample.acked_bytes);
         }
+        false
     }
 
     /// §5.5.10.2: a probe put too much in flight.
     fn lower_long_term(&mut self, now: Instant, inflight: u64, app_limited: bool) {
+        self.cycle.too_high = true;
         self.cycle.probing = false;
         if !app_limited {
             let least = window_bytes(real(self.target_inflight()) * BETA, self.min_cwnd());
             self.cycle.inflight_long_term = Some(inflight.max(least));
         }
         if self.state == State::ProbeBwUp {
+            self.set_undo_state();
             self.enter_down(now);
         }
     }
@@ -248,7 +276,7 @@ impl Bbr3 {
         let up = &mut self.cycle.up;
         let packets_a_round = 1_u64 << up.rounds;
         up.rounds = (up.rounds + 1).min(MAX_UP_ROUNDS);
-        up.bytes_per_packet = (self.cwnd_bytes / packets_a_round).max(1);
+        up.bytes_per_packet = (self.cwnd_bytes / packets_a_round).max(self.max_datagram_bytes);
     }
 
     pub(super) fn inflight_with_headroom(&self) -> Option<u64> {

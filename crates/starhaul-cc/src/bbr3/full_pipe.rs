@@ -1,5 +1,5 @@
 //! Notices that the bandwidth no longer grows although more is sent: once for startup, and again in
-//! each probe for bandwidth (draft-ietf-ccwg-bbr-02 §5.3.1.2).
+//! each probe for bandwidth (draft-ietf-ccwg-bbr-06 §5.3.1.2).
 
 use starhaul_units::Bandwidth;
 

@@ -1,6 +1,11 @@
-//! BBR version 3 (draft-ietf-ccwg-bbr-02): paces at the greatest delivery rate of two probing cycles,
+//! BBR version 3 (draft-ietf-ccwg-bbr-06): paces at the greatest delivery rate of two probing cycles,
 //! within bounds on rate and flight learned from losses: long-term ones when probing loses over 2 %,
 //! short-term ones when anything is lost between probes.
+//!
+//! Where the draft and Google's Linux branch (google/bbr, v3) differ, the draft is followed unless said otherwise. Linux
+//! drains startup with a gain of 0.35 in place of 0.5 and each probe with 0.91 in place of 0.9; ends no drain by rounds; sees growth
+//! in any sample of a round and not only in the first; adds at most 100 ms of aggregated acknowledgements, of 5 to 10 rounds;
+//! forgets losses when startup ends; bounds the short-term flight by the long-term one in cruise.
 
 use std::time::{Duration, Instant};
 
@@ -9,35 +14,31 @@ use starhaul_units::Bandwidth;
 use crate::{
     AckedPacket, CongestionEvent, Controller, LostPacket,
     delivery_rate::{DeliveryRateSampler, RateSample},
-    limits::{MAX_CWND_BYTES, clamp_rate, initial_window, max_datagram_bytes, real, window_bytes},
+    limits::{initial_window, max_datagram_bytes, real},
     rounds::RoundCounter,
     rtt::rtt_sample,
 };
 
+mod control;
 mod cycle;
 mod full_pipe;
 mod model;
 mod probe_rtt;
 
+use control::startup_rate;
 use cycle::Cycle;
 use full_pipe::FullPipe;
 use model::Model;
 use probe_rtt::{MinRtt, ProbeRtt};
 
-/// §2.4: 4 ln 2, the least gain that doubles the rate sent each round.
-const STARTUP_PACING_GAIN: f64 = 2.77;
-const DRAIN_PACING_GAIN: f64 = 0.5;
-const CWND_GAIN: f64 = 2.0;
-/// §2.4: pacing stays this share of the estimate, so that queues do not persist.
-const PACING_MARGIN: f64 = 0.99;
-const MIN_WINDOW_PACKETS: u64 = 4;
-/// §2.7: of what was in flight; more says that too much was.
+/// §2.8: of what was in flight; more says that too much was.
 const LOSS_THRESHOLD: f64 = 0.02;
-/// §2.7: what is kept after a loss.
+/// §2.8: what is kept after a loss.
 const BETA: f64 = 0.7;
 /// §5.3.1.3: losses in one round that end startup, when they are above the threshold.
 const STARTUP_LOSS_EVENTS: u32 = 6;
-const MAX_SEND_QUANTUM_BYTES: u64 = 64 * 1024;
+/// §5.3.2: an estimate of startup that others' traffic made too great is not waited for longer.
+const MAX_DRAIN_ROUNDS: u64 = 3;
 
 /// Model-based congestion control with bounds learned from losses.
 #[derive(Clone, Debug)]
@@ -54,11 +55,19 @@ pub(crate) struct Bbr3 {
 
     pacing_rate: Bandwidth,
     cwnd_bytes: u64,
-    /// The window to come back to after probing the RTT.
+    /// The window to come back to after probing the RTT, a collapse, or a loss that was none.
     prior_cwnd_bytes: u64,
+    /// The newest packet when a loss began recovery, which ends with the acknowledgement of a later one.
+    recovery: Option<u64>,
+    /// In this recovery the window collapsed.
+    collapsed: bool,
+    /// The count of rounds when draining began.
+    drain_began: u64,
     /// The window held something back in this round, and in the last.
     cwnd_limited: [bool; 2],
     loss_events_in_round: u32,
+    /// The newest packet left the application with nothing more to send.
+    app_limited: bool,
     /// Sending resumed after idleness: no reason to probe the RTT, which idleness has probed.
     idle_restart: bool,
     undo: Option<Box<Undo>>,
@@ -75,10 +84,11 @@ enum State {
     ProbeRtt,
 }
 
-/// §5.5.11.2: what a loss that proves spurious gives back.
+/// §5.5.11.1: what a loss that proves spurious gives back.
 #[derive(Clone, Debug)]
 struct Undo {
-    state: State,
+    /// The state that it ended, when it did.
+    state: Option<State>,
     model: Model,
     inflight_long_term: Option<u64>,
 }
@@ -101,8 +111,12 @@ impl Bbr3 {
             pacing_rate: startup_rate(cwnd_bytes, Duration::from_millis(1)),
             cwnd_bytes,
             prior_cwnd_bytes: cwnd_bytes,
+            recovery: None,
+            collapsed: false,
+            drain_began: 0,
             cwnd_limited: [false; 2],
             loss_events_in_round: 0,
+            app_limited: false,
             idle_restart: false,
             undo: None,
         }
@@ -146,11 +160,7 @@ impl Bbr3 {
         if !round_over {
             return false;
         }
-        let probing = matches!(
-            self.state,
-            State::Startup | State::ProbeBwRefill | State::ProbeBwUp
-        );
-        if !probing {
+        if !self.is_probing() {
             self.model.adapt_lower_bounds(self.cwnd_bytes);
         }
         let events = std::mem::take(&mut self.loss_events_in_round);
@@ -158,7 +168,15 @@ impl Bbr3 {
         events >= STARTUP_LOSS_EVENTS && lost_too_much(sample)
     }
 
+    fn is_probing(&self) -> bool {
+        matches!(
+            self.state,
+            State::Startup | State::ProbeBwRefill | State::ProbeBwUp
+        )
+    }
+
     fn end_startup_by_loss(&mut self) {
+        self.set_undo_state();
         self.full_pipe.set_reached();
         let bdp = self.bdp(self.model.max_bandwidth(), 1.0);
         let inflight = self.model.inflight_latest().max(bdp.unwrap_or(0));
@@ -168,125 +186,59 @@ impl Bbr3 {
     fn check_startup_and_drain(&mut self, now: Instant, bytes_in_flight: u64) {
         if self.state == State::Startup && self.full_pipe.reached() {
             self.state = State::Drain;
+            self.drain_began = self.rounds.count();
         }
-        if self.state == State::Drain && bytes_in_flight <= self.inflight(1.0) {
+        if self.state == State::Drain
+            && (bytes_in_flight <= self.inflight(1.0)
+                || self.rounds.count() > self.drain_began + MAX_DRAIN_ROUNDS)
+        {
             self.enter_down(now);
         }
     }
 
     fn save_cwnd(&mut self) {
-        self.prior_cwnd_bytes = match self.state {
-            State::ProbeRtt => self.prior_cwnd_bytes.max(self.cwnd_bytes),
-            _ => self.cwnd_bytes,
+        let reduced = self.state == State::ProbeRtt || self.collapsed;
+        self.prior_cwnd_bytes = if reduced {
+            self.prior_cwnd_bytes.max(self.cwnd_bytes)
+        } else {
+            self.cwnd_bytes
         };
     }
 
-    fn update_pacing_rate(&mut self, gain: f64) {
-        let Some(bandwidth) = self.model.bandwidth() else {
-            return;
-        };
-        let rate = clamp_rate(bandwidth.scaled(gain * PACING_MARGIN));
-        if self.full_pipe.reached() || rate > self.pacing_rate {
-            self.pacing_rate = rate;
+    fn restore_cwnd(&mut self) {
+        self.cwnd_bytes = self.cwnd_bytes.max(self.prior_cwnd_bytes);
+    }
+
+    /// §5.5.10.2 and §5.5.11.1: the first loss saves what may yet be given back.
+    fn note_loss(&mut self) {
+        if self.recovery.is_none() {
+            self.recovery = self.sampler.newest_sent();
+            self.save_cwnd();
+            self.undo = Some(Box::new(Undo {
+                state: None,
+                model: self.model.clone(),
+                inflight_long_term: self.cycle.inflight_long_term,
+            }));
+        }
+        self.model.note_loss(self.sampler.delivered_bytes());
+    }
+
+    /// Losses are about to end the present state.
+    fn set_undo_state(&mut self) {
+        if let Some(undo) = &mut self.undo {
+            undo.state = Some(self.state);
         }
     }
 
-    fn update_cwnd(&mut self, acked_bytes: u64) {
-        let gain = match self.state {
-            State::ProbeBwUp => CWND_GAIN + 0.25,
-            _ => CWND_GAIN,
-        };
-        let most = self.max_inflight(gain);
-        let grown = self.cwnd_bytes.saturating_add(acked_bytes);
-        if self.full_pipe.reached() {
-            self.cwnd_bytes = grown.min(most);
-        } else if self.cwnd_bytes < most
-            || self.sampler.delivered_bytes() < initial_window(self.max_datagram_bytes)
-        {
-            self.cwnd_bytes = grown;
+    /// §5.4.1.
+    fn restart_from_idle(&mut self, now: Instant) {
+        self.idle_restart = true;
+        self.model.restart_aggregation(now);
+        if self.in_probe_bw() {
+            self.update_pacing_rate(1.0);
+        } else if self.state == State::ProbeRtt {
+            self.end_probe_rtt_in_time(now);
         }
-        self.bound_cwnd();
-    }
-
-    /// §5.6.4.6 and §5.6.4.7: the window for probing the RTT, and the model's bounds.
-    fn bound_cwnd(&mut self) {
-        let long_term = match self.state {
-            State::ProbeBwDown | State::ProbeBwRefill | State::ProbeBwUp => {
-                self.cycle.inflight_long_term
-            }
-            State::ProbeBwCruise | State::ProbeRtt => self.inflight_with_headroom(),
-            State::Startup | State::Drain => None,
-        };
-        let mut most = long_term.unwrap_or(MAX_CWND_BYTES);
-        if let Some(short_term) = self.model.inflight_short_term() {
-            most = most.min(short_term);
-        }
-        if self.state == State::ProbeRtt {
-            most = most.min(self.probe_rtt_cwnd());
-        }
-        let least = self.min_cwnd();
-        self.cwnd_bytes = self
-            .cwnd_bytes
-            .min(most)
-            .clamp(least, MAX_CWND_BYTES.max(least));
-    }
-
-    /// Bytes that keep the path busy at `gain` times this bandwidth; `None` while nothing is known.
-    fn bdp(&self, bandwidth: Option<Bandwidth>, gain: f64) -> Option<u64> {
-        let (bandwidth, min_rtt) = (bandwidth?, self.min_rtt.rtt()?);
-        Some(window_bytes(real(bandwidth.bytes_in(min_rtt)) * gain, 0))
-    }
-
-    /// §5.6.4.2: the same, with room for what bursts take out of the pipe.
-    fn inflight(&self, gain: f64) -> u64 {
-        self.quantized(self.bdp(self.model.bandwidth(), gain))
-    }
-
-    /// §5.6.4.2: the same, with room for what aggregated acknowledgements take, too.
-    fn max_inflight(&self, gain: f64) -> u64 {
-        let bdp = self.bdp(self.model.bandwidth(), gain);
-        let extra = self.model.extra_acked_bytes();
-        self.quantized(bdp.map(|bdp| bdp.saturating_add(extra)))
-    }
-
-    fn quantized(&self, inflight: Option<u64>) -> u64 {
-        let Some(inflight) = inflight else {
-            return initial_window(self.max_datagram_bytes);
-        };
-        let inflight = inflight.max(3 * self.send_quantum()).max(self.min_cwnd());
-        match self.state {
-            State::ProbeBwUp => inflight.saturating_add(2 * self.max_datagram_bytes),
-            _ => inflight,
-        }
-    }
-
-    fn send_quantum(&self) -> u64 {
-        self.pacing_rate.bytes_in(Duration::from_millis(1)).clamp(
-            2 * self.max_datagram_bytes,
-            MAX_SEND_QUANTUM_BYTES.max(2 * self.max_datagram_bytes),
-        )
-    }
-
-    fn min_cwnd(&self) -> u64 {
-        MIN_WINDOW_PACKETS * self.max_datagram_bytes
-    }
-
-    fn pacing_gain(&self) -> f64 {
-        match self.state {
-            State::Startup => STARTUP_PACING_GAIN,
-            State::Drain => DRAIN_PACING_GAIN,
-            State::ProbeBwDown => cycle::DOWN_PACING_GAIN,
-            State::ProbeBwUp => cycle::UP_PACING_GAIN,
-            State::ProbeBwCruise | State::ProbeBwRefill | State::ProbeRtt => 1.0,
-        }
-    }
-
-    fn save_for_undo(&mut self) {
-        self.undo = Some(Box::new(Undo {
-            state: self.state,
-            model: self.model.clone(),
-            inflight_long_term: self.cycle.inflight_long_term,
-        }));
     }
 }
 
@@ -299,13 +251,10 @@ impl Controller for Bbr3 {
         bytes_in_flight: u64,
         app_limited: bool,
     ) {
-        if bytes_in_flight == 0 && self.sampler.newest_sent().is_some() {
-            self.idle_restart = true;
-            self.model.restart_aggregation(now);
-            if self.in_probe_bw() {
-                self.update_pacing_rate(1.0);
-            }
+        if bytes_in_flight == 0 && self.app_limited {
+            self.restart_from_idle(now);
         }
+        self.app_limited = app_limited;
         let filled = bytes_in_flight
             .saturating_add(bytes)
             .saturating_add(self.max_datagram_bytes);
@@ -315,8 +264,22 @@ impl Controller for Bbr3 {
     }
 
     fn on_ack(&mut self, packet: AckedPacket) {
-        if self.sampler.on_ack(&packet).is_some() && self.min_rtt.rtt().is_none() {
+        if self.sampler.on_ack(&packet).is_none() {
+            return;
+        }
+        if self.min_rtt.rtt().is_none() {
             self.pacing_rate = startup_rate(self.cwnd_bytes, rtt_sample(&packet));
+        }
+        if self
+            .recovery
+            .is_some_and(|newest| packet.packet_number > newest)
+        {
+            self.recovery = None;
+            if std::mem::take(&mut self.collapsed) {
+                // §5.6.4.4.
+                self.restore_cwnd();
+                self.bound_cwnd();
+            }
         }
     }
 
@@ -331,31 +294,36 @@ impl Controller for Bbr3 {
 
     fn on_packet_lost(&mut self, packet: LostPacket) {
         if let Some(lost) = self.sampler.on_packet_lost(&packet) {
-            if !self.model.loss_in_round() {
-                self.save_for_undo();
-            }
-            self.model.note_loss();
+            self.note_loss();
             self.handle_lost_packet(packet.now, &lost);
         }
     }
 
     /// The draft leaves marks open; here one counts as a loss in its round, which RFC 3168 asks for.
     fn on_congestion_event(&mut self, event: CongestionEvent) {
-        self.model.note_loss();
-        if !event.ecn {
+        if event.ecn {
+            self.model.note_loss(self.sampler.delivered_bytes());
+        } else {
             self.loss_events_in_round = self.loss_events_in_round.saturating_add(1);
         }
         if event.persistent {
             // §5.6.4.4: one packet beyond what is in flight, which is nothing.
             self.save_cwnd();
+            if !self.is_probing() {
+                self.model.keep_inflight(self.prior_cwnd_bytes);
+            }
+            self.recovery = self.sampler.newest_sent();
+            self.collapsed = true;
             self.cwnd_bytes = self.min_cwnd();
         }
     }
 
-    fn on_spurious_congestion_event(&mut self, now: Instant) {
+    /// §5.5.11.2.
+    fn on_spurious_congestion_event(&mut self, _now: Instant) {
         let Some(undo) = self.undo.take() else {
             return;
         };
+        self.restore_cwnd();
         self.model.undo_to(&undo.model);
         self.full_pipe.restart();
         self.cycle.inflight_long_term =
@@ -363,17 +331,19 @@ impl Controller for Bbr3 {
                 (Some(now), Some(before)) => Some(now.max(before)),
                 _ => None,
             };
-        if self.state == State::ProbeRtt || self.state == undo.state {
-            return;
-        }
         match undo.state {
-            State::Startup => {
+            Some(State::Startup) if self.state != State::Startup => {
                 self.full_pipe = FullPipe::default();
-                self.state = State::Startup;
+                if self.state != State::ProbeRtt {
+                    self.state = State::Startup;
+                }
             }
-            State::ProbeBwUp if self.in_probe_bw() => self.enter_up(now, None),
+            Some(State::ProbeBwUp) if !matches!(self.state, State::ProbeBwUp | State::ProbeRtt) => {
+                self.enter_refill();
+            }
             _ => {}
         }
+        self.bound_cwnd();
     }
 
     fn on_mtu_update(&mut self, mtu_bytes: u16) {
@@ -417,9 +387,4 @@ impl Controller for Bbr3 {
 /// More than the threshold of the flight in which the newest acknowledged packet was sent is lost.
 fn lost_too_much(sample: &RateSample) -> bool {
     real(sample.lost_since_sent_bytes) > real(sample.tx_in_flight_bytes) * LOSS_THRESHOLD
-}
-
-/// The rate before any is measured: the first window over the first round trip, in startup.
-fn startup_rate(cwnd_bytes: u64, rtt: Duration) -> Bandwidth {
-    clamp_rate(Bandwidth::from_bytes_over(cwnd_bytes, rtt).scaled(STARTUP_PACING_GAIN))
 }

@@ -1,5 +1,5 @@
 //! What the path delivers: the greatest rate of two cycles, the short-term bounds of
-//! draft-ietf-ccwg-bbr-02 §5.5.10.3, and how much acknowledgements come in bulk (§5.5.9).
+//! draft-ietf-ccwg-bbr-06 §5.5.10.3, and how much acknowledgements come in bulk (§5.5.9).
 
 use std::time::Instant;
 
@@ -67,7 +67,6 @@ impl Model {
         {
             self.max_bandwidth.update(cycle, rate);
         }
-        self.loss_in_round |= sample.lost_bytes > 0;
         self.loss_round_started
     }
 
@@ -98,16 +97,22 @@ impl Model {
         }
     }
 
-    /// Something was lost or marked.
-    pub(super) fn note_loss(&mut self) {
+    /// Something was lost or marked. The round that it counts in lasts a whole round trip from the
+    /// first such event on, so that the best of it shows what the path carries in spite of it.
+    pub(super) fn note_loss(&mut self, delivered: u64) {
+        if !self.loss_in_round {
+            self.loss_round_ends_at_delivered = delivered;
+        }
         self.loss_in_round = true;
     }
 
-    pub(super) fn loss_in_round(&self) -> bool {
-        self.loss_in_round
+    /// The window is about to collapse, which would say nothing of what the path holds: what was in
+    /// it is where short-term bounds begin. The draft has nothing of it, the Linux branch does so.
+    pub(super) fn keep_inflight(&mut self, cwnd_bytes: u64) {
+        self.inflight_short_term.get_or_insert(cwnd_bytes);
     }
 
-    /// §5.3.3.5: a probe begins, which the short-term bounds must not hold up.
+    /// §5.3.3.3: a probe begins, which the short-term bounds must not hold up.
     pub(super) fn forget_short_term(&mut self) {
         self.bandwidth_short_term = None;
         self.inflight_short_term = None;

@@ -1,5 +1,5 @@
 //! The least round-trip time of ten seconds, and the short spells with half a pipe in flight that
-//! find it when nothing else has for five (draft-ietf-ccwg-bbr-02 §5.3.4).
+//! find it when nothing else has for five (draft-ietf-ccwg-bbr-06 §5.3.4).
 
 use std::time::{Duration, Instant};
 
@@ -88,18 +88,22 @@ impl Bbr3 {
                 };
                 self.rounds.restart(self.sampler.delivered_bytes());
             }
-            Some(until) => {
+            Some(_) => {
                 self.probe_rtt.round_done |= self.rounds.started();
-                if self.probe_rtt.round_done && now > until {
-                    self.min_rtt.confirm(now);
-                    self.leave_probe_rtt(now);
+                if self.probe_rtt.round_done {
+                    self.end_probe_rtt_in_time(now);
                 }
             }
             None => {}
         }
     }
 
-    fn leave_probe_rtt(&mut self, now: Instant) {
+    /// Also when sending resumes after idleness, by which the spell may be over (§5.4.1).
+    pub(super) fn end_probe_rtt_in_time(&mut self, now: Instant) {
+        if self.probe_rtt.until.is_none_or(|until| now <= until) {
+            return;
+        }
+        self.min_rtt.confirm(now);
         self.cwnd_bytes = self.cwnd_bytes.max(self.prior_cwnd_bytes);
         self.model.forget_short_term();
         if self.full_pipe.reached() {

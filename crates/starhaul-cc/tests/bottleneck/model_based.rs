@@ -5,9 +5,9 @@ use std::time::Duration;
 use starhaul_cc::ControllerConfig::{self, Bbr, Bbr3, Cubic, SaTcp, Vivace};
 use starhaul_units::Bandwidth;
 
-use crate::harness::{PACKET_BYTES, Path};
+use crate::harness::{PACKET_BYTES, Path, Run};
 
-/// draft-ietf-ccwg-bbr-02 §3.3: more than 2 % lost in a probe bounds it, so at 1 % most of the rate is
+/// draft-ietf-ccwg-bbr-06 §3.3: more than 2 % lost in a probe bounds it, so at 1 % most of the rate is
 /// kept, where Cubic keeps a fraction.
 #[test]
 fn bbr3_tolerates_a_percent_of_random_loss() {
@@ -63,6 +63,37 @@ fn bbr3_loses_less_than_version_1_in_a_shallow_queue() {
     assert!(v3.share(&path, 5.0, 30.0) > 0.8);
 }
 
+/// §5.3.3.6: after a probe that lost too much the next one turns back at the bound, and when that went well another follows at
+/// once, a round trip or two later; without losses none does.
+#[test]
+fn bbr3_probes_with_precaution_after_a_probe_that_lost() {
+    // Seconds from the end of each probe to the beginning of the next.
+    let pauses = |queue: f64| {
+        let run = Path::new(50, 40).queue_bdp(queue).run(&Bbr3, 60);
+        let up: Vec<bool> = run
+            .samples
+            .iter()
+            .map(|s| s.state == "probe_bw_up")
+            .collect();
+        let at = |i: usize| run.samples[i].at.as_secs_f64();
+        let ends = (1..up.len()).filter(|i| up[i - 1] && !up[*i]);
+        let starts = (1..up.len()).filter(|i| !up[i - 1] && up[*i]).skip(1);
+        let pauses: Vec<f64> = ends
+            .zip(starts)
+            .map(|(end, start)| at(start) - at(end))
+            .collect();
+        (pauses, run.lost)
+    };
+    let (shallow, lost) = pauses(0.1);
+    let soon = shallow.iter().filter(|pause| **pause < 0.2).count();
+    assert!(lost > 0 && soon >= 3, "{lost} lost: {shallow:.2?}");
+    let (deep, lost) = pauses(3.0);
+    assert!(
+        lost == 0 && deep.iter().all(|pause| *pause > 1.0),
+        "{lost} lost: {deep:.2?}"
+    );
+}
+
 /// Dong et al. (2018) §6.1: at least 90 % of the rate with hardly any queue; two intervals of a round trip each that
 /// are 5 % too fast put a tenth of a BDP there.
 #[test]
@@ -109,13 +140,22 @@ fn vivace_bears_random_loss() {
     }
 }
 
-/// §4.4, theorem 1: senders with the same utility function converge to a fair share.
+/// §4.4, theorem 1: any number of senders with the same utility function converge to a fair share, whatever they had when
+/// the next one came. Where their share of a step is small it takes minutes.
 #[test]
 fn vivace_flows_converge_to_a_fair_share() {
-    let path = Path::new(50, 40).queue_bdp(2.0);
-    let runs = path.run_all(&[(Vivace, 0), (Vivace, 10)], 120);
-    let shares = [0, 1].map(|i: usize| runs[i].share(&path, 60.0, 120.0));
-    assert!(shares.iter().all(|s| *s > 0.4), "{shares:.3?}");
+    for (flows, mbit_each) in [(2, 25), (4, 6), (4, 25), (8, 6)] {
+        let path = Path::new(flows * mbit_each, 30).queue_bdp(1.0);
+        let flows: Vec<_> = (0..flows).map(|i| (Vivace, 5 * i)).collect();
+        let runs = path.run_all(&flows, 120);
+        let rate = |run: &Run| run.rate_between(60.0, 120.0).mbit();
+        let (sum, squares) = runs
+            .iter()
+            .map(rate)
+            .fold((0.0, 0.0), |(sum, squares), r| (sum + r, squares + r * r));
+        let jain = sum * sum / squares / runs.len() as f64;
+        assert!(jain > 0.95, "{path:?}: {jain:.3}");
+    }
 }
 
 /// What a handover loses shrinks the window as any loss does, but it is back nine times as soon, whether the news
