@@ -35,6 +35,14 @@ pub struct DetectorConfig {
     pub schedule: Option<Schedule>,
 }
 
+impl DetectorConfig {
+    /// What is wrong with it, for people; `None` when nothing is.
+    pub fn problem(&self) -> Option<&'static str> {
+        (self.outage_threshold < 3 * self.probe_interval)
+            .then_some("an outage has to be as long as three intervals, or each lost probe is one")
+    }
+}
+
 impl Default for DetectorConfig {
     /// LeoCC §5.1: a probe each 10 ms, Δ_outage 45 ms. Refractory 500 ms, no timetable.
     fn default() -> Self {
@@ -97,7 +105,6 @@ pub struct Detector {
     newest_answered: Option<u64>,
     rtts: VecDeque<Duration>,
     last_found: Option<Instant>,
-    found: u64,
 }
 
 impl Detector {
@@ -112,7 +119,6 @@ impl Detector {
             newest_answered: None,
             rtts: VecDeque::new(),
             last_found: None,
-            found: 0,
         }
     }
 
@@ -202,11 +208,6 @@ impl Detector {
         Some(*rtts.select_nth_unstable(middle).1)
     }
 
-    /// Reconfigurations found so far.
-    pub fn found(&self) -> u64 {
-        self.found
-    }
-
     /// The response interval that a response at `until` ends, less what our own probes were late: silence
     /// begins when the first unanswered probe's response could have been there. `None` when nothing was asked.
     fn silence_until(&self, until: Instant) -> Option<Duration> {
@@ -243,7 +244,6 @@ impl Detector {
             return None;
         }
         self.last_found = Some(received);
-        self.found += 1;
         let excess = silence.as_secs_f64() / threshold.as_secs_f64() - 1.0;
         let (least, most) = CONFIDENCE;
         let confidence = if scheduled {

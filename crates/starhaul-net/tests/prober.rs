@@ -4,10 +4,10 @@
 use std::{
     net::SocketAddr,
     sync::mpsc::{Receiver, channel},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use starhaul_cc::Reconfiguration;
+use starhaul_cc::{Reconfiguration, ReconfigurationSource};
 use starhaul_net::{
     BindOptions, Emulator, Poller, RecvBuffer, RelaySpec, Transmit, UdpSocket,
     prober::{
@@ -208,4 +208,39 @@ fn the_search_finds_the_end_of_a_way_without_routers() {
         }
         Stage::Searching => unreachable!("filtered"),
     }
+}
+
+/// A timetable by the wall clock is better than nothing; who probes knows better.
+#[test]
+fn while_nobody_can_be_probed_the_timetable_alone_tells() {
+    let mut config = by_udp("127.0.0.1:9".parse().unwrap());
+    config.timetable = Some("0 every 1s".parse().unwrap());
+    config.via.interface = Some("nosuchif0".into());
+    let (prober, events) = start(config);
+    let hint = || {
+        wait_for(&events, |event| match event {
+            ProberEvent::Reconfiguration(told) => Some(*told),
+            _ => None,
+        })
+    };
+    let (first, second) = (hint(), hint());
+    for told in [first, second] {
+        assert_eq!(told.source, ReconfigurationSource::Schedule);
+        assert_eq!(told.outage, Duration::ZERO);
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() - told.at.elapsed();
+        let past = unix.subsec_millis();
+        assert!(
+            (115..155).contains(&past),
+            "{past} ms after the full second"
+        );
+    }
+    let apart = second.at - first.at;
+    let seconds = apart.as_secs_f64().round();
+    assert!(
+        seconds >= 1.0 && (apart.as_secs_f64() - seconds).abs() < 0.02,
+        "{apart:?}"
+    );
+    let status = prober.status();
+    assert_eq!(status.found, 0, "nobody found them");
+    assert!(status.problem.unwrap().contains("nosuchif0"));
 }

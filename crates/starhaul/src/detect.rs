@@ -4,7 +4,7 @@ mod told;
 
 use std::{
     io::IsTerminal as _,
-    net::{IpAddr, SocketAddr, ToSocketAddrs as _},
+    net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _},
     time::{Duration, Instant},
 };
 
@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     /// 100.64.0.1)
     #[arg(long, value_name = "ADDR", default_value = "auto")]
     target: String,
-    /// A far end behind the satellite, as host or host:port: the search leads there, and UDP echo goes to its port
+    /// A far end behind the satellite, as host, host:port or [IPv6]:port: the search leads there, and UDP echo goes to its port
     #[arg(long, value_name = "HOST", env = "STARHAUL_SERVER", default_value = ANYWHERE)]
     toward: String,
     /// How to probe
@@ -48,8 +48,9 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TIME", default_value = "45ms", value_parser = threshold)]
     outage: Duration,
     /// The operator's timetable, near which shorter silences count
-    #[arg(long, value_enum)]
-    timetable: Option<Operator>,
+    /// (starlink, oneweb, "12s every 15s", or "every 11s" where only that is known)
+    #[arg(long, value_name = "TIMES")]
+    timetable: Option<Timetable>,
     /// Network interface that probes must use
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
@@ -75,12 +76,6 @@ enum Method {
     Icmp,
     /// UDP echo to the far end
     Udp,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Operator {
-    /// 12, 27, 42 and 57 seconds after each full minute
-    Starlink,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -166,9 +161,16 @@ fn config(arguments: &Arguments) -> anyhow::Result<ProberConfig> {
         outage_threshold: arguments.outage,
         ..DetectorConfig::default()
     };
+    if let Some(problem) = detector.problem() {
+        bail!(Usage(format!("--outage {:?}: {problem}", arguments.outage)));
+    }
+    let toward = far_end(&arguments.toward, version)?;
+    if toward.port() == 0 && matches!(arguments.by, Method::Udp) {
+        bail!(Usage(no_port(&arguments.toward, toward.ip())));
+    }
     Ok(ProberConfig {
         target,
-        toward: Some(far_end(&arguments.toward, version)?),
+        toward: Some(toward),
         method: match arguments.by {
             Method::Auto => ProbeMethod::Auto,
             Method::Icmp => ProbeMethod::Icmp,
@@ -179,9 +181,7 @@ fn config(arguments: &Arguments) -> anyhow::Result<ProberConfig> {
             interface: arguments.interface.clone(),
         },
         detector,
-        timetable: arguments.timetable.map(|operator| match operator {
-            Operator::Starlink => Timetable::STARLINK,
-        }),
+        timetable: arguments.timetable,
     })
 }
 
@@ -189,6 +189,11 @@ fn config(arguments: &Arguments) -> anyhow::Result<ProberConfig> {
 fn far_end(text: &str, like: Option<IpAddr>) -> anyhow::Result<SocketAddr> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(SocketAddr::new(address, 0));
+    }
+    if text.matches(':').count() > 1 && !text.starts_with('[') {
+        bail!(Usage(format!(
+            "--toward {text:?}: write an IPv6 address with a port as [ADDRESS]:PORT"
+        )));
     }
     let found = match text.contains(':') {
         true => text.to_socket_addrs(),
@@ -198,6 +203,22 @@ fn far_end(text: &str, like: Option<IpAddr>) -> anyhow::Result<SocketAddr> {
     let fits = |address: &SocketAddr| like.is_none_or(|like| like.is_ipv4() == address.is_ipv4());
     let found = found.find(fits);
     found.with_context(|| format!("--toward {text:?} has no address of a fitting IP version"))
+}
+
+/// Why UDP echo cannot go to `text`, and how to write it.
+fn no_port(text: &str, address: IpAddr) -> String {
+    let bare = text.parse::<Ipv6Addr>().is_ok();
+    let meant = text
+        .rsplit_once(':')
+        .filter(|(_, port)| bare && port.parse::<u16>().is_ok());
+    let meant =
+        meant.map(|(address, port)| format!(", or [{address}]:{port} if {port} is the port"));
+    let with_port = match address {
+        IpAddr::V6(_) if bare => format!("[{text}]:PORT"),
+        _ => format!("{text}:PORT"),
+    };
+    let meant = meant.unwrap_or_default();
+    format!("--toward {text:?}: UDP echo needs a port: write {with_port}{meant}")
 }
 
 fn bar() -> ProgressBar {

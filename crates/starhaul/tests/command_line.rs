@@ -50,6 +50,26 @@ fn exit_codes_tell_usage_and_configuration_from_failure() {
             "/nonexistent/x.toml",
         ),
         (
+            &["detect", "--interval", "20ms"],
+            2,
+            "as long as three intervals",
+        ),
+        (
+            &["detect", "--by", "udp", "--toward", "2001:db8::1:4700"],
+            2,
+            "or [2001:db8::1]:4700 if 4700 is the port",
+        ),
+        (
+            &["detect", "--toward", "2001:db8:1:2:3:4:5:6:4700"],
+            2,
+            "as [ADDRESS]:PORT",
+        ),
+        (
+            &["detect", "--timetable", "onweb"],
+            2,
+            "starlink, oneweb, or for example",
+        ),
+        (
             &["status", "--socket", "/nonexistent/x.sock"],
             1,
             "is the gateway running?",

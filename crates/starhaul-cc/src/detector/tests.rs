@@ -247,7 +247,6 @@ fn answers_out_of_order_twice_or_unasked_change_nothing() {
     }
     // Probe 3 was asked and is the next answer after probe 2's: 60 ms of silence are real.
     assert!(detector.on_response(start + 100 * MS, 3).is_some());
-    assert_eq!(detector.found(), 1);
 }
 
 #[test]

@@ -126,11 +126,7 @@ fn detection_words(detection: &Detection) -> String {
         config.probe_interval, config.outage_threshold
     );
     if let Some(timetable) = detection.timetable {
-        let _ = write!(
-            words,
-            ", expected {:?} after each minute and every {:?}",
-            timetable.offset, timetable.period
-        );
+        let _ = write!(words, ", timetable {timetable}");
     }
     words
 }

@@ -7,11 +7,7 @@ use starhaul_endpoint::{
     prober::{ProbeMethod, ProbeTarget, Timetable},
 };
 
-use super::{
-    duration,
-    reader::{Table, nearest},
-    rules::choice,
-};
+use super::{duration, reader::Table, rules::choice};
 use crate::Error;
 
 /// The keys that are read here.
@@ -68,15 +64,14 @@ pub(super) fn read(table: &Table<'_>, listens: bool) -> Result<Option<Detection>
     let (least, most) = OUTAGES;
     let outage = table.text("detect_outage", duration::between(least, most))?;
     config.outage_threshold = outage.unwrap_or(config.outage_threshold);
-    if config.outage_threshold < 3 * config.probe_interval {
+    if let Some(problem) = config.problem() {
         let key = match table.has("detect_outage") {
             true => "detect_outage",
             false => "detect_interval",
         };
-        let problem = "an outage has to be as long as three intervals, or each lost probe is one";
         return Err(table.key_problem(key, problem));
     }
-    detection.timetable = table.text("timetable", timetable)?;
+    detection.timetable = table.text("timetable", str::parse::<Timetable>)?;
     if !wanted && wish != Some(Wish::Off) {
         let idle = KEYS.iter().find(|key| **key != "detect" && table.has(key));
         if let Some(key) = idle {
@@ -95,23 +90,4 @@ fn target(text: &str) -> Result<ProbeTarget, String> {
     }
     let address = text.parse().map(ProbeTarget::Host);
     address.map_err(|_| format!("{text:?} is neither \"auto\" nor an IP address"))
-}
-
-/// `starlink`, or `12s every 15s` after each full minute.
-fn timetable(text: &str) -> Result<Timetable, String> {
-    if text == "starlink" {
-        return Ok(Timetable::STARLINK);
-    }
-    let minute = Duration::from_secs(60);
-    let parts = text.split_once(" every ");
-    let (offset, period) = parts.ok_or_else(|| {
-        format!(
-            "{text:?} is no timetable: write \"starlink\", or for example \"12s every 15s\"; {}",
-            nearest(text, &["starlink"])
-        )
-    })?;
-    Ok(Timetable {
-        offset: duration::between(Duration::ZERO, minute)(offset)?,
-        period: duration::between(Duration::from_secs(1), minute)(period)?,
-    })
 }

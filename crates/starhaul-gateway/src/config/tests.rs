@@ -190,8 +190,8 @@ fn errors_name_file_line_key_and_the_nearest_valid_key() {
         ),
         (
             "",
-            &format!("{path}link = \"leo\"\ntimetable = \"oneweb\""),
-            &["timetable:", "12s every 15s"],
+            &format!("{path}link = \"leo\"\ntimetable = \"onweb\""),
+            &["timetable:", "oneweb", "12s every 15s"],
         ),
         (
             "",
@@ -336,7 +336,8 @@ fn a_low_orbit_chooses_controller_and_detection_and_both_can_be_chosen_otherwise
                 detect_outage = \"60ms\"\ntimetable = \"3s every 11s\"";
     let config = parse(&text("", &format!("{path}{keys}"))).unwrap();
     let said = config.describe();
-    let expected = "probing 100.64.0.1 by ICMP or UDP every 5ms, outages above 60ms, expected 3s after each minute and every 11s";
+    let expected =
+        "probing 100.64.0.1 by ICMP or UDP every 5ms, outages above 60ms, timetable 3s every 11s";
     assert!(said.contains(expected), "{said}");
 }
 

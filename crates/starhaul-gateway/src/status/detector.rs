@@ -40,7 +40,10 @@ pub(super) fn detector(status: &ProberStatus) -> Detector {
         target: None,
         hops: None,
         by: None,
-        problem: status.icmp_refused.clone(),
+        problem: status
+            .problem
+            .clone()
+            .or_else(|| status.icmp_refused.clone()),
         sent: status.sent,
         answered: status.answered,
         refused: status.refused,
@@ -56,10 +59,7 @@ pub(super) fn detector(status: &ProberStatus) -> Detector {
             detector.hops = found.map(|found| found.hops);
             detector.by = Some(ProbedBy::name(*by).to_owned());
         }
-        Stage::Waiting { problem } => {
-            detector.state = "waiting".to_owned();
-            detector.problem = Some(problem.clone());
-        }
+        Stage::Waiting { .. } => detector.state = "waiting".to_owned(),
     }
     detector
 }

@@ -5,6 +5,7 @@ mod echo;
 mod run;
 mod search;
 mod serve;
+mod timetable;
 mod udp;
 
 use std::{
@@ -25,6 +26,7 @@ pub use self::{
     echo::{Cookie, ECHO_BYTES, EchoMessage, EchoResponder},
     search::{FoundBy, FoundHop, HopProbe, HopSearch},
     serve::EchoServer,
+    timetable::{ParseTimetableError, Timetable},
 };
 pub use crate::icmp::{IcmpMessage, IpVersion, Via, number_behind_token, parse_icmp};
 
@@ -47,23 +49,6 @@ pub enum ProbeMethod {
     Icmp,
     /// UDP echo to [`ProberConfig::toward`], which answers with an [`EchoResponder`].
     Udp,
-}
-
-/// An operator's timetable by the wall clock: `offset` after each full minute, and then each `period`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Timetable {
-    /// After the full minute.
-    pub offset: Duration,
-    /// Between two.
-    pub period: Duration,
-}
-
-impl Timetable {
-    /// Starlink's: 12, 27, 42 and 57 seconds after each full minute (LeoCC §3).
-    pub const STARLINK: Self = Self {
-        offset: Duration::from_secs(12),
-        period: Duration::from_secs(15),
-    };
 }
 
 /// What a [`Prober`] does.
@@ -101,7 +86,8 @@ impl ProberConfig {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ProberEvent {
-    /// The path was reconfigured. Its time is on this host's clock, when the first answer came again.
+    /// The path was reconfigured. Its time is on this host's clock, when the first answer came again. While nobody can be probed the
+    /// timetable alone tells, and is named as the source.
     Reconfiguration(Reconfiguration),
     /// What the satellite segment takes there and back (LeoCC §4.3); a few times each second, and only from ICMP, which
     /// goes no further.
@@ -163,6 +149,8 @@ impl ProbedBy {
 pub struct ProberStatus {
     /// What it is about.
     pub stage: Stage,
+    /// What was in the way when it last could not probe; `None` once it probes.
+    pub problem: Option<String>,
     /// Why not by ICMP, where it would have liked to.
     pub icmp_refused: Option<String>,
     /// Whether its thread runs before all ordinary ones (`SCHED_FIFO`).
@@ -189,6 +177,7 @@ impl Default for ProberStatus {
     fn default() -> Self {
         Self {
             stage: Stage::Searching,
+            problem: None,
             icmp_refused: None,
             first: false,
             departures_stamped: false,

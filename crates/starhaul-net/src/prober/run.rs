@@ -5,15 +5,15 @@ use std::{
     net::IpAddr,
     os::fd::{AsFd as _, BorrowedFd},
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use ring::rand::{SecureRandom as _, SystemRandom};
-use starhaul_cc::{Detector, Schedule};
+use starhaul_cc::{Detector, Reconfiguration, Schedule};
 
 use super::{
     FoundHop, HopSearch, ProbeMethod, ProbeTarget, ProbedBy, ProberConfig, ProberEvent, Shared,
-    Stage, Timetable, udp::EchoClient,
+    Stage, timetable, udp::EchoClient,
 };
 use crate::{
     Error, Poller,
@@ -48,6 +48,8 @@ pub(super) struct Run {
     token: [u8; 8],
     /// What was in the way when it was last told.
     problem: Option<String>,
+    /// When the timetable alone tells of a reconfiguration, while nobody can be probed.
+    hint_at: Option<Instant>,
 }
 
 /// How probing of one address ended.
@@ -85,6 +87,7 @@ impl Run {
             each,
             token,
             problem: None,
+            hint_at: None,
         })
     }
 
@@ -210,7 +213,7 @@ impl Run {
             .config
             .toward
             .filter(|toward| toward.port() != 0)
-            .ok_or("there is no far end of ours for UDP echo")?;
+            .ok_or("no far end of ours is named for UDP echo, with its port: HOST:PORT, or [ADDRESS]:PORT for IPv6")?;
         let client = EchoClient::through(remote, self.token, &self.config.via, Instant::now());
         let mut client = client.map_err(|error| explain(&error))?;
         self.shared.status().departures_stamped = client.stamp_departures();
@@ -258,21 +261,18 @@ impl Run {
                 tally.answered(at);
                 found.extend(detector.on_response(at, widen(sequence, number)));
             });
-            for event in found {
-                let mut status = self.shared.status();
-                status.found += 1;
-                status.last = Some(event);
-                drop(status);
-                (self.each)(ProberEvent::Reconfiguration(event));
-            }
             let now = Instant::now();
+            for event in found {
+                self.found(event);
+                // It may move.
+                timetable_at = now;
+            }
             if let Some(end) = tally.end(now, self.is_stopped()) {
                 return Ok(end);
             }
             if now >= timetable_at {
                 timetable_at = now + TIMETABLE;
-                let timetable = self.config.timetable;
-                detector.set_schedule(timetable.and_then(|timetable| schedule(timetable, now)));
+                detector.set_schedule(self.schedule(now));
             }
             if now >= report_at {
                 report_at = now + REPORT;
@@ -303,6 +303,36 @@ impl Run {
         }
     }
 
+    fn found(&mut self, event: Reconfiguration) {
+        let mut status = self.shared.status();
+        status.found += 1;
+        status.last = Some(event);
+        drop(status);
+        (self.each)(ProberEvent::Reconfiguration(event));
+    }
+
+    /// The timetable as it is now known.
+    fn schedule(&self, now: Instant) -> Option<Schedule> {
+        let timetable = self.config.timetable?;
+        let last = self.shared.status().last;
+        timetable.schedule_now(now, last.map(|last| last.at))
+    }
+
+    /// What the timetable tells while nobody can be probed.
+    fn hint_when_due(&mut self) {
+        let now = Instant::now();
+        if let Some(at) = self.hint_at.filter(|at| now >= *at) {
+            (self.each)(ProberEvent::Reconfiguration(timetable::hint(at)));
+            self.hint_at = self.next_hint(now);
+        }
+    }
+
+    fn next_hint(&self, now: Instant) -> Option<Instant> {
+        // What was found goes astray by and by; the wall clock does not.
+        self.config.timetable?.offset?;
+        timetable::next_hint(&self.schedule(now)?, now)
+    }
+
     fn report(&mut self, now: Instant, detector: &Detector, tally: &mut Tally, icmp: bool) {
         let rtt = detector.segment_rtt();
         {
@@ -321,25 +351,34 @@ impl Run {
 
     /// Whatever keeps it from probing again and again is told once.
     fn tell(&mut self, stage: Stage) {
-        let mut status = self.shared.status();
-        status.stage = stage.clone();
-        (status.rtt, status.outage) = (None, None);
-        drop(status);
+        let probing = matches!(stage, Stage::Probing { .. });
         let problem = match &stage {
             Stage::Waiting { problem } => Some(problem.clone()),
             Stage::Searching => self.problem.clone(),
             Stage::Probing { .. } => None,
         };
+        let mut status = self.shared.status();
+        status.stage = stage.clone();
+        status.problem.clone_from(&problem);
+        (status.rtt, status.outage) = (None, None);
+        drop(status);
         if problem.is_none() || problem != self.problem {
             (self.each)(ProberEvent::Stage(stage));
         }
         self.problem = problem;
+        self.hint_at = match probing {
+            true => None,
+            false => self.hint_at.or_else(|| self.next_hint(Instant::now())),
+        };
     }
 
     fn wait(&mut self, sockets: &[BorrowedFd<'_>], deadline: Instant) -> Result<(), String> {
         let sockets: Vec<_> = sockets.iter().map(|socket| (*socket, false)).collect();
+        let deadline = self.hint_at.map_or(deadline, |at| at.min(deadline));
         let waited = self.poller.wait_fds(&sockets, Some(deadline));
-        waited.map(|_| ()).map_err(|error| error.to_string())
+        let waited = waited.map(|_| ()).map_err(|error| error.to_string());
+        self.hint_when_due();
+        waited
     }
 
     fn pause(&mut self, length: Duration) {
@@ -466,20 +505,6 @@ fn widen(newest: u64, number: u32) -> u64 {
     let back = low.wrapping_sub(number);
     // A number that was not sent yet wraps to nearly everything; no probe has it.
     newest.checked_sub(u64::from(back)).unwrap_or(u64::MAX)
-}
-
-/// A timetable by the wall clock as it stands, on the clock that nobody sets.
-fn schedule(timetable: Timetable, now: Instant) -> Option<Schedule> {
-    let wall = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
-    let minute = Duration::from_secs(60);
-    let into_minute = Duration::from_nanos(
-        u64::try_from(wall.as_nanos() % minute.as_nanos()).unwrap_or_default(),
-    );
-    let full = now.checked_sub(into_minute)?;
-    Some(Schedule {
-        anchor: full.checked_add(timetable.offset)?,
-        period: timetable.period,
-    })
 }
 
 fn explain(error: &Error) -> String {

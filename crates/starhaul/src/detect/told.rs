@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use starhaul_cc::Reconfiguration;
+use starhaul_cc::{Reconfiguration, ReconfigurationSource};
 use starhaul_net::prober::{ProbedBy, ProberEvent, ProberStatus, Stage};
 
 use crate::output::print;
@@ -31,16 +31,22 @@ impl Told {
     ) -> anyhow::Result<()> {
         match event {
             ProberEvent::Reconfiguration(found) => {
-                self.found.push(*found);
+                let by_timetable = found.source == ReconfigurationSource::Schedule;
+                if !by_timetable {
+                    self.found.push(*found);
+                }
                 let elapsed = found.at.saturating_duration_since(self.start);
                 let unix = wall_clock(found.at);
                 self.say(
                     || {
+                        let what = match by_timetable {
+                            true => "by the timetable".to_owned(),
+                            false => format!("outage {:.0} ms", ms(found.outage)),
+                        };
                         format!(
-                            "{} UTC  +{:.3} s  reconfiguration  outage {:.0} ms  confidence {:.2}",
+                            "{} UTC  +{:.3} s  reconfiguration  {what}  confidence {:.2}",
                             time_of_day(unix),
                             elapsed.as_secs_f64(),
-                            ms(found.outage),
                             found.confidence
                         )
                     },
@@ -49,7 +55,8 @@ impl Told {
                             "event": "reconfiguration",
                             "elapsed_s": elapsed.as_secs_f64(),
                             "unix_s": unix.as_secs_f64(),
-                            "outage_ms": ms(found.outage),
+                            "outage_ms": (!by_timetable).then(|| ms(found.outage)),
+                            "source": found.source.name(),
                             "confidence": found.confidence,
                         })
                     },

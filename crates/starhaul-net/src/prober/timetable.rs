@@ -1,0 +1,208 @@
+//! When operators reconfigure by themselves (LeoCC §3), by the wall clock or by what was found so far.
+
+use std::{
+    fmt,
+    str::FromStr,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use starhaul_cc::{Reconfiguration, ReconfigurationSource, Schedule};
+use starhaul_link::parse_duration;
+
+/// Shorter periods would leave no time without a reconfiguration in the margin of the detector.
+const LEAST_PERIOD: Duration = Duration::from_secs(1);
+const MOST: Duration = Duration::from_secs(60);
+/// The longest outage (LeoCC §3): packets pass again so long after the time at the latest.
+const OVER_AFTER: Duration = Duration::from_millis(135);
+/// Of what nobody has seen: LeoCC and SaTCP act on it, and a detector at either end is surer.
+const CONFIDENCE: f64 = 0.5;
+
+/// An operator's timetable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Timetable {
+    /// Since 1970-01-01 00:00:00 UTC, by this host's clock; where the period divides a minute, that is also after each full minute.
+    /// `None` where it is not known: then the times go by the last reconfiguration that was found.
+    pub offset: Option<Duration>,
+    /// Between two.
+    pub period: Duration,
+}
+
+impl Timetable {
+    /// Starlink's: 12, 27, 42 and 57 seconds after each full minute (LeoCC §3).
+    pub const STARLINK: Self = Self {
+        offset: Some(Duration::from_secs(12)),
+        period: Duration::from_secs(15),
+    };
+    /// OneWeb's: each 11 s or so (LeoCC §3), nobody has said from when.
+    pub const ONEWEB: Self = Self {
+        offset: None,
+        period: Duration::from_secs(11),
+    };
+
+    /// The timetable on the clock that nobody sets, while the wall clock says `unix` since 1970 and the last reconfiguration was
+    /// found at `last`.
+    pub fn schedule(self, unix: Duration, now: Instant, last: Option<Instant>) -> Option<Schedule> {
+        let anchor = match self.offset {
+            None => last?,
+            Some(offset) => {
+                let period = self.period.as_nanos().max(1);
+                let past = (unix.as_nanos() + period - offset.as_nanos() % period) % period;
+                let left = Duration::from_nanos(u64::try_from(period - past).ok()?);
+                now.checked_add(left)?
+            }
+        };
+        Some(Schedule {
+            anchor,
+            period: self.period,
+        })
+    }
+
+    /// The same by this host's wall clock.
+    pub(super) fn schedule_now(self, now: Instant, last: Option<Instant>) -> Option<Schedule> {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+        self.schedule(unix, now, last)
+    }
+}
+
+/// When packets pass again after the next time of a schedule.
+pub(super) fn next_hint(schedule: &Schedule, now: Instant) -> Option<Instant> {
+    let before = now.checked_sub(OVER_AFTER)?;
+    schedule.next_after(before)?.checked_add(OVER_AFTER)
+}
+
+/// What a timetable alone tells.
+pub(super) fn hint(at: Instant) -> Reconfiguration {
+    Reconfiguration {
+        at,
+        outage: Duration::ZERO,
+        source: ReconfigurationSource::Schedule,
+        confidence: CONFIDENCE,
+    }
+}
+
+/// A text that is no timetable.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseTimetableError {
+    /// It has not the form of one.
+    #[error(
+        "{0:?} is no timetable: write starlink, oneweb, or for example \"12s every 15s\", or \"every 11s\" where only that is known"
+    )]
+    Form(String),
+    /// Its times are out of range.
+    #[error("the period of a timetable is 1 s to 60 s, and its offset at most 60 s")]
+    Range,
+}
+
+impl FromStr for Timetable {
+    type Err = ParseTimetableError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "starlink" => return Ok(Self::STARLINK),
+            "oneweb" => return Ok(Self::ONEWEB),
+            _ => {}
+        }
+        let form = || ParseTimetableError::Form(text.to_owned());
+        let time = |text: &str| parse_duration(text.trim()).ok_or_else(form);
+        let (offset, period) = text.split_once("every ").ok_or_else(form)?;
+        let offset = match offset {
+            "" => None,
+            offset => Some(time(offset.strip_suffix(' ').ok_or_else(form)?)?),
+        };
+        let period = time(period)?;
+        let fits = (LEAST_PERIOD..=MOST).contains(&period) && offset.is_none_or(|o| o <= MOST);
+        fits.then_some(Self { offset, period })
+            .ok_or(ParseTimetableError::Range)
+    }
+}
+
+impl fmt::Display for Timetable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(offset) = self.offset {
+            write!(f, "{}s ", offset.as_secs_f64())?;
+        }
+        write!(f, "every {}s", self.period.as_secs_f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn timetables_are_read_and_said() {
+        for (text, said) in [
+            ("starlink", "12s every 15s"),
+            ("oneweb", "every 11s"),
+            ("1500ms every 11.5s", "1.5s every 11.5s"),
+            ("0 every 60s", "0s every 60s"),
+        ] {
+            let timetable: Timetable = text.parse().unwrap();
+            assert_eq!(timetable.to_string(), said, "{text}");
+        }
+        for text in [
+            "",
+            "onweb",
+            "every",
+            "every ",
+            "12s",
+            "12severy 15s",
+            "12s every 15",
+            "-1s every 15s",
+            " every 15s",
+            "12s every 0.5s",
+            "61s every 15s",
+            "12s every 61s",
+        ] {
+            assert!(text.parse::<Timetable>().is_err(), "{text:?} was read");
+        }
+    }
+
+    /// Whatever the period, the times go on over full minutes, hours and days as if nothing were there.
+    #[test]
+    fn times_are_a_period_apart_also_where_a_minute_ends() {
+        let now = Instant::now();
+        for text in ["12s every 15s", "0s every 11s", "7300ms every 13.7s"] {
+            let timetable: Timetable = text.parse().unwrap();
+            let offset = timetable.offset.unwrap();
+            // 2026-01-01 00:00:00 UTC, looked at again every second for some minutes.
+            let midnight = Duration::from_secs(1_767_225_600);
+            for look in 0..200 {
+                let unix = midnight - 100 * 1000 * MS + look * 1000 * MS;
+                let schedule = timetable.schedule(unix, now, None).unwrap();
+                let next = schedule.next_after(now).unwrap();
+                let at = unix + (next - now);
+                let past = (at - offset).as_nanos() % timetable.period.as_nanos();
+                assert_eq!(past, 0, "{text}: {at:?} of {unix:?}");
+            }
+        }
+        let unix = Duration::from_secs(1_767_225_600 + 20);
+        let starlink = Timetable::STARLINK.schedule(unix, now, None).unwrap();
+        assert_eq!(starlink.next_after(now), Some(now + 7000 * MS));
+    }
+
+    #[test]
+    fn a_timetable_without_an_offset_goes_by_what_was_found() {
+        let now = Instant::now();
+        let unix = Duration::from_secs(1_767_225_600);
+        assert_eq!(Timetable::ONEWEB.schedule(unix, now, None), None);
+        let found = now + 3000 * MS;
+        let schedule = Timetable::ONEWEB.schedule(unix, now, Some(found)).unwrap();
+        assert_eq!(schedule.next_after(found), Some(found + 11_000 * MS));
+    }
+
+    #[test]
+    fn a_hint_comes_when_the_longest_outage_is_over() {
+        let anchor = Instant::now();
+        let schedule = Schedule {
+            anchor,
+            period: 15_000 * MS,
+        };
+        let first = anchor + 135 * MS;
+        assert_eq!(next_hint(&schedule, anchor), Some(first));
+        assert_eq!(next_hint(&schedule, anchor + 134 * MS), Some(first));
+        assert_eq!(next_hint(&schedule, first), Some(first + 15_000 * MS));
+    }
+}
