@@ -1,6 +1,10 @@
 //! `starhaul status`: asks a running gateway, prints JSON or tables.
 
-use std::{io::IsTerminal as _, path::PathBuf, time::Duration};
+use std::{
+    io::IsTerminal as _,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use anyhow::Context as _;
 use comfy_table::{CellAlignment, Table, presets};
@@ -35,30 +39,74 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    let in_place = arguments.watch && !arguments.json && std::io::stdout().is_terminal();
-    loop {
-        let asked = match &arguments.socket {
-            Some(path) => runtime
-                .block_on(ask_status(path))
-                .map(|status| (path.clone(), status)),
-            None => runtime.block_on(find_status()),
-        };
-        let (socket, status) =
-            asked.context("is the gateway running? --socket names its control socket")?;
-        let text = match (arguments.json, arguments.watch) {
-            (true, true) => format!("{}\n", serde_json::to_string(&status)?),
-            (true, false) => format!("{}\n", serde_json::to_string_pretty(&status)?),
-            (false, _) => tables(&status, &socket),
-        };
-        if in_place {
-            print(HOME_AND_CLEAR)?;
+    let ask = || match &arguments.socket {
+        Some(path) => {
+            let status = runtime.block_on(ask_status(path))?;
+            Ok((path.clone(), status))
         }
-        print(text)?;
-        if !arguments.watch {
-            return Ok(());
-        }
-        std::thread::sleep(INTERVAL);
+        None => runtime.block_on(find_status()),
+    };
+    let (socket, status) =
+        ask().context("is the gateway running? --socket names its control socket")?;
+    show_status(arguments, &socket, &status)?;
+    if !arguments.watch {
+        return Ok(());
     }
+    let mut silent_since = None;
+    loop {
+        std::thread::sleep(INTERVAL);
+        match ask() {
+            Ok((socket, status)) => {
+                silent_since = None;
+                show_status(arguments, &socket, &status)?;
+            }
+            Err(error) => {
+                let first = silent_since.is_none();
+                let since: Instant = *silent_since.get_or_insert_with(Instant::now);
+                say_silence(arguments, first, since.elapsed(), &error)?;
+            }
+        }
+    }
+}
+
+/// Whether each look replaces the one before on the screen.
+fn is_in_place(arguments: &Arguments) -> bool {
+    arguments.watch && !arguments.json && std::io::stdout().is_terminal()
+}
+
+fn show_status(
+    arguments: &Arguments,
+    socket: &std::path::Path,
+    status: &Status,
+) -> anyhow::Result<()> {
+    let text = match (arguments.json, arguments.watch) {
+        (true, true) => format!("{}\n", serde_json::to_string(status)?),
+        (true, false) => format!("{}\n", serde_json::to_string_pretty(status)?),
+        (false, _) => tables(status, socket),
+    };
+    if is_in_place(arguments) {
+        print(HOME_AND_CLEAR)?;
+    }
+    print(text)
+}
+
+/// The gateway that was watched has stopped, or is being started again: on a screen that is all there is to see; else it is told once.
+fn say_silence(
+    arguments: &Arguments,
+    first: bool,
+    since: Duration,
+    error: &starhaul_gateway::Error,
+) -> anyhow::Result<()> {
+    if is_in_place(arguments) {
+        let since = age(since.as_secs_f64());
+        return print(format!(
+            "{HOME_AND_CLEAR}no answer from the gateway for {since}, waiting for it: {error}\n"
+        ));
+    }
+    if first {
+        tracing::warn!(%error, "no answer from the gateway, waiting for it");
+    }
+    Ok(())
 }
 
 fn tables(status: &Status, socket: &std::path::Path) -> String {
@@ -102,6 +150,12 @@ fn tables(status: &Status, socket: &std::path::Path) -> String {
             if let Some(error) = &path.last_error {
                 text.push_str(&format!(" {}: {error}\n", path.name));
             }
+            if let Some(problem) = prober_problem(path) {
+                text.push_str(&format!(
+                    " {}: reconfigurations are not watched: {problem}\n",
+                    path.name
+                ));
+            }
         }
         if let Some(table) = controller_table(session) {
             text.push_str(&format!("\n{table}\n"));
@@ -111,6 +165,13 @@ fn tables(status: &Status, socket: &std::path::Path) -> String {
         }
     }
     text
+}
+
+/// What keeps the prober of a path from probing.
+fn prober_problem(path: &Path) -> Option<&str> {
+    let detector = path.detector.as_ref()?;
+    let problem = detector.problem.as_deref()?;
+    (detector.state != "probing").then_some(problem)
 }
 
 fn ingress_table(status: &Status) -> Table {
@@ -389,6 +450,33 @@ mod tests {
         );
         let plain = session(vec![path("lte", serde_json::Value::Null, never)]);
         assert!(controller_table(&plain).is_none(), "nothing to say");
+    }
+
+    #[test]
+    fn a_prober_that_cannot_probe_says_so_under_its_path() {
+        let none = serde_json::json!({ "count": 0, "last": null });
+        let with = |state: &str, problem: Option<&str>| {
+            let mut leo = path("leo", serde_json::Value::Null, none.clone());
+            let detector = serde_json::json!({ "state": state, "target": null, "hops": null, "by": null,
+                "problem": problem, "sent": 0, "answered": 0, "refused": 0, "found": 0, "rtt_ms": null,
+                "real_time_priority": false });
+            leo.detector = Some(serde_json::from_value(detector).expect("a detector"));
+            let status = serde_json::json!({ "version": "0", "public_key": "k", "uptime_s": 1.0, "listen": [],
+                "peers": [], "ingress": [], "sessions": [] });
+            let mut status: Status = serde_json::from_value(status).expect("a status");
+            status.sessions.push(session(vec![leo]));
+            tables(&status, std::path::Path::new("control.sock"))
+        };
+        let why = "no permission for ICMP";
+        let line = "\n leo: reconfigurations are not watched: no permission for ICMP\n";
+        for state in ["waiting", "searching"] {
+            let text = with(state, Some(why));
+            assert!(text.contains(line), "{text}");
+        }
+        for (state, problem) in [("searching", None), ("probing", Some(why))] {
+            let text = with(state, problem);
+            assert!(!text.contains("not watched"), "{text}");
+        }
     }
 
     /// A gateway of an earlier version says nothing of models.
