@@ -23,7 +23,7 @@ impl LeoCc {
     pub(super) fn is_narrow(&self) -> bool {
         let informed = self.updated_at.is_some_and(|now| {
             let told = self.hints.last();
-            self.bottleneck.is_probed(now)
+            self.options.detector && self.bottleneck.is_probed(now)
                 || told.is_some_and(|last| now.saturating_duration_since(last) < INFORMED)
         });
         self.options.target_queue && informed && !self.is_competing()
