@@ -3,7 +3,7 @@
 
 mod emulated;
 
-use std::{fs, ops::Range, path::Path};
+use std::{fs, ops::Range, path::Path, process::Command};
 
 use emulated::{STARHAUL, probe, recorded_trace, rows, run_in_time, starhaul};
 use serde_json::Value;
@@ -105,6 +105,67 @@ fn the_eight_reconfigurations_of_a_recorded_link_are_found_and_no_other() {
     if let Some(events) = detect(&bandwidth, "icmp", 117, 70) {
         assert_found(&events, &ends);
     }
+}
+
+/// The first address that `starhaul detect` probes behind a link with nothing else on it, run by `command` toward `far_end`.
+fn probing(command: &str, far_end: &str) -> Option<Value> {
+    let directory = tempfile::tempdir().unwrap();
+    let events = directory.path().join("events");
+    let server = format!(
+        "exec {STARHAUL} detect --serve [::]:4701 & exec {STARHAUL} detect --serve 0.0.0.0:4701"
+    );
+    let script = format!(
+        "{command} {STARHAUL} detect --toward \"{far_end}\" --seconds 8 --json >{}; exit 0",
+        events.display()
+    );
+    let link = ["--up", "delay=15ms", "--down", "delay=15ms"];
+    let rest = ["--server", &server, "--json", "--", "sh", "-c", &script];
+    run_in_time(&[&link[..], &rest].concat())?;
+    let text = fs::read_to_string(events).unwrap();
+    let events = text
+        .lines()
+        .map(|line| (0.0, serde_json::from_str(line).unwrap()));
+    let events: Vec<_> = events.collect();
+    Some(of_kind(&events, "probing").clone())
+}
+
+/// In a namespace of its own no group may use ping sockets, and without `CAP_NET_RAW` nobody raw ones.
+#[test]
+fn who_may_not_use_icmp_probes_by_udp_echo() {
+    let without_raw = "setpriv --inh-caps=-net_raw --bounding-set=-net_raw";
+    let tried = Command::new("sh")
+        .args(["-c", &format!("{without_raw} true")])
+        .output();
+    if !tried.unwrap().status.success() {
+        println!("skipped: needs setpriv and the right to drop a capability");
+        return;
+    }
+    if let Some(probing) = probing(without_raw, "$STARHAUL_SERVER:4701") {
+        assert_eq!(probing["by"], "udp_echo", "{probing}");
+        let refused = probing["icmp_refused"].as_str().unwrap();
+        assert!(refused.contains("no permission for ICMP"), "{probing}");
+    }
+}
+
+#[test]
+fn the_search_finds_the_hop_behind_the_satellite_on_the_way_to_an_ipv6_address() {
+    let far_end = "[${STARHAUL_SERVER6:-::1}]:4701";
+    let Some(probing) = probing("env", far_end) else {
+        return;
+    };
+    if probing["target"] == "::1" {
+        println!("skipped: no IPv6");
+        return;
+    }
+    assert!(
+        probing["target"].as_str().unwrap().starts_with("2001:2:"),
+        "{probing}"
+    );
+    assert!(
+        probing["by"].as_str().unwrap().starts_with("icmp_"),
+        "{probing}"
+    );
+    assert_eq!(probing["hops"], 1, "{probing}");
 }
 
 /// Both gateways know: the one with the dish by its prober, the other by the session's acknowledgements.
