@@ -26,5 +26,6 @@ pub mod score;
 pub mod transfer;
 
 mod error;
+mod repeats;
 
 pub use error::Error;

@@ -17,7 +17,8 @@ use crate::{
     Error,
     flow::{self, FlowSetup, Metrics, World},
     leocc::{Direction, Progress, medians},
-    realtime::{Bench, OVERHEAD, RealRun, Sender},
+    realtime::{Bench, Measured, OVERHEAD, RealRun, Sender},
+    repeats::Runs,
 };
 
 /// What `starhaul lab agreement` was asked for.
@@ -158,16 +159,32 @@ impl Plan {
         command: &str,
         mut progress: impl FnMut(Progress),
     ) -> Result<Results, Error> {
+        self.measure(
+            bench.missing(),
+            |run| bench.run(run),
+            command,
+            &mut progress,
+        )
+    }
+
+    /// Runs all with `bench` in real time, unless something is `missing` for that.
+    fn measure(
+        &self,
+        missing: Option<String>,
+        mut bench: impl FnMut(&RealRun<'_>) -> Result<Measured, Error>,
+        command: &str,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Results, Error> {
         let began = Instant::now();
         let mut results = Results::new(command, self.seed, self.skipped.clone());
         let senders: Vec<Sender> = self.own.iter().cloned().map(Sender::Own).collect();
         let mut senders: Vec<&Sender> = senders.iter().chain(&self.kernel).collect();
-        if let Some(why) = bench.missing() {
+        if let Some(why) = missing {
             let skipped = format!("skipped: everything in real time, because {why}");
             results.skipped.push(skipped);
             senders.clear();
         }
-        let all = senders.len() * self.links.len();
+        let (mut done, all) = (0_u64, senders.len() * self.links.len());
         for link in &self.links {
             for config in &self.own {
                 for way in [Way::Packets, Way::Simulator] {
@@ -179,23 +196,27 @@ impl Plan {
                 }
             }
             for sender in &senders {
-                let (mut runs, mut invalid) = (Vec::new(), 0);
-                for seed in self.seeds() {
-                    let measured = bench.run(&RealRun {
+                let runs = Runs::of(self.seeds(), |seed| {
+                    bench(&RealRun {
                         sender,
                         direction: Direction::Up,
                         forward: link.forward.clone(),
                         backward: link.backward.clone(),
                         seconds: self.seconds,
                         seed,
-                    })?;
-                    runs.push(measured.metrics);
-                    invalid += u32::from(!measured.valid);
+                    })
+                })?;
+                let what = format!("{} in real time over {}", sender.name(), link.name);
+                match runs.nothing_counts(&what) {
+                    Some(why) => results.skipped.push(why),
+                    None => {
+                        let (name, metrics) = (sender.name(), runs.metrics());
+                        results.add(&name, link, Way::Real, &metrics, runs.late_runs());
+                    }
                 }
-                results.add(&sender.name(), link, Way::Real, &runs, invalid);
-                let done = results.rows.iter().filter(|row| row.params.way == "real");
+                done += 1;
                 progress(Progress {
-                    done: flow::real(done.count() as u64) / flow::real(all.max(1) as u64),
+                    done: flow::real(done) / flow::real(all.max(1) as u64),
                     elapsed: began.elapsed(),
                 });
             }
@@ -300,6 +321,38 @@ mod tests {
             ..options()
         };
         assert!(Plan::new(&wrong).unwrap_err().is_configuration());
+    }
+
+    #[test]
+    fn late_runs_count_neither_in_a_row_nor_in_a_verdict() {
+        let options = Options {
+            systems: vec!["newreno".to_owned(), "vegas".to_owned()],
+            seconds: Some(1),
+            ..options()
+        };
+        let plan = Plan::new(&options).unwrap();
+        let mut first = true;
+        let bench = |run: &RealRun<'_>| {
+            let late = run.sender.name() == "vegas" || std::mem::take(&mut first);
+            let metrics = Metrics {
+                throughput_mbps: if late { 1.0 } else { 9.0 },
+                ..Metrics::default()
+            };
+            let valid = !late;
+            Ok(Measured { metrics, valid })
+        };
+        let results = plan.measure(None, bench, "test", &mut |_| {}).unwrap();
+        let real = results.rows.iter().filter(|row| row.params.way == "real");
+        let real: Vec<_> = real
+            .map(|row| (&*row.system, row.metrics.throughput_mbps, row.invalid_runs))
+            .collect();
+        assert_eq!(real, [("newreno", 9.0, 1)]);
+        assert!(results.verdicts.iter().all(|v| !v.what.contains("vegas")));
+        let said = results.skipped.join(" ");
+        assert!(said.contains("vegas in real time"), "{said}");
+        let table = results.table();
+        assert!(table.contains("1 late run does not count"), "{table}");
+        assert!(table.contains("vegas in real time"), "{table}");
     }
 
     #[test]

@@ -41,9 +41,9 @@ pub struct Row {
     pub params: Params,
     /// The median of each figure.
     pub metrics: Metrics,
-    /// The runs by themselves.
+    /// The runs that count by themselves.
     pub runs: Vec<Metrics>,
-    /// Of these so many left packets late: this computer was too busy.
+    /// So many more do not count, because packets left late: this computer was too busy.
     pub invalid_runs: u32,
 }
 
@@ -203,6 +203,9 @@ impl Results {
             );
         }
         text.push('\n');
+        for skipped in &self.skipped {
+            let _ = writeln!(text, "{skipped}");
+        }
         for verdict in &self.verdicts {
             let _ = writeln!(
                 text,
@@ -317,7 +320,8 @@ fn said(verdict: &Verdict) -> &'static str {
 fn late(row: &Row) -> String {
     match row.invalid_runs {
         0 => String::new(),
-        runs => format!("  {runs} runs were late"),
+        1 => "  1 late run does not count".to_owned(),
+        runs => format!("  {runs} late runs do not count"),
     }
 }
 

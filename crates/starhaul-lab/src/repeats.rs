@@ -1,0 +1,98 @@
+//! Runs in real time that count. A run in which packets left late measured this computer and not the flow, so it is made again.
+
+use crate::{Error, flow::Metrics, realtime::Measured};
+
+/// What came of all runs of one sender over one link.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Runs {
+    /// Those that count, each with its seed.
+    pub(crate) valid: Vec<(u64, Metrics)>,
+    /// Those in which packets left late.
+    pub(crate) late: Vec<(u64, Metrics)>,
+}
+
+impl Runs {
+    /// Runs each seed until it counts, and all together at most twice as often as there are seeds: a computer that is always busy
+    /// must come to an end too.
+    pub(crate) fn of(
+        seeds: impl IntoIterator<Item = u64>,
+        mut run: impl FnMut(u64) -> Result<Measured, Error>,
+    ) -> Result<Self, Error> {
+        let seeds: Vec<u64> = seeds.into_iter().collect();
+        let mut repeats = seeds.len();
+        let mut runs = Self::default();
+        for seed in seeds {
+            loop {
+                let Measured { metrics, valid } = run(seed)?;
+                if valid {
+                    runs.valid.push((seed, metrics));
+                    break;
+                }
+                runs.late.push((seed, metrics));
+                if repeats == 0 {
+                    break;
+                }
+                repeats -= 1;
+            }
+        }
+        Ok(runs)
+    }
+
+    /// The figures that count.
+    pub(crate) fn metrics(&self) -> Vec<Metrics> {
+        self.valid.iter().map(|(_, metrics)| *metrics).collect()
+    }
+
+    /// How many did not count.
+    pub(crate) fn late_runs(&self) -> u32 {
+        u32::try_from(self.late.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Why there is no row of `what`, if no run counts.
+    pub(crate) fn nothing_counts(&self, what: &str) -> Option<String> {
+        self.valid.is_empty().then(|| {
+            format!(
+                "skipped: {what}, because packets left over 1 ms late in all {} runs: this computer was too busy",
+                self.late.len()
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(throughput_mbps: f64, valid: bool) -> Measured {
+        let metrics = Metrics {
+            throughput_mbps,
+            ..Metrics::default()
+        };
+        Measured { metrics, valid }
+    }
+
+    #[test]
+    fn a_late_run_is_made_again_with_its_seed_and_never_counts() {
+        let mut asked = Vec::new();
+        let runs = Runs::of(5..8, |seed| {
+            asked.push(seed);
+            Ok(measured(asked.len() as f64, asked.len() != 2))
+        });
+        let runs = runs.unwrap();
+        assert_eq!(asked, [5, 6, 6, 7]);
+        let rates: Vec<f64> = runs.metrics().iter().map(|m| m.throughput_mbps).collect();
+        assert_eq!((rates, runs.late_runs()), (vec![1.0, 3.0, 4.0], 1));
+        assert_eq!(runs.nothing_counts("x"), None);
+    }
+
+    #[test]
+    fn on_a_computer_that_is_always_busy_it_ends_without_figures() {
+        let runs = Runs::of(1..4, |_| Ok(measured(1.0, false))).unwrap();
+        assert_eq!((runs.metrics().len(), runs.late_runs()), (0, 6));
+        let said = runs.nothing_counts("leocc over x").unwrap();
+        assert!(
+            said.contains("leocc over x") && said.contains("all 6 runs"),
+            "{said}"
+        );
+    }
+}
