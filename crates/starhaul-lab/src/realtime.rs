@@ -50,7 +50,10 @@ impl Sender {
             ))),
             None => ControllerConfig::from_name(name, None)
                 .map(Self::Own)
-                .map_err(|error| Error::Settings(format!("{error}; kernel-NAME for those of TCP"))),
+                .map_err(|_| {
+                    let unknown = crate::leocc::unknown(name);
+                    Error::Settings(format!("{unknown}; kernel-NAME for those of TCP"))
+                }),
         }
     }
 

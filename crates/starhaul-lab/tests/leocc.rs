@@ -19,15 +19,19 @@ fn write_trace(folder: &Path) {
     fs::write(folder.join("delay_step.txt"), "15\n".repeat(500)).unwrap();
 }
 
-fn run(folder: &Path, systems: &[&str], sections: &[Section]) -> Results {
-    let options = Options {
+fn options(folder: &Path, systems: &[&str], sections: &[Section]) -> Options {
+    Options {
         traces: Some(folder.to_path_buf()),
         systems: systems.iter().map(|&name| name.to_owned()).collect(),
         losses: vec![0.0, 0.01],
         sections: sections.to_vec(),
         seed: 5,
         ..Options::default()
-    };
+    }
+}
+
+fn run(folder: &Path, systems: &[&str], sections: &[Section]) -> Results {
+    let options = options(folder, systems, sections);
     Plan::new(&options).unwrap().run("test", |_| {}).unwrap()
 }
 
@@ -45,7 +49,7 @@ bbr                 5.80    97.6     51.11    129.1     84.7    168.1    0.00
 recorded uplink, loss 1 %, one trace
 system            Mbit/s   use %  queue ms   p95 ms   rtt ms   p95 ms  lost %
 newreno             2.97    49.9     11.42     45.1     45.1     75.9    1.35
-bbr                 5.72    96.2     54.14    129.1     87.7    168.1    0.86
+bbr                 5.72    96.2     54.13    129.1     87.6    168.1    0.86
 
 ";
     assert_eq!(results.table(), table);
@@ -61,7 +65,8 @@ fn every_part_gives_its_rows_whatever_the_order_in_which_they_ran() {
     assert_eq!(all.rows.len(), 4);
     assert_eq!(all.courses.len(), 2);
     let deaf = |row: &&starhaul_lab::leocc::Row| row.system == "leocc-no-detector";
-    assert_eq!(all.ablation.iter().filter(deaf).count(), 1);
+    // At either loss.
+    assert_eq!(all.ablation.iter().filter(deaf).count(), 2);
     // Of one kind 2, 4 and 8; LeoCC beside Cubic and BBR, Cubic beside BBR.
     assert_eq!(all.fairness.len(), 6 + 3);
     let detector = &all.detector[0];
@@ -99,6 +104,134 @@ fn every_part_gives_its_rows_whatever_the_order_in_which_they_ran() {
         4
     );
     assert!(out.path().join("series-leocc.svg").is_file());
+}
+
+#[test]
+fn each_part_alone_is_told_on_the_terminal_and_on_the_page_and_as_json() {
+    let folder = tempfile::tempdir().unwrap();
+    write_trace(folder.path());
+    for (section, said, key) in [
+        (Section::Scatter, "leocc beside others, loss 1 %", "rows"),
+        (Section::Series, "Over time, trace bw_step", "courses"),
+        (Section::Ablation, "Ablation, loss 1 %", "ablation"),
+        (Section::Queues, "A queue of one BDP, loss 1 %", "queues"),
+        (
+            Section::Sensitivity,
+            "When the signal is wrong, loss 1 %",
+            "sensitivity",
+        ),
+        (
+            Section::Shift,
+            "A ground link as the bottleneck, loss 1 %",
+            "shift",
+        ),
+        (Section::Fairness, "Fairness, no random loss", "fairness"),
+        (Section::Detector, "Detector\n", "detector"),
+    ] {
+        let mut options = options(folder.path(), &["leocc", "bbr"], &[section]);
+        options.losses = vec![0.01];
+        let plan = Plan::new(&options).unwrap();
+        let results = plan.run("test", |_| {}).unwrap();
+        let table = results.table();
+        assert!(table.contains(said), "{section:?}: {table}");
+        let json: serde_json::Value = serde_json::from_str(&results.json().unwrap()).unwrap();
+        let list = json[key].as_array().unwrap_or_else(|| panic!("no {key}"));
+        assert!(!list.is_empty(), "{section:?}: {json}");
+        let page = results.html();
+        assert!(
+            page.contains("over 1 trace") || page.contains("over the same trace"),
+            "{page}"
+        );
+        assert!(!page.contains("0 controllers"), "{section:?}");
+    }
+}
+
+#[test]
+fn wrong_signals_alter_what_the_prober_found_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    write_trace(folder.path());
+    // A step of the capacity without any gap: probes notice nothing.
+    let mut table = "t_s,owd_ms,capacity_mbps\n".to_owned();
+    for step in 0..100 {
+        let rate = if step < 50 { 8 } else { 4 };
+        table += &format!("{:.2},15,{rate}\n", f64::from(step) * 0.05);
+    }
+    fs::write(folder.path().join("smooth.csv"), table).unwrap();
+    let results = run(folder.path(), &["leocc"], &[Section::Sensitivity]);
+    let of = |trace: &str| -> Vec<String> {
+        let rows = results.sensitivity.iter();
+        let rows = rows.filter(|row| row.params.trace == trace && row.params.loss > 0.0);
+        rows.filter_map(|row| row.variant.clone()).collect()
+    };
+    let smooth = of("smooth");
+    assert!(
+        smooth.iter().all(|variant| !variant.starts_with('Δ')),
+        "{smooth:?}"
+    );
+    assert_eq!(smooth.len(), 7, "{smooth:?}");
+    assert_eq!(of("bw_step").len(), 14);
+    assert!(of("bw_step").contains(&"the truth, none missing".to_owned()));
+    let page = results.html();
+    assert!(page.contains("as a share of that with the signals as they are"));
+}
+
+#[test]
+fn the_loss_of_a_recording_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut table = "t_s,owd_ms,capacity_mbps,loss_p\n".to_owned();
+    for step in 0..100 {
+        let loss = if step < 50 { 0.0 } else { 0.04 };
+        table += &format!("{:.2},15,8,{loss}\n", f64::from(step) * 0.05);
+    }
+    fs::write(folder.path().join("own.csv"), table).unwrap();
+    let mut options = options(folder.path(), &["bbr"], &[Section::Scatter]);
+    options.losses.clear();
+    let plan = Plan::new(&options).unwrap();
+    let results = plan.run("test", |_| {}).unwrap();
+    let [row] = results.rows.as_slice() else {
+        panic!("{:?}", results.rows)
+    };
+    assert!(row.params.recorded_loss && (row.params.loss - 0.02).abs() < 1e-9);
+    assert!(row.metrics.loss_rate > 0.01, "{row:?}");
+    assert!(results.table().contains("loss as recorded"));
+    options.losses = vec![0.0];
+    let plan = Plan::new(&options).unwrap();
+    let said = plan.skipped().join("\n");
+    assert!(
+        said.contains("recorded loss of own (2 % on average)"),
+        "{said}"
+    );
+    let results = plan.run("test", |_| {}).unwrap();
+    assert_eq!(results.rows[0].metrics.loss_rate, 0.0);
+}
+
+#[test]
+fn nothing_to_run_is_no_success() {
+    let folder = tempfile::tempdir().unwrap();
+    write_trace(folder.path());
+    for (section, next) in [
+        (Section::Ablation, "leocc"),
+        (Section::Sensitivity, "satcp"),
+    ] {
+        let options = options(folder.path(), &["cubic"], &[section]);
+        let error = Plan::new(&options).unwrap_err();
+        assert!(error.is_configuration(), "{error}");
+        let said = error.to_string();
+        assert!(
+            said.contains("nothing to run") && said.contains(next),
+            "{said}"
+        );
+    }
+    let results = run(folder.path(), &["leocc2"], &[Section::Ablation]);
+    let systems: Vec<&str> = results.ablation.iter().map(|row| &*row.system).collect();
+    assert!(systems.contains(&"leocc2-no-band"), "{systems:?}");
+    assert!(!systems.contains(&"leocc-no-band"), "{systems:?}");
+    let options = options(folder.path(), &["leocc2"], &[Section::Series]);
+    let said = Plan::new(&options).unwrap().describe();
+    assert!(
+        said.starts_with("1 system over 1 trace, 1 run, 5 s of virtual time"),
+        "{said}"
+    );
 }
 
 #[test]

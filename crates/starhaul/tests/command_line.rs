@@ -292,6 +292,27 @@ fn status(socket: &Path) -> serde_json::Value {
 }
 
 #[test]
+fn lab_says_what_to_type_in_place_of_what_cannot_run() {
+    let help = run(&["lab", "leocc", "--help"]);
+    let help = text(&help.stdout).replace('\n', " ");
+    for ablation in ["detector", "kalman", "band", "adaptation"] {
+        let name = format!("leocc-no-{ablation}");
+        assert!(help.contains(&name), "{name} is missing: {help}");
+    }
+    for (systems, only, said) in [
+        ("kernel-cubic", "scatter", "add --real"),
+        ("lecoc2", "scatter", "Did you mean leocc2?"),
+        ("cubic", "ablation", "add leocc"),
+    ] {
+        let asked = ["--quick", "--systems", systems, "--only", only];
+        let output = starhaul(&["lab", "leocc"]).args(asked).output().unwrap();
+        assert!(!output.status.success(), "{systems}");
+        let error = text(&output.stderr);
+        assert!(error.contains(said), "{systems}: {error}");
+    }
+}
+
+#[test]
 fn lab_lists_its_experiments_and_runs_one_over_a_folder_of_traces() {
     let output = run(&["lab", "list"]);
     assert!(output.status.success());
@@ -340,7 +361,7 @@ fn lab_lists_its_experiments_and_runs_one_over_a_folder_of_traces() {
     assert_eq!(rows.len(), 4);
     assert_eq!(rows[3]["system"], "bbr");
     assert_eq!(rows[3]["params"]["loss"], 0.01);
-    assert_eq!(rows[3]["params"]["queue"], "20");
+    assert_eq!(rows[3]["params"]["queue"], 20);
     assert!(rows[3]["metrics"]["queue_delay_p95_ms"].is_number());
     let written = fs::read_to_string(out.join("results.json")).unwrap();
     assert_eq!(

@@ -209,6 +209,14 @@ fn the_scatter_in_real_time_has_the_shape_of_the_virtual_one() {
     let Some(results) = results else { return };
     assert_eq!(results["experiment"], "leocc");
     assert_eq!(results["real"]["runs"], 1);
+    // A late run is made again once.
+    let late = results["real"]["invalid_runs"].as_u64().unwrap();
+    let rows = results["rows"].as_array().unwrap();
+    let runs = results["runs"].as_array().unwrap();
+    assert_eq!(runs.len() as u64, rows.len() as u64 + late);
+    if rows.is_empty() {
+        return println!("skipped: {}", results["skipped"]);
+    }
     let row = &results["rows"][0];
     assert_eq!(row["system"], "leocc2");
     assert_eq!(row["params"]["loss"], 0.002);
@@ -223,5 +231,4 @@ fn the_scatter_in_real_time_has_the_shape_of_the_virtual_one() {
     ] {
         assert!(row["metrics"][figure].as_f64().unwrap() > 0.0, "{row}");
     }
-    assert_eq!(results["runs"].as_array().unwrap().len(), 1);
 }

@@ -16,7 +16,7 @@ use starhaul_cc::ControllerConfig;
 use crate::{
     Error,
     flow::{self, FlowSetup, Metrics, World},
-    leocc::{Direction, Progress, medians},
+    leocc::{Direction, Progress, medians, unknown},
     realtime::{Bench, Measured, OVERHEAD, RealRun, Sender},
     repeats::Runs,
 };
@@ -81,9 +81,11 @@ impl Plan {
             [] => vec![ControllerConfig::Cubic, ControllerConfig::Bbr],
             names => names
                 .iter()
-                .map(|name| ControllerConfig::from_name(name, None))
-                .collect::<Result<_, _>>()
-                .map_err(|error| Error::Settings(error.to_string()))?,
+                .map(|name| {
+                    ControllerConfig::from_name(name, None)
+                        .map_err(|_| Error::Settings(unknown(name)))
+                })
+                .collect::<Result<_, _>>()?,
         };
         // The kernel's BBR is another version than ours: it is shown, but promised is only Cubic.
         let beside = ["cubic", "bbr"]

@@ -2,7 +2,9 @@
 
 use std::time::Instant;
 
-use starhaul_cc::{Detector, DetectorConfig};
+use rand::Rng;
+use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
+use starhaul_cc::{Detector, DetectorConfig, Reconfiguration};
 
 /// An ICMP echo of 56 bytes with its headers.
 pub(super) const PROBE_BYTES: usize = 84;
@@ -20,6 +22,8 @@ pub enum ProbeSide {
 pub(super) struct Prober {
     pub(super) side: ProbeSide,
     pub(super) detector: Detector,
+    /// The share of what it finds that nobody hears of, and by whose chance.
+    mute: Option<(f64, ChaCha8Rng)>,
 }
 
 impl Prober {
@@ -27,7 +31,23 @@ impl Prober {
         Self {
             side,
             detector: Detector::new(config, now),
+            mute: None,
         }
+    }
+
+    /// From now on nobody hears of this share of what it finds.
+    pub(super) fn lose(&mut self, share: f64, seed: u64) {
+        self.mute = Some((share, ChaCha8Rng::seed_from_u64(seed)));
+    }
+
+    /// What there is to tell of the answer to this probe.
+    pub(super) fn on_response(&mut self, now: Instant, sequence: u64) -> Option<Reconfiguration> {
+        let found = self.detector.on_response(now, sequence)?;
+        let lost = self
+            .mute
+            .as_mut()
+            .is_some_and(|(share, rng)| rng.random::<f64>() < *share);
+        (!lost).then_some(found)
     }
 
     /// The numbers of the probes that leave now.

@@ -199,6 +199,18 @@ impl World {
         self.prober = Some(Prober::new(config, side, self.start));
     }
 
+    /// Of what the prober finds this share is lost, by a chance of its own; what it measures of the segment is not.
+    pub fn lose_alarms(&mut self, share: f64, seed: u64) {
+        if let Some(prober) = &mut self.prober {
+            prober.lose(share, seed);
+        }
+    }
+
+    /// The RTT of the satellite segment as the prober measures it.
+    pub fn segment_rtt(&self) -> Option<Duration> {
+        self.prober.as_ref()?.detector.segment_rtt()
+    }
+
     /// What controllers have been told so far.
     pub fn alarms(&self) -> &[Alarm] {
         &self.alarms
@@ -398,7 +410,7 @@ impl World {
             Load::Echo(sequence) => sequence,
             _ => return,
         };
-        let found = prober.detector.on_response(now, sequence);
+        let found = prober.on_response(now, sequence);
         match prober.side {
             ProbeSide::Sender => {
                 if let Some(rtt) = prober.detector.segment_rtt() {

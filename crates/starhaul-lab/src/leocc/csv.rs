@@ -4,8 +4,10 @@ use std::fmt::Write as _;
 
 use super::results::{Results, Row};
 
-const ROWS_HEAD: &str = "part,system,variant,trace,direction,loss,queue,throughput_mbps,capacity_mbps,utilisation,\
+const ROWS_HEAD: &str = "part,system,variant,trace,direction,loss,recorded_loss,queue,throughput_mbps,capacity_mbps,utilisation,\
                          queue_delay_mean_ms,queue_delay_p95_ms,rtt_mean_ms,rtt_p95_ms,loss_rate\n";
+const RIVALS_HEAD: &str = "loss,system,beside,runs,throughput_ratio_median,throughput_ratio_least,throughput_ratio_greatest,\
+                           queue_ratio_median,queue_ratio_least,queue_ratio_greatest,queue_within_goal,beaten_in_both,ahead_in_both\n";
 const SERIES_HEAD: &str = "system,trace,at_s,throughput_mbps,capacity_mbps,rtt_ms,queue_delay_ms,cwnd_packets,\
                            pacing_mbps,state\n";
 
@@ -24,6 +26,32 @@ impl Results {
         ];
         for (part, rows) in parts {
             rows.iter().for_each(|row| add_row(&mut csv, part, row));
+        }
+        csv
+    }
+
+    /// LeoCC beside each other system.
+    pub(super) fn rivals_csv(&self) -> String {
+        let mut csv = RIVALS_HEAD.to_owned();
+        for line in self.beside() {
+            let (rate, queue) = (line.throughput, line.queue);
+            let _ = writeln!(
+                csv,
+                "{},{},{},{},{:.4},{:.4},{:.4},{:.4},{:.4},{:.4},{},{},{}",
+                line.loss,
+                line.system,
+                line.other,
+                line.runs,
+                rate.median,
+                rate.least,
+                rate.greatest,
+                queue.median,
+                queue.least,
+                queue.greatest,
+                line.within_goal,
+                line.beaten,
+                line.ahead
+            );
         }
         csv
     }
@@ -102,12 +130,13 @@ fn add_row(csv: &mut String, part: &str, row: &Row) {
     let (params, metrics) = (&row.params, &row.metrics);
     let _ = writeln!(
         csv,
-        "{part},{},{},{},{},{},{},{:.4},{:.4},{:.5},{:.4},{:.4},{:.4},{:.4},{:.6}",
+        "{part},{},{},{},{},{},{},{},{:.4},{:.4},{:.5},{:.4},{:.4},{:.4},{:.4},{:.6}",
         row.system,
         quoted(row.variant.as_deref().unwrap_or("")),
         quoted(&params.trace),
         params.direction,
         params.loss,
+        params.recorded_loss,
         params.queue,
         metrics.throughput_mbps,
         metrics.capacity_mbps,

@@ -7,7 +7,7 @@ use super::{
     reconfigurations::Outage,
     results::DetectorRow,
     run::Signal,
-    sections::{Job, Output, STUDY_LOSS, Section},
+    sections::{Job, Output, Section},
     systems::System,
     traces::TraceCase,
 };
@@ -18,13 +18,14 @@ use crate::{
 
 /// An alarm counts as that of an outage until so long after its end.
 const LATEST: Duration = Duration::from_millis(150);
+/// What a run without a flow consists of.
+const PROBES_PER_SECOND: f64 = 100.0;
 /// What fills the queue beside the probes.
 const BESIDE: [Option<&str>; 2] = [None, Some("cubic")];
 
 pub(super) fn jobs(plan: &Plan) -> Vec<Job<'_>> {
     let mut jobs = Vec::new();
-    let sharp = |case: &&TraceCase| case.outages.iter().any(|outage| outage.sharp);
-    for case in plan.cases().iter().filter(sharp) {
+    for case in plan.cases().iter().filter(|case| case.is_sharp()) {
         for beside in BESIDE {
             for shared in [false, true] {
                 if shared && beside.is_none() {
@@ -32,7 +33,12 @@ pub(super) fn jobs(plan: &Plan) -> Vec<Job<'_>> {
                 }
                 jobs.push(Job {
                     section: Section::Detector,
-                    weight: case.weight(),
+                    systems: beside.map(str::to_owned).into_iter().collect(),
+                    trace: &case.name,
+                    weight: match beside {
+                        Some(_) => case.weight(),
+                        None => case.time.as_secs_f64() * PROBES_PER_SECOND,
+                    },
                     time: case.time,
                     work: Box::new(move |base| {
                         run(plan, case, beside, shared, base).map(Output::Detector)
@@ -51,7 +57,7 @@ fn run(
     shared: bool,
     base: Instant,
 ) -> Result<DetectorRow, Error> {
-    let mut path = case.path(STUDY_LOSS, case.queue(plan.queue()))?;
+    let mut path = case.path(plan.first_study_loss(case), case.queue(plan.queue()))?;
     for link in path.forward.iter_mut().chain(&mut path.backward) {
         link.icmp_band = !shared;
     }

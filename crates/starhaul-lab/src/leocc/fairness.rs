@@ -8,15 +8,13 @@ use super::{
     run::Signal,
     sections::{Job, Output, Section},
     systems::System,
-    traces::{Direction, TraceCase},
+    traces::{DataLoss, Direction, TraceCase},
 };
 use crate::{
     Error,
     flow::{FlowSetup, World},
 };
 
-/// Flows of one kind.
-const COUNTS: [usize; 3] = [2, 4, 8];
 /// What others run beside.
 const BESIDE: [&str; 2] = ["cubic", "bbr"];
 /// Flows begin so long after each other.
@@ -28,7 +26,7 @@ pub(super) fn jobs(plan: &Plan) -> Vec<Job<'_>> {
     let mut jobs = Vec::new();
     for system in plan.systems() {
         for case in cases(plan) {
-            for count in COUNTS {
+            for &count in plan.flow_counts() {
                 jobs.push(job(plan, case, vec![system.clone(); count]));
             }
             let others = BESIDE.iter().filter(|other| **other != system.name);
@@ -56,6 +54,8 @@ fn cases(plan: &Plan) -> Vec<&TraceCase> {
 fn job<'a>(plan: &'a Plan, case: &'a TraceCase, systems: Vec<System>) -> Job<'a> {
     Job {
         section: Section::Fairness,
+        systems: systems.iter().map(|system| system.name.clone()).collect(),
+        trace: &case.name,
         weight: case.weight(),
         time: case.time,
         work: Box::new(move |base| run(plan, case, &systems, base).map(Output::Fairness)),
@@ -69,7 +69,7 @@ fn run(
     base: Instant,
 ) -> Result<FairnessRow, Error> {
     // No random loss: it would decide the shares of those that obey it.
-    let path = case.path(0.0, case.queue(plan.queue()))?;
+    let path = case.path(DataLoss::Random(0.0), case.queue(plan.queue()))?;
     let mut world = World::new(&path, plan.seed(), base);
     let mut start = Duration::ZERO;
     for system in systems {

@@ -3,13 +3,18 @@
 
 mod csv;
 mod detector;
+mod digest;
 mod fairness;
+mod folder;
 mod options;
+mod pace;
+mod parts;
 mod plan;
 mod real;
 mod reconfigurations;
 mod report;
 mod results;
+mod rivals;
 mod run;
 mod sections;
 mod summary;
@@ -25,5 +30,14 @@ pub use results::{Course, DetectorRow, FairnessRow, Params, Results, Row, Share}
 pub use sections::Section;
 pub(crate) use summary::medians;
 pub use systems::System;
+pub(crate) use systems::unknown;
 pub(crate) use traces::recorded_folder;
-pub use traces::{Direction, TraceCase};
+pub use traces::{Direction, Kind, TraceCase};
+
+/// So many of something whose plural is made by an `s`.
+fn plural(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
+    }
+}

@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use starhaul_link::QueueLimit;
-
 use super::sections::Section;
 
 /// Which runs to make; what is `None` or empty takes the experiment's own choice.
@@ -32,8 +30,8 @@ pub enum QueueChoice {
     Published,
     /// What fits into one mean round trip at the mean rate.
     Bdp,
-    /// So much.
-    Limit(QueueLimit),
+    /// So many packets.
+    Packets(usize),
 }
 
 impl std::str::FromStr for QueueChoice {
@@ -47,7 +45,7 @@ impl std::str::FromStr for QueueChoice {
                 .parse()
                 .ok()
                 .filter(|packets| *packets > 0)
-                .map(|packets| Self::Limit(QueueLimit::Packets(packets)))
+                .map(Self::Packets)
                 .ok_or_else(|| {
                     format!("{text:?} is no queue: write published, bdp or a number of packets")
                 }),
@@ -60,8 +58,7 @@ impl std::fmt::Display for QueueChoice {
         match self {
             Self::Published => f.write_str("published"),
             Self::Bdp => f.write_str("bdp"),
-            Self::Limit(QueueLimit::Packets(packets)) => write!(f, "{packets}"),
-            Self::Limit(QueueLimit::Bytes(bytes)) => write!(f, "{bytes}B"),
+            Self::Packets(packets) => write!(f, "{packets}"),
         }
     }
 }

@@ -11,11 +11,14 @@ use std::{
 
 use super::{
     options::{Options, QueueChoice},
+    pace::Pace,
+    plural,
     results::Results,
     run::{Setup, Signal},
-    sections::{self, Job, Section},
+    sections::{self, Job, STUDY_LOSS, Section},
     systems::System,
-    traces::{TraceCase, TraceSet},
+    table::distinct,
+    traces::{DataLoss, TraceCase, TraceSet},
 };
 use crate::Error;
 
@@ -24,8 +27,9 @@ const LOSSES: [f64; 3] = [0.0, 0.002, 0.005];
 const LOSSES_QUICK: [f64; 2] = [0.0, 0.005];
 /// The three recorded traces and some synthetic ones.
 const STUDY_TRACES: usize = 6;
-/// What one core simulates, about.
-const PACKETS_PER_SECOND: f64 = 1.2e6;
+/// Flows of one kind that share a link.
+const FLOW_COUNTS: [usize; 3] = [2, 4, 8];
+const FLOW_COUNTS_QUICK: [usize; 2] = [2, 8];
 
 /// How far a run of the experiment is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,6 +46,7 @@ pub struct Plan {
     traces: TraceSet,
     systems: Vec<System>,
     ablations: Vec<System>,
+    /// As asked for, if they were.
     losses: Vec<f64>,
     queue: QueueChoice,
     sections: Vec<Section>,
@@ -62,46 +67,61 @@ impl Plan {
                 .map(|name| System::named(name))
                 .collect::<Result<_, _>>()?,
         };
-        let losses = match (options.losses.as_slice(), options.quick) {
-            ([], true) => LOSSES_QUICK.to_vec(),
-            ([], false) => LOSSES.to_vec(),
-            (losses, _) => losses.to_vec(),
-        };
         let sections = match options.sections.as_slice() {
             [] => Section::ALL.to_vec(),
             sections => sections.to_vec(),
         };
-        Ok(Self {
+        let plan = Self {
             traces: TraceSet::load(options)?,
             ablations: ablations(&systems),
             systems,
-            losses,
+            losses: options.losses.clone(),
             queue: options.queue.unwrap_or(QueueChoice::Published),
             sections,
             quick: options.quick,
             seed: options.seed,
-        })
+        };
+        plan.refuse_nothing()?;
+        Ok(plan)
     }
 
-    /// Traces that were left out, one sentence each.
+    fn refuse_nothing(&self) -> Result<(), Error> {
+        if !self.jobs().is_empty() {
+            return Ok(());
+        }
+        let whys = self
+            .sections
+            .iter()
+            .map(|section| sections::nothing_to_run(*section));
+        let whys: Vec<&str> = whys.collect();
+        Err(Error::Settings(format!(
+            "nothing to run: {}",
+            whys.join("; ")
+        )))
+    }
+
+    /// What was left out, one sentence each.
     pub fn skipped(&self) -> &[String] {
         &self.traces.skipped
     }
 
-    /// What will run and about how long that takes, for people.
+    /// What will run and about how long that takes, for people. A second or so of it goes by for measuring that.
     pub fn describe(&self) -> String {
         let jobs = self.jobs();
-        let packets: f64 = jobs.iter().map(|job| job.weight).sum();
         let virtual_time: Duration = jobs.iter().map(|job| job.time).sum();
-        let seconds = packets / PACKETS_PER_SECOND / f64::from(u32::try_from(cores()).unwrap_or(1));
+        let names = distinct(jobs.iter().flat_map(|job| &job.systems));
+        let traces = distinct(jobs.iter().map(|job| job.trace));
+        let who = match names.as_slice() {
+            [] => "the detector".to_owned(),
+            names => plural(names.len(), "system"),
+        };
         format!(
-            "{} systems over {} traces, {} runs, {} of virtual time: about {} on {} cores",
-            self.systems.len(),
-            self.traces.cases.len(),
-            jobs.len(),
+            "{who} over {}, {}, {} of virtual time: about {} on {}",
+            plural(traces.len(), "trace"),
+            plural(jobs.len(), "run"),
             span(virtual_time.as_secs_f64()),
-            span(seconds),
-            cores(),
+            span(Pace::measure(self).time(&jobs)),
+            plural(cores(), "core"),
         )
     }
 
@@ -142,6 +162,16 @@ impl Plan {
         self.traces.cases.get(..count).unwrap_or(&self.traces.cases)
     }
 
+    /// The traces of most studies, each with its losses.
+    pub(super) fn studied(&self) -> impl Iterator<Item = (&TraceCase, DataLoss)> {
+        let of_case = |case| {
+            self.study_losses(case)
+                .into_iter()
+                .map(move |loss| (case, loss))
+        };
+        self.study_cases().iter().flat_map(of_case)
+    }
+
     pub(super) fn systems(&self) -> &[System] {
         &self.systems
     }
@@ -151,8 +181,30 @@ impl Plan {
         &self.ablations
     }
 
-    pub(super) fn losses(&self) -> &[f64] {
-        &self.losses
+    /// The losses of the scatter.
+    pub(super) fn losses(&self, case: &TraceCase) -> Vec<DataLoss> {
+        let usual: &[f64] = if self.quick { &LOSSES_QUICK } else { &LOSSES };
+        case.losses(&self.losses, usual)
+    }
+
+    /// The losses of the other parts.
+    pub(super) fn study_losses(&self, case: &TraceCase) -> Vec<DataLoss> {
+        case.losses(&self.losses, &[STUDY_LOSS])
+    }
+
+    /// The loss of the parts that are made with one only.
+    pub(super) fn first_study_loss(&self, case: &TraceCase) -> DataLoss {
+        let first = self.study_losses(case).first().copied();
+        first.unwrap_or(DataLoss::Random(STUDY_LOSS))
+    }
+
+    /// How many flows of a kind share a link.
+    pub(super) fn flow_counts(&self) -> &[usize] {
+        if self.quick {
+            &FLOW_COUNTS_QUICK
+        } else {
+            &FLOW_COUNTS
+        }
     }
 
     pub(super) fn queue(&self) -> QueueChoice {
@@ -168,7 +220,7 @@ impl Plan {
         &self,
         system: &'a System,
         case: &'a TraceCase,
-        loss: f64,
+        loss: DataLoss,
     ) -> Setup<'a> {
         Setup {
             system,
@@ -191,21 +243,26 @@ impl Plan {
     }
 }
 
+/// Of each variant of LeoCC that was asked for what it is without one of its parts, and what else was asked for of LeoCC; and BBR.
 fn ablations(systems: &[System]) -> Vec<System> {
-    if !systems.iter().any(|system| system.name == "leocc") {
+    let of_leocc = |system: &&System| system.name.starts_with("leocc");
+    let Some(_) = systems.iter().find(of_leocc) else {
         return Vec::new();
-    }
-    let variant = |system: &&System| system.name.starts_with("leocc") || system.name == "bbr";
+    };
+    let whole = |name: &str| name.split("-no-").next().unwrap_or_default().to_owned();
+    let asked: Vec<String> = systems.iter().map(|system| whole(&system.name)).collect();
+    let variant = |system: &&System| of_leocc(system) || system.name == "bbr";
     let mut ablations: Vec<System> = systems.iter().filter(variant).cloned().collect();
     for ablation in System::ablations() {
-        if ablations.iter().all(|system| system.name != ablation.name) {
+        let new = ablations.iter().all(|system| system.name != ablation.name);
+        if new && asked.contains(&whole(&ablation.name)) {
             ablations.push(ablation);
         }
     }
     ablations
 }
 
-fn cores() -> usize {
+pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 

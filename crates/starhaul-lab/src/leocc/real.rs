@@ -8,15 +8,17 @@ use serde::{Deserialize, Serialize};
 use super::{
     options::{Options, QueueChoice},
     plan::{Progress, span},
-    results::{Results, Row, queue_name},
+    plural,
+    results::{Results, Row},
     sections::{STUDY_LOSS, params},
     summary::{medians, ratio},
-    traces::{TraceCase, TraceSet},
+    traces::{DataLoss, Kind, TraceCase, TraceSet},
 };
 use crate::{
     Error,
     flow::Metrics,
-    realtime::{Bench, OVERHEAD, RealRun, Sender},
+    realtime::{Bench, Measured, OVERHEAD, RealRun, Sender},
+    repeats::Runs,
 };
 
 const SYSTEMS: [&str; 7] = [
@@ -36,7 +38,7 @@ const QUICK_TIME: Duration = Duration::from_secs(10);
 pub struct RealTime {
     /// Of each row, of which the medians count.
     pub runs: u32,
-    /// Runs of all rows in which packets left late, because this computer was too busy.
+    /// Runs of all rows that do not count, and were made again, because packets left late: this computer was too busy.
     pub invalid_runs: u32,
 }
 
@@ -68,18 +70,25 @@ impl RealPlan {
             [] => SYSTEMS.to_vec(),
             names => names.iter().map(String::as_str).collect(),
         };
-        let TraceSet { mut cases, .. } = TraceSet::load(&Options {
+        let TraceSet {
+            mut cases,
+            mut skipped,
+        } = TraceSet::load(&Options {
             quick: false,
             ..options.clone()
         })?;
         if options.traces.is_none() {
             cases.truncate(1);
+            // Of the others nobody expects anything.
+            skipped.truncate(usize::from(
+                cases[..].iter().all(|c| c.kind == Kind::Synthetic),
+            ));
         }
         let time = seconds.map(|seconds| Duration::from_secs(seconds.into()));
         if let Some(time) = time.or(options.quick.then_some(QUICK_TIME)) {
             cases = cases.into_iter().map(|case| case.shortened(time)).collect();
         }
-        let (mut senders, mut skipped) = (Vec::new(), Vec::new());
+        let mut senders = Vec::new();
         for name in names {
             let sender = Sender::named(name)?;
             match sender.missing() {
@@ -87,14 +96,16 @@ impl RealPlan {
                 Some(why) => skipped.push(why),
             }
         }
-        let losses = match options.losses.as_slice() {
-            [] => vec![STUDY_LOSS],
-            losses => losses.to_vec(),
-        };
+        if senders.is_empty() {
+            return Err(Error::Settings(format!(
+                "nothing to run: {}\nname others with --systems, for example kernel-cubic,leocc2",
+                skipped.join("\n")
+            )));
+        }
         Ok(Self {
             cases,
             senders,
-            losses,
+            losses: options.losses.clone(),
             queue: options.queue.unwrap_or(QueueChoice::Published),
             runs: runs.unwrap_or(if options.quick { 1 } else { RUNS }),
             seed: options.seed,
@@ -102,27 +113,38 @@ impl RealPlan {
         })
     }
 
-    /// What cannot run here, one sentence each.
+    /// What is left out, one sentence each.
     pub fn skipped(&self) -> &[String] {
         &self.skipped
     }
 
     /// What will run and how long that takes, for people.
     pub fn describe(&self) -> String {
+        let links = match self.cases.as_slice() {
+            [case] => case.name.clone(),
+            cases => plural(cases.len(), "trace"),
+        };
+        let runs = usize::try_from(self.runs).unwrap_or(usize::MAX);
         format!(
-            "{} systems over {} traces, {} runs of each: {} in real time, one run at a time",
-            self.senders.len(),
-            self.cases.len(),
-            self.runs,
+            "{} over {links}, {} of each: {} in real time, one run at a time",
+            plural(self.senders.len(), "system"),
+            plural(runs, "run"),
             span(self.real_time().as_secs_f64()),
         )
     }
 
+    fn losses(&self, case: &TraceCase) -> Vec<DataLoss> {
+        case.losses(&self.losses, &[STUDY_LOSS])
+    }
+
     fn real_time(&self) -> Duration {
-        let of_case = |case: &TraceCase| case.time + OVERHEAD;
+        let of_case = |case: &TraceCase| {
+            let losses = u32::try_from(self.losses(case).len()).unwrap_or(u32::MAX);
+            (case.time + OVERHEAD).saturating_mul(losses)
+        };
         let once: Duration = self.cases.iter().map(of_case).sum();
-        let times = u32::try_from(self.senders.len() * self.losses.len()).unwrap_or(u32::MAX);
-        once.saturating_mul(times).saturating_mul(self.runs)
+        let senders = u32::try_from(self.senders.len()).unwrap_or(u32::MAX);
+        once.saturating_mul(senders).saturating_mul(self.runs)
     }
 
     /// Runs one after the other; `progress` is called after each.
@@ -135,50 +157,94 @@ impl RealPlan {
         command: &str,
         mut progress: impl FnMut(Progress),
     ) -> Result<Results, Error> {
+        self.measure(|run| bench.run(run), command, &mut progress)
+    }
+
+    fn measure(
+        &self,
+        mut bench: impl FnMut(&RealRun<'_>) -> Result<Measured, Error>,
+        command: &str,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Results, Error> {
         let began = Instant::now();
-        let total = self.real_time().as_secs_f64().max(f64::MIN_POSITIVE);
-        let (mut rows, mut runs, mut invalid_runs) = (Vec::new(), Vec::new(), 0);
-        let mut done = Duration::ZERO;
-        for case in &self.cases {
-            for &loss in &self.losses {
-                for sender in &self.senders {
-                    let mut of_sender: Vec<Metrics> = Vec::new();
-                    for run in 0..self.runs {
-                        let seed = self.seed.wrapping_add(run.into());
-                        let measured = bench.run(&self.real_run(case, loss, sender, seed)?)?;
-                        invalid_runs += u32::from(!measured.valid);
-                        of_sender.push(measured.metrics);
-                        let run = format!("run {}, seed {seed}", run + 1);
-                        runs.push(self.row(case, loss, sender, Some(run), measured.metrics));
-                        done += case.time + OVERHEAD;
-                        progress(Progress {
-                            done: done.as_secs_f64() / total,
-                            elapsed: began.elapsed(),
-                        });
-                    }
-                    rows.push(self.row(case, loss, sender, None, medians(&of_sender)));
-                }
-            }
-        }
-        Ok(Results {
+        let mut results = Results {
             experiment: "leocc".to_owned(),
             command: command.to_owned(),
             seed: self.seed,
             skipped: self.skipped.clone(),
-            real: Some(RealTime {
-                runs: self.runs,
-                invalid_runs,
-            }),
-            rows,
-            runs,
             ..Results::default()
-        })
+        };
+        let (mut total, mut done) = (self.real_time(), Duration::ZERO);
+        let mut invalid_runs = 0;
+        for case in &self.cases {
+            for loss in self.losses(case) {
+                for sender in &self.senders {
+                    let took = case.time + OVERHEAD;
+                    let mut tell = |done: Duration, total: Duration| {
+                        progress(Progress {
+                            done: (done.as_secs_f64() / total.as_secs_f64()).min(1.0),
+                            elapsed: began.elapsed(),
+                        });
+                    };
+                    let runs = Runs::of(self.seeds(), |seed| {
+                        let measured = bench(&self.real_run(case, loss, sender, seed)?)?;
+                        done += took;
+                        total += if measured.valid { Duration::ZERO } else { took };
+                        tell(done, total);
+                        Ok(measured)
+                    })?;
+                    invalid_runs += runs.late_runs();
+                    // Late runs that were not made again take no more time.
+                    let given_up = self.seeds().count().saturating_sub(runs.valid.len());
+                    total -= took.saturating_mul(u32::try_from(given_up).unwrap_or(u32::MAX));
+                    tell(done, total);
+                    self.add(&mut results, case, loss, sender, &runs);
+                }
+            }
+        }
+        results.real = Some(RealTime {
+            runs: self.runs,
+            invalid_runs,
+        });
+        Ok(results)
+    }
+
+    fn seeds(&self) -> impl Iterator<Item = u64> + '_ {
+        (0..self.runs).map(|run| self.seed.wrapping_add(run.into()))
+    }
+
+    /// The row of a sender, if any of its runs counts, and the runs.
+    fn add(
+        &self,
+        results: &mut Results,
+        case: &TraceCase,
+        loss: DataLoss,
+        sender: &Sender,
+        runs: &Runs,
+    ) {
+        let row = |variant, metrics| Row {
+            system: sender.name(),
+            variant,
+            params: params(case, loss, case.queue(self.queue)),
+            metrics,
+        };
+        match runs.nothing_counts(&format!("{} over {}", sender.name(), case.name)) {
+            Some(why) => results.skipped.push(why),
+            None => results.rows.push(row(None, medians(&runs.metrics()))),
+        }
+        for (kind, of_kind) in [("", &runs.valid), (", late: does not count", &runs.late)] {
+            for (seed, metrics) in of_kind {
+                results
+                    .runs
+                    .push(row(Some(format!("seed {seed}{kind}")), *metrics));
+            }
+        }
     }
 
     fn real_run<'a>(
         &self,
         case: &TraceCase,
-        loss: f64,
+        loss: DataLoss,
         sender: &'a Sender,
         seed: u64,
     ) -> Result<RealRun<'a>, Error> {
@@ -199,22 +265,6 @@ impl RealPlan {
                 .max(1),
             seed,
         })
-    }
-
-    fn row(
-        &self,
-        case: &TraceCase,
-        loss: f64,
-        sender: &Sender,
-        variant: Option<String>,
-        metrics: Metrics,
-    ) -> Row {
-        Row {
-            system: sender.name(),
-            variant,
-            params: params(case, loss, queue_name(case.queue(self.queue))),
-            metrics,
-        }
     }
 }
 
@@ -258,18 +308,67 @@ mod tests {
     fn a_plan_runs_one_trace_and_leaves_out_what_the_kernel_has_not() {
         let plan = RealPlan::new(&quick(), Some(3), None).unwrap();
         assert_eq!((plan.cases.len(), plan.senders.len()), (1, 1));
-        assert!(plan.skipped()[0].contains("kernel-nosuch"));
+        let said = plan.skipped().join("\n");
+        assert!(said.contains("kernel-nosuch"), "{said}");
+        let synthetic = plan.cases[0].kind == Kind::Synthetic;
+        assert_eq!(said.contains("leocc-example"), synthetic, "{said}");
         let said = plan.describe();
+        let trace = &plan.cases[0].name;
+        assert!(said.contains(&format!("1 system over {trace}")), "{said}");
         assert!(said.contains("3 runs of each: 34 s"), "{said}");
-        let run = plan
-            .real_run(&plan.cases[0], 0.01, &plan.senders[0], 1)
-            .unwrap();
-        assert_eq!(run.seconds, 10);
+        let loss = DataLoss::Random(0.01);
+        let run = plan.real_run(&plan.cases[0], loss, &plan.senders[0], 1);
+        assert_eq!(run.unwrap().seconds, 10);
         let both = Options {
             sections: vec![super::super::Section::Series],
             ..quick()
         };
         let error = RealPlan::new(&both, None, None).unwrap_err();
         assert!(error.is_configuration(), "{error}");
+        let nobody = Options {
+            systems: vec!["kernel-nosuch".into()],
+            ..quick()
+        };
+        let error = RealPlan::new(&nobody, None, None).unwrap_err();
+        assert!(error.is_configuration(), "{error}");
+        let said = error.to_string();
+        assert!(
+            said.contains("kernel-nosuch") && said.contains("--systems"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn late_runs_are_made_again_and_count_nowhere() {
+        let options = Options {
+            systems: vec!["cubic".into(), "leocc".into()],
+            ..quick()
+        };
+        let plan = RealPlan::new(&options, Some(3), None).unwrap();
+        let (mut first, mut far) = (true, Vec::new());
+        let bench = |run: &RealRun<'_>| {
+            let late = run.sender.name() == "cubic" || std::mem::take(&mut first);
+            let metrics = Metrics {
+                throughput_mbps: if late { 1.0 } else { 40.0 },
+                ..Metrics::default()
+            };
+            let valid = !late;
+            Ok(Measured { metrics, valid })
+        };
+        let results = plan
+            .measure(bench, "test", &mut |p| far.push(p.done))
+            .unwrap();
+        let rows: Vec<_> = results
+            .rows
+            .iter()
+            .map(|row| (&*row.system, row.metrics.throughput_mbps))
+            .collect();
+        assert_eq!(rows, [("leocc", 40.0)]);
+        assert_eq!(results.real.unwrap().invalid_runs, 7);
+        assert_eq!(results.runs.len(), 10);
+        let said = results.table();
+        assert!(said.contains("7 of 10 runs do not count"), "{said}");
+        assert!(said.contains("skipped: cubic over"), "{said}");
+        assert!(far.is_sorted() && far.last() == Some(&1.0), "{far:?}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde::{Serialize, Serializer};
 use starhaul_link::Trace;
 
 /// LeoCC §4.1.1: an outage is longer than this.
@@ -13,14 +14,20 @@ const DIP_WINDOW: Duration = Duration::from_millis(50);
 const DIP_APART: Duration = Duration::from_secs(5);
 
 /// A reconfiguration, from the start of the trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Outage {
     /// The last delivery before it.
+    #[serde(rename = "start_s", serialize_with = "seconds")]
     pub start: Duration,
     /// The first delivery after it.
+    #[serde(rename = "end_s", serialize_with = "seconds")]
     pub end: Duration,
     /// Nothing passes at all; otherwise the trace's grid is too coarse to say, and probes do not notice it.
     pub sharp: bool,
+}
+
+fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64())
 }
 
 /// The gaps in a trace's capacity; or, if it has none, its dips.

@@ -2,13 +2,13 @@
 
 use std::{fs, path::Path};
 
-use serde::{Deserialize, Serialize};
-use starhaul_link::QueueLimit;
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::{
     real::RealTime,
     reconfigurations::Outage,
     sections::{Output, Section},
+    traces::{Kind, percent},
 };
 use crate::{
     Error,
@@ -24,7 +24,7 @@ pub struct Results {
     pub command: String,
     /// Seed of all that is random.
     pub seed: u64,
-    /// Traces that were left out, one sentence each.
+    /// What was left out, one sentence each.
     pub skipped: Vec<String>,
     /// How runs in real time were made; absent in virtual time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,8 +46,8 @@ pub struct Results {
     pub fairness: Vec<FairnessRow>,
     /// What the detector finds.
     pub detector: Vec<DetectorRow>,
-    /// The course of each system over one trace; written to a file of its own.
-    #[serde(skip)]
+    /// The course of each system over one trace.
+    #[serde(skip_deserializing, skip_serializing_if = "Vec::is_empty")]
     pub courses: Vec<Course>,
 }
 
@@ -72,10 +72,25 @@ pub struct Params {
     pub trace: String,
     /// `up` or `down`.
     pub direction: String,
-    /// Random loss of the data, 0 to 1.
+    /// Random loss of the data, 0 to 1; on average where it was recorded.
     pub loss: f64,
-    /// What the link queues: a number of packets, or of bytes with a `B`.
-    pub queue: String,
+    /// What the link queues, in packets.
+    pub queue: usize,
+    /// Where the trace comes from.
+    pub kind: Kind,
+    /// Whether the loss is the trace's own, as it was recorded.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub recorded_loss: bool,
+}
+
+impl Params {
+    /// The loss for people, the same for all runs that may be compared by it.
+    pub(super) fn loss_name(&self) -> String {
+        match self.recorded_loss {
+            true => "as recorded".to_owned(),
+            false => percent(self.loss),
+        }
+    }
 }
 
 /// Flows that shared a link, at the end of a run.
@@ -126,15 +141,18 @@ pub struct DetectorRow {
 }
 
 /// One flow over time.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Course {
     /// The controller.
     pub system: String,
     /// Name of the trace.
     pub trace: String,
+    /// Random loss of the data, for people.
+    pub loss: String,
     /// Its reconfigurations.
     pub outages: Vec<Outage>,
-    /// What the prober reported.
+    /// What the prober reported; as seconds from the start.
+    #[serde(rename = "told_s", serialize_with = "told")]
     pub alarms: Vec<Alarm>,
     /// The flow, ten times a second.
     pub samples: Vec<Sample>,
@@ -142,11 +160,8 @@ pub struct Course {
     pub states: Vec<(f64, &'static str)>,
 }
 
-pub(super) fn queue_name(queue: QueueLimit) -> String {
-    match queue {
-        QueueLimit::Packets(packets) => packets.to_string(),
-        QueueLimit::Bytes(bytes) => format!("{bytes}B"),
-    }
+fn told<S: Serializer>(alarms: &[Alarm], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(alarms.iter().map(|alarm| alarm.told.as_secs_f64()))
 }
 
 impl Results {
@@ -188,7 +203,9 @@ impl Results {
         for (name, text) in self.pictures() {
             put(&name, text)?;
         }
+        let rivals = self.rivals_csv();
         let others = [
+            ("rivals.csv", rivals.lines().count() < 2, rivals),
             (
                 "fairness.csv",
                 self.fairness.is_empty(),

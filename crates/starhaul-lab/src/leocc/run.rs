@@ -8,7 +8,10 @@ use starhaul_cc::{DetectorConfig, ReconfigurationSource};
 use starhaul_link::{LinkSpec, QueueLimit};
 use starhaul_units::Bandwidth;
 
-use super::{systems::System, traces::TraceCase};
+use super::{
+    systems::System,
+    traces::{DataLoss, Direction, TraceCase},
+};
 use crate::{
     Error,
     flow::{Alarm, FlowReport, FlowSetup, PathSetup, World},
@@ -18,19 +21,37 @@ use crate::{
 const GROUND_DELAY: Duration = Duration::from_millis(5);
 /// What a ground link queues.
 const GROUND_QUEUE: QueueLimit = QueueLimit::Packets(500);
+/// How long an outage is that there was not.
+const FALSE_OUTAGE: Duration = Duration::from_millis(50);
 
-/// Where controllers hear of reconfigurations.
+/// Who tells controllers of reconfigurations.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Signal {
-    /// From a prober beside the flow, as in the field.
-    Probe(DetectorConfig),
-    /// From the truth, of which a share is missing, and with false ones in between at random.
-    Altered { missing: f64, false_each: Duration },
+pub(super) enum Teller {
+    /// A prober beside the flow, as in the field. It measures the RTT of the satellite segment too.
+    Prober(DetectorConfig),
+    /// The trace, at the time at which a prober would have known; a prober measures the segment.
+    Truth,
+    /// There is none, and no prober.
+    Nobody,
+}
+
+/// What controllers hear of reconfigurations.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Signal {
+    pub(super) teller: Teller,
+    /// The share of the news that is lost.
+    pub(super) missing: f64,
+    /// False news in between come so far apart, on average; zero for none.
+    pub(super) false_each: Duration,
 }
 
 impl Default for Signal {
     fn default() -> Self {
-        Self::Probe(DetectorConfig::default())
+        Self {
+            teller: Teller::Prober(DetectorConfig::default()),
+            missing: 0.0,
+            false_each: Duration::ZERO,
+        }
     }
 }
 
@@ -39,8 +60,9 @@ impl Default for Signal {
 pub(super) struct Setup<'a> {
     pub(super) system: &'a System,
     pub(super) case: &'a TraceCase,
-    pub(super) loss: f64,
-    pub(super) queue: QueueLimit,
+    pub(super) loss: DataLoss,
+    /// In packets.
+    pub(super) queue: usize,
     pub(super) signal: Signal,
     /// A link of this rate behind the satellite.
     pub(super) ground: Option<Bandwidth>,
@@ -90,21 +112,28 @@ impl Setup<'_> {
 impl Signal {
     /// Lets the flows of a world over `case` hear of reconfigurations.
     pub(super) fn install(self, world: &mut World, case: &TraceCase, seed: u64) {
-        match self {
-            Self::Altered {
-                missing,
-                false_each,
-            } => alter(world, case, missing, false_each, seed),
-            Self::Probe(config) if case.outages.iter().any(|outage| outage.sharp) => {
-                world.probe(config, case.direction.probe_side());
+        let side = case.direction.probe_side();
+        match self.teller {
+            Teller::Nobody => {}
+            Teller::Prober(config) if case.is_sharp() => {
+                world.probe(config, side);
+                world.lose_alarms(self.missing, seed);
             }
             // The grid of the trace hides its outages from probes: the truth is told when a probe would have found it.
-            Self::Probe(_) => alter(world, case, 0.0, Duration::ZERO, seed),
+            Teller::Prober(_) => tell_truth(world, case, self.missing, seed),
+            Teller::Truth => {
+                if case.is_sharp() {
+                    world.probe(DetectorConfig::default(), side);
+                    world.lose_alarms(1.0, seed);
+                }
+                tell_truth(world, case, self.missing, seed);
+            }
         }
+        tell_lies(world, case, self.false_each, seed);
     }
 }
 
-fn alter(world: &mut World, case: &TraceCase, missing: f64, false_each: Duration, seed: u64) {
+fn tell_truth(world: &mut World, case: &TraceCase, missing: f64, seed: u64) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     for outage in &case.outages {
         if rng.random::<f64>() < missing {
@@ -114,18 +143,72 @@ fn alter(world: &mut World, case: &TraceCase, missing: f64, false_each: Duration
         let length = outage.end - outage.start;
         world.tell(told, outage.end, length, ReconfigurationSource::GroundTruth);
     }
-    if false_each.is_zero() {
+}
+
+fn tell_lies(world: &mut World, case: &TraceCase, each: Duration, seed: u64) {
+    if each.is_zero() {
         return;
     }
-    let mut at = false_each.mul_f64(rng.random());
+    let source = match case.direction {
+        Direction::Up => ReconfigurationSource::Probe,
+        Direction::Down => ReconfigurationSource::Peer,
+    };
+    let mut rng = ChaCha8Rng::seed_from_u64(seed.wrapping_add(1));
+    let mut at = each.mul_f64(rng.random());
     while at < case.time {
-        let told = at + case.news_take(at);
-        world.tell(
-            told,
-            at,
-            Duration::from_millis(50),
-            ReconfigurationSource::GroundTruth,
-        );
-        at += false_each.mul_f64(rng.random_range(0.5..1.5));
+        world.tell(at + case.news_take(at), at, FALSE_OUTAGE, source);
+        at += each.mul_f64(rng.random_range(0.5..1.5));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use starhaul_link::{DelaySeries, Opportunities, Trace};
+
+    use super::*;
+    use crate::leocc::Kind;
+
+    /// 20 s of 12 Mbit/s with an outage of 80 ms each 4 s.
+    fn case() -> TraceCase {
+        let ms = Duration::from_millis;
+        let step = || [(ms(3920), 12), (ms(80), 0)];
+        let rates = (0..5)
+            .flat_map(|_| step())
+            .map(|(time, mbit)| (time, Bandwidth::from_mbit(mbit)));
+        let capacity = Opportunities::from_rates(rates).unwrap();
+        let delay = DelaySeries::from_steps([(ms(20_000), ms(20))]);
+        let trace = Trace::new(capacity, delay).unwrap();
+        TraceCase::new("x".into(), Kind::Recorded, Direction::Up, trace)
+    }
+
+    fn told(signal: Signal, case: &TraceCase) -> (usize, bool) {
+        let base = Instant::now();
+        let path = case.path(DataLoss::Random(0.0), 500).unwrap();
+        let mut world = World::new(&path, 3, base);
+        signal.install(&mut world, case, 3);
+        world.run(case.time);
+        (world.alarms().len(), world.segment_rtt().is_some())
+    }
+
+    #[test]
+    fn altered_news_leave_what_the_prober_measures() {
+        let case = case();
+        assert!(case.is_sharp());
+        let with = |teller, missing, false_each| Signal {
+            teller,
+            missing,
+            false_each: Duration::from_secs(false_each),
+        };
+        let prober = Teller::Prober(DetectorConfig::default());
+        let (found, measured) = told(Signal::default(), &case);
+        assert!(found >= 4 && measured, "{found}");
+        assert_eq!(told(with(prober, 1.0, 0), &case), (0, true));
+        let (half, measured) = told(with(prober, 0.5, 0), &case);
+        assert!((1..found).contains(&half) && measured, "{half} of {found}");
+        let (more, measured) = told(with(prober, 0.0, 1), &case);
+        assert!(more > found + 10 && measured, "{more}");
+        let (truth, measured) = told(with(Teller::Truth, 0.0, 0), &case);
+        assert!(truth >= 4 && measured, "{truth}");
+        assert_eq!(told(with(Teller::Nobody, 0.0, 0), &case), (0, false));
     }
 }

@@ -8,17 +8,18 @@ use super::{
     detector, fairness,
     options::QueueChoice,
     plan::Plan,
-    results::{Course, DetectorRow, FairnessRow, Params, Row, queue_name},
-    run::{Setup, Signal},
+    results::{Course, DetectorRow, FairnessRow, Params, Row},
+    run::{Setup, Signal, Teller},
     systems::System,
-    traces::TraceCase,
+    traces::{DataLoss, TraceCase},
 };
 use crate::Error;
 
 /// The loss with which everything but the scatter runs; that of the published uplink.
 pub(super) const STUDY_LOSS: f64 = 0.002;
-/// The variant of the sensitivity study in which controllers are told nothing.
-pub(super) const NO_SIGNALS: &str = "100 % missing";
+/// The variants of the sensitivity study in which nothing is altered, and in which nobody tells anything.
+pub(super) const AS_IT_IS: &str = "as it is";
+pub(super) const NO_SIGNALS: &str = "no prober";
 /// LeoCC's Δ_outage is 45 ms.
 const THRESHOLDS_MS: [u64; 6] = [20, 30, 60, 90, 120, 150];
 /// What a ground link behind the satellite carries, as a share of the satellite link's mean.
@@ -116,6 +117,9 @@ type Work<'a> = Box<dyn Fn(Instant) -> Result<Output, Error> + Send + Sync + 'a>
 /// One run, or a few that belong together.
 pub(super) struct Job<'a> {
     pub(super) section: Section,
+    /// Whose flows run, once for each flow or kind of flow.
+    pub(super) systems: Vec<String>,
+    pub(super) trace: &'a str,
     /// How long it takes: packets, about.
     pub(super) weight: f64,
     pub(super) time: Duration,
@@ -139,7 +143,7 @@ pub(super) fn jobs(plan: &Plan, section: Section) -> Vec<Job<'_>> {
 fn scatter(plan: &Plan) -> Vec<Job<'_>> {
     let mut jobs = Vec::new();
     for case in plan.cases() {
-        for &loss in plan.losses() {
+        for loss in plan.losses(case) {
             for system in plan.systems() {
                 let setup = plan.setup(system, case, loss);
                 jobs.push(row_job(Section::Scatter, None, setup));
@@ -154,10 +158,12 @@ fn series(plan: &Plan) -> Vec<Job<'_>> {
         return Vec::new();
     };
     let job = |system| {
-        let mut setup = plan.setup(system, case, STUDY_LOSS);
+        let mut setup = plan.setup(system, case, plan.first_study_loss(case));
         setup.sample_each = Some(SAMPLE_EACH);
         Job {
             section: Section::Series,
+            systems: vec![system.name.clone()],
+            trace: &case.name,
             weight: setup.weight(),
             time: case.time,
             work: Box::new(move |base| {
@@ -165,6 +171,7 @@ fn series(plan: &Plan) -> Vec<Job<'_>> {
                 Ok(Output::Course(Course {
                     system: setup.system.name.clone(),
                     trace: case.name.clone(),
+                    loss: params(case, setup.loss, setup.queue).loss_name(),
                     outages: case.outages.clone(),
                     alarms: outcome.alarms,
                     samples: outcome.report.samples,
@@ -178,9 +185,9 @@ fn series(plan: &Plan) -> Vec<Job<'_>> {
 
 fn ablation(plan: &Plan) -> Vec<Job<'_>> {
     let mut jobs = Vec::new();
-    for case in plan.study_cases() {
+    for (case, loss) in plan.studied() {
         for system in plan.ablations() {
-            let setup = plan.setup(system, case, STUDY_LOSS);
+            let setup = plan.setup(system, case, loss);
             jobs.push(row_job(Section::Ablation, None, setup));
         }
     }
@@ -189,9 +196,9 @@ fn ablation(plan: &Plan) -> Vec<Job<'_>> {
 
 fn queues(plan: &Plan) -> Vec<Job<'_>> {
     let mut jobs = Vec::new();
-    for case in plan.study_cases() {
+    for (case, loss) in plan.studied() {
         for system in plan.systems() {
-            let mut setup = plan.setup(system, case, STUDY_LOSS);
+            let mut setup = plan.setup(system, case, loss);
             setup.queue = case.queue(QueueChoice::Bdp);
             jobs.push(row_job(Section::Queues, Some("one BDP".into()), setup));
         }
@@ -202,58 +209,70 @@ fn queues(plan: &Plan) -> Vec<Job<'_>> {
 fn sensitivity(plan: &Plan) -> Vec<Job<'_>> {
     let mut jobs = Vec::new();
     let bbr = plan.systems().iter().find(|system| system.name == "bbr");
-    for case in plan.study_cases() {
+    let taking: Vec<_> = plan
+        .systems()
+        .iter()
+        .filter(|s| s.takes_signals())
+        .collect();
+    // It takes no signals, and so is what those who get none are compared with.
+    let bbr = bbr.filter(|_| !taking.is_empty());
+    for (case, loss) in plan.studied() {
         if let Some(bbr) = bbr {
-            // It takes no signals, and so is what those who get none are compared with.
-            let setup = plan.setup(bbr, case, STUDY_LOSS);
-            jobs.push(row_job(
-                Section::Sensitivity,
-                Some("as it is".into()),
-                setup,
-            ));
+            let setup = plan.setup(bbr, case, loss);
+            let variant = Some(AS_IT_IS.into());
+            jobs.push(row_job(Section::Sensitivity, variant, setup));
         }
-        for system in plan.systems().iter().filter(|s| s.takes_signals()) {
-            let setup = plan.setup(system, case, STUDY_LOSS);
-            let mut add = |variant: String, signal| {
-                let setup = Setup {
-                    signal,
-                    ..setup.clone()
-                };
+        for system in &taking {
+            for (variant, signal) in signals(case) {
+                let mut setup = plan.setup(system, case, loss);
+                setup.signal = signal;
                 jobs.push(row_job(Section::Sensitivity, Some(variant), setup));
-            };
-            add("as it is".into(), Signal::default());
-            for ms in THRESHOLDS_MS {
-                let outage_threshold = Duration::from_millis(ms);
-                let config = DetectorConfig {
-                    outage_threshold,
-                    ..DetectorConfig::default()
-                };
-                add(format!("Δ_outage {ms} ms"), Signal::Probe(config));
-            }
-            for (missing, false_each) in [(0.25, 0), (0.5, 0), (1.0, 0), (0.0, 5), (0.0, 1)] {
-                let variant = match false_each {
-                    0 => format!("{:.0} % missing", missing * 100.0),
-                    seconds => format!("a false one each {seconds} s"),
-                };
-                let false_each = Duration::from_secs(false_each);
-                add(
-                    variant,
-                    Signal::Altered {
-                        missing,
-                        false_each,
-                    },
-                );
             }
         }
     }
     jobs
 }
 
+/// What controllers may hear over one trace. Each variant changes one thing of the first.
+fn signals(case: &TraceCase) -> Vec<(String, Signal)> {
+    let usual = Signal::default();
+    let told_by = |teller| Signal { teller, ..usual };
+    let mut signals = vec![(AS_IT_IS.to_owned(), usual)];
+    // Where probes notice nothing, the truth is told as it is, and no threshold changes that.
+    if case.is_sharp() {
+        signals.extend(THRESHOLDS_MS.map(|ms| {
+            let config = DetectorConfig {
+                outage_threshold: Duration::from_millis(ms),
+                ..DetectorConfig::default()
+            };
+            (format!("Δ_outage {ms} ms"), told_by(Teller::Prober(config)))
+        }));
+        signals.push(("the truth, none missing".to_owned(), told_by(Teller::Truth)));
+    }
+    signals.extend([0.25, 0.5, 1.0].map(|missing| {
+        let variant = format!("{:.0} % missing", missing * 100.0);
+        (variant, Signal { missing, ..usual })
+    }));
+    signals.extend([5, 1].map(|seconds| {
+        let false_each = Duration::from_secs(seconds);
+        let variant = format!("a false one each {seconds} s");
+        (
+            variant,
+            Signal {
+                false_each,
+                ..usual
+            },
+        )
+    }));
+    signals.push((NO_SIGNALS.to_owned(), told_by(Teller::Nobody)));
+    signals
+}
+
 fn shift(plan: &Plan) -> Vec<Job<'_>> {
     let mut jobs = Vec::new();
-    for case in plan.study_cases() {
+    for (case, loss) in plan.studied() {
         for system in plan.systems() {
-            let mut setup = plan.setup(system, case, STUDY_LOSS);
+            let mut setup = plan.setup(system, case, loss);
             setup.ground = Some(case.trace.capacity.mean_rate().scaled(GROUND_SHARE));
             let variant = format!("ground link of {:.0} %", GROUND_SHARE * 100.0);
             jobs.push(row_job(Section::Shift, Some(variant), setup));
@@ -265,25 +284,45 @@ fn shift(plan: &Plan) -> Vec<Job<'_>> {
 fn row_job(section: Section, variant: Option<String>, setup: Setup<'_>) -> Job<'_> {
     Job {
         section,
+        systems: vec![setup.system.name.clone()],
+        trace: &setup.case.name,
         weight: setup.weight(),
         time: setup.case.time,
         work: Box::new(move |base| {
             Ok(Output::Row(Row {
                 system: setup.system.name.clone(),
                 variant: variant.clone(),
-                params: params(setup.case, setup.loss, queue_name(setup.queue)),
+                params: params(setup.case, setup.loss, setup.queue),
                 metrics: setup.run(base)?.report.metrics,
             }))
         }),
     }
 }
 
-pub(super) fn params(case: &TraceCase, loss: f64, queue: String) -> Params {
+pub(super) fn params(case: &TraceCase, loss: DataLoss, queue: usize) -> Params {
+    let (loss, recorded_loss) = match loss {
+        DataLoss::Random(loss) => (loss, false),
+        DataLoss::Recorded => (case.recorded_loss().unwrap_or(0.0), true),
+    };
     Params {
         trace: case.name.clone(),
         direction: case.direction.name().to_owned(),
         loss,
         queue,
+        kind: case.kind,
+        recorded_loss,
+    }
+}
+
+/// Why a part has nothing to run, and what to do about it.
+pub(super) fn nothing_to_run(section: Section) -> &'static str {
+    match section {
+        Section::Ablation => "ablation takes LeoCC apart: add leocc or leocc2 to --systems",
+        Section::Sensitivity => {
+            "sensitivity is of controllers that take signals: add leocc, leocc2 or satcp to --systems"
+        }
+        Section::Detector => "detector needs a trace in which nothing passes for over 45 ms",
+        _ => "there is no trace",
     }
 }
 

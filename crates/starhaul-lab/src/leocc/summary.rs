@@ -3,6 +3,7 @@
 use super::{
     results::Row,
     table::{distinct, median},
+    traces::Kind,
 };
 use crate::flow::Metrics;
 
@@ -46,10 +47,10 @@ pub(crate) fn medians(runs: &[Metrics]) -> Metrics {
 }
 
 /// The rows of one loss by kind of trace; kinds without any are left out.
-pub(super) fn groups(rows: &[Row], loss: f64) -> Vec<(&'static str, Vec<&Row>)> {
-    let of = |wanted: &str| -> Vec<&Row> {
+pub(super) fn groups<'a>(rows: &'a [Row], loss: &str) -> Vec<(&'static str, Vec<&'a Row>)> {
+    let of = |wanted: &str| -> Vec<&'a Row> {
         rows.iter()
-            .filter(|row| row.params.loss.total_cmp(&loss).is_eq() && kind(row) == wanted)
+            .filter(|row| row.params.loss_name() == loss && kind(row) == wanted)
             .collect()
     };
     ["recorded uplink", "recorded downlink", "synthetic"]
@@ -60,14 +61,16 @@ pub(super) fn groups(rows: &[Row], loss: f64) -> Vec<(&'static str, Vec<&Row>)> 
 }
 
 fn kind(row: &Row) -> &'static str {
-    match (
-        row.params.trace.starts_with("leo-"),
-        row.params.direction.as_str(),
-    ) {
-        (true, _) => "synthetic",
-        (false, "down") => "recorded downlink",
-        (false, _) => "recorded uplink",
+    match (row.params.kind, row.params.direction.as_str()) {
+        (Kind::Synthetic, _) => "synthetic",
+        (Kind::Recorded, "down") => "recorded downlink",
+        (Kind::Recorded, _) => "recorded uplink",
     }
+}
+
+/// The losses of the rows, for people, in order of first appearance.
+pub(super) fn losses<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Vec<String> {
+    distinct(rows.into_iter().map(|row| row.params.loss_name()))
 }
 
 /// Medians over traces of `system`'s figure divided by that of `other` on the same trace and loss.
@@ -115,11 +118,16 @@ fn pairs<'a>(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::leocc::Params;
 
-    fn row(system: &str, trace: &str, throughput_mbps: f64, queue_delay_p95_ms: f64) -> Row {
+    pub(in crate::leocc) fn row(
+        system: &str,
+        trace: &str,
+        throughput_mbps: f64,
+        queue_delay_p95_ms: f64,
+    ) -> Row {
         Row {
             system: system.to_owned(),
             variant: None,
@@ -127,7 +135,9 @@ mod tests {
                 trace: trace.to_owned(),
                 direction: "up".to_owned(),
                 loss: 0.0,
-                queue: "500".to_owned(),
+                queue: 500,
+                kind: Kind::Recorded,
+                recorded_loss: false,
             },
             metrics: Metrics {
                 throughput_mbps,

@@ -4,20 +4,27 @@ use std::fmt::Write as _;
 
 use super::{
     results::{Results, Row},
-    summary::{Summary, groups},
+    summary::{Summary, groups, losses},
 };
 
 impl Results {
-    /// Medians over all traces, for each loss and system.
+    /// Every part that ran: medians over all traces.
     pub fn table(&self) -> String {
         let mut text = String::new();
-        for loss in distinct(self.rows.iter().map(|row| row.params.loss)) {
-            for (kind, rows) in groups(&self.rows, loss) {
-                add_group(&mut text, kind, loss, &rows);
+        for loss in losses(&self.rows) {
+            for (kind, rows) in groups(&self.rows, &loss) {
+                add_group(&mut text, kind, &loss, &rows);
             }
         }
+        self.add_beside(&mut text);
+        self.add_parts(&mut text);
         for line in self.beside_kernel() {
             text.push_str(&line);
+            text.push('\n');
+        }
+        let left_out = self.skipped.iter().filter(|_| self.real.is_some());
+        for line in left_out {
+            text.push_str(line);
             text.push('\n');
         }
         if let Some(late) = self.late_runs() {
@@ -38,14 +45,14 @@ impl Results {
     }
 }
 
-fn add_group(text: &mut String, kind: &str, loss: f64, rows: &[&Row]) {
+fn add_group(text: &mut String, kind: &str, loss: &str, rows: &[&Row]) {
     let traces = distinct(rows.iter().map(|row| row.params.trace.as_str())).len();
     let of = match traces {
         1 => "one trace".to_owned(),
         _ => format!("medians of {traces} traces"),
     };
     // Writing to a string cannot fail.
-    let _ = writeln!(text, "{kind}, loss {} %, {of}", loss * 100.0);
+    let _ = writeln!(text, "{kind}, loss {loss}, {of}");
     let _ = writeln!(
         text,
         "{:<16}{:>8}{:>8}{:>10}{:>9}{:>9}{:>9}{:>8}",

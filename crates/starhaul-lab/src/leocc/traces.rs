@@ -1,13 +1,12 @@
 //! The traces of the experiments: recorded ones where their files are, synthetic ones always.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
-use starhaul_link::{LeoModel, LinkSpec, Loss, QueueLimit, Recording, Trace};
+use serde::{Deserialize, Serialize};
+use starhaul_link::{LeoModel, LinkSpec, Loss, QueueLimit, Trace};
 
 use super::{
+    folder,
     options::{Options, QueueChoice},
     reconfigurations::{Outage, outages},
 };
@@ -38,7 +37,7 @@ const RECORDED: [(&str, Direction, &str, Option<&str>); 3] = [
     ),
 ];
 const SYNTHETIC: u64 = 50;
-const SYNTHETIC_QUICK: u64 = 4;
+const SYNTHETIC_QUICK: u64 = 3;
 const SYNTHETIC_TIME: Duration = Duration::from_secs(120);
 /// The queues with which LeoCC's authors replay, in packets.
 const PUBLISHED_UP: usize = 500;
@@ -71,11 +70,32 @@ impl Direction {
     }
 }
 
+/// Where a trace comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A file.
+    Recorded,
+    /// A model.
+    Synthetic,
+}
+
+/// Random loss of the data.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum DataLoss {
+    /// Independent, with this probability.
+    Random(f64),
+    /// What was recorded beside the capacity.
+    Recorded,
+}
+
 /// One link to run over.
 #[derive(Clone, Debug)]
 pub struct TraceCase {
-    /// Its name in tables.
+    /// Its name in tables, unlike that of all others.
     pub name: String,
+    /// Where it comes from.
+    pub kind: Kind,
     /// Which way it was recorded.
     pub direction: Direction,
     /// Capacity and delay.
@@ -84,17 +104,53 @@ pub struct TraceCase {
     pub time: Duration,
     /// Its reconfigurations.
     pub outages: Vec<Outage>,
+    /// What was recorded of its loss, where the trace holds none over time.
+    loss: Option<Loss>,
 }
 
 impl TraceCase {
-    pub(super) fn new(name: String, direction: Direction, trace: Trace) -> Self {
+    pub(super) fn new(name: String, kind: Kind, direction: Direction, trace: Trace) -> Self {
         let time = trace.capacity.period();
         Self {
             outages: outages(&trace),
             name,
+            kind,
             direction,
             time,
             trace,
+            loss: None,
+        }
+    }
+
+    /// The same with this as what was recorded of its loss, if its trace tells none.
+    pub(super) fn with_recorded_loss(self, loss: Option<Loss>) -> Self {
+        Self { loss, ..self }
+    }
+
+    /// The same as if nothing were known of its loss.
+    pub(super) fn without_recorded_loss(mut self) -> Self {
+        self.trace.loss = None;
+        self.loss = None;
+        self
+    }
+
+    /// Whether probes notice its outages.
+    pub(super) fn is_sharp(&self) -> bool {
+        self.outages.iter().any(|outage| outage.sharp)
+    }
+
+    /// Mean of the loss that was recorded, if any was.
+    pub(super) fn recorded_loss(&self) -> Option<f64> {
+        let over_time = self.trace.loss.as_ref().map(|loss| loss.mean());
+        over_time.or_else(|| self.loss.map(|loss| loss.mean()))
+    }
+
+    /// The losses to run with: those asked for, or what was recorded, or else the `usual` ones.
+    pub(super) fn losses(&self, asked: &[f64], usual: &[f64]) -> Vec<DataLoss> {
+        match (asked, self.recorded_loss()) {
+            ([], Some(_)) => vec![DataLoss::Recorded],
+            ([], None) => usual.iter().copied().map(DataLoss::Random).collect(),
+            _ => asked.iter().copied().map(DataLoss::Random).collect(),
         }
     }
 
@@ -111,12 +167,16 @@ impl TraceCase {
     }
 
     /// The links: the trace in both directions, so that an outage hits data and acknowledgements; random loss for data only.
-    pub(super) fn path(&self, loss: f64, queue: QueueLimit) -> Result<PathSetup, Error> {
+    pub(super) fn path(&self, loss: DataLoss, queue: usize) -> Result<PathSetup, Error> {
         let spec = LinkSpec::from_trace(self.trace.clone());
-        let forward = spec
-            .clone()
-            .with_loss(Loss::bernoulli(loss)?)
-            .with_queue(queue);
+        let forward = match (loss, self.loss) {
+            (DataLoss::Random(loss), _) => spec.clone().with_loss(Loss::bernoulli(loss)?),
+            (DataLoss::Recorded, Some(loss)) if self.trace.loss.is_none() => {
+                spec.clone().with_loss(loss)
+            }
+            (DataLoss::Recorded, _) => spec.clone(),
+        };
+        let forward = forward.with_queue(QueueLimit::Packets(queue));
         Ok(PathSetup {
             forward: vec![forward],
             backward: vec![
@@ -126,12 +186,13 @@ impl TraceCase {
         })
     }
 
-    pub(super) fn queue(&self, choice: QueueChoice) -> QueueLimit {
+    /// What the link queues, in packets.
+    pub(super) fn queue(&self, choice: QueueChoice) -> usize {
         match (choice, self.direction) {
-            (QueueChoice::Published, Direction::Up) => QueueLimit::Packets(PUBLISHED_UP),
-            (QueueChoice::Published, Direction::Down) => QueueLimit::Packets(PUBLISHED_DOWN),
-            (QueueChoice::Bdp, _) => QueueLimit::Packets(self.bdp_packets()),
-            (QueueChoice::Limit(limit), _) => limit,
+            (QueueChoice::Published, Direction::Up) => PUBLISHED_UP,
+            (QueueChoice::Published, Direction::Down) => PUBLISHED_DOWN,
+            (QueueChoice::Bdp, _) => self.bdp_packets(),
+            (QueueChoice::Packets(packets), _) => packets,
         }
     }
 
@@ -177,19 +238,34 @@ pub(super) struct TraceSet {
 impl TraceSet {
     pub(super) fn load(options: &Options) -> Result<Self, Error> {
         let mut set = match &options.traces {
-            Some(folder) => Self::folder(folder)?,
+            Some(folder) => folder::load(folder)?,
             None => Self::usual(options)?,
         };
+        if !options.losses.is_empty() {
+            set.ignore_recorded_losses();
+        }
         if options.quick {
             for case in &mut set.cases {
                 let seconds = match case.direction {
-                    Direction::Up => 40,
-                    Direction::Down => 10,
+                    Direction::Up => 30,
+                    Direction::Down => 8,
                 };
                 *case = case.clone().shortened(Duration::from_secs(seconds));
             }
         }
         Ok(set)
+    }
+
+    fn ignore_recorded_losses(&mut self) {
+        for case in &self.cases {
+            if let Some(loss) = case.recorded_loss() {
+                self.skipped.push(format!(
+                    "skipped: the recorded loss of {} ({} on average), because --loss says another",
+                    case.name,
+                    percent(loss)
+                ));
+            }
+        }
     }
 
     fn usual(options: &Options) -> Result<Self, Error> {
@@ -211,8 +287,9 @@ impl TraceSet {
                 Some(delay) => Trace::read(&file, Some(&folder.join(delay)))?,
                 None => Trace::read_csv(&file)?,
             };
-            set.cases
-                .push(TraceCase::new(name.to_owned(), direction, trace));
+            let case = TraceCase::new(name.to_owned(), Kind::Recorded, direction, trace);
+            // Their tables hold a constant that nobody measured: they run with the published losses.
+            set.cases.push(case.without_recorded_loss());
         }
         let count = if options.quick {
             SYNTHETIC_QUICK
@@ -226,60 +303,17 @@ impl TraceSet {
         for n in 1..=count {
             // Seeds of neighbouring experiments share no trace.
             let trace = model.generate(options.seed.wrapping_mul(1000).wrapping_add(n))?;
-            set.cases
-                .push(TraceCase::new(format!("leo-{n:02}"), Direction::Up, trace));
-        }
-        Ok(set)
-    }
-
-    /// Every trace of a folder, in any format that `starhaul trace` reads; `bw_X` beside `delay_X` is a LeoReplayer pair.
-    fn folder(folder: &Path) -> Result<Self, Error> {
-        let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
-            .map_err(Error::io(format!("cannot read {}", folder.display())))?
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|path| path.is_file())
-            .collect();
-        files.sort();
-        let mut set = Self::default();
-        for file in &files {
-            let name = file.file_name().unwrap_or_default().to_string_lossy();
-            let partner = |from, to| {
-                let partner = file.with_file_name(name.replacen(from, to, 1));
-                (name.starts_with(from) && partner.is_file()).then_some(partner)
-            };
-            if partner("delay", "bw").is_some() {
-                continue;
-            }
-            let trace = match partner("bw", "delay") {
-                Some(delay) => Some(Trace::read(file, Some(&delay))?),
-                None => trace_of(Recording::read(file, None)?.0),
-            };
-            let Some(trace) = trace else {
-                let skipped = format!("skipped: {name}, because it tells no capacity");
-                set.skipped.push(skipped);
-                continue;
-            };
-            let down = name.contains("down");
-            let direction = if down { Direction::Down } else { Direction::Up };
-            let stem = name.split('.').next().unwrap_or_default().to_owned();
-            set.cases.push(TraceCase::new(stem, direction, trace));
-        }
-        if set.cases.is_empty() {
-            return Err(Error::Settings(format!(
-                "{} holds no trace with a capacity: it needs .csv tables, bw_X.txt beside delay_X.txt, or mahimahi traces",
-                folder.display()
-            )));
+            let name = format!("leo-{n:02}");
+            let case = TraceCase::new(name, Kind::Synthetic, Direction::Up, trace);
+            set.cases.push(case.without_recorded_loss());
         }
         Ok(set)
     }
 }
 
-fn trace_of(recording: Recording) -> Option<Trace> {
-    Some(Trace {
-        capacity: recording.capacity?,
-        delay: recording.delay,
-        loss: recording.loss,
-    })
+/// A share for people.
+pub(super) fn percent(share: f64) -> String {
+    format!("{} %", (share * 1e6).round() / 1e4)
 }
 
 /// Where the recorded traces lie: `STARHAUL_TRACES`, or beside the project.
@@ -307,17 +341,45 @@ mod tests {
         )]);
         let case = TraceCase::new(
             "x".into(),
+            Kind::Recorded,
             Direction::Down,
             Trace::new(capacity, delay).unwrap(),
         );
         // 1000 packets a second, 50 ms
-        assert_eq!(case.queue(QueueChoice::Bdp), QueueLimit::Packets(50));
-        assert_eq!(
-            case.queue(QueueChoice::Published),
-            QueueLimit::Packets(PUBLISHED_DOWN)
-        );
+        assert_eq!(case.queue(QueueChoice::Bdp), 50);
+        assert_eq!(case.queue(QueueChoice::Published), PUBLISHED_DOWN);
         let LinkSpec { rate, delay, .. } =
-            &case.path(0.01, QueueLimit::Packets(7)).unwrap().forward[0];
+            &case.path(DataLoss::Random(0.01), 7).unwrap().forward[0];
         assert!(matches!((rate, delay), (Rate::Trace(_), Delay::Trace(_))));
+    }
+
+    #[test]
+    fn a_recorded_loss_is_kept_unless_another_is_asked_for() {
+        let capacity = || {
+            let rates = [(Duration::from_secs(1), Bandwidth::from_mbit(12))];
+            starhaul_link::Opportunities::from_rates(rates).unwrap()
+        };
+        let case = |trace| TraceCase::new("x".into(), Kind::Recorded, Direction::Up, trace);
+        let plain = case(Trace::new(capacity(), None).unwrap());
+        let series = starhaul_link::LossSeries::constant(0.03).unwrap();
+        let over_time = case(Trace::new(capacity(), None).unwrap().with_loss(series));
+        let model = Loss::gilbert_elliott(0.01, 5.0).unwrap();
+        let bursts = plain.clone().with_recorded_loss(Some(model));
+
+        let forward = |case: &TraceCase, loss| case.path(loss, 7).unwrap().forward.remove(0);
+        assert_eq!(plain.losses(&[], &[0.002]), [DataLoss::Random(0.002)]);
+        for (case, mean) in [(&over_time, 0.03), (&bursts, 0.01)] {
+            assert_eq!(case.losses(&[], &[0.002]), [DataLoss::Recorded]);
+            assert_eq!(case.recorded_loss(), Some(mean));
+            assert_eq!(case.losses(&[0.1], &[0.002]), [DataLoss::Random(0.1)]);
+            let asked = forward(case, DataLoss::Random(0.1));
+            assert_eq!((asked.loss.mean(), asked.loss_trace), (0.1, None));
+            // Acknowledgements are not lost at random.
+            let back = case.path(DataLoss::Recorded, 7).unwrap().backward.remove(0);
+            assert_eq!((back.loss, back.loss_trace), (Loss::NONE, None));
+        }
+        let series = forward(&over_time, DataLoss::Recorded).loss_trace;
+        assert_eq!(series.unwrap().at(Duration::ZERO), 0.03);
+        assert_eq!(forward(&bursts, DataLoss::Recorded).loss, model);
     }
 }

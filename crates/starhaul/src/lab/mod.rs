@@ -54,10 +54,11 @@ struct LeoccArguments {
     /// Run over every trace of this folder in place of the usual set
     #[arg(long, value_name = "DIR")]
     traces: Option<PathBuf>,
-    /// Run only these controllers
+    /// Run only these controllers; also LeoCC without one of its parts: leocc-no-detector, leocc-no-kalman, leocc-no-band,
+    /// leocc-no-adaptation, and the same of leocc2
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     systems: Vec<String>,
-    /// Random losses of the data, for example 0,0.2%,0.5%
+    /// Random losses of the data, for example 0,0.2%,0.5% [default: those of each part, or what a trace of --traces tells]
     #[arg(long, value_name = "P,…", value_delimiter = ',', value_parser = parse_loss)]
     loss: Vec<f64>,
     /// What the link queues: published (500 packets up, 50000 down), bdp, or a number of packets

@@ -2,20 +2,21 @@
 
 mod course;
 mod scatter;
+mod sensitivity;
 mod tables;
 
 use std::fmt::Write as _;
 
 use super::{
+    plural,
     results::{Results, Row},
-    sections::STUDY_LOSS,
-    summary::{Summary, beaten, ratio},
+    rivals::Beside,
+    summary::{Summary, beaten, losses, ratio},
     table::distinct,
 };
 use crate::report::{CHART_STYLE, PAGE_STYLE, escape};
 
 const STYLE: &str = include_str!("style.css");
-/// The system that the page is about, if it is there.
 /// How the names of LeoCC and its variants begin.
 const OURS: &str = "leocc";
 /// Whose figures stand first, where they are there: what a gateway's LEO paths run.
@@ -28,6 +29,7 @@ impl Results {
         self.head(&mut body);
         self.cards(&mut body);
         self.scatter(&mut body);
+        self.beside_others(&mut body);
         self.series(&mut body);
         self.studies(&mut body);
         self.foot(&mut body);
@@ -56,8 +58,6 @@ impl Results {
     }
 
     fn head(&self, out: &mut String) {
-        let systems = distinct(self.rows.iter().map(|row| row.system.as_str()));
-        let traces = distinct(self.rows.iter().map(|row| row.params.trace.as_str()));
         let how = match self.real {
             None => "packet by packet in virtual time".to_owned(),
             Some(real) => format!(
@@ -69,13 +69,8 @@ impl Results {
             out,
             format_args!(
                 "<h1>Congestion control over low-orbit links</h1><p>Every 15 s a low-orbit network moves its users to another \
-                 satellite: some tens of milliseconds of silence, then another capacity and another delay. {} controllers, each alone \
-                 with a saturating flow over the same {}, {how}. Up is better, left is better.</p>",
-                systems.len(),
-                match traces.len() {
-                    1 => "trace".to_owned(),
-                    count => format!("{count} traces"),
-                }
+                 satellite: some tens of milliseconds of silence, then another capacity and another delay. {}, {how}.</p>",
+                self.who()
             ),
         );
         out.push_str("<p>");
@@ -94,6 +89,7 @@ impl Results {
         out.push_str("</p><nav>");
         for (there, place, name) in [
             (!self.rows.is_empty(), "scatter", "Throughput and delay"),
+            (!self.beside().is_empty(), "beside", "Beside others"),
             (!self.courses.is_empty(), "series", "Over time"),
             (self.has_studies(), "studies", "Studies"),
             (true, "how", "How it was measured"),
@@ -106,6 +102,21 @@ impl Results {
         let said = self.beside_kernel().into_iter().chain(self.late_runs());
         for sentence in self.skipped.iter().cloned().chain(said) {
             push(out, format_args!("<p>{}</p>", escape(&sentence)));
+        }
+    }
+
+    /// Who ran over what.
+    fn who(&self) -> String {
+        let count = self.trace_names().len();
+        let traces = plural(count, "trace");
+        let same = if count == 1 { "trace" } else { &traces };
+        match self.system_names().as_slice() {
+            [] => format!("The detector of that over {traces}"),
+            [name] => format!("{} with a saturating flow over {traces}", escape(name)),
+            names => format!(
+                "{} controllers, each with a saturating flow over the same {same}",
+                names.len()
+            ),
         }
     }
 
@@ -165,25 +176,48 @@ impl Results {
         }
         out.push_str(
             "<h2 id=\"scatter\">Throughput against delay</h2><p>Each disc is a controller; the line leads from its mean queueing delay to \
-             its 95th percentile. The dotted steps join those that nobody beats in both throughput and mean delay (LeoCC, fig. 3).</p>\
+             its 95th percentile. Up is better, left is better. The dotted steps join those that nobody beats in both throughput and mean delay (LeoCC, fig. 3).</p>\
              <div class=\"charts wide\">",
         );
         for plot in scatter::plots(self) {
             push(out, format_args!("<figure>{}</figure>", plot.svg));
         }
         out.push_str("</div>");
-        for loss in distinct(self.rows.iter().map(|row| row.params.loss)) {
+        for loss in losses(&self.rows) {
             let rows: Vec<&Row> = self
                 .rows
                 .iter()
-                .filter(|row| row.params.loss.total_cmp(&loss).is_eq())
+                .filter(|row| row.params.loss_name() == loss)
                 .collect();
             push(
                 out,
                 format_args!(
-                    "<h3 class=\"sub\">Medians over all traces, {} % loss</h3>{}",
-                    loss * 100.0,
+                    "<h3 class=\"sub\">Medians over all traces, loss {loss}</h3>{}",
                     tables::medians(&rows)
+                ),
+            );
+        }
+    }
+
+    fn beside_others(&self, out: &mut String) {
+        let beside = self.beside();
+        if beside.is_empty() {
+            return;
+        }
+        out.push_str(
+            "<h2 id=\"beside\">Beside each other system</h2><p>Run by run over the same link. Ratios of throughput and mean queueing delay; in how \
+             many runs the latter is at most 0.56, the paper's; in how many the other has more throughput and less p95 delay \
+             (<em>beaten</em>); in how many it has no less throughput and waits less than the other on average (<em>ahead</em>).</p>",
+        );
+        for (system, loss) in distinct(beside.iter().map(|line| (&line.system, &line.loss))) {
+            let same = |line: &&Beside| line.system == *system && line.loss == *loss;
+            let lines: Vec<&Beside> = beside.iter().filter(same).collect();
+            push(
+                out,
+                format_args!(
+                    "<h3 class=\"sub\">{} beside others, loss {loss}</h3>{}",
+                    escape(system),
+                    tables::beside(&lines)
                 ),
             );
         }
@@ -196,10 +230,10 @@ impl Results {
         push(
             out,
             format_args!(
-                "<h2 id=\"series\">Over time</h2><p>Trace {}, {} % loss. Grey: what the link could carry. Red: outages. The strip above shows \
+                "<h2 id=\"series\">Over time</h2><p>Trace {}, loss {}. Grey: what the link could carry. Red: outages. The strip above shows \
                  the controller's state.</p><div class=\"charts wide\">",
                 escape(&first.trace),
-                STUDY_LOSS * 100.0
+                first.loss
             ),
         );
         let rtts = self
@@ -230,41 +264,18 @@ impl Results {
             return;
         }
         out.push_str("<h2 id=\"studies\">Studies</h2>");
-        let loss = STUDY_LOSS * 100.0;
-        let parts: [(&str, String, &[Row]); 4] = [
-            (
-                "Ablation",
-                format!("LeoCC without one of its parts, at {loss} % loss; BBRv1 beside it."),
-                &self.ablation,
-            ),
-            (
-                "A queue of one BDP",
-                format!("In place of the published queues, at {loss} % loss."),
-                &self.queues,
-            ),
-            (
-                "A ground link as the bottleneck",
-                format!(
-                    "Behind the satellite link, 60 % of its mean rate and 5 ms, at {loss} % loss. Of capacity means of the narrower link's."
-                ),
-                &self.shift,
-            ),
-            (
-                "When the signal is wrong",
-                format!(
-                    "Other thresholds of the detector, and the truth with some missing or with false ones in between, at {loss} % loss."
-                ),
-                &self.sensitivity,
-            ),
-        ];
-        for (name, what, rows) in parts.iter().filter(|(_, _, rows)| !rows.is_empty()) {
+        for study in self.variations() {
             push(
                 out,
                 format_args!(
-                    "<h3 class=\"sub\">{name}</h3><p>{what}</p>{}",
-                    tables::variants(rows)
+                    "<h3 class=\"sub\">{}, loss {}</h3><p>{}</p>",
+                    study.name,
+                    losses(study.rows).join(", "),
+                    study.what
                 ),
             );
+            out.push_str(&sensitivity::plot(study.rows));
+            out.push_str(&tables::variants(study.rows));
         }
         let unaware = tables::without_signals(&self.sensitivity);
         if !unaware.is_empty() {
@@ -292,7 +303,7 @@ impl Results {
                 format_args!(
                     "<h3 class=\"sub\">Detector</h3><p>A probe each 10 ms; right within 150 ms of the outage's end. Probes in ICMP have a queue \
                      of their own on Starlink; those over UDP share the flow's.</p>{}",
-                    tables::detector(self)
+                    tables::detector(&self.detector)
                 ),
             );
         }

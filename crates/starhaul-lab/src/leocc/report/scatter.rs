@@ -4,7 +4,7 @@ use super::family;
 use crate::{
     leocc::{
         results::{Results, Row},
-        summary::{Summary, groups},
+        summary::{Summary, groups, losses},
         table::distinct,
     },
     report::chart::{Chart, Scale},
@@ -21,17 +21,19 @@ pub(super) struct Named {
 /// One plot per loss and kind of trace.
 pub(super) fn plots(results: &Results) -> Vec<Named> {
     let mut plots = Vec::new();
-    for loss in distinct(results.rows.iter().map(|row| row.params.loss)) {
-        for (kind, rows) in groups(&results.rows, loss) {
+    for loss in losses(&results.rows) {
+        for (kind, rows) in groups(&results.rows, &loss) {
             let traces = distinct(rows.iter().map(|row| row.params.trace.as_str())).len();
-            let title = format!("{kind}, {} % loss", loss * 100.0);
+            let title = format!("{kind}, loss {loss}");
             let of = if traces == 1 {
                 "one trace".to_owned()
             } else {
                 format!("medians of {traces} traces")
             };
             plots.push(Named {
-                file: format!("scatter-{}-{}.svg", kind.replace(' ', "-"), loss),
+                file: format!("scatter-{kind}-{loss}.svg")
+                    .replace(" %", "")
+                    .replace(' ', "-"),
                 svg: plot(&title, &of, &rows),
             });
         }

@@ -4,11 +4,14 @@ use std::fmt::Write as _;
 
 use super::family;
 use crate::{
+    flow::Metrics,
     leocc::{
-        results::{FairnessRow, Results, Row},
+        digest,
+        results::{DetectorRow, FairnessRow, Row},
+        rivals::{Beside, QUEUE_GOAL},
         sections::NO_SIGNALS,
         summary::Summary,
-        table::{distinct, median},
+        table::distinct,
     },
     report::escape,
 };
@@ -26,36 +29,73 @@ const METRICS_HEAD: [&str; 8] = [
 
 /// Medians over all traces of one loss.
 pub(super) fn medians(rows: &[&Row]) -> String {
-    metrics_table(
-        &["system"],
-        &distinct(rows.iter().map(|row| row.system.as_str())),
-        |system| {
-            let of: Vec<&Row> = rows
-                .iter()
-                .copied()
-                .filter(|row| row.system == *system)
-                .collect();
-            (vec![(*system).to_owned()], of)
-        },
-    )
+    let mut body = String::new();
+    let traces = |system: &str| {
+        let of = rows.iter().filter(|row| row.system == system);
+        distinct(of.map(|row| row.params.trace.as_str())).len()
+    };
+    for Summary { system, metrics } in Summary::of_all(rows) {
+        let name = [system.clone()];
+        add_metrics(&mut body, &system, &name, &metrics, traces(&system));
+    }
+    let heads: Vec<&str> = ["system"].into_iter().chain(METRICS_HEAD).collect();
+    table(&heads, &body, 1)
 }
 
-/// Medians over the traces of a part that varies something, compared with the same runs of the scatter.
+/// Medians over the traces of a part that varies something; columns in which nothing stands are left out.
 pub(super) fn variants(rows: &[Row]) -> String {
-    let keys = distinct(
-        rows.iter()
-            .map(|row| (row.system.as_str(), row.variant.as_deref())),
-    );
-    metrics_table(&["system", "variant"], &keys, |(system, variant)| {
-        let of = rows
-            .iter()
-            .filter(|row| row.system == *system && row.variant.as_deref() == *variant)
-            .collect();
-        (
-            vec![(*system).to_owned(), variant.unwrap_or("").to_owned()],
-            of,
-        )
-    })
+    let lines = digest::variants(rows);
+    let varied = lines.iter().any(|line| !line.variant.is_empty());
+    let several = distinct(lines.iter().map(|line| line.loss.as_str())).len() > 1;
+    let mut body = String::new();
+    for line in &lines {
+        let mut cells = vec![line.system.to_owned()];
+        cells.extend(varied.then(|| line.variant.to_owned()));
+        cells.extend(several.then(|| line.loss.clone()));
+        add_metrics(&mut body, line.system, &cells, &line.metrics, line.traces);
+    }
+    let heads = [("system", true), ("variant", varied), ("loss", several)];
+    let names: Vec<&str> = heads
+        .into_iter()
+        .filter_map(|(name, there)| there.then_some(name))
+        .collect();
+    let heads: Vec<&str> = names.iter().copied().chain(METRICS_HEAD).collect();
+    table(&heads, &body, names.len())
+}
+
+/// LeoCC beside each other system at one loss.
+pub(super) fn beside(lines: &[&Beside]) -> String {
+    let mut body = String::new();
+    for line in lines {
+        let (rate, queue) = (line.throughput, line.queue);
+        let cells = [
+            line.other.clone(),
+            format!("{:.2}", rate.median),
+            format!("{:.2} – {:.2}", rate.least, rate.greatest),
+            format!("{:.2}", queue.median),
+            format!("{:.2}", queue.greatest),
+            line.within_goal.to_string(),
+            line.beaten.to_string(),
+            line.ahead.to_string(),
+            line.runs.to_string(),
+        ];
+        add_line(&mut body, family(&line.other), &cells);
+    }
+    table(
+        &[
+            "beside",
+            "throughput ×",
+            "least – most",
+            "queue mean ×",
+            "most",
+            &format!("≤ {QUEUE_GOAL}"),
+            "beaten",
+            "ahead",
+            "runs",
+        ],
+        &body,
+        1,
+    )
 }
 
 /// Each controller to which nobody tells anything beside BBR, on each trace; nothing when BBR did not run.
@@ -84,67 +124,36 @@ pub(super) fn without_signals(rows: &[Row]) -> String {
     table(&["system", "trace", "throughput", "queue mean"], &body, 2)
 }
 
-fn metrics_table<'a, K>(
-    names: &[&str],
-    keys: &[K],
-    rows_of: impl Fn(&K) -> (Vec<String>, Vec<&'a Row>),
-) -> String {
-    let mut body = String::new();
-    for key in keys {
-        let (cells, rows) = rows_of(key);
-        let Some(Summary { system, metrics: m }) = Summary::of_all(&rows).into_iter().next() else {
-            continue;
-        };
-        let traces = distinct(rows.iter().map(|row| row.params.trace.as_str())).len();
-        let mut line: Vec<String> = cells.iter().map(|cell| escape(cell)).collect();
-        line.extend([
-            format!("{:.2}", m.throughput_mbps),
-            format!("{:.1}", m.utilisation * 100.0),
-            format!("{:.1}", m.queue_delay_mean_ms),
-            format!("{:.1}", m.queue_delay_p95_ms),
-            format!("{:.1}", m.rtt_mean_ms),
-            format!("{:.1}", m.rtt_p95_ms),
-            format!("{:.2}", m.loss_rate * 100.0),
-            traces.to_string(),
-        ]);
-        add_line(&mut body, family(&system), &line);
-    }
-    let heads: Vec<&str> = names.iter().copied().chain(METRICS_HEAD).collect();
-    table(&heads, &body, names.len())
+fn add_metrics(body: &mut String, system: &str, names: &[String], m: &Metrics, traces: usize) {
+    let mut line: Vec<String> = names.iter().map(|name| escape(name)).collect();
+    line.extend([
+        format!("{:.2}", m.throughput_mbps),
+        format!("{:.1}", m.utilisation * 100.0),
+        format!("{:.1}", m.queue_delay_mean_ms),
+        format!("{:.1}", m.queue_delay_p95_ms),
+        format!("{:.1}", m.rtt_mean_ms),
+        format!("{:.1}", m.rtt_p95_ms),
+        format!("{:.2}", m.loss_rate * 100.0),
+        traces.to_string(),
+    ]);
+    add_line(body, family(system), &line);
 }
 
 /// Jain's index for flows of one kind, and who gets what beside Cubic and BBR.
 pub(super) fn fairness(rows: &[FairnessRow]) -> String {
     let mut body = String::new();
-    for flows in distinct(rows.iter().map(names)) {
-        let same: Vec<&FairnessRow> = rows.iter().filter(|row| names(row) == flows).collect();
-        let Some(first) = flows.first() else {
-            continue;
-        };
-        let who = match flows.iter().all(|flow| flow == first) {
-            true => format!("{} × {first}", flows.len()),
-            false => flows.join(" beside "),
-        };
-        let of = |pick: fn(&FairnessRow) -> f64| median(same.iter().map(|row| pick(row)));
-        let least = same.iter().map(|row| row.jain).fold(1.0, f64::min);
-        let rate_of = |flow: usize| {
-            let rates = same.iter().filter_map(|row| row.flows.get(flow));
-            format!("{:.1}", median(rates.map(|flow| flow.throughput_mbps)))
-        };
-        let rates: Vec<String> = (0..flows.len()).map(rate_of).collect();
-        add_line(
-            &mut body,
-            family(first),
-            &[
-                who,
-                format!("{:.3}", of(|row| row.jain)),
-                format!("{least:.3}"),
-                rates.join(" + "),
-                format!("{:.1}", of(|row| row.utilisation) * 100.0),
-                format!("{:.1}", of(|row| row.queue_delay_mean_ms)),
-                same.len().to_string(),
-            ],
-        );
+    for line in digest::fairness(rows) {
+        let rates: Vec<String> = line.rates_mbps.iter().map(|r| format!("{r:.1}")).collect();
+        let cells = [
+            line.who,
+            format!("{:.3}", line.jain),
+            format!("{:.3}", line.least_jain),
+            rates.join(" + "),
+            format!("{:.1}", line.utilisation * 100.0),
+            format!("{:.1}", line.queue_delay_mean_ms),
+            line.traces.to_string(),
+        ];
+        add_line(&mut body, family(line.first), &cells);
     }
     table(
         &[
@@ -161,45 +170,21 @@ pub(super) fn fairness(rows: &[FairnessRow]) -> String {
     )
 }
 
-/// Whose flows they are, in the order in which they began.
-fn names(row: &FairnessRow) -> Vec<&str> {
-    row.flows.iter().map(|flow| flow.system.as_str()).collect()
-}
-
 /// Precision and recall of the detector over all traces.
-pub(super) fn detector(results: &Results) -> String {
+pub(super) fn detector(rows: &[DetectorRow]) -> String {
     let mut body = String::new();
-    let keys = distinct(
-        results
-            .detector
-            .iter()
-            .map(|row| (row.beside.as_str(), row.queue.as_str())),
-    );
-    for (beside, queue) in keys {
-        let rows = || {
-            results
-                .detector
-                .iter()
-                .filter(|row| row.beside == beside && row.queue == queue)
-        };
-        let total: u32 = rows().map(|row| row.reconfigurations).sum();
-        let found: u32 = rows().map(|row| row.found).sum();
-        let wrong: u32 = rows().map(|row| row.false_alarms).sum();
-        let latest = rows().map(|row| row.latest_ms).fold(0.0, f64::max);
-        add_line(
-            &mut body,
-            "",
-            &[
-                beside.to_owned(),
-                queue.to_owned(),
-                total.to_string(),
-                found.to_string(),
-                wrong.to_string(),
-                format!("{:.1}", share(found, found + wrong)),
-                format!("{:.1}", share(found, total)),
-                format!("{latest:.0}"),
-            ],
-        );
+    for line in digest::detector(rows) {
+        let cells = [
+            line.beside.to_owned(),
+            line.queue.to_owned(),
+            line.reconfigurations.to_string(),
+            line.found.to_string(),
+            line.wrong.to_string(),
+            format!("{:.1}", line.precision()),
+            format!("{:.1}", line.recall()),
+            format!("{:.0}", line.latest_ms),
+        ];
+        add_line(&mut body, "", &cells);
     }
     table(
         &[
@@ -215,14 +200,6 @@ pub(super) fn detector(results: &Results) -> String {
         &body,
         2,
     )
-}
-
-fn share(part: u32, whole: u32) -> f64 {
-    if whole == 0 {
-        100.0
-    } else {
-        f64::from(part) / f64::from(whole) * 100.0
-    }
 }
 
 fn add_line(body: &mut String, family: &str, cells: &[String]) {
