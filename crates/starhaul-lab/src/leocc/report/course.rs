@@ -7,18 +7,14 @@ use crate::{
 };
 
 const SIZE: (f64, f64) = (560.0, 190.0);
-/// Colours for states, told apart by order of their appearance.
-const STATE_CLASSES: usize = 8;
-
 /// Two plots, rate and round-trip time, and a legend of the states.
 pub(super) fn figure(course: &Course, slowest_rtt_ms: f64) -> String {
     let legend: String = states(course)
         .iter()
-        .enumerate()
-        .map(|(n, state)| {
+        .map(|state| {
             format!(
-                "<span class=\"key s{}\"><i></i>{}</span>",
-                n % STATE_CLASSES,
+                "<span class=\"key {}\"><i></i>{}</span>",
+                colour(state),
                 state.replace('_', " ")
             )
         })
@@ -56,12 +52,10 @@ pub(super) fn rate(course: &Course) -> String {
         .map(|s| (s.at_s, s.throughput_mbps))
         .collect();
     plot.line(family(&course.system), &rate);
-    let states = states(course);
     let ends = course.states.iter().skip(1).map(|(at, _)| *at).chain([end]);
     for ((from, state), to) in course.states.iter().zip(ends) {
-        let class = states.iter().position(|known| known == state).unwrap_or(0) % STATE_CLASSES;
         plot.stretch(
-            &format!("s{class}"),
+            colour(state),
             *from,
             to,
             &format!("{state}, {from:.2} to {to:.2} s"),
@@ -106,4 +100,65 @@ fn end(course: &Course) -> f64 {
 
 fn states(course: &Course) -> Vec<&'static str> {
     distinct(course.states.iter().map(|(_, state)| *state))
+}
+
+/// The colour of a state is the same in every picture of a page, and no two states of one controller share one.
+fn colour(state: &str) -> &'static str {
+    match state {
+        "cruise"
+        | "probe_bw"
+        | "probe_bw_cruise"
+        | "congestion_avoidance"
+        | "default_mode"
+        | "probing"
+        | "fixed_rate" => "s1",
+        "startup" | "slow_start" | "starting" => "s2",
+        "drain" => "s3",
+        "cruise_moderate" | "probe_bw_down" | "competitive_mode" | "moving" => "s4",
+        "adaptation" | "probe_rtt" => "s5",
+        "cruise_competitive" | "probe_bw_refill" | "conservative_slow_start" => "s6",
+        "probe_bw_up" => "s7",
+        _ => "s0",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_states_of_a_controller_look_alike() {
+        let controllers: [&[&str]; 6] = [
+            &[
+                "startup",
+                "drain",
+                "cruise",
+                "cruise_moderate",
+                "cruise_competitive",
+                "adaptation",
+            ],
+            &["startup", "drain", "probe_bw", "probe_rtt"],
+            &[
+                "startup",
+                "drain",
+                "probe_bw_down",
+                "probe_bw_cruise",
+                "probe_bw_refill",
+                "probe_bw_up",
+                "probe_rtt",
+            ],
+            &[
+                "slow_start",
+                "conservative_slow_start",
+                "congestion_avoidance",
+            ],
+            &["slow_start", "default_mode", "competitive_mode"],
+            &["starting", "probing", "moving"],
+        ];
+        for states in controllers {
+            let colours = distinct(states.iter().map(|state| colour(state)));
+            assert_eq!(colours.len(), states.len(), "{states:?}: {colours:?}");
+            assert!(!colours.contains(&"s0"), "{states:?}: {colours:?}");
+        }
+    }
 }

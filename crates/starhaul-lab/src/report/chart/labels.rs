@@ -52,7 +52,7 @@ impl Chart {
         let (x, y) = self.at(at.0, at.1);
         let width = CHARACTER * f64::from(u32::try_from(text.chars().count()).unwrap_or(0));
         let mut places = Vec::new();
-        for distance in [0.0, 13.0, 26.0, 39.0, 52.0] {
+        for distance in (0..12).map(|step| f64::from(step) * 13.0) {
             for (dx, dy) in [
                 (8.0, 0.0),
                 (-8.0 - width, 0.0),
