@@ -313,6 +313,45 @@ fn lab_says_what_to_type_in_place_of_what_cannot_run() {
 }
 
 #[test]
+fn what_lab_found_is_printed_though_it_cannot_be_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let (traces, out) = (
+        directory.path().join("traces"),
+        directory.path().join("out"),
+    );
+    fs::create_dir(&traces).unwrap();
+    fs::write(traces.join("even.txt"), "5\n10\n15\n20\n2000\n").unwrap();
+    let lab = |out: &Path| {
+        let traces = [
+            "--systems",
+            "newreno",
+            "--only",
+            "scatter",
+            "--traces",
+            path(&traces),
+        ];
+        let rest = ["--json", "--out", path(out)];
+        let mut lab = starhaul(&["lab", "leocc"]);
+        lab.args(traces).args(rest).output().unwrap()
+    };
+    // A folder where a file must go is noticed only when the results are there.
+    fs::create_dir_all(out.join("results.json")).unwrap();
+    let late = lab(&out);
+    assert!(!late.status.success());
+    let results: serde_json::Value = serde_json::from_slice(&late.stdout).unwrap();
+    assert!(results["rows"][0]["metrics"].is_object(), "{results}");
+    assert!(text(&late.stderr).contains("cannot keep the results"));
+    // A file where the folder must be is noticed before anything runs.
+    let early = lab(&traces.join("even.txt"));
+    assert!(!early.status.success() && early.stdout.is_empty());
+    let said = text(&early.stderr);
+    assert!(
+        said.contains("--out") && !said.contains("virtual time"),
+        "{said}"
+    );
+}
+
+#[test]
 fn lab_lists_its_experiments_and_runs_one_over_a_folder_of_traces() {
     let output = run(&["lab", "list"]);
     assert!(output.status.success());

@@ -38,6 +38,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         seconds: arguments.seconds,
         seed: arguments.outcome.seed,
     })?;
+    arguments.outcome.prepare()?;
     announce(plan.skipped(), &plan.describe());
     let results = plan.run(&bench()?, &command_line(), show)?;
     arguments.outcome.finish(

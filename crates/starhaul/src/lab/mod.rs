@@ -103,10 +103,12 @@ fn leocc(args: LeoccArguments) -> anyhow::Result<()> {
     };
     let results = if args.real {
         let plan = RealPlan::new(&options, args.runs, args.seconds)?;
+        args.outcome.prepare()?;
         announce(plan.skipped(), &plan.describe());
         plan.run(&bench()?, &command_line(), show)?
     } else {
         let plan = Plan::new(&options)?;
+        args.outcome.prepare()?;
         announce(plan.skipped(), &plan.describe());
         plan.run(&command_line(), show)?
     };

@@ -1,6 +1,7 @@
 //! What all experiments share: where their results go, and the line that says how far they are.
 
 use std::{
+    fs,
     io::{self, IsTerminal as _, Write as _},
     path::{Path, PathBuf},
 };
@@ -24,7 +25,19 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Writes and prints what was asked for.
+    /// Makes the folder of the results and tries to write there: hours of runs are too late to learn that one cannot.
+    pub(crate) fn prepare(&self) -> anyhow::Result<()> {
+        let Some(folder) = &self.out else {
+            return Ok(());
+        };
+        let cannot = || format!("--out: nothing can be written into {}", folder.display());
+        fs::create_dir_all(folder).with_context(cannot)?;
+        let trial = folder.join(".starhaul-lab-trial");
+        fs::write(&trial, "").with_context(cannot)?;
+        fs::remove_file(&trial).with_context(cannot)
+    }
+
+    /// Prints and writes what was asked for, each whatever becomes of the other.
     pub(crate) fn finish(
         &self,
         table: impl FnOnce() -> String,
@@ -34,14 +47,15 @@ impl Outcome {
         if io::stderr().is_terminal() {
             eprint!("\r\x1b[K");
         }
+        let printed = print(match self.json {
+            true => json()? + "\n",
+            false => table(),
+        });
         if let Some(folder) = &self.out {
             write(folder).context("cannot keep the results")?;
             eprintln!("results: {}", folder.display());
         }
-        print(match self.json {
-            true => json()? + "\n",
-            false => table(),
-        })
+        printed
     }
 }
 
