@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     /// 100.64.0.1)
     #[arg(long, value_name = "ADDR", default_value = "auto")]
     target: String,
-    /// A far end behind the satellite, as host, host:port or [IPv6]:port: the search leads there, and UDP echo goes to its port
+    /// A far end behind the satellite, as host or host:port, an IPv6 address with a port in brackets: the search leads there, and UDP echo goes to its port
     #[arg(long, value_name = "HOST", env = "STARHAUL_SERVER", default_value = ANYWHERE)]
     toward: String,
     /// How to probe
