@@ -18,20 +18,23 @@ const INFORMED: Duration = Duration::from_secs(60);
 pub(super) const DRAIN_GAIN: f64 = 0.9;
 
 impl LeoCc {
-    /// The window may be narrow: whoever tells of reconfigurations still does, so that the band is that of the path as it is, and
-    /// no one else would take what is left free.
-    pub(super) fn is_narrow(&self) -> bool {
-        let informed = self.updated_at.is_some_and(|now| {
-            let told = self.hints.last();
+    /// Somebody tells of reconfigurations, so that the band is that of the path as it is.
+    fn is_informed(&self) -> bool {
+        let told = self.hints.last();
+        self.updated_at.is_some_and(|now| {
             self.options.detector && self.bottleneck.is_probed(now)
                 || told.is_some_and(|last| now.saturating_duration_since(last) < INFORMED)
-        });
-        self.options.target_queue && informed && !self.is_competing()
+        })
+    }
+
+    /// The window may be narrow: nobody else would take what is left free.
+    pub(super) fn is_narrow(&self) -> bool {
+        self.options.target_queue && self.is_informed() && !self.competition.is_present()
     }
 
     /// Beside greedy flows the target is the aggressive one and twice its BDP may be in flight, as BBR has it.
     pub(super) fn is_competing(&self) -> bool {
-        self.options.target_queue && self.competition.is_present()
+        self.options.target_queue && self.is_informed() && self.competition.is_present()
     }
 
     /// What fits into the path at bBW_m and the middle of the band, and the target queue. Both estimates come from what was
@@ -50,8 +53,9 @@ impl LeoCc {
 
     /// Flows of our kind, all with the rate this one had after Adaptation, queue the target and α / rate.
     pub(super) fn look_for_competition(&mut self, now: Instant) {
-        if let (Some(latest), Some(middle)) =
-            (self.estimate.latest_rtt(), self.estimate.middle_rtt())
+        if self.is_informed()
+            && let (Some(latest), Some(middle)) =
+                (self.estimate.latest_rtt(), self.estimate.middle_rtt())
         {
             let own =
                 TARGET_QUEUE.saturating_add(self.restored_rate.time_to_send(self.fair_bytes()));
