@@ -206,7 +206,10 @@ fn live_table(progress: &Progress, seconds: u64) -> String {
 }
 
 fn line(progress: &Progress, seconds: u64) -> String {
-    let mut out = format!("{:>3} of {seconds} s on time:", progress.elapsed.as_secs());
+    let mut out = format!(
+        "{:>3} of {seconds} s on time:",
+        progress.elapsed.as_secs().min(seconds)
+    );
     for (name, SystemProgress { classes, .. }) in progress.systems.named() {
         let share = |class: Class| percent(classes.of(class));
         text(
