@@ -13,12 +13,13 @@ use starhaul_paths::PathId;
 use crate::wire::{MAX_ACK_PATHS, ReconfigurationReport, SegmentReport};
 
 /// When each event is said, after it was told; by the next acknowledgement, which is made when there is none.
-const SAID_AFTER: [Duration; 5] = [
+const SAID_AFTER: [Duration; 6] = [
     Duration::ZERO,
     Duration::from_millis(10),
     Duration::from_millis(30),
     Duration::from_millis(70),
     Duration::from_millis(150),
+    Duration::from_millis(310),
 ];
 /// What happened longer ago is no news to any controller.
 const MAX_AGE: Duration = Duration::from_secs(5);
@@ -280,7 +281,7 @@ mod tests {
             said.push(((due - start).as_millis(), ages.collect::<Vec<_>>()));
             assert_eq!(outgoing.take_events(due), [], "once each time");
         }
-        let expected = [0, 10, 30, 70, 150].map(|ms| (u128::from(ms), vec![ms + 20]));
+        let expected = [0, 10, 30, 70, 150, 310].map(|ms| (u128::from(ms), vec![ms + 20]));
         assert_eq!(said, expected);
     }
 

@@ -62,7 +62,7 @@ fn heard(pair: &mut Pair) -> Reconfiguration {
 #[test]
 fn a_receivers_detector_reaches_the_sender_once_through_lost_acknowledgements() {
     for seed in 0..12 {
-        let mut pair = pair(0.3, seed);
+        let mut pair = pair(0.4, seed);
         let stream = pair.open(StreamConfig {
             mode: Mode::Retransmit,
             ..StreamConfig::default()
