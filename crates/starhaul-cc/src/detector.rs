@@ -26,6 +26,8 @@ const CONFIDENCE: (f64, f64) = (0.6, 0.95);
 pub struct DetectorConfig {
     /// Time between two probes.
     pub probe_interval: Duration,
+    /// The same while nothing flows that a reconfiguration could concern ([`Detector::rest`]).
+    pub idle_interval: Duration,
     /// Δ_outage: a longer silence is a reconfiguration.
     pub outage_threshold: Duration,
     /// After a reconfiguration no other is believed for so long: what a full queue drops right after an
@@ -44,10 +46,11 @@ impl DetectorConfig {
 }
 
 impl Default for DetectorConfig {
-    /// LeoCC §5.1: a probe each 10 ms, Δ_outage 45 ms. Refractory 500 ms, no timetable.
+    /// LeoCC §5.1: a probe each 10 ms, Δ_outage 45 ms. Refractory 500 ms, no timetable. A probe each second while it rests.
     fn default() -> Self {
         Self {
             probe_interval: Duration::from_millis(10),
+            idle_interval: Duration::from_secs(1),
             outage_threshold: Duration::from_millis(45),
             refractory: Duration::from_millis(500),
             schedule: None,
@@ -99,6 +102,7 @@ pub struct Detector {
     config: DetectorConfig,
     next_probe: Instant,
     next_sequence: u64,
+    resting: bool,
     /// Sequence and sending time of probes without a response, in order of sending.
     outstanding: VecDeque<(u64, Instant)>,
     last_response: Option<Instant>,
@@ -114,6 +118,7 @@ impl Detector {
             config,
             next_probe: now,
             next_sequence: 0,
+            resting: false,
             outstanding: VecDeque::new(),
             last_response: None,
             newest_answered: None,
@@ -131,12 +136,12 @@ impl Detector {
     ///
     /// A timer that came late is not made up for: probes sent in a bunch would say nothing more.
     pub fn on_probe_sent(&mut self, now: Instant) -> u64 {
-        let due = self.next_probe + self.config.probe_interval;
-        self.next_probe = if due > now {
-            due
-        } else {
-            now + self.config.probe_interval
+        let interval = match self.resting {
+            true => self.config.idle_interval.max(self.config.probe_interval),
+            false => self.config.probe_interval,
         };
+        let due = self.next_probe + interval;
+        self.next_probe = if due > now { due } else { now + interval };
         let sequence = self.next_sequence;
         self.next_sequence += 1;
         self.outstanding.push_back((sequence, now));
@@ -144,6 +149,26 @@ impl Detector {
             self.outstanding.pop_front();
         }
         sequence
+    }
+
+    /// Nothing flows any more: probes leave each [`DetectorConfig::idle_interval`], and their silence says nothing of outages.
+    pub fn rest(&mut self) {
+        self.resting = true;
+        self.forget_answers();
+    }
+
+    /// Something flows again: the next probe is due at `now`, and what was not answered while it rested says nothing.
+    pub fn resume(&mut self, now: Instant) {
+        self.resting = false;
+        self.next_probe = now;
+        self.forget_answers();
+    }
+
+    /// Round trips stay known.
+    fn forget_answers(&mut self) {
+        self.outstanding.clear();
+        self.last_response = None;
+        self.newest_answered = None;
     }
 
     /// Probe `sequence` left this host at `at` (the kernel's timestamp), a little after [`Detector::on_probe_sent`] was told.
@@ -211,6 +236,9 @@ impl Detector {
     /// The response interval that a response at `until` ends, less what our own probes were late: silence
     /// begins when the first unanswered probe's response could have been there. `None` when nothing was asked.
     fn silence_until(&self, until: Instant) -> Option<Duration> {
+        if self.resting {
+            return None;
+        }
         let last = self.last_response?;
         let newest_answered = self.newest_answered?;
         let (_, sent) = self

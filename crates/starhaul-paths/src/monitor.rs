@@ -93,6 +93,11 @@ impl PathMonitor {
         self.cost
     }
 
+    /// The price changes.
+    pub fn set_cost(&mut self, cost: f64) {
+        self.cost = cost;
+    }
+
     /// A datagram was sent. Sequences grow by 1 per datagram on this path and wrap.
     pub fn on_sent(&mut self, now: Instant, sequence: u32, bytes: usize) {
         self.advance(now);

@@ -66,7 +66,7 @@ pub struct Delivery {
 pub struct NetworkStats {
     /// Sent from a socket without address, or to where no route leads.
     pub no_route: u64,
-    /// Larger than [`MTU_BYTES`] with their headers.
+    /// Larger, with their headers, than [`MTU_BYTES`] or than a link of their route carries.
     pub too_large: u64,
     /// Arrived at an address that no node had any more.
     pub no_receiver: u64,
@@ -95,6 +95,8 @@ pub struct Network {
     sockets: HashMap<SocketAddr, (NodeId, u32)>,
     routes: HashMap<(SocketAddr, SocketAddr), Arc<[LinkId]>>,
     watched: HashMap<usize, Vec<Passage>>,
+    /// Links that carry less than [`MTU_BYTES`].
+    mtus: HashMap<usize, usize>,
     /// Addresses whose datagrams travel as ICMP.
     icmp: HashSet<SocketAddr>,
     stats: NetworkStats,
@@ -124,6 +126,7 @@ impl Network {
             sockets: HashMap::new(),
             routes: HashMap::new(),
             watched: HashMap::new(),
+            mtus: HashMap::new(),
             icmp: HashSet::new(),
             stats: NetworkStats::default(),
         }
@@ -168,6 +171,11 @@ impl Network {
             Band::Icmp => self.icmp.insert(from),
             Band::Data => self.icmp.remove(&from),
         };
+    }
+
+    /// The largest IP packet that a link carries from now on: larger ones are dropped without a word, as a path with a black hole does.
+    pub fn set_mtu(&mut self, link: LinkId, bytes: usize) {
+        self.mtus.insert(link.0, bytes);
     }
 
     /// Joins two addresses by one new link in each direction.
@@ -286,6 +294,14 @@ impl Network {
         let Some(&id) = packet.route.get(packet.hops_done) else {
             return Some(packet);
         };
+        if self
+            .mtus
+            .get(&id.0)
+            .is_some_and(|mtu| packet.payload.len() + HEADER_BYTES > *mtu)
+        {
+            self.stats.too_large += 1;
+            return None;
+        }
         packet.since = now;
         let band = match self.icmp.contains(&packet.from) {
             true => Band::Icmp,

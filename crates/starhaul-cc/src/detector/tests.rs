@@ -1,4 +1,4 @@
-use std::{fs, path::PathBuf};
+use std::fs;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -70,16 +70,10 @@ impl Path {
 
 /// The gaps of the recorded link, and its one-way delays in steps of 10 ms.
 fn example() -> Option<(Gaps, Vec<Duration>)> {
-    let folder = std::env::var_os("STARHAUL_TRACES").map_or_else(
-        || {
-            PathBuf::from(concat!(
-                env!("CARGO_MANIFEST_DIR"),
-                "/../../../shared/traces"
-            ))
-        },
-        PathBuf::from,
-    );
-    let read = |name: &str| fs::read_to_string(folder.join("leocc-example").join(name)).ok();
+    let read = |name: &str| {
+        let file = starhaul_needs::trace(&format!("leocc-example/{name}"))?;
+        Some(fs::read_to_string(file).unwrap())
+    };
     let number = |line: &str| line.trim().parse::<u32>().unwrap();
     let stamps: Vec<u32> = read("bw_example.txt")?.lines().map(number).collect();
     let delays = read("delay_example.txt")?
@@ -99,7 +93,6 @@ fn example() -> Option<(Gaps, Vec<Duration>)> {
 #[test]
 fn finds_the_eight_reconfigurations_of_a_recorded_link_and_no_other() {
     let Some((outages, delays)) = example() else {
-        eprintln!("skipped: no traces (set STARHAUL_TRACES)");
         return;
     };
     let truth: Vec<_> = outages
@@ -291,4 +284,52 @@ fn a_probe_that_left_late_has_the_round_trip_of_the_path() {
     detector.on_probe_left(start + 9 * MS, sequence + 1);
     detector.on_response(start + 23 * MS, sequence);
     assert_eq!(detector.segment_rtt(), Some(20 * MS));
+}
+
+#[test]
+fn a_detector_that_rests_probes_seldom_and_what_it_missed_is_no_outage() {
+    let start = Instant::now();
+    let mut detector = Detector::new(DetectorConfig::default(), start);
+    let mut now = start;
+    let mut probes = 0;
+    let mut round = |detector: &mut Detector, until: Instant, answered: &dyn Fn(u64) -> bool| {
+        let mut found = Vec::new();
+        while detector.next_probe() < until {
+            now = detector.next_probe();
+            let sequence = detector.on_probe_sent(now);
+            probes += 1;
+            if answered(sequence) {
+                found.extend(detector.on_response(now + 5 * MS, sequence));
+            }
+        }
+        (found, std::mem::take(&mut probes))
+    };
+    let (found, sent) = round(&mut detector, start + 1000 * MS, &|_| true);
+    assert_eq!((found.len(), sent), (0, 100));
+    detector.rest();
+    // Every other probe is lost, which at this pace says nothing.
+    let (found, sent) = round(&mut detector, start + 21_000 * MS, &|sequence| {
+        sequence % 2 == 0
+    });
+    assert_eq!(found.len(), 0);
+    assert!((19..=21).contains(&sent), "{sent} probes in 20 s");
+    assert_eq!(detector.outage_in_progress(start + 21_500 * MS), None);
+    assert_eq!(
+        detector.segment_rtt(),
+        Some(5 * MS),
+        "it is known all the same"
+    );
+    let late = detector.on_probe_sent(start + 21_900 * MS);
+    detector.resume(start + 22_000 * MS);
+    assert_eq!(detector.next_probe(), start + 22_000 * MS, "at once");
+    // The answer to a probe from before comes now, and ends no outage.
+    assert_eq!(detector.on_response(start + 22_400 * MS, late), None);
+    let silent = start + 23_000 * MS..start + 23_090 * MS;
+    let (found, _) = round(&mut detector, start + 22_990 * MS, &|_| true);
+    assert_eq!(found.len(), 0, "{found:?}");
+    while detector.next_probe() < silent.end {
+        detector.on_probe_sent(detector.next_probe());
+    }
+    let (found, _) = round(&mut detector, start + 24_000 * MS, &|_| true);
+    assert_eq!(found.len(), 1, "and an outage is found as ever: {found:?}");
 }
