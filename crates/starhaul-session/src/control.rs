@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use starhaul_paths::PathId;
 use starhaul_units::Bandwidth;
 
 use crate::types::{BlockId, MAX_LABEL_BYTES, Mode, ProtocolError, StreamConfig, StreamId};
@@ -19,6 +20,8 @@ const DROPPED: u8 = 3;
 const RESET: u8 = 4;
 const STOP: u8 = 5;
 const CREDIT: u8 = 6;
+const STREAMS: u8 = 7;
+const COST: u8 = 16;
 
 const BAD: ProtocolError = ProtocolError::Malformed("control message");
 
@@ -42,6 +45,10 @@ pub(crate) enum Control {
     Stop { stream: StreamId, code: u32 },
     /// The receiver takes bytes below `limit`.
     Credit { stream: StreamId, limit: u64 },
+    /// The receiver lets the sender open streams with numbers below `limit`.
+    Streams { limit: u32 },
+    /// The price of a path is another one from now on.
+    Cost { path: PathId, cost: f64 },
 }
 
 impl Control {
@@ -70,6 +77,15 @@ impl Control {
                 body.put_u32(stream.0);
                 body.put_u64(*limit);
             }
+            Self::Streams { limit } => {
+                body.put_u8(STREAMS);
+                body.put_u32(*limit);
+            }
+            Self::Cost { path, cost } => {
+                body.put_u8(COST);
+                body.put_u32(path.0);
+                body.put_f64(*cost);
+            }
         }
         let mut out = BytesMut::with_capacity(2 + body.len());
         out.put_u16(u16::try_from(body.len()).unwrap_or(u16::MAX));
@@ -97,11 +113,16 @@ impl Control {
     fn decode_body(body: &mut Bytes) -> Result<Option<Self>, ProtocolError> {
         let bad = |_| BAD;
         let kind = body.try_get_u8().map_err(bad)?;
-        if !(OPEN..=CREDIT).contains(&kind) {
+        if !(OPEN..=STREAMS).contains(&kind) && kind != COST {
             return Ok(None);
         }
-        let stream = StreamId(body.try_get_u32().map_err(bad)?);
+        let number = body.try_get_u32().map_err(bad)?;
+        let stream = StreamId(number);
         let message = match kind {
+            COST => Self::Cost {
+                path: PathId(number),
+                cost: body.try_get_f64().map_err(bad).and_then(price)?,
+            },
             OPEN => Self::Open {
                 stream,
                 config: try_get_config(body)?,
@@ -122,6 +143,7 @@ impl Control {
                 stream,
                 limit: body.try_get_u64().map_err(bad)?,
             },
+            STREAMS => Self::Streams { limit: number },
             _ => {
                 let mut ranges = Vec::new();
                 while body.has_remaining() {
@@ -137,6 +159,11 @@ impl Control {
             Ok(Some(message))
         }
     }
+}
+
+fn price(cost: f64) -> Result<f64, ProtocolError> {
+    let is_price = cost.is_finite() && cost >= 0.0;
+    is_price.then_some(cost).ok_or(BAD)
 }
 
 fn put(body: &mut BytesMut, kind: u8, stream: StreamId, value: u32) {
@@ -184,10 +211,11 @@ fn try_get_config(body: &mut Bytes) -> Result<StreamConfig, ProtocolError> {
     let ordered = body.try_get_u8().map_err(bad)? != 0;
     let bandwidth = Bandwidth::from_bits_per_second(body.try_get_u64().map_err(bad)?);
     let bandwidth = (bandwidth > Bandwidth::ZERO).then_some(bandwidth);
-    let label = std::mem::take(body);
-    if label.len() > MAX_LABEL_BYTES {
+    if body.len() > MAX_LABEL_BYTES {
         return Err(BAD);
     }
+    // Copied, so that it does not keep the buffer of the control stream.
+    let label = Bytes::copy_from_slice(&std::mem::take(body));
     Ok(StreamConfig {
         mode,
         deadline,
@@ -239,6 +267,11 @@ mod tests {
                 stream: StreamId(3),
                 limit: 1 << 50,
             },
+            Control::Streams { limit: 77 },
+            Control::Cost {
+                path: PathId(3),
+                cost: 0.5,
+            },
         ];
         let mut buffer = BytesMut::new();
         let mut read = Vec::new();
@@ -249,6 +282,15 @@ mod tests {
             }
         }
         assert_eq!(read, messages.map(Some));
+    }
+
+    #[test]
+    fn a_price_that_is_none_is_refused() {
+        for cost in [f64::NAN, f64::INFINITY, -1.0] {
+            let path = PathId(1);
+            let mut buffer = BytesMut::from(&Control::Cost { path, cost }.encode()[..]);
+            assert_eq!(Control::decode(&mut buffer), Err(BAD), "{cost}");
+        }
     }
 
     #[test]

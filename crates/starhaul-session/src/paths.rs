@@ -15,10 +15,18 @@ use crate::{
     wire::{FRAGMENT_HEADER_BYTES, Header, unwrap, wrap},
 };
 
-/// An idle path is probed this often.
+/// A path that was in use lately is probed this often, and then …
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// … after this part of the time for which it has been idle, up to [`SessionConfig::keepalive`](crate::SessionConfig::keepalive).
+const IDLE_SHARE: u32 = 4;
 /// A silent one is probed at once, and then each time after twice as long.
 const SUSPECT_INTERVALS: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(400)];
+/// Prices remembered that the peer changed.
+const MAX_TOLD_COSTS: usize = 64;
+/// What is read in a shorter time than this says little of the pace of its reader.
+const LEAST_READ_ROUND: Duration = Duration::from_millis(10);
+/// Nor does a round trip that was never measured.
+const MOST_READ_ROUND: Duration = Duration::from_secs(2);
 /// Ranges of acknowledged numbers kept per path, to look at each acknowledgement's news only.
 const MAX_ACKED_RANGES: usize = 64;
 
@@ -29,6 +37,8 @@ pub(crate) struct Path {
     pub(crate) acked: RangeSet,
     pub(crate) received: ReceiveLog,
     pub(crate) probe_at: Instant,
+    /// When something other than probes and acknowledgements was last sent or received, or the path fell silent.
+    pub(crate) busy_at: Instant,
     /// Between the next two probes of the silent path.
     suspect_interval: Duration,
     pub(crate) counters: Counters,
@@ -43,13 +53,14 @@ pub(crate) struct Counters {
 }
 
 impl Path {
-    fn new(now: Instant, cost: f64, update: PathUpdate) -> Self {
+    fn new(now: Instant, cost: f64, update: PathUpdate, first_sequence: u64) -> Self {
         Self {
             monitor: PathMonitor::new(now, cost, update),
-            sent: SentLog::new(),
+            sent: SentLog::starting_at(first_sequence),
             acked: RangeSet::new(MAX_ACKED_RANGES),
             received: ReceiveLog::new(),
             probe_at: now,
+            busy_at: now,
             suspect_interval: SUSPECT_INTERVALS[0],
             counters: Counters::default(),
         }
@@ -58,17 +69,30 @@ impl Path {
     /// The path fell silent.
     pub(crate) fn probe_soon(&mut self, now: Instant) {
         self.probe_at = now;
+        self.busy_at = now;
         self.suspect_interval = SUSPECT_INTERVALS[0];
     }
 
     /// A datagram that will be acknowledged leaves.
-    pub(crate) fn delay_probe(&mut self, now: Instant) {
+    pub(crate) fn delay_probe(&mut self, now: Instant, keepalive: Duration) {
         if !self.monitor.is_suspect() {
-            self.probe_at = now + PROBE_INTERVAL;
+            self.probe_at = now + self.probe_interval(now, keepalive);
         } else if self.probe_at <= now {
             self.probe_at = now + self.suspect_interval;
             self.suspect_interval = (self.suspect_interval * 2).min(SUSPECT_INTERVALS[1]);
         }
+    }
+
+    fn probe_interval(&self, now: Instant, keepalive: Duration) -> Duration {
+        let idle = now.saturating_duration_since(self.busy_at);
+        (idle / IDLE_SHARE).min(keepalive).max(PROBE_INTERVAL)
+    }
+
+    /// Something other than probes and acknowledgements is sent or received; true when that is news.
+    pub(crate) fn on_use(&mut self, now: Instant) -> bool {
+        let was_idle = now.saturating_duration_since(self.busy_at) > PROBE_INTERVAL * IDLE_SHARE;
+        self.busy_at = self.busy_at.max(now);
+        was_idle
     }
 
     pub(crate) fn max_datagram(&self) -> usize {
@@ -80,15 +104,41 @@ impl Path {
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
     table: BTreeMap<PathId, Path>,
+    /// Above every number used on a path that is gone. A path begins here, so that an acknowledgement of a former life, which
+    /// names only path and numbers and may come over a slow path long after the next life began, is never taken for one of this.
+    first_sequence: u64,
+    /// What the peer said later than the path's joining, which an older joining must not undo.
+    told_costs: BTreeMap<PathId, f64>,
 }
 
 impl Paths {
     pub(crate) fn add(&mut self, now: Instant, id: PathId, cost: f64, update: PathUpdate) {
-        self.table.insert(id, Path::new(now, cost, update));
+        let cost = self.told_costs.get(&id).copied().unwrap_or(cost);
+        let path = Path::new(now, cost, update, self.first_sequence);
+        self.table.insert(id, path);
+    }
+
+    /// Changes what a path costs.
+    pub(crate) fn set_cost(&mut self, id: PathId, cost: f64) {
+        if let Some(path) = self.table.get_mut(&id) {
+            path.monitor.set_cost(cost);
+        }
+    }
+
+    /// The same by the peer's word, which holds for later lives of the path too.
+    pub(crate) fn set_told_cost(&mut self, id: PathId, cost: f64) {
+        self.set_cost(id, cost);
+        self.told_costs.insert(id, cost);
+        if self.told_costs.len() > MAX_TOLD_COSTS {
+            // Numbers are not used again, so the lowest has gone first.
+            self.told_costs.pop_first();
+        }
     }
 
     pub(crate) fn remove(&mut self, id: PathId) -> Option<Path> {
-        self.table.remove(&id)
+        let gone = self.table.remove(&id)?;
+        self.first_sequence = self.first_sequence.max(gone.sent.next_sequence());
+        Some(gone)
     }
 
     pub(crate) fn get(&self, id: PathId) -> Option<&Path> {
@@ -109,6 +159,15 @@ impl Paths {
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (PathId, &mut Path)> {
         self.table.iter_mut().map(|(id, path)| (*id, path))
+    }
+
+    /// A path begins to be used: the others are probed at once, so that whoever needs them soon knows which of them live.
+    pub(crate) fn wake(&mut self, now: Instant, used: PathId) {
+        for (id, path) in &mut self.table {
+            if *id != used && !path.monitor.is_suspect() {
+                path.probe_at = path.probe_at.min(now);
+            }
+        }
     }
 
     /// Paths worth sending on: those not silent, or all when all are.
@@ -148,6 +207,15 @@ impl Paths {
         self.usable()
             .map(|(_, path)| path.monitor.bandwidth())
             .sum()
+    }
+
+    /// The time in which what an application reads is counted: a round trip of the slowest path in use.
+    pub(crate) fn read_round(&self) -> Duration {
+        let trips = self.usable().map(|(_, path)| path.monitor.smoothed_rtt());
+        trips
+            .max()
+            .unwrap_or_default()
+            .clamp(LEAST_READ_ROUND, MOST_READ_ROUND)
     }
 
     /// The least one-way delay of any usable path.

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::types::StreamId;
+use crate::{send::block::FragmentId, types::StreamId};
 
 /// A block within the sender: its stream and its number counted in 64 bits.
 pub(crate) type BlockKey = (StreamId, u64);
@@ -15,8 +15,7 @@ pub(crate) type BlockKey = (StreamId, u64);
 pub(crate) enum Item {
     Fragment {
         block: BlockKey,
-        code: u8,
-        index: u8,
+        fragment: FragmentId,
     },
     Piece {
         stream: StreamId,
@@ -26,12 +25,19 @@ pub(crate) enum Item {
     },
     Probe,
     Ack,
+    /// Nothing: it asks the path for packets of its size, and only the transport below is interested in its fate.
+    Padding,
 }
 
 impl Item {
-    /// The peer acknowledges everything but acknowledgements.
+    /// The peer acknowledges everything but acknowledgements, and word of padding is not waited for.
     pub(crate) const fn elicits_ack(self) -> bool {
-        !matches!(self, Self::Ack)
+        !matches!(self, Self::Ack | Self::Padding)
+    }
+
+    /// Somebody wants something carried, so that the path is not idle.
+    pub(crate) const fn is_use(self) -> bool {
+        !matches!(self, Self::Ack | Self::Probe)
     }
 }
 
@@ -87,12 +93,13 @@ const MAX_RECORDS: usize = 1 << 18;
 const MEMORY: Duration = Duration::from_secs(3);
 
 impl SentLog {
-    pub(crate) const fn new() -> Self {
+    /// A log whose first datagram gets the number `first`.
+    pub(crate) const fn starting_at(first: u64) -> Self {
         Self {
             records: VecDeque::new(),
-            base: 0,
+            base: first,
             largest_acked: None,
-            first_outstanding: 0,
+            first_outstanding: first,
             reordering: INITIAL_REORDERING,
         }
     }

@@ -1,6 +1,6 @@
 //! Figures of streams and paths, for people and for metrics.
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 use bytes::Bytes;
 use starhaul_paths::PathId;
@@ -11,6 +11,9 @@ use crate::{
     types::{ExpiredCause, Mode, Outcome, StreamConfig, StreamId},
 };
 
+/// Streams whose last figures wait each for itself.
+const MAX_ENDED: usize = 1024;
+
 /// Counters of one stream. For a stream of ours the outcomes of its blocks; for a peer's what arrived.
 #[derive(Clone, Debug)]
 pub struct StreamStats {
@@ -20,6 +23,8 @@ pub struct StreamStats {
     pub label: Bytes,
     /// Protection.
     pub mode: Mode,
+    /// 0 is the most important.
+    pub priority: u8,
     /// Nothing more will be heard of it.
     pub ended: bool,
     /// Blocks given to the session.
@@ -51,11 +56,17 @@ pub struct StreamStats {
 }
 
 impl StreamStats {
+    /// Counters at zero, to which those of others can be added.
+    pub fn none() -> Self {
+        Self::new(StreamId::CONTROL, &StreamConfig::default())
+    }
+
     pub(crate) fn new(stream: StreamId, config: &StreamConfig) -> Self {
         Self {
             stream,
             label: config.label.clone(),
             mode: config.mode,
+            priority: config.priority,
             ended: false,
             blocks_sent: 0,
             blocks_received: 0,
@@ -71,6 +82,23 @@ impl StreamStats {
             bytes_sent: 0,
             bytes_received: 0,
         }
+    }
+
+    /// Adds the counters of another stream.
+    pub fn add(&mut self, other: &Self) {
+        self.blocks_sent += other.blocks_sent;
+        self.blocks_received += other.blocks_received;
+        self.on_time += other.on_time;
+        self.late += other.late;
+        self.expired_capacity += other.expired_capacity;
+        self.expired_loss += other.expired_loss;
+        self.expired_unreachable += other.expired_unreachable;
+        self.cancelled += other.cancelled;
+        self.failed += other.failed;
+        self.recovered_by_redundancy += other.recovered_by_redundancy;
+        self.recovered_by_retransmission += other.recovered_by_retransmission;
+        self.bytes_sent += other.bytes_sent;
+        self.bytes_received += other.bytes_received;
     }
 
     pub(crate) fn count(&mut self, outcome: Outcome) {
@@ -92,6 +120,43 @@ impl StreamStats {
             Outcome::Cancelled { .. } => self.cancelled += 1,
             Outcome::Failed => self.failed += 1,
         }
+    }
+}
+
+/// Last figures of streams that have ended, until somebody takes them.
+#[derive(Debug, Default)]
+pub(crate) struct EndedStreams {
+    streams: VecDeque<StreamStats>,
+    /// The sum of those for which there was no room.
+    others: Option<StreamStats>,
+}
+
+impl EndedStreams {
+    pub(crate) fn push(&mut self, stats: StreamStats) {
+        if self.streams.len() >= MAX_ENDED
+            && let Some(oldest) = self.streams.pop_front()
+        {
+            match &mut self.others {
+                Some(others) => others.add(&oldest),
+                None => {
+                    self.others = Some(StreamStats {
+                        label: Bytes::new(),
+                        ..oldest
+                    });
+                }
+            }
+        }
+        self.streams.push_back(StreamStats {
+            ended: true,
+            // Of the datagram in which it came nothing is kept.
+            label: Bytes::copy_from_slice(&stats.label),
+            ..stats
+        });
+    }
+
+    pub(crate) fn take(&mut self) -> Vec<StreamStats> {
+        let streams = std::mem::take(&mut self.streams);
+        self.others.take().into_iter().chain(streams).collect()
     }
 }
 

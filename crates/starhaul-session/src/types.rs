@@ -251,6 +251,11 @@ pub enum StreamError {
     /// As many streams of this side are open as [`SessionConfig::max_streams`] allows.
     #[error("{0} streams are open already; finish some before opening more")]
     TooManyStreams(usize),
+    /// The peer's application has not read earlier streams to their end, and the peer takes no more meanwhile: its fault, if any.
+    #[error(
+        "the peer takes no more streams until its application has read earlier ones to the end"
+    )]
+    PeerStreams,
     /// An empty block, or one above [`MAX_BLOCK_BYTES`](crate::MAX_BLOCK_BYTES).
     #[error("a block of {0} bytes cannot be sent; 1 to {max} can", max = crate::MAX_BLOCK_BYTES)]
     BlockSize(usize),
@@ -292,13 +297,17 @@ pub struct SessionConfig {
     /// Bytes that may wait for reassembly or reading, half of them of blocks, half of reliable streams. Each reliable stream may
     /// hold 64 KiB at any time, even beyond this.
     pub max_receive_bytes: usize,
-    /// Streams that each side may have open at once. A peer that opens twice as many breaks the protocol; the surplus is for
-    /// streams of whose end only one side knows.
+    /// Streams that each side may have open at once; those of the peer count until they have been read to their end here, and the
+    /// peer is told how many more it may open. One that opens twice as many all the same (2048 at least, since it may not have
+    /// heard yet) breaks the protocol.
     pub max_streams: usize,
     /// Most bytes of a block in one fragment; paths that carry less set a lower bound.
     pub max_fragment_bytes: usize,
     /// α of the order of sending: 0 looks at slack only, 1 at priority only.
     pub priority_weight: f64,
+    /// How seldom a path is probed over which nothing flows, at least a second: by that its death is noticed. A path that was in use
+    /// lately is probed each second, and then more and more seldom.
+    pub keepalive: Duration,
 }
 
 impl Default for SessionConfig {
@@ -309,6 +318,7 @@ impl Default for SessionConfig {
             max_streams: 1024,
             max_fragment_bytes: 1400,
             priority_weight: 0.5,
+            keepalive: Duration::from_secs(5),
         }
     }
 }

@@ -206,9 +206,16 @@ impl Piece {
 /// Most bytes one reliable stream may ever carry; keeps offset arithmetic far from overflow.
 pub(crate) const MAX_STREAM_BYTES: u64 = 1 << 62;
 
-/// A probe of `length` payload bytes.
 pub(crate) fn encode_probe(header: Header) -> Bytes {
     header.put(PROBE, 0).freeze()
+}
+
+/// A probe of `length` bytes in all; the receiver skips what follows its header.
+pub(crate) fn encode_padded_probe(header: Header, length: usize) -> Bytes {
+    let padding = length.saturating_sub(HEADER_BYTES);
+    let mut out = header.put(PROBE, padding);
+    out.put_bytes(0, padding);
+    out.freeze()
 }
 
 /// Splits a datagram into its header and body.
@@ -310,6 +317,9 @@ mod tests {
         };
         assert_eq!(decode(ack.encode(HEADER)), Ok((HEADER, Body::Ack(ack))));
         assert_eq!(decode(encode_probe(HEADER)), Ok((HEADER, Body::Probe)));
+        let padded = encode_padded_probe(HEADER, 1400);
+        assert_eq!(padded.len(), 1400);
+        assert_eq!(decode(padded), Ok((HEADER, Body::Probe)));
     }
 
     #[test]

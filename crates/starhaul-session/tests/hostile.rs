@@ -59,12 +59,17 @@ impl Victim {
     }
 
     /// A datagram of `kind` with a sound header.
-    fn say(&mut self, kind: u8, body: &[u8]) -> Result<(), ProtocolError> {
+    fn datagram(&mut self, kind: u8, body: &[u8]) -> Vec<u8> {
         let mut datagram = vec![kind];
         datagram.extend_from_slice(&self.sequence.to_be_bytes());
         datagram.extend_from_slice(&[0; 4]);
         datagram.extend_from_slice(body);
         self.sequence = self.sequence.wrapping_add(1);
+        datagram
+    }
+
+    fn say(&mut self, kind: u8, body: &[u8]) -> Result<(), ProtocolError> {
+        let datagram = self.datagram(kind, body);
         self.session
             .handle_datagram(self.now, PATH, Bytes::from(datagram))
     }
@@ -292,15 +297,19 @@ fn blocks_for_ever_new_streams_that_are_never_opened_stay_within_the_bound() {
 #[test]
 fn more_streams_than_agreed_are_refused() {
     let mut victim = Victim::small();
-    let refused = (1..100).find_map(|number| victim.open(2 * number, 5, false).err());
+    let refused = (1..5000).find_map(|number| victim.open(2 * number, 5, false).err());
     assert_eq!(refused, Some(ProtocolError::Limit("streams")));
     let open = std::iter::from_fn(|| victim.session.poll_event())
         .filter(|event| matches!(event, Event::StreamOpened { .. }));
-    assert!((4..=8).contains(&open.count()));
+    assert_eq!(
+        open.count(),
+        2048,
+        "as many as a peer may have opened before it heard"
+    );
 
     let mut victim = Victim::small();
     let refused =
-        (1..100).find_map(|number| victim.say(2, &piece(2 * number, 0, false, b"x")).err());
+        (1..5000).find_map(|number| victim.say(2, &piece(2 * number, 0, false, b"x")).err());
     assert_eq!(
         refused,
         Some(ProtocolError::Limit("streams")),
@@ -325,6 +334,159 @@ fn an_honest_application_is_told_before_it_opens_too_many() {
     pair.run_for(ms(200));
     pair.open(StreamConfig::default());
     pair.run_for(ms(200));
+}
+
+/// An application that does not read what was sent to it holds its peer up, and neither side breaks the protocol.
+#[test]
+fn streams_that_are_not_read_to_the_end_hold_the_opener_up() {
+    for (max_streams, seed) in [(4, 1), (50, 2), (1024, 3)] {
+        let mut pair = Pair::new(SessionConfig {
+            max_streams,
+            ..SessionConfig::default()
+        });
+        pair.lane(0, 50.0, 20, 0.02, 0.0, seed);
+        pair.run_for(ms(100));
+        let config = StreamConfig {
+            mode: Mode::Reliable,
+            ..StreamConfig::default()
+        };
+        let (mut opened, mut refusals) = (Vec::new(), 0);
+        for round in 0..600 {
+            for _ in 0..max_streams.div_ceil(10) {
+                let now = pair.now;
+                match pair.sessions[0].open_stream(now, config.clone()) {
+                    Ok(stream) => {
+                        assert_eq!(pair.sessions[0].write(now, stream, b"hello"), Ok(5));
+                        pair.sessions[0].finish(now, stream).unwrap();
+                        opened.push(stream);
+                    }
+                    Err(StreamError::PeerStreams | StreamError::TooManyStreams(_)) => refusals += 1,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            pair.run_for(ms(10));
+            // The far application ends its own direction of each, and reads none.
+            let now = pair.now;
+            for stream in &opened {
+                let _ = pair.sessions[1].finish(now, *stream);
+            }
+            pair.run_for(ms(10));
+            for stream in &opened {
+                let _ = pair.sessions[0].read(pair.now, *stream, 10);
+            }
+            if round == 300 {
+                assert!(refusals > 0, "{max_streams}: nothing held the opener up");
+                assert!(
+                    opened.len() <= 2048.max(2 * max_streams),
+                    "{}",
+                    opened.len()
+                );
+                // From now on it reads.
+                for stream in opened.drain(..) {
+                    while pair.sessions[1]
+                        .read(pair.now, stream, 10)
+                        .is_ok_and(|read| read.is_some_and(|read| !read.is_empty()))
+                    {
+                    }
+                }
+                pair.run_for(ms(500));
+                refusals = 0;
+            }
+        }
+        assert!(
+            opened.len() >= max_streams.min(50),
+            "{max_streams}: only {} more",
+            opened.len()
+        );
+    }
+}
+
+/// A peer that never acknowledges what we answer cannot make the queue of our answers grow without bound, nor unseen.
+#[test]
+fn answers_that_the_peer_never_acknowledges_are_counted_and_bounded() {
+    let mut victim = Victim::new(SessionConfig::default());
+    let mut refused = None;
+    for round in 0..2_000_000u32 {
+        let stream = 2 * round + 2;
+        let mut told = victim.open(stream, 5, false);
+        let mut stop = vec![5];
+        stop.extend_from_slice(&stream.to_be_bytes());
+        stop.extend_from_slice(&[0; 4]);
+        let mut reset = stop.clone();
+        reset[0] = 4;
+        told = told.and_then(|()| victim.control(&stop));
+        told = told.and_then(|()| victim.control(&reset));
+        while let Some(event) = victim.session.poll_event() {
+            if let Event::Reset { stream, .. } = event {
+                let _ = victim.session.read(victim.now, stream, 1);
+            }
+        }
+        let (held, _) = victim.session.held_bytes();
+        assert!(
+            held >= (round as usize + 1) * 8,
+            "{held} bytes after {round} answers"
+        );
+        assert!(
+            held <= 5 << 20,
+            "{held} bytes held for a peer that acknowledges nothing"
+        );
+        if let Err(error) = told {
+            refused = Some(error);
+            break;
+        }
+    }
+    let limit = ProtocolError::Limit("unacknowledged control messages");
+    assert_eq!(refused, Some(limit));
+}
+
+/// What is counted is what is held: of a piece or fragment that waits only its own bytes are kept, never the packet around it.
+#[test]
+fn what_waits_does_not_keep_its_packet() {
+    let mut victim = Victim::new(SessionConfig::default());
+    victim.open(2, 5, false).unwrap();
+    victim.open(4, 2, false).unwrap();
+    let before = victim.held();
+    let mut packets = Vec::new();
+    for number in 0..500 {
+        // Every other byte, so that nothing can be read, and the first of two fragments.
+        let bodies = [
+            (2, piece(2, 2 * number + 1, false, b"x")),
+            (
+                1,
+                Fragment::of(4, u32::try_from(number).unwrap(), 2, 1).encode(),
+            ),
+        ];
+        for (kind, body) in bodies {
+            let datagram = victim.datagram(kind, &body);
+            let packet = Bytes::from([&datagram[..], &[0; 1400]].concat());
+            let payload = packet.slice(..datagram.len());
+            victim
+                .session
+                .handle_datagram(victim.now, PATH, payload)
+                .unwrap();
+            packets.push(packet);
+        }
+    }
+    let kept = packets.iter().filter(|packet| !packet.is_unique()).count();
+    assert_eq!(kept, 0, "packets are kept for one byte each");
+    let counted = victim.held() - before;
+    assert!(
+        counted > 1000 * 90,
+        "{counted} bytes counted for 1000 single bytes and what they cost"
+    );
+}
+
+#[test]
+fn blocks_on_a_stream_that_turns_out_reliable_leave_nothing_behind() {
+    let mut victim = Victim::small();
+    let before = victim.held();
+    for block in 0..5 {
+        let body = Fragment::of(2, block, 1, 1000).encode();
+        victim.say(1, &body).unwrap();
+    }
+    assert!(victim.held() > before + 5000);
+    victim.open(2, 5, false).unwrap();
+    assert_eq!(victim.held(), before);
 }
 
 #[test]

@@ -4,10 +4,12 @@
 
 mod pair;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use pair::{Pair, is_on_time, ms, pattern};
 use starhaul_session::{
-    BlockId, BlockOptions, Event, ExpiredCause, Mode, Outcome, Session, SessionConfig,
+    BlockId, BlockOptions, Event, ExpiredCause, Mode, Outcome, PathId, Session, SessionConfig,
     StreamConfig, StreamError, StreamId,
 };
 
@@ -86,6 +88,71 @@ fn a_retreat_half_way_stops_the_rest_and_takes_dependents_along() {
         0,
         "the peer forgets the fragments it has"
     );
+}
+
+/// A driver may take inputs before it asks for the time: what came due meanwhile is still told.
+#[test]
+fn a_timer_that_came_due_before_an_input_is_not_forgotten() {
+    for late_ms in [0, 1, 5000] {
+        let mut pair = pair();
+        pair.run_for(ms(500));
+        let stream = pair.open(stream(150));
+        pair.cut(0, true);
+        let block = pair.send(stream, 3000, BlockOptions::default());
+        pair.run_for(ms(20));
+        let due = loop {
+            let [session, _] = &mut pair.sessions;
+            let due = session.poll_timeout().unwrap();
+            let now = due + ms(late_ms);
+            // A probe of the peer comes in the same turn, and is taken first.
+            let probe = [&[4][..], &[0; 8]].concat();
+            session
+                .handle_datagram(now, PathId(0), probe.into())
+                .unwrap();
+            let told = session.poll_timeout();
+            assert!(
+                told.is_some_and(|told| told <= now),
+                "due {due:?}, told {told:?}"
+            );
+            session.handle_timeout(now);
+            pair.now = now;
+            while session.poll_datagram(now, PathId(0)).is_some() {}
+            assert!(
+                session.poll_timeout().is_none_or(|next| next > now),
+                "done, and told again"
+            );
+            while let Some(event) = session.poll_event() {
+                pair.events[0].push((now - pair.start, event));
+            }
+            if pair.outcome(stream, block).is_some() {
+                break now;
+            }
+        };
+        let took = due - pair.start - ms(500);
+        assert!(took < ms(2000 + 3 * late_ms), "an outcome after {took:?}");
+    }
+}
+
+#[test]
+fn a_deadline_beyond_all_bounds_is_cut_to_what_the_wire_can_say() {
+    let mut pair = pair();
+    pair.run_for(ms(500));
+    let stream = pair.open(stream(150));
+    let forever = BlockOptions {
+        deadline: Some(Duration::MAX),
+        ..BlockOptions::default()
+    };
+    let block = pair.send(stream, 100, forever);
+    let now = pair.now;
+    pair.sessions[0]
+        .update_block(now, stream, block, Some(Duration::MAX), None)
+        .unwrap();
+    pair.sessions[0].finish(now, stream).unwrap();
+    pair.run_for(ms(500));
+    assert!(matches!(
+        pair.outcome(stream, block),
+        Some(Outcome::Delivered { on_time: true, .. })
+    ));
 }
 
 #[test]

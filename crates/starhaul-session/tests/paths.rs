@@ -299,18 +299,25 @@ fn a_path_of_smaller_datagrams_does_not_hold_up_what_it_can_carry() {
     assert!(pair.outcome(blocks, large).is_some_and(is_on_time));
 }
 
+/// A block that was cut for larger datagrams is cut anew: it arrives, and so does what was sent after it.
 #[test]
 fn a_path_whose_datagrams_shrink_does_not_stop_the_session() {
-    let mut pair = Pair::new(SessionConfig::default());
-    pair.lane(0, 5.0, 20, 0.0, 0.0, 1);
-    pair.run_for(ms(300));
-    let blocks = pair.open(stream(Mode::Retransmit, 10_000));
-    pair.send(blocks, 500_000, BlockOptions::default());
-    pair.run_for(ms(50));
-    pair.lanes.get_mut(&PathId(0)).unwrap().max_datagram = 700;
-    let later = pair.send(blocks, 3000, BlockOptions::default());
-    pair.run_for(ms(500));
-    assert!(pair.outcome(blocks, later).is_some_and(is_on_time));
+    for mode in [Mode::Retransmit, Mode::FecRetransmit, Mode::None] {
+        let mut pair = Pair::new(SessionConfig::default());
+        pair.lane(0, 5.0, 20, 0.0, 0.0, 1);
+        pair.run_for(ms(300));
+        let blocks = pair.open(stream(mode, 10_000));
+        let large = pair.send(blocks, 500_000, BlockOptions::default());
+        pair.run_for(ms(50));
+        pair.lanes.get_mut(&PathId(0)).unwrap().max_datagram = 700;
+        let later = pair.send(blocks, 3000, BlockOptions::default());
+        pair.run_for(ms(2000));
+        for block in [large, later] {
+            let outcome = pair.outcome(blocks, block);
+            assert!(outcome.is_some_and(is_on_time), "{mode:?}: {outcome:?}");
+        }
+        assert_eq!(pair.received(1).len(), 2, "{mode:?}: each once");
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::{ranges::RangeSet, wire::Fragment};
 const MAX_ENDED_RANGES: usize = 1 << 15;
 /// What a partial block costs besides its bytes.
 pub(crate) const PARTIAL_OVERHEAD_BYTES: usize = 256;
-const FRAGMENT_OVERHEAD_BYTES: usize = 48;
+const FRAGMENT_OVERHEAD_BYTES: usize = 96;
 
 /// What a peer's deadline stream knows of its blocks.
 #[derive(Debug)]
@@ -62,6 +62,8 @@ pub(crate) struct Partial {
     codes: Vec<PartialCode>,
     pub(crate) born_micros: u64,
     pub(crate) held_bytes: usize,
+    /// When its newest fragment was sent, by the peer's clock.
+    newest: u64,
     /// Position in the order of first arrival.
     pub(crate) arrival: u64,
     recovered: bool,
@@ -72,6 +74,8 @@ struct PartialCode {
     data_count: u8,
     redundancy_count: u8,
     padding: u8,
+    /// 0 before the first has come.
+    fragment_length: usize,
     fragments: Vec<(u8, Bytes)>,
     data: Option<Bytes>,
 }
@@ -94,12 +98,18 @@ impl Partial {
             codes,
             born_micros,
             held_bytes,
+            newest: 0,
             arrival,
             recovered: false,
         }
     }
 
-    pub(crate) fn insert(&mut self, codec: &mut Codec, fragment: &Fragment) -> Taken {
+    /// Takes a fragment that was sent at `sent`. One that contradicts those before it is of a newer cut of the block, made when no path
+    /// carried the larger fragments any more: they are given up for it. If it is older it is ignored.
+    pub(crate) fn insert(&mut self, codec: &mut Codec, fragment: &Fragment, sent: u64) -> Taken {
+        if self.contradicts(fragment) && sent > self.newest {
+            *self = Self::new(fragment, self.born_micros, self.arrival);
+        }
         if self.codes.len() != usize::from(fragment.last_code) + 1 {
             return Taken::Ignored;
         }
@@ -109,8 +119,10 @@ impl Partial {
         if !code.fits(fragment) {
             return Taken::Ignored;
         }
-        code.fragments
-            .push((fragment.index, fragment.payload.clone()));
+        self.newest = self.newest.max(sent);
+        // A copy: the payload is part of a buffer of many packets, and would keep it all.
+        let payload = Bytes::copy_from_slice(&fragment.payload);
+        code.fragments.push((fragment.index, payload));
         self.held_bytes += fragment.payload.len() + FRAGMENT_OVERHEAD_BYTES;
         if code.fragments.len() < usize::from(code.data_count) {
             return Taken::Kept;
@@ -134,6 +146,12 @@ impl Partial {
         })
     }
 
+    fn contradicts(&self, fragment: &Fragment) -> bool {
+        let code = self.codes.get(usize::from(fragment.code));
+        self.codes.len() != usize::from(fragment.last_code) + 1
+            || code.is_some_and(|code| code.contradicts(fragment))
+    }
+
     fn join(&mut self) -> Bytes {
         let mut parts: Vec<Bytes> = self
             .codes
@@ -152,29 +170,35 @@ impl PartialCode {
         if self.data.is_some() {
             return false;
         }
-        let Some((_, first)) = self.fragments.first() else {
+        if self.fragments.is_empty() {
             self.data_count = fragment.data_count;
             self.redundancy_count = fragment.redundancy_count;
             self.padding = fragment.padding;
+            self.fragment_length = fragment.payload.len();
             return true;
-        };
-        let shape = (
-            self.data_count,
-            self.redundancy_count,
-            self.padding,
-            first.len(),
-        );
-        shape
-            == (
-                fragment.data_count,
-                fragment.redundancy_count,
-                fragment.padding,
-                fragment.payload.len(),
-            )
+        }
+        !self.contradicts(fragment)
             && self
                 .fragments
                 .iter()
                 .all(|(index, _)| *index != fragment.index)
+    }
+
+    /// It is of another shape than those before it.
+    fn contradicts(&self, fragment: &Fragment) -> bool {
+        let shape = (
+            self.data_count,
+            self.redundancy_count,
+            self.padding,
+            self.fragment_length,
+        );
+        let other = (
+            fragment.data_count,
+            fragment.redundancy_count,
+            fragment.padding,
+            fragment.payload.len(),
+        );
+        self.fragment_length > 0 && shape != other
     }
 
     /// Puts the data together from enough fragments. False when they cannot be a code's.

@@ -1,22 +1,46 @@
 //! The receiving direction of a reliable stream: pieces in any order become bytes in order.
 
-use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 
+use super::pages::Pages;
 use crate::{
     send::bytes::INITIAL_CREDIT,
     types::{ProtocolError, StreamId},
 };
 
-/// Most pieces that may wait for an earlier one; a sender of full pieces needs far fewer.
-const MAX_PIECES: usize = 1 << 16;
 /// Largest window a stream is granted.
 const MAX_WINDOW: u64 = 16 << 20;
+/// Of what all readers ask for, who asks for this part leads. Three quarters of the memory are kept for such, and must not go to a
+/// crowd, which fills the paths with little for each, and may stand still the next moment.
+const LEADING_PART: u64 = 32;
+/// Largest window of a stream of which nothing was read yet.
+const MAX_FIRST_WINDOW: u64 = 1 << 20;
+
+/// How much memory the reliable streams of a session have left for one of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    /// Memory of all.
+    pub(crate) all: u64,
+    /// Of that, what the others were not granted.
+    pub(crate) free: u64,
+    /// How many streams there are, this one included.
+    pub(crate) streams: u64,
+    /// What the others ask for of which something was read lately.
+    pub(crate) demand: u64,
+}
+
+impl Share {
+    /// What is left of the quarter that even those may take who have read little.
+    const fn for_everybody(&self) -> u64 {
+        self.free.saturating_sub(self.all / 4 * 3)
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct ReceiveBytes {
-    pieces: BTreeMap<u64, Bytes>,
+    waiting: Pages,
     /// First byte not yet read.
     read: u64,
     /// One past the greatest byte received.
@@ -24,6 +48,12 @@ pub(crate) struct ReceiveBytes {
     end: Option<u64>,
     /// What the sender was granted.
     credit: u64,
+    /// Bytes beyond the first unread one that the sender is to be granted, as far as memory allows.
+    window: u64,
+    /// Since when what is read is counted, and the first byte of that.
+    round: Option<(Instant, u64)>,
+    /// What the last whole round asks for.
+    wanted: Option<u64>,
     /// The peer reset its direction with this code.
     pub(crate) reset: Option<u32>,
     /// The application was told that there is something to read and has not found it empty since.
@@ -37,11 +67,14 @@ pub(crate) struct ReceiveBytes {
 impl ReceiveBytes {
     pub(crate) const fn new() -> Self {
         Self {
-            pieces: BTreeMap::new(),
+            waiting: Pages::new(),
             read: 0,
             highest: 0,
             end: None,
             credit: INITIAL_CREDIT,
+            window: INITIAL_CREDIT,
+            round: None,
+            wanted: None,
             reset: None,
             announced: false,
             stopped: false,
@@ -55,7 +88,7 @@ impl ReceiveBytes {
         stream: StreamId,
         offset: u64,
         fin: bool,
-        payload: Bytes,
+        mut payload: Bytes,
     ) -> Result<bool, ProtocolError> {
         let end = offset.saturating_add(payload.len() as u64);
         if end > self.credit {
@@ -79,77 +112,26 @@ impl ReceiveBytes {
             self.read = self.read.max(self.highest);
             return Ok(false);
         }
-        self.store(offset, payload);
-        if self.pieces.len() > MAX_PIECES {
-            return Err(ProtocolError::Limit("stream pieces"));
-        }
+        let known = self.read.saturating_sub(offset);
+        let known = usize::try_from(known).map_or(payload.len(), |known| known.min(payload.len()));
+        payload.advance(known);
+        self.waiting
+            .store(self.read, offset + known as u64, &payload);
         Ok(self.can_read())
-    }
-
-    /// Keeps only bytes that are new, so that no byte is held twice.
-    fn store(&mut self, mut offset: u64, mut payload: Bytes) {
-        let skip = |payload: &mut Bytes, from: u64, to: u64| {
-            let count = usize::try_from(to.saturating_sub(from)).unwrap_or(usize::MAX);
-            payload.advance(count.min(payload.len()));
-        };
-        let known = self
-            .pieces
-            .range(..=offset)
-            .next_back()
-            .map_or(self.read, |(start, piece)| {
-                self.read.max(start + piece.len() as u64)
-            });
-        if known > offset {
-            skip(&mut payload, offset, known);
-            offset = known;
-        }
-        while !payload.is_empty() {
-            let end = offset + payload.len() as u64;
-            match self
-                .pieces
-                .range(offset..end)
-                .next()
-                .map(|(start, piece)| (*start, piece.len() as u64))
-            {
-                None => {
-                    self.pieces.insert(offset, payload);
-                    return;
-                }
-                Some((start, length)) => {
-                    let fresh = usize::try_from(start - offset)
-                        .unwrap_or(usize::MAX)
-                        .min(payload.len());
-                    if fresh > 0 {
-                        self.pieces.insert(offset, payload.split_to(fresh));
-                    }
-                    skip(&mut payload, 0, length);
-                    offset = start + length;
-                }
-            }
-        }
     }
 
     /// Bytes in order, or the end, wait.
     pub(crate) fn can_read(&self) -> bool {
-        self.pieces
-            .first_key_value()
-            .is_some_and(|(start, _)| *start == self.read)
-            || self.end == Some(self.read)
+        self.waiting.is_ready(self.read) || self.end == Some(self.read)
     }
 
     /// Up to `max` bytes in order; empty at the end; `None` when nothing can be read now.
     pub(crate) fn read(&mut self, max: usize) -> Option<Bytes> {
-        if let Some(entry) = self
-            .pieces
-            .first_entry()
-            .filter(|entry| *entry.key() == self.read)
-        {
-            let mut piece = entry.remove();
-            let taken = piece.split_to(max.min(piece.len()));
+        if max == 0 && self.waiting.is_ready(self.read) {
+            return None;
+        }
+        if let Some(taken) = self.waiting.take(self.read, max) {
             self.read += taken.len() as u64;
-            if !piece.is_empty() {
-                self.pieces.insert(self.read, piece);
-            }
             return Some(taken);
         }
         if self.end == Some(self.read) {
@@ -160,9 +142,9 @@ impl ReceiveBytes {
         None
     }
 
-    /// Bytes that wait for earlier ones or for a reader.
-    pub(crate) fn held_bytes(&self) -> usize {
-        self.pieces.values().map(Bytes::len).sum()
+    /// What bytes that wait for earlier ones or for a reader cost.
+    pub(crate) const fn held_bytes(&self) -> usize {
+        self.waiting.held_bytes()
     }
 
     /// Bytes that the sender may still make us hold.
@@ -172,13 +154,13 @@ impl ReceiveBytes {
 
     pub(crate) fn stop(&mut self) {
         self.stopped = true;
-        self.pieces.clear();
+        self.waiting.clear();
         self.read = self.highest;
     }
 
     pub(crate) fn on_reset(&mut self, code: u32) {
         self.reset = Some(code);
-        self.pieces.clear();
+        self.waiting.clear();
     }
 
     /// No more is expected from the peer.
@@ -191,12 +173,67 @@ impl ReceiveBytes {
         self.credit = self.credit.max(self.read + window);
     }
 
-    /// A new limit worth telling the sender, when `budget` bytes may be given to this stream.
-    pub(crate) fn next_credit(&mut self, budget: u64) -> Option<u64> {
+    /// Whether enough was read since the last limit that a new one may be worth telling.
+    pub(crate) const fn wants_credit(&self) -> bool {
+        self.end.is_none() && self.granted() <= self.window - self.window / 4
+    }
+
+    /// The application reads: twice what it reads in a round trip keeps it busy, and more would only be held for it when it stops.
+    /// Round trips are longer than they seem from here where a queue stands in the sender's way; so a sender that has used its
+    /// credit up while the application waits gets more all the same.
+    pub(crate) fn measure(&mut self, now: Instant, round_trip: Duration) {
+        let used_up = self.highest.saturating_add(self.window / 4) >= self.credit;
+        if used_up && self.wants_credit() && !self.waiting.is_ready(self.read) {
+            self.window = self.window.saturating_mul(2).min(MAX_WINDOW);
+        }
+        let (since, from) = *self.round.get_or_insert((now, self.read));
+        let elapsed = now.saturating_duration_since(since);
+        let twice = (self.read - from).saturating_mul(2);
+        if elapsed <= round_trip {
+            self.window = self.window.max(twice.min(MAX_WINDOW));
+            return;
+        }
+        let share = u128::from(twice) * round_trip.as_micros() / elapsed.as_micros().max(1);
+        self.wanted = Some(u64::try_from(share).unwrap_or(MAX_WINDOW));
+        self.round = Some((now, self.read));
+    }
+
+    /// What the application asks for, if it has read within the last two round trips.
+    pub(crate) fn demand(&self, now: Instant, round_trip: Duration) -> u64 {
+        let reading = self.round.filter(|(since, _)| {
+            now.saturating_duration_since(*since) <= round_trip.saturating_mul(2)
+        });
+        reading.map_or(0, |(_, from)| {
+            let twice = (self.read - from).saturating_mul(2);
+            twice.max(self.wanted.unwrap_or_default())
+        })
+    }
+
+    /// The first window: the more memory is left, the more, but never what is kept for those who read.
+    pub(crate) fn open_window(&mut self, share: Share) {
+        let spare = share.for_everybody() / 8;
+        self.window = self.window.max(spare.min(MAX_FIRST_WINDOW));
+    }
+
+    /// A new limit worth telling the sender, where the application asks for `demand`. A stream may take some of what the others were
+    /// not granted; of the part that is kept for those only if it leads.
+    pub(crate) fn next_credit(&mut self, demand: u64, share: Share) -> Option<u64> {
         if self.end.is_some() {
             return None;
         }
-        let window = budget.clamp(INITIAL_CREDIT, MAX_WINDOW);
+        if share.free < share.all / 2
+            && let Some(wanted) = self.wanted
+        {
+            // Memory is short: nobody keeps a window from better days.
+            self.window = self.window.min(wanted.max(INITIAL_CREDIT));
+        }
+        let leads = demand.saturating_mul(LEADING_PART) >= share.demand.saturating_add(demand);
+        let most = match leads {
+            // The more there are, the more others may come to lead.
+            true => share.free / (2 + share.streams / 16).min(4),
+            false => share.for_everybody() / 2,
+        };
+        let window = self.window.min(most).max(INITIAL_CREDIT);
         let limit = self.read + window;
         if limit < self.credit + window / 4 {
             return None;
@@ -230,8 +267,6 @@ mod tests {
                 stream.insert(STREAM, start as u64, end == length, data.slice(start..end)).unwrap();
             }
             stream.insert(STREAM, 0, true, data.clone()).unwrap();
-            let held: usize = stream.pieces.values().map(Bytes::len).sum();
-            prop_assert_eq!(held, length);
             let mut read = Vec::new();
             while let Some(bytes) = stream.read(7) {
                 if bytes.is_empty() { break; }
@@ -239,7 +274,103 @@ mod tests {
             }
             prop_assert_eq!(read, data);
             prop_assert!(stream.is_done);
+            prop_assert_eq!(stream.held_bytes(), 0);
         }
+    }
+
+    const ALONE: Share = Share {
+        all: 32 << 20,
+        free: 32 << 20,
+        streams: 1,
+        demand: 0,
+    };
+
+    /// Lets the application read `bytes` at `now`.
+    fn read(stream: &mut ReceiveBytes, now: Instant, bytes: u64) {
+        stream.read += bytes;
+        stream.measure(now, Duration::from_millis(100));
+    }
+
+    #[test]
+    fn the_window_follows_what_is_read_in_a_round_trip() {
+        let now = Instant::now();
+        let mut stream = ReceiveBytes::new();
+        stream.open_window(ALONE);
+        assert_eq!(stream.next_credit(0, ALONE), Some(1 << 20));
+        read(&mut stream, now, 1);
+        read(&mut stream, now + Duration::from_millis(50), 400 << 10);
+        assert_eq!(stream.window, 1 << 20);
+        read(&mut stream, now + Duration::from_millis(60), 1 << 20);
+        assert_eq!(stream.window, (2 << 20) + (800 << 10));
+        // The same in ten times as long asks for a tenth, which counts only when memory is short.
+        read(&mut stream, now + Duration::from_millis(101), 0);
+        read(&mut stream, now + Duration::from_millis(1101), 400 << 10);
+        assert_eq!(
+            (stream.wanted, stream.window),
+            (Some(81_920), (2 << 20) + (800 << 10))
+        );
+        let short = Share {
+            free: 15 << 20,
+            ..ALONE
+        };
+        stream.next_credit(0, short);
+        assert_eq!(stream.window, 81_920);
+    }
+
+    #[test]
+    fn many_that_are_granted_all_they_ask_for_leave_memory_to_the_next() {
+        let mut granted = 0;
+        for streams in 1..=200 {
+            let mut stream = ReceiveBytes::new();
+            let share = Share {
+                free: ALONE.all - granted,
+                streams,
+                ..ALONE
+            };
+            stream.open_window(share);
+            granted += stream.next_credit(0, share).unwrap_or(INITIAL_CREDIT);
+        }
+        assert!(granted < ALONE.all * 7 / 8, "{granted}");
+    }
+
+    #[test]
+    fn a_crowd_leaves_memory_to_who_reads_more_than_it() {
+        let now = Instant::now();
+        let mut granted = 0;
+        for _ in 0..200 {
+            let mut stream = ReceiveBytes::new();
+            read(&mut stream, now, 1);
+            read(&mut stream, now, 1 << 20);
+            let share = Share {
+                free: ALONE.all.saturating_sub(granted),
+                streams: 200,
+                demand: 400 << 20,
+                ..ALONE
+            };
+            let before = stream.granted();
+            let demand = stream.demand(now, Duration::from_millis(100));
+            stream.next_credit(demand, share);
+            granted += stream.granted().max(before);
+        }
+        let left = Share {
+            free: ALONE.all.saturating_sub(granted),
+            streams: 201,
+            ..ALONE
+        };
+        let mut leader = ReceiveBytes::new();
+        read(&mut leader, now, 1);
+        read(&mut leader, now, 4 << 20);
+        let demand = leader.demand(now, Duration::from_millis(100));
+        leader.next_credit(demand, left);
+        assert!(
+            leader.granted() > 2 << 20,
+            "{granted} leave {}",
+            leader.granted()
+        );
+        assert_eq!(
+            leader.demand(now + Duration::from_secs(1), Duration::from_millis(100)),
+            0
+        );
     }
 
     #[test]

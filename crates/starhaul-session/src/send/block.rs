@@ -14,6 +14,8 @@ pub const MAX_BLOCK_BYTES: usize = 256 * 127 * 1000;
 /// A fragment within its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FragmentId {
+    /// Of which cut of the block; what became of those of an earlier one no longer matters.
+    pub(crate) cut: u8,
     pub(crate) code: u8,
     pub(crate) index: u8,
 }
@@ -95,6 +97,9 @@ pub(crate) struct SendBlock {
     /// How often the receiver was asked for it since.
     pub(crate) questions: u8,
     codes: Vec<Code>,
+    largest_fragment: usize,
+    /// How often it was cut anew.
+    cut: u8,
     fresh: Cursor,
     redundancy: Cursor,
     retransmit: VecDeque<FragmentId>,
@@ -139,6 +144,8 @@ impl SendBlock {
             has_arrived: false,
             questions: 0,
             codes: Vec::new(),
+            largest_fragment: 0,
+            cut: 0,
             fresh: Cursor {
                 left_bytes,
                 ..Cursor::default()
@@ -152,6 +159,37 @@ impl SendBlock {
 
     pub(crate) fn is_split(&self) -> bool {
         !self.codes.is_empty()
+    }
+
+    /// Its receiver may have heard of it.
+    pub(crate) fn was_split(&self) -> bool {
+        self.cut > 0 || self.is_split()
+    }
+
+    /// The fragment with which the receiver is asked for the whole block.
+    pub(crate) fn question(&self) -> FragmentId {
+        FragmentId {
+            cut: self.cut,
+            code: 0,
+            index: 0,
+        }
+    }
+
+    /// No path carries its fragments any more: it goes from the beginning, in new ones, for which the receiver gives up the old.
+    pub(crate) fn recut(&mut self) {
+        self.cut = self.cut.wrapping_add(1);
+        self.codes.clear();
+        self.largest_fragment = 0;
+        self.fresh = Cursor {
+            left_bytes: self.data.len(),
+            ..Cursor::default()
+        };
+        self.redundancy = Cursor::default();
+        self.redundancy_is_urgent = false;
+        self.has_arrived = false;
+        self.retransmit.clear();
+        self.copies.clear();
+        self.carried.clear();
     }
 
     /// Cuts the block into codes of equal fragments of at most `capacity` bytes, and adds redundancy:
@@ -175,6 +213,7 @@ impl SendBlock {
                 self.redundancy.left_bytes +=
                     usize::from(code.redundancy_count) * code.fragment_length;
             }
+            self.largest_fragment = self.largest_fragment.max(code.fragment_length);
             self.codes.push(code);
         }
         Ok(())
@@ -263,7 +302,7 @@ impl SendBlock {
 
     pub(crate) fn next_fresh(&self) -> Option<FragmentId> {
         if self.fresh.left_bytes > 0 {
-            self.fresh.id()
+            self.fresh.id(self.cut)
         } else {
             None
         }
@@ -276,6 +315,7 @@ impl SendBlock {
         let code = self.codes.get(self.redundancy.code)?;
         let index = u8::try_from(usize::from(code.data_count) + self.redundancy.index).ok()?;
         Some(FragmentId {
+            cut: self.cut,
             code: u8::try_from(self.redundancy.code).ok()?,
             index,
         })
@@ -364,6 +404,9 @@ impl SendBlock {
 
     /// A copy of a fragment arrived. True when with it the whole block has.
     pub(crate) fn on_acked(&mut self, id: FragmentId, was_given_up: bool) -> bool {
+        if id.cut != self.cut {
+            return false;
+        }
         if let Some(code) = self.codes.get_mut(usize::from(id.code))
             && let Some(state) = code.fragments.get_mut(usize::from(id.index))
             && !state.acked
@@ -395,6 +438,9 @@ impl SendBlock {
     /// A copy of a fragment was lost (or its path fell silent). True when a retransmission was queued.
     pub(crate) fn on_lost(&mut self, id: FragmentId) -> bool {
         self.any_lost = true;
+        if id.cut != self.cut {
+            return false;
+        }
         let retransmits = self.mode.retransmits();
         let urgent = self.redundancy_is_urgent;
         let Some(code) = self.codes.get_mut(usize::from(id.code)) else {
@@ -441,6 +487,7 @@ impl SendBlock {
                     code.queued += 1;
                     missing -= 1;
                     self.retransmit.push_back(FragmentId {
+                        cut: self.cut,
                         code: code_index,
                         index,
                     });
@@ -452,6 +499,11 @@ impl SendBlock {
     /// Bytes of each fragment of the first code, once the block is cut.
     pub(crate) fn fragment_length(&self) -> Option<usize> {
         self.codes.first().map(|code| code.fragment_length)
+    }
+
+    /// Bytes of the largest fragment, once the block is cut.
+    pub(crate) fn largest_fragment(&self) -> Option<usize> {
+        (self.largest_fragment > 0).then_some(self.largest_fragment)
     }
 
     /// The payload of a fragment without its padding, and the length to pad it to.
@@ -489,8 +541,9 @@ impl SendBlock {
 }
 
 impl Cursor {
-    fn id(self) -> Option<FragmentId> {
+    fn id(self, cut: u8) -> Option<FragmentId> {
         Some(FragmentId {
+            cut,
             code: u8::try_from(self.code).ok()?,
             index: u8::try_from(self.index).ok()?,
         })

@@ -11,6 +11,8 @@ use crate::ranges::RangeSet;
 
 /// What the receiver takes before it has said more.
 pub(crate) const INITIAL_CREDIT: u64 = 64 << 10;
+/// So much may wait beyond what the receiver takes: memory that a reader who stands still would keep from all others.
+const BEYOND_CREDIT: u64 = 16 << 10;
 /// Most bytes kept for one stream, sent or not.
 pub(crate) const MAX_HELD: u64 = 16 << 20;
 
@@ -79,9 +81,20 @@ impl SendBytes {
     /// How many more bytes may be taken when at most `unsent_limit` may wait unsent.
     pub(crate) fn room(&self, unsent_limit: u64) -> u64 {
         let unsent = self.end - self.next;
-        unsent_limit
+        self.most_unsent(unsent_limit)
             .saturating_sub(unsent)
             .min(MAX_HELD.saturating_sub(self.held()))
+    }
+
+    /// Whether there is so much room that the application should be told of it.
+    pub(crate) fn has_room(&self, unsent_limit: u64) -> bool {
+        let enough = (unsent_limit / 4).min(self.most_unsent(unsent_limit) / 2);
+        self.room(unsent_limit) >= enough
+    }
+
+    /// How much may wait unsent: little where the receiver takes no more.
+    fn most_unsent(&self, unsent_limit: u64) -> u64 {
+        unsent_limit.min(self.credit.saturating_sub(self.next) + BEYOND_CREDIT)
     }
 
     pub(crate) fn push(&mut self, data: Bytes) {
@@ -342,6 +355,24 @@ mod tests {
             None,
             "it arrives as soon by itself"
         );
+    }
+
+    #[test]
+    fn a_reader_that_stands_still_holds_the_writer_back_soon() {
+        let limit = 1 << 20;
+        let mut stream = SendBytes::new(INITIAL_CREDIT);
+        let mut taken = 0;
+        while stream.has_room(limit) {
+            let room = stream.room(limit);
+            taken += room;
+            stream.push(vec![0; usize::try_from(room).unwrap()].into());
+            while let Some(piece) = stream.next_piece(1 << 20) {
+                stream.on_sent(piece);
+            }
+        }
+        assert_eq!(taken, INITIAL_CREDIT + BEYOND_CREDIT);
+        stream.grant(2 * INITIAL_CREDIT);
+        assert!(stream.has_room(limit), "credit makes room");
     }
 
     #[test]

@@ -245,9 +245,12 @@ impl Sender {
         self.put_in_order(now, paths);
         let mut ahead = 0;
         for &key in &self.order.keys {
-            let Some(block) = self.blocks.get(&key) else {
+            let Some(block) = self.blocks.get_mut(&key) else {
                 continue;
             };
+            if !fits(block, paths, path) && is_stranded(block, paths) {
+                block.recut();
+            }
             if let Some((fragment, purpose)) = choose(block, now, paths, path, ahead) {
                 return Some(Choice {
                     block: key,
@@ -390,13 +393,21 @@ impl Sender {
     }
 
     /// A block for which the receiver is to be asked, and the fragment that does it.
-    pub(crate) fn next_question(&mut self) -> Option<Choice> {
+    pub(crate) fn next_question(&mut self, now: Instant, paths: &Paths) -> Option<Choice> {
         loop {
-            let block = self.questions.pop_front()?;
-            if self.blocks.contains_key(&block) {
+            let key = self.questions.pop_front()?;
+            if let Some(block) = self.blocks.get_mut(&key)
+                && now <= block.deadline
+                && is_stranded(block, paths)
+            {
+                // Any fragment of it asks.
+                block.recut();
+                self.requeue(now, key);
+            }
+            if let Some(block) = self.blocks.get(&key).filter(|block| block.is_split()) {
                 return Some(Choice {
-                    block,
-                    fragment: FragmentId { code: 0, index: 0 },
+                    block: key,
+                    fragment: block.question(),
                     purpose: Purpose::Question,
                 });
             }
@@ -516,8 +527,10 @@ fn choose(
             fragment: bytes,
         };
         if choice::takes_data(paths, now, path, load, limit) {
-            let first = FragmentId { code: 0, index: 0 };
-            return Some((block.next_fresh().unwrap_or(first), Purpose::Data));
+            return Some((
+                block.next_fresh().unwrap_or(block.question()),
+                Purpose::Data,
+            ));
         }
     }
     if let Some((id, first)) = block.next_copy()
@@ -545,8 +558,17 @@ fn redundancy(block: &SendBlock, now: Instant, paths: &Paths, path: PathId) -> O
 
 /// The path carries the block's fragments: it may have come up, or its largest datagram may have shrunk, after the block was cut.
 fn fits(block: &SendBlock, paths: &Paths, path: PathId) -> bool {
-    let most = paths.get(path).map_or(0, Path::max_datagram) as u64;
-    fragment_bytes(block, paths) <= most
+    let most = paths.get(path).map_or(0, Path::max_datagram);
+    let largest = block.largest_fragment();
+    largest.is_none_or(|largest| largest + FRAGMENT_HEADER_BYTES <= most)
+}
+
+/// No path that is worth sending on carries the block's fragments: they became narrower, or the wide ones are gone.
+fn is_stranded(block: &SendBlock, paths: &Paths) -> bool {
+    block.largest_fragment().is_some_and(|largest| {
+        let bytes = (largest + FRAGMENT_HEADER_BYTES) as u64;
+        paths.carrying(bytes).next().is_none()
+    })
 }
 
 fn fragment_bytes(block: &SendBlock, paths: &Paths) -> u64 {

@@ -6,7 +6,6 @@ use starhaul_paths::PathId;
 
 use super::{CONTROL_WINDOW, Kind, Session, Stream};
 use crate::{
-    send::block::FragmentId,
     sent::{BlockKey, Fated, Item},
     types::{Outcome, ProtocolError, StreamId},
     wire::{Ack, BlockAck, PathAck, unwrap, wrap},
@@ -78,10 +77,12 @@ impl Session {
             if last >= next || first > last {
                 return Err(ProtocolError::NeverSent("a datagram"));
             }
-            let gaps: Vec<_> = path
-                .acked
-                .gaps(first.max(path.sent.base()), last + 1)
-                .collect();
+            // What lies below was settled long ago, or is of a former life of the path.
+            let first = first.max(path.sent.base());
+            if first > last {
+                continue;
+            }
+            let gaps: Vec<_> = path.acked.gaps(first, last + 1).collect();
             for (start, end) in gaps {
                 arrived.extend((start..end).filter_map(|sequence| path.sent.ack(sequence)));
             }
@@ -117,8 +118,7 @@ impl Session {
             }
         }
         match fated.item {
-            Item::Fragment { block, code, index } => {
-                let fragment = FragmentId { code, index };
+            Item::Fragment { block, fragment } => {
                 self.sender
                     .on_acked(self.now, &self.paths, block, fragment, fated.given_up);
             }
@@ -128,7 +128,7 @@ impl Session {
                 end,
                 fin,
             } => self.on_piece_arrived(stream, start, end, fin),
-            Item::Probe | Item::Ack => {}
+            Item::Probe | Item::Ack | Item::Padding => {}
         }
     }
 
@@ -149,7 +149,7 @@ impl Session {
         let before = pair.send.held();
         pair.send.on_acked(start, end, fin);
         self.bytes_held -= before - pair.send.held();
-        self.wake_writers();
+        self.wake_writer(stream);
         self.forget_if_done(stream);
     }
 
@@ -171,7 +171,7 @@ impl Session {
             return Err(ProtocolError::NeverSent("a block"));
         }
         let key = (ack.stream, number);
-        if self.sender.get(key).is_some_and(|block| !block.is_split()) {
+        if self.sender.get(key).is_some_and(|block| !block.was_split()) {
             return Err(ProtocolError::NeverSent("a block"));
         }
         self.deliver_outcome(key, completed, ack.recovered);
@@ -226,9 +226,8 @@ impl Session {
     /// What a datagram carried must be sent again, if that still makes sense.
     pub(super) fn on_item_lost(&mut self, item: Item) {
         match item {
-            Item::Fragment { block, code, index } => {
-                self.sender
-                    .on_lost(self.now, block, FragmentId { code, index });
+            Item::Fragment { block, fragment } => {
+                self.sender.on_lost(self.now, block, fragment);
             }
             Item::Piece {
                 stream: StreamId::CONTROL,
@@ -253,7 +252,7 @@ impl Session {
                     self.make_ready(stream);
                 }
             }
-            Item::Probe | Item::Ack => {}
+            Item::Probe | Item::Ack | Item::Padding => {}
         }
     }
 }

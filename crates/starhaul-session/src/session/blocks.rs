@@ -70,8 +70,8 @@ impl Session {
             partial
         });
         let before = partial.held_bytes;
-        let taken = partial.insert(&mut receiver.codec, fragment);
-        receiver.held_bytes += partial.held_bytes - before;
+        let taken = partial.insert(&mut receiver.codec, fragment, sent);
+        receiver.held_bytes = (receiver.held_bytes + partial.held_bytes).saturating_sub(before);
         if let Taken::Complete(complete) = taken {
             self.receiver.remove(key);
             self.on_complete(path, sent, key, complete);
@@ -241,16 +241,19 @@ impl Session {
         }
         for (number, complete) in self.receiver.early.remove(&stream).unwrap_or_default() {
             self.receiver.release(&complete.data);
-            let Some(entry) = self.streams.get_mut(&stream) else {
-                return;
-            };
-            let Kind::Receiving(blocks) = &mut entry.kind else {
-                return;
+            let Some(Stream {
+                kind: Kind::Receiving(blocks),
+                config,
+                ..
+            }) = self.streams.get_mut(&stream)
+            else {
+                // The peer opened a reliable stream and sent blocks on it.
+                continue;
             };
             blocks.ended.insert(number, number + 1);
             // Not before, because until then it could still be dropped.
             self.acks.on_block(self.now, complete.ack(stream, number));
-            if entry.config.ordered {
+            if config.ordered {
                 self.receiver.hold(&complete.data);
                 blocks.waiting.insert(number, complete);
             } else {

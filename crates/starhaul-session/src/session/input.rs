@@ -5,12 +5,12 @@ use std::time::Instant;
 use bytes::Bytes;
 use starhaul_paths::PathId;
 
-use super::{CONTROL_WINDOW, Kind, Session, Stream};
+use super::{CONTROL_WINDOW, Kind, MAX_CONTROL_BYTES, Session, Stream, UNTOLD_STREAMS};
 use crate::{
     control::Control,
     receive::bytes::ReceiveBytes,
     received::Arrival,
-    types::{Event, ProtocolError, StreamConfig, StreamId},
+    types::{Event, ProtocolError, Side, StreamConfig, StreamId},
     wire::{self, Body, Piece},
 };
 
@@ -33,6 +33,9 @@ impl Session {
         };
         entry.counters.bytes_received += bytes as u64;
         entry.monitor.on_heard(self.now);
+        if matches!(body, Body::Fragment(_) | Body::Piece(_)) {
+            entry.on_use(self.now);
+        }
         let arrival = entry.received.insert(self.now, header.sequence);
         let wants_ack = !matches!(body, Body::Ack(_));
         if wants_ack {
@@ -82,10 +85,9 @@ impl Session {
 
     /// A piece of a stream whose opening is still on its way; it was acknowledged, so it must be kept.
     fn on_early_piece(&mut self, piece: Piece) -> Result<(), ProtocolError> {
+        let most = self.most_peer_streams();
         let early = &mut self.receiver.early_bytes;
-        if early.len() >= self.config.max_streams.saturating_mul(2)
-            && !early.contains_key(&piece.stream)
-        {
+        if early.len() >= most && !early.contains_key(&piece.stream) {
             return Err(ProtocolError::Limit("streams"));
         }
         let receive = early.entry(piece.stream).or_insert_with(ReceiveBytes::new);
@@ -112,6 +114,10 @@ impl Session {
             if let Some(message) = message {
                 self.on_control(message)?;
             }
+        }
+        // Honest peers acknowledge what answers their own messages.
+        if self.control.held_for_sending() > MAX_CONTROL_BYTES {
+            return Err(ProtocolError::Limit("unacknowledged control messages"));
         }
         Ok(())
     }
@@ -159,6 +165,18 @@ impl Session {
                     None => return Ok(()),
                 }
                 self.make_ready(stream);
+                self.wake_writer(stream);
+                Ok(())
+            }
+            Control::Cost { path, cost } => {
+                // The side that opens the paths knows what they cost.
+                if self.side == Side::Server {
+                    self.paths.set_told_cost(path, cost);
+                }
+                Ok(())
+            }
+            Control::Streams { limit } => {
+                self.own_streams_limit = self.own_streams_limit.max(Some(limit));
                 Ok(())
             }
         }
@@ -186,22 +204,28 @@ impl Session {
                 what: "opened twice or with a number of ours",
             });
         }
-        let open = self
-            .streams
-            .keys()
-            .filter(|id| id.opener() != self.side)
-            .count();
-        if open >= self.config.max_streams.saturating_mul(2) {
+        if self.peer_streams_open >= self.most_peer_streams() {
             return Err(ProtocolError::Limit("streams"));
         }
         self.peer_streams_end = stream.0.saturating_add(1);
+        self.peer_streams_open += 1;
         self.streams
             .insert(stream, Stream::of_peer(stream, config.clone()));
         self.emit(Event::StreamOpened { stream, config });
         self.adopt_early(stream);
-        self.offer_credit(stream);
+        self.open_window(stream);
+        self.offer_streams();
         // What came for numbers that were skipped belongs to no stream.
         self.receiver.forget_below(self.peer_streams_end);
         Ok(())
+    }
+
+    /// More streams of the peer than any honest one has open here: twice what it was told, or knows without a word. The surplus is
+    /// for streams that it takes for ended before our application has read them, until it hears the first limit.
+    fn most_peer_streams(&self) -> usize {
+        self.config
+            .max_streams
+            .max(UNTOLD_STREAMS)
+            .saturating_mul(2)
     }
 }

@@ -19,6 +19,7 @@ use starhaul_fec::Codec;
 use starhaul_paths::{PathId, PathUpdate};
 
 use crate::{
+    control,
     paths::{Clocks, Paths},
     ranges::RangeSet,
     receive::{
@@ -32,12 +33,16 @@ use crate::{
     },
     sent::BlockKey,
     signals::{IncomingSignals, OutgoingSignals, PathSignal},
-    stats::{PathStats, StreamStats},
+    stats::{EndedStreams, PathStats, StreamStats},
     types::{Event, SessionConfig, Side, StreamConfig, StreamId},
 };
 
 /// The control stream's bytes on their way are kept below this, by both sides.
 const CONTROL_WINDOW: u64 = 256 << 10;
+/// Control messages beyond this that the peer does not acknowledge break the protocol.
+const MAX_CONTROL_BYTES: usize = 4 << 20;
+/// Most streams of one side open at once before the other has said how many it takes.
+const UNTOLD_STREAMS: usize = 1024;
 /// Most blocks of a stream under way at once: so many gaps the receiver can tell apart.
 const MAX_LIVE_BLOCKS: u64 = 1 << 14;
 /// What a received block costs besides its bytes.
@@ -62,14 +67,24 @@ pub struct Session {
     side: Side,
     closed: bool,
     now: Instant,
+    /// When [`Session::handle_timeout`] was called last. Inputs may come before the timers of the same instant.
+    timers_done: Instant,
     paths: Paths,
     clocks: Clocks,
     streams: BTreeMap<StreamId, Stream>,
     /// Figures of deadline streams that have ended, oldest first.
     ended_streams: VecDeque<StreamStats>,
+    /// Figures of all streams that have ended since somebody asked.
+    ended: EndedStreams,
     next_stream: u32,
     /// One past the greatest stream number the peer has opened.
     peer_streams_end: u32,
+    /// Streams of the peer that have not ended here.
+    peer_streams_open: usize,
+    /// The peer was told that it may open streams below this number; 0 before.
+    peer_streams_told: u32,
+    /// The peer lets us open streams below this number, once it said so.
+    own_streams_limit: Option<u32>,
     sender: Sender,
     bytes_ready: BTreeSet<(u8, u64, StreamId)>,
     bytes_turn: u64,
@@ -77,6 +92,8 @@ pub struct Session {
     bytes_held: u64,
     /// Reliable streams whose `write` was refused.
     blocked: BTreeSet<StreamId>,
+    /// Some of them because the session was full.
+    writers_starve: bool,
     /// Reliable streams with pieces under way on a path slower than another.
     straggling: BTreeSet<StreamId>,
     /// Datagrams since a reliable stream that waits had its share.
@@ -84,6 +101,8 @@ pub struct Session {
     control: Control,
     /// Streams with blocks whose end the peer must be told.
     dropping: BTreeSet<StreamId>,
+    /// Reliable streams whose credit was not weighed because too much on the control stream is not acknowledged.
+    crediting: BTreeSet<StreamId>,
     acks: AckSchedule,
     /// What our detectors say of paths, and what the peer's do.
     outgoing_signals: OutgoingSignals,
@@ -102,6 +121,13 @@ struct Control {
     buffer: BytesMut,
     /// A piece that leaves a second time, on another path, since everything waits for control messages.
     copy: Option<(NextPiece, PathId)>,
+}
+
+impl Control {
+    /// Bytes that the peer has not acknowledged.
+    fn held_for_sending(&self) -> usize {
+        usize::try_from(self.send.held()).unwrap_or(usize::MAX)
+    }
 }
 
 /// What has arrived but not been handed on.
@@ -164,17 +190,23 @@ impl Session {
             side,
             closed: false,
             now,
+            timers_done: now,
             paths: Paths::default(),
             clocks: Clocks::new(now),
             streams: BTreeMap::new(),
             ended_streams: VecDeque::new(),
+            ended: EndedStreams::default(),
             next_stream: if side == Side::Client { 2 } else { 1 },
             peer_streams_end: 0,
+            peer_streams_open: 0,
+            peer_streams_told: 0,
+            own_streams_limit: None,
             sender,
             bytes_ready: BTreeSet::new(),
             bytes_turn: 0,
             bytes_held: 0,
             blocked: BTreeSet::new(),
+            writers_starve: false,
             straggling: BTreeSet::new(),
             bytes_starved: 0,
             control: Control {
@@ -184,6 +216,7 @@ impl Session {
                 copy: None,
             },
             dropping: BTreeSet::new(),
+            crediting: BTreeSet::new(),
             acks: AckSchedule::default(),
             outgoing_signals: OutgoingSignals::default(),
             incoming_signals: IncomingSignals::default(),
@@ -216,6 +249,13 @@ impl Session {
         self.settle();
     }
 
+    /// The price of a path changes; the peer is told. Only the side that opens the paths may say so.
+    pub fn set_path_cost(&mut self, now: Instant, path: PathId, cost: f64) {
+        self.advance(now);
+        self.paths.set_cost(path, cost);
+        self.tell(&control::Control::Cost { path, cost });
+    }
+
     /// Refreshes what the transport below knows of a path; do so before each use.
     pub fn update_path(&mut self, now: Instant, path: PathId, update: PathUpdate) {
         self.advance(now);
@@ -238,6 +278,11 @@ impl Session {
         if self.paths.get(path).is_some() {
             self.outgoing_signals.tell_segment(path, rtt);
         }
+    }
+
+    /// When something other than probes and acknowledgements was last sent or received over `path`.
+    pub fn path_used_at(&self, path: PathId) -> Option<Instant> {
+        Some(self.paths.get(path)?.busy_at)
     }
 
     /// What the peer's detectors say of paths, oldest first, each event once; take them after every datagram. The oldest are
@@ -264,33 +309,32 @@ impl Session {
         Some(event)
     }
 
-    /// When [`Session::handle_timeout`] wants to be called. Only instants after the last call are given: what was due then
-    /// has been done, or waits for a path that may send.
+    /// When [`Session::handle_timeout`] wants to be called, also when that instant passed while inputs were taken. What only waits for
+    /// a path that may send is told once.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.closed {
             return None;
         }
-        let paths = self.paths.iter().flat_map(|(_, path)| {
-            let overdue = path.sent.overdue_at(path.monitor.overdue_after());
-            [
-                overdue,
-                path.monitor.silence_deadline(),
-                Some(path.probe_at),
-            ]
-        });
+        let paths = || self.paths.iter().map(|(_, path)| path);
+        // These are done by `handle_timeout`, and then over.
+        let overdue = paths().filter_map(|path| path.sent.overdue_at(path.monitor.overdue_after()));
+        let silent = paths().filter_map(|path| path.monitor.silence_deadline());
+        let done_here = overdue.chain(silent).chain(self.sender.next_expiry());
+        // These are done by a path that is asked for a datagram, which it may not be allowed at once.
         let acks = self.ack_due().map(|due| [due, due + output::ACK_PATIENCE]);
-        let others = [self.sender.next_expiry(), self.recheck_at];
-        let all = paths
-            .chain(others)
-            .flatten()
-            .chain(acks.into_iter().flatten());
-        all.filter(|at| *at > self.now).min()
+        let asked_for = paths()
+            .map(|path| path.probe_at)
+            .chain(acks.into_iter().flatten())
+            .chain(self.recheck_at);
+        let asked_for = asked_for.filter(|at| *at > self.timers_done);
+        done_here.chain(asked_for).min()
     }
 
     /// Time has passed: finds what is lost, expired or silent. Then poll for datagrams and events.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.advance(now);
-        self.recheck_at = self.recheck_at.filter(|at| *at > now);
+        self.timers_done = self.now;
+        self.recheck_at = self.recheck_at.filter(|at| *at > self.now);
         self.find_silent_paths();
         self.find_lost();
         self.sender.expire(self.now, &self.paths);
@@ -304,13 +348,22 @@ impl Session {
             self.sender.end(now, key, crate::types::Outcome::Failed);
         }
         self.settle();
-        self.closed = true;
+        if !std::mem::replace(&mut self.closed, true) {
+            let open = self.streams.values().map(|stream| stream.stats.clone());
+            open.for_each(|stats| self.ended.push(stats));
+        }
     }
 
     /// Figures of every open stream, and of the last 256 deadline streams that have ended.
     pub fn stream_stats(&self) -> Vec<StreamStats> {
         let open = self.streams.values().map(|stream| &stream.stats);
         self.ended_streams.iter().chain(open).cloned().collect()
+    }
+
+    /// Last figures of each stream that has ended since the last call, also of those that ended with the session. Beyond 1024 the
+    /// oldest are added up as one without a label, which says as many bytes and blocks.
+    pub fn take_ended_streams(&mut self) -> Vec<StreamStats> {
+        self.ended.take()
     }
 
     /// Figures of every path.
@@ -326,14 +379,19 @@ impl Session {
         self.receiver.dropped
     }
 
-    /// Bytes kept for sending and for receiving; bounded by the configuration.
+    /// Bytes kept for sending and for receiving; bounded by the configuration, but for at most 4 MiB of control messages that the
+    /// peer has not acknowledged, and 64 KiB for each of its reliable streams.
     pub fn held_bytes(&self) -> (usize, usize) {
         let pairs = self.streams.values().filter_map(Stream::pair);
         let early = self.receiver.early_bytes.values();
         let received = pairs.map(|pair| &pair.receive).chain(early);
+        let control = &self.control;
         (
-            self.held_for_sending(),
-            self.receiver.held_bytes + received.map(ReceiveBytes::held_bytes).sum::<usize>(),
+            self.held_for_sending() + control.held_for_sending(),
+            self.receiver.held_bytes
+                + received.map(ReceiveBytes::held_bytes).sum::<usize>()
+                + control.receive.held_bytes()
+                + control.buffer.len(),
         )
     }
 

@@ -20,8 +20,8 @@ pub(super) const ACK_PATIENCE: Duration = Duration::from_millis(2);
 /// Of this many datagrams one carries a reliable stream that waits, however much deadline data there is: a proxied TCP
 /// connection that starves would be torn down by its ends.
 const BYTES_SHARE: u32 = 20;
-/// Control messages told unasked wait while this much is on its way.
-const MAX_CONTROL_HELD: u64 = super::CONTROL_WINDOW / 2;
+/// Control messages that only say how things stand wait while this much is on its way.
+pub(super) const MAX_CONTROL_HELD: u64 = super::CONTROL_WINDOW / 2;
 
 /// A datagram to put on a path.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ impl Session {
         if self.closed || self.paths.get(path).is_none() {
             return None;
         }
-        self.tell_dropped();
+        self.tell_state();
         let datagram = self.poll_ack(path).or_else(|| self.poll_probe(path));
         if datagram.is_some() || !self.paths.is_usable(path) {
             return datagram;
@@ -48,6 +48,22 @@ impl Session {
         self.poll_control_piece(path)
             .or_else(|| self.poll_question(path))
             .or_else(|| self.poll_data(path))
+    }
+
+    /// A datagram of `bytes` without content, to find out whether packets of that size come through on `path`; `None` when the session
+    /// has no such path. Its fate is for the caller alone: do not report it.
+    pub fn poll_size_probe(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        bytes: usize,
+    ) -> Option<PathDatagram> {
+        self.advance(now);
+        if self.closed {
+            return None;
+        }
+        let padded = |header| wire::encode_padded_probe(header, bytes);
+        self.number(path, Item::Padding, padded)
     }
 
     fn poll_data(&mut self, path: PathId) -> Option<PathDatagram> {
@@ -194,7 +210,7 @@ impl Session {
     }
 
     fn poll_question(&mut self, path: PathId) -> Option<PathDatagram> {
-        let question = self.sender.next_question()?;
+        let question = self.sender.next_question(self.now, &self.paths)?;
         self.send_fragment(path, question)
     }
 
@@ -242,8 +258,7 @@ impl Session {
         self.sender.on_sent(self.now, choice, path, word_after);
         let item = Item::Fragment {
             block: choice.block,
-            code: id.code,
-            index: id.index,
+            fragment: id,
         };
         self.number(path, item, |header| fragment.encode(header, length))
     }
@@ -319,7 +334,7 @@ impl Session {
         self.bytes_turn += 1;
         pair.turn = Some(self.bytes_turn);
         self.bytes_ready.insert((priority, self.bytes_turn, stream));
-        self.wake_writers();
+        self.wake_writer(stream);
         self.number(
             path,
             Item::Piece {
@@ -397,13 +412,17 @@ impl Session {
         let sequence = path.sent.push(self.now, payload.len(), item);
         path.counters.bytes_sent += payload.len() as u64;
         path.counters.datagrams_sent += 1;
+        let wakes = item.is_use() && path.on_use(self.now);
         if item.elicits_ack() {
             path.monitor
                 .on_sent(self.now, wrap(sequence), payload.len());
-            path.delay_probe(self.now);
+            path.delay_probe(self.now, self.config.keepalive);
         } else {
             path.monitor
                 .on_sent_unacknowledged(self.now, wrap(sequence));
+        }
+        if wakes {
+            self.paths.wake(self.now, id);
         }
         Some(PathDatagram {
             payload,
@@ -411,9 +430,16 @@ impl Session {
         })
     }
 
-    /// Tells the peer which blocks it need not wait for.
-    fn tell_dropped(&mut self) {
-        while self.control.send.held() < MAX_CONTROL_HELD
+    /// Tells the peer what had to wait for room on the control stream: which blocks it need not wait for, how much it may send, how
+    /// many streams it may open.
+    fn tell_state(&mut self) {
+        while self.has_control_room()
+            && let Some(stream) = self.crediting.pop_first()
+        {
+            self.offer_credit(stream);
+        }
+        self.offer_streams();
+        while self.has_control_room()
             && let Some(stream) = self.dropping.pop_first()
         {
             let Some(Stream {

@@ -6,11 +6,15 @@ use bytes::Bytes;
 
 use super::{
     BytesPair, Kind, MAX_LIVE_BLOCKS, MAX_UNDELIVERED_RANGES, SendBlocks, Session, Stream,
+    UNTOLD_STREAMS, output::MAX_CONTROL_HELD,
 };
 use crate::{
     control::Control,
     ranges::RangeSet,
-    receive::{blocks::ReceiveBlocks, bytes::ReceiveBytes},
+    receive::{
+        blocks::ReceiveBlocks,
+        bytes::{ReceiveBytes, Share},
+    },
     send::{
         block::{MAX_BLOCK_BYTES, SendBlock},
         bytes::{INITIAL_CREDIT, MAX_HELD, SendBytes},
@@ -31,7 +35,9 @@ const UNSENT_TIME: Duration = Duration::from_millis(50);
 /// A stream whose `write` was refused counts as bulk for this long after it got room again.
 const BULK_MEMORY: Duration = Duration::from_millis(50);
 /// Control bytes waiting beyond which no stream is opened.
-const MAX_CONTROL_BYTES: usize = 4 << 20;
+const MAX_OPENING_BYTES: usize = super::MAX_CONTROL_BYTES / 2;
+/// Longer deadlines of single blocks count as this, as long as a stream's may be.
+const MAX_DEADLINE: Duration = Duration::from_millis(u32::MAX as u64);
 
 impl Session {
     /// Opens a stream. The peer hears of it with [`Event::StreamOpened`]. A reliable stream carries bytes in both directions, any
@@ -56,19 +62,26 @@ impl Session {
                 "the deadline is not between 1 ms and 49 days",
             ));
         }
-        let ours = self.streams.keys().filter(|id| id.opener() == self.side);
-        if ours.count() >= self.config.max_streams {
+        let open = self.streams.len() - self.peer_streams_open;
+        if open >= self.config.max_streams {
             return Err(StreamError::TooManyStreams(self.config.max_streams));
+        }
+        let peer_takes = match self.own_streams_limit {
+            Some(limit) => self.next_stream < limit,
+            None => open < UNTOLD_STREAMS,
+        };
+        if !peer_takes {
+            return Err(StreamError::PeerStreams);
         }
         let held = usize::try_from(self.control.send.held()).unwrap_or(usize::MAX);
         let Some(next) = self
             .next_stream
             .checked_add(2)
-            .filter(|_| held < MAX_CONTROL_BYTES)
+            .filter(|_| held < MAX_OPENING_BYTES)
         else {
             return Err(StreamError::QueueFull {
                 held,
-                limit: MAX_CONTROL_BYTES,
+                limit: MAX_OPENING_BYTES,
             });
         };
         let id = StreamId(self.next_stream);
@@ -89,7 +102,7 @@ impl Session {
                 kind,
             },
         );
-        self.offer_credit(id);
+        self.open_window(id);
         Ok(id)
     }
 
@@ -129,7 +142,8 @@ impl Session {
         entry.stats.blocks_sent += 1;
         entry.stats.bytes_sent += data.len() as u64;
         let key = (stream, number);
-        let deadline = self.now + options.deadline.unwrap_or(entry.config.deadline);
+        let deadline = options.deadline.unwrap_or(entry.config.deadline);
+        let deadline = self.now + deadline.min(MAX_DEADLINE);
         let priority = options.priority.unwrap_or(entry.config.priority);
         let depends_on = options.depends_on.map(|on| unwrap(on.0, number));
         let lost_dependency = depends_on.filter(|on| blocks.undelivered.contains(*on));
@@ -174,7 +188,7 @@ impl Session {
             self.now,
             &self.paths,
             key,
-            deadline.map(|deadline| self.now + deadline),
+            deadline.map(|deadline| self.now + deadline.min(MAX_DEADLINE)),
             priority,
         );
         self.settle();
@@ -264,6 +278,7 @@ impl Session {
         let taken = data.len().min(room);
         if taken < data.len() {
             self.blocked.insert(stream);
+            self.writers_starve |= room as u64 == session_room;
         }
         if taken > 0 {
             pair.send.push(Bytes::copy_from_slice(&data[..taken]));
@@ -297,7 +312,10 @@ impl Session {
         let read = pair.receive.read(max);
         if let Some(bytes) = &read {
             entry.stats.bytes_received += bytes.len() as u64;
-            self.offer_credit(stream);
+            pair.receive.measure(self.now, self.paths.read_round());
+            if pair.receive.wants_credit() {
+                self.offer_credit(stream);
+            }
             self.forget_if_done(stream);
         }
         Ok(read)
@@ -356,38 +374,45 @@ impl Session {
         paced.clamp(LEAST_UNSENT_BYTES, MAX_HELD)
     }
 
-    /// Tells the applications whose `write` was refused that there is room again, in their stream and in the session.
-    pub(super) fn wake_writers(&mut self) {
-        if self.blocked.is_empty() {
+    /// Tells the application whose `write` was refused that there is room again, in its stream and in the session.
+    pub(super) fn wake_writer(&mut self, stream: StreamId) {
+        if !self.blocked.contains(&stream) {
             return;
         }
         let limit = self.unsent_limit();
-        let enough = limit / 4;
-        let session_room = self
-            .config
-            .max_send_bytes
-            .saturating_sub(self.held_for_sending()) as u64;
-        if session_room < enough.min(self.config.max_send_bytes as u64 / 4) {
+        if !self.has_session_room(limit) {
+            self.writers_starve = true;
             return;
         }
         let until = self.now + BULK_MEMORY;
-        let streams = &mut self.streams;
-        let mut woken = Vec::new();
-        self.blocked.retain(|stream| {
-            let Some(Kind::Bytes(pair)) = streams.get_mut(stream).map(|entry| &mut entry.kind)
-            else {
-                return false;
-            };
-            let has_room = pair.send.room(limit) >= enough;
-            if has_room {
-                pair.bulk_until = Some(until);
-                woken.push(*stream);
-            }
-            !has_room
-        });
-        woken
+        let entry = self.streams.get_mut(&stream);
+        let Some(Kind::Bytes(pair)) = entry.map(|entry| &mut entry.kind) else {
+            self.blocked.remove(&stream);
+            return;
+        };
+        if pair.send.has_room(limit) {
+            pair.bulk_until = Some(until);
+            self.blocked.remove(&stream);
+            self.emit(Event::Writable(stream));
+        }
+    }
+
+    /// The same for all who were refused because the session was full.
+    pub(super) fn wake_starved_writers(&mut self) {
+        if !self.writers_starve || !self.has_session_room(self.unsent_limit()) {
+            return;
+        }
+        self.writers_starve = false;
+        let blocked: Vec<_> = self.blocked.iter().copied().collect();
+        blocked
             .into_iter()
-            .for_each(|stream| self.emit(Event::Writable(stream)));
+            .for_each(|stream| self.wake_writer(stream));
+    }
+
+    fn has_session_room(&self, unsent_limit: u64) -> bool {
+        let limit = self.config.max_send_bytes;
+        let room = limit.saturating_sub(self.held_for_sending()) as u64;
+        room >= (unsent_limit / 4).min(limit as u64 / 4)
     }
 
     /// Puts a reliable stream that has something to send at the end of those of its priority.
@@ -406,20 +431,73 @@ impl Session {
         }
     }
 
-    /// Tells the sender of a reliable stream how much more it may send: a fair share of the half of `max_receive_bytes` that is
-    /// theirs, and no more than the others were not granted already.
-    pub(super) fn offer_credit(&mut self, stream: StreamId) {
-        let others = self.streams.iter().filter(|(id, _)| **id != stream);
-        let granted: Vec<u64> = others
-            .filter_map(|(_, entry)| entry.pair().map(|pair| pair.receive.granted()))
-            .collect();
-        let all = (self.config.max_receive_bytes / 2) as u64;
-        let fair = all / (granted.len() as u64 + 1);
-        let budget = fair.min(all.saturating_sub(granted.iter().sum()));
+    /// Tells the sender of a new reliable stream how much it may send.
+    pub(super) fn open_window(&mut self, stream: StreamId) {
+        let share = self.share_of(stream);
         let Ok(pair) = self.pair(stream) else { return };
-        if let Some(limit) = pair.receive.next_credit(budget) {
+        pair.receive.open_window(share);
+        self.offer_credit(stream);
+    }
+
+    /// Tells the sender of a reliable stream how much more it may send, within its share of the half of `max_receive_bytes` that
+    /// is theirs.
+    pub(super) fn offer_credit(&mut self, stream: StreamId) {
+        if !self.has_control_room() {
+            self.crediting.insert(stream);
+            return;
+        }
+        let share = self.share_of(stream);
+        let (now, round) = (self.now, self.paths.read_round());
+        let Ok(pair) = self.pair(stream) else { return };
+        let demand = pair.receive.demand(now, round);
+        if let Some(limit) = pair.receive.next_credit(demand, share) {
             self.tell(&Control::Credit { stream, limit });
         }
+    }
+
+    /// Tells the peer how many streams it may open: as many as are not read to the end here and `max_streams` together allow. Nothing
+    /// is said while it has opened so few that what it knows without a word suffices.
+    pub(super) fn offer_streams(&mut self) {
+        let quarter = self.config.max_streams.min(UNTOLD_STREAMS) / 4;
+        let step = u32::try_from(quarter.max(1) * 2).unwrap_or(u32::MAX);
+        let room = self.config.max_streams - self.peer_streams_open.min(self.config.max_streams);
+        let room = u32::try_from(room).unwrap_or(u32::MAX).saturating_mul(2);
+        let limit = self.peer_streams_end.saturating_add(room);
+        let is_due = match self.peer_streams_told {
+            0 => self.peer_streams_end >= step,
+            told => {
+                limit >= told.saturating_add(step)
+                    || (limit > told && told <= self.peer_streams_end)
+            }
+        };
+        if is_due && self.has_control_room() {
+            self.peer_streams_told = limit;
+            self.tell(&Control::Streams { limit });
+        }
+    }
+
+    /// Messages that only say how things stand may be added to the control stream.
+    pub(super) fn has_control_room(&self) -> bool {
+        self.control.send.held() < MAX_CONTROL_HELD
+    }
+
+    fn share_of(&self, stream: StreamId) -> Share {
+        let others = self.streams.iter().filter(|(id, _)| **id != stream);
+        let pairs = others.filter_map(|(_, entry)| entry.pair());
+        let (now, round) = (self.now, self.paths.read_round());
+        let all = (self.config.max_receive_bytes / 2) as u64;
+        let alone = Share {
+            all,
+            free: all,
+            streams: 1,
+            demand: 0,
+        };
+        pairs.fold(alone, |share, pair| Share {
+            free: share.free.saturating_sub(pair.receive.granted()),
+            streams: share.streams + 1,
+            demand: share.demand + pair.receive.demand(now, round),
+            ..share
+        })
     }
 
     /// Hands out what has ended, and tells the peer of blocks it need not wait for.
@@ -444,7 +522,7 @@ impl Session {
             });
             self.forget_if_done(stream);
         }
-        self.wake_writers();
+        self.wake_starved_writers();
         self.warn_of_overload();
     }
 
@@ -482,26 +560,32 @@ impl Session {
         if !done {
             return;
         }
+        if stream.opener() != self.side {
+            self.peer_streams_open -= 1;
+        }
         match self.streams.remove(&stream) {
             Some(Stream {
                 kind: Kind::Bytes(pair),
                 config,
-                ..
+                stats,
             }) => {
                 if let Some(turn) = pair.turn {
                     self.bytes_ready.remove(&(config.priority, turn, stream));
                 }
+                self.ended.push(stats);
             }
             Some(Stream { stats, .. }) => {
                 if self.ended_streams.len() >= super::MAX_ENDED_STREAMS {
                     self.ended_streams.pop_front();
                 }
+                self.ended.push(stats.clone());
                 let ended = true;
                 self.ended_streams.push_back(StreamStats { ended, ..stats });
             }
             None => {}
         }
         self.blocked.remove(&stream);
+        self.offer_streams();
     }
 }
 

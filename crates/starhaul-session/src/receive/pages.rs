@@ -1,0 +1,183 @@
+//! Bytes of a stream that wait for earlier ones or for a reader, in pages.
+//!
+//! A page costs the same whatever part of it has arrived, so what is held is bounded by the sender's window alone, however the bytes
+//! are cut. They are copied into it: a piece is part of a buffer of many packets, of which one byte would keep all.
+
+use std::collections::BTreeMap;
+
+use bytes::{Bytes, BytesMut};
+
+/// Bytes of a page.
+const PAGE: usize = 4096;
+const WORDS: usize = PAGE / 64;
+/// What a page costs besides its bytes.
+const OVERHEAD_BYTES: usize = size_of::<Page>() + 64;
+
+/// Pages by their number.
+#[derive(Debug, Default)]
+pub(crate) struct Pages {
+    pages: BTreeMap<u64, Page>,
+    held: usize,
+}
+
+#[derive(Debug)]
+struct Page {
+    /// From `start` to the end of the page.
+    bytes: BytesMut,
+    /// The first byte that was not handed on, within the page.
+    start: usize,
+    /// Which bytes have arrived.
+    present: [u64; WORDS],
+    /// How many of them were not handed on.
+    unread: usize,
+    cost: usize,
+}
+
+impl Pages {
+    pub(crate) const fn new() -> Self {
+        Self {
+            pages: BTreeMap::new(),
+            held: 0,
+        }
+    }
+
+    /// Copies bytes that begin at `offset`, which is not below `read`, up to which all was handed on.
+    pub(crate) fn store(&mut self, read: u64, mut offset: u64, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let (number, at) = split(offset);
+            let (first_unread, read_at) = split(read);
+            let start = if number == first_unread { read_at } else { 0 };
+            let held = &mut self.held;
+            let page = self.pages.entry(number).or_insert_with(|| {
+                let page = Page::new(start);
+                *held += page.cost;
+                page
+            });
+            let count = bytes.len().min(PAGE - at);
+            let (now, later) = bytes.split_at(count);
+            page.store(at, now);
+            offset += count as u64;
+            bytes = later;
+        }
+    }
+
+    /// The next bytes from `read` on, at most `max` and not empty; `None` when the first has not arrived.
+    pub(crate) fn take(&mut self, read: u64, max: usize) -> Option<Bytes> {
+        let (number, at) = split(read);
+        let page = self.pages.get_mut(&number)?;
+        let count = page.run(at).min(max);
+        if count == 0 {
+            return None;
+        }
+        let taken = page.bytes.split_to(count).freeze();
+        page.start += count;
+        page.unread -= count;
+        if page.unread == 0 {
+            self.held -= page.cost;
+            self.pages.remove(&number);
+        }
+        Some(taken)
+    }
+
+    /// The byte at `read` has arrived.
+    pub(crate) fn is_ready(&self, read: u64) -> bool {
+        let (number, at) = split(read);
+        self.pages.get(&number).is_some_and(|page| page.run(at) > 0)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::new();
+    }
+
+    /// What the pages cost.
+    pub(crate) const fn held_bytes(&self) -> usize {
+        self.held
+    }
+}
+
+impl Page {
+    fn new(start: usize) -> Self {
+        let bytes = BytesMut::zeroed(PAGE - start);
+        Self {
+            cost: bytes.len() + OVERHEAD_BYTES,
+            bytes,
+            start,
+            present: [0; WORDS],
+            unread: 0,
+        }
+    }
+
+    fn store(&mut self, at: usize, bytes: &[u8]) {
+        let from = at - self.start;
+        if let Some(place) = self.bytes.get_mut(from..from + bytes.len()) {
+            place.copy_from_slice(bytes);
+        }
+        let end = at + bytes.len();
+        for (word, present) in self.present.iter_mut().enumerate() {
+            let low = at.max(word * 64);
+            let high = end.min(word * 64 + 64);
+            if low < high {
+                let mask = (u64::MAX >> (64 - (high - low))) << (low % 64);
+                self.unread += (mask & !*present).count_ones() as usize;
+                *present |= mask;
+            }
+        }
+    }
+
+    /// How many bytes from `at` on are there without a gap.
+    fn run(&self, at: usize) -> usize {
+        let mut end = at;
+        while let Some(word) = self.present.get(end / 64) {
+            let ones = (word >> (end % 64)).trailing_ones() as usize;
+            end += ones;
+            if ones == 0 || !end.is_multiple_of(64) {
+                break;
+            }
+        }
+        end - at
+    }
+}
+
+/// The page of an offset, and the place in it.
+fn split(offset: u64) -> (u64, usize) {
+    let at = usize::try_from(offset % PAGE as u64).unwrap_or(0);
+    (offset / PAGE as u64, at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_was_read_is_let_go_and_begins_again_where_reading_stopped() {
+        let mut pages = Pages::new();
+        pages.store(0, 0, &[1; 5000]);
+        assert_eq!(pages.held_bytes(), 2 * (PAGE + OVERHEAD_BYTES));
+        assert_eq!(pages.take(0, 10).unwrap(), [1; 10][..]);
+        assert_eq!(pages.take(10, usize::MAX).unwrap().len(), PAGE - 10);
+        assert_eq!(pages.take(4096, usize::MAX).unwrap().len(), 904);
+        assert_eq!(pages.held_bytes(), 0);
+        assert_eq!(pages.take(5000, 1), None);
+        // Beyond a gap first, then the gap.
+        pages.store(5000, 5100, &[3; 1]);
+        assert!(!pages.is_ready(5000));
+        pages.store(5000, 5000, &[2; 100]);
+        let bytes = pages.take(5000, usize::MAX).unwrap();
+        assert_eq!((bytes.len(), bytes[99], bytes[100]), (101, 2, 3));
+        assert_eq!(pages.held_bytes(), 0);
+    }
+
+    #[test]
+    fn bytes_cut_as_badly_as_can_be_cost_no_more_than_their_window() {
+        let mut pages = Pages::new();
+        for offset in (1..65_536).step_by(2) {
+            pages.store(0, offset, b"x");
+        }
+        assert!(
+            pages.held_bytes() <= 16 * (PAGE + 1024),
+            "{}",
+            pages.held_bytes()
+        );
+        assert!(!pages.is_ready(0));
+    }
+}
