@@ -22,7 +22,10 @@ use starhaul_cc::{
 use starhaul_session::PathUpdate;
 use starhaul_units::Bandwidth;
 
-use crate::Reconfigurations;
+use crate::{
+    Reconfigurations,
+    packet_size::{PacketBytes, PacketSize},
+};
 
 mod outstanding;
 mod queue_guard;
@@ -83,9 +86,8 @@ pub(crate) struct PathControl {
     confirmed: bool,
     /// The session had nothing for the path when it was last asked.
     idle: bool,
-    /// Datagrams given to the stack that have not left: sequence and size. They leave in this
-    /// order, one in a packet.
-    given: VecDeque<(u32, usize)>,
+    /// Datagrams given to the stack that have not left. They leave in this order, one in a packet.
+    given: VecDeque<Given>,
     given_bytes: usize,
     /// Size of the last datagram that left since [`PathControl::arm`].
     matched: Option<usize>,
@@ -100,11 +102,33 @@ pub(crate) struct PathControl {
     built: bool,
     reconfigurations: Reconfigurations,
     segments: Segments,
+    packet_size: PacketSize,
+    /// A probe of the packet size left since [`PathControl::arm`].
+    probe_left: bool,
+    /// Of probes, and packets that were too large, that were lost since the last congestion event; no controller hears of them.
+    lost_by_size: u64,
+}
+
+/// A datagram in the stack.
+#[derive(Clone, Copy, Debug)]
+struct Given {
+    cargo: Cargo,
+    size: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Cargo {
+    /// The session's, by its sequence number.
+    Datagram(u32),
+    /// A probe of the packet size.
+    Probe,
 }
 
 impl PathControlHandle {
-    pub(crate) fn new(config: ControllerConfig, now: Instant) -> Self {
+    /// Control of a path whose packets have `packet_bytes`: what is sure, and the most that may be found.
+    pub(crate) fn new(config: ControllerConfig, now: Instant, packet_bytes: PacketBytes) -> Self {
         let mtu = 1200;
+        let PacketBytes { sure, most } = packet_bytes;
         Self(Arc::new(Mutex::new(PathControl {
             controller: config.build(now, mtu),
             config,
@@ -127,6 +151,9 @@ impl PathControlHandle {
             built: false,
             reconfigurations: Reconfigurations::default(),
             segments: Segments::default(),
+            packet_size: PacketSize::new(now, sure, most),
+            probe_left: false,
+            lost_by_size: 0,
         })))
     }
 
@@ -206,7 +233,17 @@ impl PathControl {
 
     /// A datagram was given to the stack.
     pub(crate) fn give(&mut self, now: Instant, sequence: u32, size: usize) {
-        self.given.push_back((sequence, size));
+        self.push_given(now, Cargo::Datagram(sequence), size);
+    }
+
+    /// A probe of the packet size was given to the stack.
+    pub(crate) fn give_probe(&mut self, now: Instant, size: usize) {
+        self.packet_size.on_given();
+        self.push_given(now, Cargo::Probe, size);
+    }
+
+    fn push_given(&mut self, now: Instant, cargo: Cargo, size: usize) {
+        self.given.push_back(Given { cargo, size });
         self.given_bytes += size;
         self.pacer.on_sent(now, (size + PACKET_OVERHEAD) as u64);
     }
@@ -220,6 +257,29 @@ impl PathControl {
     pub(crate) fn arm(&mut self) {
         self.matched = None;
         self.surplus = false;
+        self.probe_left = false;
+    }
+
+    /// Whether a probe left when the stack was polled last.
+    pub(crate) fn probe_left(&self) -> bool {
+        self.probe_left
+    }
+
+    /// The search for the size of our packets.
+    pub(crate) fn packet_size(&mut self) -> &mut PacketSize {
+        &mut self.packet_size
+    }
+
+    /// The stack must say what it has to say before it gets a datagram of this size, since nothing else is to leave with that.
+    pub(crate) fn may_be_exceeded(&self, datagram_bytes: usize) -> bool {
+        self.given.is_empty() && self.packet_size.may_be_exceeded(datagram_bytes)
+    }
+
+    /// The size of our packets changed.
+    fn on_packet_size(&mut self) {
+        let bytes = self.packet_size.bytes();
+        self.pacer.on_mtu_update(bytes);
+        self.controller.on_mtu_update(bytes);
     }
 
     /// The stack was polled and still has so many bytes of datagrams. Should that not be what is
@@ -228,37 +288,55 @@ impl PathControl {
     pub(crate) fn settle(&mut self, waiting_bytes: usize) {
         if self.surplus || waiting_bytes != self.given_bytes {
             let now = self.now;
-            let lost = self.given.drain(..).map(|(sequence, _)| sequence);
-            let lost = lost.map(|sequence| Fate::Lost { at: now, sequence });
-            self.fates.extend(lost);
+            for given in self.given.drain(..) {
+                match given.cargo {
+                    Cargo::Datagram(sequence) => self.fates.push(Fate::Lost { at: now, sequence }),
+                    Cargo::Probe => self.packet_size.on_probe_dropped(now),
+                }
+            }
             self.given_bytes = 0;
             self.abandon_outstanding();
         }
     }
 
-    /// A packet left: does it carry the next datagram?
-    fn match_datagram(&mut self, number: u64, bytes: u64) -> bool {
+    /// A packet left: the datagram that it carries, if it is one given to the stack.
+    fn match_datagram(&mut self, number: u64, bytes: u64) -> Option<Cargo> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let Some(&(sequence, size)) = self.given.front() else {
+        let Some(&Given { cargo, size }) = self.given.front() else {
             self.surplus |= self.matched.is_some_and(|size| bytes >= size);
-            return false;
+            return None;
         };
         if bytes < size {
-            return false;
+            return None;
         }
         self.given.pop_front();
         self.given_bytes -= size;
         self.matched = Some(size);
         let (now, fates) = (self.now, &mut self.fates);
-        self.outstanding.insert(number, now, sequence, |sequence| {
-            fates.push(Fate::Lost { at: now, sequence });
-        });
-        true
+        match cargo {
+            Cargo::Datagram(sequence) => {
+                self.outstanding.insert(number, now, sequence, |sequence| {
+                    fates.push(Fate::Lost { at: now, sequence });
+                });
+            }
+            Cargo::Probe => {
+                self.packet_size.on_probe_sent(now, number);
+                self.probe_left = true;
+            }
+        }
+        Some(cargo)
     }
 
     fn acked(&mut self, now: Instant, sent: Instant, bytes: u64, number: u64) {
         self.now = now;
         self.bytes_in_flight = self.bytes_in_flight.saturating_sub(bytes);
+        let is_probe = self.packet_size.is_probe(number);
+        if self.packet_size.on_acked(now, sent, number, bytes) {
+            self.on_packet_size();
+        }
+        if is_probe {
+            return;
+        }
         let rtt = now.saturating_duration_since(sent);
         self.rtt_floor.update(now, rtt);
         let least = self.rtt_floor.get().unwrap_or(rtt);
@@ -370,8 +448,10 @@ impl congestion::ControllerFactory for PathControlHandle {
             // Migrated to an address that looks like another network: start anew there.
             control.abandon_outstanding();
             control.bytes_in_flight = 0;
-            control.controller = control.config.build(now, current_mtu);
-            control.pacer = Pacer::new(now, current_mtu);
+            control.packet_size.restart(now);
+            let bytes = control.packet_size.bytes();
+            control.controller = control.config.build(now, bytes);
+            control.pacer = Pacer::new(now, bytes);
             control.rtt_floor = RttFloor::default();
             control.guard = QueueGuard::default();
             control.shown_from = None;
@@ -390,11 +470,18 @@ impl congestion::Controller for PathControlHandle {
         if control.confirmed && control.shown_from.is_none() {
             control.shown_from = Some(pn);
         }
-        // What was given to the stack is paced already.
-        if !control.match_datagram(pn, bytes) {
-            control.pacer.on_sent(now, bytes);
-        }
         let in_flight = control.bytes_in_flight;
+        match control.match_datagram(pn, bytes) {
+            // What was given to the stack is paced already.
+            Some(Cargo::Datagram(_)) => {}
+            // Its fate tells of the packet's size, not of the path's capacity: the controller hears nothing of it.
+            Some(Cargo::Probe) => {
+                control.bytes_in_flight = in_flight.saturating_add(bytes);
+                return;
+            }
+            None => control.pacer.on_sent(now, bytes),
+        }
+        control.packet_size.on_sent(bytes);
         if in_flight.saturating_add(bytes) > control.controller.cwnd() / 2 {
             // Whoever fills more than half the window is not short of data.
             control.idle = false;
@@ -440,10 +527,22 @@ impl congestion::Controller for PathControlHandle {
         let bytes = u64::from(lost_bytes);
         control.now = now;
         control.bytes_in_flight = control.bytes_in_flight.saturating_sub(bytes);
+        let is_probe = control.packet_size.is_probe(pn);
+        // The stack added an acknowledgement, or the path became narrower: size is the reason, not congestion.
+        let is_too_large = bytes > u64::from(control.packet_size.bytes());
+        if control.packet_size.on_lost(now, pn, bytes) {
+            control.on_packet_size();
+        }
+        if is_probe {
+            control.lost_by_size += bytes;
+            return;
+        }
         if let Some(sequence) = control.outstanding.remove(pn, None) {
             control.fates.push(Fate::Lost { at: now, sequence });
         }
-        if control.is_shown(pn) {
+        if is_too_large {
+            control.lost_by_size += bytes;
+        } else if control.is_shown(pn) {
             control.controller.on_packet_lost(LostPacket {
                 now,
                 packet_number: pn,
@@ -463,6 +562,11 @@ impl congestion::Controller for PathControlHandle {
     ) {
         let control = &mut *self.lock();
         control.now = now;
+        let by_size = std::mem::take(&mut control.lost_by_size);
+        let lost_bytes = lost_bytes.saturating_sub(by_size);
+        if by_size > 0 && lost_bytes == 0 && !is_ecn {
+            return;
+        }
         if control.is_shown(largest_lost_pn) {
             control.controller.on_congestion_event(CongestionEvent {
                 now,
@@ -522,7 +626,7 @@ mod tests {
 
     /// A control with datagrams 1 (1000 bytes) and 2 (900 bytes) given to the stack.
     fn given_two(now: Instant) -> PathControlHandle {
-        let handle = PathControlHandle::new(ControllerConfig::NewReno, now);
+        let handle = PathControlHandle::new(ControllerConfig::NewReno, now, PacketBytes::LEAST);
         let mut control = handle.lock();
         control.give(now, 1, 1000);
         control.give(now, 2, 900);

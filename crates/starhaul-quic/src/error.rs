@@ -14,7 +14,7 @@ use crate::{LocalId, SessionHandle};
 pub enum Error {
     /// A text is not a secret key.
     #[error(
-        "this is not an Ed25519 secret key in PKCS#8 PEM form: {0}; make one with `starhaul keygen`"
+        "this is not an Ed25519 secret key in PKCS#8 PEM form: {0}; make one with: starhaul keygen --out FILE"
     )]
     SecretKey(&'static str),
     /// A text is not a public key.
@@ -99,6 +99,9 @@ pub enum Error {
     /// The peer opened the session anew because it never learned of this one.
     #[error("the peer opened the session again from the start")]
     Superseded,
+    /// The peer, which had as many sessions here as one key may have, opened another one, and nothing was heard of this one.
+    #[error("the session was silent, and its peer opened one more than a key may have")]
+    Displaced,
 }
 
 /// Why a connection was closed by the application above QUIC; the number travels in CONNECTION_CLOSE.

@@ -78,7 +78,7 @@ impl Identity {
             .trim()
             .strip_prefix(PEM_BEGIN)
             .and_then(|rest| rest.strip_suffix(PEM_END))
-            .ok_or(Error::SecretKey("it has no PRIVATE KEY lines"))?;
+            .ok_or_else(|| Error::SecretKey(foreign(text.trim())))?;
         let body: String = body.split_whitespace().collect();
         let der = STANDARD
             .decode(body)
@@ -100,6 +100,28 @@ impl Identity {
         let mut derived = [0; 32];
         derived.copy_from_slice(ring::hmac::sign(&key, purpose).as_ref());
         derived
+    }
+}
+
+/// What a text without the lines of a PKCS#8 key is.
+fn foreign(text: &str) -> &'static str {
+    let begins = |label: &str| {
+        let rest = text.strip_prefix("-----BEGIN ");
+        rest.is_some_and(|rest| rest.starts_with(label))
+    };
+    if begins("OPENSSH PRIVATE KEY") {
+        "it is an OpenSSH key, whose format is another one"
+    } else if begins("ENCRYPTED PRIVATE KEY") {
+        "it is locked with a password, for which nobody can be asked"
+    } else if ["RSA ", "EC ", "DSA "].into_iter().any(begins) {
+        "it is a key of another kind (RSA, EC or DSA)"
+    } else if begins("CERTIFICATE") {
+        "it is a certificate"
+    } else if begins("PUBLIC KEY") || text.starts_with("ssh-") || text.parse::<PublicKey>().is_ok()
+    {
+        "it is a public key, and the secret one is needed"
+    } else {
+        "it has no PRIVATE KEY lines"
     }
 }
 

@@ -35,13 +35,14 @@ use std::{net::SocketAddr, time::Duration};
 use bytes::Bytes;
 use starhaul_cc::{ControllerConfig, PathModel, Reconfiguration};
 use starhaul_paths::PathId;
-use starhaul_session::{Event, PathStats, SessionConfig};
+use starhaul_session::{Event, PathStats, SessionConfig, StreamStats};
 
 mod controller;
 mod error;
 mod identity;
 mod join;
 mod node;
+mod packet_size;
 mod path;
 #[cfg(test)]
 mod tests;
@@ -88,14 +89,20 @@ pub struct NodeConfig {
     pub accept_leo_controller: Option<ControllerConfig>,
     /// Most sessions at once, both opened and accepted.
     pub max_sessions: usize,
-    /// Bytes of the largest UDP payload, from [`LEAST_PACKET_BYTES`] to [`MOST_PACKET_BYTES`]; every path must carry them, both sides may differ.
+    /// Most of them that one key may have opened to us; one more displaces the one that was silent for longest, if that is dead.
+    pub max_sessions_per_peer: usize,
+    /// Bytes of the largest UDP payload, from [`LEAST_PACKET_BYTES`] to [`MOST_PACKET_BYTES`]. Each path begins with
+    /// [`NodeConfig::sure_packet_bytes`] and finds out how much of this it carries; both sides may differ.
     pub packet_bytes: u16,
+    /// UDP payload that every path carries without a question, in the same range. Where it is not below `packet_bytes`, nothing is
+    /// asked and packets keep that size: a path that does not carry it whole carries nothing.
+    pub sure_packet_bytes: u16,
     /// Seed of connection ids, packet padding and session numbers; from the system's source outside tests.
     pub rng_seed: [u8; 32],
 }
 
 impl NodeConfig {
-    /// Trusts nobody, answers with Cubic, holds 64 sessions; the seed is all zero and must be set outside tests.
+    /// Trusts nobody, answers with Cubic, holds 64 sessions, 16 of each key; the seed is all zero and must be set outside tests.
     pub fn new(identity: Identity) -> Self {
         Self {
             identity,
@@ -104,7 +111,9 @@ impl NodeConfig {
             accept_controller: ControllerConfig::Cubic,
             accept_leo_controller: None,
             max_sessions: 64,
-            packet_bytes: LEAST_PACKET_BYTES,
+            max_sessions_per_peer: 16,
+            packet_bytes: MOST_PACKET_BYTES,
+            sure_packet_bytes: LEAST_PACKET_BYTES,
             rng_seed: [0; 32],
         }
     }
@@ -160,6 +169,8 @@ pub enum NodeEvent {
         session: SessionHandle,
         /// Why, when something was wrong.
         error: Option<Error>,
+        /// Last figures of the streams that ended with it, or before and were not asked for.
+        streams: Vec<StreamStats>,
     },
     /// A path came up (first or again).
     PathUp {
@@ -207,6 +218,28 @@ pub struct Reconfigurations {
     pub last: Option<Reconfiguration>,
 }
 
+/// What a path has carried in all its lives: session datagrams, without the headers of the layers below.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathTotals {
+    /// To the peer.
+    pub bytes_sent: u64,
+    /// From the peer.
+    pub bytes_received: u64,
+    /// To the peer.
+    pub datagrams_sent: u64,
+    /// Of those, declared lost.
+    pub datagrams_lost: u64,
+}
+
+impl PathTotals {
+    fn add(&mut self, life: &PathStats) {
+        self.bytes_sent += life.bytes_sent;
+        self.bytes_received += life.bytes_received;
+        self.datagrams_sent += life.datagrams_sent;
+        self.datagrams_lost += life.datagrams_lost;
+    }
+}
+
 /// A path as its node sees it.
 #[derive(Clone, Debug)]
 pub struct PathStatus {
@@ -218,7 +251,7 @@ pub struct PathStatus {
     pub remote: SocketAddr,
     /// Datagrams flow.
     pub up: bool,
-    /// Name of the controller of our direction; empty while there is no connection.
+    /// Name of the controller of our direction; empty while the path is down.
     pub controller: &'static str,
     /// Its phase.
     pub controller_state: &'static str,
@@ -233,6 +266,10 @@ pub struct PathStatus {
     /// The last round trip of its satellite segment alone, from the terminal to the PoP, when somebody measures it; where both ends
     /// have one, of both together.
     pub segment_rtt: Option<Duration>,
+    /// UDP payload of the largest packets that we send, as far as is known that the path carries them; 0 while there is no connection.
+    pub packet_bytes: u16,
     /// What the session knows of it, while it is up.
     pub stats: Option<PathStats>,
+    /// What it has carried since the session began, whether or not it is up.
+    pub totals: PathTotals,
 }

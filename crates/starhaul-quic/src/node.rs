@@ -20,9 +20,10 @@ use starhaul_session::{PathSignal, Session, Side};
 
 use crate::{
     CloseCode, Error, LEAST_PACKET_BYTES, LocalId, MAX_PATHS, MOST_PACKET_BYTES, NO_PATH_TIMEOUT,
-    NodeConfig, NodeEvent, PathConfig, PathStatus, PublicKey, SessionHandle, Transmit,
+    NodeConfig, NodeEvent, PathConfig, PathStatus, PathTotals, PublicKey, SessionHandle, Transmit,
     controller::Fate,
     join::SessionKey,
+    packet_size::PacketBytes,
     tls, transport,
     wire::{LinkKind, MAX_NAME_BYTES, SessionId},
 };
@@ -31,12 +32,15 @@ mod conns;
 mod input;
 mod join;
 mod life;
+mod network;
 mod output;
 mod reconfiguration;
+mod shares;
 mod timers;
 
 pub(crate) use conns::{ConnKey, Conns};
 use life::Backoff;
+pub(crate) use shares::Source;
 
 /// The whole stack of one process, without sockets.
 pub struct Node {
@@ -48,6 +52,7 @@ pub struct Node {
     rng: ChaCha12Rng,
     locals: BTreeMap<LocalId, Local>,
     conns: Conns,
+    pending: shares::Pending,
     sessions: BTreeMap<SessionHandle, SessionState>,
     next_session: u64,
     /// Connections that may have something to send.
@@ -91,6 +96,8 @@ struct SessionState {
     next_path: u32,
     /// Since when no path is up.
     no_path_since: Option<Instant>,
+    /// When a packet came over any of its paths.
+    heard_at: Instant,
     /// Counts inputs: paths that had nothing to send are asked again when it changed.
     version: u64,
     touched: bool,
@@ -113,6 +120,8 @@ struct PathState {
     reported_down: bool,
     /// Trying again cannot help before the session is open.
     failed: Option<Error>,
+    /// What it carried in its lives that are over.
+    past: PathTotals,
 }
 
 /// What a timer belongs to.
@@ -150,8 +159,10 @@ impl Node {
     /// # Errors
     /// [`Error::Tls`] when the cryptographic library refuses the identity, [`Error::PacketBytes`] for sizes out of range.
     pub fn new(config: NodeConfig, now: Instant) -> Result<Self, Error> {
-        if !(LEAST_PACKET_BYTES..=MOST_PACKET_BYTES).contains(&config.packet_bytes) {
-            return Err(Error::PacketBytes(config.packet_bytes));
+        for bytes in [config.packet_bytes, config.sure_packet_bytes] {
+            if !(LEAST_PACKET_BYTES..=MOST_PACKET_BYTES).contains(&bytes) {
+                return Err(Error::PacketBytes(bytes));
+            }
         }
         let clock = transport::Clock::new(now);
         let refused_key = tls::RefusedKey::default();
@@ -166,6 +177,7 @@ impl Node {
             config,
             locals: BTreeMap::new(),
             conns: Conns::default(),
+            pending: shares::Pending::default(),
             sessions: BTreeMap::new(),
             next_session: 0,
             ready: VecDeque::new(),
@@ -222,6 +234,11 @@ impl Node {
             listening,
             handles: Vec::new(),
         });
+    }
+
+    /// Forgets a socket that the driver has closed. What still belongs to it is lost, as on a dead link.
+    pub fn remove_local(&mut self, local: LocalId) {
+        self.locals.remove(&local);
     }
 
     /// Opens a session; all paths are tried at once, the first one up opens it and the others join.
@@ -311,6 +328,57 @@ impl Node {
         Ok(())
     }
 
+    /// Changes the price of a path of a session that we opened, on its living connection; the peer is told.
+    ///
+    /// # Errors
+    /// Says that the price is none, that the session or path is unknown, or that the peer opened it.
+    pub fn set_path_cost(
+        &mut self,
+        now: Instant,
+        session: SessionHandle,
+        path: PathId,
+        cost: f64,
+    ) -> Result<(), Error> {
+        self.advance(now);
+        if !cost.is_finite() || cost < 0.0 {
+            return Err(Error::InvalidCost);
+        }
+        let state = self.sessions.get_mut(&session);
+        let state = state.ok_or(Error::UnknownSession(session))?;
+        if state.tls.is_none() {
+            return Err(Error::NotClient);
+        }
+        let known = state.paths.get_mut(&path);
+        known.ok_or(Error::UnknownPath(path))?.cost = cost;
+        state.session.set_path_cost(now, path, cost);
+        self.touch(session);
+        Ok(())
+    }
+
+    /// Changes the controller of our direction of a path, on its living connection: the new one hears of what leaves from now on.
+    ///
+    /// # Errors
+    /// Says that the session or path is unknown.
+    pub fn set_path_controller(
+        &mut self,
+        now: Instant,
+        session: SessionHandle,
+        path: PathId,
+        controller: ControllerConfig,
+    ) -> Result<(), Error> {
+        self.advance(now);
+        let state = self.sessions.get_mut(&session);
+        let state = state.ok_or(Error::UnknownSession(session))?;
+        let known = state.paths.get_mut(&path).ok_or(Error::UnknownPath(path))?;
+        known.controller = controller.clone();
+        let conn = known.conn.and_then(|conn| self.conns.get(conn));
+        if let Some(conn) = conn {
+            conn.control.lock().replace(now, controller);
+        }
+        self.touch(session);
+        Ok(())
+    }
+
     /// The session's state machine, for the application's calls. Drain the node after using it.
     pub fn session(&mut self, session: SessionHandle) -> Option<&mut Session> {
         self.touch(session);
@@ -327,7 +395,11 @@ impl Node {
         let stats = state.session.path_stats();
         let status = |(&path, known): (&PathId, &PathState)| {
             let conn = known.conn.and_then(|conn| self.conns.get(conn));
-            let control = conn.map(|conn| conn.control.lock());
+            // Of a connection that has not joined there is nothing to say.
+            let control = conn.filter(|_| known.up).map(|conn| conn.control.lock());
+            let life = stats.iter().find(|stats| stats.path == path);
+            let mut totals = known.past;
+            life.into_iter().for_each(|life| totals.add(life));
             PathStatus {
                 path,
                 name: known.name.clone(),
@@ -342,7 +414,9 @@ impl Node {
                     .as_ref()
                     .map_or_else(Default::default, |c| c.reconfigurations()),
                 segment_rtt: control.as_ref().and_then(|c| c.segment_rtt()),
-                stats: stats.iter().find(|stats| stats.path == path).cloned(),
+                packet_bytes: control.map_or(0, |mut c| c.packet_size().bytes()),
+                stats: life.cloned(),
+                totals,
             }
         };
         state.paths.iter().map(status).collect()
@@ -369,6 +443,18 @@ impl Node {
             self.rest(session);
         }
         None
+    }
+
+    fn packet_bytes(&self) -> PacketBytes {
+        let NodeConfig {
+            packet_bytes,
+            sure_packet_bytes,
+            ..
+        } = self.config;
+        PacketBytes {
+            sure: sure_packet_bytes.min(packet_bytes),
+            most: packet_bytes,
+        }
     }
 
     fn check_path(&self, path: &PathConfig) -> Result<(), Error> {
@@ -408,6 +494,7 @@ impl Node {
             paths: BTreeMap::new(),
             next_path: 0,
             no_path_since: Some(now),
+            heard_at: now,
             version: 0,
             touched: false,
             timer: None,
@@ -490,6 +577,7 @@ impl PathState {
             backoff: Backoff::default(),
             reported_down: false,
             failed: None,
+            past: PathTotals::default(),
         }
     }
 }

@@ -9,7 +9,8 @@ use std::{
 
 use bytes::Bytes;
 use noq_proto::{
-    Connection, ConnectionHandle, Dir, PathId as QuicPathId, ReadError, ReadableError, StreamId,
+    Connection, ConnectionEvent, ConnectionHandle, Dir, PathId as QuicPathId, ReadError,
+    ReadableError, StreamId,
 };
 use starhaul_paths::PathId;
 use starhaul_session::{PathDatagram, PathUpdate};
@@ -18,7 +19,7 @@ use crate::{
     CloseCode, LocalId, PublicKey, SessionHandle,
     controller::{PathControlHandle, Permit},
     join::{self, Exported},
-    node::ConnKey,
+    node::{ConnKey, Source},
     wire::{self, Malformed, Message},
 };
 
@@ -52,6 +53,8 @@ pub(crate) struct Conn {
     pub(crate) stage: Stage,
     /// What it belongs to; a server learns that from OPEN or JOIN.
     pub(crate) owner: Option<(SessionHandle, PathId)>,
+    /// Whose share of the connections that have not joined it is counted in.
+    pub(crate) pending: Option<Source>,
     /// When it must have reached the next stage.
     pub(crate) deadline: Option<Instant>,
     /// The handshake is confirmed, so that only one packet number space is left.
@@ -68,6 +71,16 @@ pub(crate) struct Conn {
     pub(crate) drained_at: Option<u64>,
     /// A datagram that must not share a packet with the one before it.
     pub(crate) next: Option<PathDatagram>,
+    /// The first datagram that arrived, taken from the stack to see that there is one.
+    first: Option<Bytes>,
+    /// When it was last asked for a probe of the packet size.
+    asked_at: Instant,
+    /// Packets without datagrams that arrived since the stack last acknowledged any.
+    unanswered: u32,
+    /// How often it was asked in vain to acknowledge them.
+    unheeded: u32,
+    /// Acknowledgements that the stack has sent.
+    acks: u64,
     /// The timer registered for it.
     pub(crate) timer: Option<Instant>,
     stream: Option<StreamId>,
@@ -79,7 +92,10 @@ pub(crate) struct Conn {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) rtt: Duration,
+    /// The largest that the path is known to carry.
     pub(crate) max_datagram: usize,
+    /// The largest that the stack puts in one packet.
+    pub(crate) packet_room: usize,
 }
 
 impl Conn {
@@ -89,6 +105,7 @@ impl Conn {
         handle: ConnectionHandle,
         quic: Connection,
         control: PathControlHandle,
+        now: Instant,
         deadline: Instant,
     ) -> Self {
         Self {
@@ -99,6 +116,7 @@ impl Conn {
             control,
             stage: Stage::Handshake,
             owner: None,
+            pending: None,
             deadline: Some(deadline),
             confirmed: false,
             up: false,
@@ -107,6 +125,11 @@ impl Conn {
             paced_until: None,
             drained_at: None,
             next: None,
+            first: None,
+            asked_at: now,
+            unanswered: 0,
+            unheeded: 0,
+            acks: 0,
             timer: None,
             stream: None,
             received: Vec::new(),
@@ -229,6 +252,20 @@ impl Conn {
         Ok(())
     }
 
+    /// The next datagram that arrived.
+    pub(crate) fn receive(&mut self) -> Option<Bytes> {
+        self.first.take().or_else(|| self.next_datagram())
+    }
+
+    /// The peer has the path up too. The server's word of it may be lost or overtaken, and what arrives at a client that has not
+    /// read it is acknowledged and dropped; so a server sends nothing before the first datagram, which a client sends at once.
+    pub(crate) fn is_up_at_peer(&mut self) -> bool {
+        if !self.is_client() {
+            self.first = self.receive();
+        }
+        self.is_client() || self.first.is_some()
+    }
+
     /// What the session should know of the path now.
     pub(crate) fn update(&mut self) -> PathUpdate {
         let sizes = self.sizes();
@@ -239,9 +276,11 @@ impl Conn {
     pub(crate) fn sizes(&mut self) -> Sizes {
         /// RFC 9002 §6.2.2: the RTT assumed before there is a sample.
         const INITIAL_RTT: Duration = Duration::from_millis(333);
+        let packet_room = self.quic.datagrams().max_size().unwrap_or(0);
         Sizes {
             rtt: self.rtt().unwrap_or(INITIAL_RTT),
-            max_datagram: self.quic.datagrams().max_size().unwrap_or(0),
+            max_datagram: packet_room.min(self.control.lock().packet_size().datagram_bytes()),
+            packet_room,
         }
     }
 
@@ -266,6 +305,86 @@ impl Conn {
             self.dirty = true;
         }
         sent
+    }
+
+    /// The peer may take smaller packets than we look for.
+    pub(crate) fn limit_packet_size(&mut self) {
+        let most = self.quic.current_mtu();
+        self.control.lock().packet_size().limit(most);
+    }
+
+    /// The datagram that makes a probe of the packet size, if one should leave now and may.
+    pub(crate) fn probe_due(&mut self, now: Instant) -> Option<usize> {
+        self.asked_at = now;
+        if self.paced_until.is_some_and(|at| at > now) || self.waiting_bytes() > 0 {
+            return None;
+        }
+        let mut control = self.control.lock();
+        let size = control.packet_size().due(now)?;
+        match control.permit(now) {
+            Permit::Now => Some(size),
+            Permit::At(at) => {
+                self.paced_until = Some(at);
+                None
+            }
+            Permit::WindowFull => None,
+        }
+    }
+
+    /// Gives such a datagram to the stack.
+    pub(crate) fn give_probe(&mut self, now: Instant, payload: Bytes) {
+        let size = payload.len();
+        if self.quic.datagrams().send(payload, false).is_ok() {
+            self.control.lock().give_probe(now, size);
+            self.dirty = true;
+        }
+    }
+
+    /// The stack must say what it has to say before it gets a datagram: it would put both in one packet, which may then be larger
+    /// than the path carries.
+    pub(crate) fn must_speak_first(&mut self, datagram_bytes: usize) -> bool {
+        /// After so many packets that want no word the stack adds an acknowledgement to whatever leaves next.
+        const ACKNOWLEDGES_AFTER: u32 = 10;
+        /// What it had to say before may take one more packet.
+        const MOST_PINGS: u32 = 2;
+        if !self.control.lock().may_be_exceeded(datagram_bytes) {
+            return false;
+        }
+        if self.unanswered > ACKNOWLEDGES_AFTER {
+            // What arrived may have been forged or replayed, and then there is nothing to acknowledge.
+            self.unheeded += 1;
+            if self.unheeded > MOST_PINGS {
+                (self.unanswered, self.unheeded) = (0, 0);
+                return self.dirty;
+            }
+            self.quic.ping();
+            self.dirty = true;
+        }
+        self.dirty
+    }
+
+    /// A packet arrived.
+    pub(crate) fn handle_event(&mut self, event: ConnectionEvent) {
+        self.quic.handle_event(event);
+        self.dirty = true;
+        self.unanswered = self.unanswered.saturating_add(1);
+    }
+
+    /// The next datagram that arrived.
+    fn next_datagram(&mut self) -> Option<Bytes> {
+        let datagram = self.quic.datagrams().recv()?;
+        // It was acknowledged for itself.
+        self.unanswered = self.unanswered.saturating_sub(1);
+        Some(datagram)
+    }
+
+    /// The stack said something: was an acknowledgement with it?
+    fn note_spoken(&mut self) {
+        let stats = self.quic.path_stats(QuicPathId::ZERO);
+        let acks = stats.map_or(0, |stats| stats.frame_tx.acks);
+        if std::mem::replace(&mut self.acks, acks) != acks {
+            (self.unanswered, self.unheeded) = (0, 0);
+        }
     }
 
     /// Bytes of datagrams that wait in the stack.
@@ -302,12 +421,28 @@ impl Conn {
         if transmit.is_none() {
             self.dirty = false;
         }
+        if transmit.is_some() && self.unanswered > 0 {
+            self.note_spoken();
+        }
+        if self.control.lock().probe_left() {
+            // A small packet leaves right after a probe: if that arrives and the probe does not, size was the reason.
+            self.quic.ping();
+            self.dirty = true;
+        }
         transmit
     }
 
     /// When it must be looked at without any input.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        let times = [self.quic.poll_timeout(), self.deadline, self.paced_until];
+        let probe = self.up.then(|| self.control.lock().packet_size().timeout());
+        // One that is due but may not leave waits for what lets it: the pacer, or an acknowledgement.
+        let probe = probe.flatten().filter(|at| *at > self.asked_at);
+        let times = [
+            self.quic.poll_timeout(),
+            self.deadline,
+            self.paced_until,
+            probe,
+        ];
         times.into_iter().flatten().min()
     }
 }

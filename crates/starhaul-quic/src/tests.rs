@@ -2,7 +2,11 @@
 
 mod attacks;
 mod data;
+mod idle;
 mod net;
+mod packet_size;
 mod paths;
 mod reconfiguration;
+mod rejoin;
 mod rogue;
+mod shares;

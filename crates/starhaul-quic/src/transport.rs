@@ -20,12 +20,12 @@ use rand_chacha::{
 };
 use ring::{aead, hmac};
 
-use crate::{Identity, LocalId, controller::PathControlHandle};
+use crate::{Identity, LocalId, controller::PathControlHandle, packet_size::PacketBytes};
 
-/// A connection over which nothing arrived for so long is lost.
+/// A connection over which nothing arrived for so long is lost, if not for twice the time between probes.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// A connection without traffic is probed so often.
-const KEEP_ALIVE: Duration = Duration::from_secs(1);
+/// What may be configured as time between probes; others count as the nearest of them.
+const KEEPALIVES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// Room for one batch of datagrams, which leaves as soon as it is put there.
 pub(crate) const DATAGRAM_SEND_BUFFER_BYTES: usize = 128 * 1024;
 /// Room for arrived datagrams; they are taken out after each packet, so it fills only before the
@@ -34,6 +34,8 @@ const DATAGRAM_RECEIVE_BUFFER_BYTES: usize = 256 * 1024;
 /// Room for the join handshake, both for the sender and the receiver.
 const CONTROL_WINDOW: u32 = 4096;
 const CONNECTION_ID_BYTES: usize = 8;
+/// The largest UDP payload that we say we take; above [`PacketBytes::stack_bytes`] of any limit.
+const RECEIVED_BYTES: u16 = 1500;
 
 /// The endpoint of one socket, refusing connections unless `server` is given.
 pub(crate) fn endpoint(
@@ -53,16 +55,27 @@ pub(crate) fn endpoint(
     config.rng_seed(Some(seed));
     rng.fill_bytes(&mut seed);
     config.cid_generator(Arc::new(move || Box::new(SeededIds::new(seed))));
+    // In range, so never refused.
+    let _ = config.max_udp_payload_size(RECEIVED_BYTES);
     Endpoint::new(Arc::new(config), server, true)
 }
 
-/// Settings of a connection whose sending `control` governs, with packets of `packet_bytes`.
-pub(crate) fn connection(control: &PathControlHandle, packet_bytes: u16) -> Arc<TransportConfig> {
+/// Settings of a connection whose sending `control` governs, with packets of at most `packet_bytes`. The sides may have different
+/// `keepalive`: the sooner of both timeouts holds, and so do the probes of the side that probes more often.
+pub(crate) fn connection(
+    control: &PathControlHandle,
+    packet_bytes: PacketBytes,
+    keepalive: Duration,
+) -> Arc<TransportConfig> {
+    let packet_bytes = packet_bytes.stack_bytes();
     let mut config = TransportConfig::default();
-    let idle = u32::try_from(IDLE_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
+    let keepalive = keepalive.clamp(KEEPALIVES.0, KEEPALIVES.1);
+    let idle = IDLE_TIMEOUT.max(keepalive * 2);
+    let idle = u32::try_from(idle.as_millis()).unwrap_or(u32::MAX);
     config
         .max_idle_timeout(Some(VarInt::from_u32(idle).into()))
-        .keep_alive_interval(Some(KEEP_ALIVE))
+        // While the session's probes come in time this is never due: it holds connections that have not joined.
+        .keep_alive_interval(Some(keepalive))
         .max_concurrent_bidi_streams(VarInt::from_u32(1))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         .stream_receive_window(VarInt::from_u32(CONTROL_WINDOW))
@@ -70,9 +83,8 @@ pub(crate) fn connection(control: &PathControlHandle, packet_bytes: u16) -> Arc<
         .send_window(u64::from(CONTROL_WINDOW))
         .datagram_send_buffer_size(DATAGRAM_SEND_BUFFER_BYTES)
         .datagram_receive_buffer_size(Some(DATAGRAM_RECEIVE_BUFFER_BYTES))
-        // The stack would find larger packets, but takes several losses told by one acknowledgement for
-        // a narrower path, and then what was cut for larger packets cannot be sent any more: on lossy
-        // paths all stands still.
+        // The stack would find larger packets by itself, but asks three times in a row, which one burst of losses can swallow, and
+        // takes bursts for a narrower path. It is told the most, and `crate::packet_size` decides what the path carries.
         .mtu_discovery_config(None)
         .initial_mtu(packet_bytes)
         .min_mtu(packet_bytes)
@@ -84,14 +96,15 @@ pub(crate) fn connection(control: &PathControlHandle, packet_bytes: u16) -> Arc<
 pub(crate) fn outgoing(
     crypto: Arc<dyn crypto::ClientConfig>,
     control: &PathControlHandle,
-    packet_bytes: u16,
+    packet_bytes: PacketBytes,
+    keepalive: Duration,
     rng: &mut ChaCha12Rng,
 ) -> ClientConfig {
     let mut first_id = [0; 20];
     rng.fill_bytes(&mut first_id);
     let mut config = ClientConfig::new(crypto);
     config
-        .transport_config(connection(control, packet_bytes))
+        .transport_config(connection(control, packet_bytes, keepalive))
         .token_store(Arc::new(NoneTokenStore))
         .initial_dst_cid_provider(Arc::new(move || ConnectionId::new(&first_id)));
     config

@@ -49,7 +49,7 @@ impl Sessions {
             let mut config = NodeConfig::new(identity);
             config.trusted = vec![keys[CLIENT]];
             config.accept_controller = controller();
-            config.packet_bytes = PACKET_BYTES;
+            (config.packet_bytes, config.sure_packet_bytes) = (PACKET_BYTES, PACKET_BYTES);
             let mut node = Node::new(config, now).unwrap();
             node.add_local(LOCAL, true);
             node

@@ -8,7 +8,7 @@ use noq_proto::{
     ConnectionHandle, DatagramEvent, EcnCodepoint, Event, FourTuple, Incoming, StreamEvent,
 };
 
-use super::{Deferred, Node, TimerKey, transmit};
+use super::{Deferred, Node, Source, TimerKey, transmit};
 use crate::{
     CloseCode, Error, LocalId, Transmit,
     controller::{Fate, PathControlHandle},
@@ -34,6 +34,10 @@ impl Node {
         payload: BytesMut,
     ) {
         self.advance(now);
+        // Nobody can be answered there, so it is forged.
+        if remote.port() == 0 {
+            return;
+        }
         let Some(socket) = self.locals.get_mut(&local) else {
             return;
         };
@@ -48,8 +52,12 @@ impl Node {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 let key = socket.handles.get(handle.0).copied().flatten();
                 if let Some(mut conn) = key.and_then(|key| self.conns.take(key)) {
-                    conn.quic.handle_event(event);
-                    conn.dirty = true;
+                    conn.handle_event(event);
+                    if let Some((session, _)) = conn.owner
+                        && let Some(state) = self.sessions.get_mut(&session)
+                    {
+                        state.heard_at = now;
+                    }
                     self.process(now, &mut conn);
                     self.put_back(conn);
                     self.run_deferred(now);
@@ -65,6 +73,7 @@ impl Node {
     }
 
     fn accept(&mut self, now: Instant, local: LocalId, incoming: Incoming, response: &mut Vec<u8>) {
+        let packet_bytes = self.packet_bytes();
         let paths = self
             .sessions
             .values()
@@ -75,22 +84,28 @@ impl Node {
             return;
         };
         let endpoint = &mut socket.endpoint;
-        if pending >= MAX_PENDING_CONNS {
+        let source = Source::of(incoming.remote_address().ip());
+        if pending >= MAX_PENDING_CONNS || self.pending.is_full(source) {
             let answer = endpoint.refuse(incoming, response);
             return self.respond(local, answer, response);
         }
-        if pending >= RETRY_FROM_CONNS && incoming.may_retry() {
+        let must_prove = pending >= RETRY_FROM_CONNS || self.pending.must_prove(source);
+        if must_prove && incoming.may_retry() {
             if let Ok(answer) = endpoint.retry(incoming, response) {
                 self.respond(local, answer, response);
             }
             return;
         }
-        let control = PathControlHandle::new(self.config.accept_controller.clone(), now);
+        let control =
+            PathControlHandle::new(self.config.accept_controller.clone(), now, packet_bytes);
         let mut config = (*self.server).clone();
-        config.transport_config(transport::connection(&control, self.config.packet_bytes));
+        let keepalive = self.config.session.keepalive;
+        config.transport_config(transport::connection(&control, packet_bytes, keepalive));
         match endpoint.accept(incoming, now, response, Some(Arc::new(config))) {
             Ok((handle, quic)) => {
                 let mut conn = self.insert_conn(now, local, handle, quic, control);
+                conn.pending = Some(source);
+                self.pending.add(source);
                 self.process(now, &mut conn);
                 self.put_back(conn);
                 self.run_deferred(now);
@@ -129,7 +144,6 @@ impl Node {
                 Event::HandshakeConfirmed => {
                     conn.confirmed = true;
                     conn.control.lock().confirm();
-                    self.path_up_if_ready(now, conn);
                 }
                 Event::ConnectionLost { reason } => self.conn_lost(now, conn, &reason),
                 Event::Stream(StreamEvent::Opened { .. }) => {
@@ -140,6 +154,7 @@ impl Node {
                 _ => {}
             }
         }
+        self.path_up_if_ready(now, conn);
         if conn.up {
             self.report_fates(conn);
             self.deliver(now, conn);
@@ -181,7 +196,7 @@ impl Node {
             return;
         };
         let mut any = false;
-        while let Some(payload) = conn.quic.datagrams().recv() {
+        while let Some(payload) = conn.receive() {
             any = true;
             if let Err(violation) = state.session.handle_datagram(now, path, payload) {
                 self.deferred.push_back(Deferred::EndSession {
@@ -233,7 +248,7 @@ impl Node {
             }
         }
         let deadline = now + super::join::TLS_TIMEOUT;
-        Box::new(Conn::new(key, local, handle, quic, control, deadline))
+        Box::new(Conn::new(key, local, handle, quic, control, now, deadline))
     }
 
     /// Returns a connection to its place and, if it may have something to send, to the queue.
@@ -270,6 +285,9 @@ impl Node {
         }
         if let Some(at) = conn.timer {
             self.timers.remove(&(at, TimerKey::Conn(conn.key)));
+        }
+        if let Some(source) = conn.pending.take() {
+            self.pending.remove(source);
         }
         if let Some(socket) = self.locals.get_mut(&conn.local)
             && let Some(place) = socket.handles.get_mut(conn.handle.0)

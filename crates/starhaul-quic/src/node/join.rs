@@ -149,10 +149,10 @@ impl Node {
                 },
             ) => self.handle_join(now, conn, &session, &token, hello),
             (Stage::Opening, Message::Welcome { version, session }) => {
-                self.handle_welcome(now, conn, version, session)
+                self.handle_welcome(conn, version, session)
             }
             (Stage::Joining, Message::Accept) => {
-                self.joined(now, conn);
+                self.joined(conn);
                 Ok(())
             }
             _ => {
@@ -194,7 +194,7 @@ impl Node {
                 reason: String::new(),
                 error: Some(Error::Superseded),
             });
-        } else if self.sessions.len() >= self.config.max_sessions {
+        } else if !self.has_room_for(now, peer) {
             return Err(refuse(CloseCode::TooManySessions));
         }
         let mut id = SessionId::default();
@@ -210,7 +210,7 @@ impl Node {
             version: wire::VERSION,
             session: id,
         });
-        self.joined(now, conn);
+        self.joined(conn);
         Ok(())
     }
 
@@ -235,11 +235,19 @@ impl Node {
         if state.peer != peer || !key.verify(&exported, id, hello.path, token) {
             return Err(refuse(CloseCode::BadToken));
         }
-        let is_new = !state.paths.contains_key(&hello.path);
-        if is_new && state.paths.len() >= MAX_PATHS {
-            return Err(refuse(CloseCode::TooManyPaths));
-        }
         let path = hello.path;
+        if !state.paths.contains_key(&path) && state.paths.len() >= MAX_PATHS {
+            // Its client may have removed a path that was dead, of which no word came here.
+            let dead = state.paths.iter().find(|(_, known)| known.conn.is_none());
+            let dead = dead.map(|(id, _)| *id);
+            let dead = dead.ok_or(refuse(CloseCode::TooManyPaths))?;
+            if let Some(state) = self.sessions.get_mut(&session) {
+                state.paths.remove(&dead);
+            }
+        }
+        let Some(state) = self.sessions.get(&session) else {
+            return Ok(());
+        };
         let older = state.paths.get(&path).and_then(|known| known.conn);
         if let Some(older) = older {
             let reason = Some("a newer connection took over".to_owned());
@@ -252,14 +260,13 @@ impl Node {
         conn.owner = Some((session, path));
         self.adopt_path(now, conn, hello);
         conn.send_message(&Message::Accept);
-        self.joined(now, conn);
+        self.joined(conn);
         Ok(())
     }
 
     /// Client: the session is open.
     fn handle_welcome(
         &mut self,
-        now: Instant,
         conn: &mut Conn,
         version: u16,
         id: SessionId,
@@ -279,7 +286,7 @@ impl Node {
         state.opening = None;
         self.events.push_back(NodeEvent::Connected(session));
         self.deferred.push_back(Deferred::Join(session));
-        self.joined(now, conn);
+        self.joined(conn);
         Ok(())
     }
 
@@ -306,12 +313,18 @@ impl Node {
         };
         let mut known = PathState::new(config);
         known.conn = Some(conn.key);
+        if let Some(former) = state.paths.get(&path) {
+            known.past = former.past;
+        }
         state.paths.insert(path, known);
     }
 
-    fn joined(&mut self, now: Instant, conn: &mut Conn) {
+    /// The connection is a path of its session; it comes up when datagrams may flow.
+    fn joined(&mut self, conn: &mut Conn) {
         conn.stage = Stage::Joined;
         conn.deadline = None;
-        self.path_up_if_ready(now, conn);
+        if let Some(source) = conn.pending.take() {
+            self.pending.remove(source);
+        }
     }
 }

@@ -41,6 +41,7 @@ impl Backoff {
 impl Node {
     /// Client: a new connection for a path that has none.
     pub(super) fn start_path(&mut self, now: Instant, session: SessionHandle, path: PathId) {
+        let packet_bytes = self.packet_bytes();
         let Some(state) = self.sessions.get_mut(&session) else {
             return;
         };
@@ -55,8 +56,9 @@ impl Node {
             return;
         };
         let (local, remote) = (known.local, known.remote);
-        let control = PathControlHandle::new(known.controller.clone(), now);
-        let config = transport::outgoing(tls, &control, self.config.packet_bytes, &mut self.rng);
+        let control = PathControlHandle::new(known.controller.clone(), now, packet_bytes);
+        let keepalive = self.config.session.keepalive;
+        let config = transport::outgoing(tls, &control, packet_bytes, keepalive, &mut self.rng);
         match socket.endpoint.connect(now, config, remote, SERVER_NAME) {
             Ok((handle, quic)) => {
                 let mut conn = self.insert_conn(now, local, handle, quic, control);
@@ -74,9 +76,10 @@ impl Node {
         }
     }
 
-    /// Joined and confirmed: datagrams may flow.
+    /// Joined and confirmed on both sides: datagrams may flow.
     pub(super) fn path_up_if_ready(&mut self, now: Instant, conn: &mut Conn) {
-        if conn.stage != Stage::Joined || !conn.confirmed || conn.up {
+        let joined = conn.stage == Stage::Joined && conn.confirmed && !conn.up;
+        if !joined || !conn.is_up_at_peer() {
             return;
         }
         let Some((session, path)) = conn.owner else {
@@ -94,6 +97,7 @@ impl Node {
         known.failed = None;
         state.no_path_since = None;
         conn.up = true;
+        conn.limit_packet_size();
         let (cost, name) = (known.cost, known.name.clone());
         state.session.add_path(now, path, cost, conn.update());
         self.events.push_back(NodeEvent::PathUp {
@@ -119,6 +123,9 @@ impl Node {
             return;
         };
         if std::mem::take(&mut known.up) {
+            let stats = state.session.path_stats();
+            let life = stats.iter().find(|stats| stats.path == path);
+            life.into_iter().for_each(|life| known.past.add(life));
             state.session.remove_path(now, path);
         }
         if let Some(reason) = reason
@@ -214,7 +221,7 @@ impl Node {
                 });
                 return;
             }
-            Some(CloseCode::PathRemoved | CloseCode::TooManyPaths) => {
+            Some(CloseCode::PathRemoved) => {
                 self.path_down(now, session, path, Some(error.to_string()));
                 if let Some(state) = self.sessions.get_mut(&session) {
                     state.paths.remove(&path);
@@ -284,7 +291,12 @@ impl Node {
         while let Some(event) = state.session.poll_event() {
             self.events.push_back(NodeEvent::Session { session, event });
         }
-        self.events.push_back(NodeEvent::Closed { session, error });
+        let streams = state.session.take_ended_streams();
+        self.events.push_back(NodeEvent::Closed {
+            session,
+            error,
+            streams,
+        });
     }
 
     pub(super) fn run_deferred(&mut self, now: Instant) {
@@ -303,7 +315,11 @@ impl Node {
         }
     }
 
-    fn path_mut(&mut self, session: SessionHandle, path: PathId) -> Option<&mut super::PathState> {
+    pub(super) fn path_mut(
+        &mut self,
+        session: SessionHandle,
+        path: PathId,
+    ) -> Option<&mut super::PathState> {
         self.sessions.get_mut(&session)?.paths.get_mut(&path)
     }
 }

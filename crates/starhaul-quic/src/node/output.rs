@@ -48,11 +48,20 @@ impl Node {
 
     fn next_batch(&mut self, now: Instant, conn: &mut Conn) -> Option<Transmit> {
         if conn.up {
-            self.ask_session(now, conn);
+            let first = self.probe_size(now, conn);
+            let first = first.or_else(|| self.ask_session(now, conn));
+            if first.is_some() {
+                return first;
+            }
         }
         if !conn.dirty {
             return None;
         }
+        self.poll_stack(now, conn)
+    }
+
+    /// What the stack sends next.
+    fn poll_stack(&mut self, now: Instant, conn: &mut Conn) -> Option<Transmit> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
         let sent = conn.poll_batch(now, &mut buffer);
@@ -75,12 +84,28 @@ impl Node {
         Some(transmit(conn.local, sent.destination, ecn, size, contents))
     }
 
-    /// Gives the stack as many datagrams as may leave now in one batch, each in a packet of its own.
-    fn ask_session(&mut self, now: Instant, conn: &mut Conn) {
+    /// Gives the stack a probe of the packet size, if it is time for one, or returns what the stack sends before that.
+    fn probe_size(&mut self, now: Instant, conn: &mut Conn) -> Option<Transmit> {
+        let ((session, path), size) = (conn.owner?, conn.probe_due(now)?);
+        if conn.must_speak_first(size)
+            && let Some(batch) = self.poll_stack(now, conn)
+        {
+            return Some(batch);
+        }
+        let state = self.sessions.get_mut(&session)?;
+        let probe = state.session.poll_size_probe(now, path, size)?;
+        conn.give_probe(now, probe.payload);
+        None
+    }
+
+    /// Gives the stack as many datagrams as may leave now in one batch, each in a packet of its own, or returns what the stack
+    /// sends before that.
+    fn ask_session(&mut self, now: Instant, conn: &mut Conn) -> Option<Transmit> {
         if conn.waiting_bytes() > 0 {
             // The stack holds some back. It tells by itself when it goes on.
-            return;
+            return None;
         }
+        let mut first = None;
         let sizes = conn.sizes();
         let max_size = sizes.max_datagram;
         let most = (MAX_BATCH_BYTES / (max_size + PACKET_SLACK)).min(MAX_SEGMENTS);
@@ -91,11 +116,23 @@ impl Node {
             let next = next.or_else(|| self.next_datagram(now, conn, sizes, &mut asked));
             let Some(datagram) = next else { break };
             let size = datagram.payload.len();
-            if previous.is_some_and(|previous| previous + size <= max_size) {
+            if size > max_size {
+                // It was taken before the path became narrower; the session sends what is in it again.
+                self.lose_datagram(now, conn, datagram.sequence);
+                continue;
+            }
+            if previous.is_some_and(|previous| previous + size <= sizes.packet_room) {
                 // The stack would put both in one packet, and the fate of that packet must be the
                 // fate of one.
                 conn.next = Some(datagram);
                 break;
+            }
+            if conn.must_speak_first(size) {
+                first = self.poll_stack(now, conn);
+                if first.is_some() {
+                    conn.next = Some(datagram);
+                    break;
+                }
             }
             let sequence = datagram.sequence;
             if !conn.give(now, datagram) {
@@ -104,11 +141,12 @@ impl Node {
                 break;
             }
             previous = Some(size);
-            if size * 2 <= max_size {
+            if size * 2 <= sizes.packet_room {
                 break;
             }
         }
         self.after_asking(conn, &asked);
+        first
     }
 
     /// Asks the session for a datagram, if one could leave at once.

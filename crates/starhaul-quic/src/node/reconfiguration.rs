@@ -73,6 +73,18 @@ impl Node {
         }
     }
 
+    /// When something other than probes and acknowledgements was last carried by this path; `None` while it is down.
+    pub fn path_used_at(&self, session: SessionHandle, path: PathId) -> Option<Instant> {
+        self.sessions.get(&session)?.session.path_used_at(path)
+    }
+
+    /// The same for the paths of every session that leave by this socket.
+    pub fn local_used_at(&self, local: LocalId) -> Option<Instant> {
+        let used = self.paths_by(local).into_iter();
+        used.filter_map(|(session, path)| self.path_used_at(session, path))
+            .max()
+    }
+
     fn tell_reconfiguration(
         &mut self,
         now: Instant,

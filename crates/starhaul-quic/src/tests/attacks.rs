@@ -7,7 +7,7 @@ use super::{
     rogue::{Rogue, hello, open},
 };
 use crate::{
-    CloseCode, Error, Identity, Node, NodeConfig, NodeEvent,
+    CloseCode, Error, Identity, LocalId, Node, NodeConfig, NodeEvent,
     tls::ALPN,
     wire::{Message, SessionId, VERSION},
 };
@@ -33,7 +33,11 @@ fn open_session(net: &mut Net) -> SessionId {
     net.rogue().say(0, &open(1, vec![VERSION]));
     net.run_ms(100);
     match net.rogue().answer(0) {
-        Some(Message::Welcome { session, .. }) => session,
+        Some(Message::Welcome { session, .. }) => {
+            net.rogue().probe(0);
+            net.run_ms(50);
+            session
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -46,6 +50,25 @@ fn a_server_with_another_key_is_not_talked_to() {
     net.run_ms(2000);
     assert_eq!(net.client().closed(), Some(Some(Error::WrongPeerKey)));
     assert!(net.server().events.is_empty(), "{:?}", net.server().events);
+}
+
+#[test]
+fn what_comes_from_port_zero_gets_no_answer() {
+    let start = Instant::now();
+    let mut client = Node::new(client_config(), start).unwrap();
+    client.add_local(LocalId(0), false);
+    let peer = server_config().identity.public_key();
+    client.connect(start, peer, vec![path_config(0)]).unwrap();
+    let first = client.poll_transmit(start).expect("the first packet");
+    for port in [1000, 0] {
+        let mut server = Node::new(server_config(), start).unwrap();
+        server.add_local(LocalId(0), true);
+        let from = std::net::SocketAddr::from(([10, 0, 0, 1], port));
+        let payload = first.contents[..].into();
+        server.handle_datagram(start, LocalId(0), from, 0, payload);
+        let answer = server.poll_transmit(start);
+        assert_eq!(answer.is_some(), port != 0, "from port {port}");
+    }
 }
 
 #[test]
@@ -113,6 +136,8 @@ fn a_join_is_accepted_once_and_on_its_own_connection_only() {
     net.rogue().say(3, &moved.encode());
     net.run_ms(200);
     assert_eq!(net.rogue().answer(1), Some(Message::Accept));
+    net.rogue().probe(1);
+    net.run_ms(50);
     assert_eq!(net.rogue().refused(2), Some(CloseCode::BadToken));
     assert_eq!(net.rogue().refused(3), Some(CloseCode::BadToken));
     assert_eq!(net.up(SERVER), [0, 1]);
@@ -202,6 +227,12 @@ fn sessions_and_paths_are_bounded() {
         net.rogue().say(conn, &join);
     }
     net.run_ms(300);
+    for conn in 2..crate::MAX_PATHS + 2 {
+        if net.rogue().lost(conn).is_none() {
+            net.rogue().probe(conn);
+        }
+    }
+    net.run_ms(50);
     assert_eq!(net.rogue().refused(1), Some(CloseCode::TooManySessions));
     assert_eq!(net.up(SERVER).len(), crate::MAX_PATHS);
     let refused = (2..crate::MAX_PATHS + 2)
@@ -231,6 +262,7 @@ fn a_session_that_breaks_the_protocol_ends_and_others_do_not() {
     open_session(&mut net);
     net.rogue().say(1, &open(2, vec![VERSION]));
     net.run_ms(200);
+    net.rogue().probe(1);
     net.rogue().send_datagram(0, b"\xff\xff");
     net.run_ms(200);
     assert_eq!(net.rogue().refused(0), Some(CloseCode::SessionViolation));

@@ -139,6 +139,17 @@ impl Net {
             .push(self.sim.network.connect(a, b, &there, &back));
     }
 
+    /// A fresh server whose direction of every path is governed by `controller`.
+    pub(super) fn accept_with(&mut self, controller: ControllerConfig) {
+        let mut config = server_config();
+        config.accept_controller = controller;
+        let paths = u32::try_from(self.links.len()).unwrap();
+        let now = self.sim.now();
+        let server = self.server();
+        server.node = Node::new(config, now).unwrap();
+        (0..paths).for_each(|path| server.node.add_local(LocalId(path), true));
+    }
+
     /// The client connects over all links.
     pub(super) fn connect(&mut self) {
         let paths = 0..u32::try_from(self.links.len()).unwrap();
@@ -182,6 +193,13 @@ impl Net {
             Party::Rogue(rogue) => rogue,
             Party::Node(_) => panic!("the client is no rogue"),
         }
+    }
+
+    /// The largest IP packets that a link carries from now on, there and back.
+    pub(super) fn set_mtu(&mut self, path: usize, there: usize, back: usize) {
+        let links = self.links[path];
+        self.sim.network.set_mtu(links.forward, there);
+        self.sim.network.set_mtu(links.backward, back);
     }
 
     pub(super) fn cut(&mut self, path: usize) {

@@ -115,6 +115,24 @@ fn a_lost_path_returns_by_itself() {
 }
 
 #[test]
+fn a_path_that_is_down_says_nothing_of_a_controller_however_it_is_tried() {
+    let mut net = Net::new(1, &[LEO, GEO]);
+    net.connect();
+    net.run_ms(3000);
+    net.cut(0);
+    net.run_ms(12_000);
+    for _ in 0..100 {
+        net.run_ms(100);
+        for side in [CLIENT, SERVER] {
+            for path in net.status(side).into_iter().filter(|path| !path.up) {
+                let said = (path.controller, path.controller_state, path.cwnd);
+                assert_eq!(said, ("", "", 0), "side {side}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_session_outlives_the_path_that_opened_it() {
     let mut net = Net::new(1, &[LEO, GEO]);
     net.connect();
@@ -124,7 +142,7 @@ fn a_session_outlives_the_path_that_opened_it() {
     net.run_ms(15_000);
     net.cut(1);
     net.run_ms(15_000);
-    assert_eq!(net.up(CLIENT), []);
+    assert!(net.up(CLIENT).is_empty());
     net.restore(1);
     net.run_ms(6000);
     assert_eq!((net.up(CLIENT), net.up(SERVER)), (vec![1], vec![1]));
@@ -185,6 +203,61 @@ fn a_removed_path_goes_on_both_sides_and_another_may_be_added() {
     }
 }
 
+/// No word of the removal comes to the server, whose table must not fill.
+#[test]
+fn paths_removed_while_dead_leave_room_for_others() {
+    // Long after the server lost them too, and before.
+    for (wait_ms, cycles) in [(12_000, 20), (300, 24)] {
+        let mut net = Net::new(1, &[LEO, LEO]);
+        net.connect();
+        net.run_ms(1000);
+        let session = net.session;
+        let mut last = PathId(1);
+        for cycle in 0..cycles {
+            net.cut(1);
+            net.run_ms(wait_ms);
+            let now = net.sim.now();
+            let removed = net.client().node.remove_path(now, session, last);
+            assert_eq!(removed, Ok(()), "cycle {cycle}");
+            net.run_ms(100);
+            net.restore(1);
+            let now = net.sim.now();
+            last = net
+                .client()
+                .node
+                .add_path(now, session, path_config(1))
+                .unwrap();
+            net.run_ms(400);
+        }
+        net.run_ms(15_000);
+        for side in [CLIENT, SERVER] {
+            assert_eq!(net.up(side), [0, last.0], "side {side}, {wait_ms} ms");
+        }
+    }
+}
+
+#[test]
+fn a_socket_that_was_removed_is_forgotten() {
+    let mut net = Net::new(1, &[LEO, LEO]);
+    net.connect();
+    net.run_ms(1000);
+    let (now, session) = (net.sim.now(), net.session);
+    for number in 2..200 {
+        let local = LocalId(number);
+        let node = &mut net.client().node;
+        node.add_local(local, false);
+        let mut path = path_config(1);
+        path.local = local;
+        let path = node.add_path(now, session, path).unwrap();
+        node.remove_path(now, session, path).unwrap();
+        node.remove_local(local);
+    }
+    net.run_ms(20_000);
+    assert_eq!((net.up(CLIENT), net.up(SERVER)), (vec![0, 1], vec![0, 1]));
+    let told = format!("{:?}", net.client().node);
+    assert!(told.contains("locals: [LocalId(0), LocalId(1)]"), "{told}");
+}
+
 #[test]
 fn removing_the_path_that_opens_the_session_lets_another_open_it() {
     for removed_at in [0, 30, 50, 70] {
@@ -213,6 +286,77 @@ fn a_path_whose_address_changes_goes_on() {
     net.run_ms(5000);
     assert_eq!(net.status(SERVER)[0].remote, elsewhere);
     assert_eq!(net.server().ups_and_downs(0), (1, 0));
+}
+
+/// From now on the client sends on link 0 from there.
+fn move_client(net: &mut Net, elsewhere: &str) -> SocketAddr {
+    let elsewhere: SocketAddr = elsewhere.parse().unwrap();
+    let links = net.links[0];
+    net.sim.network.bind(NodeId(CLIENT), 0, elsewhere);
+    let network = &mut net.sim.network;
+    network.set_route(elsewhere, server_address(0), &[links.forward]);
+    network.set_route(server_address(0), elsewhere, &[links.backward]);
+    elsewhere
+}
+
+#[test]
+fn a_client_that_only_receives_shows_its_new_address_at_once() {
+    for (elsewhere, told) in [
+        ("10.9.0.1:3000", true),
+        ("10.0.0.1:3000", true),
+        ("10.9.0.1:3000", false),
+    ] {
+        let mut net = Net::new(1, &[LEO]);
+        net.connect();
+        net.run_ms(5000);
+        let elsewhere = move_client(&mut net, elsewhere);
+        let now = net.sim.now();
+        if told {
+            net.client().node.on_local_change(now, LocalId(0));
+        }
+        // 20 ms of delay there, and some for a keep-alive that happens to leave.
+        net.run_ms(25);
+        assert_eq!(net.status(SERVER)[0].remote == elsewhere, told);
+        net.run_ms(5000);
+        for side in [CLIENT, SERVER] {
+            assert_eq!(net.party(side).ups_and_downs(0), (1, 0));
+        }
+        let stream = net.open_stream(SERVER, Mode::FecRetransmit);
+        (0..50).for_each(|_| net.send_block(SERVER, stream, vec![7; 20_000]));
+        net.run_ms(5000);
+        assert_eq!(net.client().blocks().len(), 50, "{elsewhere}");
+    }
+}
+
+#[test]
+fn a_path_that_waits_is_tried_at_once_when_the_network_is_better() {
+    let mut net = Net::new(1, &[LEO, GEO]);
+    net.connect();
+    net.run_ms(3000);
+    net.cut(0);
+    type Tell = fn(&mut Node, Instant, LocalId);
+    let tells: [(bool, Tell); 3] = [
+        (false, Node::on_local_change),
+        (true, Node::on_local_change),
+        (true, Node::retry_paths),
+    ];
+    for (in_pause, tell) in tells {
+        net.cut(0);
+        // Until its pauses are the longest, then until it begins one, or until the first packet of an attempt is lost.
+        net.run_ms(60_000);
+        let session = net.session;
+        while net.client().node.is_trying(session, PathId(0)) == in_pause {
+            net.run_ms(1);
+        }
+        net.run_ms(100);
+        net.restore(0);
+        let now = net.sim.now();
+        tell(&mut net.client().node, now, LocalId(0));
+        net.run_ms(250);
+        for side in [CLIENT, SERVER] {
+            assert_eq!(net.up(side), [0, 1], "in a pause: {in_pause}");
+        }
+    }
 }
 
 #[test]
@@ -320,4 +464,72 @@ fn the_accepting_end_of_a_leo_path_takes_its_controller_for_leo() {
         }
         assert_eq!(read, 50_000, "old: {old}");
     }
+}
+
+#[test]
+fn a_path_keeps_its_new_cost_and_its_totals_over_its_lives_at_both_ends() {
+    let mut net = Net::new(1, &[LEO, GEO]);
+    net.connect();
+    net.run_ms(3000);
+    let set = |net: &mut Net, cost: f64| {
+        let (now, session) = (net.sim.now(), net.session);
+        let node = &mut net.client().node;
+        node.set_path_cost(now, session, PathId(0), cost)
+    };
+    let costs = |net: &mut Net| {
+        [CLIENT, SERVER].map(|side| {
+            let stats = net.status(side).swap_remove(0).stats;
+            stats.map(|stats| stats.cost)
+        })
+    };
+    set(&mut net, 3.0).unwrap();
+    net.run_ms(1000);
+    assert_eq!(costs(&mut net), [Some(3.0); 2]);
+    assert!(matches!(set(&mut net, -1.0), Err(Error::InvalidCost)));
+    for side in [CLIENT, SERVER] {
+        assert_eq!(
+            net.party(side).ups_and_downs(0),
+            (1, 0),
+            "the same connection"
+        );
+    }
+
+    let totals =
+        |net: &mut Net| [CLIENT, SERVER].map(|side| net.status(side).swap_remove(0).totals);
+    let before = totals(&mut net);
+    net.cut(0);
+    net.run_ms(20_000);
+    assert_eq!(costs(&mut net), [None; 2]);
+    let down = totals(&mut net);
+    set(&mut net, 7.0).unwrap();
+    net.restore(0);
+    net.run_ms(4000);
+    assert_eq!(costs(&mut net), [Some(7.0); 2]);
+    let after = totals(&mut net);
+    for side in [CLIENT, SERVER] {
+        assert!(before[side].bytes_sent > 0 && before[side].bytes_received > 0);
+        assert!(down[side].bytes_sent >= before[side].bytes_sent);
+        assert!(after[side].bytes_sent > down[side].bytes_sent);
+        assert!(after[side].bytes_received > down[side].bytes_received);
+    }
+}
+
+#[test]
+fn a_controller_is_changed_on_the_living_path() {
+    let mut net = Net::new(1, &[LEO]);
+    net.connect();
+    net.run_ms(1000);
+    let stream = net.open_stream(CLIENT, Mode::FecRetransmit);
+    for controller in ["bbr", "newreno"] {
+        let (now, session) = (net.sim.now(), net.session);
+        let config = controller.parse().unwrap();
+        let node = &mut net.client().node;
+        node.set_path_controller(now, session, PathId(0), config)
+            .unwrap();
+        net.send_block(CLIENT, stream, vec![7; 200_000]);
+        net.run_ms(3000);
+        assert_eq!(net.status(CLIENT)[0].controller, controller);
+    }
+    assert_eq!(net.server().blocks().len(), 2);
+    assert_eq!(net.client().ups_and_downs(0), (1, 0), "the same connection");
 }

@@ -1,6 +1,10 @@
 //! A client that holds a trusted key but says what it likes on its connections.
 
-use std::{net::SocketAddr, num::NonZeroUsize, time::Instant};
+use std::{
+    net::SocketAddr,
+    num::NonZeroUsize,
+    time::{Duration, Instant},
+};
 
 use bytes::BytesMut;
 use noq_proto::{
@@ -14,12 +18,15 @@ use starhaul_sim::Datagram;
 
 use super::net::{client_identity, server_address, server_identity};
 use crate::{
-    CloseCode, LocalId,
+    CloseCode, Identity, LocalId,
     controller::PathControlHandle,
     join::{self, JOIN_LABEL, SESSION_LABEL, SessionKey},
+    packet_size::PacketBytes,
     tls, transport,
     wire::{self, LinkKind, Message, PathHello, SessionId},
 };
+
+const KEEPALIVE: Duration = Duration::from_secs(5);
 
 pub(super) struct Rogue {
     endpoint: Endpoint,
@@ -30,6 +37,10 @@ pub(super) struct Rogue {
 
 struct RogueConn {
     handle: ConnectionHandle,
+    /// From which of its sockets it sends.
+    local: u32,
+    /// Its host is gone: nothing leaves any more.
+    vanished: bool,
     quic: Connection,
     stream: Option<StreamId>,
     received: Vec<u8>,
@@ -49,22 +60,39 @@ impl Rogue {
 
     /// A new connection; its number is returned.
     pub(super) fn connect(&mut self, now: Instant) -> usize {
+        self.connect_as(now, &client_identity(), 0)
+    }
+
+    /// A new connection with this key from this socket.
+    pub(super) fn connect_as(&mut self, now: Instant, identity: &Identity, local: u32) -> usize {
         let peer = server_identity().public_key();
-        let crypto = tls::client_config(&client_identity(), peer, &[&self.alpn]).unwrap();
-        let control = PathControlHandle::new(ControllerConfig::NewReno, now);
-        let config =
-            transport::outgoing(crypto, &control, crate::LEAST_PACKET_BYTES, &mut self.rng);
+        let crypto = tls::client_config(identity, peer, &[&self.alpn]).unwrap();
+        let control = PathControlHandle::new(ControllerConfig::NewReno, now, PacketBytes::LEAST);
+        let config = transport::outgoing(
+            crypto,
+            &control,
+            PacketBytes::LEAST,
+            KEEPALIVE,
+            &mut self.rng,
+        );
         let remote = server_address(0);
         let connected = self.endpoint.connect(now, config, remote, "starhaul");
         let (handle, quic) = connected.unwrap();
         self.conns.push(RogueConn {
             handle,
+            local,
+            vanished: false,
             quic,
             stream: None,
             received: Vec::new(),
             lost: None,
         });
         self.conns.len() - 1
+    }
+
+    /// The connection's host dies without a word.
+    pub(super) fn vanish(&mut self, conn: usize) {
+        self.conns[conn].vanished = true;
     }
 
     /// Writes bytes to the control stream.
@@ -81,6 +109,11 @@ impl Rogue {
     pub(super) fn send_datagram(&mut self, conn: usize, bytes: &'static [u8]) {
         let mut datagrams = self.conns[conn].quic.datagrams();
         datagrams.send(bytes.into(), false).unwrap();
+    }
+
+    /// A session's probe, as a client sends it when its path comes up.
+    pub(super) fn probe(&mut self, conn: usize) {
+        self.send_datagram(conn, b"\x04\0\0\0\0\0\0\0\0");
     }
 
     /// The message that the server answered.
@@ -151,11 +184,14 @@ impl Rogue {
     pub(super) fn poll_transmit(&mut self, now: Instant) -> Option<Datagram> {
         let mut payload = Vec::new();
         let one = NonZeroUsize::MIN;
-        let mut conns = self.conns.iter_mut();
-        let transmit = conns.find_map(|conn| conn.quic.poll_transmit(now, one, &mut payload))?;
+        let mut conns = self.conns.iter_mut().filter(|conn| !conn.vanished);
+        let (local, transmit) = conns.find_map(|conn| {
+            let transmit = conn.quic.poll_transmit(now, one, &mut payload)?;
+            Some((conn.local, transmit))
+        })?;
         self.settle();
         Some(Datagram {
-            local: 0,
+            local,
             to: transmit.destination,
             ecn: 0,
             payload: payload.into(),
@@ -163,12 +199,12 @@ impl Rogue {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let timeouts = self.conns.iter().map(|conn| conn.quic.poll_timeout());
-        timeouts.flatten().min()
+        let alive = self.conns.iter().filter(|conn| !conn.vanished);
+        alive.filter_map(|conn| conn.quic.poll_timeout()).min()
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {
-        for conn in &mut self.conns {
+        for conn in self.conns.iter_mut().filter(|conn| !conn.vanished) {
             conn.quic.handle_timeout(now);
         }
         self.settle();

@@ -1,0 +1,88 @@
+//! What follows when the network under a socket changes: its interface, its address, or the way it takes.
+
+use std::time::Instant;
+
+use starhaul_paths::PathId;
+
+use super::{Backoff, ConnKey, Node};
+use crate::{CloseCode, LocalId, SessionHandle, path::Stage};
+
+impl Node {
+    /// What is sent on this socket comes from another address now, or goes another way. Connections show themselves to the
+    /// peer at once, which sends to the new address from then on (RFC 9000 §9); handshakes, of which nothing may have
+    /// arrived, begin anew, and so do paths that wait to be tried again.
+    pub fn on_local_change(&mut self, now: Instant, local: LocalId) {
+        self.advance(now);
+        for (session, path, conn) in self.paths_over(local) {
+            match conn {
+                Some(conn) => self.move_conn(now, session, path, conn),
+                None => self.retry(now, session, path),
+            }
+        }
+        self.run_deferred(now);
+    }
+
+    /// Something in the network became better: paths of this socket that wait to be tried again are tried now.
+    pub fn retry_paths(&mut self, now: Instant, local: LocalId) {
+        self.advance(now);
+        for (session, path, conn) in self.paths_over(local) {
+            if conn.is_none() {
+                self.retry(now, session, path);
+            }
+        }
+        self.run_deferred(now);
+    }
+
+    /// Whether a path has a connection, joined or not.
+    #[cfg(test)]
+    pub(crate) fn is_trying(&self, session: SessionHandle, path: PathId) -> bool {
+        let state = self.sessions.get(&session);
+        state.is_some_and(|state| {
+            state
+                .paths
+                .get(&path)
+                .is_some_and(|path| path.conn.is_some())
+        })
+    }
+
+    fn paths_over(&self, local: LocalId) -> Vec<(SessionHandle, PathId, Option<ConnKey>)> {
+        let sessions = self.sessions.iter();
+        let paths = sessions.flat_map(|(session, state)| {
+            let paths = state.paths.iter();
+            paths.map(|(path, known)| (*session, *path, known))
+        });
+        let of_it = paths.filter(|(.., known)| known.local == local);
+        of_it
+            .map(|(session, path, known)| (session, path, known.conn))
+            .collect()
+    }
+
+    fn retry(&mut self, now: Instant, session: SessionHandle, path: PathId) {
+        let Some(known) = self.path_mut(session, path) else {
+            return;
+        };
+        // Others wait for nothing, or for their peer.
+        if known.backoff.at().is_some() {
+            known.backoff = Backoff::default();
+            self.start_path(now, session, path);
+            self.touch(session);
+        }
+    }
+
+    fn move_conn(&mut self, now: Instant, session: SessionHandle, path: PathId, key: ConnKey) {
+        let Some(mut conn) = self.conns.take(key) else {
+            return;
+        };
+        if conn.stage != Stage::Handshake {
+            conn.quic.handle_network_change(None, now);
+            conn.dirty = true;
+            return self.put_back(conn);
+        }
+        self.conns.put(conn);
+        if let Some(known) = self.path_mut(session, path) {
+            known.conn = None;
+            self.close_conn(now, key, CloseCode::PathReplaced, "");
+            self.start_path(now, session, path);
+        }
+    }
+}

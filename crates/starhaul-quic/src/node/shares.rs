@@ -1,0 +1,113 @@
+//! What one source or one key may hold of a server, so that nobody can lock the others out.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv6Addr},
+    time::{Duration, Instant},
+};
+
+use starhaul_session::Side;
+
+use super::Node;
+use crate::{CloseCode, Error, PublicKey, SessionHandle};
+
+/// Most connections of one source that have not joined a session.
+const MAX_PENDING_PER_SOURCE: usize = 32;
+/// From so many on, a source must prove its address first: who forges it cannot use up its share.
+const RETRY_FROM_PENDING: usize = 8;
+/// A session of which nothing was heard for so long is dead: its peer sends something each second.
+const DEAD_AFTER: Duration = Duration::from_secs(3);
+
+/// Who connects: an IPv4 address or an IPv6 network of 64 bits, of which one host can have every address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Source(IpAddr);
+
+impl Source {
+    pub(super) fn of(address: IpAddr) -> Self {
+        Self(match address.to_canonical() {
+            IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64)),
+            v4 => v4,
+        })
+    }
+}
+
+/// How many accepted connections of each source have not joined a session yet.
+#[derive(Debug, Default)]
+pub(super) struct Pending(BTreeMap<Source, usize>);
+
+impl Pending {
+    pub(super) fn is_full(&self, source: Source) -> bool {
+        self.held(source) >= MAX_PENDING_PER_SOURCE
+    }
+
+    pub(super) fn must_prove(&self, source: Source) -> bool {
+        self.held(source) >= RETRY_FROM_PENDING
+    }
+
+    pub(super) fn add(&mut self, source: Source) {
+        *self.0.entry(source).or_default() += 1;
+    }
+
+    pub(super) fn remove(&mut self, source: Source) {
+        if let Some(held) = self.0.get_mut(&source) {
+            *held -= 1;
+            if *held == 0 {
+                self.0.remove(&source);
+            }
+        }
+    }
+
+    fn held(&self, source: Source) -> usize {
+        self.0.get(&source).copied().unwrap_or_default()
+    }
+}
+
+impl Node {
+    /// Whether `peer` may open one more session. Where it holds all it may, its session that is dead for longest gives way.
+    pub(super) fn has_room_for(&mut self, now: Instant, peer: PublicKey) -> bool {
+        let of_peer =
+            |state: &super::SessionState| state.side == Side::Server && state.peer == peer;
+        let held: Vec<(Instant, SessionHandle)> = self
+            .sessions
+            .iter()
+            .filter(|(_, state)| of_peer(state))
+            .map(|(handle, state)| (state.heard_at, *handle))
+            .collect();
+        if held.len() < self.config.max_sessions_per_peer
+            && self.sessions.len() < self.config.max_sessions
+        {
+            return true;
+        }
+        let oldest = held.into_iter().min();
+        let Some((_, dead)) = oldest.filter(|(heard_at, _)| *heard_at + DEAD_AFTER <= now) else {
+            return false;
+        };
+        let error = Some(Error::Displaced);
+        self.end_session(now, dead, CloseCode::Superseded, "", error);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ipv6_host_is_one_source_with_all_addresses_of_its_network() {
+        let source = |text: &str| Source::of(text.parse().unwrap());
+        assert_eq!(source("2001:db8::1"), source("2001:db8::ffff:0:1:2"));
+        assert_ne!(source("2001:db8::1"), source("2001:db8:0:1::1"));
+        assert_eq!(source("::ffff:10.0.0.1"), source("10.0.0.1"));
+        assert_ne!(source("10.0.0.2"), source("10.0.0.1"));
+    }
+
+    #[test]
+    fn a_share_is_given_back() {
+        let mut pending = Pending::default();
+        let source = Source::of("10.0.0.1".parse().unwrap());
+        (0..MAX_PENDING_PER_SOURCE).for_each(|_| pending.add(source));
+        assert!(pending.is_full(source) && pending.must_prove(source));
+        (0..MAX_PENDING_PER_SOURCE).for_each(|_| pending.remove(source));
+        assert!(!pending.must_prove(source) && pending.0.is_empty());
+    }
+}
