@@ -1,5 +1,5 @@
 //! The only room that touches sockets: batched UDP with segmentation offload, a poller with exact timers,
-//! and emulated links in real time.
+//! the kernel's news of links and addresses, and emulated links in real time.
 //!
 //! Everything here is non-blocking and meant for a thread of its own that waits in [`Poller::wait`].
 //!
@@ -25,6 +25,8 @@
 mod emulator;
 mod histogram;
 mod icmp;
+mod interface;
+mod monitor;
 mod poller;
 pub mod prober;
 mod realtime;
@@ -38,9 +40,11 @@ use std::{io, net::SocketAddr};
 pub use emulator::{DirectionStats, Emulator, Relay, RelaySpec, RelayStats, Second};
 pub use histogram::Histogram;
 pub use icmp::Pinger;
+pub use interface::interface_index;
+pub use monitor::{NetworkChange, NetworkMonitor, parse_news};
 pub use poller::{Poller, Readiness, Waker};
 pub use realtime::sharpen_timers;
-pub use socket::{BindOptions, Datagram, RecvBuffer, Transmit, UdpSocket};
+pub use socket::{BindOptions, Datagram, RecvBuffer, Transmit, UdpSocket, source_toward};
 pub use stamped::{Stamped, StampedBuffer};
 
 /// Seconds of which figures are kept.

@@ -321,7 +321,7 @@ impl<'a> Port<'a> {
                 return;
             }
             for datagram in self.buffer.datagrams() {
-                let Some(from) = datagram.remote else {
+                let Some(from) = datagram.remote.filter(|from| from.port() != 0) else {
                     continue;
                 };
                 if let Some(local) = datagram.local

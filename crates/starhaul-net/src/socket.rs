@@ -5,7 +5,10 @@ use std::{
     io::{self, IoSliceMut},
     net::{IpAddr, SocketAddr},
     os::fd::{AsFd, BorrowedFd},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        PoisonError, RwLock, RwLockReadGuard,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use noq_udp::{EcnCodepoint, RecvMeta, UdpSocketState};
@@ -68,8 +71,10 @@ pub struct Datagram<'a> {
 #[derive(Debug)]
 pub struct UdpSocket {
     socket: Socket,
-    state: UdpSocketState,
+    /// What `noq-udp` has found out about the socket; made afresh where it was misled.
+    state: RwLock<UdpSocketState>,
     local_addr: SocketAddr,
+    interface: Option<String>,
     refused: AtomicU64,
 }
 
@@ -103,8 +108,9 @@ impl UdpSocket {
             .unwrap_or(address);
         Ok(Self {
             socket,
-            state,
+            state: RwLock::new(state),
             local_addr,
+            interface: options.interface.clone(),
             refused: AtomicU64::new(0),
         })
     }
@@ -119,11 +125,24 @@ impl UdpSocket {
         self.refused.load(Ordering::Relaxed)
     }
 
+    /// Whether this socket will never send again, because its interface or its own address is gone (for an interface also where
+    /// another one has its name now); then a new socket must be bound.
+    pub fn is_stranded(&self) -> bool {
+        if let Some(interface) = &self.interface {
+            let device = self.socket.device().ok().flatten();
+            if device.is_none_or(|device| device.trim_ascii_end() != interface.as_bytes()) {
+                return true;
+            }
+        }
+        is_address_gone(self.local_addr)
+    }
+
     /// Sends as much of a batch as fits the socket's buffer and returns how many bytes of `contents` are done with;
     /// with less than all, wait until the socket is writable and pass the rest.
     ///
     /// # Errors
-    /// [`Error::SocketGone`] when this socket will never send again. What happens to single datagrams is no error.
+    /// [`Error::SocketGone`] when this socket will never send again. What happens to single datagrams, or to all for one
+    /// destination, is no error.
     pub fn try_send(&self, transmit: &Transmit<'_>) -> Result<usize, Error> {
         let segment_size = match transmit.segment_size {
             0 => transmit.contents.len().max(1),
@@ -137,7 +156,7 @@ impl UdpSocket {
         {
             let segments = self.segments_at_once(segment_size);
             let batch = rest.get(..segments * segment_size).unwrap_or(rest);
-            let result = self.state.try_send(
+            let result = self.state().try_send(
                 (&self.socket).into(),
                 &noq_udp::Transmit {
                     destination: transmit.to,
@@ -148,16 +167,24 @@ impl UdpSocket {
                 },
             );
             match result {
-                Ok(()) => {}
+                Ok(()) => done += batch.len(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // `noq-udp` has just found that offload does not work here: the same bytes again, one by one.
-                Err(_) if segments > 1 && self.segments_at_once(segment_size) == 1 => continue,
-                Err(error) if transmit.from.is_none() && is_gone(&error) => {
-                    return Err(Error::SocketGone(error));
+                Err(_) if segments > 1 && self.segments_at_once(segment_size) == 1 => {}
+                Err(error) if is_gone(&error) => {
+                    if self.is_stranded() {
+                        return Err(Error::SocketGone(error));
+                    }
+                    // The fault is of this destination or source, and the rest has the same.
+                    self.count_refused(&error, rest.len().div_ceil(segment_size));
+                    self.forget_misleading(&error);
+                    return Ok(transmit.contents.len());
                 }
-                Err(error) => self.count_refused(&error, batch.len().div_ceil(segment_size)),
+                Err(error) => {
+                    self.count_refused(&error, batch.len().div_ceil(segment_size));
+                    done += batch.len();
+                }
             }
-            done += batch.len();
         }
         Ok(done)
     }
@@ -177,7 +204,7 @@ impl UdpSocket {
         // Each ICMP error that waits in the socket takes one call to collect.
         for _ in 0..MOST_PENDING_ERRORS {
             let result = self
-                .state
+                .state()
                 .recv((&self.socket).into(), &mut slices, &mut buffer.meta);
             match result {
                 Ok(received) => {
@@ -185,7 +212,9 @@ impl UdpSocket {
                     return Ok(received > 0);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(error) if is_gone(&error) => return Err(Error::SocketGone(error)),
+                Err(error) if is_gone(&error) && self.is_stranded() => {
+                    return Err(Error::SocketGone(error));
+                }
                 Err(error) => {
                     tracing::debug!(local = %self.local_addr, %error, "udp receive error")
                 }
@@ -196,11 +225,25 @@ impl UdpSocket {
 
     /// How many segments one system call may take: the kernel's limit, and 64 KiB in all.
     fn segments_at_once(&self, segment_size: usize) -> usize {
-        self.state
+        self.state()
             .max_gso_segments()
             .get()
             .min(MAX_UDP_PAYLOAD / segment_size)
             .max(1)
+    }
+
+    fn state(&self) -> RwLockReadGuard<'_, UdpSocketState> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `noq-udp` takes `EINVAL` for a kernel without segmentation offload and ECN, and uses neither from then on. A datagram
+    /// that failed without them too shows that they were not the reason.
+    fn forget_misleading(&self, error: &io::Error) {
+        if Errno::from_io_error(error) == Some(Errno::INVAL)
+            && let Ok(fresh) = UdpSocketState::new((&self.socket).into())
+        {
+            *self.state.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        }
     }
 
     fn count_refused(&self, error: &io::Error, datagrams: usize) {
@@ -236,10 +279,12 @@ impl RecvBuffer {
         }
     }
 
-    /// The datagrams of the last receive, in order of arrival.
+    /// The datagrams of the last receive, in order of arrival. Those from port 0 are left out: nobody could be answered there
+    /// (RFC 768), so they are forged.
     pub fn datagrams(&self) -> impl Iterator<Item = Datagram<'_>> {
         let chunks = self.bytes.chunks_exact(CHUNK_BYTES);
         let messages = self.meta.iter().zip(chunks).take(self.received);
+        let messages = messages.filter(|(meta, _)| meta.addr.port() != 0);
         messages.flat_map(|(meta, chunk)| {
             let filled = chunk.get(..meta.len).unwrap_or(chunk);
             filled
@@ -307,7 +352,21 @@ fn set_buffers(socket: &Socket, bytes: usize) {
     }
 }
 
-/// Errors that do not go away: the interface was removed or renumbered, or its address is gone (`EINVAL` from routing).
+/// From which of this host's addresses the kernel would send to `to` through a socket bound like this one; `None` without a
+/// route, or where the address or interface is not there.
+pub fn source_toward(to: SocketAddr, options: &BindOptions) -> Option<IpAddr> {
+    let socket = Socket::new(Domain::for_address(to), Type::DGRAM, None).ok()?;
+    use_interface(&socket, options.interface.as_deref()).ok()?;
+    let mut from = options.address;
+    from.set_port(0);
+    socket.bind(&from.into()).ok()?;
+    // Nothing is sent.
+    socket.connect(&to.into()).ok()?;
+    Some(socket.local_addr().ok()?.as_socket()?.ip())
+}
+
+/// Errors that may mean that the socket is of no more use: the interface was removed or renumbered, or its address is gone
+/// (`EINVAL` from routing).
 pub(crate) fn is_gone(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     [
@@ -319,6 +378,19 @@ pub(crate) fn is_gone(error: &io::Error) -> bool {
     ]
     .iter()
     .any(|gone| errno == Some(*gone))
+}
+
+/// Whether this host has lost a single address; a wildcard is never gone.
+fn is_address_gone(mut address: SocketAddr) -> bool {
+    if address.ip().is_unspecified() {
+        return false;
+    }
+    address.set_port(0);
+    let Ok(socket) = Socket::new(Domain::for_address(address), Type::DGRAM, None) else {
+        return false;
+    };
+    let bound = socket.bind(&address.into());
+    bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
 }
 
 #[cfg(test)]
@@ -399,6 +471,81 @@ mod tests {
             5
         );
         assert_eq!(receive(&alive, 1)[0].0, b"hello");
+    }
+
+    /// A datagram with a header of one's own: from any port, 0 among them.
+    fn forge(from_port: u16, to: SocketAddr, payload: &[u8]) -> io::Result<()> {
+        let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::UDP))?;
+        let length = u16::try_from(8 + payload.len()).unwrap();
+        let header = [from_port, to.port(), length, 0].map(u16::to_be_bytes);
+        let datagram = [&header.concat(), payload].concat();
+        socket.send_to(&datagram, &to.into()).map(|_| ())
+    }
+
+    #[test]
+    fn what_comes_from_port_zero_is_nobodys() {
+        let (receiver, sender) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+        if let Err(error) = forge(0, receiver.local_addr(), b"forged") {
+            starhaul_needs::skip(
+                starhaul_needs::Need::Icmp,
+                format!("no raw socket: {error}"),
+            );
+            return;
+        }
+        let honest = Transmit {
+            to: receiver.local_addr(),
+            from: None,
+            ecn: 0,
+            contents: b"honest",
+            segment_size: 6,
+        };
+        sender.try_send(&honest).unwrap();
+        assert_eq!(receive(&receiver, 1)[0].0, b"honest");
+    }
+
+    #[test]
+    fn an_error_of_one_destination_costs_the_socket_nothing() {
+        let receiver = bind("127.0.0.1:0");
+        let contents = [7; 4000];
+        let batch = |to| Transmit {
+            to,
+            from: None,
+            ecn: 0b10,
+            contents: &contents,
+            segment_size: 1000,
+        };
+        for address in ["0.0.0.0:0", "127.0.0.1:0"] {
+            let socket = bind(address);
+            let at_once = socket.segments_at_once(1000);
+            // Nobody can have port 0; nor can this host send from an address that it has not.
+            let from_elsewhere = Transmit {
+                from: Some([192, 0, 2, 1].into()),
+                ..batch(receiver.local_addr())
+            };
+            for impossible in [batch(([127, 0, 0, 1], 0).into()), from_elsewhere] {
+                let refused = socket.refused();
+                let sent = socket.try_send(&impossible).unwrap();
+                assert_eq!((sent, socket.refused() - refused), (4000, 4), "{address}");
+            }
+            assert_eq!(socket.segments_at_once(1000), at_once, "{address}: offload");
+            socket.try_send(&batch(receiver.local_addr())).unwrap();
+            let received = receive(&receiver, 4);
+            let ecn: Vec<u8> = received.iter().map(|(_, ecn, _)| *ecn).collect();
+            assert_eq!(ecn, [0b10; 4], "{address}: ECN");
+        }
+    }
+
+    #[test]
+    fn the_way_to_a_destination_begins_at_an_address_of_this_host() {
+        let to = "127.0.0.1:9".parse().unwrap();
+        let wildcard = BindOptions::new("0.0.0.0:0".parse().unwrap());
+        assert_eq!(source_toward(to, &wildcard), Some([127, 0, 0, 1].into()));
+        let second = BindOptions::new("127.0.0.2:0".parse().unwrap());
+        assert_eq!(source_toward(to, &second), Some([127, 0, 0, 2].into()));
+        let absent = BindOptions::new("192.0.2.1:0".parse().unwrap());
+        assert_eq!(source_toward(to, &absent), None);
+        assert!(is_address_gone(absent.address));
+        assert!(!is_address_gone(second.address));
     }
 
     #[test]

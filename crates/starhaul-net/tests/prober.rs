@@ -8,11 +8,12 @@ use std::{
 };
 
 use starhaul_cc::{Reconfiguration, ReconfigurationSource};
+use starhaul_needs::{Need, skip};
 use starhaul_net::{
     BindOptions, Emulator, Poller, RecvBuffer, RelaySpec, Transmit, UdpSocket,
     prober::{
-        EchoServer, ProbeMethod, ProbeTarget, ProbedBy, Prober, ProberConfig, ProberEvent, Stage,
-        Via,
+        EchoServer, ProbeMethod, ProbeTarget, ProbedBy, Prober, ProberConfig, ProberEvent,
+        ProberStatus, Stage, Via,
     },
 };
 
@@ -81,8 +82,7 @@ fn outages_of_a_link_are_found_by_udp_echo_and_nothing_else_is() {
     std::thread::sleep((begun + 5000 * MS).saturating_duration_since(Instant::now()));
     let (found, status) = (found_in(&events), prober.status());
     if relay.stats().lateness.quantile(0.99) > MS {
-        println!("skipped: this computer is too busy to keep time");
-        return;
+        return skip(Need::Time, "this computer is too busy to keep it");
     }
     assert_eq!(found.len(), outages.len(), "{found:?}, {status:?}");
     for (found, (from, length)) in found.iter().zip(outages) {
@@ -156,8 +156,10 @@ fn a_hostile_far_end_makes_it_find_nothing() {
     let status = prober.status();
     assert!(status.answered > 20, "{status:?}");
     if longest > 25 * MS {
-        println!("skipped: this computer is too busy to answer in time");
-        return;
+        return skip(
+            Need::Time,
+            "this computer is too busy to answer within 25 ms",
+        );
     }
     assert_eq!(found_in(&events), [], "{status:?}");
 }
@@ -204,7 +206,7 @@ fn the_search_finds_the_end_of_a_way_without_routers() {
         }
         Stage::Waiting { problem } => {
             assert!(problem.contains("net.ipv4.ping_group_range"), "{problem}");
-            println!("skipped: {problem}");
+            skip(Need::Icmp, problem);
         }
         Stage::Searching => unreachable!("filtered"),
     }
@@ -243,4 +245,44 @@ fn while_nobody_can_be_probed_the_timetable_alone_tells() {
     let status = prober.status();
     assert_eq!(status.found, 0, "nobody found them");
     assert!(status.problem.unwrap().contains("nosuchif0"));
+}
+
+/// One probe each second instead of a hundred, and what was missed meanwhile is told by the timetable.
+#[test]
+fn a_prober_that_rests_probes_seldom_and_works_again_at_once() {
+    let server = EchoServer::start("127.0.0.1:0".parse().unwrap()).unwrap();
+    let mut config = by_udp(server.local_addr());
+    config.timetable = Some("0 every 1s".parse().unwrap());
+    let (prober, events) = start(config);
+    let status_when = |ready: &dyn Fn(&ProberStatus) -> bool| {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let status = prober.status();
+            if ready(&status) {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "{status:?}");
+            std::thread::sleep(5 * MS);
+        }
+    };
+    prober.rest(true);
+    // It begins once the address has shown that it answers, and its counters are as of then.
+    let rested = status_when(&|status| status.resting);
+    let (begun, _) = (Instant::now(), found_in(&events));
+    let later = status_when(&|status| status.answered >= rested.answered + 5);
+    let most = begun.elapsed().as_secs() + 2;
+    let sent = later.sent - rested.sent;
+    assert!(sent <= most + 30, "{sent} probes, at most {most} were due");
+    assert_eq!(found_in(&events), [], "it finds nothing and tells nothing");
+    prober.rest(false);
+    let told = wait_for(&events, |event| match event {
+        ProberEvent::Reconfiguration(told) => Some(*told),
+        _ => None,
+    });
+    assert_eq!(told.source, ReconfigurationSource::Schedule);
+    assert!(
+        told.at <= Instant::now() && told.at > begun,
+        "the last time that passed"
+    );
+    status_when(&|status| !status.resting && status.answered >= later.answered + 100);
 }

@@ -107,7 +107,10 @@ mod tests {
             let (mut listener, pinger) = match sockets {
                 Ok(sockets) => sockets,
                 Err(error) => {
-                    println!("skipped: no raw socket for {host}: {error}");
+                    starhaul_needs::skip(
+                        starhaul_needs::Need::Icmp,
+                        format!("no raw socket for {host}: {error}"),
+                    );
                     continue;
                 }
             };

@@ -286,7 +286,10 @@ mod tests {
             let mut pinger = match Pinger::new(host.parse().unwrap(), *b"a token!") {
                 Ok(pinger) => pinger,
                 Err(error) => {
-                    println!("skipped: no ICMP socket for {host}: {error}");
+                    starhaul_needs::skip(
+                        starhaul_needs::Need::Icmp,
+                        format!("no ICMP socket for {host}: {error}"),
+                    );
                     continue;
                 }
             };

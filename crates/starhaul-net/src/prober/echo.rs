@@ -2,11 +2,13 @@
 //!
 //! Nobody can use it against strangers: it answers questions only behind a cookie that went to the asker's own address before
 //! (as QUIC's Retry does, RFC 9000 §8.1.2), tells few cookies a second, never says more than it was told, and has bounds for
-//! each address and in all. Datagrams begin with a byte that no QUIC packet of ours begins with (RFC 9443), so that the port
+//! each address and in all. Whoever sends from forged addresses costs it little: what it keeps of strangers has a fixed place,
+//! and only those who have shown a cookie have an entry of their own. Datagrams begin with a byte that no QUIC packet of ours begins with (RFC 9443), so that the port
 //! of a gateway serves both.
 
 use std::{
     collections::HashMap,
+    hash::{BuildHasher as _, RandomState},
     net::IpAddr,
     time::{Duration, Instant},
 };
@@ -20,14 +22,18 @@ pub const ECHO_BYTES: usize = 40;
 const MAGIC: [u8; 7] = *b"\x10shecho";
 /// A cookie is good for this long at least, and for twice as long at most.
 const COOKIE_LIFE: Duration = Duration::from_secs(300);
-/// Addresses whose rate is kept.
-const MAX_ADDRESSES: usize = 4096;
+/// Addresses that have shown a cookie of late and are known by it; of at most twice as many the rate is kept.
+const MAX_KNOWN: usize = 4096;
+/// Strangers share the rates of so many places, by a hash of their addresses.
+const PLACES: usize = 1024;
 /// Cookies and answers that one address may have each second. Hosts behind one address share them.
 const COOKIES_PER_ADDRESS: f64 = 10.0;
 const ANSWERS_PER_ADDRESS: f64 = 1000.0;
 /// Cookies and answers for all addresses each second.
 const COOKIES_IN_ALL: f64 = 200.0;
 const ANSWERS_IN_ALL: f64 = 20_000.0;
+/// Cookies of strangers that are put to the test each second; the cookie of who is known is compared with what it showed before.
+const TESTS_IN_ALL: f64 = 2_000.0;
 
 /// What the holder of an address shows to get answers.
 pub type Cookie = [u8; 16];
@@ -123,9 +129,28 @@ pub struct EchoResponder {
     key: hmac::Key,
     start: Instant,
     cookies: Bucket,
+    tests: Bucket,
     answers: Bucket,
-    /// Cookies and answers of each address.
-    addresses: HashMap<IpAddr, (Bucket, Bucket)>,
+    /// Cookies for strangers, by the hash of their addresses, which nobody outside can foresee.
+    places: Box<[Bucket]>,
+    hash: RandomState,
+    known: Known,
+}
+
+/// An address that has shown a cookie.
+#[derive(Clone, Copy, Debug)]
+struct Asker {
+    cookie: Cookie,
+    /// Of which time the cookie is.
+    epoch: u64,
+    answers: Bucket,
+}
+
+/// Those who have shown a cookie, in two generations, so that forgetting the oldest costs nothing.
+#[derive(Debug, Default)]
+struct Known {
+    young: HashMap<IpAddr, Asker>,
+    old: HashMap<IpAddr, Asker>,
 }
 
 impl EchoResponder {
@@ -135,8 +160,11 @@ impl EchoResponder {
             key: hmac::Key::new(hmac::HMAC_SHA256, &secret),
             start: now,
             cookies: Bucket::full(COOKIES_IN_ALL, now),
+            tests: Bucket::full(TESTS_IN_ALL, now),
             answers: Bucket::full(ANSWERS_IN_ALL, now),
-            addresses: HashMap::new(),
+            places: vec![Bucket::full(COOKIES_PER_ADDRESS, now); PLACES].into_boxed_slice(),
+            hash: RandomState::new(),
+            known: Known::default(),
         }
     }
 
@@ -149,7 +177,7 @@ impl EchoResponder {
     ) -> Option<[u8; ECHO_BYTES]> {
         let answer = match EchoMessage::decode(datagram)? {
             EchoMessage::Hello { token } => {
-                self.allow(now, from, true)?;
+                self.allow_cookie(now, from)?;
                 let cookie = self.cookie(self.epoch(now), from);
                 EchoMessage::Welcome { token, cookie }
             }
@@ -158,11 +186,7 @@ impl EchoResponder {
                 cookie,
                 number,
             } => {
-                let epoch = self.epoch(now);
-                let recent = [Some(epoch), epoch.checked_sub(1)];
-                let mut recent = recent.into_iter().flatten();
-                recent.find(|epoch| self.is_cookie(*epoch, from, cookie))?;
-                self.allow(now, from, false)?;
+                self.allow_answer(now, from, cookie)?;
                 EchoMessage::Answer { token, number }
             }
             EchoMessage::Welcome { .. } | EchoMessage::Answer { .. } => return None,
@@ -174,44 +198,72 @@ impl EchoResponder {
         now.saturating_duration_since(self.start).as_secs() / COOKIE_LIFE.as_secs()
     }
 
-    fn tag(&self, epoch: u64, address: IpAddr) -> hmac::Tag {
-        let text = format!("{epoch} {address}");
-        hmac::sign(&self.key, text.as_bytes())
-    }
-
     fn cookie(&self, epoch: u64, address: IpAddr) -> Cookie {
-        let tag = self.tag(epoch, address);
+        let mut context = hmac::Context::with_key(&self.key);
+        context.update(&epoch.to_be_bytes());
+        match address {
+            IpAddr::V4(address) => context.update(&address.octets()),
+            IpAddr::V6(address) => context.update(&address.octets()),
+        }
+        let tag = context.sign();
         tag.as_ref().first_chunk().copied().unwrap_or_default()
     }
 
-    /// In a time that does not tell how much of it is right.
-    fn is_cookie(&self, epoch: u64, address: IpAddr, cookie: Cookie) -> bool {
-        let expected = self.cookie(epoch, address);
-        let differing = expected
-            .iter()
-            .zip(cookie)
-            .fold(0, |differing, (a, b)| differing | (a ^ b));
-        differing == 0
+    /// Cookies go to strangers: first what all of them share, so that a flood is over with the fewest steps.
+    fn allow_cookie(&mut self, now: Instant, address: IpAddr) -> Option<()> {
+        if self.cookies.level(now) < 1.0 {
+            return None;
+        }
+        let hash = usize::try_from(self.hash.hash_one(address) % PLACES as u64).ok()?;
+        let place = self.places.get_mut(hash)?;
+        (place.take(now) && self.cookies.take(now)).then_some(())
     }
 
-    fn allow(&mut self, now: Instant, address: IpAddr, for_a_cookie: bool) -> Option<()> {
-        if self.addresses.len() >= MAX_ADDRESSES && !self.addresses.contains_key(&address) {
-            // Whoever is full again after a second loses nothing by being forgotten.
-            self.addresses
-                .retain(|_, (cookies, answers)| !(cookies.is_full(now) && answers.is_full(now)));
-            if self.addresses.len() >= MAX_ADDRESSES {
-                return None;
+    /// Answers go to those who show their cookie; what tells the good ones from the others costs little where it is often done.
+    fn allow_answer(&mut self, now: Instant, address: IpAddr, cookie: Cookie) -> Option<()> {
+        let epoch = self.epoch(now);
+        let is_recent = |of: u64| of == epoch || of + 1 == epoch;
+        let known = self.known.get(address);
+        let known = known.filter(|known| is_recent(known.epoch) && same(known.cookie, cookie));
+        let mut asker = match known {
+            Some(known) => *known,
+            None => {
+                if !self.tests.take(now) {
+                    return None;
+                }
+                let mut recent = [Some(epoch), epoch.checked_sub(1)].into_iter().flatten();
+                let epoch = recent.find(|epoch| same(self.cookie(*epoch, address), cookie))?;
+                // Who renews its cookie keeps its rate.
+                let answers = self.known.get(address).map(|known| known.answers);
+                Asker {
+                    cookie,
+                    epoch,
+                    answers: answers.unwrap_or(Bucket::full(ANSWERS_PER_ADDRESS, now)),
+                }
             }
-        }
-        let (cookies, answers) = self.addresses.entry(address).or_insert_with(|| {
-            let answers = Bucket::full(ANSWERS_PER_ADDRESS, now);
-            (Bucket::full(COOKIES_PER_ADDRESS, now), answers)
-        });
-        let (own, all) = match for_a_cookie {
-            true => (cookies, &mut self.cookies),
-            false => (answers, &mut self.answers),
         };
-        (own.take(now) && all.take(now)).then_some(())
+        let allowed = asker.answers.take(now) && self.answers.take(now);
+        self.known.put(address, asker);
+        allowed.then_some(())
+    }
+}
+
+/// In a time that does not tell how much of it is right.
+fn same(one: Cookie, other: Cookie) -> bool {
+    let pairs = one.iter().zip(other);
+    pairs.fold(0, |differing, (a, b)| differing | (a ^ b)) == 0
+}
+
+impl Known {
+    fn get(&self, address: IpAddr) -> Option<&Asker> {
+        self.young.get(&address).or_else(|| self.old.get(&address))
+    }
+
+    fn put(&mut self, address: IpAddr, asker: Asker) {
+        if self.young.len() >= MAX_KNOWN && !self.young.contains_key(&address) {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(address, asker);
     }
 }
 
@@ -235,10 +287,6 @@ impl Bucket {
     fn level(&self, now: Instant) -> f64 {
         let since = now.saturating_duration_since(self.at).as_secs_f64();
         (self.level + since * self.rate).min(self.rate)
-    }
-
-    fn is_full(&self, now: Instant) -> bool {
-        self.level(now) >= self.rate
     }
 
     fn take(&mut self, now: Instant) -> bool {
@@ -336,7 +384,66 @@ mod tests {
             .filter(|n| welcomed(&mut responder, later, address(*n)).is_some())
             .count();
         assert_eq!(welcomed, 200, "strangers made it reflect more");
-        assert!(responder.addresses.len() <= MAX_ADDRESSES);
+    }
+
+    #[test]
+    fn no_address_is_told_more_cookies_than_its_share() {
+        let now = Instant::now();
+        let mut responder = EchoResponder::new([7; 32], now);
+        let told = (0..100).filter(|_| welcomed(&mut responder, now, address(1)).is_some());
+        assert_eq!(told.count(), 10);
+    }
+
+    #[test]
+    fn hellos_from_forged_addresses_do_not_silence_who_has_a_cookie() {
+        let start = Instant::now();
+        let mut responder = EchoResponder::new([7; 32], start);
+        let cookie = welcomed(&mut responder, start, address(1)).unwrap();
+        // 60 000 a second, from 4096 addresses.
+        for n in 0..60_000 {
+            let now = start + Duration::from_secs(2) + Duration::from_micros(17) * n;
+            let _ = welcomed(&mut responder, now, address(2 + n % 4096));
+            if n % 1000 == 999 {
+                let answer = responder.answer(now, address(1), &question(cookie, n));
+                assert!(answer.is_some(), "silenced by {n} hellos");
+            }
+        }
+    }
+
+    #[test]
+    fn forged_cookies_do_not_silence_who_has_shown_its_own() {
+        let start = Instant::now();
+        let mut responder = EchoResponder::new([7; 32], start);
+        let cookie = welcomed(&mut responder, start, address(1)).unwrap();
+        let mut ask = |now, from, cookie| responder.answer(now, from, &question(cookie, 1));
+        assert!(ask(start, address(1), cookie).is_some());
+        for n in 0..60_000 {
+            let now = start + Duration::from_micros(17) * n;
+            // From others, and in its own name.
+            assert!(ask(now, address(2 + n % 4096), [9; 16]).is_none());
+            assert!(ask(now, address(1), [9; 16]).is_none());
+            if n % 1000 == 999 {
+                assert!(ask(now, address(1), cookie).is_some(), "silenced by {n}");
+            }
+        }
+        let known = responder.known.young.len() + responder.known.old.len();
+        assert_eq!(known, 1, "who shows no cookie takes no place");
+    }
+
+    #[test]
+    fn of_those_who_have_shown_a_cookie_a_bounded_number_is_known() {
+        let now = Instant::now();
+        let mut responder = EchoResponder::new([7; 32], now);
+        let mut answered = 0;
+        for n in 0..20_000 {
+            let now = now + Duration::from_millis(n.into());
+            let cookie = responder.cookie(responder.epoch(now), address(n));
+            let answer = responder.answer(now, address(n), &question(cookie, 1));
+            answered += usize::from(answer.is_some());
+        }
+        assert_eq!(answered, 20_000);
+        let known = responder.known.young.len() + responder.known.old.len();
+        assert!(known <= 2 * MAX_KNOWN, "{known}");
     }
 
     #[test]

@@ -171,6 +171,8 @@ pub struct ProberStatus {
     pub last: Option<Reconfiguration>,
     /// An outage that has begun and not ended, so far.
     pub outage: Option<Duration>,
+    /// It probes seldom, and finds nothing: [`Prober::rest`].
+    pub resting: bool,
 }
 
 impl Default for ProberStatus {
@@ -188,6 +190,7 @@ impl Default for ProberStatus {
             rtt: None,
             last: None,
             outage: None,
+            resting: false,
         }
     }
 }
@@ -202,6 +205,8 @@ pub struct Prober {
 #[derive(Debug, Default)]
 struct Shared {
     stopped: AtomicBool,
+    /// What was asked for; it rests once it knows that the address answers steadily.
+    rest: AtomicBool,
     status: Mutex<ProberStatus>,
 }
 
@@ -224,6 +229,15 @@ impl Prober {
             .spawn(move || run.run())
             .map_err(Error::System)?;
         Ok(Self { shared, waker })
+    }
+
+    /// Nothing flows over what it watches: it probes each [`DetectorConfig::idle_interval`], which shows that somebody answers and
+    /// finds no reconfigurations. Or something flows again, and it probes at its full pace from this moment on; then it tells of the
+    /// last time of a timetable that has passed meanwhile.
+    pub fn rest(&self, rest: bool) {
+        if self.shared.rest.swap(rest, Ordering::SeqCst) != rest {
+            self.waker.wake();
+        }
     }
 
     /// How it fares.

@@ -229,6 +229,8 @@ impl Run {
             hello.map_err(|error| explain(&error))?;
             self.wait(&[client.as_fd()], until.min(client.next_hello()))?;
             client.recv(|_, _| ());
+            // Stamps of hellos that left; as long as one waits, the socket is ready at once.
+            client.departures(|_, _| ());
             if self.is_stopped() {
                 return Ok(());
             }
@@ -254,6 +256,7 @@ impl Run {
         let mut tally = Tally::new(start);
         let (mut report_at, mut timetable_at) = (start + REPORT, start);
         let mut sequence = 0;
+        let mut rested_since = None;
         loop {
             channel.departures(|at, number| detector.on_probe_left(at, widen(sequence, number)));
             let mut found = Vec::new();
@@ -267,6 +270,11 @@ impl Run {
                 // It may move.
                 timetable_at = now;
             }
+            let rest = tally.tried && self.shared.rest.load(Ordering::SeqCst);
+            if rest != rested_since.is_some() {
+                self.change_pace(now, &mut rested_since, &mut detector, &mut tally);
+                report_at = now;
+            }
             if let Some(end) = tally.end(now, self.is_stopped()) {
                 return Ok(end);
             }
@@ -275,13 +283,10 @@ impl Run {
                 detector.set_schedule(self.schedule(now));
             }
             if now >= report_at {
-                report_at = now + REPORT;
-                self.report(
-                    now,
-                    &detector,
-                    &mut tally,
-                    matches!(channel, Channel::Icmp(_)),
-                );
+                report_at = now + rested_since.map_or(REPORT, |_| REPORT.max(config.idle_interval));
+                // Nobody needs the segment's round trip while nothing flows.
+                let tells = matches!(channel, Channel::Icmp(_)) && rested_since.is_none();
+                self.report(now, &detector, &mut tally, tells);
             }
             if now >= detector.next_probe() {
                 // Just before the call, so that no wait of ours comes in between.
@@ -301,6 +306,39 @@ impl Run {
             let deadline = detector.next_probe().min(report_at);
             self.wait(&[channel.as_fd()], deadline)?;
         }
+    }
+
+    /// Begins to rest, or ends that.
+    fn change_pace(
+        &mut self,
+        now: Instant,
+        rested_since: &mut Option<Instant>,
+        detector: &mut Detector,
+        tally: &mut Tally,
+    ) {
+        let silence = match rested_since.take() {
+            None => {
+                detector.rest();
+                *rested_since = Some(now);
+                SILENCE.max(self.config.detector.idle_interval * 4)
+            }
+            Some(since) => {
+                detector.resume(now);
+                let dated = self
+                    .config
+                    .timetable
+                    .is_some_and(|table| table.offset.is_some());
+                let schedule = self.schedule(now).filter(|_| dated);
+                let last =
+                    schedule.and_then(|schedule| timetable::last_hint(&schedule, now, since));
+                if let Some(at) = last {
+                    (self.each)(ProberEvent::Reconfiguration(timetable::hint(at)));
+                }
+                SILENCE
+            }
+        };
+        tally.expect_answers(now, silence);
+        self.shared.status().resting = rested_since.is_some();
     }
 
     fn found(&mut self, event: Reconfiguration) {
@@ -360,7 +398,7 @@ impl Run {
         let mut status = self.shared.status();
         status.stage = stage.clone();
         status.problem.clone_from(&problem);
-        (status.rtt, status.outage) = (None, None);
+        (status.rtt, status.outage, status.resting) = (None, None, false);
         drop(status);
         if problem.is_none() || problem != self.problem {
             (self.each)(ProberEvent::Stage(stage));
@@ -437,6 +475,8 @@ struct Tally {
     start: Instant,
     tried: bool,
     last_answer: Option<Instant>,
+    /// After how long without answers the way may lead elsewhere.
+    silence: Duration,
     all: (u64, u64),
     /// Sent, answered and refused since they were last told.
     untold: (u64, u64, u64),
@@ -449,6 +489,7 @@ impl Tally {
             start,
             tried: false,
             last_answer: None,
+            silence: SILENCE,
             all: (0, 0),
             untold: (0, 0, 0),
             refusals: 0,
@@ -459,6 +500,12 @@ impl Tally {
         self.refusals = 0;
         self.all.0 += 1;
         self.untold.0 += 1;
+    }
+
+    /// From now on answers come at another pace.
+    fn expect_answers(&mut self, now: Instant, silence: Duration) {
+        self.last_answer = Some(now);
+        self.silence = silence;
     }
 
     fn answered(&mut self, at: Instant) {
@@ -495,7 +542,7 @@ impl Tally {
             }
         }
         let heard = self.last_answer.unwrap_or(self.start);
-        (now >= heard + SILENCE).then_some(End::Silent)
+        (now >= heard + self.silence).then_some(End::Silent)
     }
 }
 

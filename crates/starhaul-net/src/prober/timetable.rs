@@ -70,6 +70,12 @@ pub(super) fn next_hint(schedule: &Schedule, now: Instant) -> Option<Instant> {
     schedule.next_after(before)?.checked_add(OVER_AFTER)
 }
 
+/// The same for the last time of it, if that came after `since`.
+pub(super) fn last_hint(schedule: &Schedule, now: Instant, since: Instant) -> Option<Instant> {
+    let last = next_hint(schedule, now.checked_sub(schedule.period)?)?;
+    (since..=now).contains(&last).then_some(last)
+}
+
 /// What a timetable alone tells.
 pub(super) fn hint(at: Instant) -> Reconfiguration {
     Reconfiguration {

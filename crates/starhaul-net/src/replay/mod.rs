@@ -27,6 +27,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use starhaul_link::{LinkSpec, LinkStats};
 
 pub use collect::{Bin, Course};
+pub use namespace::NetworkNamespace;
 pub use supervisor::supervise;
 
 use self::{

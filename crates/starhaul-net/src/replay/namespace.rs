@@ -3,18 +3,21 @@
 use std::{
     fs::File,
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 /// A network namespace, kept alive by this value and by every process and thread in it.
 #[derive(Debug)]
-pub(super) struct NetworkNamespace(OwnedFd);
+pub struct NetworkNamespace(OwnedFd);
 
 impl NetworkNamespace {
     /// A new and empty one.
-    pub(super) fn create() -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// The system lets this user make none (`CAP_SYS_ADMIN`), or is out of resources.
+    pub fn create() -> io::Result<Self> {
         in_thread(|| {
             unshare(UnshareFlags::NEWNET)?;
             Self::current()
@@ -39,15 +42,22 @@ impl NetworkNamespace {
         )?)
     }
 
-    /// Calls `work` inside, on a thread of its own so that the caller stays where it is.
-    pub(super) fn inside<T: Send>(
-        &self,
-        work: impl FnOnce() -> io::Result<T> + Send,
-    ) -> io::Result<T> {
+    /// Calls `work` inside, on a thread of its own so that the caller stays where it is. Sockets that it opens and processes
+    /// that it starts stay inside.
+    ///
+    /// # Errors
+    /// Those of `work`, and the system refuses to enter or gives no thread.
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         in_thread(|| {
             self.enter()?;
             work()
         })
+    }
+}
+
+impl AsFd for NetworkNamespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

@@ -13,9 +13,9 @@ use super::{
     ReplayLink,
     namespace::{NetworkNamespace, become_root},
     netlink::{MAIN_TABLE, Netlink},
-    tun::{MTU, READ_QUEUE_PACKETS, Tun, interface_index},
+    tun::{MTU, READ_QUEUE_PACKETS, Tun},
 };
-use crate::Error;
+use crate::{Error, interface::interface_index};
 
 const FIRST_ADDRESS: u32 = u32::from_be_bytes([198, 18, 0, 0]);
 /// Nested runs use one after the other; more than this many begin anew.

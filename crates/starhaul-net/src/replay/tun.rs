@@ -9,6 +9,8 @@ use std::{
     },
 };
 
+use crate::interface::interface_index;
+
 /// The largest packet, and what one delivery opportunity of a trace carries.
 pub(super) const MTU: u32 = 1500;
 /// Packets that wait to be read: the kernel must never drop one before the link has seen it.
@@ -93,14 +95,3 @@ impl AsFd for Tun {
     reason = "flags of sixteen bits in a wider constant"
 )]
 const FLAGS: i16 = (libc::IFF_TUN | libc::IFF_NO_PI) as i16;
-
-/// The number of an interface in the namespace of the calling thread.
-#[expect(unsafe_code, reason = "if_nametoindex(3) has no safe binding")]
-pub(super) fn interface_index(name: &str) -> io::Result<u32> {
-    let name = std::ffi::CString::new(name)?;
-    // SAFETY: the name ends with a zero byte and lives across the call.
-    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
-        0 => Err(io::Error::last_os_error()),
-        index => Ok(index),
-    }
-}

@@ -1,0 +1,17 @@
+//! Network interfaces by name.
+
+use std::io;
+
+/// The number of an interface in the namespace of the calling thread. One that was deleted and made again has another one.
+///
+/// # Errors
+/// No interface has this name.
+#[expect(unsafe_code, reason = "if_nametoindex(3) has no safe binding")]
+pub fn interface_index(name: &str) -> io::Result<u32> {
+    let name = std::ffi::CString::new(name)?;
+    // SAFETY: the name ends with a zero byte and lives across the call.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => Err(io::Error::last_os_error()),
+        index => Ok(index),
+    }
+}
