@@ -3,16 +3,11 @@
 //! A thread of its own, because deadlines and pacing need timers finer than an async runtime's 1 ms, and because
 //! acknowledgements must not wait behind the application's tasks. The stack is locked for a few hundred microseconds at most.
 
-use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, os::fd::AsFd as _, sync::Arc, time::Instant};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use starhaul_net::{
-    BindOptions, Poller, RecvBuffer, UdpSocket,
+    Poller, RecvBuffer,
     prober::{EchoMessage, EchoResponder},
     sharpen_timers,
 };
@@ -21,7 +16,9 @@ use starhaul_quic::{LocalId, Node, Transmit};
 use crate::{
     Error,
     events::dispatch,
-    state::{Shared, SocketCommand, SocketProblem},
+    local::{Impact, LINGER, Local},
+    network::NetworkWatch,
+    state::{Shared, SocketCommand},
 };
 
 /// Datagrams handled while the stack is locked.
@@ -30,36 +27,19 @@ const INPUT_BATCH: usize = 64;
 const OUTPUT_BATCH: usize = 8;
 /// Receive calls per socket before the timers get a turn.
 const RECEIVE_TURNS: usize = 4;
-/// Transmits that wait for a full socket; more are lost, as on any congested link.
-const MAX_BACKLOG: usize = 256;
-/// How long a removed path's socket stays, for the path's last frames.
-const LINGER: Duration = Duration::from_secs(1);
-/// Time between attempts to bind a socket whose address or interface is gone.
-const REBIND_INTERVAL: Duration = Duration::from_secs(1);
-/// Peers whose way in is remembered for the way out.
-const MAX_ANSWERS: usize = 4096;
 
 pub(crate) struct Driver {
     shared: Arc<Shared>,
     poller: Poller,
     sockets: BTreeMap<LocalId, Local>,
+    network: NetworkWatch,
+    /// What changed for the paths of some sockets and their connections do not know yet.
+    impacts: Vec<(LocalId, Impact)>,
     outbox: Vec<Transmit>,
     /// Answers the probes of peers that may not use ICMP.
     echo: EchoResponder,
     /// Set when closing: the driver ends then at the latest.
     ends_at: Option<Instant>,
-}
-
-/// A socket and what waits for it.
-struct Local {
-    socket: Option<UdpSocket>,
-    options: BindOptions,
-    problem: SocketProblem,
-    backlog: VecDeque<Transmit>,
-    /// On which of our addresses each peer knows us, for sockets bound to a wildcard.
-    answers: HashMap<SocketAddr, IpAddr>,
-    removed_at: Option<Instant>,
-    rebind_at: Option<Instant>,
 }
 
 impl Driver {
@@ -72,6 +52,8 @@ impl Driver {
             shared,
             poller,
             sockets: BTreeMap::new(),
+            network: NetworkWatch::start(),
+            impacts: Vec::new(),
             outbox: Vec::with_capacity(OUTPUT_BATCH),
             echo: EchoResponder::new(echo_secret, Instant::now()),
             ends_at: None,
@@ -101,7 +83,31 @@ impl Driver {
             for local in ready {
                 self.receive(local, &mut buffer);
             }
+            self.follow_news();
         }
+    }
+
+    /// Looks after the sockets when the network changed, and tells their connections.
+    fn follow_news(&mut self) {
+        let now = Instant::now();
+        if let Some(news) = self.network.poll_news(now) {
+            for (id, local) in &mut self.sockets {
+                let impact = local.follow(now, &news);
+                self.impacts.extend(impact.map(|impact| (*id, impact)));
+            }
+        }
+        let impacts = std::mem::take(&mut self.impacts);
+        if impacts.is_empty() {
+            return;
+        }
+        self.drive(|node, now| {
+            for (local, impact) in impacts {
+                match impact {
+                    Impact::Changed => node.on_local_change(now, local),
+                    Impact::Better => node.retry_paths(now, local),
+                }
+            }
+        });
     }
 
     /// Gives the stack an input, then the time, and does all that follows from it.
@@ -159,27 +165,37 @@ impl Driver {
     /// Waits for a datagram, room to send, an application's call, or the time; returns the sockets to read.
     fn wait(&mut self, timeout: Option<Instant>) -> Result<Vec<LocalId>, starhaul_net::Error> {
         let now = Instant::now();
-        self.sockets.retain(|_, local| {
-            local
-                .removed_at
-                .is_none_or(|removed| now < removed + LINGER)
-        });
-        for local in self.sockets.values_mut() {
-            local.rebind_when_due(now);
+        self.forget_removed(now);
+        for (id, local) in &mut self.sockets {
+            if local.rebind_when_due(now) {
+                self.impacts.push((*id, Impact::Changed));
+            }
         }
-
         let deadlines = self.sockets.values().filter_map(Local::deadline);
-        let deadline = deadlines.chain(timeout).chain(self.ends_at).min();
-        let (locals, polled): (Vec<_>, Vec<_>) = self
+        let told = (!self.impacts.is_empty()).then_some(now);
+        let deadline = deadlines
+            .chain(timeout)
+            .chain(self.ends_at)
+            .chain(self.network.deadline())
+            .chain(told)
+            .min();
+        let (locals, mut polled): (Vec<_>, Vec<_>) = self
             .sockets
             .iter()
             .filter_map(|(id, local)| {
-                let socket = local.socket.as_ref()?;
-                Some((*id, (socket, !local.backlog.is_empty())))
+                let socket = local.socket()?;
+                Some((*id, (socket.as_fd(), local.is_blocked())))
             })
             .unzip();
-        let readiness = self.poller.wait(&polled, deadline)?.to_vec();
+        polled.extend(self.network.monitor().map(|monitor| (monitor, false)));
+        let readiness = self.poller.wait_fds(&polled, deadline)?.to_vec();
         drop(polled);
+        if readiness
+            .get(locals.len())
+            .is_some_and(|news| news.readable)
+        {
+            self.network.read();
+        }
         let mut readable = Vec::new();
         for (id, ready) in locals.into_iter().zip(readiness) {
             if ready.readable {
@@ -192,6 +208,24 @@ impl Driver {
             }
         }
         Ok(readable)
+    }
+
+    /// Closes the sockets of paths that were removed, and lets the stack forget them.
+    fn forget_removed(&mut self, now: Instant) {
+        let over: Vec<LocalId> = self
+            .sockets
+            .iter()
+            .filter(|(_, local)| local.is_over(now))
+            .map(|(id, _)| *id)
+            .collect();
+        if over.is_empty() {
+            return;
+        }
+        let mut state = self.shared.lock();
+        for id in over {
+            self.sockets.remove(&id);
+            state.node.remove_local(id);
+        }
     }
 
     fn receive(&mut self, id: LocalId, buffer: &mut RecvBuffer) {
@@ -220,10 +254,11 @@ impl Driver {
 
     /// Straight away: nobody but the prober on the other side cares.
     fn answer_echoes(&mut self, id: LocalId, buffer: &RecvBuffer) {
+        let now = Instant::now();
         for datagram in buffer.datagrams() {
             let echo = EchoMessage::is_echo(datagram.payload).then_some(&mut self.echo);
             let from = datagram.remote.ip();
-            let answer = echo.and_then(|echo| echo.answer(Instant::now(), from, datagram.payload));
+            let answer = echo.and_then(|echo| echo.answer(now, from, datagram.payload));
             if let Some((answer, local)) = answer.zip(self.sockets.get_mut(&id)) {
                 local.send(Transmit {
                     local: id,
@@ -247,124 +282,13 @@ impl Driver {
 
     fn obey(&mut self, command: SocketCommand, now: Instant) {
         match command {
-            SocketCommand::Add(id, socket, options, problem) => {
-                let rebind_at = socket.is_none().then_some(now + REBIND_INTERVAL);
-                let local = Local {
-                    socket,
-                    options,
-                    problem,
-                    backlog: VecDeque::new(),
-                    answers: HashMap::new(),
-                    removed_at: None,
-                    rebind_at,
-                };
-                self.sockets.insert(id, local);
-            }
+            SocketCommand::Add(id, socket) => _ = self.sockets.insert(id, Local::new(*socket, now)),
             SocketCommand::Remove(id) => {
                 if let Some(local) = self.sockets.get_mut(&id) {
-                    local.removed_at = Some(now);
+                    local.remove(now);
                 }
             }
         }
-    }
-}
-
-impl Local {
-    fn send(&mut self, transmit: Transmit) {
-        if self.backlog.len() >= MAX_BACKLOG {
-            return;
-        }
-        self.backlog.push_back(transmit);
-        if self.backlog.len() == 1 {
-            self.send_backlog();
-        }
-    }
-
-    /// Sends until the socket is full.
-    fn send_backlog(&mut self) {
-        let Some(socket) = &self.socket else {
-            self.backlog.clear();
-            return;
-        };
-        while let Some(transmit) = self.backlog.front_mut() {
-            let sent = socket.try_send(&starhaul_net::Transmit {
-                to: transmit.remote,
-                from: self.answers.get(&transmit.remote).copied(),
-                ecn: transmit.ecn,
-                contents: &transmit.contents,
-                segment_size: transmit.segment_size,
-            });
-            match sent {
-                Ok(sent) if sent < transmit.contents.len() => {
-                    transmit.contents.advance(sent);
-                    return;
-                }
-                Ok(_) => _ = self.backlog.pop_front(),
-                Err(error) => return self.lose_socket(&error),
-            }
-        }
-    }
-
-    /// Receives into `buffer`; `false` when there is nothing.
-    fn receive(&mut self, buffer: &mut RecvBuffer) -> bool {
-        let Some(socket) = &self.socket else {
-            return false;
-        };
-        match socket.try_recv(buffer) {
-            Ok(true) => {}
-            Ok(false) => return false,
-            Err(error) => {
-                self.lose_socket(&error);
-                return false;
-            }
-        }
-        if self.options.address.ip().is_unspecified() {
-            for datagram in buffer.datagrams() {
-                let Some(local) = datagram.local else {
-                    continue;
-                };
-                // Anyone can fill the table by forging addresses; those who are real are soon in it again.
-                if self.answers.len() >= MAX_ANSWERS && !self.answers.contains_key(&datagram.remote)
-                {
-                    self.answers.clear();
-                }
-                self.answers.insert(datagram.remote, local);
-            }
-        }
-        true
-    }
-
-    fn lose_socket(&mut self, error: &starhaul_net::Error) {
-        tracing::warn!(local = %self.options.address, %error, "socket lost, binding a new one");
-        self.problem.set(Some(error));
-        self.socket = None;
-        self.backlog.clear();
-        self.answers.clear();
-        self.rebind_at = Some(Instant::now());
-    }
-
-    fn rebind_when_due(&mut self, now: Instant) {
-        if self.rebind_at.is_none_or(|due| now < due) {
-            return;
-        }
-        self.rebind_at = match UdpSocket::bind(&self.options) {
-            Ok(socket) => {
-                tracing::info!(local = %socket.local_addr(), "socket bound again");
-                self.problem.set(None);
-                self.socket = Some(socket);
-                None
-            }
-            Err(error) => {
-                tracing::debug!(local = %self.options.address, %error, "socket still cannot be bound");
-                self.problem.set(Some(&error));
-                Some(now + REBIND_INTERVAL)
-            }
-        };
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        let removed = self.removed_at.map(|removed| removed + LINGER);
-        removed.into_iter().chain(self.rebind_at).min()
     }
 }
 
@@ -389,38 +313,5 @@ impl Drop for TellEnd {
         for waiter in waiters {
             let _ = waiter.send(());
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_socket_that_was_lost_is_bound_again_once_its_address_is_free() {
-        let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        let address = taken.local_addr().unwrap();
-        let mut now = Instant::now();
-        let mut local = Local {
-            socket: None,
-            options: BindOptions::new(address),
-            problem: SocketProblem::default(),
-            backlog: VecDeque::new(),
-            answers: HashMap::new(),
-            removed_at: None,
-            rebind_at: Some(now),
-        };
-        local.rebind_when_due(now);
-        assert!(local.socket.is_none());
-        assert_eq!(local.deadline(), Some(now + REBIND_INTERVAL));
-        drop(taken);
-        local.rebind_when_due(now);
-        assert!(local.socket.is_none(), "tried again too soon");
-        now += REBIND_INTERVAL;
-        local.rebind_when_due(now);
-        assert_eq!(
-            local.socket.map(|socket| socket.local_addr()),
-            Some(address)
-        );
     }
 }

@@ -1,7 +1,7 @@
 //! Starting, connecting, accepting, ending.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
@@ -9,15 +9,14 @@ use std::{
 
 use ring::rand::{SecureRandom, SystemRandom};
 use starhaul_net::{BindOptions, Poller, UdpSocket};
-use starhaul_quic::{Identity, LEAST_PACKET_BYTES, Node, NodeConfig, PublicKey};
-use starhaul_session::SessionConfig;
+use starhaul_quic::{Identity, LEAST_PACKET_BYTES, MOST_PACKET_BYTES, Node, NodeConfig, PublicKey};
+use starhaul_session::{PathId, SessionConfig};
 use tokio::sync::oneshot;
 
 use crate::{
     ControllerConfig, Detection, Error, PathSpec, Session,
     driver::Driver,
     paths::{bind, path_config},
-    probers::Follower,
     state::{SessionEntry, SessionShared, Shared},
 };
 
@@ -43,16 +42,22 @@ pub struct EndpointConfig {
     pub accept_interface: Option<String>,
     /// Most sessions at once.
     pub max_sessions: usize,
+    /// Most of them that one key may have opened to us; one more displaces the one that was silent for longest, if that is dead.
+    pub max_sessions_per_peer: usize,
     /// Settings of every session.
     pub session: SessionConfig,
-    /// Bytes of the largest UDP payload that we send, 1200 to 1472; every path must carry them.
+    /// Bytes of the largest UDP payload that we send, 1200 to 1472. Each path begins with `sure_packet_bytes` and finds out how much
+    /// of this it carries.
     pub packet_bytes: u16,
+    /// UDP payload that every path carries without a question, in the same range; where it is not below `packet_bytes`, nothing is
+    /// asked.
+    pub sure_packet_bytes: u16,
     /// Names of peers for the log; others are named by their keys.
     pub peer_names: HashMap<PublicKey, String>,
 }
 
 impl EndpointConfig {
-    /// A pure client: it trusts nobody to open sessions to it and listens nowhere. Cubic; at most 256 sessions.
+    /// A pure client: it trusts nobody to open sessions to it and listens nowhere. Cubic; at most 256 sessions, 64 of each key.
     pub fn new(identity: Identity) -> Self {
         Self {
             identity,
@@ -63,8 +68,10 @@ impl EndpointConfig {
             accept_detection: None,
             accept_interface: None,
             max_sessions: 256,
+            max_sessions_per_peer: 64,
             session: SessionConfig::default(),
-            packet_bytes: LEAST_PACKET_BYTES,
+            packet_bytes: MOST_PACKET_BYTES,
+            sure_packet_bytes: LEAST_PACKET_BYTES,
             peer_names: HashMap::new(),
         }
     }
@@ -108,7 +115,9 @@ impl Endpoint {
                 accept_controller: config.accept_controller,
                 accept_leo_controller: config.accept_leo_controller,
                 max_sessions,
+                max_sessions_per_peer: config.max_sessions_per_peer,
                 packet_bytes: config.packet_bytes,
+                sure_packet_bytes: config.sure_packet_bytes,
                 rng_seed,
             },
             Instant::now(),
@@ -124,7 +133,7 @@ impl Endpoint {
             let mut state = shared.lock();
             for socket in sockets {
                 let options = BindOptions::new(socket.local_addr());
-                let local = state.add_local(Ok(socket), options, true);
+                let local = state.add_local(Ok(socket), options, None);
                 state.accepting.locals.push(local.id);
             }
             state.accepting.detection = config.accept_detection;
@@ -155,9 +164,11 @@ impl Endpoint {
             Ok(Err(_)) => return Err(Error::EndpointClosed),
             Err(_) => {
                 let problems = attempt.session.path_problems();
-                let problems = problems
-                    .into_iter()
-                    .map(|(path, problem)| format!("path {path:?}: {problem}"));
+                let paths = attempt.session.path_status().into_iter();
+                let problems = paths.filter_map(|path| {
+                    let problem = problems.get(&path.path)?;
+                    Some(format!("path {:?}: {problem}", path.name))
+                });
                 return Err(Error::Unreachable {
                     within: CONNECT_TIMEOUT,
                     problems: problems.collect(),
@@ -240,30 +251,26 @@ impl Endpoint {
         if state.closing || state.ended {
             return Err(Error::EndpointClosed);
         }
-        let (mut locals, mut configs) = (HashMap::new(), Vec::new());
-        for (path, (socket, options)) in paths.into_iter().zip(sockets) {
-            let local = state.add_local(socket, options, false);
-            if let Some(detection) = &path.detection {
-                let prober = detection.prober(&path);
-                let follower = Follower::Socket(local.id);
-                state.probers.follow(follower, prober, &self.inner.shared);
-            }
-            configs.push(path_config(path.clone(), local.id));
-            locals.insert(path.name, local);
+        let (mut own_paths, mut configs) = (BTreeMap::new(), Vec::new());
+        // The node numbers them in the order given.
+        for ((number, spec), (socket, options)) in (0..).zip(paths).zip(sockets) {
+            let path = state.own_path(spec, socket, options, &self.inner.shared);
+            configs.push(path_config(path.spec.clone(), path.socket.id));
+            own_paths.insert(PathId(number), path);
         }
         let handle = match state.node.connect(Instant::now(), peer, configs) {
             Ok(handle) => handle,
             Err(error) => {
-                locals
+                own_paths
                     .into_values()
-                    .for_each(|local| state.remove_local(local.id, &self.inner.shared));
+                    .for_each(|path| state.remove_local(path.socket.id, &self.inner.shared));
                 return Err(error.into());
             }
         };
         let session = Arc::new(SessionShared::new(handle, peer));
         let mut entry = SessionEntry::new(session.clone());
         entry.connecting = Some(connecting);
-        entry.locals = locals;
+        entry.own_paths = own_paths;
         state.sessions.insert(handle, entry);
         drop(state);
         self.inner.shared.wake_driver();

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use starhaul_quic::{MAX_PATHS, NodeEvent, SessionHandle};
+use starhaul_quic::{NodeEvent, SessionHandle};
 use starhaul_session::{Event, Mode, PathId, StreamConfig, StreamId};
 
 use crate::{
@@ -33,8 +33,15 @@ pub(crate) fn dispatch(shared: &Arc<Shared>, state: &mut State, now: Instant) {
                     state.close_session(session, "the application accepts no sessions", shared);
                 }
             }
-            NodeEvent::Closed { session, error } => {
+            NodeEvent::Closed {
+                session,
+                error,
+                streams,
+            } => {
                 let peer = state.peer_name(session);
+                if let Some(entry) = state.sessions.get(&session) {
+                    entry.shared.keep_ended(streams);
+                }
                 match &error {
                     Some(error) => {
                         tracing::debug!(session = session.0, peer, %error, "session ended");
@@ -55,11 +62,12 @@ pub(crate) fn dispatch(shared: &Arc<Shared>, state: &mut State, now: Instant) {
                     "path up"
                 );
                 if let Some(entry) = state.sessions.get_mut(&session) {
-                    entry.down.remove(&name);
+                    entry.down.remove(&path);
                     if entry.accepted {
                         watch(state, shared, session, path);
                     }
                 }
+                state.remove_retired(session, now, shared);
             }
             NodeEvent::PathDown {
                 session,
@@ -67,25 +75,39 @@ pub(crate) fn dispatch(shared: &Arc<Shared>, state: &mut State, now: Instant) {
                 name,
                 reason,
             } => {
-                tracing::warn!(
-                    session = session.0,
-                    peer = state.peer_name(session),
-                    path = name,
-                    reason,
-                    "path down"
-                );
+                let peer = state.peer_name(session);
+                match state.is_open(session) {
+                    true => {
+                        tracing::warn!(session = session.0, peer, path = name, reason, "path down");
+                    }
+                    // Who waits for the session is told, and tries again and again.
+                    false => {
+                        tracing::debug!(
+                            session = session.0,
+                            peer,
+                            path = name,
+                            reason,
+                            "path down"
+                        );
+                    }
+                }
                 let follower = Follower::Accepted(session, path);
                 state.probers.leave(follower, shared);
-                if let Some(entry) = state.sessions.get_mut(&session)
-                    && (entry.down.contains_key(&name) || entry.down.len() < MAX_PATHS)
-                {
-                    entry.down.insert(name, reason);
+                let paths = state.node.path_status(session);
+                if let Some(entry) = state.sessions.get_mut(&session) {
+                    // A peer may have removed others for good.
+                    let is_there = |id: PathId| paths.iter().any(|status| status.path == id);
+                    entry.down.retain(|id, _| is_there(*id));
+                    if is_there(path) {
+                        entry.down.insert(path, reason);
+                    }
                 }
             }
             NodeEvent::Refused { remote, key } => state.refused.tell(now, remote, key),
             NodeEvent::Session { session, event } => session_event(state, session, event, now),
         }
     }
+    state.probers.pace(now, &state.node);
 }
 
 /// A path that a peer opened is up: where it leads over our dish, somebody watches that.
@@ -110,6 +132,15 @@ fn connected(state: &mut State, session: SessionHandle, now: Instant) {
         // A caller that no longer waits has closed the session on its way out.
         let _ = connecting.send(Ok(()));
     }
+    let own = &entry.own_paths;
+    let down = entry.down.iter().filter_map(|(path, reason)| {
+        let name = own.get(path)?.spec.name.clone();
+        Some((name, reason.clone()))
+    });
+    for (path, reason) in down.collect::<Vec<_>>() {
+        let peer = state.peer_name(session);
+        tracing::warn!(session = session.0, peer, path, reason, "path down");
+    }
 }
 
 fn session_event(state: &mut State, session: SessionHandle, event: Event, now: Instant) {
@@ -121,11 +152,14 @@ fn session_event(state: &mut State, session: SessionHandle, event: Event, now: I
             if !opened(entry, stream, config)
                 && let Some(machine) = state.node.session(session)
             {
-                tracing::warn!(
-                    session = session.0,
-                    ?stream,
-                    "stream refused: too many wait"
-                );
+                if let Some(others) = state.refused_streams.is_due(now) {
+                    tracing::warn!(
+                        session = session.0,
+                        ?stream,
+                        others,
+                        "stream refused: too many wait"
+                    );
+                }
                 // Errors mean that the stream has ended already.
                 let _ = machine.stop(now, stream, CODE_REFUSED);
                 let _ = machine.reset(now, stream, CODE_REFUSED);

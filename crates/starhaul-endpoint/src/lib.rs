@@ -41,6 +41,9 @@ mod bytes;
 mod driver;
 mod endpoint;
 mod events;
+mod local;
+mod network;
+mod own_paths;
 mod paths;
 mod probers;
 mod queue;
@@ -56,15 +59,16 @@ pub use starhaul_cc::{
     ControllerConfig, PathModel, RateFeed, Reconfiguration, ReconfigurationSource,
 };
 pub use starhaul_net::prober;
-pub use starhaul_quic::{Identity, LinkKind, PathStatus, PublicKey, Reconfigurations};
+pub use starhaul_quic::{Identity, LinkKind, PathStatus, PathTotals, PublicKey, Reconfigurations};
 pub use starhaul_session::{
-    BlockId, BlockOptions, ExpiredCause, Mode, Outcome, SessionConfig, StreamConfig, StreamId,
-    StreamStats,
+    BlockId, BlockOptions, ExpiredCause, Mode, Outcome, PathId, SessionConfig, StreamConfig,
+    StreamId, StreamStats,
 };
 
 pub use self::{
     bytes::{ByteReader, ByteStream, ByteWriter},
     endpoint::{Endpoint, EndpointConfig},
+    own_paths::PathChange,
     paths::PathSpec,
     probers::Detection,
     session::Session,

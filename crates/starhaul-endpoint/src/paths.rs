@@ -9,7 +9,7 @@ use starhaul_quic::{LinkKind, LocalId, PathConfig};
 use crate::{Detection, Error};
 
 /// A path to open.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PathSpec {
     /// Name for people, unique in its session.
     pub name: String,

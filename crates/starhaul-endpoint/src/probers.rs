@@ -4,7 +4,7 @@
 use std::{
     net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, PoisonError, Weak},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use starhaul_cc::DetectorConfig;
@@ -12,11 +12,15 @@ use starhaul_net::prober::{
     ProbeMethod, ProbeTarget, ProbedBy, Prober, ProberConfig, ProberEvent, ProberStatus, Stage,
     Timetable, Via,
 };
-use starhaul_quic::{LocalId, SessionHandle};
+use starhaul_quic::{LocalId, Node, SessionHandle};
 use starhaul_session::PathId;
 
 use crate::{PathSpec, state::Shared};
 
+/// After so long without traffic, longer than most pauses, a prober rests.
+const REST_AFTER: Duration = Duration::from_secs(10);
+/// A driver at work does not look for idle paths in each of its turns.
+const PACE_INTERVAL: Duration = Duration::from_millis(10);
 /// Each has a thread that goes before others; a host has a few dishes at most.
 const MAX_PROBERS: usize = 32;
 
@@ -88,7 +92,11 @@ pub(crate) enum Follower {
 
 /// The probers of an endpoint.
 #[derive(Default)]
-pub(crate) struct Probers(Vec<Entry>);
+pub(crate) struct Probers {
+    entries: Vec<Entry>,
+    /// When it was last seen which of them have work.
+    paced_at: Option<Instant>,
+}
 
 struct Entry {
     config: ProberConfig,
@@ -110,13 +118,13 @@ impl Probers {
         let accepted = matches!(follower, Follower::Accepted(..));
         let serves = |entry: &&Entry| is_shared(&entry.config, &config, accepted);
         let told = (follower, config.toward);
-        if let Some(entry) = self.0.iter().find(serves) {
+        if let Some(entry) = self.entries.iter().find(serves) {
             let mut followers = lock(&entry.followers);
             followers.retain(|(other, _)| *other != follower);
             followers.push(told);
             return;
         }
-        if self.0.len() >= MAX_PROBERS {
+        if self.entries.len() >= MAX_PROBERS {
             tracing::warn!(
                 "reconfigurations of a path are not watched: {MAX_PROBERS} probers run already"
             );
@@ -124,7 +132,7 @@ impl Probers {
         }
         let followers = Arc::new(Mutex::new(vec![told]));
         match start(config.clone(), &followers, shared) {
-            Ok(prober) => self.0.push(Entry {
+            Ok(prober) => self.entries.push(Entry {
                 config,
                 prober,
                 followers,
@@ -145,7 +153,7 @@ impl Probers {
     }
 
     fn leave_all(&mut self, gone: impl Fn(Follower) -> bool, shared: &Arc<Shared>) {
-        self.0.retain_mut(|entry| {
+        self.entries.retain_mut(|entry| {
             let left = {
                 let mut followers = lock(&entry.followers);
                 followers.retain(|(other, _)| !gone(*other));
@@ -156,6 +164,23 @@ impl Probers {
         });
     }
 
+    /// Lets those rest over whose paths nothing flows, and the others work.
+    pub(crate) fn pace(&mut self, now: Instant, node: &Node) {
+        let soon = |at| now.saturating_duration_since(at) < PACE_INTERVAL;
+        if self.entries.is_empty() || self.paced_at.is_some_and(soon) {
+            return;
+        }
+        self.paced_at = Some(now);
+        for entry in &self.entries {
+            let used = lock(&entry.followers)
+                .iter()
+                .filter_map(used_at(node))
+                .max();
+            let idle = used.map(|at| now.saturating_duration_since(at));
+            entry.prober.rest(idle.is_none_or(|idle| idle > REST_AFTER));
+        }
+    }
+
     /// How the prober of this path fares, if it has one.
     pub(crate) fn status(&self, follower: Follower) -> Option<ProberStatus> {
         let follows = |entry: &&Entry| {
@@ -163,7 +188,7 @@ impl Probers {
                 .iter()
                 .any(|(other, _)| *other == follower)
         };
-        Some(self.0.iter().find(follows)?.prober.status())
+        Some(self.entries.iter().find(follows)?.prober.status())
     }
 }
 
@@ -186,6 +211,13 @@ impl Entry {
             Ok(prober) => self.prober = prober,
             Err(error) => tracing::warn!(%error, "a prober keeps to a far end that has left"),
         }
+    }
+}
+
+fn used_at(node: &Node) -> impl Fn(&(Follower, Option<SocketAddr>)) -> Option<Instant> {
+    |(follower, _)| match *follower {
+        Follower::Socket(local) => node.local_used_at(local),
+        Follower::Accepted(session, path) => node.path_used_at(session, path),
     }
 }
 

@@ -53,9 +53,9 @@ impl Endpoint {
         let mut state = self.shared().lock();
         let state = &mut *state;
         let entries = state.sessions.values();
-        let own = entries.flat_map(|entry| entry.locals.values());
-        let own = own.filter(|local| local.interface.as_deref() == Some(interface));
-        let mut locals: Vec<_> = own.map(|local| local.id).collect();
+        let own = entries.flat_map(|entry| entry.own_paths.values());
+        let own = own.filter(|path| path.socket.interface.as_deref() == Some(interface));
+        let mut locals: Vec<_> = own.map(|path| path.socket.id).collect();
         if state.accepting.interface.as_deref() == Some(interface) {
             locals.extend(&state.accepting.locals);
         }

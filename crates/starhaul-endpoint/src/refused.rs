@@ -1,4 +1,4 @@
-//! Tells of peers whose keys are not trusted: seldom enough that nobody can fill the log.
+//! Tells of peers whose keys are not trusted, and of streams that nobody fetches: seldom enough that nobody can fill the log.
 
 use std::{
     collections::HashMap,
@@ -19,6 +19,26 @@ pub(crate) struct RefusedKeys {
     /// When a line was written, and how many refusals it did not yet tell of.
     told: HashMap<(IpAddr, PublicKey), (Instant, u64)>,
     untold: u64,
+}
+
+/// Streams of peers that were refused because the application did not fetch those before them.
+#[derive(Debug, Default)]
+pub(crate) struct RefusedStreams {
+    told: Option<Instant>,
+    untold: u64,
+}
+
+impl RefusedStreams {
+    /// A stream was refused: how many others were since the last line, if it is time for another one.
+    pub(crate) fn is_due(&mut self, now: Instant) -> Option<u64> {
+        let since = self.told.map(|told| now.saturating_duration_since(told));
+        if since.is_some_and(|since| since < INTERVAL) {
+            self.untold += 1;
+            return None;
+        }
+        self.told = Some(now);
+        Some(std::mem::take(&mut self.untold))
+    }
 }
 
 impl RefusedKeys {
@@ -83,6 +103,16 @@ mod tests {
             .filter_map(|second| refused.is_due(start + Duration::from_secs(second), host, key(1)))
             .collect();
         assert_eq!(lines, [(1, 0), (60, 0), (60, 0)]);
+    }
+
+    #[test]
+    fn a_peer_that_opens_stream_after_stream_gets_a_line_a_minute() {
+        let mut refused = RefusedStreams::default();
+        let start = Instant::now();
+        let lines: Vec<_> = (0..1800)
+            .filter_map(|tenth| refused.is_due(start + Duration::from_millis(100 * tenth)))
+            .collect();
+        assert_eq!(lines, [0, 599, 599]);
     }
 
     #[test]

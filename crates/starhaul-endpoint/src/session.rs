@@ -1,19 +1,28 @@
 //! One session: its streams and its paths.
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use starhaul_net::prober::ProberStatus;
 use starhaul_quic::{PathStatus, PublicKey};
-use starhaul_session::{Mode, StreamConfig, StreamStats};
+use starhaul_session::{
+    Mode, PathId, Session as Machine, StreamConfig, StreamError, StreamId, StreamStats,
+};
 use tokio::sync::oneshot;
 
 use crate::{
-    ByteStream, Error, IncomingStream, PathSpec, RecvStream, SendStream,
-    paths::{bind, path_config},
+    ByteStream, Error, IncomingStream, RecvStream, SendStream,
     probers::Follower,
-    state::{SessionShared, Shared, State},
+    state::{SessionEntry, SessionShared, Shared, State},
 };
+
+/// How long an application waits for room among the streams that the peer takes, and how often it is looked for.
+const PEER_PATIENCE: Duration = Duration::from_secs(5);
+const PEER_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A session with one peer. Clones share it. It lives until one side closes it or its endpoint ends.
 #[derive(Clone)]
@@ -42,14 +51,16 @@ impl Session {
     /// Opens a stream of blocks.
     ///
     /// # Errors
-    /// Settings out of range, too many streams, or the session has ended. A `Reliable` stream is opened by [`Session::open_bytes`].
+    /// Settings out of range, too many streams, at this side or, for five seconds, at the peer, or the session has ended. A `Reliable`
+    /// stream is opened by [`Session::open_bytes`].
     pub async fn open_stream(&self, config: StreamConfig) -> Result<SendStream, Error> {
         if config.mode == Mode::Reliable {
             return Err(Error::NotBlocks);
         }
-        let id = self.shared.with_session(&self.session, |machine, _, now| {
-            Ok(machine.open_stream(now, config)?)
-        })?;
+        let open = |machine: &mut Machine, _: &mut SessionEntry, now| {
+            Ok(machine.open_stream(now, config.clone())?)
+        };
+        let id = self.open_in_time(open).await?;
         Ok(SendStream {
             shared: self.shared.clone(),
             session: self.session.clone(),
@@ -60,7 +71,7 @@ impl Session {
     /// Opens a reliable byte stream; the peer is told `label`.
     ///
     /// # Errors
-    /// Too many streams, too long a label, or the session has ended.
+    /// Too many streams, at this side or, for five seconds, at the peer, too long a label, or the session has ended.
     pub async fn open_bytes(&self, priority: u8, label: Bytes) -> Result<ByteStream, Error> {
         let config = StreamConfig {
             mode: Mode::Reliable,
@@ -70,19 +81,34 @@ impl Session {
             // A byte stream has no deadline; sessions refuse one of zero.
             ..StreamConfig::default()
         };
-        let id = self
-            .shared
-            .with_session(&self.session, |machine, entry, now| {
-                let id = machine.open_stream(now, config)?;
-                entry.add_bytes(id);
-                Ok(id)
-            })?;
+        let open = |machine: &mut Machine, entry: &mut SessionEntry, now| {
+            let id = machine.open_stream(now, config.clone())?;
+            entry.add_bytes(id);
+            Ok(id)
+        };
+        let id = self.open_in_time(open).await?;
         Ok(ByteStream::new(
             self.shared.clone(),
             self.session.clone(),
             id,
             label,
         ))
+    }
+
+    /// Opens a stream, and waits for a while where the peer takes no more before its application has read others to their end.
+    async fn open_in_time(
+        &self,
+        mut open: impl FnMut(&mut Machine, &mut SessionEntry, Instant) -> Result<StreamId, Error>,
+    ) -> Result<StreamId, Error> {
+        let until = Instant::now() + PEER_PATIENCE;
+        loop {
+            match self.shared.with_session(&self.session, &mut open) {
+                Err(Error::Stream(StreamError::PeerStreams)) if Instant::now() < until => {
+                    tokio::time::sleep(PEER_INTERVAL).await;
+                }
+                opened => return opened,
+            }
+        }
     }
 
     /// The next stream that the peer opens; `None` when the session has ended. Cancelling loses nothing.
@@ -106,66 +132,6 @@ impl Session {
         })
     }
 
-    /// Adds a path, which is tried until it is up, and again when it was lost.
-    ///
-    /// # Errors
-    /// The session has ended, its side may not open paths, the name is taken, or the addresses are of different families.
-    pub async fn add_path(&self, path: PathSpec) -> Result<(), Error> {
-        let (socket, options) = bind(&path)?;
-        let mut state = self.shared.lock();
-        let taken = match state.sessions.get(&self.session.handle) {
-            Some(entry) => entry.locals.contains_key(&path.name),
-            None => return Err(self.session.ended_error()),
-        };
-        if taken {
-            return Err(Error::DuplicatePath(path.name));
-        }
-        let local = state.add_local(socket, options, false);
-        if let Some(detection) = &path.detection {
-            let prober = detection.prober(&path);
-            let follower = Follower::Socket(local.id);
-            state.probers.follow(follower, prober, &self.shared);
-        }
-        let name = path.name.clone();
-        let config = path_config(path, local.id);
-        let added = state
-            .node
-            .add_path(Instant::now(), self.session.handle, config);
-        match (added, state.sessions.get_mut(&self.session.handle)) {
-            (Ok(_), Some(entry)) => _ = entry.locals.insert(name, local),
-            (Err(error), _) => {
-                state.remove_local(local.id, &self.shared);
-                return Err(error.into());
-            }
-            (Ok(_), None) => state.remove_local(local.id, &self.shared),
-        }
-        drop(state);
-        self.shared.wake_driver();
-        Ok(())
-    }
-
-    /// Removes the path of this name. What was on it is sent again on the others.
-    ///
-    /// # Errors
-    /// No such path, or the session has ended.
-    pub async fn remove_path(&self, name: &str) -> Result<(), Error> {
-        let mut state = self.shared.lock();
-        let handle = self.session.handle;
-        let path = self.session.path(&mut state, name)?;
-        state.node.remove_path(Instant::now(), handle, path)?;
-        let entry = state.sessions.get_mut(&handle);
-        let local = entry.and_then(|entry| {
-            entry.down.remove(name);
-            entry.locals.remove(name)
-        });
-        if let Some(local) = local {
-            state.remove_local(local.id, &self.shared);
-        }
-        drop(state);
-        self.shared.wake_driver();
-        Ok(())
-    }
-
     /// The paths and their figures now; empty when the session has ended.
     pub fn path_status(&self) -> Vec<PathStatus> {
         let mut state = self.shared.lock();
@@ -175,21 +141,21 @@ impl Session {
         }
     }
 
-    /// Why paths that are down are, by their names: their socket's trouble, or what ended or prevented the connection.
-    pub fn path_problems(&self) -> BTreeMap<String, String> {
+    /// Why paths that are down are: their socket's trouble, or what ended or prevented the connection.
+    pub fn path_problems(&self) -> BTreeMap<PathId, String> {
         let state = self.shared.lock();
         let Some(entry) = state.sessions.get(&self.session.handle) else {
             return BTreeMap::new();
         };
         let mut problems = entry.down.clone();
-        for (name, socket) in &entry.locals {
-            problems.extend(socket.problem.read().map(|problem| (name.clone(), problem)));
+        for (id, path) in &entry.own_paths {
+            problems.extend(path.socket.problem.read().map(|problem| (*id, problem)));
         }
         problems
     }
 
-    /// How the probers at our end of the paths fare, by the names of the paths that have one.
-    pub fn path_probers(&self) -> BTreeMap<String, ProberStatus> {
+    /// How the probers at our end of the paths fare that have one.
+    pub fn path_probers(&self) -> BTreeMap<PathId, ProberStatus> {
         let mut state = self.shared.lock();
         let handle = self.session.handle;
         if !state.sessions.contains_key(&handle) {
@@ -199,14 +165,14 @@ impl Session {
         let State {
             sessions, probers, ..
         } = &*state;
-        let locals = sessions.get(&handle).map(|entry| &entry.locals);
+        let own = sessions.get(&handle).map(|entry| &entry.own_paths);
         let status = |path: PathStatus| {
-            let socket = locals.and_then(|locals| locals.get(&path.name));
-            let follower = match socket {
-                Some(socket) => Follower::Socket(socket.id),
+            let own = own.and_then(|own| own.get(&path.path));
+            let follower = match own {
+                Some(own) => Follower::Socket(own.socket.id),
                 None => Follower::Accepted(handle, path.path),
             };
-            Some((path.name, probers.status(follower)?))
+            Some((path.path, probers.status(follower)?))
         };
         paths.into_iter().filter_map(status).collect()
     }
@@ -216,6 +182,20 @@ impl Session {
         let mut state = self.shared.lock();
         let machine = state.node.session(self.session.handle);
         machine.map_or_else(Vec::new, |machine| machine.stream_stats())
+    }
+
+    /// The last figures of each stream that has ended since the last call, those that ended with the session included, and in the
+    /// same moment what [`Session::stream_stats`] gives. Whoever adds up the former and looks at the latter misses nothing and counts
+    /// nothing twice.
+    pub fn collect_stream_stats(&self) -> (Vec<StreamStats>, Vec<StreamStats>) {
+        let mut state = self.shared.lock();
+        let mut ended = self.session.take_ended();
+        let machine = state.node.session(self.session.handle);
+        let now = machine.map_or_else(Vec::new, |machine| {
+            ended.extend(machine.take_ended_streams());
+            machine.stream_stats()
+        });
+        (ended, now)
     }
 
     /// Resolves when the session has ended, with the reason if something was wrong.

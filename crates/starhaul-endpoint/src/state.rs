@@ -4,6 +4,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     task::Waker,
     time::Instant,
@@ -11,15 +12,15 @@ use std::{
 
 use starhaul_net::{BindOptions, UdpSocket};
 use starhaul_quic::{LocalId, Node, PublicKey, SessionHandle};
-use starhaul_session::{BlockId, Outcome, PathId, Session, StreamConfig, StreamId};
+use starhaul_session::{BlockId, Outcome, PathId, Session, StreamConfig, StreamId, StreamStats};
 use tokio::sync::{oneshot, watch};
 
 use crate::{
-    Detection, Error,
+    Detection, Error, PathSpec,
     paths::BoundSocket,
     probers::{Follower, Probers},
     queue::{Bounds, Budget, Queue},
-    refused::RefusedKeys,
+    refused::{RefusedKeys, RefusedStreams},
     stream::Block,
 };
 
@@ -49,6 +50,8 @@ pub(crate) struct SessionShared {
     pub(crate) incoming: Queue<OpenedStream>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) end: watch::Sender<Option<SessionEnd>>,
+    /// Last figures of streams that ended with the session, until somebody asks.
+    ended: Mutex<Vec<StreamStats>>,
 }
 
 /// How a session ended.
@@ -85,6 +88,7 @@ pub(crate) struct State {
     /// For the log.
     pub(crate) peer_names: HashMap<PublicKey, String>,
     pub(crate) refused: RefusedKeys,
+    pub(crate) refused_streams: RefusedStreams,
     pub(crate) probers: Probers,
     pub(crate) accepting: Accepting,
 }
@@ -100,10 +104,20 @@ pub(crate) struct Accepting {
 
 /// What the driver is to do with its sockets.
 pub(crate) enum SocketCommand {
-    /// Drive a socket; `None` when it could not be bound yet and is to be tried again.
-    Add(LocalId, Option<UdpSocket>, BindOptions, SocketProblem),
+    /// Drive a socket.
+    Add(LocalId, Box<NewSocket>),
     /// Stop once the last frames have left.
     Remove(LocalId),
+}
+
+/// A socket for the driver.
+pub(crate) struct NewSocket {
+    /// `None` when it could not be bound yet and is to be tried again.
+    pub(crate) socket: Option<UdpSocket>,
+    pub(crate) options: BindOptions,
+    /// Where its path leads; `None` where peers are accepted.
+    pub(crate) toward: Option<SocketAddr>,
+    pub(crate) problem: SocketProblem,
 }
 
 /// Why a socket cannot be used now; written by the driver, read for those who ask what is wrong.
@@ -130,6 +144,15 @@ pub(crate) struct PathSocket {
     pub(crate) interface: Option<String>,
 }
 
+/// A path that we opened.
+pub(crate) struct OwnPath {
+    /// What it was asked to be.
+    pub(crate) spec: PathSpec,
+    pub(crate) socket: PathSocket,
+    /// It goes as soon as another path is up.
+    pub(crate) retiring: bool,
+}
+
 /// A session as the driver sees it.
 pub(crate) struct SessionEntry {
     pub(crate) shared: Arc<SessionShared>,
@@ -137,10 +160,10 @@ pub(crate) struct SessionEntry {
     pub(crate) connecting: Option<oneshot::Sender<Result<(), Error>>>,
     /// The peer opened it.
     pub(crate) accepted: bool,
-    /// Our own sockets by the name of the path.
-    pub(crate) locals: HashMap<String, PathSocket>,
-    /// Why paths that are down are, by their names.
-    pub(crate) down: BTreeMap<String, String>,
+    /// The paths that we opened.
+    pub(crate) own_paths: BTreeMap<PathId, OwnPath>,
+    /// Why paths that are down are.
+    pub(crate) down: BTreeMap<PathId, String>,
     pub(crate) outcomes: HashMap<(StreamId, BlockId), oneshot::Sender<Outcome>>,
     pub(crate) blocks: HashMap<StreamId, Arc<Queue<Block>>>,
     pub(crate) bytes: HashMap<StreamId, ByteEntry>,
@@ -175,6 +198,7 @@ impl Shared {
             next_local: 0,
             peer_names,
             refused: RefusedKeys::default(),
+            refused_streams: RefusedStreams::default(),
             probers: Probers::default(),
             accepting: Accepting::default(),
         };
@@ -223,7 +247,19 @@ impl SessionShared {
             incoming: Queue::of_items(MAX_UNACCEPTED_STREAMS),
             budget: Arc::default(),
             end: watch::Sender::new(None),
+            ended: Mutex::default(),
         }
+    }
+
+    /// The session has ended, and with it these streams.
+    pub(crate) fn keep_ended(&self, streams: Vec<StreamStats>) {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.extend(streams);
+    }
+
+    pub(crate) fn take_ended(&self) -> Vec<StreamStats> {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut ended)
     }
 
     pub(crate) fn ended_error(&self) -> Error {
@@ -233,13 +269,13 @@ impl SessionShared {
         }
     }
 
-    /// The path of this name.
+    /// The path of this name; the newer one where one takes the place of another.
     pub(crate) fn path(&self, state: &mut State, name: &str) -> Result<PathId, Error> {
         if !state.sessions.contains_key(&self.handle) {
             return Err(self.ended_error());
         }
         let paths = state.node.path_status(self.handle);
-        let found = paths.iter().find(|status| status.name == name);
+        let found = paths.iter().rev().find(|status| status.name == name);
         found
             .map(|status| status.path)
             .ok_or_else(|| Error::UnknownPath(name.to_owned()))
@@ -247,29 +283,38 @@ impl SessionShared {
 }
 
 impl State {
+    /// A socket for the path that leads to `toward`, or on which peers are accepted.
     pub(crate) fn add_local(
         &mut self,
         socket: BoundSocket,
         options: BindOptions,
-        listening: bool,
+        toward: Option<SocketAddr>,
     ) -> PathSocket {
         let id = LocalId(self.next_local);
         self.next_local += 1;
-        self.node.add_local(id, listening);
+        self.node.add_local(id, toward.is_none());
         let problem = SocketProblem::default();
         let interface = options.interface.clone();
         problem.set(socket.as_ref().err());
-        self.socket_commands.push(SocketCommand::Add(
-            id,
-            socket.ok(),
+        let new = NewSocket {
+            socket: socket.ok(),
             options,
-            problem.clone(),
-        ));
+            toward,
+            problem: problem.clone(),
+        };
+        self.socket_commands
+            .push(SocketCommand::Add(id, Box::new(new)));
         PathSocket {
             id,
             problem,
             interface,
         }
+    }
+
+    /// Whether the session is open, or was.
+    pub(crate) fn is_open(&self, session: SessionHandle) -> bool {
+        let entry = self.sessions.get(&session);
+        entry.is_some_and(|entry| entry.shared.established_at.get().is_some())
     }
 
     /// Who is at the other end of a session, for the log.
@@ -296,8 +341,8 @@ impl State {
         let Some(entry) = self.sessions.remove(&handle) else {
             return;
         };
-        for local in entry.locals.into_values() {
-            self.remove_local(local.id, shared);
+        for path in entry.own_paths.into_values() {
+            self.remove_local(path.socket.id, shared);
         }
         self.probers.leave_session(handle, shared);
         for blocks in entry.blocks.values() {
@@ -331,8 +376,13 @@ impl State {
         reason: &str,
         shared: &Arc<Shared>,
     ) {
-        if self.sessions.contains_key(&handle) {
-            self.node.close(Instant::now(), handle, reason);
+        if let Some(entry) = self.sessions.get(&handle) {
+            let now = Instant::now();
+            if let Some(machine) = self.node.session(handle) {
+                machine.close(now);
+                entry.shared.keep_ended(machine.take_ended_streams());
+            }
+            self.node.close(now, handle, reason);
             self.end_session(handle, None, shared);
         }
     }
@@ -344,7 +394,7 @@ impl SessionEntry {
             shared,
             connecting: None,
             accepted: false,
-            locals: HashMap::new(),
+            own_paths: BTreeMap::new(),
             down: BTreeMap::new(),
             outcomes: HashMap::new(),
             blocks: HashMap::new(),

@@ -1,10 +1,11 @@
 //! A dish behind an endpoint that only accepts: its prober follows the paths that peers open, and ends with them.
+#![allow(clippy::unwrap_used, reason = "a test harness")]
 
 use std::time::{Duration, Instant};
 
 use starhaul_endpoint::{
-    Detection, Endpoint, EndpointConfig, Identity, PathSpec, Reconfiguration,
-    ReconfigurationSource, Session,
+    BlockOptions, Detection, Endpoint, EndpointConfig, Identity, PathSpec, Reconfiguration,
+    ReconfigurationSource, Session, StreamConfig,
     prober::{ProbeMethod, ProbedBy, ProberStatus, Stage},
 };
 
@@ -12,19 +13,19 @@ use starhaul_endpoint::{
 async fn prober_when(session: &Session, ready: impl Fn(&ProberStatus) -> bool) -> ProberStatus {
     let look = async {
         loop {
-            let found = session.path_probers().remove("to the dish");
+            let found = session.path_probers().into_values().next();
             match found.filter(&ready) {
                 Some(status) => return status,
                 None => tokio::time::sleep(Duration::from_millis(10)).await,
             }
         }
     };
-    let found = tokio::time::timeout(Duration::from_secs(10), look).await;
+    let found = tokio::time::timeout(Duration::from_secs(60), look).await;
     found.unwrap_or_else(|_| panic!("{:?}", session.path_probers()))
 }
 
-#[tokio::test]
-async fn the_accepting_end_probes_its_dish_toward_whoever_connects_and_tells_their_paths() {
+/// Both ends over loopback, with a dish at the one that accepts.
+async fn ends() -> (Endpoint, Endpoint, Session, Session) {
     let identity = Identity::generate();
     let server_identity = Identity::generate();
     let config = EndpointConfig {
@@ -43,6 +44,33 @@ async fn the_accepting_end_probes_its_dish_toward_whoever_connects_and_tells_the
     let connected = client.connect(server_identity.public_key(), vec![path]);
     let ours = connected.await.unwrap();
     let theirs = server.accept().await.unwrap();
+    (client, server, ours, theirs)
+}
+
+/// It takes 10 s until nobody doubts that nothing flows.
+#[tokio::test]
+async fn a_prober_rests_while_nothing_flows_and_works_as_soon_as_something_does() {
+    let (_client, _server, ours, theirs) = ends().await;
+    let rested = prober_when(&theirs, |status| status.resting).await;
+    let begun = Instant::now();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let later = prober_when(&theirs, |_| true).await;
+    let (sent, seconds) = (later.sent - rested.sent, begun.elapsed().as_secs());
+    // What the last report before it rested did not count comes on top.
+    assert!(
+        sent <= seconds + 2 + 30,
+        "{sent} probes in {seconds} s: {later:?}"
+    );
+    let stream = ours.open_stream(StreamConfig::default()).await.unwrap();
+    let block = stream.send_block(vec![7; 100].into(), BlockOptions::default());
+    block.unwrap();
+    let awake = prober_when(&theirs, |status| !status.resting).await;
+    prober_when(&theirs, |status| status.answered > awake.answered + 50).await;
+}
+
+#[tokio::test]
+async fn the_accepting_end_probes_its_dish_toward_whoever_connects_and_tells_their_paths() {
+    let (_client, server, ours, theirs) = ends().await;
 
     // The peer's socket answers, although it listens to nobody.
     let status = prober_when(&theirs, |status| status.answered > 5).await;

@@ -1,0 +1,261 @@
+//! One socket of the driver: what waits for it, and how it is bound anew when its interface or its address changed.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    net::{IpAddr, SocketAddr},
+    time::{Duration, Instant},
+};
+
+use bytes::Buf as _;
+use starhaul_net::{BindOptions, RecvBuffer, UdpSocket, interface_index, source_toward};
+use starhaul_quic::Transmit;
+
+use crate::{
+    network::News,
+    state::{NewSocket, SocketProblem},
+};
+
+/// Transmits that wait for a full socket; more are lost, as on any congested link.
+const MAX_BACKLOG: usize = 256;
+/// How long a removed path's socket stays, for the path's last frames.
+pub(crate) const LINGER: Duration = Duration::from_secs(1);
+/// Time between attempts to bind a socket whose address or interface is gone.
+const REBIND_INTERVAL: Duration = Duration::from_secs(1);
+/// Peers whose way in is remembered for the way out.
+const MAX_ANSWERS: usize = 4096;
+
+/// A socket and what waits for it.
+pub(crate) struct Local {
+    socket: Option<UdpSocket>,
+    options: BindOptions,
+    /// Where its path leads; `None` where peers are accepted.
+    toward: Option<SocketAddr>,
+    /// How the kernel sends there, as it was when last looked at.
+    way: Way,
+    problem: SocketProblem,
+    backlog: VecDeque<Transmit>,
+    /// At which of our addresses each peer knows us, where peers are accepted at all of them. A path of ours pins none: its
+    /// address may change, and the peer follows.
+    answers: HashMap<SocketAddr, IpAddr>,
+    removed_at: Option<Instant>,
+    rebind_at: Option<Instant>,
+}
+
+/// The interface that a socket is bound to, by its number, and the address that its packets come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Way {
+    interface: Option<u32>,
+    source: Option<IpAddr>,
+}
+
+/// What a change in the network means for the paths of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Impact {
+    /// What they send comes from another address or takes another way.
+    Changed,
+    /// Those that are down may succeed now.
+    Better,
+}
+
+impl Local {
+    pub(crate) fn new(new: NewSocket, now: Instant) -> Self {
+        let rebind_at = new.socket.is_none().then_some(now + REBIND_INTERVAL);
+        let mut local = Self {
+            socket: new.socket,
+            options: new.options,
+            toward: new.toward,
+            way: Way::default(),
+            problem: new.problem,
+            backlog: VecDeque::new(),
+            answers: HashMap::new(),
+            removed_at: None,
+            rebind_at,
+        };
+        local.way = local.look();
+        local
+    }
+
+    pub(crate) fn socket(&self) -> Option<&UdpSocket> {
+        self.socket.as_ref()
+    }
+
+    /// Whether something waits until the socket takes it.
+    pub(crate) fn is_blocked(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
+    /// The path is gone; the socket goes when its last frames have left.
+    pub(crate) fn remove(&mut self, now: Instant) {
+        self.removed_at = Some(now);
+    }
+
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
+        self.removed_at
+            .is_some_and(|removed| now >= removed + LINGER)
+    }
+
+    /// The network changed: binds the socket anew where it must be, and says what that means for its paths.
+    pub(crate) fn follow(&mut self, now: Instant, news: &News) -> Option<Impact> {
+        if self.removed_at.is_some() {
+            return None;
+        }
+        self.answers
+            .retain(|_, local| !news.missed && !news.lost.contains(local));
+        if self.socket.as_ref().is_some_and(UdpSocket::is_stranded) {
+            let gone = std::io::ErrorKind::AddrNotAvailable.into();
+            self.lose_socket(&starhaul_net::Error::SocketGone(gone));
+        }
+        self.rebind_at = self.rebind_at.map(|_| now);
+        let rebound = self.rebind_when_due(now);
+        let way = self.look();
+        let before = std::mem::replace(&mut self.way, way);
+        self.socket.as_ref()?;
+        let started = way.interface.is_some_and(|own| news.started.contains(&own));
+        let changed = way != before && (self.toward.is_none() || way.source.is_some());
+        match rebound || started || changed {
+            true => Some(Impact::Changed),
+            false => news.better.then_some(Impact::Better),
+        }
+    }
+
+    fn look(&self) -> Way {
+        let interface = self.options.interface.as_deref();
+        Way {
+            interface: interface.and_then(|name| interface_index(name).ok()),
+            source: self
+                .toward
+                .and_then(|toward| source_toward(toward, &self.options)),
+        }
+    }
+
+    pub(crate) fn send(&mut self, transmit: Transmit) {
+        if self.backlog.len() >= MAX_BACKLOG {
+            return;
+        }
+        self.backlog.push_back(transmit);
+        if self.backlog.len() == 1 {
+            self.send_backlog();
+        }
+    }
+
+    /// Sends until the socket is full.
+    pub(crate) fn send_backlog(&mut self) {
+        let Some(socket) = &self.socket else {
+            self.backlog.clear();
+            return;
+        };
+        while let Some(transmit) = self.backlog.front_mut() {
+            let sent = socket.try_send(&starhaul_net::Transmit {
+                to: transmit.remote,
+                from: self.answers.get(&transmit.remote).copied(),
+                ecn: transmit.ecn,
+                contents: &transmit.contents,
+                segment_size: transmit.segment_size,
+            });
+            match sent {
+                Ok(sent) if sent < transmit.contents.len() => {
+                    transmit.contents.advance(sent);
+                    return;
+                }
+                Ok(_) => _ = self.backlog.pop_front(),
+                Err(error) => return self.lose_socket(&error),
+            }
+        }
+    }
+
+    /// Receives into `buffer`; `false` when there is nothing.
+    pub(crate) fn receive(&mut self, buffer: &mut RecvBuffer) -> bool {
+        let Some(socket) = &self.socket else {
+            return false;
+        };
+        match socket.try_recv(buffer) {
+            Ok(true) => {}
+            Ok(false) => return false,
+            Err(error) => {
+                self.lose_socket(&error);
+                return false;
+            }
+        }
+        if self.toward.is_none() && self.options.address.ip().is_unspecified() {
+            for datagram in buffer.datagrams() {
+                let Some(local) = datagram.local else {
+                    continue;
+                };
+                // Anyone can fill the table by forging addresses; those who are real are soon in it again.
+                if self.answers.len() >= MAX_ANSWERS && !self.answers.contains_key(&datagram.remote)
+                {
+                    self.answers.clear();
+                }
+                self.answers.insert(datagram.remote, local);
+            }
+        }
+        true
+    }
+
+    fn lose_socket(&mut self, error: &starhaul_net::Error) {
+        tracing::warn!(local = %self.options.address, %error, "socket lost, binding a new one");
+        self.problem.set(Some(error));
+        self.socket = None;
+        self.backlog.clear();
+        self.answers.clear();
+        self.rebind_at = Some(Instant::now());
+    }
+
+    /// Binds the socket anew when it is time to try that; whether it has.
+    pub(crate) fn rebind_when_due(&mut self, now: Instant) -> bool {
+        if self.rebind_at.is_none_or(|due| now < due) {
+            return false;
+        }
+        match UdpSocket::bind(&self.options) {
+            Ok(socket) => {
+                tracing::info!(local = %socket.local_addr(), interface = self.options.interface, "socket bound again");
+                self.problem.set(None);
+                self.socket = Some(socket);
+                self.rebind_at = None;
+                self.way = self.look();
+                true
+            }
+            Err(error) => {
+                tracing::debug!(local = %self.options.address, %error, "socket still cannot be bound");
+                self.problem.set(Some(&error));
+                self.rebind_at = Some(now + REBIND_INTERVAL);
+                false
+            }
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let removed = self.removed_at.map(|removed| removed + LINGER);
+        removed.into_iter().chain(self.rebind_at).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_that_was_lost_is_bound_again_once_its_address_is_free() {
+        let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        let mut now = Instant::now();
+        let new = NewSocket {
+            socket: None,
+            options: BindOptions::new(address),
+            toward: None,
+            problem: SocketProblem::default(),
+        };
+        let mut local = Local::new(new, now);
+        now += REBIND_INTERVAL;
+        assert!(!local.rebind_when_due(now));
+        assert_eq!(local.deadline(), Some(now + REBIND_INTERVAL));
+        drop(taken);
+        assert!(!local.rebind_when_due(now), "tried again too soon");
+        now += REBIND_INTERVAL;
+        assert!(local.rebind_when_due(now));
+        assert_eq!(
+            local.socket.map(|socket| socket.local_addr()),
+            Some(address)
+        );
+    }
+}
