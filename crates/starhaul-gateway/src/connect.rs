@@ -1,169 +1,215 @@
 //! Keeps a session with a peer open: opens it, serves it, and opens it again when it ended.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use starhaul_endpoint::{Endpoint, PathSpec, RateFeed, Session};
+use starhaul_endpoint::{Endpoint, Error, PathSpec, Session};
+use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
-    config::{PathRule, SessionRule},
-    egress,
-    egress_policy::CurrentPolicy,
+    causes::Causes,
+    config::SessionRule,
+    egress::{self, Outlet},
     link::{Link, PeerState},
-    resolve,
+    path_names::PathNames,
+    session_paths::{ConfiguredPath, next_paths},
 };
 
 /// Pauses between attempts: doubled from the first to the last, and from the first again after a session that lasted.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// How often the names of paths that could not be resolved are asked again while a session lives.
-const RESOLVE_INTERVAL: Duration = Duration::from_secs(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// A session rule at work.
+/// Opens a session to a peer, again and again.
+#[derive(Debug)]
 pub(crate) struct Connector {
     endpoint: Endpoint,
     peer: Arc<PeerState>,
-    policy: Arc<CurrentPolicy>,
-    /// Each path with its controller, whose feed outlives the session.
-    paths: Vec<(PathRule, starhaul_endpoint::ControllerConfig)>,
+    outlet: Arc<Outlet>,
+    /// What the session is to be; it may change at any time.
+    rules: watch::Receiver<SessionRule>,
+    /// As the rule was when it was looked at last.
+    paths: Vec<ConfiguredPath>,
+    /// Their addresses, in the same order, and who looks them up.
+    names: Arc<PathNames>,
+    look_ups: JoinSet<()>,
 }
 
 impl Connector {
-    /// The connector, and the feeds that its paths follow.
     pub(crate) fn new(
         endpoint: Endpoint,
         peer: Arc<PeerState>,
-        policy: Arc<CurrentPolicy>,
-        rule: SessionRule,
-    ) -> (Self, Vec<(PathBuf, RateFeed)>) {
-        let mut feeds = Vec::new();
-        let paths = rule.paths.into_iter().map(|path| {
-            let (controller, feed) = path.controller.build();
-            feeds.extend(feed.map(|(rate, file)| (file.to_owned(), rate)));
-            (path, controller)
-        });
-        let paths = paths.collect();
-        (
-            Self {
-                endpoint,
-                peer,
-                policy,
-                paths,
-            },
-            feeds,
-        )
+        outlet: Arc<Outlet>,
+        rules: watch::Receiver<SessionRule>,
+    ) -> Self {
+        Self {
+            endpoint,
+            names: Arc::new(PathNames::new(&peer.name, [], &outlet.resolver)),
+            peer,
+            outlet,
+            rules,
+            paths: Vec::new(),
+            look_ups: JoinSet::new(),
+        }
     }
 
     /// Works until dropped.
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(mut self) {
         let mut pause = FIRST_PAUSE;
+        let mut causes = Causes::default();
+        self.read_rule();
         loop {
-            let error = match self.open().await {
+            if self.rules.has_changed().unwrap_or(false) {
+                self.read_rule();
+            }
+            let mut rules = self.rules.clone();
+            let opened = tokio::select! {
+                opened = self.open() => opened,
+                // No session is open that could be lost.
+                () = changed(&mut rules) => continue,
+            };
+            match opened {
                 Ok((session, unresolved)) => {
                     self.peer.connected();
+                    causes = Causes::default();
                     let age = self.serve(session, unresolved).await;
                     if age > LONGEST_PAUSE {
                         pause = FIRST_PAUSE;
                     }
-                    None
                 }
-                Err(error) => Some(error),
-            };
-            if let Some(error) = error {
-                let failed = self.peer.connect_failed(error.clone());
-                tracing::warn!(peer = self.peer.name, %error, failed, "no session yet, will try again");
+                Err(error) => {
+                    let failed = self.peer.connect_failed(error.clone());
+                    if causes.is_news(Instant::now(), &error) {
+                        tracing::warn!(peer = self.peer.name, %error, failed, "no session yet, will try again");
+                    }
+                }
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            tokio::select! {
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
+                () = changed(&mut rules) => pause = FIRST_PAUSE,
+            }
         }
     }
 
-    /// Opens the session over all paths whose names can be resolved; gives the others.
-    async fn open(&self) -> Result<(Session, Vec<usize>), String> {
-        let mut specs = Vec::new();
-        let mut unresolved = Vec::new();
-        let mut problem = String::new();
-        for index in 0..self.paths.len() {
-            match self.spec(index).await {
-                Ok(spec) => specs.push(spec),
-                Err(error) => {
-                    unresolved.push(index);
-                    problem = error;
-                }
+    /// Takes the rule as it is now; gives the names of paths that are not in it any more.
+    fn read_rule(&mut self) -> Vec<String> {
+        let rule = self.rules.borrow_and_update().clone();
+        let names = self.paths.iter().map(|path| path.rule.name.clone());
+        let gone = names.filter(|name| rule.paths.iter().all(|path| path.name != *name));
+        let gone = gone.collect();
+        self.paths = next_paths(rule.paths, std::mem::take(&mut self.paths));
+        let known = self.paths.iter().map(|path| (&path.rule, path.remote));
+        let names = PathNames::new(&self.peer.name, known, &self.outlet.resolver);
+        self.names = Arc::new(names);
+        self.look_ups = self.names.follow();
+        self.peer.set_path_names(Some(self.names.clone()));
+        gone
+    }
+
+    /// Opens the session over all paths that have an address; gives the names of the others.
+    async fn open(&mut self) -> Result<(Session, Vec<String>), String> {
+        let addresses = self.names.addresses().await?;
+        let (mut specs, mut unresolved) = (Vec::new(), Vec::new());
+        for (path, address) in self.paths.iter_mut().zip(addresses) {
+            match address {
+                Some(address) => specs.push(path.spec(address)),
+                None => unresolved.push(path.rule.name.clone()),
             }
-        }
-        if specs.is_empty() {
-            return Err(problem);
         }
         let session = self.endpoint.connect(self.peer.public_key, specs).await;
         session
             .map(|session| (session, unresolved))
-            .map_err(|error| error.to_string())
+            .map_err(|error| self.with_unresolved(&error))
+    }
+
+    fn with_unresolved(&self, error: &Error) -> String {
+        let unresolved = self.names.unresolved().into_iter();
+        let unresolved = unresolved.map(|path| format!("; path {:?}: {}", path.name, path.problem));
+        format!("{error}{}", unresolved.collect::<String>())
     }
 
     /// Serves the session until it ends; gives how long it lived.
-    async fn serve(&self, session: Session, unresolved: Vec<usize>) -> Duration {
-        let link = Arc::new(Link::new(&self.peer.name, session, true));
+    async fn serve(&mut self, session: Session, unresolved: Vec<String>) -> Duration {
+        let link = Arc::new(Link::new(&self.peer, session, true, &self.outlet.limits));
+        let (peer, outlet) = (self.peer.clone(), self.outlet.clone());
         tokio::select! {
-            () = serve_link(link.clone(), &self.peer, &self.policy) => {}
-            () = self.add_later(&link.session, unresolved) => {}
+            () = serve_link(link.clone(), &peer, &outlet) => {}
+            () = self.keep_paths(&link.session, unresolved) => {}
         }
         link.age()
     }
 
-    /// Adds the paths whose names can be resolved at last. Never returns.
-    async fn add_later(&self, session: &Session, mut unresolved: Vec<usize>) {
-        while !unresolved.is_empty() {
-            tokio::time::sleep(RESOLVE_INTERVAL).await;
-            let mut still = Vec::new();
-            for index in unresolved {
-                match self.spec(index).await {
-                    Ok(spec) => {
-                        if let Err(error) = session.add_path(spec).await {
-                            tracing::warn!(peer = self.peer.name, %error, "path not added");
-                        }
+    /// Changes the paths of a living session as the rule changes, and adds those whose names resolve at last. Never returns.
+    async fn keep_paths(&mut self, session: &Session, mut unresolved: Vec<String>) {
+        // Names that resolved since the session was opened.
+        unresolved = self.put(session, unresolved).await;
+        let mut seen = self.names.watch();
+        loop {
+            tokio::select! {
+                () = changed(&mut self.rules) => {
+                    for name in self.read_rule() {
+                        // There is none where its name was never resolved.
+                        let _ = session.retire_path(&name).await;
                     }
-                    Err(_) => still.push(index),
+                    seen = self.names.watch();
+                    // What is not known by now is added when it is.
+                    let _ = self.names.addresses().await;
+                    let all = self.paths.iter().map(|path| path.rule.name.clone());
+                    unresolved = self.put(session, all.collect()).await;
+                }
+                () = PathNames::changed(&mut seen), if !unresolved.is_empty() => {
+                    unresolved = self.put(session, unresolved).await;
                 }
             }
-            unresolved = still;
         }
-        std::future::pending().await
     }
 
-    async fn spec(&self, index: usize) -> Result<PathSpec, String> {
-        let (rule, controller) = self.paths.get(index).ok_or("no such path")?;
-        let found = resolve::addresses(&rule.remote).await;
-        let found = found.map_err(|error| {
-            format!(
-                "path {:?}: {} cannot be resolved: {error}",
-                rule.name, rule.remote
-            )
-        })?;
-        let fits = |address: &&SocketAddr| {
-            rule.local
-                .is_none_or(|local| local.is_ipv4() == address.is_ipv4())
-        };
-        let remote = found.iter().find(fits).ok_or_else(|| {
-            format!(
-                "path {:?}: {} has no address of its local address's IP version",
-                rule.name, rule.remote
-            )
-        })?;
-        Ok(PathSpec {
-            name: rule.name.clone(),
-            local: rule.local,
-            interface: rule.interface.clone(),
-            remote: *remote,
-            cost: rule.cost,
-            link: rule.link,
-            controller: controller.clone(),
-            detection: rule.detection.clone(),
-        })
+    /// Gives the session these paths as they are configured; those that are there already are changed. Returns the names of those
+    /// that have no address.
+    async fn put(&mut self, session: &Session, names: Vec<String>) -> Vec<String> {
+        let mut unresolved = Vec::new();
+        let addresses = self.names.now();
+        for (path, address) in self.paths.iter_mut().zip(addresses) {
+            let name = path.rule.name.clone();
+            if !names.contains(&name) {
+                continue;
+            }
+            let Some(address) = address else {
+                unresolved.push(name);
+                continue;
+            };
+            if let Err(error) = change_or_add(session, path.spec(address)).await {
+                tracing::warn!(peer = self.peer.name, path = name, %error, "path not taken");
+            }
+        }
+        unresolved
+    }
+}
+
+impl Drop for Connector {
+    fn drop(&mut self) {
+        self.peer.set_path_names(None);
+    }
+}
+
+async fn change_or_add(session: &Session, path: PathSpec) -> Result<(), Error> {
+    match session.change_path(path.clone()).await {
+        Err(Error::UnknownPath(_)) => session.add_path(path).await,
+        changed => changed.map(drop),
+    }
+}
+
+/// Resolves when the rule has changed.
+async fn changed(rules: &mut watch::Receiver<SessionRule>) {
+    if rules.changed().await.is_err() {
+        // Nobody can change it any more.
+        std::future::pending().await
     }
 }
 
 /// Makes a session usable for rules and serves what the peer opens in it, until it ends.
-pub(crate) async fn serve_link(link: Arc<Link>, peer: &PeerState, policy: &Arc<CurrentPolicy>) {
+pub(crate) async fn serve_link(link: Arc<Link>, peer: &PeerState, outlet: &Arc<Outlet>) {
     // Also when this future is dropped half way.
     struct Listed<'p>(&'p PeerState, Arc<Link>);
     impl Drop for Listed<'_> {
@@ -178,7 +224,7 @@ pub(crate) async fn serve_link(link: Arc<Link>, peer: &PeerState, policy: &Arc<C
     );
     peer.add(link.clone());
     let _listed = Listed(peer, link.clone());
-    egress::serve(link.clone(), policy.clone()).await;
+    egress::serve(link.clone(), outlet.clone()).await;
     let reason = link.session.closed().await;
     let reason = reason.as_deref().unwrap_or("closed in order");
     tracing::info!(peer = peer.name, reason, "session ended");

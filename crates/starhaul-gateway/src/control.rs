@@ -4,10 +4,10 @@
 
 use std::{
     io,
-    os::unix::fs::PermissionsExt as _,
+    os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::{Error, config::Control, gateway::Shared, status::Status};
+use crate::{Error, config::Control, gateway::Shared, limits::Seldom, status::Status};
 
 const MAX_REQUEST_BYTES: u64 = 4096;
 const MAX_ANSWER_BYTES: u64 = 64 << 20;
@@ -42,6 +42,8 @@ enum Answer {
 pub(crate) struct ControlSocket {
     listener: UnixListener,
     path: PathBuf,
+    /// Device and inode of the file at `path`.
+    file: (u64, u64),
 }
 
 impl ControlSocket {
@@ -68,28 +70,24 @@ impl ControlSocket {
         }
         let listener = match UnixListener::bind(path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                if UnixStream::connect(path).await.is_ok() {
-                    return Err(io::Error::new(
-                        error.kind(),
-                        "another gateway listens there",
-                    ));
-                }
-                // Left behind by a gateway that was killed.
-                std::fs::remove_file(path)?;
+                make_free(path, error.kind()).await?;
                 UnixListener::bind(path)?
             }
             other => other?,
         };
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        let made = std::fs::symlink_metadata(path)?;
         Ok(Self {
             listener,
             path: path.to_owned(),
+            file: (made.dev(), made.ino()),
         })
     }
 
     /// Answers until dropped.
     pub(crate) async fn serve(self, shared: Arc<Shared>) {
         let mut clients = JoinSet::new();
+        let log = Seldom::default();
         loop {
             let accepted = tokio::select! {
                 accepted = self.listener.accept(), if clients.len() < MAX_CLIENTS => accepted,
@@ -100,7 +98,10 @@ impl ControlSocket {
                     clients.spawn(serve_client(client, shared.clone()));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "control socket cannot accept");
+                    shared.seen.outlet.limits.note_io("control socket", &error);
+                    if log.is_due(Instant::now()).is_some() {
+                        tracing::warn!(%error, "control socket cannot accept");
+                    }
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
@@ -110,7 +111,28 @@ impl ControlSocket {
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        // Somebody may have put something else there meanwhile.
+        let there = std::fs::symlink_metadata(&self.path);
+        if there.is_ok_and(|there| (there.dev(), there.ino()) == self.file) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Removes what a gateway that was killed left at the place of its socket, and nothing else.
+async fn make_free(path: &Path, kind: io::ErrorKind) -> io::Result<()> {
+    let refuse = |why| Err(io::Error::new(kind, why));
+    let there = std::fs::symlink_metadata(path)?.file_type();
+    if !there.is_socket() {
+        return refuse("a file that is no socket is there; name another path, or remove it");
+    }
+    match UnixStream::connect(path).await {
+        Ok(_) => refuse("another gateway listens there"),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path)
+        }
+        // Somebody listens there whom we may not ask, or who is busy.
+        Err(error) => Err(error),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     ops::RangeInclusive,
     str::FromStr,
     sync::{Arc, PoisonError, RwLock},
@@ -14,17 +14,41 @@ use crate::target::Host;
 
 /// The `[egress]` table: a destination is reachable when a rule of `allow` matches and none of `deny` does.
 ///
-/// Rules on addresses are asked after a name was resolved, for each address, so that a name cannot lead to an address
-/// that is denied.
+/// A requested name is asked twice: before it is looked up, whether a rule lets it be looked up at all, and then for each
+/// address to which it leads. Unspecified, multicast and broadcast addresses are reachable by no rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EgressPolicy {
     /// Rules that open.
     pub allow: Vec<EgressRule>,
     /// Rules that close again.
     pub deny: Vec<EgressRule>,
+    /// How much peers may ask for at once.
+    pub limits: EgressLimits,
 }
 
-/// Hosts and ports, written `10.0.0.0/8:*`, `[2001:db8::/32]:443`, `example.org:80-90`, `*.example.org:443`, `*:53`.
+/// How much peers may ask for at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EgressLimits {
+    /// Streams of one session.
+    pub max_streams: usize,
+    /// Look-ups of names, of all peers together.
+    pub max_lookups: usize,
+    /// Targets of one UDP ASSOCIATE that are remembered, and from which replies are taken.
+    pub max_targets: usize,
+}
+
+impl Default for EgressLimits {
+    fn default() -> Self {
+        Self {
+            max_streams: 4096,
+            max_lookups: 256,
+            max_targets: 1024,
+        }
+    }
+}
+
+/// Hosts and ports, written `10.0.0.0/8:*`, `[2001:db8::/32]:443`, `example.org:80-90`, `*.example.org:443`, `*:53`, or
+/// `nas.example.org=10.0.0.0/8:445`: a name where it leads into a network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EgressRule {
     hosts: Hosts,
@@ -34,8 +58,18 @@ pub struct EgressRule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Hosts {
     Any,
+    /// Addresses that were asked for as such; a name only where its resolver is this host (`localhost`).
     Network(IpNet),
-    Name(String),
+    /// Names, where they lead to public addresses.
+    Names(Names),
+    /// Names, where they lead into a network; `None` stands for every address.
+    NamesWithin(Names, Option<IpNet>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Names {
+    Any,
+    One(String),
     /// All names below this one, which starts with a dot.
     Below(String),
 }
@@ -43,7 +77,7 @@ enum Hosts {
 /// A text is not an egress rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is not a rule: write hosts and ports, for example 10.0.0.0/8:*, [2001:db8::/32]:443, *.example.org:80-90 or *:*"
+    "{0:?} is not a rule: write hosts and ports, for example 10.0.0.0/8:*, [2001:db8::/32]:443, *.example.org:80-90, nas.example.org=10.0.0.0/8:445 or *:*"
 )]
 pub struct ParseEgressRuleError(String);
 
@@ -63,25 +97,162 @@ impl CurrentPolicy {
 }
 
 impl EgressPolicy {
+    /// Whether the name may be asked from the resolver for a peer that wants this port. Only a rule that names it allows
+    /// that, or one for all names: otherwise a peer could learn which names there are.
+    pub fn may_look_up(&self, name: &str, port: u16) -> bool {
+        let by_name = |rule: &&EgressRule| rule.ports.contains(&port);
+        let allowed = self.allow.iter().filter(by_name);
+        let denied = self.deny.iter().filter(by_name);
+        allowed.into_iter().any(|rule| rule.hosts.opens(name))
+            && !denied.into_iter().any(|rule| rule.hosts.closes(name))
+    }
+
     /// Whether `ip`, to which the requested `host` was resolved, may be reached on `port`.
     pub fn permits(&self, host: &Host, ip: IpAddr, port: u16) -> bool {
         let ip = ip.to_canonical();
-        let any = |rules: &[EgressRule]| rules.iter().any(|rule| rule.matches(host, ip, port));
-        any(&self.allow) && !any(&self.deny)
+        let embedded = embedded(ip);
+        let scopes = [Some(ip), embedded].into_iter().flatten().map(Scope::of);
+        let Some(scope) = scopes.max().filter(|scope| *scope < Scope::Never) else {
+            return false;
+        };
+        let applies = |rule: &&EgressRule| rule.ports.contains(&port);
+        let allowed = |rule: &EgressRule| rule.hosts.allows(host, ip, scope);
+        let denied = |rule: &EgressRule| {
+            rule.hosts.denies(host, ip) || embedded.is_some_and(|ip| rule.hosts.denies(host, ip))
+        };
+        self.allow.iter().filter(applies).any(allowed)
+            && !self.deny.iter().filter(applies).any(denied)
     }
 }
 
-impl EgressRule {
-    fn matches(&self, host: &Host, ip: IpAddr, port: u16) -> bool {
-        self.ports.contains(&port)
-            && match (&self.hosts, host) {
-                (Hosts::Any, _) => true,
-                (Hosts::Network(network), _) => network.contains(&ip),
-                (Hosts::Name(name), Host::Name(asked)) => name == asked,
-                (Hosts::Below(suffix), Host::Name(asked)) => asked.ends_with(suffix),
-                (Hosts::Name(_) | Hosts::Below(_), Host::Ip(_)) => false,
-            }
+impl Hosts {
+    /// Whether an `allow` rule lets a name be looked up.
+    fn opens(&self, name: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Network(_) => false,
+            Self::Names(names) | Self::NamesWithin(names, _) => names.contain(name),
+        }
     }
+
+    /// Whether a `deny` rule forbids a name whatever it leads to.
+    fn closes(&self, name: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Names(names) | Self::NamesWithin(names, None) => names.contain(name),
+            Self::Network(_) | Self::NamesWithin(_, Some(_)) => false,
+        }
+    }
+
+    /// Whether an `allow` rule opens an address of a host.
+    fn allows(&self, host: &Host, ip: IpAddr, scope: Scope) -> bool {
+        match (self, host) {
+            (Self::Any, _) => true,
+            (Self::Network(network), Host::Ip(_)) => network.contains(&ip),
+            (Self::Network(network), Host::Name(asked)) => {
+                is_localhost(asked) && network.contains(&ip)
+            }
+            (Self::Names(names), Host::Name(asked)) => {
+                // Nobody writes this name for anything but loopback.
+                let meant = scope == Scope::Public || is_localhost(asked) && *names != Names::Any;
+                names.contain(asked) && meant
+            }
+            (Self::NamesWithin(names, network), Host::Name(asked)) => {
+                names.contain(asked) && network.is_none_or(|network| network.contains(&ip))
+            }
+            (Self::Names(_) | Self::NamesWithin(..), Host::Ip(_)) => false,
+        }
+    }
+
+    /// Whether a `deny` rule closes an address of a host.
+    fn denies(&self, host: &Host, ip: IpAddr) -> bool {
+        match (self, host) {
+            (Self::Any, _) => true,
+            (Self::Network(network), _) => network.contains(&ip),
+            (Self::Names(names), Host::Name(asked)) => names.contain(asked),
+            (Self::NamesWithin(names, network), Host::Name(asked)) => {
+                names.contain(asked) && network.is_none_or(|network| network.contains(&ip))
+            }
+            (Self::Names(_) | Self::NamesWithin(..), Host::Ip(_)) => false,
+        }
+    }
+}
+
+impl Names {
+    fn contain(&self, asked: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::One(name) => name == asked,
+            Self::Below(suffix) => asked.ends_with(suffix),
+        }
+    }
+}
+
+/// How far an address reaches; a later one needs more care.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Scope {
+    Public,
+    /// Loopback, link-local, private, shared (RFC 6890 and RFC 4193): a name leads there only where a rule says so.
+    Local,
+    /// Unspecified, multicast, broadcast: no single host, or, for 0.0.0.0 and ::, this one by another name.
+    Never,
+}
+
+impl Scope {
+    fn of(ip: IpAddr) -> Self {
+        match ip {
+            IpAddr::V4(ip) => Self::of_v4(ip),
+            IpAddr::V6(ip) if ip.is_unspecified() || ip.is_multicast() => Self::Never,
+            IpAddr::V6(ip) => {
+                let [first, ..] = ip.segments();
+                // The last are site-local addresses (RFC 3879), which old networks still have.
+                let local = ip.is_loopback()
+                    || ip.is_unicast_link_local()
+                    || ip.is_unique_local()
+                    || first & 0xffc0 == 0xfec0;
+                if local { Self::Local } else { Self::Public }
+            }
+        }
+    }
+
+    fn of_v4(ip: Ipv4Addr) -> Self {
+        let [a, b, c, _] = ip.octets();
+        match (a, b, c) {
+            (0 | 224..=239, ..) => Self::Never,
+            _ if ip.is_broadcast() => Self::Never,
+            (127 | 10 | 240..=255, ..)
+            | (100, 64..=127, _)
+            | (169, 254, _)
+            | (172, 16..=31, _)
+            | (192, 0, 0)
+            | (192, 168, _)
+            | (198, 18 | 19, _) => Self::Local,
+            _ => Self::Public,
+        }
+    }
+}
+
+/// The IPv4 address to which a translator or tunnel takes an IPv6 address: NAT64 (RFC 6052, RFC 8215), 6to4 (RFC 3056),
+/// IPv4-compatible (RFC 4291 §2.5.5.1).
+fn embedded(ip: IpAddr) -> Option<IpAddr> {
+    let IpAddr::V6(ip) = ip else {
+        return None;
+    };
+    let v4 = |high: u16, low: u16| {
+        let bits = u32::from(high) << 16 | u32::from(low);
+        Some(IpAddr::V4(Ipv4Addr::from(bits)))
+    };
+    match ip.segments() {
+        [0x64, 0xff9b, 0 | 1, .., high, low] => v4(high, low),
+        [0x2002, high, low, ..] => v4(high, low),
+        [0, 0, 0, 0, 0, 0, high, low] if ip != Ipv6Addr::LOCALHOST => v4(high, low),
+        _ => None,
+    }
+}
+
+/// Names that stand for this host and that no resolver is asked for (RFC 6761 §6.3).
+pub(crate) fn is_localhost(name: &str) -> bool {
+    name == "localhost" || name.ends_with(".localhost")
 }
 
 impl FromStr for EgressRule {
@@ -98,13 +269,27 @@ impl fmt::Display for EgressRule {
             Hosts::Any => f.write_str("*")?,
             Hosts::Network(IpNet::V4(network)) => write!(f, "{network}")?,
             Hosts::Network(IpNet::V6(network)) => write!(f, "[{network}]")?,
-            Hosts::Name(name) => f.write_str(name)?,
-            Hosts::Below(suffix) => write!(f, "*{suffix}")?,
+            Hosts::Names(names) => write!(f, "{names}")?,
+            Hosts::NamesWithin(names, None) => write!(f, "{names}=*")?,
+            Hosts::NamesWithin(names, Some(IpNet::V4(network))) => write!(f, "{names}={network}")?,
+            Hosts::NamesWithin(names, Some(IpNet::V6(network))) => {
+                write!(f, "{names}=[{network}]")?;
+            }
         }
         match (self.ports.start(), self.ports.end()) {
             (0, &u16::MAX) => f.write_str(":*"),
             (first, last) if first == last => write!(f, ":{first}"),
             (first, last) => write!(f, ":{first}-{last}"),
+        }
+    }
+}
+
+impl fmt::Display for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str("*"),
+            Self::One(name) => f.write_str(name),
+            Self::Below(suffix) => write!(f, "*{suffix}"),
         }
     }
 }
@@ -116,27 +301,37 @@ fn parse(text: &str) -> Option<EgressRule> {
         None => port(ports)?..=port(ports)?,
         Some((first, last)) => port(first)?..=port(last)?,
     };
-    let hosts = if let Some(inside) = hosts.strip_prefix('[') {
-        match network(inside.strip_suffix(']')?)? {
-            IpNet::V4(_) => return None,
-            v6 => Hosts::Network(v6),
-        }
-    } else if hosts == "*" {
-        Hosts::Any
-    } else if let Some(suffix) = hosts.strip_prefix('*') {
-        match Host::parse(suffix.strip_prefix('.')?)? {
-            Host::Name(name) => Hosts::Below(format!(".{name}")),
-            Host::Ip(_) => return None,
-        }
-    } else if let Some(network @ IpNet::V4(_)) = network(hosts) {
-        Hosts::Network(network)
-    } else {
-        match Host::parse(hosts)? {
-            Host::Name(name) => Hosts::Name(name),
-            Host::Ip(_) => return None,
-        }
+    let hosts = match hosts.split_once('=') {
+        Some((hosts, "*")) => Hosts::NamesWithin(names(hosts)?, None),
+        Some((hosts, within)) => Hosts::NamesWithin(names(hosts)?, Some(bracketed(within)?)),
+        None if hosts == "*" => Hosts::Any,
+        None => bracketed(hosts)
+            .map(Hosts::Network)
+            .or_else(|| names(hosts).map(Hosts::Names))?,
     };
     (!ports.is_empty()).then_some(EgressRule { hosts, ports })
+}
+
+fn names(text: &str) -> Option<Names> {
+    let name = |text: &str| match Host::parse(text)? {
+        Host::Name(name) => Some(name),
+        Host::Ip(_) => None,
+    };
+    match text.strip_prefix('*') {
+        Some("") => Some(Names::Any),
+        Some(below) => name(below.strip_prefix('.')?).map(|name| Names::Below(format!(".{name}"))),
+        None => name(text).map(Names::One),
+    }
+}
+
+/// A network: IPv6 in brackets, IPv4 without.
+fn bracketed(text: &str) -> Option<IpNet> {
+    match text.strip_prefix('[') {
+        Some(inside) => {
+            network(inside.strip_suffix(']')?).filter(|net| matches!(net, IpNet::V6(_)))
+        }
+        None => network(text).filter(|net| matches!(net, IpNet::V4(_))),
+    }
 }
 
 fn port(text: &str) -> Option<u16> {
@@ -161,6 +356,7 @@ mod tests {
         EgressPolicy {
             allow: rules(allow),
             deny: rules(deny),
+            ..EgressPolicy::default()
         }
     }
 
@@ -202,8 +398,9 @@ mod tests {
             ("www.example.org", "198.51.100.1", 91, false),
             ("example.org", "198.51.100.1", 85, false),
             ("evilexample.org", "198.51.100.1", 85, false),
-            // A name that resolves into an allowed network is as good as the address.
-            ("inside.test", "10.2.3.4", 80, true),
+            // A network opens no names: whoever may have them looked up learns which there are.
+            ("inside.test", "10.2.3.4", 80, false),
+            ("localhost", "10.2.3.4", 80, true),
             // Mapped addresses are the addresses they stand for.
             ("::ffff:10.1.0.1", "::ffff:10.1.0.1", 22, false),
         ] {
@@ -225,6 +422,105 @@ mod tests {
     }
 
     #[test]
+    fn no_rule_opens_what_is_no_single_host() {
+        let documented = policy(&["*:*"], &["127.0.0.0/8:*", "[::1]:*"]);
+        let plain = policy(&["*:*", "0.0.0.0/0:*", "[::/0]:*", "any.test=*:*"], &[]);
+        for ip in [
+            "0.0.0.0",
+            "0.1.2.3",
+            "::",
+            "::ffff:0.0.0.0",
+            "224.0.0.1",
+            "239.1.2.3",
+            "ff02::1",
+            "255.255.255.255",
+            "64:ff9b::",
+            "2002:e000:1::",
+        ] {
+            for policy in [&documented, &plain] {
+                assert!(!permits(policy, ip, ip, 80), "{ip}");
+                assert!(!permits(policy, "any.test", ip, 80), "a name to {ip}");
+            }
+        }
+        // Nor does an IPv6 address that a translator takes to a denied one.
+        assert!(permits(&plain, "64:ff9b::7f00:1", "64:ff9b::7f00:1", 80));
+        assert!(!permits(
+            &documented,
+            "64:ff9b::7f00:1",
+            "64:ff9b::7f00:1",
+            80
+        ));
+    }
+
+    #[test]
+    fn rules_by_name_lead_into_local_networks_only_where_they_say_so() {
+        let plain = policy(&["*.example.org:*", "nas.test:445"], &[]);
+        let said = policy(
+            &[
+                "nas.test=10.0.0.0/8:445",
+                "*.lan.test=[fd00::/8]:*",
+                "printer.test=*:631",
+                "*=192.168.7.0/24:80",
+            ],
+            &["forbidden.test:*"],
+        );
+        for ip in [
+            "127.0.0.1",
+            "10.1.2.3",
+            "172.31.0.1",
+            "192.168.7.1",
+            "169.254.169.254",
+            "100.64.0.1",
+            "::1",
+            "fe80::1",
+            "fd00::1",
+            "fec0::1",
+            "64:ff9b::a00:1",
+            "::ffff:192.168.7.1",
+        ] {
+            assert!(!permits(&plain, "www.example.org", ip, 445), "{ip}");
+            assert!(!permits(&plain, "nas.test", ip, 445), "{ip}");
+            assert!(permits(&said, "printer.test", ip, 631), "{ip}");
+        }
+        assert!(permits(&plain, "nas.test", "198.51.100.1", 445));
+        assert!(permits(&plain, "www.example.org", "2001:db8::1", 445));
+        for (host, ip, port, expected) in [
+            ("nas.test", "10.1.2.3", 445, true),
+            ("nas.test", "11.1.2.3", 445, false),
+            ("10.1.2.3", "10.1.2.3", 445, false),
+            ("a.lan.test", "fd00::1", 9, true),
+            ("a.lan.test", "fc00::1", 9, false),
+            ("any.test", "192.168.7.9", 80, true),
+            ("forbidden.test", "192.168.7.9", 80, false),
+        ] {
+            assert_eq!(permits(&said, host, ip, port), expected, "{host} {ip}");
+        }
+        // The one name that can mean nothing else.
+        let localhost = policy(&["localhost:22"], &[]);
+        assert!(permits(&localhost, "localhost", "127.0.0.1", 22));
+        assert!(!permits(&localhost, "127.0.0.1", "127.0.0.1", 22));
+    }
+
+    #[test]
+    fn only_names_that_a_rule_names_are_looked_up() {
+        let policy = policy(
+            &["10.0.0.0/8:*", "*.example.org:443", "*=10.0.0.0/8:80"],
+            &["secret.example.org:*", "192.168.0.0/16:*"],
+        );
+        for (name, port, expected) in [
+            ("www.example.org", 443, true),
+            ("www.example.org", 444, false),
+            ("example.org", 443, false),
+            ("secret.example.org", 443, false),
+            ("other.test", 443, false),
+            ("other.test", 80, true),
+        ] {
+            assert_eq!(policy.may_look_up(name, port), expected, "{name}:{port}");
+        }
+        assert!(!EgressPolicy::default().may_look_up("example.org", 80));
+    }
+
+    #[test]
     fn rules_show_as_they_are_written_and_nonsense_is_refused() {
         for text in [
             "10.0.0.0/8:*",
@@ -232,6 +528,9 @@ mod tests {
             "*.example.org:80-90",
             "a.b:1",
             "*:*",
+            "nas.test=10.0.0.0/8:445",
+            "*.lan.test=[fd00::/8]:*",
+            "*=*:80",
         ] {
             assert_eq!(text.parse::<EgressRule>().unwrap().to_string(), text);
         }
@@ -247,6 +546,10 @@ mod tests {
             "*x.org:1",
             "*.:1",
             "*.10.0.0.1:1",
+            "10.0.0.1=10.0.0.0/8:1",
+            "a.b=c.d:1",
+            "a.b=:1",
+            "a.b=fd00::/8:1",
         ] {
             assert!(text.parse::<EgressRule>().is_err(), "{text:?} was accepted");
         }

@@ -24,11 +24,11 @@ pub enum Error {
         reason: io::Error,
     },
     /// The key file does not hold a secret key.
-    #[error("{} holds no secret key ({reason}); make one with: starhaul keygen --out FILE", file.display())]
+    #[error("{}: {reason}", file.display())]
     Key {
         /// The key file, or the configuration that holds the key itself.
         file: PathBuf,
-        /// Why.
+        /// Why, and what to do.
         reason: String,
     },
     /// An ingress rule's address cannot be served.

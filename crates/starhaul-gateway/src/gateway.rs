@@ -9,10 +9,14 @@ use crate::{
     Config, Error,
     connect::serve_link,
     control::ControlSocket,
+    egress::Outlet,
+    egress_policy::CurrentPolicy,
+    limits::Limits,
     link::Link,
     parts::{Changes, Parts, Seen, peer_names},
     rate_feed,
-    status::{self, Status},
+    resolver::Resolver,
+    status::{self, Rates, Status},
 };
 
 /// A running gateway; it stops when dropped, and then tells its peers nothing.
@@ -33,6 +37,7 @@ pub(crate) struct Shared {
     pub(crate) listen: Vec<SocketAddr>,
     pub(crate) started: Instant,
     pub(crate) seen: Arc<Seen>,
+    pub(crate) rates: Rates,
 }
 
 /// What [`Gateway::reload`] did.
@@ -52,6 +57,12 @@ impl Gateway {
     /// # Errors
     /// The key cannot be read, or an address cannot be listened on.
     pub async fn start(config: Config) -> Result<Self, Error> {
+        Self::start_with(config, Resolver::system()).await
+    }
+
+    /// The same with another resolver of names than the system's.
+    #[doc(hidden)]
+    pub async fn start_with(config: Config, resolver: Resolver) -> Result<Self, Error> {
         let identity = config.identity.load()?;
         let public_key = identity.public_key();
         let (accept_controller, accept_feed) = config.accept.controller.build();
@@ -65,12 +76,18 @@ impl Gateway {
             accept_detection: config.accept.detection.clone(),
             accept_interface: config.accept.interface.clone(),
             max_sessions: config.accept.max_sessions,
-            session: SessionConfig::default(),
+            max_sessions_per_peer: config.accept.max_sessions_per_peer,
+            session: session_config(&config),
             packet_bytes: config.packet_bytes,
+            sure_packet_bytes: starhaul_quic::LEAST_PACKET_BYTES,
             peer_names: peer_names(&config),
         })
         .await?;
-        let seen = Arc::new(Seen::default());
+        let seen = Arc::new(Seen::new(Outlet {
+            policy: CurrentPolicy::default(),
+            resolver,
+            limits: Arc::new(Limits::new(config.session_limits)),
+        }));
         let mut parts = Parts::new(endpoint.clone(), seen.clone());
         let changes = parts.change(&config).await?;
         // At the start no rule is in the way of another.
@@ -83,12 +100,14 @@ impl Gateway {
             listen: endpoint.listen_addresses(),
             started: Instant::now(),
             seen,
+            rates: Rates::default(),
         });
         let mut tasks = JoinSet::new();
         if let Some((rate, file)) = accept_feed {
             tasks.spawn(rate_feed::follow(file.to_owned(), rate));
         }
         tasks.spawn(accept(endpoint.clone(), shared.clone()));
+        tasks.spawn(measure(shared.clone()));
         if let Some(control) = control {
             tasks.spawn(control.serve(shared.clone()));
         }
@@ -102,7 +121,8 @@ impl Gateway {
     }
 
     /// Changes a running gateway to another configuration: peers, sessions, ingress rules and egress. What is the same
-    /// in both goes on undisturbed; connections of a rule that changed end, and so does a session that changed.
+    /// in both goes on undisturbed. A rule that changed takes over the socket of the one before on the same address, whose
+    /// connections go on as they began; sessions live on while their paths change.
     ///
     /// # Errors
     /// An address cannot be listened on, or the key cannot be read; then all is as before.
@@ -116,6 +136,19 @@ impl Gateway {
             ("accept", config.accept != old.accept),
             ("control", config.control != old.control),
             ("packet_bytes", config.packet_bytes != old.packet_bytes),
+            ("keepalive", config.keepalive != old.keepalive),
+            (
+                "max_streams",
+                config.session_limits.max_streams != old.session_limits.max_streams,
+            ),
+            (
+                "max_send_bytes",
+                config.session_limits.max_send_bytes != old.session_limits.max_send_bytes,
+            ),
+            (
+                "max_receive_bytes",
+                config.session_limits.max_receive_bytes != old.session_limits.max_receive_bytes,
+            ),
         ];
         let needs_restart = needs_restart
             .into_iter()
@@ -174,6 +207,27 @@ impl Shared {
     }
 }
 
+/// Looks at all counters from time to time, so that rates can be told at once.
+async fn measure(shared: Arc<Shared>) {
+    loop {
+        shared
+            .rates
+            .sample(Instant::now(), status::counters(&shared));
+        tokio::time::sleep(status::INTERVAL).await;
+    }
+}
+
+fn session_config(config: &Config) -> SessionConfig {
+    let limits = &config.session_limits;
+    SessionConfig {
+        keepalive: config.keepalive,
+        max_streams: limits.max_streams,
+        max_send_bytes: limits.max_send_bytes,
+        max_receive_bytes: limits.max_receive_bytes,
+        ..SessionConfig::default()
+    }
+}
+
 /// Serves the sessions that peers open.
 async fn accept(endpoint: Endpoint, shared: Arc<Shared>) {
     let mut sessions = JoinSet::new();
@@ -195,8 +249,8 @@ async fn accept(endpoint: Endpoint, shared: Arc<Shared>) {
             });
             continue;
         };
-        let policy = shared.seen.policy.clone();
-        let link = Arc::new(Link::new(&peer.name, session, false));
-        sessions.spawn(async move { serve_link(link, &peer, &policy).await });
+        let outlet = shared.seen.outlet.clone();
+        let link = Arc::new(Link::new(&peer, session, false, &outlet.limits));
+        sessions.spawn(async move { serve_link(link, &peer, &outlet).await });
     }
 }

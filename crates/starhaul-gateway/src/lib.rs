@@ -12,6 +12,7 @@
 //! # }
 //! ```
 
+mod causes;
 pub mod config;
 mod connect;
 #[doc(hidden)]
@@ -22,20 +23,27 @@ mod error;
 mod gateway;
 mod ingress;
 pub mod label;
+mod ledger;
+mod limits;
 mod link;
 mod parts;
+mod path_names;
 mod policy;
 mod rate_feed;
 mod relay;
-mod resolve;
+mod resolver;
 pub mod rtp;
+mod session_paths;
 pub mod socks5;
 pub mod status;
 mod target;
 
 pub use config::Config;
 pub use control::{ask_status, find_status};
-pub use egress_policy::{EgressPolicy, EgressRule, ParseEgressRuleError};
+pub use egress_policy::{EgressLimits, EgressPolicy, EgressRule, ParseEgressRuleError};
 pub use error::Error;
 pub use gateway::{Gateway, Reload};
+pub use limits::raise_open_files;
+#[doc(hidden)]
+pub use resolver::Resolver;
 pub use target::{Host, ParseTargetError, Target};

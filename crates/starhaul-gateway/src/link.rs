@@ -1,7 +1,7 @@
 //! Sessions with peers while they live, and which of them a rule uses.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -9,8 +9,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use starhaul_endpoint::{PublicKey, RecvStream, Session};
+use starhaul_endpoint::{PublicKey, RecvStream, Session, StreamStats};
 use tokio::sync::{mpsc, watch};
+
+use crate::{
+    ledger::{Group, Ledger, Totals},
+    limits::{Limits, Seldom},
+    path_names::{PathNames, Unresolved},
+    policy::NotSent,
+};
 
 /// Reply streams of one flow that may wait; there is one, unless the peer errs.
 const WAITING_REPLIES: usize = 2;
@@ -23,8 +30,21 @@ pub(crate) struct Link {
     pub(crate) opened_by_us: bool,
     /// Streams of the peer that were refused: unreadable label, forbidden target, or too many.
     pub(crate) refused: AtomicU64,
+    pub(crate) log: Arc<PeerLog>,
+    limits: Arc<Limits>,
     next_flow: AtomicU64,
     flows: Mutex<HashMap<u64, mpsc::Sender<RecvStream>>>,
+}
+
+/// What a peer can make us write, and so must not be written each time.
+#[derive(Debug, Default)]
+pub(crate) struct PeerLog {
+    /// Streams of its that were refused.
+    pub(crate) refused: Seldom,
+    /// Targets that it asked for in vain.
+    pub(crate) forbidden: Seldom,
+    /// Blocks of its that are no frames.
+    pub(crate) frames: Seldom,
 }
 
 /// A flow of ours that waits for replies, until it is dropped.
@@ -36,12 +56,19 @@ pub(crate) struct OpenFlow {
 }
 
 impl Link {
-    pub(crate) fn new(peer: &str, session: Session, opened_by_us: bool) -> Self {
+    pub(crate) fn new(
+        peer: &PeerState,
+        session: Session,
+        opened_by_us: bool,
+        limits: &Arc<Limits>,
+    ) -> Self {
         Self {
-            peer: peer.to_owned(),
+            peer: peer.name.clone(),
             session,
             opened_by_us,
             refused: AtomicU64::new(0),
+            log: peer.log.clone(),
+            limits: limits.clone(),
             next_flow: AtomicU64::new(0),
             flows: Mutex::default(),
         }
@@ -56,6 +83,18 @@ impl Link {
             id,
             replies,
             link: self.clone(),
+        }
+    }
+
+    /// Counts it when a bound of the session is why it refused something.
+    pub(crate) fn note(&self, error: &starhaul_endpoint::Error) {
+        self.limits.note(&self.peer, error);
+    }
+
+    /// The same of a block.
+    pub(crate) fn note_unsent(&self, error: &NotSent) {
+        if let NotSent::Refused(error) = error {
+            self.note(error);
         }
     }
 
@@ -80,6 +119,11 @@ pub(crate) struct PeerState {
     links: Mutex<Vec<Arc<Link>>>,
     newest: watch::Sender<Option<Arc<Link>>>,
     attempts: Mutex<Attempts>,
+    /// Names of the paths that a session with it is to have.
+    configured_paths: Mutex<Vec<String>>,
+    ledger: Mutex<Ledger>,
+    path_names: Mutex<Option<Arc<PathNames>>>,
+    pub(crate) log: Arc<PeerLog>,
 }
 
 /// How opening a session went lately.
@@ -98,6 +142,10 @@ impl PeerState {
             links: Mutex::default(),
             newest: watch::Sender::new(None),
             attempts: Mutex::default(),
+            configured_paths: Mutex::default(),
+            ledger: Mutex::default(),
+            path_names: Mutex::default(),
+            log: Arc::default(),
         }
     }
 
@@ -110,6 +158,7 @@ impl PeerState {
 
     /// A session ended.
     pub(crate) fn remove(&self, link: &Arc<Link>) {
+        self.settle(link);
         let mut links = lock(&self.links);
         links.retain(|other| !Arc::ptr_eq(other, link));
         self.newest.send_replace(links.last().cloned());
@@ -133,6 +182,40 @@ impl PeerState {
         let _ = self.newest.subscribe().wait_for(Option::is_some).await;
     }
 
+    /// What ended in a session, which may be gone already, is counted.
+    pub(crate) fn settle(&self, link: &Link) {
+        lock(&self.ledger).collect(link);
+    }
+
+    /// The streams of all sessions now, and what all that there ever were have carried.
+    pub(crate) fn streams(&self) -> Streams {
+        // Held meanwhile, so that no stream is counted among the open and the ended ones.
+        let mut ledger = lock(&self.ledger);
+        let links = self.links();
+        let open: Vec<_> = links
+            .into_iter()
+            .map(|link| {
+                let streams = ledger.collect(&link);
+                (link, streams)
+            })
+            .collect();
+        let now = open.iter().flat_map(|(link, streams)| {
+            let open = streams.iter().filter(|stats| !stats.ended);
+            open.map(|stats| (stats, link.opened_by_us))
+        });
+        let groups = ledger.with_open(now);
+        Streams { open, groups }
+    }
+
+    /// Names of the paths that a session with the peer is to have; none where we open none.
+    pub(crate) fn configured_paths(&self) -> Vec<String> {
+        lock(&self.configured_paths).clone()
+    }
+
+    pub(crate) fn set_configured_paths(&self, names: Vec<String>) {
+        *lock(&self.configured_paths) = names;
+    }
+
     /// All sessions with the peer.
     pub(crate) fn links(&self) -> Vec<Arc<Link>> {
         lock(&self.links).clone()
@@ -154,6 +237,25 @@ impl PeerState {
     pub(crate) fn attempts(&self) -> Attempts {
         lock(&self.attempts).clone()
     }
+
+    /// The paths of the session that we keep open with it; `None` when we keep none any more.
+    pub(crate) fn set_path_names(&self, names: Option<Arc<PathNames>>) {
+        *lock(&self.path_names) = names;
+    }
+
+    /// The paths of that session that cannot be opened because their names have no address.
+    pub(crate) fn unresolved_paths(&self) -> Vec<Unresolved> {
+        let names = lock(&self.path_names).clone();
+        names.map_or_else(Vec::new, |names| names.unresolved())
+    }
+}
+
+/// The streams with a peer.
+pub(crate) struct Streams {
+    /// Of each session, those open and the last few that have ended.
+    pub(crate) open: Vec<(Arc<Link>, Vec<StreamStats>)>,
+    /// All that there ever were.
+    pub(crate) groups: BTreeMap<Group, Totals>,
 }
 
 impl Link {

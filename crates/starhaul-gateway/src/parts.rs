@@ -9,24 +9,24 @@ use std::{
 };
 
 use starhaul_endpoint::Endpoint;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
     Config, Error,
-    config::{Ingress, SessionRule},
+    config::SessionRule,
     connect::Connector,
-    egress_policy::CurrentPolicy,
-    ingress::{Counters, Listener, Rule},
+    egress::Outlet,
+    ingress::{Listeners, Rule},
     link::PeerState,
-    rate_feed,
+    session_paths::describe_changes,
 };
 
 /// What the other tasks see of the parts, in order of the configuration.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Seen {
     peers: Mutex<Vec<Arc<PeerState>>>,
     rules: Mutex<Vec<Arc<Rule>>>,
-    pub(crate) policy: Arc<CurrentPolicy>,
+    pub(crate) outlet: Arc<Outlet>,
 }
 
 /// The parts and their tasks, which end with it.
@@ -35,32 +35,16 @@ pub(crate) struct Parts {
     endpoint: Endpoint,
     seen: Arc<Seen>,
     connectors: Vec<Connecting>,
-    listeners: Vec<Listening>,
+    listeners: Listeners,
 }
 
 /// A session rule and what keeps its session open.
 #[derive(Debug)]
 struct Connecting {
-    rule: SessionRule,
+    /// As it is now; the connector follows it.
+    rule: watch::Sender<SessionRule>,
     peer: Arc<PeerState>,
     tasks: JoinSet<()>,
-}
-
-/// An ingress rule and what serves it.
-#[derive(Debug)]
-struct Listening {
-    rule: Arc<Rule>,
-    task: Task,
-}
-
-/// A task that ends when dropped.
-#[derive(Debug)]
-struct Task(JoinHandle<()>);
-
-/// A socket that is bound for a rule and not yet served.
-struct Bound {
-    rule: Arc<Rule>,
-    listener: Listener,
 }
 
 /// What a change of parts did.
@@ -73,6 +57,15 @@ pub(crate) struct Changes {
 }
 
 impl Seen {
+    /// No parts yet.
+    pub(crate) fn new(outlet: Outlet) -> Self {
+        Self {
+            peers: Mutex::default(),
+            rules: Mutex::default(),
+            outlet: Arc::new(outlet),
+        }
+    }
+
     pub(crate) fn peers(&self) -> Vec<Arc<PeerState>> {
         lock(&self.peers).clone()
     }
@@ -87,9 +80,9 @@ impl Parts {
     pub(crate) fn new(endpoint: Endpoint, seen: Arc<Seen>) -> Self {
         Self {
             endpoint,
-            seen,
             connectors: Vec::new(),
-            listeners: Vec::new(),
+            listeners: Listeners::new(seen.outlet.limits.clone()),
+            seen,
         }
     }
 
@@ -100,66 +93,34 @@ impl Parts {
     pub(crate) async fn change(&mut self, config: &Config) -> Result<Changes, Error> {
         let before = self.seen.peers();
         let peers = next_peers(config, &before);
-        let (now, later) = self.bind_new(config, &peers).await?;
+        let rules = config.ingress.iter().filter_map(|rule| {
+            // A configuration changed by hand may name a peer that is not there; then nobody is asked for.
+            Some((rule.clone(), find(&peers, &rule.peer)?.clone()))
+        });
+        let rules = self.listeners.prepare(rules.collect()).await?;
         let trusted = config.peers.iter().map(|peer| peer.public_key).collect();
         self.endpoint.set_trusted(trusted, peer_names(config))?;
 
         let mut changes = Changes::default();
-        if *self.seen.policy.get() != config.egress {
-            self.seen.policy.set(config.egress.clone());
+        let policy = &self.seen.outlet.policy;
+        if *policy.get() != config.egress {
+            policy.set(config.egress.clone());
             changes.done.push("egress".to_owned());
+        }
+        for peer in &peers {
+            let mut sessions = config.sessions.iter();
+            let rule = sessions.find(|rule| rule.peer == peer.name);
+            let paths = rule.map_or(&[][..], |rule| &rule.paths).iter();
+            peer.set_configured_paths(paths.map(|path| path.name.clone()).collect());
         }
         *lock(&self.seen.peers) = peers.clone();
         self.stop_old(config, &before, &peers, &mut changes).await;
-        for bound in now {
-            self.listen(bound, &mut changes);
-        }
-        for (rule, peer) in later {
-            match bind(&rule, peer).await {
-                Ok(bound) => self.listen(bound, &mut changes),
-                Err(error) => changes.failed.push(error),
-            }
-        }
-        self.connect_new(config, &peers, &mut changes);
-        let in_order = config.ingress.iter().filter_map(|rule| {
-            let found = self.listeners.iter();
-            let mut found = found.filter(|listening| listening.rule.config.name == rule.name);
-            found.next().map(|listening| listening.rule.clone())
-        });
-        *lock(&self.seen.rules) = in_order.collect();
+        let (done, failed) = self.listeners.change(rules).await;
+        changes.done.extend(done);
+        changes.failed = failed;
+        self.connect(config, &peers, &mut changes);
+        *lock(&self.seen.rules) = self.listeners.rules();
         Ok(changes)
-    }
-
-    /// Binds the sockets of rules that are new, except where an old one must go first.
-    async fn bind_new(
-        &self,
-        config: &Config,
-        peers: &[Arc<PeerState>],
-    ) -> Result<(Vec<Bound>, Vec<(Ingress, Arc<PeerState>)>), Error> {
-        let (mut now, mut later) = (Vec::new(), Vec::new());
-        for rule in &config.ingress {
-            // A configuration changed by hand may name a peer that is not there; then nobody is asked for.
-            let Some(peer) = find(peers, &rule.peer) else {
-                continue;
-            };
-            if self.listeners.iter().any(|old| old.is(rule, peer)) {
-                continue;
-            }
-            let port = rule.listen.port();
-            let in_the_way = self.listeners.iter().any(|old| {
-                let kept = config
-                    .ingress
-                    .iter()
-                    .any(|rule| find(peers, &rule.peer).is_some_and(|peer| old.is(rule, peer)));
-                !kept && old.rule.address.port() == port
-            });
-            if in_the_way {
-                later.push((rule.clone(), peer.clone()));
-            } else {
-                now.push(bind(rule, peer.clone()).await?);
-            }
-        }
-        Ok((now, later))
     }
 
     /// Ends what is not asked for any more, and the sessions of peers that are gone.
@@ -170,26 +131,10 @@ impl Parts {
         peers: &[Arc<PeerState>],
         changes: &mut Changes,
     ) {
-        let wanted = |listening: &Listening| {
-            config
-                .ingress
-                .iter()
-                .any(|rule| find(peers, &rule.peer).is_some_and(|peer| listening.is(rule, peer)))
-        };
-        let (kept, gone): (Vec<_>, Vec<_>) = std::mem::take(&mut self.listeners)
-            .into_iter()
-            .partition(wanted);
-        self.listeners = kept;
-        for mut listening in gone {
-            listening.task.end().await;
-            changes
-                .done
-                .push(format!("rule {} ended", listening.rule.config.name));
-        }
         let wanted = |connecting: &Connecting| {
-            find(peers, &connecting.rule.peer)
-                .is_some_and(|peer| Arc::ptr_eq(peer, &connecting.peer))
-                && config.sessions.contains(&connecting.rule)
+            let name = &connecting.peer.name;
+            find(peers, name).is_some_and(|peer| Arc::ptr_eq(peer, &connecting.peer))
+                && config.sessions.iter().any(|rule| rule.peer == *name)
         };
         let (kept, gone): (Vec<_>, Vec<_>) = std::mem::take(&mut self.connectors)
             .into_iter()
@@ -200,12 +145,13 @@ impl Parts {
             connecting.tasks.shutdown().await;
             for link in links.iter().filter(|link| link.opened_by_us) {
                 link.session
-                    .close("the session's configuration changed")
+                    .close("the session is not configured any more")
                     .await;
+                connecting.peer.settle(link);
             }
             changes
                 .done
-                .push(format!("session to {} ended", connecting.rule.peer));
+                .push(format!("session to {} ended", connecting.peer.name));
         }
         for peer in before {
             if !peers.iter().any(|kept| Arc::ptr_eq(kept, peer)) {
@@ -224,46 +170,38 @@ impl Parts {
         }
     }
 
-    fn listen(&mut self, bound: Bound, changes: &mut Changes) {
-        let Bound { rule, listener } = bound;
-        changes.done.push(format!(
-            "{} rule {} serves {} by peer {}",
-            rule.config.service.kind(),
-            rule.config.name,
-            rule.address,
-            rule.peer.name
-        ));
-        let task = Task(tokio::spawn(listener.serve(rule.clone())));
-        self.listeners.push(Listening { rule, task });
-    }
-
-    fn connect_new(&mut self, config: &Config, peers: &[Arc<PeerState>], changes: &mut Changes) {
+    /// Opens the sessions that are new, and lets the others have the paths that are configured now.
+    fn connect(&mut self, config: &Config, peers: &[Arc<PeerState>], changes: &mut Changes) {
         for rule in &config.sessions {
-            let known = self
-                .connectors
-                .iter()
-                .any(|other| other.rule.peer == rule.peer);
-            let Some(peer) = find(peers, &rule.peer).filter(|_| !known) else {
+            let mut known = self.connectors.iter();
+            if let Some(known) = known.find(|known| known.peer.name == rule.peer) {
+                let before = known.rule.borrow().clone();
+                if before != *rule {
+                    let done = describe_changes(&rule.peer, &before.paths, &rule.paths);
+                    changes.done.extend(done);
+                    known.rule.send_replace(rule.clone());
+                }
+                continue;
+            }
+            let Some(peer) = find(peers, &rule.peer) else {
                 continue;
             };
-            let (connector, feeds) = Connector::new(
+            let (sender, rules) = watch::channel(rule.clone());
+            let connector = Connector::new(
                 self.endpoint.clone(),
                 peer.clone(),
-                self.seen.policy.clone(),
-                rule.clone(),
+                self.seen.outlet.clone(),
+                rules,
             );
             let mut tasks = JoinSet::new();
             tasks.spawn(connector.run());
-            for (file, rate) in feeds {
-                tasks.spawn(rate_feed::follow(file, rate));
-            }
             changes.done.push(format!(
                 "session to {} over {} path(s)",
                 rule.peer,
                 rule.paths.len()
             ));
             self.connectors.push(Connecting {
-                rule: rule.clone(),
+                rule: sender,
                 peer: peer.clone(),
                 tasks,
             });
@@ -272,33 +210,10 @@ impl Parts {
 
     /// Ends all tasks and returns when they have ended.
     pub(crate) async fn end(&mut self) {
-        for listening in &mut self.listeners {
-            listening.task.end().await;
-        }
+        self.listeners.end().await;
         for connecting in &mut self.connectors {
             connecting.tasks.shutdown().await;
         }
-    }
-}
-
-impl Listening {
-    /// Whether it serves exactly this rule.
-    fn is(&self, rule: &Ingress, peer: &Arc<PeerState>) -> bool {
-        self.rule.config == *rule && Arc::ptr_eq(&self.rule.peer, peer)
-    }
-}
-
-impl Task {
-    async fn end(&mut self) {
-        self.0.abort();
-        // Cancelled, or it has ended before.
-        let _ = (&mut self.0).await;
-    }
-}
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 
@@ -320,17 +235,6 @@ fn next_peers(config: &Config, before: &[Arc<PeerState>]) -> Vec<Arc<PeerState>>
             .unwrap_or_else(|| Arc::new(PeerState::new(&peer.name, peer.public_key)))
     });
     peers.collect()
-}
-
-async fn bind(rule: &Ingress, peer: Arc<PeerState>) -> Result<Bound, Error> {
-    let (listener, address) = Listener::bind(rule).await?;
-    let rule = Arc::new(Rule {
-        config: rule.clone(),
-        peer,
-        address,
-        counters: Counters::default(),
-    });
-    Ok(Bound { rule, listener })
 }
 
 fn find<'p>(peers: &'p [Arc<PeerState>], name: &str) -> Option<&'p Arc<PeerState>> {

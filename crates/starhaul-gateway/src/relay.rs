@@ -3,9 +3,11 @@
 use std::{
     io,
     net::{IpAddr, Ipv6Addr, SocketAddr},
-    time::Duration,
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
 };
 
+use socket2::TcpKeepalive;
 use starhaul_endpoint::{ByteReader, ByteWriter};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -18,6 +20,13 @@ use crate::socks5::Reply;
 const BUFFER_BYTES: usize = 64 << 10;
 /// Tells the far side that our TCP connection was reset.
 const CODE_RESET: u32 = 1;
+/// A connection that is silent so long is asked whether it still lives, and then again and again: an end that vanished is
+/// found out within two minutes.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+const KEEPALIVE_PROBES: u32 = 4;
+/// Tells the far side that our TCP connection was silent for too long.
+const CODE_IDLE: u32 = 2;
 const ANSWER_VERSION: u8 = 1;
 /// Version, reply, address as IPv6, port.
 const ANSWER_BYTES: usize = 20;
@@ -65,11 +74,17 @@ impl Answer {
 }
 
 /// Makes a connection that is dropped end by RST (`SO_LINGER` 0), until [`settle`]: an application must never take
-/// data that broke off for data that ended.
+/// data that broke off for data that ended. From now on the kernel finds out when the other end has vanished.
 pub(crate) fn unsettle(tcp: &TcpStream) {
-    // Fails only for what is no socket.
-    let _ = socket2::SockRef::from(tcp).set_linger(Some(Duration::ZERO));
+    let socket = socket2::SockRef::from(tcp);
+    // These fail only for what is no socket.
+    let _ = socket.set_linger(Some(Duration::ZERO));
     let _ = tcp.set_nodelay(true);
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_AFTER)
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_PROBES);
+    let _ = socket.set_tcp_keepalive(&keepalive);
 }
 
 /// Both directions ended well.
@@ -78,18 +93,21 @@ pub(crate) fn settle(tcp: &TcpStream) {
 }
 
 /// Carries both directions to their ends. `early` goes out before what the application sends; with `expect_answer` the
-/// far side's answer is taken from the stream first, while data already flows to it.
+/// far side's answer is taken from the stream first, while data already flows to it. Where nothing was carried for `idle`,
+/// it ends.
 ///
 /// # Errors
-/// One side was reset or the session ended. Then the TCP connection is reset, and the far side is told to do the same.
+/// One side was reset, was idle, or the session ended. Then the TCP connection is reset, and the far side is told to do the same.
 pub(crate) async fn relay(
     mut tcp: TcpStream,
     mut reader: ByteReader,
     mut writer: ByteWriter,
     early: &[u8],
     expect_answer: bool,
+    idle: Option<Duration>,
 ) -> io::Result<()> {
     unsettle(&tcp);
+    let activity = Activity::new();
     let (mut from_application, mut to_application) = tcp.split();
     let outward = async {
         writer.write_all(early).await?;
@@ -104,6 +122,7 @@ pub(crate) async fn relay(
                 return writer.shutdown().await;
             };
             writer.write_all(data).await?;
+            activity.touch();
         }
     };
     let inward = async {
@@ -120,22 +139,80 @@ pub(crate) async fn relay(
                 return to_application.shutdown().await;
             };
             to_application.write_all(data).await?;
+            activity.touch();
         }
     };
-    let result = tokio::try_join!(outward, inward);
-    match result {
+    let both = async { tokio::try_join!(outward, inward) };
+    let result = tokio::select! {
+        result = both => result,
+        () = activity.idle_for(idle) => Err(io::ErrorKind::TimedOut.into()),
+    };
+    match &result {
         Ok(_) => settle(&tcp),
-        Err(_) => {
-            writer.reset(CODE_RESET);
-            reader.stop(CODE_RESET);
+        Err(error) => {
+            let code = match error.kind() {
+                io::ErrorKind::TimedOut => CODE_IDLE,
+                _ => CODE_RESET,
+            };
+            writer.reset(code);
+            reader.stop(code);
         }
     }
     result.map(|_| ())
 }
 
+/// When something was last carried in either direction.
+struct Activity {
+    began: Instant,
+    last_ms: AtomicU64,
+}
+
+impl Activity {
+    fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            last_ms: AtomicU64::new(0),
+        }
+    }
+
+    fn touch(&self) {
+        let since = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_ms.store(since, Ordering::Relaxed);
+    }
+
+    /// Waits until nothing was carried for so long; for ever without a bound.
+    async fn idle_for(&self, idle: Option<Duration>) {
+        let Some(idle) = idle else {
+            return std::future::pending().await;
+        };
+        loop {
+            let last = Duration::from_millis(self.last_ms.load(Ordering::Relaxed));
+            let due = self.began + last + idle;
+            if due <= Instant::now() {
+                return;
+            }
+            tokio::time::sleep_until(due.into()).await;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn the_kernel_is_asked_to_find_out_when_an_end_has_vanished() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (_client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let tcp = accepted.unwrap().0;
+        unsettle(&tcp);
+        let socket = socket2::SockRef::from(&tcp);
+        assert!(socket.keepalive().unwrap());
+        let longest = socket.tcp_keepalive_time().unwrap()
+            + socket.tcp_keepalive_interval().unwrap() * socket.tcp_keepalive_retries().unwrap();
+        assert_eq!(longest, Duration::from_secs(120));
+    }
 
     #[test]
     fn answers_keep_their_form_on_the_wire() {

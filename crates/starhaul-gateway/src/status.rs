@@ -1,26 +1,19 @@
 //! What `starhaul status` shows: the JSON object of the control socket, as types for both of its ends.
 
+mod check;
 mod detector;
+mod snapshot;
+mod traffic;
 
-use std::{
-    net::SocketAddr,
-    sync::atomic::{AtomicU64, Ordering},
-    time::{Duration, Instant},
-};
+use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use starhaul_endpoint::{PathModel, PathStatus, StreamStats};
-use starhaul_units::Bandwidth;
 
-use crate::{
-    config::mode_name,
-    gateway::Shared,
-    ingress::Rule,
-    label::Label,
-    link::{Link, PeerState},
+pub use self::{detector::Detector, traffic::Traffic};
+pub(crate) use self::{
+    snapshot::{counters, status},
+    traffic::{INTERVAL, Rates},
 };
-
-pub use self::detector::Detector;
 
 /// A gateway now.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -39,6 +32,28 @@ pub struct Status {
     pub ingress: Vec<Ingress>,
     /// Those open now.
     pub sessions: Vec<Session>,
+    /// All streams with all peers since the start, by priority.
+    #[serde(default)]
+    pub classes: Vec<Class>,
+    /// Bounds that can be reached: those of the gateway, then those of each rule.
+    #[serde(default)]
+    pub limits: Vec<Limit>,
+}
+
+/// A bound, and how often it was reached.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Limit {
+    /// What is bounded.
+    pub name: String,
+    /// At which ingress rule; absent for a bound of the whole gateway.
+    #[serde(default)]
+    pub rule: Option<String>,
+    /// How often it was reached since the start of the gateway or of the rule.
+    pub count: u64,
+    /// Its value now.
+    pub limit: u64,
+    /// What raises it: a key of the configuration, unless it says otherwise.
+    pub key: String,
 }
 
 /// A configured peer.
@@ -54,6 +69,50 @@ pub struct Peer {
     pub failed_attempts: u64,
     /// Why the last of them failed.
     pub last_error: Option<String>,
+    /// The paths that a session with it is to have, as configured; none where we open none.
+    #[serde(default)]
+    pub configured_paths: Vec<String>,
+    /// All streams with it.
+    #[serde(default)]
+    pub traffic: Traffic,
+    /// The same by rule and priority.
+    #[serde(default)]
+    pub flows: Vec<Flow>,
+}
+
+/// The streams with a peer that belong to one rule.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Flow {
+    /// The rule's name; absent where the streams are not a gateway's.
+    pub rule: Option<String>,
+    /// Whose rule it is: `us` or `peer`.
+    pub rule_of: String,
+    /// What they have carried.
+    #[serde(flatten)]
+    pub totals: FlowTotals,
+}
+
+/// The streams of one priority.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Class {
+    /// What they have carried.
+    #[serde(flatten)]
+    pub totals: FlowTotals,
+}
+
+/// What streams have carried since the start, those that have ended included.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct FlowTotals {
+    /// 0 is the most important.
+    pub priority: u8,
+    /// Open now.
+    pub streams: u64,
+    /// All that there were.
+    pub streams_total: u64,
+    /// Bytes of applications.
+    pub traffic: Traffic,
+    /// Of those with deadlines.
+    pub blocks: Blocks,
 }
 
 /// An ingress rule.
@@ -75,10 +134,16 @@ pub struct Ingress {
     pub datagrams_in: u64,
     /// To applications.
     pub datagrams_out: u64,
+    /// Clients that were forgotten early to make room for new ones.
+    #[serde(default)]
+    pub displaced_clients: u64,
     /// Datagrams from applications that went nowhere.
     pub dropped: Dropped,
     /// Connections that were not made or broke off.
     pub failed_connections: u64,
+    /// What its streams have carried.
+    #[serde(default)]
+    pub traffic: Traffic,
 }
 
 /// Why datagrams went nowhere.
@@ -86,7 +151,7 @@ pub struct Ingress {
 pub struct Dropped {
     /// No session with the peer was open.
     pub no_session: u64,
-    /// More clients than the rule allows.
+    /// More clients than the rule allows, and none that could give way.
     pub too_many_clients: u64,
     /// The session is full, or the datagram did not come from the client.
     pub refused: u64,
@@ -103,6 +168,9 @@ pub struct Session {
     pub age_s: f64,
     /// Streams of the peer that we refused: label not understood, target not allowed, too many.
     pub refused_streams: u64,
+    /// All its paths.
+    #[serde(default)]
+    pub traffic: Traffic,
     /// Its paths.
     pub paths: Vec<Path>,
     /// Its streams that have not ended.
@@ -114,8 +182,8 @@ pub struct Session {
 pub struct Path {
     /// Its name.
     pub name: String,
-    /// The peer's address on it.
-    pub remote: SocketAddr,
+    /// The peer's address on it; as configured while its name has none.
+    pub remote: String,
     /// `up`, `suspect` (silent for longer than expected) or `down`.
     pub state: String,
     /// Name of the congestion controller.
@@ -126,6 +194,9 @@ pub struct Path {
     pub cwnd_bytes: u64,
     /// Bytes that are.
     pub bytes_in_flight: u64,
+    /// UDP payload of the largest packets that we send on it: what it is known to carry; 0 while there is no connection.
+    #[serde(default)]
+    pub packet_bytes: u16,
     /// What the controller believes of the path; absent where it keeps no model.
     #[serde(default)]
     pub model: Option<Model>,
@@ -141,6 +212,9 @@ pub struct Path {
     /// Why it cannot be used; absent while it can.
     #[serde(default)]
     pub last_error: Option<String>,
+    /// What it has carried since the session began, whether or not it is up.
+    #[serde(default)]
+    pub traffic: Traffic,
     /// What was measured.
     #[serde(flatten)]
     pub figures: Option<PathFigures>,
@@ -192,7 +266,7 @@ pub struct PathFigures {
     pub min_rtt_ms: Option<f64>,
     /// Towards the peer, where it can be estimated.
     pub one_way_delay_ms: Option<f64>,
-    /// What the path is believed to carry.
+    /// What the path is believed to be able to carry.
     pub rate_bit_per_s: u64,
     /// Share of datagrams lost, 0 to 1.
     pub loss: Option<f64>,
@@ -221,11 +295,29 @@ pub struct Stream {
     pub kind: Option<String>,
     /// Where it goes on the far side.
     pub target: Option<String>,
+    /// 0 is the most important.
+    #[serde(default)]
+    pub priority: u8,
     /// How its blocks are protected.
     pub mode: String,
     /// It has ended; its figures are kept for a while.
     #[serde(default)]
     pub ended: bool,
+    /// Its bytes.
+    #[serde(default)]
+    pub traffic: Traffic,
+    /// Its blocks.
+    #[serde(flatten)]
+    pub blocks: Blocks,
+    /// By the application.
+    pub bytes_sent: u64,
+    /// For the application.
+    pub bytes_received: u64,
+}
+
+/// What became of blocks.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Blocks {
     /// Blocks from our side.
     pub blocks_sent: u64,
     /// Blocks from the peer.
@@ -242,14 +334,10 @@ pub struct Stream {
     pub failed: u64,
     /// Of the blocks sent.
     pub recovered: Recovered,
-    /// By the application.
-    pub bytes_sent: u64,
-    /// For the application.
-    pub bytes_received: u64,
 }
 
 /// Blocks dropped because they could not arrive in time, by cause.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Expired {
     /// Other blocks went first.
     pub capacity: u64,
@@ -260,7 +348,7 @@ pub struct Expired {
 }
 
 /// Blocks that lost fragments and arrived whole.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Recovered {
     /// Rebuilt from redundancy.
     pub redundancy: u64,
@@ -268,174 +356,28 @@ pub struct Recovered {
     pub retransmission: u64,
 }
 
-/// The whole gateway.
-pub(crate) fn status(shared: &Shared) -> Status {
-    let peers = shared.seen.peers();
-    let rules = shared.seen.rules();
-    let links = peers.iter().flat_map(|peer| peer.links());
-    Status {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        public_key: shared.public_key.to_string(),
-        uptime_s: rounded(shared.started.elapsed().as_secs_f64()),
-        listen: shared.listen.clone(),
-        peers: peers.iter().map(|peer| peer_status(peer)).collect(),
-        ingress: rules.iter().map(|rule| ingress(rule)).collect(),
-        sessions: links.map(|link| session(&link)).collect(),
+impl FlowTotals {
+    /// Adds what other streams of the same kind have carried.
+    fn add(&mut self, other: &Self) {
+        self.streams += other.streams;
+        self.streams_total += other.streams_total;
+        self.traffic = [self.traffic, other.traffic].into_iter().sum();
+        self.blocks.add(&other.blocks);
     }
 }
 
-fn peer_status(peer: &PeerState) -> Peer {
-    let attempts = peer.attempts();
-    Peer {
-        name: peer.name.clone(),
-        public_key: peer.public_key.to_string(),
-        sessions: peer.links().len(),
-        failed_attempts: attempts.failed,
-        last_error: attempts.last_error,
+impl Blocks {
+    fn add(&mut self, other: &Self) {
+        self.blocks_sent += other.blocks_sent;
+        self.blocks_received += other.blocks_received;
+        self.on_time += other.on_time;
+        self.late += other.late;
+        self.expired.capacity += other.expired.capacity;
+        self.expired.loss += other.expired.loss;
+        self.expired.unreachable += other.expired.unreachable;
+        self.cancelled += other.cancelled;
+        self.failed += other.failed;
+        self.recovered.redundancy += other.recovered.redundancy;
+        self.recovered.retransmission += other.recovered.retransmission;
     }
-}
-
-fn ingress(rule: &Rule) -> Ingress {
-    let counters = &rule.counters;
-    let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    Ingress {
-        rule: rule.config.name.clone(),
-        kind: rule.config.service.kind().to_owned(),
-        listen: rule.address,
-        peer: rule.peer.name.clone(),
-        clients: read(&counters.clients),
-        clients_total: read(&counters.clients_total),
-        datagrams_in: read(&counters.datagrams_in),
-        datagrams_out: read(&counters.datagrams_out),
-        dropped: Dropped {
-            no_session: read(&counters.dropped_no_session),
-            too_many_clients: read(&counters.dropped_too_many_clients),
-            refused: read(&counters.dropped_refused),
-        },
-        failed_connections: read(&counters.failed_connections),
-    }
-}
-
-fn session(link: &Link) -> Session {
-    let problems = link.session.path_problems();
-    let probers = link.session.path_probers();
-    let paths = link.session.path_status();
-    let now = Instant::now();
-    let paths = paths.iter().map(|status| Path {
-        last_error: problems.get(&status.name).cloned(),
-        detector: probers.get(&status.name).map(detector::detector),
-        ..path(status, now)
-    });
-    Session {
-        peer: link.peer.clone(),
-        opened_by: if link.opened_by_us { "us" } else { "peer" }.to_owned(),
-        age_s: rounded(link.age().as_secs_f64()),
-        refused_streams: link.refused.load(Ordering::Relaxed),
-        paths: paths.collect(),
-        streams: link.session.stream_stats().iter().map(stream).collect(),
-    }
-}
-
-fn path(path: &PathStatus, now: Instant) -> Path {
-    let state = match (path.up, &path.stats) {
-        (false, _) => "down",
-        (true, Some(stats)) if stats.suspect => "suspect",
-        (true, _) => "up",
-    };
-    Path {
-        name: path.name.clone(),
-        remote: path.remote,
-        state: state.to_owned(),
-        controller: path.controller.to_owned(),
-        controller_state: path.controller_state.to_owned(),
-        cwnd_bytes: path.cwnd,
-        bytes_in_flight: path.bytes_in_flight,
-        model: path.model.as_ref().map(|known| model(known, now)),
-        reconfigurations: Reconfigurations {
-            count: path.reconfigurations.count,
-            last: path.reconfigurations.last.map(|last| Reconfiguration {
-                ago_s: ago(last.at, now),
-                outage_ms: millis(last.outage).filter(|_| !last.outage.is_zero()),
-                source: last.source.name().to_owned(),
-                confidence: finite(last.confidence),
-            }),
-        },
-        segment_rtt_ms: path.segment_rtt.and_then(millis),
-        detector: None,
-        last_error: None,
-        figures: path.stats.as_ref().map(|stats| PathFigures {
-            cost: finite(stats.cost),
-            rtt_ms: millis(stats.smoothed_rtt),
-            min_rtt_ms: millis(stats.min_rtt),
-            one_way_delay_ms: millis(stats.one_way_delay),
-            rate_bit_per_s: stats.bandwidth.bits_per_second(),
-            loss: finite(stats.loss_rate),
-            loss_window_max: finite(stats.loss_window_max),
-            loss_burst_length: finite(stats.burst_length),
-            bytes_sent: stats.bytes_sent,
-            bytes_received: stats.bytes_received,
-            datagrams_sent: stats.datagrams_sent,
-            datagrams_lost: stats.datagrams_lost,
-        }),
-    }
-}
-
-fn model(model: &PathModel, now: Instant) -> Model {
-    let bits = |rate: Option<Bandwidth>| rate.map(Bandwidth::bits_per_second);
-    let band = model.rtt_band;
-    Model {
-        bandwidth_aggressive_bit_per_s: bits(model.bandwidth_aggressive),
-        bandwidth_moderate_bit_per_s: bits(model.bandwidth_moderate),
-        rtt_band_ms: band.and_then(|(low, high)| Some([millis(low)?, millis(high)?])),
-        acted_on_ago_s: model.last_reconfiguration.map(|at| ago(at, now)),
-    }
-}
-
-fn ago(at: Instant, now: Instant) -> f64 {
-    rounded(now.saturating_duration_since(at).as_secs_f64())
-}
-
-fn stream(stats: &StreamStats) -> Stream {
-    // A stream that was refused may have any label.
-    let label = Label::parse(&stats.label).ok();
-    let flow = label.as_ref().map(|label| &label.flow);
-    Stream {
-        stream: stats.stream.0,
-        rule: label.as_ref().map(|label| label.rule.clone()),
-        kind: flow.map(|flow| flow.kind().to_owned()),
-        target: flow.and_then(|flow| flow.target()).map(ToString::to_string),
-        mode: mode_name(stats.mode).to_owned(),
-        ended: stats.ended,
-        blocks_sent: stats.blocks_sent,
-        blocks_received: stats.blocks_received,
-        on_time: stats.on_time,
-        late: stats.late,
-        expired: Expired {
-            capacity: stats.expired_capacity,
-            loss: stats.expired_loss,
-            unreachable: stats.expired_unreachable,
-        },
-        cancelled: stats.cancelled,
-        failed: stats.failed,
-        recovered: Recovered {
-            redundancy: stats.recovered_by_redundancy,
-            retransmission: stats.recovered_by_retransmission,
-        },
-        bytes_sent: stats.bytes_sent,
-        bytes_received: stats.bytes_received,
-    }
-}
-
-fn millis(duration: Duration) -> Option<f64> {
-    // Before the first sample a round trip may stand at infinity.
-    (duration < Duration::from_secs(86_400)).then(|| rounded(duration.as_secs_f64() * 1e3))
-}
-
-/// JSON knows no infinity.
-fn finite(number: f64) -> Option<f64> {
-    number.is_finite().then(|| (number * 1e6).round() / 1e6)
-}
-
-fn rounded(number: f64) -> f64 {
-    (number * 1e3).round() / 1e3
 }

@@ -13,6 +13,7 @@ use crate::Error;
 
 pub(super) const KEYS: &[&str] = &[
     "max_sessions",
+    "max_sessions_per_peer",
     "link",
     "interface",
     "controller",
@@ -22,16 +23,21 @@ pub(super) const KEYS: &[&str] = &[
     "detect_target",
     "detect_by",
     "detect_interval",
+    "detect_idle_interval",
     "detect_outage",
     "timetable",
 ];
 const DEFAULT_MAX_SESSIONS: usize = 256;
+/// One key may hold this part of them, unless told otherwise.
+const SHARE: usize = 4;
 
 /// How sessions and paths that peers open are served.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AcceptRule {
     /// Most sessions at once.
     pub max_sessions: usize,
+    /// Most of them that one key may have opened.
+    pub max_sessions_per_peer: usize,
     /// Over what all of these paths lead, whatever the peers say of theirs.
     pub link: LinkKind,
     /// The network interface by which they leave: the way that probes take.
@@ -48,6 +54,7 @@ impl Default for AcceptRule {
     fn default() -> Self {
         Self {
             max_sessions: DEFAULT_MAX_SESSIONS,
+            max_sessions_per_peer: DEFAULT_MAX_SESSIONS / SHARE,
             link: LinkKind::Other,
             interface: None,
             detection: None,
@@ -60,10 +67,13 @@ impl Default for AcceptRule {
 pub(super) fn read(table: &Table<'_>, directory: &Path) -> Result<AcceptRule, Error> {
     let link = detection::read_link(table)?;
     let most = table.integer("max_sessions", 1..=65_536)?;
+    let max_sessions = most.map_or(DEFAULT_MAX_SESSIONS, rules::to_usize);
+    let of_one = table.integer("max_sessions_per_peer", 1..=65_536)?;
     // A controller that heeds them is no sign of a dish at this end.
     let detection = detection::read(table, link == LinkKind::Leo)?;
     Ok(AcceptRule {
-        max_sessions: most.map_or(DEFAULT_MAX_SESSIONS, rules::to_usize),
+        max_sessions,
+        max_sessions_per_peer: of_one.map_or((max_sessions / SHARE).max(1), rules::to_usize),
         link,
         interface: table.text("interface", rules::interface_name)?,
         detection,

@@ -8,8 +8,8 @@ use starhaul_endpoint::{
 };
 
 use super::{
-    AcceptRule, Config, Control, ControllerRule, Delivery, IdentitySource, Ingress, PathRule,
-    Service, mode_name,
+    AcceptRule, Config, ConnectionLimits, Control, ControllerRule, Delivery, IdentitySource,
+    Ingress, PathRule, Service, mode_name, size,
 };
 
 /// One line per fact.
@@ -34,6 +34,15 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
         out,
         "packets: at most {} bytes of UDP payload",
         config.packet_bytes
+    )?;
+    writeln!(out, "idle paths: probed every {:?}", config.keepalive)?;
+    let limits = config.session_limits;
+    writeln!(
+        out,
+        "sessions: each at most {} streams, {} to send, {} received",
+        limits.max_streams,
+        size::show(limits.max_send_bytes as u64),
+        size::show(limits.max_receive_bytes as u64)
     )?;
     for address in &config.listen {
         writeln!(out, "listen: {address}, {}", accept_words(&config.accept))?;
@@ -62,13 +71,22 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
     for rule in &config.egress.deny {
         writeln!(out, "egress: deny {rule}")?;
     }
+    if !config.egress.allow.is_empty() {
+        let limits = config.egress.limits;
+        writeln!(
+            out,
+            "egress: at most {} streams, {} look-ups, {} targets of a UDP association",
+            limits.max_streams, limits.max_lookups, limits.max_targets
+        )?;
+    }
     Ok(())
 }
 
 fn accept_words(rule: &AcceptRule) -> String {
     let mut words = format!(
-        "at most {} sessions, our direction by {}",
+        "at most {} sessions, {} of one key, our direction by {}",
         rule.max_sessions,
+        rule.max_sessions_per_peer,
         controller(&rule.controller)
     );
     let of_leo = rule.leo_controller.as_ref();
@@ -122,8 +140,8 @@ fn detection_words(detection: &Detection) -> String {
     };
     let config = detection.detector;
     let mut words = format!(
-        "reconfigurations watched by probing {whom} {how} every {:?}, outages above {:?}",
-        config.probe_interval, config.outage_threshold
+        "reconfigurations watched by probing {whom} {how} every {:?} ({:?} while idle), outages above {:?}",
+        config.probe_interval, config.idle_interval, config.outage_threshold
     );
     if let Some(timetable) = detection.timetable {
         let _ = write!(words, ", timetable {timetable}");
@@ -136,25 +154,40 @@ fn ingress_line(rule: &Ingress) -> String {
     let tail = format!("by peer {}, priority {}", rule.peer, rule.priority);
     match &rule.service {
         Service::Udp {
-            target, delivery, ..
+            target,
+            delivery,
+            clients,
         } => {
-            format!("{head} → {target} {tail}, {}", delivery_words(delivery))
+            format!(
+                "{head} → {target} {tail}, {}, at most {} clients",
+                delivery_words(delivery),
+                clients.max_clients
+            )
         }
         Service::Rtp {
             target,
             delivery,
+            clients,
             codec,
             ..
         } => {
             format!(
-                "{head} → {target} {tail}, {}, codec {codec}",
-                delivery_words(delivery)
+                "{head} → {target} {tail}, {}, codec {codec}, at most {} clients",
+                delivery_words(delivery),
+                clients.max_clients
             )
         }
-        Service::Tcp { target } => format!("{head} → {target} {tail}"),
+        Service::Tcp {
+            target,
+            connections,
+        } => format!(
+            "{head} → {target} {tail}, {}",
+            connection_words(connections)
+        ),
         Service::Socks5 {
             credentials,
             delivery,
+            connections,
         } => {
             let login = if credentials.is_some() {
                 "with"
@@ -162,7 +195,8 @@ fn ingress_line(rule: &Ingress) -> String {
                 "without"
             };
             format!(
-                "{head} {tail}, {login} password, UDP {}",
+                "{head} {tail}, {login} password, {}, UDP {}",
+                connection_words(connections),
                 delivery_words(delivery)
             )
         }
@@ -176,6 +210,14 @@ fn delivery_words(delivery: &Delivery) -> String {
         "deadline {:?}, {mode}, redundancy at most {}{order}",
         delivery.deadline, delivery.max_coding_rate
     )
+}
+
+fn connection_words(limits: &ConnectionLimits) -> String {
+    let mut words = format!("at most {} connections", limits.max_connections);
+    if let Some(idle) = limits.idle_timeout {
+        let _ = write!(words, ", reset when idle for {idle:?}");
+    }
+    words
 }
 
 fn controller(rule: &ControllerRule) -> String {

@@ -11,11 +11,12 @@ use super::{duration, reader::Table, rules::choice};
 use crate::Error;
 
 /// The keys that are read here.
-pub(super) const KEYS: [&str; 6] = [
+pub(super) const KEYS: [&str; 7] = [
     "detect",
     "detect_target",
     "detect_by",
     "detect_interval",
+    "detect_idle_interval",
     "detect_outage",
     "timetable",
 ];
@@ -36,6 +37,7 @@ const METHODS: &[(&str, ProbeMethod)] = &[
 ];
 /// A probe each 2 ms is more than any dish needs, and at 100 ms most outages pass unseen.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
+const LONGEST_IDLE_INTERVAL: Duration = Duration::from_secs(60);
 const OUTAGES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(2));
 
 /// The kind of link of a path.
@@ -61,6 +63,11 @@ pub(super) fn read(table: &Table<'_>, listens: bool) -> Result<Option<Detection>
     let interval = table.text("detect_interval", duration::between(least, most))?;
     let config = &mut detection.detector;
     config.probe_interval = interval.unwrap_or(config.probe_interval);
+    let most = LONGEST_IDLE_INTERVAL;
+    let idle = table.text("detect_idle_interval", duration::between(least, most))?;
+    config.idle_interval = idle
+        .unwrap_or(config.idle_interval)
+        .max(config.probe_interval);
     let (least, most) = OUTAGES;
     let outage = table.text("detect_outage", duration::between(least, most))?;
     config.outage_threshold = outage.unwrap_or(config.outage_threshold);

@@ -2,13 +2,18 @@
 //! key and what would be right.
 
 mod accept;
+mod addresses;
 mod describe;
 mod detection;
 mod duration;
+mod quotes;
 mod reader;
 mod rules;
+mod size;
 #[cfg(test)]
 mod tests;
+mod values;
+mod warnings;
 
 use std::{
     fmt,
@@ -38,6 +43,10 @@ pub struct Config {
     pub accept: AcceptRule,
     /// Bytes of the largest UDP payload on our paths.
     pub packet_bytes: u16,
+    /// How seldom a path is probed over which nothing flows.
+    pub keepalive: Duration,
+    /// Bounds of every session.
+    pub session_limits: SessionLimits,
     /// Where `starhaul status` asks.
     pub control: Control,
     /// The gateways we know.
@@ -48,6 +57,27 @@ pub struct Config {
     pub ingress: Vec<Ingress>,
     /// What peers may reach through us.
     pub egress: EgressPolicy,
+}
+
+/// Bounds of every session, in each direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionLimits {
+    /// Streams that this side may have open: TCP connections and UDP clients, each with its replies on the other side.
+    pub max_streams: usize,
+    /// Bytes that may wait for sending or acknowledgement.
+    pub max_send_bytes: usize,
+    /// Bytes that may wait for reassembly or for a slow reader.
+    pub max_receive_bytes: usize,
+}
+
+impl Default for SessionLimits {
+    fn default() -> Self {
+        Self {
+            max_streams: 4096,
+            max_send_bytes: 64 << 20,
+            max_receive_bytes: 64 << 20,
+        }
+    }
 }
 
 /// Where the secret key is.
@@ -167,6 +197,8 @@ pub enum Service {
     Tcp {
         /// Where the connections go.
         target: Target,
+        /// Bounds on them.
+        connections: ConnectionLimits,
     },
     /// SOCKS5 proxy (RFC 1928).
     Socks5 {
@@ -174,6 +206,8 @@ pub enum Service {
         credentials: Option<Credentials>,
         /// How datagrams of UDP ASSOCIATE are carried.
         delivery: Delivery,
+        /// Bounds on the clients' connections.
+        connections: ConnectionLimits,
     },
 }
 
@@ -195,10 +229,24 @@ pub struct Delivery {
 /// Bounds on the clients of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientLimits {
-    /// Most client addresses at once; the datagrams of others are dropped and counted.
+    /// Most client addresses at once. A new one takes the place of one that has been answered, or else of the one that is
+    /// silent longest; where there is none of these, its datagrams are dropped and counted.
     pub max_clients: usize,
     /// A client that neither sent nor was sent anything for so long is forgotten.
     pub idle_timeout: Duration,
+    /// The same for one that sent at most four datagrams, each of which was answered, as a DNS query is.
+    pub answered_timeout: Duration,
+    /// Datagrams of one client that may wait until the session has taken those before them.
+    pub max_queued: usize,
+}
+
+/// Bounds on the TCP connections of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    /// Most at once; more wait in the kernel.
+    pub max_connections: usize,
+    /// A connection that carried nothing in either direction for so long is reset.
+    pub idle_timeout: Option<Duration>,
 }
 
 /// User name and password of RFC 1929, each 1 to 255 bytes.
@@ -211,23 +259,46 @@ pub struct Credentials {
 }
 
 impl Config {
-    /// Reads and checks a TOML file; errors name the file, the line, the key and the nearest valid key.
+    /// Reads and checks a TOML file; errors name the file, the line, the key and the nearest valid key. The key file is
+    /// read too, if it can be, so that one's own key is not taken for a peer's.
     pub fn load(file: &Path) -> Result<Self, Error> {
         let text = std::fs::read_to_string(file).map_err(|reason| Error::Read {
             file: file.to_owned(),
             reason,
         })?;
-        Self::parse(&text, file)
+        // Why a key file cannot be read is told by who needs the key.
+        let own_key = |identity: &IdentitySource| Some(identity.read().ok()?.public_key());
+        let config = rules::read(&text, file, own_key)?;
+        if config.holds_secrets() {
+            warn_of_readers(file);
+        }
+        Ok(config)
     }
 
-    /// The same for text; `name` stands for the file in messages, and relative files are sought beside it.
+    /// The same for text, without any file; `name` stands for the file in messages, and relative files are sought beside it.
     pub fn parse(text: &str, name: &Path) -> Result<Self, Error> {
-        rules::read(text, name)
+        rules::read(text, name, |identity| match identity {
+            IdentitySource::Inline(identity) => Some(identity.public_key()),
+            IdentitySource::File(_) => None,
+        })
     }
 
     /// A commented sample, in which every key appears.
     pub fn sample() -> &'static str {
         include_str!("sample.toml")
+    }
+
+    /// What is possible and hardly meant, for people, one line for each; asks this host for its network interfaces.
+    pub fn warnings(&self) -> Vec<String> {
+        warnings::warnings(self)
+    }
+
+    fn holds_secrets(&self) -> bool {
+        let with_password = |rule: &Ingress| match &rule.service {
+            Service::Socks5 { credentials, .. } => credentials.is_some(),
+            _ => false,
+        };
+        matches!(self.identity, IdentitySource::Inline(_)) || self.ingress.iter().any(with_password)
     }
 
     /// What was understood, for people.
@@ -237,8 +308,15 @@ impl Config {
 }
 
 impl IdentitySource {
-    /// The key pair; reads the key file.
+    /// The key pair; reads the key file, and warns in the log when others may read that too.
     pub fn load(&self) -> Result<Identity, Error> {
+        if let Self::File(file) = self {
+            warn_of_readers(file);
+        }
+        self.read()
+    }
+
+    fn read(&self) -> Result<Identity, Error> {
         match self {
             Self::Inline(identity) => Ok(identity.clone()),
             Self::File(file) => {
@@ -252,6 +330,21 @@ impl IdentitySource {
                 })
             }
         }
+    }
+}
+
+/// Says so when everyone may read a file that holds a secret, or others than its owner may change it.
+fn warn_of_readers(file: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    /// Read by others, written by the group or others.
+    const TOO_MUCH: u32 = 0o026;
+    let Ok(found) = std::fs::metadata(file) else {
+        return;
+    };
+    let mode = found.permissions().mode() & 0o777;
+    if mode & TOO_MUCH != 0 {
+        let file = file.display();
+        tracing::warn!("others may use the secret in {file} (mode {mode:o}): chmod 600 {file}");
     }
 }
 
@@ -323,6 +416,11 @@ impl Service {
             Self::Tcp { .. } => "tcp",
             Self::Socks5 { .. } => "socks5",
         }
+    }
+
+    /// Whether it listens for connections rather than for datagrams.
+    pub(crate) fn is_tcp(&self) -> bool {
+        matches!(self, Self::Tcp { .. } | Self::Socks5 { .. })
     }
 }
 

@@ -8,6 +8,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
+use super::quotes;
 use crate::Error;
 
 /// A document with its name, from which positions are told.
@@ -29,7 +30,9 @@ impl<'d> Document<'d> {
     /// Parses the text; the caller keeps the tree, from which tables borrow.
     pub(super) fn tree(&self) -> Result<Spanned<DeTable<'d>>, Error> {
         DeTable::parse(self.text).map_err(|error| {
-            self.error(error.span().map(|span| span.start), error.message().trim())
+            let offset = error.span().map(|span| span.start);
+            let missing = offset.and_then(|offset| quotes::missing(self.text, offset));
+            self.error(offset, missing.as_deref().unwrap_or(error.message().trim()))
         })
     }
 

@@ -9,21 +9,25 @@ use std::{
 
 use starhaul_cc::{ControllerConfig, LeoCcOptions};
 use starhaul_quic::{Identity, LEAST_PACKET_BYTES, MAX_PATHS, MOST_PACKET_BYTES, PublicKey};
-use starhaul_session::Mode;
+use starhaul_session::{Mode, SessionConfig};
 use starhaul_units::Bandwidth;
 
 use super::{
-    AcceptRule, ClientLimits, Config, Control, ControllerRule, Credentials, Delivery,
-    IdentitySource, Ingress, LinkKind, PathRule, Peer, Service, SessionRule, accept, detection,
-    duration,
+    AcceptRule, ClientLimits, Config, ConnectionLimits, Control, ControllerRule, Credentials,
+    Delivery, IdentitySource, Ingress, LinkKind, PathRule, Peer, Service, SessionLimits,
+    SessionRule, accept,
+    addresses::{Addresses, Taken, Transport},
+    detection, duration,
     reader::{Document, Table, nearest},
+    size,
+    values::{is_for_many, public_key, target},
 };
 use crate::{
     Error,
-    egress_policy::{EgressPolicy, EgressRule},
+    egress_policy::{EgressLimits, EgressPolicy, EgressRule},
     label::is_rule_name,
     rtp::Codec,
-    target::{Host, Target},
+    target::Host,
 };
 
 const TOP: &[&str] = &[
@@ -32,6 +36,10 @@ const TOP: &[&str] = &[
     "accept",
     "control",
     "packet_bytes",
+    "keepalive",
+    "max_streams",
+    "max_send_bytes",
+    "max_receive_bytes",
     "peer",
     "session",
     "udp",
@@ -57,6 +65,7 @@ const PATH: &[&str] = &[
     "detect_target",
     "detect_by",
     "detect_interval",
+    "detect_idle_interval",
     "detect_outage",
     "timetable",
 ];
@@ -73,6 +82,8 @@ const UDP: &[&str] = &[
     "bandwidth",
     "max_clients",
     "idle_timeout",
+    "answered_timeout",
+    "max_queued",
 ];
 const RTP: &[&str] = &[
     "name",
@@ -87,10 +98,20 @@ const RTP: &[&str] = &[
     "bandwidth",
     "max_clients",
     "idle_timeout",
+    "answered_timeout",
+    "max_queued",
     "codec",
     "frame_timeout",
 ];
-const TCP: &[&str] = &["name", "listen", "peer", "target", "priority"];
+const TCP: &[&str] = &[
+    "name",
+    "listen",
+    "peer",
+    "target",
+    "priority",
+    "max_connections",
+    "idle_timeout",
+];
 const SOCKS5: &[&str] = &[
     "name",
     "listen",
@@ -103,8 +124,10 @@ const SOCKS5: &[&str] = &[
     "max_coding_rate",
     "ordered",
     "bandwidth",
+    "max_connections",
+    "idle_timeout",
 ];
-const EGRESS: &[&str] = &["allow", "deny"];
+const EGRESS: &[&str] = &["allow", "deny", "max_streams", "max_lookups", "max_targets"];
 
 /// What a path without a controller of its own gets.
 pub(super) const DEFAULT_CONTROLLER: ControllerConfig = ControllerConfig::Bbr;
@@ -133,26 +156,38 @@ const DEFAULT_SOCKS5_DEADLINE: Duration = Duration::from_secs(1);
 /// Covers the pause between packets of a frame that its sender paces over two frame intervals.
 const DEFAULT_FRAME_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// Reads and checks a whole configuration.
-pub(super) fn read(text: &str, name: &Path) -> Result<Config, Error> {
+/// Longest path of a local socket (unix(7)), without the zero at its end.
+const MAX_SOCKET_PATH_BYTES: usize = 107;
+
+/// Reads and checks a whole configuration; `own_key` finds out the key that belongs to an identity, where it can.
+pub(super) fn read(
+    text: &str,
+    name: &Path,
+    own_key: impl Fn(&IdentitySource) -> Option<PublicKey>,
+) -> Result<Config, Error> {
     let document = Document { name, text };
     let tree = document.tree()?;
     let top = document.top(&tree, TOP)?;
     let directory = name.parent().unwrap_or(Path::new(""));
 
-    let listen = top.texts("listen", socket_address)?;
-    let peers = read_peers(&top)?;
-    let sessions = read_sessions(&top, &peers, directory)?;
+    let mut addresses = Addresses::default();
+    let listen = read_listen(&top, &mut addresses)?;
+    let identity = read_identity(&top, name, directory);
+    let own_key = identity.as_ref().ok().and_then(own_key);
+    let peers = read_peers(&top, own_key)?;
+    let sessions = read_sessions(&top, &peers, directory, &mut addresses)?;
     let accept = match top.table("accept", accept::KEYS)? {
         Some(table) => accept::read(&table, directory)?,
         None => AcceptRule::default(),
     };
     let config = Config {
-        identity: read_identity(&top, name, directory)?,
-        ingress: read_ingress(&top, &peers, &sessions, !listen.is_empty())?,
+        identity: identity?,
+        ingress: read_ingress(&top, &peers, &sessions, !listen.is_empty(), &mut addresses)?,
         egress: read_egress(&top)?,
         control: read_control(&top, directory)?,
         packet_bytes: read_packet_bytes(&top)?,
+        keepalive: read_keepalive(&top)?,
+        session_limits: read_session_limits(&top)?,
         listen,
         accept,
         peers,
@@ -164,6 +199,30 @@ pub(super) fn read(text: &str, name: &Path) -> Result<Config, Error> {
         );
     }
     Ok(config)
+}
+
+fn read_listen(top: &Table<'_>, addresses: &mut Addresses) -> Result<Vec<SocketAddr>, Error> {
+    let listen = top.texts("listen", |text| {
+        let address = socket_address(text)?;
+        match is_for_many(address.ip()) {
+            true => Err(format!(
+                "{text:?} is an address of many: nobody can answer from it"
+            )),
+            false => Ok(address),
+        }
+    })?;
+    for address in &listen {
+        let taken = Taken {
+            address: *address,
+            transport: Transport::Udp,
+            interface: None,
+            only_v6: true,
+            owner: "\"listen\"".to_owned(),
+        };
+        let taken = addresses.take(taken);
+        taken.map_err(|problem| top.key_problem("listen", problem))?;
+    }
+    Ok(listen)
 }
 
 fn read_identity(top: &Table<'_>, name: &Path, directory: &Path) -> Result<IdentitySource, Error> {
@@ -187,7 +246,16 @@ fn read_identity(top: &Table<'_>, name: &Path, directory: &Path) -> Result<Ident
 fn read_control(top: &Table<'_>, directory: &Path) -> Result<Control, Error> {
     let control = top.text("control", |text| match text {
         "off" => Ok(Control::Off),
-        file => path(directory, file).map(Control::At),
+        file => {
+            let path = path(directory, file)?;
+            match path.as_os_str().len() {
+                ..=MAX_SOCKET_PATH_BYTES => Ok(Control::At(path)),
+                length => Err(format!(
+                    "a socket's path has at most {MAX_SOCKET_PATH_BYTES} bytes, and {} has {length}",
+                    path.display()
+                )),
+            }
+        }
     })?;
     Ok(control.unwrap_or(Control::Default))
 }
@@ -195,12 +263,30 @@ fn read_control(top: &Table<'_>, directory: &Path) -> Result<Control, Error> {
 fn read_packet_bytes(top: &Table<'_>) -> Result<u16, Error> {
     let range = u64::from(LEAST_PACKET_BYTES)..=u64::from(MOST_PACKET_BYTES);
     let bytes = top.integer("packet_bytes", range)?;
-    Ok(bytes.map_or(LEAST_PACKET_BYTES, |bytes| {
-        u16::try_from(bytes).unwrap_or(MOST_PACKET_BYTES)
-    }))
+    let bytes = bytes.and_then(|bytes| u16::try_from(bytes).ok());
+    Ok(bytes.unwrap_or(MOST_PACKET_BYTES))
 }
 
-fn read_peers(top: &Table<'_>) -> Result<Vec<Peer>, Error> {
+fn read_keepalive(top: &Table<'_>) -> Result<Duration, Error> {
+    let range = duration::between(Duration::from_secs(1), Duration::from_secs(60));
+    let keepalive = top.text("keepalive", range)?;
+    Ok(keepalive.unwrap_or(SessionConfig::default().keepalive))
+}
+
+fn read_session_limits(top: &Table<'_>) -> Result<SessionLimits, Error> {
+    let default = SessionLimits::default();
+    let size = size::between(1 << 20, 64 << 30);
+    let streams = top.integer("max_streams", 16..=65_536)?;
+    let send = top.text("max_send_bytes", &size)?;
+    let receive = top.text("max_receive_bytes", &size)?;
+    Ok(SessionLimits {
+        max_streams: streams.map_or(default.max_streams, to_usize),
+        max_send_bytes: send.unwrap_or(default.max_send_bytes),
+        max_receive_bytes: receive.unwrap_or(default.max_receive_bytes),
+    })
+}
+
+fn read_peers(top: &Table<'_>, own_key: Option<PublicKey>) -> Result<Vec<Peer>, Error> {
     let mut names = HashSet::new();
     let mut keys = HashMap::new();
     let mut peers = Vec::new();
@@ -209,7 +295,13 @@ fn read_peers(top: &Table<'_>) -> Result<Vec<Peer>, Error> {
         if !names.insert(name.clone()) {
             return Err(table.key_problem("name", format!("{name:?} is the name of two peers")));
         }
-        let public_key = table.required("public_key", str::parse::<PublicKey>)?;
+        let public_key = table.required("public_key", public_key)?;
+        if Some(public_key) == own_key {
+            return Err(table.key_problem(
+                "public_key",
+                "this is our own key; write what `starhaul pubkey FILE` prints of the peer's",
+            ));
+        }
         if let Some(other) = keys.insert(public_key, name.clone()) {
             return Err(table.key_problem("public_key", format!("peer {other:?} has the same key")));
         }
@@ -225,6 +317,7 @@ fn read_sessions(
     top: &Table<'_>,
     peers: &[Peer],
     directory: &Path,
+    addresses: &mut Addresses,
 ) -> Result<Vec<SessionRule>, Error> {
     let mut sessions: Vec<SessionRule> = Vec::new();
     for table in top.tables("session", SESSION)? {
@@ -244,6 +337,7 @@ fn read_sessions(
                 )));
             }
             let rule = read_path(&path, directory)?;
+            take_local(&path, &rule, addresses)?;
             if !names.insert(rule.name.clone()) {
                 return Err(
                     path.key_problem("name", format!("{:?} is the name of two paths", rule.name))
@@ -260,7 +354,7 @@ fn read_sessions(
 }
 
 fn read_path(table: &Table<'_>, directory: &Path) -> Result<PathRule, Error> {
-    let remote = table.required("remote", str::parse::<Target>)?;
+    let remote = table.required("remote", target)?;
     let local = table.text("local", local_address)?;
     if let (Host::Ip(remote), Some(local)) = (&remote.host, local)
         && remote.is_ipv4() != local.is_ipv4()
@@ -283,6 +377,21 @@ fn read_path(table: &Table<'_>, directory: &Path) -> Result<PathRule, Error> {
         controller,
         detection: detection::read(table, listens)?,
     })
+}
+
+fn take_local(table: &Table<'_>, rule: &PathRule, addresses: &mut Addresses) -> Result<(), Error> {
+    let Some(address) = rule.local else {
+        return Ok(());
+    };
+    let taken = Taken {
+        address,
+        transport: Transport::Udp,
+        interface: rule.interface.clone(),
+        only_v6: true,
+        owner: format!("path {:?}", rule.name),
+    };
+    let taken = addresses.take(taken);
+    taken.map_err(|problem| table.key_problem("local", problem))
 }
 
 /// Of a path whose table names none.
@@ -322,6 +431,7 @@ fn read_ingress(
     peers: &[Peer],
     sessions: &[SessionRule],
     listening: bool,
+    addresses: &mut Addresses,
 ) -> Result<Vec<Ingress>, Error> {
     type ReadService = fn(&Table<'_>) -> Result<Service, Error>;
     let kinds: [(&str, &[&str], ReadService); 4] = [
@@ -346,7 +456,7 @@ fn read_ingress(
                 ));
             }
             let priority = table.integer("priority", 0..=255)?;
-            ingress.push(Ingress {
+            let rule = Ingress {
                 name,
                 listen: table.required("listen", socket_address)?,
                 peer,
@@ -354,16 +464,34 @@ fn read_ingress(
                     u8::try_from(priority).unwrap_or(u8::MAX)
                 }),
                 service: read_service(&table)?,
-            });
+            };
+            take_listen(&table, &rule, addresses)?;
+            ingress.push(rule);
         }
     }
     Ok(ingress)
 }
 
+fn take_listen(table: &Table<'_>, rule: &Ingress, addresses: &mut Addresses) -> Result<(), Error> {
+    let transport = match rule.service {
+        Service::Udp { .. } | Service::Rtp { .. } => Transport::Udp,
+        Service::Tcp { .. } | Service::Socks5 { .. } => Transport::Tcp,
+    };
+    let taken = Taken {
+        address: rule.listen,
+        transport,
+        interface: None,
+        only_v6: false,
+        owner: format!("rule {:?}", rule.name),
+    };
+    let taken = addresses.take(taken);
+    taken.map_err(|problem| table.key_problem("listen", problem))
+}
+
 fn read_udp(table: &Table<'_>) -> Result<Service, Error> {
     Ok(Service::Udp {
-        target: table.required("target", str::parse::<Target>)?,
-        delivery: read_delivery(table, None)?,
+        target: table.required("target", target)?,
+        delivery: read_delivery(table, None, false)?,
         clients: read_clients(table)?,
     })
 }
@@ -371,8 +499,9 @@ fn read_udp(table: &Table<'_>) -> Result<Service, Error> {
 fn read_rtp(table: &Table<'_>) -> Result<Service, Error> {
     let timeout = duration::between(Duration::from_millis(1), Duration::from_secs(1));
     Ok(Service::Rtp {
-        target: table.required("target", str::parse::<Target>)?,
-        delivery: read_delivery(table, None)?,
+        target: table.required("target", target)?,
+        // A receiver without a buffer for reordering loses what comes after a later frame.
+        delivery: read_delivery(table, None, true)?,
         clients: read_clients(table)?,
         codec: table
             .text("codec", |text| choice(text, CODECS))?
@@ -385,7 +514,8 @@ fn read_rtp(table: &Table<'_>) -> Result<Service, Error> {
 
 fn read_tcp(table: &Table<'_>) -> Result<Service, Error> {
     Ok(Service::Tcp {
-        target: table.required("target", str::parse::<Target>)?,
+        target: table.required("target", target)?,
+        connections: read_connections(table)?,
     })
 }
 
@@ -401,11 +531,16 @@ fn read_socks5(table: &Table<'_>) -> Result<Service, Error> {
     };
     Ok(Service::Socks5 {
         credentials,
-        delivery: read_delivery(table, Some(DEFAULT_SOCKS5_DEADLINE))?,
+        delivery: read_delivery(table, Some(DEFAULT_SOCKS5_DEADLINE), false)?,
+        connections: read_connections(table)?,
     })
 }
 
-fn read_delivery(table: &Table<'_>, default_deadline: Option<Duration>) -> Result<Delivery, Error> {
+fn read_delivery(
+    table: &Table<'_>,
+    default_deadline: Option<Duration>,
+    ordered: bool,
+) -> Result<Delivery, Error> {
     let deadline = duration::between(Duration::from_millis(1), Duration::from_secs(3600));
     let deadline = match (table.has("deadline"), default_deadline) {
         (false, Some(default)) => default,
@@ -422,7 +557,7 @@ fn read_delivery(table: &Table<'_>, default_deadline: Option<Duration>) -> Resul
         deadline,
         mode: mode.unwrap_or_default(),
         max_coding_rate: table.number("max_coding_rate", 0.0..=1.0)?.unwrap_or(1.0),
-        ordered: table.flag("ordered")?.unwrap_or(false),
+        ordered: table.flag("ordered")?.unwrap_or(ordered),
         bandwidth: table.text("bandwidth", positive_rate)?,
     })
 }
@@ -431,11 +566,27 @@ fn read_clients(table: &Table<'_>) -> Result<ClientLimits, Error> {
     let idle = duration::between(Duration::from_millis(100), Duration::from_secs(86_400));
     Ok(ClientLimits {
         max_clients: table
-            .integer("max_clients", 1..=4096)?
-            .map_or(256, to_usize),
+            .integer("max_clients", 1..=65_536)?
+            .map_or(1024, to_usize),
         idle_timeout: table
-            .text("idle_timeout", idle)?
+            .text("idle_timeout", &idle)?
             .unwrap_or(Duration::from_secs(120)),
+        answered_timeout: table
+            .text("answered_timeout", &idle)?
+            .unwrap_or(Duration::from_secs(10)),
+        max_queued: table
+            .integer("max_queued", 16..=65_536)?
+            .map_or(1024, to_usize),
+    })
+}
+
+fn read_connections(table: &Table<'_>) -> Result<ConnectionLimits, Error> {
+    let idle = duration::between(Duration::from_millis(100), Duration::from_secs(86_400));
+    Ok(ConnectionLimits {
+        max_connections: table
+            .integer("max_connections", 1..=65_536)?
+            .map_or(4096, to_usize),
+        idle_timeout: table.text("idle_timeout", idle)?,
     })
 }
 
@@ -443,9 +594,21 @@ fn read_egress(top: &Table<'_>) -> Result<EgressPolicy, Error> {
     let Some(table) = top.table("egress", EGRESS)? else {
         return Ok(EgressPolicy::default());
     };
+    let default = EgressLimits::default();
     Ok(EgressPolicy {
         allow: table.texts("allow", str::parse::<EgressRule>)?,
         deny: table.texts("deny", str::parse::<EgressRule>)?,
+        limits: EgressLimits {
+            max_streams: table
+                .integer("max_streams", 1..=65_536)?
+                .map_or(default.max_streams, to_usize),
+            max_lookups: table
+                .integer("max_lookups", 1..=4096)?
+                .map_or(default.max_lookups, to_usize),
+            max_targets: table
+                .integer("max_targets", 1..=65_536)?
+                .map_or(default.max_targets, to_usize),
+        },
     })
 }
 
@@ -509,9 +672,16 @@ fn socket_address(text: &str) -> Result<SocketAddr, String> {
 }
 
 fn local_address(text: &str) -> Result<SocketAddr, String> {
-    text.parse::<SocketAddr>()
+    let address = text
+        .parse::<SocketAddr>()
         .or_else(|_| text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 0)))
-        .map_err(|_| format!("{text:?} is neither an address nor address:port"))
+        .map_err(|_| format!("{text:?} is neither an address nor address:port"))?;
+    match is_for_many(address.ip()) {
+        true => Err(format!(
+            "{text:?} is an address of many: nothing can be sent from it"
+        )),
+        false => Ok(address),
+    }
 }
 
 fn positive_rate(text: &str) -> Result<Bandwidth, String> {
@@ -522,9 +692,9 @@ fn positive_rate(text: &str) -> Result<Bandwidth, String> {
     }
 }
 
-fn path(directory: &Path, text: &str) -> Result<PathBuf, &'static str> {
+fn path(directory: &Path, text: &str) -> Result<PathBuf, String> {
     if text.is_empty() {
-        Err("write the path of a file")
+        Err("write the path of a file".to_owned())
     } else {
         Ok(directory.join(text))
     }

@@ -137,6 +137,16 @@ fn errors_name_file_line_key_and_the_nearest_valid_key() {
             &["gw.toml:1: packet_bytes: write a whole number from 1200 to 1472"],
         ),
         (
+            "keepalive = \"90s\"",
+            "",
+            &["gw.toml:1: keepalive: 90s is outside of 1s to 60s"],
+        ),
+        (
+            "",
+            &format!("{path}link = \"leo\"\ndetect_idle_interval = \"2min\""),
+            &["detect_idle_interval:", "outside of 2ms to 60s"],
+        ),
+        (
             "",
             &udp.replace("127.0.0.1:0", "localhost:5000"),
             &["gw.toml:10: [[udp]]: listen: \"localhost:5000\" is not address:port"],
@@ -305,8 +315,63 @@ fn defaults_are_the_documented_ones_and_files_lie_beside_the_configuration() {
     assert_eq!(delivery.mode, Mode::FecRetransmit);
     assert_eq!(
         (clients.max_clients, clients.idle_timeout),
-        (256, Duration::from_secs(120))
+        (1024, Duration::from_secs(120))
     );
+}
+
+/// A receiver without a buffer for reordering loses frames that come after a later one.
+#[test]
+fn rtp_is_ordered_unless_told_otherwise_and_check_says_so() {
+    let rtp =
+        "[[rtp]]\nname = \"r\"\nlisten = \"127.0.0.1:0\"\ntarget = \"a:1\"\ndeadline = \"1s\"\n";
+    let udp = rtp.replace("rtp", "udp");
+    for (rule, ordered) in [
+        (rtp.to_owned(), true),
+        (format!("{rtp}ordered = false"), false),
+        (udp, false),
+    ] {
+        let said = parse(&text("", &rule)).unwrap().describe();
+        assert_eq!(said.contains("in order"), ordered, "{said}");
+    }
+}
+
+#[test]
+fn bounds_are_read_and_told() {
+    let top = "max_streams = 20000\nmax_send_bytes = \"256MiB\"\nmax_receive_bytes = \"1GiB\"";
+    let rules = "[egress]\nallow = \"*:80\"\nmax_streams = 9\nmax_lookups = 8\nmax_targets = 7\n\
+        [[tcp]]\nname = \"t\"\nlisten = \"127.0.0.1:0\"\ntarget = \"a:1\"\nmax_connections = 6\nidle_timeout = \"1h\"\n\
+        [[udp]]\nname = \"u\"\nlisten = \"127.0.0.1:0\"\ntarget = \"a:1\"\ndeadline = \"1s\"\n\
+        max_clients = 5\nanswered_timeout = \"1s\"\nmax_queued = 40\n";
+    let config = parse(&text(top, rules)).unwrap();
+    let limits = config.egress.limits;
+    assert_eq!(
+        (limits.max_streams, limits.max_lookups, limits.max_targets),
+        (9, 8, 7)
+    );
+    let said = config.describe();
+    for expected in [
+        "at most 20000 streams, 256 MiB to send, 1 GiB received",
+        "at most 6 connections, reset when idle for 3600s",
+        "at most 5 clients",
+        "at most 9 streams, 8 look-ups, 7 targets",
+    ] {
+        assert!(
+            said.contains(expected),
+            "{expected:?} is missing in\n{said}"
+        );
+    }
+    for (top, extra, expected) in [
+        ("max_streams = 15", "", "16 to 65536"),
+        ("max_send_bytes = \"1kB\"", "", "outside of 1 MiB to 64 GiB"),
+        ("max_send_bytes = \"64\"", "", "for example 64MiB"),
+        ("", "[egress]\nmax_lookups = 0", "1 to 4096"),
+    ] {
+        let error = parse(&text(top, extra))
+            .map(|_| ())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(expected), "{error}");
+    }
 }
 
 #[test]
@@ -336,8 +401,7 @@ fn a_low_orbit_chooses_controller_and_detection_and_both_can_be_chosen_otherwise
                 detect_outage = \"60ms\"\ntimetable = \"3s every 11s\"";
     let config = parse(&text("", &format!("{path}{keys}"))).unwrap();
     let said = config.describe();
-    let expected =
-        "probing 100.64.0.1 by ICMP or UDP every 5ms, outages above 60ms, timetable 3s every 11s";
+    let expected = "probing 100.64.0.1 by ICMP or UDP every 5ms (1s while idle), outages above 60ms, timetable 3s every 11s";
     assert!(said.contains(expected), "{said}");
 }
 
@@ -346,7 +410,7 @@ fn what_peers_open_goes_by_the_kind_of_link_unless_a_controller_is_named() {
     let leo = Some("leocc2");
     for (keys, controller, of_leo) in [
         ("", "bbr", leo),
-        ("max_sessions = 3", "bbr", leo),
+        ("max_sessions = 3\nmax_sessions_per_peer = 2", "bbr", leo),
         ("link = \"leo\"", "leocc2", leo),
         ("controller = \"copa\"", "copa", None),
         ("controller = \"leocc2\"\ndetect = \"off\"", "leocc2", None),
@@ -402,6 +466,22 @@ fn the_sample_is_right_and_shows_every_key() {
             assert!(
                 shown.contains(&((*section).to_owned(), (*key).to_owned())),
                 "[{section}] {key} is not in the sample"
+            );
+        }
+    }
+}
+
+/// It is the manual page starhaul-gateway.toml(5), too.
+#[test]
+fn the_reference_tells_of_every_key() {
+    let reference = include_str!("../../../../docs/configuration.md");
+    for (section, keys) in ALL_KEYS {
+        for key in *keys {
+            let row = format!("`{key}`");
+            let mut rows = reference.lines().filter(|line| line.starts_with('|'));
+            assert!(
+                rows.any(|line| line.contains(&row)),
+                "[{section}] {key} has no row"
             );
         }
     }

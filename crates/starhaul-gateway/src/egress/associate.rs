@@ -1,7 +1,8 @@
 //! The far side of UDP ASSOCIATE: every block names its target; replies come only from targets that were sent to.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
+    hash::Hash,
     net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -11,39 +12,44 @@ use bytes::Bytes;
 use starhaul_endpoint::RecvStream;
 use tokio::{net::UdpSocket, task::JoinSet};
 
-use super::datagrams::{MAX_DATAGRAM, ReplySender, bind_like};
+use super::{
+    datagrams::{MAX_DATAGRAM, ReplySender, bind_like},
+    outlet::Permit,
+};
 use crate::{
-    egress_policy::EgressPolicy,
-    resolve,
     socks5::{read_address, write_address},
     target::Target,
 };
 
-/// Targets remembered, and from which replies are taken; at more, all are forgotten.
-const MAX_TARGETS: usize = 1024;
-/// Lookups at once; the datagrams of more are dropped.
-const MAX_LOOKUPS: usize = 64;
+/// Datagrams that wait for the look-up of one target; more are dropped.
+const MAX_WAITING: usize = 32;
 /// How long a lookup is believed.
 const LOOKUP_TTL: Duration = Duration::from_secs(60);
 
 struct Association {
-    policy: Arc<EgressPolicy>,
+    permit: Permit,
+    peer: String,
     ipv4: Option<UdpSocket>,
     ipv6: Option<UdpSocket>,
     table: Mutex<Table>,
 }
 
+/// What is known of targets; each table forgets whom it has known longest.
 #[derive(Default)]
 struct Table {
     /// What a target was resolved to; `None` for one that cannot be reached or must not be.
     resolved: HashMap<Target, (Instant, Option<SocketAddr>)>,
-    sent_to: HashSet<SocketAddr>,
+    /// From whom replies are taken, since when something was last sent there.
+    sent_to: HashMap<SocketAddr, Instant>,
+    /// Datagrams whose target is being looked up.
+    waiting: HashMap<Target, Vec<Bytes>>,
 }
 
 /// Serves an association until the peer ends it.
-pub(super) async fn serve(policy: Arc<EgressPolicy>, stream: RecvStream, replies: ReplySender) {
+pub(super) async fn serve(permit: Permit, peer: String, stream: RecvStream, replies: ReplySender) {
     let association = Arc::new(Association {
-        policy,
+        permit,
+        peer,
         ipv4: bind_like(SocketAddr::from(([0, 0, 0, 0], 0))).await.ok(),
         ipv6: bind_like(SocketAddr::from(([0; 8], 0))).await.ok(),
         table: Mutex::default(),
@@ -66,25 +72,28 @@ async fn forward(association: &Arc<Association>, mut stream: RecvStream) {
             Some(None) => {}
             None => {
                 while lookups.try_join_next().is_some() {}
-                if lookups.len() < MAX_LOOKUPS {
-                    lookups.spawn(look_up_and_send(association.clone(), target, data));
+                if association.wait_for(&target, data) {
+                    lookups.spawn(look_up_and_send(association.clone(), target));
                 }
             }
         }
     }
 }
 
-async fn look_up_and_send(association: Arc<Association>, target: Target, data: Bytes) {
-    let found = resolve::permitted(&association.policy, &target).await;
+async fn look_up_and_send(association: Arc<Association>, target: Target) {
+    let Association { permit, peer, .. } = &*association;
+    let found = permit.addresses(peer, &target).await;
     let address = found.ok().and_then(|found| {
         // The first of a family that this host has.
         found
             .into_iter()
             .find(|address| association.socket(*address).is_some())
     });
-    association.remember(target, address);
+    let waiting = association.remember(target, address);
     if let Some(address) = address {
-        association.send(address, &data).await;
+        for data in waiting {
+            association.send(address, &data).await;
+        }
     }
 }
 
@@ -130,21 +139,58 @@ impl Association {
         (when.elapsed() < LOOKUP_TTL).then_some(*address)
     }
 
-    fn remember(&self, target: Target, address: Option<SocketAddr>) {
+    /// Keeps a datagram until its target is known; `true` when somebody has to look that up.
+    fn wait_for(&self, target: &Target, data: Bytes) -> bool {
+        let most = self.permit.policy.limits.max_lookups;
         let mut table = self.lock();
-        if table.resolved.len() >= MAX_TARGETS {
-            table.resolved.clear();
+        if let Some(waiting) = table.waiting.get_mut(target) {
+            if waiting.len() < MAX_WAITING {
+                // Alone, so that it does not keep its whole block alive.
+                waiting.push(Bytes::copy_from_slice(&data));
+            }
+            return false;
         }
+        if table.waiting.len() >= most {
+            self.permit.limits().lookups.reach(&self.peer, most);
+            return false;
+        }
+        let waiting = vec![Bytes::copy_from_slice(&data)];
+        table.waiting.insert(target.clone(), waiting);
+        true
+    }
+
+    /// Remembers what a target was resolved to; gives what waited for it.
+    fn remember(&self, target: Target, address: Option<SocketAddr>) -> Vec<Bytes> {
+        let mut table = self.lock();
+        let waiting = table.waiting.remove(&target).unwrap_or_default();
+        self.make_room(&mut table.resolved, &target, |(when, _)| *when);
         table.resolved.insert(target, (Instant::now(), address));
+        waiting
+    }
+
+    /// Forgets the oldest entry where another one would be too many.
+    fn make_room<K: Clone + Eq + Hash, V>(
+        &self,
+        table: &mut HashMap<K, V>,
+        key: &K,
+        age: impl Fn(&V) -> Instant,
+    ) {
+        let most = self.permit.policy.limits.max_targets;
+        if table.len() < most || table.contains_key(key) {
+            return;
+        }
+        self.permit.limits().targets.reach(&self.peer, most);
+        let oldest = table.iter().min_by_key(|(_, value)| age(value));
+        if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+            table.remove(&oldest);
+        }
     }
 
     async fn send(&self, address: SocketAddr, data: &[u8]) {
         {
             let mut table = self.lock();
-            if table.sent_to.len() >= MAX_TARGETS && !table.sent_to.contains(&address) {
-                table.sent_to.clear();
-            }
-            table.sent_to.insert(address);
+            self.make_room(&mut table.sent_to, &address, |when| *when);
+            table.sent_to.insert(address, Instant::now());
         }
         if let Some(socket) = self.socket(address) {
             let _ = socket.send_to(data, address).await;
@@ -152,7 +198,7 @@ impl Association {
     }
 
     fn was_sent_to(&self, source: SocketAddr) -> bool {
-        self.lock().sent_to.contains(&source)
+        self.lock().sent_to.contains_key(&source)
     }
 
     fn socket(&self, address: SocketAddr) -> Option<&UdpSocket> {

@@ -4,21 +4,19 @@ use std::{
     io,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use starhaul_endpoint::{RecvStream, StreamConfig};
 use tokio::net::UdpSocket;
 
-use super::{associate, refuse};
+use super::{associate, outlet::Permit, refuse};
 use crate::{
-    egress_policy::EgressPolicy,
     ingress::enlarge_buffers,
     label::Flow,
     link::Link,
-    policy::{BlockSender, Framing, reply_config},
-    resolve,
+    policy::{BlockSender, Framing, NotSent, reply_config},
     socks5::Reply,
     target::Target,
 };
@@ -31,7 +29,7 @@ const MAX_FRAME_TIMEOUT: Duration = Duration::from_secs(1);
 /// A flow that the peer opened, not yet served.
 pub(super) struct Start {
     pub(super) link: Arc<Link>,
-    pub(super) policy: Arc<EgressPolicy>,
+    pub(super) permit: Permit,
     pub(super) rule: String,
     pub(super) flow: Flow,
 }
@@ -78,11 +76,11 @@ impl Start {
             sender: None,
         };
         let Some(target) = target else {
-            associate::serve(self.policy, stream, replies).await;
+            associate::serve(self.permit, self.link.peer.clone(), stream, replies).await;
             return;
         };
-        match connect(&self.policy, &target).await {
-            Ok(socket) => carry(&socket, stream, framing, replies).await,
+        match connect(&self.permit, &self.link.peer, &target).await {
+            Ok(socket) => carry(&self.link, &socket, stream, framing, replies).await,
             Err(reply) => refuse(
                 &self.link,
                 &format!("{target} cannot be reached: {reply:?}"),
@@ -92,6 +90,7 @@ impl Start {
 }
 
 async fn carry(
+    link: &Link,
     socket: &UdpSocket,
     mut stream: RecvStream,
     framing: Framing,
@@ -106,7 +105,11 @@ async fn carry(
                         let _ = socket.send(&datagram).await;
                     }
                 }
-                Err(error) => tracing::warn!(%error, "block dropped"),
+                Err(error) => {
+                    if let Some(others) = link.log.frames.is_due(Instant::now()) {
+                        tracing::warn!(peer = link.peer, %error, others, "block dropped");
+                    }
+                }
             }
         }
     };
@@ -136,15 +139,15 @@ impl ReplySender {
             match self.link.session.open_stream(self.config.clone()).await {
                 Ok(stream) => self.sender = Some(BlockSender::new(stream, self.framing)),
                 Err(error) => {
+                    self.link.note(&error);
                     tracing::debug!(%error, "no stream for replies");
                     return;
                 }
             }
         }
-        if let Some(sender) = &mut self.sender
-            && let Err(error) = sender.send(datagram)
-        {
-            tracing::debug!(%error, "reply refused");
+        if let Some(sender) = &mut self.sender {
+            let sent = sender.send(datagram);
+            self.note(sent);
         }
     }
 
@@ -156,18 +159,24 @@ impl ReplySender {
     }
 
     fn send_due(&mut self) {
-        if let Some(sender) = &mut self.sender
-            && let Err(error) = sender.send_due()
-        {
+        if let Some(sender) = &mut self.sender {
+            let sent = sender.send_due();
+            self.note(sent);
+        }
+    }
+
+    fn note(&self, sent: Result<(), NotSent>) {
+        if let Err(error) = sent {
+            self.link.note_unsent(&error);
             tracing::debug!(%error, "reply refused");
         }
     }
 }
 
 /// A socket that sends to the target and hears nobody else.
-async fn connect(policy: &EgressPolicy, target: &Target) -> Result<UdpSocket, Reply> {
+async fn connect(permit: &Permit, peer: &str, target: &Target) -> Result<UdpSocket, Reply> {
     let mut last = Reply::HostUnreachable;
-    for address in resolve::permitted(policy, target).await? {
+    for address in permit.addresses(peer, target).await? {
         let connected = async {
             let socket = bind_like(address).await?;
             socket.connect(address).await?;
@@ -175,7 +184,10 @@ async fn connect(policy: &EgressPolicy, target: &Target) -> Result<UdpSocket, Re
         };
         match connected.await {
             Ok(socket) => return Ok(socket),
-            Err(_) => last = Reply::NetworkUnreachable,
+            Err(error) => {
+                permit.limits().note_io(peer, &error);
+                last = Reply::NetworkUnreachable;
+            }
         }
     }
     Err(last)

@@ -2,24 +2,26 @@
 
 mod associate;
 mod datagrams;
+mod outlet;
 mod tcp;
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
 
 use starhaul_endpoint::IncomingStream;
 use tokio::task::JoinSet;
 
 use crate::{
-    egress_policy::CurrentPolicy,
     label::{Flow, Label},
     link::Link,
 };
 
-/// Streams that one peer may have through us at once; more are refused.
-const MAX_FLOWS: usize = 4096;
+pub(crate) use self::outlet::Outlet;
 
 /// Serves the streams that the peer opens in a session, until it ends. All that it started ends with it.
-pub(crate) async fn serve(link: Arc<Link>, policy: Arc<CurrentPolicy>) {
+pub(crate) async fn serve(link: Arc<Link>, outlet: Arc<Outlet>) {
     let mut flows = JoinSet::new();
     loop {
         let stream = tokio::select! {
@@ -27,8 +29,11 @@ pub(crate) async fn serve(link: Arc<Link>, policy: Arc<CurrentPolicy>) {
             Some(_) = flows.join_next() => continue,
         };
         let Some(stream) = stream else { return };
-        if flows.len() >= MAX_FLOWS {
-            refuse(&link, &format!("it has {MAX_FLOWS} streams open"));
+        let permit = outlet.permit();
+        let most = permit.policy.limits.max_streams;
+        if flows.len() >= most {
+            outlet.limits.peer_streams.reach(&link.peer, most);
+            link.refused.fetch_add(1, Ordering::Relaxed);
             continue;
         }
         let label = match &stream {
@@ -51,14 +56,14 @@ pub(crate) async fn serve(link: Arc<Link>, policy: Arc<CurrentPolicy>) {
             (IncomingStream::Blocks(stream), flow) => {
                 let flow = datagrams::Start {
                     link: link.clone(),
-                    policy: policy.get(),
+                    permit,
                     rule: label.rule,
                     flow,
                 };
                 flows.spawn(flow.serve(stream));
             }
             (IncomingStream::Bytes(stream), Flow::Tcp { target }) => {
-                flows.spawn(tcp::serve(link.clone(), policy.get(), stream, target));
+                flows.spawn(tcp::serve(link.clone(), permit, stream, target));
             }
             (IncomingStream::Bytes(_), flow) => {
                 refuse(
@@ -70,8 +75,15 @@ pub(crate) async fn serve(link: Arc<Link>, policy: Arc<CurrentPolicy>) {
     }
 }
 
-/// Counts and tells; the stream itself is refused by being dropped.
+/// Counts, and tells of one in a minute; the stream itself is refused by being dropped.
 fn refuse(link: &Link, reason: &str) {
     link.refused.fetch_add(1, Ordering::Relaxed);
-    tracing::warn!(peer = link.peer, reason, "stream of the peer refused");
+    if let Some(others) = link.log.refused.is_due(Instant::now()) {
+        tracing::warn!(
+            peer = link.peer,
+            reason,
+            others,
+            "stream of the peer refused"
+        );
+    }
 }

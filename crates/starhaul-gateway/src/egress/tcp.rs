@@ -4,17 +4,16 @@ use std::{
     io,
     net::{Ipv4Addr, SocketAddr},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use starhaul_endpoint::ByteStream;
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 
+use super::outlet::Permit;
 use crate::{
-    egress_policy::EgressPolicy,
     link::Link,
     relay::{Answer, relay},
-    resolve,
     socks5::Reply,
     target::Target,
 };
@@ -23,14 +22,9 @@ use crate::{
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Connects, answers, and carries the connection to its end.
-pub(super) async fn serve(
-    link: Arc<Link>,
-    policy: Arc<EgressPolicy>,
-    stream: ByteStream,
-    target: Target,
-) {
+pub(super) async fn serve(link: Arc<Link>, permit: Permit, stream: ByteStream, target: Target) {
     let (reader, mut writer) = stream.into_split();
-    let connected = tokio::time::timeout(CONNECT_TIMEOUT, connect(&policy, &target))
+    let connected = tokio::time::timeout(CONNECT_TIMEOUT, connect(&permit, &link.peer, &target))
         .await
         .unwrap_or(Err(Reply::HostUnreachable));
     let result = match connected {
@@ -40,11 +34,13 @@ pub(super) async fn serve(
                 bound,
             }
             .encode();
-            relay(tcp, reader, writer, &answer, false).await
+            relay(tcp, reader, writer, &answer, false, None).await
         }
         Err(reply) => {
-            if reply == Reply::NotAllowed {
-                tracing::warn!(peer = link.peer, %target, "the peer asked for a target that [egress] does not allow");
+            if reply == Reply::NotAllowed
+                && let Some(others) = link.log.forbidden.is_due(Instant::now())
+            {
+                tracing::warn!(peer = link.peer, %target, others, "the peer asked for a target that [egress] does not allow");
             }
             let bound = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
             let answered = writer.write_all(&Answer { reply, bound }.encode()).await;
@@ -57,15 +53,22 @@ pub(super) async fn serve(
     }
 }
 
-async fn connect(policy: &EgressPolicy, target: &Target) -> Result<(TcpStream, SocketAddr), Reply> {
+async fn connect(
+    permit: &Permit,
+    peer: &str,
+    target: &Target,
+) -> Result<(TcpStream, SocketAddr), Reply> {
     let mut last = Reply::HostUnreachable;
-    for address in resolve::permitted(policy, target).await? {
+    for address in permit.addresses(peer, target).await? {
         match TcpStream::connect(address).await {
             Ok(tcp) => {
                 let bound = tcp.local_addr().map_err(|_| Reply::GeneralFailure)?;
                 return Ok((tcp, bound));
             }
-            Err(error) => last = reply_for(error.kind()),
+            Err(error) => {
+                permit.limits().note_io(peer, &error);
+                last = reply_for(error.kind());
+            }
         }
     }
     Err(last)

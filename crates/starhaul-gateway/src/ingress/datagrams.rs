@@ -1,17 +1,27 @@
 //! `[[udp]]` and `[[rtp]]`: each client address is a flow of its own, with replies.
 
-use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use starhaul_endpoint::RecvStream;
 use tokio::{
     net::UdpSocket,
-    sync::mpsc::{self, error::TrySendError},
+    sync::{
+        mpsc::{self, error::TrySendError},
+        watch,
+    },
     task::JoinSet,
-    time::Instant,
 };
 
-use super::{Counted, Rule, count};
+use super::{
+    Counted, Rule,
+    clients::{Client, Clients, Life},
+    count,
+};
 use crate::{
     config::{ClientLimits, Delivery, Service},
     label::{Flow, Label},
@@ -19,8 +29,8 @@ use crate::{
     policy::{BlockSender, Framing, stream_config},
 };
 
-/// Datagrams of one client that may wait for its task; several video frames.
-const QUEUE: usize = 1024;
+/// How long a client's flow outlives its rule, for the replies that are on their way.
+const REPLY_WAIT: Duration = Duration::from_secs(5);
 /// The longest UDP datagram.
 const MAX_DATAGRAM: usize = 65_535;
 
@@ -31,12 +41,13 @@ struct Plan<'r> {
     framing: Framing,
 }
 
-/// Serves a rule: receives, and hands each datagram to the task of its client.
-pub(super) async fn serve(rule: Arc<Rule>, socket: Arc<UdpSocket>) {
-    let Some(Plan { limits, .. }) = plan(&rule) else {
+/// Receives, and hands each datagram to the task of its client under the rule of this moment.
+pub(super) async fn serve(mut current: watch::Receiver<Arc<Rule>>, socket: Arc<UdpSocket>) {
+    let mut rule = current.borrow_and_update().clone();
+    let Some(Plan { mut limits, .. }) = plan(&rule) else {
         return;
     };
-    let mut clients: HashMap<SocketAddr, mpsc::Sender<Bytes>> = HashMap::new();
+    let mut clients = Clients::default();
     let mut tasks = JoinSet::new();
     let mut buffer = vec![0; MAX_DATAGRAM];
     loop {
@@ -47,55 +58,84 @@ pub(super) async fn serve(rule: Arc<Rule>, socket: Arc<UdpSocket>) {
                 Err(_) => continue,
             },
             Some(_) = tasks.join_next() => {
-                clients.retain(|_, queue| !queue.is_closed());
+                while tasks.try_join_next().is_some() {}
+                clients.forget_ended();
+                continue;
+            }
+            Ok(()) = current.changed() => {
+                rule = current.borrow_and_update().clone();
+                let Some(plan) = plan(&rule) else { return };
+                limits = plan.limits;
+                // What clients send from now on begins a flow under this rule; the tasks before wait for replies only.
+                clients.clear();
                 continue;
             }
         };
         count(&rule.counters.datagrams_in);
         let datagram = Bytes::copy_from_slice(buffer.get(..length).unwrap_or_default());
-        let refused = match clients.get(&client) {
-            Some(queue) => queue.try_send(datagram),
+        let now = Instant::now();
+        let refused = match clients.get(client) {
+            Some(known) => {
+                known.life.asked(now);
+                known.queue.try_send(datagram)
+            }
             None => Err(TrySendError::Closed(datagram)),
         };
         let datagram = match refused {
             Ok(()) => continue,
             Err(TrySendError::Full(_)) => {
                 count(&rule.counters.dropped_refused);
+                let queued = &rule.limits.queued;
+                queued.reach(&rule.config.name, limits.max_queued);
                 continue;
             }
             // A new client, or one whose task has just ended with its session or by its timeout.
             Err(TrySendError::Closed(datagram)) => datagram,
         };
-        clients.retain(|_, queue| !queue.is_closed());
-        if clients.len() >= limits.max_clients {
-            count(&rule.counters.dropped_too_many_clients);
-            continue;
-        }
         let Some(link) = rule.peer.link() else {
             count(&rule.counters.dropped_no_session);
             continue;
         };
-        let (queue, datagrams) = mpsc::channel(QUEUE);
+        match clients.make_room(now, limits.max_clients) {
+            Some(false) => {}
+            Some(true) => count(&rule.counters.displaced_clients),
+            None => {
+                count(&rule.counters.dropped_too_many_clients);
+                let bound = &rule.limits.clients;
+                bound.reach(&rule.config.name, limits.max_clients);
+                continue;
+            }
+        }
+        let (queue, datagrams) = mpsc::channel(limits.max_queued);
         // There is room: the queue is new.
         let _ = queue.try_send(datagram);
-        clients.insert(client, queue);
-        tasks.spawn(serve_client(
-            rule.clone(),
+        let life = Arc::new(Life::new(now));
+        let serving = Serving {
             link,
-            socket.clone(),
+            socket: socket.clone(),
             client,
-            datagrams,
-        ));
+            life: life.clone(),
+        };
+        clients.insert(client, Client { queue, life });
+        tasks.spawn(serve_client(rule.clone(), serving, datagrams));
     }
 }
 
-async fn serve_client(
-    rule: Arc<Rule>,
+/// What the task of a client needs besides its rule.
+struct Serving {
     link: Arc<Link>,
     socket: Arc<UdpSocket>,
     client: SocketAddr,
-    datagrams: mpsc::Receiver<Bytes>,
-) {
+    life: Arc<Life>,
+}
+
+async fn serve_client(rule: Arc<Rule>, serving: Serving, datagrams: mpsc::Receiver<Bytes>) {
+    let Serving {
+        link,
+        socket,
+        client,
+        life,
+    } = serving;
     let _counted = Counted::new(&rule);
     // Dropped before the count, so that whoever sees the client gone can be the next.
     let mut datagrams = datagrams;
@@ -115,38 +155,52 @@ async fn serve_client(
     let stream = match link.session.open_stream(config).await {
         Ok(stream) => stream,
         Err(error) => {
-            tracing::warn!(rule = rule.config.name, %client, %error, "no stream for this client");
+            link.note(&error);
+            if let Some(others) = rule.log.stream.is_due(Instant::now()) {
+                tracing::warn!(rule = rule.config.name, %client, %error, others, "no stream for this client");
+            }
             count(&rule.counters.dropped_refused);
             return;
         }
     };
     let mut sender = BlockSender::new(stream, framing);
     let mut replies = Replies::default();
-    let mut idle_since = Instant::now();
+    // Since when another rule, or another client, has its place: it only waits for replies.
+    let mut replaced: Option<Instant> = None;
     let mut closed = std::pin::pin!(link.session.closed());
     loop {
+        let ends = life.ends(&limits);
+        let ends = replaced.map_or(ends, |since| ends.min(since + REPLY_WAIT));
         let sent = tokio::select! {
-            datagram = datagrams.recv() => match datagram {
-                Some(datagram) => {
-                    idle_since = Instant::now();
-                    sender.send(datagram)
+            datagram = datagrams.recv(), if replaced.is_none() => match datagram {
+                Some(datagram) => sender.send(datagram),
+                None if life.is_answered() => return,
+                None => {
+                    replaced = Some(Instant::now());
+                    Ok(())
                 }
-                None => return,
             },
             () = sender.wait() => sender.send_due(),
             block = replies.next(&mut flow) => {
-                idle_since = Instant::now();
                 for datagram in framing.datagrams(block).unwrap_or_default() {
                     count(&rule.counters.datagrams_out);
+                    life.answered(Instant::now());
                     // The client may be gone; then nobody misses it.
                     let _ = socket.send_to(&datagram, client).await;
                 }
                 Ok(())
             }
             _ = &mut closed => return,
-            () = tokio::time::sleep_until(idle_since + limits.idle_timeout) => return,
+            () = tokio::time::sleep_until(ends.into()) => {
+                let over = replaced.is_some() || life.ends(&limits) <= Instant::now();
+                if over && datagrams.is_empty() {
+                    return;
+                }
+                Ok(())
+            }
         };
-        if sent.is_err() {
+        if let Err(error) = sent {
+            link.note_unsent(&error);
             count(&rule.counters.dropped_refused);
         }
     }

@@ -1,11 +1,13 @@
 //! What local applications send: sockets that listen as the rules say, and flows to the peers.
 
+mod clients;
 mod datagrams;
+mod listeners;
 mod socks;
 mod tcp;
 
 use std::{
-    io,
+    fmt, io,
     net::SocketAddr,
     sync::{
         Arc,
@@ -14,16 +16,21 @@ use std::{
     time::Duration,
 };
 
-use tokio::net::{TcpListener, UdpSocket};
+use tokio::{
+    net::{TcpListener, UdpSocket},
+    sync::watch,
+};
+
+pub(crate) use listeners::Listeners;
 
 use crate::{
     Error,
-    config::{Ingress, Service},
+    config::{ConnectionLimits, Ingress, Service},
+    limits::{Limit, Limits, Seldom},
     link::PeerState,
+    status,
 };
 
-/// TCP connections of one rule at once; more wait in the kernel.
-const MAX_CONNECTIONS: usize = 4096;
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 /// How long a TCP connection waits for a session with its peer.
 const SESSION_WAIT: Duration = Duration::from_secs(10);
@@ -35,7 +42,103 @@ pub(crate) struct Rule {
     pub(crate) peer: Arc<PeerState>,
     /// Where it really listens.
     pub(crate) address: SocketAddr,
-    pub(crate) counters: Counters,
+    /// Of its socket, as the bounds and the log: they go on when another rule takes it over.
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) limits: Arc<RuleLimits>,
+    log: Arc<RuleLog>,
+    shared_limits: Arc<Limits>,
+}
+
+/// The bounds of one rule.
+#[derive(Debug)]
+pub(crate) struct RuleLimits {
+    clients: Limit,
+    queued: Limit,
+    connections: Limit,
+}
+
+/// What clients can make us write, and so must not be written each time.
+#[derive(Debug, Default)]
+struct RuleLog {
+    accept: Seldom,
+    stream: Seldom,
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (config, address, peer) = (&self.config, self.address, &self.peer.name);
+        let kind = config.service.kind();
+        write!(
+            f,
+            "{kind} rule {} serves {address} by peer {peer}",
+            config.name
+        )
+    }
+}
+
+impl Rule {
+    /// A rule that is served at `address`.
+    fn new(
+        config: Ingress,
+        peer: Arc<PeerState>,
+        address: SocketAddr,
+        shared_limits: Arc<Limits>,
+    ) -> Self {
+        Self {
+            config,
+            peer,
+            address,
+            counters: Arc::default(),
+            limits: Arc::new(RuleLimits {
+                clients: Limit::new("clients", "max_clients"),
+                queued: Limit::new("datagrams of a client that wait", "max_queued"),
+                connections: Limit::new("connections", "max_connections"),
+            }),
+            log: Arc::default(),
+            shared_limits,
+        }
+    }
+
+    /// Another rule on the same socket.
+    fn next(&self, config: Ingress, peer: Arc<PeerState>) -> Self {
+        Self {
+            config,
+            peer,
+            address: self.address,
+            counters: self.counters.clone(),
+            limits: self.limits.clone(),
+            log: self.log.clone(),
+            shared_limits: self.shared_limits.clone(),
+        }
+    }
+
+    /// The bounds of its TCP connections; `None` for a rule of datagrams.
+    fn connection_limits(&self) -> Option<&ConnectionLimits> {
+        match &self.config.service {
+            Service::Tcp { connections, .. } | Service::Socks5 { connections, .. } => {
+                Some(connections)
+            }
+            Service::Udp { .. } | Service::Rtp { .. } => None,
+        }
+    }
+
+    /// Its bounds, for the status.
+    pub(crate) fn limits(&self) -> Vec<status::Limit> {
+        let (limits, name) = (&self.limits, Some(self.config.name.as_str()));
+        match &self.config.service {
+            Service::Udp { clients, .. } | Service::Rtp { clients, .. } => vec![
+                limits.clients.snapshot(name, clients.max_clients),
+                limits.queued.snapshot(name, clients.max_queued),
+            ],
+            Service::Tcp { connections, .. } | Service::Socks5 { connections, .. } => {
+                vec![
+                    limits
+                        .connections
+                        .snapshot(name, connections.max_connections),
+                ]
+            }
+        }
+    }
 }
 
 /// What happened at a rule.
@@ -51,6 +154,8 @@ pub(crate) struct Counters {
     pub(crate) dropped_no_session: AtomicU64,
     /// Datagrams dropped because there are too many clients.
     pub(crate) dropped_too_many_clients: AtomicU64,
+    /// Clients that were forgotten early to make room for new ones.
+    pub(crate) displaced_clients: AtomicU64,
     /// Datagrams and blocks refused by a full session or sent by nobody's client.
     pub(crate) dropped_refused: AtomicU64,
     /// Connections that were not made or broke off.
@@ -67,9 +172,10 @@ pub(crate) enum Listener {
 impl Listener {
     /// Binds the socket of a rule.
     pub(crate) async fn bind(rule: &Ingress) -> Result<(Self, SocketAddr), Error> {
-        let bound = match rule.service {
-            Service::Udp { .. } | Service::Rtp { .. } => Self::udp(rule.listen).await,
-            Service::Tcp { .. } | Service::Socks5 { .. } => Self::tcp(rule.listen).await,
+        let bound = if rule.service.is_tcp() {
+            Self::tcp(rule.listen).await
+        } else {
+            Self::udp(rule.listen).await
         };
         bound.map_err(|reason| Error::Listen {
             rule: rule.name.clone(),
@@ -91,11 +197,11 @@ impl Listener {
         Ok((Self::Tcp(listener), address))
     }
 
-    /// Serves the rule until dropped.
-    pub(crate) async fn serve(self, rule: Arc<Rule>) {
+    /// Serves until dropped; what begins is served by the rule of that moment, to its end.
+    pub(crate) async fn serve(self, current: watch::Receiver<Arc<Rule>>) {
         match self {
-            Self::Udp(socket) => datagrams::serve(rule, Arc::new(socket)).await,
-            Self::Tcp(listener) => tcp::serve(rule, listener).await,
+            Self::Udp(socket) => datagrams::serve(current, Arc::new(socket)).await,
+            Self::Tcp(listener) => tcp::serve(current, listener).await,
         }
     }
 }

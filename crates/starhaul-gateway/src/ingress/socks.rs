@@ -35,6 +35,7 @@ pub(super) async fn serve_connection(rule: &Rule, mut tcp: TcpStream) -> io::Res
     let Service::Socks5 {
         credentials,
         delivery,
+        connections,
     } = &rule.config.service
     else {
         return Ok(());
@@ -45,7 +46,10 @@ pub(super) async fn serve_connection(rule: &Rule, mut tcp: TcpStream) -> io::Res
     );
     let (request, early) = handshake.await.map_err(|_| io::ErrorKind::TimedOut)??;
     match request.command {
-        Command::Connect => connect(rule, tcp, &request.target, &early).await,
+        Command::Connect => {
+            let idle = connections.idle_timeout;
+            connect(rule, tcp, &request.target, &early, idle).await
+        }
         Command::UdpAssociate => associate(rule, tcp, &request.target, delivery).await,
     }
 }
@@ -72,12 +76,23 @@ async fn shake_hands(
     }
 }
 
-async fn connect(rule: &Rule, mut tcp: TcpStream, target: &Target, early: &[u8]) -> io::Result<()> {
+async fn connect(
+    rule: &Rule,
+    mut tcp: TcpStream,
+    target: &Target,
+    early: &[u8],
+    idle: Option<Duration>,
+) -> io::Result<()> {
     let opened = open(rule, target).await;
     let (mut reader, writer) = match opened {
         Ok(halves) => halves,
         Err(error) => {
-            refuse(&mut tcp, &Reply::NetworkUnreachable.message(NOWHERE)).await?;
+            // There is a way, but the session takes no further stream on it.
+            let reply = match error.kind() {
+                io::ErrorKind::NetworkUnreachable => Reply::NetworkUnreachable,
+                _ => Reply::GeneralFailure,
+            };
+            refuse(&mut tcp, &reply.message(NOWHERE)).await?;
             return Err(error);
         }
     };
@@ -92,7 +107,7 @@ async fn connect(rule: &Rule, mut tcp: TcpStream, target: &Target, early: &[u8])
         return refuse(&mut tcp, &answer.reply.message(NOWHERE)).await;
     }
     tcp.write_all(&answer.reply.message(answer.bound)).await?;
-    relay(tcp, reader, writer, early, false).await
+    relay(tcp, reader, writer, early, false, idle).await
 }
 
 /// Sends a last message and closes in order, so that the client can read it.
@@ -111,7 +126,9 @@ async fn associate(
 ) -> io::Result<()> {
     let local = tcp.local_addr()?;
     let client = tcp.peer_addr()?;
-    let socket = UdpSocket::bind(SocketAddr::new(local.ip(), 0)).await?;
+    let socket = UdpSocket::bind(SocketAddr::new(local.ip(), 0)).await;
+    let socket =
+        socket.inspect_err(|error| rule.shared_limits.note_io(&rule.config.name, error))?;
     enlarge_buffers(&socket);
     let Some(link) = rule.peer.link_within(SESSION_WAIT).await else {
         return refuse(&mut tcp, &Reply::NetworkUnreachable.message(NOWHERE)).await;
@@ -122,6 +139,7 @@ async fn associate(
     let stream = match link.session.open_stream(config).await {
         Ok(stream) => stream,
         Err(error) => {
+            link.note(&error);
             refuse(&mut tcp, &Reply::GeneralFailure.message(NOWHERE)).await?;
             return Err(io::Error::other(error));
         }
@@ -149,7 +167,8 @@ async fn associate(
                     Some(block) => {
                         client_port = Some(source.port());
                         client_address = Some(source);
-                        sender.send(block).is_ok()
+                        let sent = sender.send(block);
+                        sent.inspect_err(|error| link.note_unsent(error)).is_ok()
                     }
                     None => false,
                 };

@@ -1,16 +1,21 @@
 //! `[[tcp]]` and the connections of `[[socks5]]`.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use starhaul_endpoint::{ByteReader, ByteWriter};
 use tokio::{
     net::{TcpListener, TcpStream},
+    sync::watch,
     task::JoinSet,
 };
 
-use super::{Counted, MAX_CONNECTIONS, Rule, SESSION_WAIT, count, socks};
+use super::{Counted, Rule, SESSION_WAIT, count, socks};
 use crate::{
-    config::Service,
+    config::{ConnectionLimits, Service},
     label::{Flow, Label},
     relay::{relay, unsettle},
     target::Target,
@@ -20,19 +25,31 @@ use crate::{
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts connections until dropped.
-pub(super) async fn serve(rule: Arc<Rule>, listener: TcpListener) {
+pub(super) async fn serve(current: watch::Receiver<Arc<Rule>>, listener: TcpListener) {
     let mut connections = JoinSet::new();
     loop {
+        let most = current
+            .borrow()
+            .connection_limits()
+            .map(|limits| limits.max_connections);
+        let Some(most) = most else { return };
         let accepted = tokio::select! {
-            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => accepted,
+            accepted = listener.accept(), if connections.len() < most => accepted,
             Some(_) = connections.join_next() => continue,
         };
+        let rule = current.borrow().clone();
         match accepted {
             Ok((tcp, _)) => {
                 connections.spawn(serve_connection(rule.clone(), tcp));
+                if connections.len() >= most {
+                    rule.limits.connections.reach(&rule.config.name, most);
+                }
             }
             Err(error) => {
-                tracing::warn!(rule = rule.config.name, %error, "cannot accept");
+                rule.shared_limits.note_io(&rule.config.name, &error);
+                if let Some(others) = rule.log.accept.is_due(Instant::now()) {
+                    tracing::warn!(rule = rule.config.name, %error, others, "cannot accept");
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -43,7 +60,10 @@ async fn serve_connection(rule: Arc<Rule>, tcp: TcpStream) {
     let _counted = Counted::new(&rule);
     unsettle(&tcp);
     let result = match &rule.config.service {
-        Service::Tcp { target } => forward(&rule, tcp, target).await,
+        Service::Tcp {
+            target,
+            connections,
+        } => forward(&rule, tcp, target, connections).await,
         Service::Socks5 { .. } => socks::serve_connection(&rule, tcp).await,
         Service::Udp { .. } | Service::Rtp { .. } => return,
     };
@@ -53,9 +73,14 @@ async fn serve_connection(rule: Arc<Rule>, tcp: TcpStream) {
     }
 }
 
-async fn forward(rule: &Rule, tcp: TcpStream, target: &Target) -> io::Result<()> {
+async fn forward(
+    rule: &Rule,
+    tcp: TcpStream,
+    target: &Target,
+    limits: &ConnectionLimits,
+) -> io::Result<()> {
     let (reader, writer) = open(rule, target).await?;
-    relay(tcp, reader, writer, &[], true).await
+    relay(tcp, reader, writer, &[], true, limits.idle_timeout).await
 }
 
 /// A byte stream on which the far side connects to `target`.
@@ -72,5 +97,8 @@ pub(super) async fn open(rule: &Rule, target: &Target) -> io::Result<(ByteReader
     let stream = link.session.open_bytes(rule.config.priority, label).await;
     stream
         .map(starhaul_endpoint::ByteStream::into_split)
-        .map_err(io::Error::other)
+        .map_err(|error| {
+            link.note(&error);
+            io::Error::other(error)
+        })
 }

@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use starhaul_endpoint::prober::{ProbedBy, ProberStatus, Stage};
 
-use super::millis;
+use super::snapshot::millis;
 
 /// A prober at work for a path. Its counters hold for all paths that share it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Detector {
-    /// `searching`, `probing` or `waiting`.
+    /// `searching`, `probing`, `resting` (nothing flows over its paths) or `waiting`.
     pub state: String,
     /// Who is probed.
     pub target: Option<IpAddr>,
@@ -54,7 +54,7 @@ pub(super) fn detector(status: &ProberStatus) -> Detector {
     match &status.stage {
         Stage::Searching => {}
         Stage::Probing { target, found, by } => {
-            detector.state = "probing".to_owned();
+            detector.state = if status.resting { "resting" } else { "probing" }.to_owned();
             detector.target = Some(*target);
             detector.hops = found.map(|found| found.hops);
             detector.by = Some(ProbedBy::name(*by).to_owned());

@@ -1,10 +1,14 @@
 //! `[[udp]]` and `[[rtp]]` from end to end.
 
-use std::{collections::HashSet, net::SocketAddr, sync::Arc};
+use std::{collections::HashSet, net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::{net::UdpSocket, sync::mpsc};
 
-use super::gateways::{ALLOW_LOOPBACK, Pair, pair, pattern, run, udp_echo, until};
+use starhaul_quic::Identity;
+
+use super::gateways::{
+    ALLOW_LOOPBACK, Pair, head, pair, pattern, run, session, start, udp_echo, until,
+};
 
 async fn client(pair: &Pair, rule: &str) -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -72,7 +76,7 @@ fn datagrams_of_every_size_come_back_each_to_its_client() {
         assert!(
             forward
                 .iter()
-                .all(|stream| stream.blocks_sent == 6 && stream.rule.as_deref() == Some("r"))
+                .all(|stream| stream.blocks.blocks_sent == 6 && stream.rule.as_deref() == Some("r"))
         );
         pair.end().await;
     });
@@ -97,13 +101,131 @@ fn clients_beyond_the_limit_are_dropped_and_idle_ones_forgotten() {
         let limits = "max_clients = 1\nidle_timeout = \"200ms\"";
         let pair = pair(&rule("udp", echo, limits), ALLOW_LOOPBACK).await;
         let (one, other) = (client(&pair, "r").await, client(&pair, "r").await);
-        one.send(b"one").await.unwrap();
-        assert_eq!(receive(&one).await, b"one");
+        // More than a question, so that it does not give way at once.
+        for _ in 0..5 {
+            one.send(b"one").await.unwrap();
+            assert_eq!(receive(&one).await, b"one");
+        }
         other.send(b"early").await.unwrap();
         until(|| pair.near.report().ingress[0].dropped.too_many_clients > 0).await;
         until(|| pair.near.report().ingress[0].clients == 0).await;
         other.send(b"late").await.unwrap();
         assert_eq!(receive(&other).await, b"late");
+        pair.end().await;
+    });
+}
+
+/// As with DNS: each query comes from a port of its own, and is done once it is answered.
+#[test]
+fn one_client_per_query_is_served_however_many_come() {
+    run(async {
+        let echo = udp_echo().await;
+        let pair = pair(&rule("udp", echo, "max_clients = 64"), ALLOW_LOOPBACK).await;
+        let mut clients = Vec::new();
+        for query in 0..300_u32 {
+            let client = client(&pair, "r").await;
+            client.send(&query.to_be_bytes()).await.unwrap();
+            let hang = Duration::from_secs(20);
+            let answer = tokio::time::timeout(hang, receive(&client)).await;
+            let answer = answer.unwrap_or_else(|_| panic!("query {query} has no answer"));
+            assert_eq!(answer, query.to_be_bytes());
+            // It keeps its port, so that no other query has the same.
+            clients.push(client);
+        }
+        let rule = pair.near.report().ingress[0].clone();
+        assert_eq!(rule.dropped.too_many_clients, 0);
+        assert_eq!(rule.displaced_clients, 300 - 64);
+        until(|| pair.near.report().ingress[0].clients <= 64).await;
+        pair.end().await;
+    });
+}
+
+#[test]
+fn a_client_whose_questions_are_answered_is_forgotten_early() {
+    run(async {
+        let echo = udp_echo().await;
+        let limits = "idle_timeout = \"1h\"\nanswered_timeout = \"200ms\"";
+        let pair = pair(&rule("udp", echo, limits), ALLOW_LOOPBACK).await;
+        let (asks, talks) = (client(&pair, "r").await, client(&pair, "r").await);
+        for _ in 0..9 {
+            talks.send(b"talk").await.unwrap();
+            receive(&talks).await;
+        }
+        asks.send(b"ask").await.unwrap();
+        assert_eq!(receive(&asks).await, b"ask");
+        until(|| pair.near.report().ingress[0].clients == 1).await;
+        talks.send(b"still here").await.unwrap();
+        assert_eq!(receive(&talks).await, b"still here");
+        assert_eq!(pair.near.report().ingress[0].clients_total, 2);
+        pair.end().await;
+    });
+}
+
+/// Hands datagrams from one side to `server` after up to 20 ms each, so that they overtake each other, and the answers back
+/// at once.
+async fn disorder(server: SocketAddr) -> SocketAddr {
+    let (outside, inside) = (
+        Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap()),
+        Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap()),
+    );
+    let address = outside.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut there, mut back) = (vec![0; 65_535], vec![0; 65_535]);
+        let (mut client, mut state) = (None, 1_u64);
+        loop {
+            tokio::select! {
+                Ok((length, from)) = outside.recv_from(&mut there) => {
+                    client = Some(from);
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let (delay, inside) = (Duration::from_millis((state >> 33) % 20), inside.clone());
+                    let datagram = there[..length].to_vec();
+                    tokio::spawn(async move {
+                        tokio::time::sleep(delay).await;
+                        let _ = inside.send_to(&datagram, server).await;
+                    });
+                }
+                Ok((length, _)) = inside.recv_from(&mut back) => if let Some(client) = client {
+                    let _ = outside.send_to(&back[..length], client).await;
+                },
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn rtp_frames_come_out_in_order_over_a_path_that_reorders() {
+    run(async {
+        let sink = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+        let mut received = receive_all(sink.clone());
+        let (near_identity, far_identity) = (Identity::generate(), Identity::generate());
+        let far = start(&format!(
+            "listen = \"127.0.0.1:0\"\n{}{ALLOW_LOOPBACK}",
+            head(&far_identity, "near", &near_identity)
+        ))
+        .await;
+        let path = disorder(far.listen_addresses()[0]).await;
+        let near = start(&format!(
+            "{}{}{}",
+            head(&near_identity, "far", &far_identity),
+            session("far", &[path]),
+            rule("rtp", sink.local_addr().unwrap(), "")
+        ))
+        .await;
+        near.connected("far").await;
+        let pair = Pair { near, far };
+        let camera = client(&pair, "r").await;
+        for frame in 0..100_u16 {
+            let packet = packet(frame, u32::from(frame) * 3000, true, &pattern(300));
+            camera.send(&packet).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let mut order = Vec::new();
+        while order.len() < 100 {
+            let (packet, _) = received.recv().await.unwrap();
+            order.push(u16::from_be_bytes([packet[2], packet[3]]));
+        }
+        assert!(order.is_sorted(), "{order:?}");
         pair.end().await;
     });
 }
@@ -165,7 +287,7 @@ fn rtp_frames_arrive_packet_by_packet_as_they_were_sent() {
             .iter()
             .find(|stream| stream.kind.as_deref() == Some("rtp"))
             .unwrap();
-        assert_eq!(stream.blocks_sent, 20, "a frame is a block");
+        assert_eq!(stream.blocks.blocks_sent, 20, "a frame is a block");
 
         // RTCP of the receiver travels back.
         let receiver_report = [0x80, 201, 0, 1, 0, 0, 0, 1];

@@ -2,11 +2,11 @@
 
 use std::{future::Future, net::SocketAddr, path::Path, time::Duration};
 
-use starhaul_gateway::{Config, Gateway};
+use starhaul_gateway::{Config, Gateway, Resolver};
 use starhaul_quic::Identity;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream, UdpSocket},
+    net::{TcpListener, TcpSocket, TcpStream, UdpSocket},
 };
 
 /// Loopback is allowed to peers of the far gateway.
@@ -65,21 +65,35 @@ pub(crate) fn session(peer: &str, addresses: &[SocketAddr]) -> String {
 }
 
 pub(crate) async fn start(text: &str) -> Gateway {
+    start_with(text, Resolver::default()).await
+}
+
+pub(crate) async fn start_with(text: &str, resolver: Resolver) -> Gateway {
     let config = Config::parse(text, Path::new("test.toml"))
         .unwrap_or_else(|error| panic!("{error}\n{text}"));
-    Gateway::start(config).await.unwrap()
+    Gateway::start_with(config, resolver).await.unwrap()
 }
 
 /// Two gateways; the near one opens the session over two paths. Each gets further tables.
 pub(crate) async fn pair(near_tables: &str, far_tables: &str) -> Pair {
+    pair_with("", near_tables, far_tables, Resolver::default()).await
+}
+
+/// The same with further keys at the top of both, and with a resolver of the far one.
+pub(crate) async fn pair_with(
+    top: &str,
+    near_tables: &str,
+    far_tables: &str,
+    resolver: Resolver,
+) -> Pair {
     let (near_identity, far_identity) = (Identity::generate(), Identity::generate());
-    let far = start(&format!(
-        "listen = [\"127.0.0.1:0\", \"127.0.0.1:0\"]\n{}{far_tables}",
+    let far = format!(
+        "listen = [\"127.0.0.1:0\", \"127.0.0.1:0\"]\n{top}{}{far_tables}",
         head(&far_identity, "near", &near_identity)
-    ))
-    .await;
+    );
+    let far = start_with(&far, resolver).await;
     let near = start(&format!(
-        "{}{}{near_tables}",
+        "{top}{}{}{near_tables}",
         head(&near_identity, "far", &far_identity),
         session("far", &far.listen_addresses())
     ))
@@ -138,10 +152,11 @@ pub(crate) async fn ask(
     answer
 }
 
-/// A port on which nobody listens.
-pub(crate) async fn closed_port() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    listener.local_addr().unwrap()
+/// A socket that keeps its port from others and does not listen: who connects to it is refused.
+pub(crate) fn closed_port() -> TcpSocket {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    socket
 }
 
 /// Bytes that repeat nowhere soon.

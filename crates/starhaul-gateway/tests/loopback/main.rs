@@ -2,8 +2,13 @@
 #![allow(clippy::unwrap_used, reason = "a test harness")]
 
 mod datagrams;
+mod egress;
 mod gateways;
+mod limits;
+mod names;
+mod paths;
 mod reload;
 mod sessions;
 mod socks;
+mod status;
 mod tcp;

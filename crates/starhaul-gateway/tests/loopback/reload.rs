@@ -1,15 +1,23 @@
 //! A running gateway takes a changed configuration.
 
-use std::path::Path;
+use std::{
+    collections::HashSet,
+    net::SocketAddr,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use starhaul_gateway::{Config, Error, Gateway, Reload};
 use starhaul_quic::Identity;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpStream, UdpSocket},
+    sync::oneshot,
 };
 
-use super::gateways::{ALLOW_LOOPBACK, ask, head, run, session, start, tcp_echo_after_end, until};
+use super::gateways::{
+    ALLOW_LOOPBACK, Pair, ask, head, run, session, start, tcp_echo_after_end, udp_echo, until,
+};
 
 async fn reload(gateway: &mut Gateway, text: &str) -> Result<Reload, Error> {
     let config = Config::parse(text, Path::new("test.toml"))
@@ -21,11 +29,15 @@ fn tcp_rule(name: &str, listen: &str, target: impl std::fmt::Display) -> String 
     format!("[[tcp]]\nname = \"{name}\"\nlisten = \"{listen}\"\ntarget = \"{target}\"\n")
 }
 
+/// `None` when the connection is refused or reset. A reset may come before `connect` has returned.
 async fn asked(gateway: &Gateway, rule: &str) -> Option<Vec<u8>> {
-    let address = gateway.ingress_address(rule).unwrap();
-    let mut tcp = TcpStream::connect(address).await.unwrap();
+    asked_at(gateway.ingress_address(rule).unwrap()).await
+}
+
+async fn asked_at(address: SocketAddr) -> Option<Vec<u8>> {
     let mut answer = Vec::new();
     let said = async {
+        let mut tcp = TcpStream::connect(address).await?;
         tcp.write_all(b"hello").await?;
         tcp.shutdown().await?;
         tcp.read_to_end(&mut answer).await
@@ -102,6 +114,103 @@ fn rules_and_egress_change_and_what_is_the_same_goes_on() {
         );
         near.shutdown().await;
         far.shutdown().await;
+    });
+}
+
+/// Two gateways whose near one has one rule, and reads it again and again with changing priority while `client` runs.
+async fn while_a_rule_changes<T>(rule: &str, client: impl AsyncFnOnce(SocketAddr) -> T) -> T {
+    let (near_identity, far_identity) = (Identity::generate(), Identity::generate());
+    let far = start(&format!(
+        "listen = \"127.0.0.1:0\"\n{}{ALLOW_LOOPBACK}",
+        head(&far_identity, "near", &near_identity)
+    ))
+    .await;
+    let near_head = format!(
+        "{}{}",
+        head(&near_identity, "far", &far_identity),
+        session("far", &far.listen_addresses())
+    );
+    let mut near = start(&format!("{near_head}{rule}")).await;
+    near.connected("far").await;
+    let address = near.ingress_address("r").unwrap();
+    let rule = rule.replace("127.0.0.1:0", &address.to_string());
+    let with_priority = |priority: usize| format!("{near_head}{rule}priority = {}\n", priority % 2);
+
+    let (end, mut ended) = oneshot::channel::<()>();
+    let change = async {
+        for priority in 1.. {
+            if ended.try_recv() != Err(oneshot::error::TryRecvError::Empty) {
+                break;
+            }
+            let done = reload(&mut near, &with_priority(priority)).await.unwrap();
+            assert!(done.failed.is_empty(), "{done:?}");
+            assert_eq!(near.ingress_address("r"), Some(address));
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+    };
+    let client = async {
+        let result = client(address).await;
+        let _ = end.send(());
+        result
+    };
+    let (result, ()) = tokio::join!(client, change);
+    Pair { near, far }.end().await;
+    result
+}
+
+#[test]
+fn a_changed_rule_takes_over_its_address_and_no_connection_is_lost() {
+    run(async {
+        let rule = tcp_rule("r", "127.0.0.1:0", tcp_echo_after_end("127.0.0.1:0").await);
+        while_a_rule_changes(&rule, async |address| {
+            let mut alive = TcpStream::connect(address).await.unwrap();
+            alive.write_all(b"begun").await.unwrap();
+            for connection in 0..200 {
+                let answer = asked_at(address).await;
+                assert_eq!(answer.as_deref(), Some(&b"hello"[..]), "{connection}");
+            }
+            assert_eq!(ask(alive, b" and ended").await, b"begun and ended");
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_changed_rule_takes_over_its_address_and_no_datagram_is_lost() {
+    run(async {
+        let rule = format!(
+            "[[udp]]\nname = \"r\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{}\"\ndeadline = \"20s\"\n",
+            udp_echo().await
+        );
+        while_a_rule_changes(&rule, async |address| {
+            let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+            socket.connect(address).await.unwrap();
+            let send = async {
+                for number in 0..300_u16 {
+                    socket.send(&number.to_be_bytes()).await.unwrap();
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            let receive = async {
+                let mut missing: HashSet<[u8; 2]> = (0..300_u16).map(u16::to_be_bytes).collect();
+                let mut heard = Instant::now();
+                while !missing.is_empty() && heard.elapsed() < Duration::from_secs(10) {
+                    let mut datagram = [0; 2];
+                    let wait = Duration::from_secs(10);
+                    if tokio::time::timeout(wait, socket.recv(&mut datagram))
+                        .await
+                        .is_ok()
+                    {
+                        missing.remove(&datagram);
+                        heard = Instant::now();
+                    }
+                }
+                missing.len()
+            };
+            let ((), missing) = tokio::join!(send, receive);
+            assert_eq!(missing, 0, "datagrams without their reply");
+        })
+        .await;
     });
 }
 

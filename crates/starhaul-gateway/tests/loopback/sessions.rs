@@ -182,6 +182,41 @@ fn a_path_without_its_interface_says_so_while_the_other_one_serves() {
     });
 }
 
+/// The place of the control socket may be mistyped; what lies there is not ours to remove.
+#[test]
+fn what_is_no_socket_of_a_dead_gateway_is_left_where_it_is() {
+    run(async {
+        let directory = tempfile::tempdir().unwrap();
+        let (near_identity, far_identity) = (Identity::generate(), Identity::generate());
+        let head = head(&near_identity, "far", &far_identity);
+        let config = |place: &std::path::Path| {
+            let text = head.replace("\"off\"", &format!("{place:?}"));
+            let text = format!("listen = \"127.0.0.1:0\"\n{text}");
+            starhaul_gateway::Config::parse(&text, std::path::Path::new("test.toml")).unwrap()
+        };
+        let file = directory.path().join("precious.txt");
+        std::fs::write(&file, "precious").unwrap();
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        for place in [&file, &link] {
+            let started = starhaul_gateway::Gateway::start(config(place)).await;
+            let error = started.map(|_| ()).unwrap_err().to_string();
+            assert!(error.contains("no socket"), "{error}");
+            assert_eq!(std::fs::read_to_string(place).unwrap(), "precious");
+        }
+        // Nor is what somebody else put there since the start.
+        let place = directory.path().join("control.sock");
+        let gateway = starhaul_gateway::Gateway::start(config(&place))
+            .await
+            .unwrap();
+        std::fs::remove_file(&place).unwrap();
+        let other = std::os::unix::net::UnixListener::bind(&place).unwrap();
+        gateway.shutdown().await;
+        assert!(place.exists(), "the other's socket is gone");
+        drop(other);
+    });
+}
+
 #[test]
 fn the_control_socket_tells_what_the_gateway_knows() {
     run(async {
@@ -207,8 +242,8 @@ fn the_control_socket_tells_what_the_gateway_knows() {
         assert_eq!(asked.ingress[0].listen, near.ingress_address("t").unwrap());
         let path = &asked.sessions[0].paths[0];
         assert_eq!(
-            (path.name.as_str(), path.state.as_str(), path.remote),
-            ("path0", "up", far.listen_addresses()[0])
+            (path.name.as_str(), path.state.as_str(), path.remote.clone()),
+            ("path0", "up", far.listen_addresses()[0].to_string())
         );
         // The same object in JSON, and back.
         let json = near.status();

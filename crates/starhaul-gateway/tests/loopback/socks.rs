@@ -7,6 +7,7 @@ use fast_socks5::{
     client::{Config, Socks5Datagram, Socks5Stream},
 };
 use starhaul_gateway::Gateway;
+use starhaul_needs::Need;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpStream, UdpSocket},
@@ -35,7 +36,7 @@ async fn ipv6_echo() -> Option<SocketAddr> {
     match UdpSocket::bind("[::1]:0").await {
         Ok(_) => Some(tcp_echo_after_end("[::1]:0").await),
         Err(error) => {
-            eprintln!("skipped: no IPv6 on loopback ({error})");
+            starhaul_needs::skip(Need::Ipv6, format!("[::1] cannot be bound: {error}"));
             None
         }
     }
@@ -74,14 +75,14 @@ fn failures_have_the_reply_that_names_them() {
             "[egress]\nallow = [\"127.0.0.1/32:*\"]\ndeny = [\"127.0.0.1/32:9\"]\n",
         )
         .await;
-        let closed = closed_port().await;
+        let closed = closed_port();
         let reply = async |host: &str, port: u16| match connect(&pair, host, port).await {
             Err(SocksError::ReplyError(reply)) => reply,
             Err(error) => panic!("{error}"),
             Ok(_) => panic!("connected"),
         };
         assert!(matches!(
-            reply("127.0.0.1", closed.port()).await,
+            reply("127.0.0.1", closed.local_addr().unwrap().port()).await,
             ReplyError::ConnectionRefused
         ));
         assert!(matches!(
@@ -110,7 +111,8 @@ fn refused_targets_leave_no_streams_behind() {
             "[egress]\nallow = [\"127.0.0.1/32:*\"]\ndeny = [\"127.0.0.1/32:9\"]\n",
         )
         .await;
-        let closed = closed_port().await.port();
+        let socket = closed_port();
+        let closed = socket.local_addr().unwrap().port();
         for _ in 0..20 {
             // Refused by the policy, by the target, and asked for by a client that does not wait for the answer.
             assert!(connect(&pair, "127.0.0.1", 9).await.is_err());

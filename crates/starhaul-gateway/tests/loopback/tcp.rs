@@ -81,14 +81,42 @@ fn a_reset_is_a_reset_at_the_other_side() {
     });
 }
 
+/// A client that says nothing for long, gone or not, holds no stream for ever where the rule says so.
+#[test]
+fn an_idle_connection_is_reset_and_its_stream_ends() {
+    run(async {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let rule = format!(
+            "{}idle_timeout = \"300ms\"\n",
+            rule(server.local_addr().unwrap())
+        );
+        let pair = pair(&rule, ALLOW_LOOPBACK).await;
+        let near = pair.near.ingress_address("r").unwrap();
+        let (mut client, mut far) = connect(near, &server).await;
+        client.write_all(b"a word").await.unwrap();
+        far.read_exact(&mut [0; 6]).await.unwrap();
+        assert!(broken(&mut client).await, "at the client");
+        assert!(broken(&mut far).await, "at the server");
+        let open = || {
+            let sessions = pair.near.report().sessions;
+            let mut streams = sessions.iter().flat_map(|session| &session.streams);
+            streams.any(|stream| !stream.ended)
+        };
+        until(|| !open()).await;
+        pair.end().await;
+    });
+}
+
 #[test]
 fn a_target_that_refuses_resets_the_client() {
     run(async {
-        let pair = pair(&rule(closed_port().await), ALLOW_LOOPBACK).await;
-        let mut client = TcpStream::connect(pair.near.ingress_address("r").unwrap())
-            .await
-            .unwrap();
-        assert!(broken(&mut client).await);
+        let closed = closed_port();
+        let pair = pair(&rule(closed.local_addr().unwrap()), ALLOW_LOOPBACK).await;
+        // The reset may come before the client has looked how its connect went.
+        match TcpStream::connect(pair.near.ingress_address("r").unwrap()).await {
+            Ok(mut client) => assert!(broken(&mut client).await),
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::ConnectionReset),
+        }
         until(|| pair.near.report().ingress[0].failed_connections > 0).await;
         pair.end().await;
     });

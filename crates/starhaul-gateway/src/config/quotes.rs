@@ -1,0 +1,47 @@
+//! The mistake that is made most often in a TOML file: a text without its quotes.
+
+use std::net::SocketAddr;
+
+use toml::de::DeTable;
+
+/// What to write, if the mistake at this place of the text is a missing quote.
+pub(super) fn missing(text: &str, offset: usize) -> Option<String> {
+    let start = text.get(..offset)?.rfind('\n').map_or(0, |end| end + 1);
+    let line = text.get(start..)?.lines().next()?;
+    if line.trim_start().starts_with('[') {
+        return None;
+    }
+    let (key, value) = match line.split_once('=') {
+        Some((key, value)) => (Some(key.trim()), value),
+        // A list over several lines.
+        None => (None, line),
+    };
+    let value = value.split('#').next()?.trim();
+    if let Some(key) = key {
+        let inner = value.trim_matches(['“', '”', '„', '‘', '’', '»', '«']);
+        let of_another_kind = inner != value;
+        let bare = inner.parse::<SocketAddr>().is_ok() || !inner.starts_with(['[', '{']);
+        if bare && (of_another_kind || needs_quotes(inner)) {
+            return Some(format!("write texts in quotes: {key} = \"{inner}\""));
+        }
+    }
+    let here = offset.checked_sub(start)?;
+    let is_end = |c: char| c.is_whitespace() || ",[]{}\"'#=".contains(c);
+    let from = line.get(..here)?.rfind(is_end).map_or(0, |end| end + 1);
+    let item = line.get(from..)?;
+    let item = item.get(..item.find(is_end).unwrap_or(item.len()))?;
+    (key.is_none() || value.starts_with('['))
+        .then_some(item)
+        .filter(|item| needs_quotes(item))
+        .map(|item| format!("write texts in quotes: \"{item}\""))
+}
+
+/// Whether this is no value, and would be one with quotes.
+fn needs_quotes(value: &str) -> bool {
+    let is_value = |value: &str| DeTable::parse(&format!("x = {value}")).is_ok();
+    !value.is_empty()
+        && !value.contains(['"', '\'', '\\'])
+        && !value.contains(char::is_whitespace)
+        && !is_value(value)
+        && is_value(&format!("\"{value}\""))
+}

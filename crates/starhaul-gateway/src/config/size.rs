@@ -1,0 +1,77 @@
+//! Sizes as operators write them: a number and `B`, `kB`, `MB`, `GB`, `KiB`, `MiB` or `GiB`.
+
+const UNITS: [(&str, u64); 7] = [
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("kB", 1_000),
+    ("B", 1),
+];
+
+/// Reads `64MiB`, `200 MB`.
+pub(super) fn parse(text: &str) -> Result<u64, String> {
+    let error = || {
+        format!(
+            "{text:?} is not a size: write a whole number and B, kB, MB, GB, KiB, MiB or GiB, for example 64MiB"
+        )
+    };
+    let trimmed = text.trim();
+    let unit = trimmed
+        .find(|c: char| !c.is_ascii_digit())
+        .ok_or_else(error)?;
+    let (number, unit) = trimmed.split_at(unit);
+    let number: u64 = number.parse().map_err(|_| error())?;
+    let known = UNITS.iter().find(|(name, _)| *name == unit.trim_start());
+    known
+        .and_then(|(_, bytes)| number.checked_mul(*bytes))
+        .ok_or_else(error)
+}
+
+/// Reads a size from `least` to `most` bytes.
+pub(super) fn between(least: u64, most: u64) -> impl Fn(&str) -> Result<usize, String> {
+    move |text| {
+        let bytes = parse(text)?;
+        usize::try_from(bytes)
+            .ok()
+            .filter(|_| (least..=most).contains(&bytes))
+            .ok_or_else(|| format!("{text} is outside of {} to {}", show(least), show(most)))
+    }
+}
+
+/// In the largest binary unit that keeps it whole.
+pub(super) fn show(bytes: u64) -> String {
+    let fits = |(_, unit): &&(&str, u64)| bytes >= *unit && bytes.is_multiple_of(*unit);
+    let (name, unit) = UNITS.iter().take(3).find(fits).unwrap_or(&("B", 1));
+    format!("{} {name}", bytes / unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_operators_write() {
+        for (text, bytes, shown) in [
+            ("64MiB", 64 << 20, "64 MiB"),
+            ("200 MB", 200_000_000, "200000000 B"),
+            ("1GiB", 1 << 30, "1 GiB"),
+            ("7B", 7, "7 B"),
+        ] {
+            assert_eq!(parse(text), Ok(bytes), "{text}");
+            assert_eq!(show(bytes), shown);
+        }
+        for text in [
+            "",
+            "64",
+            "MiB",
+            "1.5GiB",
+            "64 mib",
+            "-1B",
+            "99999999999999GiB",
+        ] {
+            assert!(parse(text).is_err(), "{text:?} was accepted");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What is possible and hardly meant, in words: a configuration that has it is taken.
+
+use std::path::Path;
+
+use super::{AcceptRule, Config, Control, PathRule, Service};
+
+/// One line for each.
+pub(super) fn warnings(config: &Config) -> Vec<String> {
+    let mut found = Vec::new();
+    for session in &config.sessions {
+        let to = &session.peer;
+        let mut before: Vec<&PathRule> = Vec::new();
+        for path in &session.paths {
+            if let Some(other) = before.iter().find(|other| lead_the_same_way(other, path)) {
+                found.push(format!(
+                    "[[session]] to {to}: the paths {:?} and {:?} lead the same way: give one an interface or a local address",
+                    other.name, path.name
+                ));
+            }
+            before.push(path);
+        }
+    }
+    let accepting = config
+        .accept
+        .interface
+        .iter()
+        .map(|name| ("[accept]", name));
+    let paths = config.sessions.iter().flat_map(|session| &session.paths);
+    let interfaces = paths.filter_map(|path| Some(("[[session.path]]", path.interface.as_ref()?)));
+    for (table, name) in interfaces.chain(accepting) {
+        if !is_here(name) {
+            found.push(format!(
+                "{table}: interface: this host has no network interface {name:?} now"
+            ));
+        }
+    }
+    if config.listen.is_empty() && config.accept != AcceptRule::default() {
+        found.push("[accept]: nobody can open a session to us without \"listen\"".to_owned());
+    }
+    if config.egress.allow.is_empty() && !config.egress.deny.is_empty() {
+        found.push("[egress]: nothing is allowed, so that \"deny\" closes nothing".to_owned());
+    }
+    if let Control::At(path) = &config.control
+        && is_no_socket(path)
+    {
+        found.push(format!(
+            "control: {} is there and is no socket",
+            path.display()
+        ));
+    }
+    for rule in &config.ingress {
+        if let Service::Rtp {
+            delivery,
+            frame_timeout,
+            ..
+        } = &rule.service
+            && *frame_timeout >= delivery.deadline
+        {
+            found.push(format!(
+                "rule {:?}: a frame without a marker bit ends after its deadline: \"frame_timeout\" is {frame_timeout:?}, \"deadline\" {:?}",
+                rule.name, delivery.deadline
+            ));
+        }
+    }
+    found
+}
+
+fn lead_the_same_way(one: &PathRule, other: &PathRule) -> bool {
+    let from = |path: &PathRule| path.local.map(|local| local.ip());
+    one.remote == other.remote && from(one) == from(other) && one.interface == other.interface
+}
+
+fn is_here(interface: &str) -> bool {
+    let all = Path::new("/sys/class/net");
+    !all.is_dir() || all.join(interface).exists()
+}
+
+fn is_no_socket(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt as _;
+    std::fs::symlink_metadata(path).is_ok_and(|found| !found.file_type().is_socket())
+}

@@ -1,0 +1,203 @@
+//! The clients of a rule for datagrams: who is forgotten when, and who gives way to a new one.
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use crate::config::ClientLimits;
+
+/// A client that sent more than this has a conversation, not a few questions.
+const MOST_QUESTIONS: u64 = 4;
+/// A silence from which on a client gives way to a new one, though it may go on later.
+const GIVES_WAY: Duration = Duration::from_secs(1);
+
+/// The clients of one rule.
+#[derive(Debug, Default)]
+pub(super) struct Clients(HashMap<SocketAddr, Client>);
+
+/// A client as the receiving loop sees it.
+#[derive(Debug)]
+pub(super) struct Client {
+    /// To its task, which ends when this is dropped and empty.
+    pub(super) queue: mpsc::Sender<Bytes>,
+    pub(super) life: Arc<Life>,
+}
+
+/// What a client has said and heard so far.
+#[derive(Debug)]
+pub(super) struct Life {
+    began: Instant,
+    asked: AtomicU64,
+    answered: AtomicU64,
+    /// When something was last said or heard, in milliseconds since `began`.
+    last_ms: AtomicU64,
+}
+
+impl Clients {
+    pub(super) fn get(&self, address: SocketAddr) -> Option<&Client> {
+        self.0.get(&address)
+    }
+
+    pub(super) fn insert(&mut self, address: SocketAddr, client: Client) {
+        self.0.insert(address, client);
+    }
+
+    /// Forgets all; their tasks wait for replies only.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Forgets those whose tasks have ended.
+    pub(super) fn forget_ended(&mut self) {
+        self.0.retain(|_, client| !client.queue.is_closed());
+    }
+
+    /// Makes room for one more of at most `most`: `Some(true)` when a client had to give way, `None` when none could.
+    pub(super) fn make_room(&mut self, now: Instant, most: usize) -> Option<bool> {
+        if self.0.len() >= most {
+            self.forget_ended();
+        }
+        if self.0.len() < most {
+            return Some(false);
+        }
+        let may_go = |life: &Life| life.is_answered() || life.silence(now) >= GIVES_WAY;
+        let candidates = self.0.iter().filter(|(_, client)| may_go(&client.life));
+        // Those that have what they came for go first, and of these the one that has been silent longest.
+        let least = candidates
+            .max_by_key(|(_, client)| (client.life.is_answered(), client.life.silence(now)));
+        let address = least.map(|(address, _)| *address)?;
+        self.0.remove(&address);
+        Some(true)
+    }
+}
+
+impl Life {
+    /// Of a client that says its first word now.
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            began: now,
+            asked: AtomicU64::new(1),
+            answered: AtomicU64::new(0),
+            last_ms: AtomicU64::new(0),
+        }
+    }
+
+    /// The client sent a datagram.
+    pub(super) fn asked(&self, now: Instant) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.touch(now);
+    }
+
+    /// The client was sent a datagram.
+    pub(super) fn answered(&self, now: Instant) {
+        self.answered.fetch_add(1, Ordering::Relaxed);
+        self.touch(now);
+    }
+
+    /// When it is to be forgotten if nothing more is said or heard.
+    pub(super) fn ends(&self, limits: &ClientLimits) -> Instant {
+        let timeout = match self.is_answered() {
+            true => limits.answered_timeout.min(limits.idle_timeout),
+            false => limits.idle_timeout,
+        };
+        self.last() + timeout
+    }
+
+    /// Whether it sent few datagrams, and has as many back.
+    pub(super) fn is_answered(&self) -> bool {
+        let asked = self.asked.load(Ordering::Relaxed);
+        asked <= MOST_QUESTIONS && self.answered.load(Ordering::Relaxed) >= asked
+    }
+
+    fn silence(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.last())
+    }
+
+    fn last(&self) -> Instant {
+        self.began + Duration::from_millis(self.last_ms.load(Ordering::Relaxed))
+    }
+
+    fn touch(&self, now: Instant) {
+        let since = now.saturating_duration_since(self.began).as_millis();
+        let since = u64::try_from(since).unwrap_or(u64::MAX);
+        self.last_ms.fetch_max(since, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn add(clients: &mut Clients, port: u16, life: Life) -> mpsc::Receiver<Bytes> {
+        let (queue, receiver) = mpsc::channel(1);
+        let life = Arc::new(life);
+        clients.insert(
+            SocketAddr::from(([127, 0, 0, 1], port)),
+            Client { queue, life },
+        );
+        receiver
+    }
+
+    fn has(clients: &Clients, port: u16) -> bool {
+        clients
+            .get(SocketAddr::from(([127, 0, 0, 1], port)))
+            .is_some()
+    }
+
+    #[test]
+    fn who_was_answered_gives_way_first_then_who_is_silent_longest() {
+        let start = Instant::now();
+        let mut clients = Clients::default();
+        let talks = Life::new(start);
+        (0..9).for_each(|step| talks.asked(start + MS * 300 * step));
+        talks.answered(start + MS * 2700);
+        let asks = Life::new(start);
+        let answered = Life::new(start + MS * 2000);
+        answered.answered(start + MS * 2500);
+        let _open = [
+            add(&mut clients, 1, talks),
+            add(&mut clients, 2, asks),
+            add(&mut clients, 3, answered),
+        ];
+        let now = start + MS * 3000;
+        assert_eq!(clients.make_room(now, 4), Some(false));
+        assert_eq!(clients.make_room(now, 3), Some(true));
+        assert!(!has(&clients, 3), "it has its answer");
+        assert_eq!(clients.make_room(now, 2), Some(true));
+        assert!(!has(&clients, 2), "silent for 3 s");
+        assert_eq!(clients.make_room(now, 1), None, "it talks");
+        assert_eq!(clients.make_room(now + MS * 700, 1), Some(true));
+    }
+
+    #[test]
+    fn few_questions_that_were_answered_end_early_and_conversations_do_not() {
+        let limits = ClientLimits {
+            max_clients: 1,
+            idle_timeout: MS * 120_000,
+            answered_timeout: MS * 10_000,
+            max_queued: 1,
+        };
+        let start = Instant::now();
+        // A and AAAA from one port.
+        let query = Life::new(start);
+        query.asked(start);
+        query.answered(start + MS * 20);
+        assert_eq!(query.ends(&limits), start + MS * 120_020);
+        query.answered(start + MS * 30);
+        assert_eq!(query.ends(&limits), start + MS * 10_030);
+        (0..3).for_each(|_| query.asked(start + MS * 40));
+        (0..9).for_each(|_| query.answered(start + MS * 50));
+        assert_eq!(query.ends(&limits), start + MS * 120_050);
+    }
+}

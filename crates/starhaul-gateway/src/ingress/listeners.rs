@@ -1,0 +1,195 @@
+//! The sockets of all rules, and how they go from one configuration to the next.
+//!
+//! A socket outlives a change of its rule: the next rule on the same address takes it over as it is, so that nobody who
+//! connects or sends meanwhile is turned away. What the rule before has begun goes on as it began.
+
+use std::sync::Arc;
+
+use tokio::{sync::watch, task::JoinSet};
+
+use super::{Listener, Rule};
+use crate::{Error, config::Ingress, limits::Limits, link::PeerState};
+
+/// A rule that the configuration asks for, and the peer that it leads to.
+pub(crate) type Wanted = (Ingress, Arc<PeerState>);
+
+/// The rules that are served; all end with it.
+#[derive(Debug)]
+pub(crate) struct Listeners {
+    listening: Vec<Listening>,
+    /// What all rules share.
+    limits: Arc<Limits>,
+}
+
+/// A socket, and the rule that it serves now.
+#[derive(Debug)]
+struct Listening {
+    rule: watch::Sender<Arc<Rule>>,
+    // Ends its task when dropped.
+    task: JoinSet<()>,
+}
+
+/// What a change will do; what could go wrong before the rules of now have ended has been done.
+pub(crate) struct Next {
+    order: Vec<String>,
+    /// For each socket of now, the rule that it serves next; none closes it.
+    heirs: Vec<Option<Wanted>>,
+    bound: Vec<(Arc<Rule>, Listener)>,
+    /// Those that cannot be bound before another socket on their port has been closed.
+    in_the_way: Vec<Wanted>,
+}
+
+impl Listeners {
+    /// None yet; `limits` are those that all rules share.
+    pub(crate) const fn new(limits: Arc<Limits>) -> Self {
+        Self {
+            listening: Vec::new(),
+            limits,
+        }
+    }
+
+    /// Finds who serves each rule that is wanted, and binds the sockets that are missing.
+    ///
+    /// # Errors
+    /// An address cannot be listened on; nothing has changed.
+    pub(crate) async fn prepare(&self, wanted: Vec<Wanted>) -> Result<Next, Error> {
+        let order = wanted.iter().map(|(rule, _)| rule.name.clone()).collect();
+        let (heirs, new) = self.heirs(wanted);
+        let (mut bound, mut in_the_way) = (Vec::new(), Vec::new());
+        for (rule, peer) in new {
+            let mut closing = self
+                .listening
+                .iter()
+                .zip(&heirs)
+                .filter(|(_, heir)| heir.is_none());
+            if closing.any(|(old, _)| old.is_in_the_way(&rule)) {
+                in_the_way.push((rule, peer));
+            } else {
+                bound.push(self.bind(rule, peer).await?);
+            }
+        }
+        Ok(Next {
+            order,
+            heirs,
+            bound,
+            in_the_way,
+        })
+    }
+
+    /// For each socket the rule that it serves next, and the rules that are left over.
+    fn heirs(&self, mut wanted: Vec<Wanted>) -> (Vec<Option<Wanted>>, Vec<Wanted>) {
+        let mut heirs: Vec<Option<Wanted>> = self.listening.iter().map(|_| None).collect();
+        // Who asks for exactly the same comes before who only asks for the same address.
+        for fits in [Listening::serves, Listening::can_serve] {
+            for (old, heir) in self
+                .listening
+                .iter()
+                .zip(&mut heirs)
+                .filter(|(_, heir)| heir.is_none())
+            {
+                let found = wanted.iter().position(|rule| fits(old, rule));
+                *heir = found.map(|found| wanted.remove(found));
+            }
+        }
+        (heirs, wanted)
+    }
+
+    /// Goes on to what was prepared; says what changed, and what could not be bound after all.
+    pub(crate) async fn change(&mut self, next: Next) -> (Vec<String>, Vec<Error>) {
+        let (mut done, mut failed) = (Vec::new(), Vec::new());
+        let mut kept = Vec::new();
+        for (mut old, heir) in self.listening.drain(..).zip(next.heirs) {
+            let Some(heir) = heir else {
+                old.task.shutdown().await;
+                done.push(format!("rule {} ended", old.rule.borrow().config.name));
+                continue;
+            };
+            if !old.serves(&heir) {
+                let rule = old.hand_over(heir);
+                done.push(format!("{rule}, on the socket that was there"));
+            }
+            kept.push(old);
+        }
+        self.listening = kept;
+        let mut bound = next.bound;
+        for (rule, peer) in next.in_the_way {
+            match self.bind(rule, peer).await {
+                Ok(listener) => bound.push(listener),
+                Err(error) => failed.push(error),
+            }
+        }
+        for (rule, listener) in bound {
+            done.push(rule.to_string());
+            self.listening.push(Listening::start(rule, listener));
+        }
+        let place = |old: &Listening| {
+            let rule = old.rule.borrow();
+            next.order.iter().position(|name| *name == rule.config.name)
+        };
+        self.listening.sort_by_key(place);
+        (done, failed)
+    }
+
+    async fn bind(
+        &self,
+        config: Ingress,
+        peer: Arc<PeerState>,
+    ) -> Result<(Arc<Rule>, Listener), Error> {
+        let (listener, address) = Listener::bind(&config).await?;
+        let rule = Rule::new(config, peer, address, self.limits.clone());
+        Ok((Arc::new(rule), listener))
+    }
+
+    /// The rules, in the order of the configuration.
+    pub(crate) fn rules(&self) -> Vec<Arc<Rule>> {
+        let rules = self
+            .listening
+            .iter()
+            .map(|listening| listening.rule.borrow().clone());
+        rules.collect()
+    }
+
+    /// Ends all, and returns when they have ended.
+    pub(crate) async fn end(&mut self) {
+        for listening in &mut self.listening {
+            listening.task.shutdown().await;
+        }
+    }
+}
+
+impl Listening {
+    fn start(rule: Arc<Rule>, listener: Listener) -> Self {
+        let (rule, current) = watch::channel(rule);
+        let mut task = JoinSet::new();
+        task.spawn(listener.serve(current));
+        Self { rule, task }
+    }
+
+    /// Whether it serves exactly this rule.
+    fn serves(&self, (config, peer): &Wanted) -> bool {
+        let rule = self.rule.borrow();
+        rule.config == *config && Arc::ptr_eq(&rule.peer, peer)
+    }
+
+    /// Whether its socket is the one that this rule asks for. Where the kernel chose the port, a rule keeps its own.
+    fn can_serve(&self, (config, _): &Wanted) -> bool {
+        let rule = self.rule.borrow();
+        let same = rule.address == config.listen
+            || (rule.config.listen == config.listen && rule.config.name == config.name);
+        same && rule.config.service.is_tcp() == config.service.is_tcp()
+    }
+
+    /// Whether this rule's socket may need this one to be closed first, as one on all addresses does.
+    fn is_in_the_way(&self, config: &Ingress) -> bool {
+        let rule = self.rule.borrow();
+        rule.address.port() == config.listen.port()
+            && rule.config.service.is_tcp() == config.service.is_tcp()
+    }
+
+    /// Serves this rule from now on. The counters are the socket's: they go on, as its connections do.
+    fn hand_over(&self, (config, peer): Wanted) -> Arc<Rule> {
+        let rule = Arc::new(self.rule.borrow().next(config, peer));
+        self.rule.send_replace(rule.clone());
+        rule
+    }
+}

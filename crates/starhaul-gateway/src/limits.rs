@@ -1,0 +1,197 @@
+//! Bounds that an operator can meet: how often each was reached, which key raises it, and a line in the log at most once
+//! a minute.
+
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use crate::status;
+
+/// Lines about the same thing are at least so far apart.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// Lets a line into the log at most once a minute, and counts those that it withheld.
+#[derive(Debug, Default)]
+pub(crate) struct Seldom(Mutex<Told>);
+
+#[derive(Debug, Default)]
+struct Told {
+    last: Option<Instant>,
+    withheld: u64,
+}
+
+impl Seldom {
+    /// Whether a line may be written now; gives how many were withheld since the last one.
+    pub(crate) fn is_due(&self, now: Instant) -> Option<u64> {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = told.last.map(|last| now.saturating_duration_since(last));
+        if since.is_some_and(|since| since < INTERVAL) {
+            told.withheld += 1;
+            return None;
+        }
+        told.last = Some(now);
+        Some(std::mem::take(&mut told.withheld))
+    }
+}
+
+/// A bound, whatever its value is now.
+#[derive(Debug)]
+pub(crate) struct Limit {
+    name: &'static str,
+    key: &'static str,
+    reached: AtomicU64,
+    log: Seldom,
+}
+
+impl Limit {
+    /// `key` of the configuration raises it.
+    pub(crate) fn new(name: &'static str, key: &'static str) -> Self {
+        Self {
+            name,
+            key,
+            reached: AtomicU64::new(0),
+            log: Seldom::default(),
+        }
+    }
+
+    /// It was reached; `whose` says at which rule or peer.
+    pub(crate) fn reach(&self, whose: &str, most: usize) {
+        self.reached.fetch_add(1, Ordering::Relaxed);
+        if self.log.is_due(Instant::now()).is_some() {
+            let (limit, key) = (self.name, self.key);
+            let times = self.count();
+            tracing::warn!(
+                limit,
+                whose,
+                most,
+                times,
+                "a limit was reached; {key} raises it"
+            );
+        }
+    }
+
+    /// How often it was reached.
+    pub(crate) fn count(&self) -> u64 {
+        self.reached.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn snapshot(&self, rule: Option<&str>, most: usize) -> status::Limit {
+        status::Limit {
+            name: self.name.to_owned(),
+            rule: rule.map(str::to_owned),
+            count: self.count(),
+            limit: most as u64,
+            key: self.key.to_owned(),
+        }
+    }
+}
+
+/// The bounds that all peers and rules share.
+#[derive(Debug)]
+pub(crate) struct Limits {
+    /// Their values at the start; they hold until the end.
+    pub(crate) sessions: crate::config::SessionLimits,
+    pub(crate) streams: Limit,
+    pub(crate) send_bytes: Limit,
+    pub(crate) peer_streams: Limit,
+    pub(crate) lookups: Limit,
+    pub(crate) targets: Limit,
+    pub(crate) open_files: Limit,
+}
+
+impl Limits {
+    pub(crate) fn new(sessions: crate::config::SessionLimits) -> Self {
+        Self {
+            sessions,
+            streams: Limit::new("streams of a session", "max_streams"),
+            send_bytes: Limit::new("bytes that wait in a session", "max_send_bytes"),
+            peer_streams: Limit::new("streams that a peer has through us", "[egress] max_streams"),
+            lookups: Limit::new("look-ups for peers", "[egress] max_lookups"),
+            targets: Limit::new("targets of a UDP association", "[egress] max_targets"),
+            open_files: Limit::new("open files", "LimitNOFILE of the service, or ulimit -n,"),
+        }
+    }
+
+    /// Counts a bound of the session that made it refuse something for `whose` sake.
+    pub(crate) fn note(&self, whose: &str, error: &starhaul_endpoint::Error) {
+        use starhaul_endpoint::Error;
+        use starhaul_session::StreamError;
+        match error {
+            Error::Stream(StreamError::TooManyStreams(most)) => self.streams.reach(whose, *most),
+            Error::Stream(StreamError::QueueFull { limit, .. }) => {
+                self.send_bytes.reach(whose, *limit);
+            }
+            _ => {}
+        }
+    }
+
+    /// The process may open no more files, so that a connection or a socket is not made.
+    pub(crate) fn note_io(&self, whose: &str, error: &std::io::Error) {
+        use rustix::io::Errno;
+        if let Some(Errno::MFILE | Errno::NFILE) = Errno::from_io_error(error) {
+            self.open_files.reach(whose, most_open_files());
+        }
+    }
+
+    pub(crate) fn snapshot(
+        &self,
+        egress: crate::egress_policy::EgressLimits,
+    ) -> Vec<status::Limit> {
+        vec![
+            self.streams.snapshot(None, self.sessions.max_streams),
+            self.send_bytes.snapshot(None, self.sessions.max_send_bytes),
+            self.peer_streams.snapshot(None, egress.max_streams),
+            self.lookups.snapshot(None, egress.max_lookups),
+            self.targets.snapshot(None, egress.max_targets),
+            self.open_files.snapshot(None, most_open_files()),
+        ]
+    }
+}
+
+/// Files that this process may have open, sockets included.
+fn most_open_files() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.map_or(usize::MAX, |limit| {
+        usize::try_from(limit).unwrap_or(usize::MAX)
+    })
+}
+
+/// Lets this process open as many files as the system lets it ask for; each connection and each UDP client takes one.
+/// Gives how many that are.
+pub fn raise_open_files() -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let now = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: now.maximum,
+        maximum: now.maximum,
+    };
+    // Where it fails the old limit holds, and reaching that is told.
+    let _ = setrlimit(Resource::Nofile, raised);
+    most_open_files()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_a_minute_and_every_event_is_counted() {
+        let seldom = Seldom::default();
+        let start = Instant::now();
+        let lines: Vec<_> = (0..150)
+            .filter_map(|second| seldom.is_due(start + Duration::from_secs(second)))
+            .collect();
+        assert_eq!(lines, [0, 59, 59]);
+        let limit = Limit::new("clients", "max_clients");
+        (0..5).for_each(|_| limit.reach("dns", 3));
+        let shown = limit.snapshot(Some("dns"), 3);
+        assert_eq!(
+            (shown.count, shown.limit, shown.key.as_str()),
+            (5, 3, "max_clients")
+        );
+    }
+}

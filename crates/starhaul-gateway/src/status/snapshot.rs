@@ -1,0 +1,370 @@
+//! The state of a running gateway as the control socket tells it.
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+use starhaul_endpoint::{PathModel, PathStatus, StreamStats};
+use starhaul_units::Bandwidth;
+
+use super::{
+    Blocks, Class, Dropped, Expired, Flow, FlowTotals, Ingress, Model, Path, PathFigures, Peer,
+    Reconfiguration, Reconfigurations, Recovered, Session, Status, Stream, Traffic, detector,
+    traffic::{Bytes, Counted, Counters, Meter},
+};
+use crate::{
+    config::mode_name,
+    gateway::Shared,
+    ingress::Rule,
+    label::Label,
+    ledger::{Group, Totals},
+    link::{Link, PeerState, Streams},
+    path_names::Unresolved,
+};
+
+/// Which side something belongs to.
+const US: &str = "us";
+const PEER: &str = "peer";
+
+/// The whole gateway.
+pub(crate) fn status(shared: &Shared) -> Status {
+    let rules = shared.seen.rules();
+    let known: Vec<_> = peers_and_streams(shared);
+    let meter = shared.rates.meter(Instant::now());
+    let uptime = shared.started.elapsed();
+    let peers: Vec<_> = known
+        .iter()
+        .map(|(peer, streams)| peer_status(peer, streams, &meter, uptime))
+        .collect();
+    let links = known.iter().flat_map(|(peer, streams)| {
+        let open = streams.open.iter();
+        open.map(move |(link, streams)| (peer, link, streams))
+    });
+    let outlet = &shared.seen.outlet;
+    let of_rules = rules.iter().flat_map(|rule| rule.limits());
+    let limits = outlet.limits.snapshot(outlet.policy.get().limits);
+    Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        public_key: shared.public_key.to_string(),
+        uptime_s: rounded(uptime.as_secs_f64()),
+        listen: shared.listen.clone(),
+        ingress: rules.iter().map(|rule| ingress(rule, &peers)).collect(),
+        classes: classes(&peers),
+        peers,
+        sessions: links
+            .map(|(peer, link, streams)| session(peer, link, streams, &meter))
+            .collect(),
+        limits: limits.into_iter().chain(of_rules).collect(),
+    }
+}
+
+/// Everything whose rate is told, as it stands now.
+pub(crate) fn counters(shared: &Shared) -> Counters {
+    count(&peers_and_streams(shared))
+}
+
+type Known = (std::sync::Arc<PeerState>, Streams);
+
+fn peers_and_streams(shared: &Shared) -> Vec<Known> {
+    let peers = shared.seen.peers().into_iter();
+    peers
+        .map(|peer| {
+            let streams = peer.streams();
+            (peer, streams)
+        })
+        .collect()
+}
+
+fn count(known: &[Known]) -> Counters {
+    let mut counters = Counters::default();
+    for (peer, streams) in known {
+        for (group, totals) in &streams.groups {
+            let counted = Counted::Group(peer.name.clone(), group.clone());
+            counters.insert(counted, stream_bytes(&totals.sum));
+        }
+        for (link, streams) in &streams.open {
+            let id = link.session.id();
+            for path in link.session.path_status() {
+                counters.insert(Counted::Path(id, path.path), path_bytes(&path));
+            }
+            for stats in streams {
+                counters.insert(Counted::Stream(id, stats.stream), stream_bytes(stats));
+            }
+        }
+    }
+    counters
+}
+
+fn path_bytes(path: &PathStatus) -> Bytes {
+    Bytes {
+        sent: path.totals.bytes_sent,
+        received: path.totals.bytes_received,
+    }
+}
+
+fn stream_bytes(stats: &StreamStats) -> Bytes {
+    Bytes {
+        sent: stats.bytes_sent,
+        received: stats.bytes_received,
+    }
+}
+
+fn peer_status(peer: &PeerState, streams: &Streams, meter: &Meter<'_>, uptime: Duration) -> Peer {
+    let mut attempts = peer.attempts();
+    if attempts.last_error.is_none() && streams.open.is_empty() {
+        // Nothing was tried yet for want of an address.
+        let mut unresolved = peer.unresolved_paths().into_iter();
+        attempts.last_error = unresolved
+            .next()
+            .map(|path| format!("path {:?}: {}", path.name, path.problem));
+    }
+    let flows: Vec<_> = streams
+        .groups
+        .iter()
+        .map(|(group, totals)| flow(&peer.name, group, totals, meter, uptime))
+        .collect();
+    Peer {
+        name: peer.name.clone(),
+        public_key: peer.public_key.to_string(),
+        sessions: streams.open.len(),
+        failed_attempts: attempts.failed,
+        last_error: attempts.last_error,
+        configured_paths: peer.configured_paths(),
+        traffic: flows.iter().map(|flow| flow.totals.traffic).sum(),
+        flows,
+    }
+}
+
+fn flow(peer: &str, group: &Group, totals: &Totals, meter: &Meter<'_>, uptime: Duration) -> Flow {
+    let counted = Counted::Group(peer.to_owned(), group.clone());
+    Flow {
+        rule: group.rule.clone(),
+        rule_of: side(group.ours).to_owned(),
+        totals: FlowTotals {
+            priority: group.class,
+            streams: totals.open,
+            streams_total: totals.streams,
+            traffic: meter.traffic(&counted, stream_bytes(&totals.sum), uptime),
+            blocks: blocks(&totals.sum),
+        },
+    }
+}
+
+fn classes(peers: &[Peer]) -> Vec<Class> {
+    let mut classes: BTreeMap<u8, FlowTotals> = BTreeMap::new();
+    for flow in peers.iter().flat_map(|peer| &peer.flows) {
+        let priority = flow.totals.priority;
+        let class = classes.entry(priority).or_default();
+        class.priority = priority;
+        class.add(&flow.totals);
+    }
+    let classes = classes.into_values();
+    classes.map(|totals| Class { totals }).collect()
+}
+
+fn side(ours: bool) -> &'static str {
+    if ours { US } else { PEER }
+}
+
+fn ingress(rule: &Rule, peers: &[Peer]) -> Ingress {
+    let counters = &rule.counters;
+    let flows = peers.iter().filter(|peer| peer.name == rule.peer.name);
+    let flows = flows.flat_map(|peer| &peer.flows).filter(|flow| {
+        flow.rule_of == US && flow.rule.as_deref() == Some(rule.config.name.as_str())
+    });
+    let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    Ingress {
+        rule: rule.config.name.clone(),
+        kind: rule.config.service.kind().to_owned(),
+        listen: rule.address,
+        peer: rule.peer.name.clone(),
+        clients: read(&counters.clients),
+        clients_total: read(&counters.clients_total),
+        datagrams_in: read(&counters.datagrams_in),
+        datagrams_out: read(&counters.datagrams_out),
+        displaced_clients: read(&counters.displaced_clients),
+        dropped: Dropped {
+            no_session: read(&counters.dropped_no_session),
+            too_many_clients: read(&counters.dropped_too_many_clients),
+            refused: read(&counters.dropped_refused),
+        },
+        failed_connections: read(&counters.failed_connections),
+        traffic: flows.map(|flow| flow.totals.traffic).sum(),
+    }
+}
+
+fn session(peer: &PeerState, link: &Link, streams: &[StreamStats], meter: &Meter<'_>) -> Session {
+    let id = link.session.id();
+    let age = link.age();
+    let problems = link.session.path_problems();
+    let probers = link.session.path_probers();
+    let paths = link.session.path_status();
+    let now = Instant::now();
+    let paths = paths.iter().map(|status| Path {
+        last_error: problems.get(&status.path).cloned(),
+        detector: probers.get(&status.path).map(detector::detector),
+        traffic: meter.traffic(&Counted::Path(id, status.path), path_bytes(status), age),
+        ..path(status, now)
+    });
+    let unresolved = peer.unresolved_paths().into_iter();
+    let unresolved = unresolved
+        .filter(|_| link.opened_by_us)
+        .map(unresolved_path);
+    let paths: Vec<_> = paths.chain(unresolved).collect();
+    Session {
+        peer: link.peer.clone(),
+        opened_by: side(link.opened_by_us).to_owned(),
+        age_s: rounded(age.as_secs_f64()),
+        refused_streams: link.refused.load(Ordering::Relaxed),
+        traffic: paths.iter().map(|path| path.traffic).sum(),
+        paths,
+        streams: streams
+            .iter()
+            .map(|stats| Stream {
+                traffic: meter.traffic(
+                    &Counted::Stream(id, stats.stream),
+                    stream_bytes(stats),
+                    age,
+                ),
+                ..stream(stats)
+            })
+            .collect(),
+    }
+}
+
+/// A path of which not even the address is known.
+fn unresolved_path(path: Unresolved) -> Path {
+    Path {
+        name: path.name,
+        remote: path.remote.to_string(),
+        state: "down".to_owned(),
+        controller: String::new(),
+        controller_state: String::new(),
+        cwnd_bytes: 0,
+        bytes_in_flight: 0,
+        packet_bytes: 0,
+        model: None,
+        reconfigurations: Reconfigurations::default(),
+        segment_rtt_ms: None,
+        detector: None,
+        last_error: Some(path.problem),
+        traffic: Traffic::default(),
+        figures: None,
+    }
+}
+
+fn path(path: &PathStatus, now: Instant) -> Path {
+    let state = match (path.up, &path.stats) {
+        (false, _) => "down",
+        (true, Some(stats)) if stats.suspect => "suspect",
+        (true, _) => "up",
+    };
+    Path {
+        name: path.name.clone(),
+        remote: path.remote.to_string(),
+        state: state.to_owned(),
+        controller: path.controller.to_owned(),
+        controller_state: path.controller_state.to_owned(),
+        cwnd_bytes: path.cwnd,
+        bytes_in_flight: path.bytes_in_flight,
+        packet_bytes: path.packet_bytes,
+        model: path.model.as_ref().map(|known| model(known, now)),
+        reconfigurations: Reconfigurations {
+            count: path.reconfigurations.count,
+            last: path.reconfigurations.last.map(|last| Reconfiguration {
+                ago_s: ago(last.at, now),
+                outage_ms: millis(last.outage).filter(|_| !last.outage.is_zero()),
+                source: last.source.name().to_owned(),
+                confidence: finite(last.confidence),
+            }),
+        },
+        segment_rtt_ms: path.segment_rtt.and_then(millis),
+        detector: None,
+        last_error: None,
+        traffic: Traffic::default(),
+        figures: path.stats.as_ref().map(|stats| PathFigures {
+            cost: finite(stats.cost),
+            rtt_ms: millis(stats.smoothed_rtt),
+            min_rtt_ms: millis(stats.min_rtt),
+            one_way_delay_ms: millis(stats.one_way_delay),
+            rate_bit_per_s: stats.bandwidth.bits_per_second(),
+            loss: finite(stats.loss_rate),
+            loss_window_max: finite(stats.loss_window_max),
+            loss_burst_length: finite(stats.burst_length),
+            bytes_sent: stats.bytes_sent,
+            bytes_received: stats.bytes_received,
+            datagrams_sent: stats.datagrams_sent,
+            datagrams_lost: stats.datagrams_lost,
+        }),
+    }
+}
+
+fn model(model: &PathModel, now: Instant) -> Model {
+    let bits = |rate: Option<Bandwidth>| rate.map(Bandwidth::bits_per_second);
+    let band = model.rtt_band;
+    Model {
+        bandwidth_aggressive_bit_per_s: bits(model.bandwidth_aggressive),
+        bandwidth_moderate_bit_per_s: bits(model.bandwidth_moderate),
+        rtt_band_ms: band.and_then(|(low, high)| Some([millis(low)?, millis(high)?])),
+        acted_on_ago_s: model.last_reconfiguration.map(|at| ago(at, now)),
+    }
+}
+
+fn ago(at: Instant, now: Instant) -> f64 {
+    rounded(now.saturating_duration_since(at).as_secs_f64())
+}
+
+fn stream(stats: &StreamStats) -> Stream {
+    // A stream that was refused may have any label.
+    let label = Label::parse(&stats.label).ok();
+    let flow = label.as_ref().map(|label| &label.flow);
+    Stream {
+        stream: stats.stream.0,
+        rule: label.as_ref().map(|label| label.rule.clone()),
+        kind: flow.map(|flow| flow.kind().to_owned()),
+        target: flow.and_then(|flow| flow.target()).map(ToString::to_string),
+        priority: stats.priority,
+        mode: mode_name(stats.mode).to_owned(),
+        ended: stats.ended,
+        traffic: Traffic::default(),
+        blocks: blocks(stats),
+        bytes_sent: stats.bytes_sent,
+        bytes_received: stats.bytes_received,
+    }
+}
+
+fn blocks(stats: &StreamStats) -> Blocks {
+    Blocks {
+        blocks_sent: stats.blocks_sent,
+        blocks_received: stats.blocks_received,
+        on_time: stats.on_time,
+        late: stats.late,
+        expired: Expired {
+            capacity: stats.expired_capacity,
+            loss: stats.expired_loss,
+            unreachable: stats.expired_unreachable,
+        },
+        cancelled: stats.cancelled,
+        failed: stats.failed,
+        recovered: Recovered {
+            redundancy: stats.recovered_by_redundancy,
+            retransmission: stats.recovered_by_retransmission,
+        },
+    }
+}
+
+pub(super) fn millis(duration: Duration) -> Option<f64> {
+    // Before the first sample a round trip may stand at infinity.
+    (duration < Duration::from_secs(86_400)).then(|| rounded(duration.as_secs_f64() * 1e3))
+}
+
+/// JSON knows no infinity.
+fn finite(number: f64) -> Option<f64> {
+    number.is_finite().then(|| (number * 1e6).round() / 1e6)
+}
+
+fn rounded(number: f64) -> f64 {
+    (number * 1e3).round() / 1e3
+}

@@ -1,0 +1,125 @@
+//! Bounds that an operator can meet: none is reached in silence, and each can be raised.
+
+use fast_socks5::{
+    ReplyError, SocksError,
+    client::{Config, Socks5Stream},
+};
+use starhaul_gateway::{Gateway, Resolver, status::Limit};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
+
+use super::gateways::{ALLOW_LOOPBACK, ask, pair, pair_with, run, tcp_echo_after_end, until};
+
+const SOCKS: &str = "[[socks5]]\nname = \"proxy\"\nlisten = \"127.0.0.1:0\"\n";
+
+fn limit(gateway: &Gateway, key: &str) -> Limit {
+    let limits = gateway.report().limits;
+    let mut found = limits.into_iter().filter(|limit| limit.key == key);
+    found.next().unwrap_or_else(|| panic!("no limit {key}"))
+}
+
+#[test]
+fn a_connection_beyond_the_streams_of_a_session_is_refused_and_counted() {
+    run(async {
+        let server = tcp_echo_after_end("127.0.0.1:0").await;
+        let top = "max_streams = 16\n";
+        let pair = pair_with(top, SOCKS, ALLOW_LOOPBACK, Resolver::default()).await;
+        let proxy = pair.near.ingress_address("proxy").unwrap();
+        let connect = async || {
+            let host = "127.0.0.1".to_owned();
+            Socks5Stream::connect(proxy, host, server.port(), Config::default()).await
+        };
+        assert_eq!(limit(&pair.near, "max_streams").count, 0);
+        let mut open = Vec::new();
+        for _ in 0..16 {
+            open.push(connect().await.unwrap());
+        }
+        let refused = connect().await;
+        assert!(matches!(
+            refused,
+            Err(SocksError::ReplyError(ReplyError::GeneralFailure))
+        ));
+        let reached = limit(&pair.near, "max_streams");
+        assert_eq!((reached.count, reached.limit, reached.rule), (1, 16, None));
+        // With one less there is room again.
+        assert_eq!(ask(open.pop().unwrap(), b"x").await, b"x");
+        until(|| {
+            let streams = pair.near.report().sessions[0].streams.clone();
+            streams.iter().filter(|stream| !stream.ended).count() < 16
+        })
+        .await;
+        assert_eq!(ask(connect().await.unwrap(), b"y").await, b"y");
+        pair.end().await;
+    });
+}
+
+#[test]
+fn streams_that_a_peer_opens_beyond_what_egress_allows_are_refused_and_counted() {
+    run(async {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = server.local_addr().unwrap();
+        let rule = format!(
+            "[[tcp]]\nname = \"r\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{target}\"\nmax_connections = 3\n"
+        );
+        let far = format!("{ALLOW_LOOPBACK}max_streams = 2\n");
+        let pair = pair(&rule, &far).await;
+        let near = pair.near.ingress_address("r").unwrap();
+        let mut connections = Vec::new();
+        for _ in 0..2 {
+            let (client, accepted) = tokio::join!(TcpStream::connect(near), server.accept());
+            connections.push((client.unwrap(), accepted.unwrap()));
+        }
+        let mut third = TcpStream::connect(near).await.unwrap();
+        assert!(third.read(&mut [0]).await.is_err(), "the third was carried");
+        let reached = limit(&pair.far, "[egress] max_streams");
+        assert_eq!((reached.count, reached.limit), (1, 2));
+        assert_eq!(pair.far.report().sessions[0].refused_streams, 1);
+        let reached = limit(&pair.near, "max_connections");
+        assert_eq!(reached.rule.as_deref(), Some("r"));
+        assert_eq!((reached.count, reached.limit), (1, 3));
+        pair.end().await;
+    });
+}
+
+#[test]
+fn more_than_1024_connections_are_carried_at_once() {
+    run(async {
+        const CONNECTIONS: usize = 1200;
+        // Client, ingress, egress and server are one process here.
+        if starhaul_gateway::raise_open_files() < CONNECTIONS * 4 + 200 {
+            let why = format!("this process may not open {} files", CONNECTIONS * 4);
+            return starhaul_needs::skip(starhaul_needs::Need::OpenFiles, why);
+        }
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = server.local_addr().unwrap();
+        tokio::spawn(async move {
+            loop {
+                let (mut tcp, _) = server.accept().await.unwrap();
+                tokio::spawn(async move {
+                    let mut word = [0; 4];
+                    while tcp.read_exact(&mut word).await.is_ok() {
+                        tcp.write_all(&word).await.unwrap();
+                    }
+                });
+            }
+        });
+        let rule =
+            format!("[[tcp]]\nname = \"r\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{target}\"\n");
+        let pair = pair(&rule, ALLOW_LOOPBACK).await;
+        let near = pair.near.ingress_address("r").unwrap();
+        let mut open = Vec::new();
+        for number in 0..CONNECTIONS {
+            let mut tcp = TcpStream::connect(near).await.unwrap();
+            let word = u32::try_from(number).unwrap().to_be_bytes();
+            tcp.write_all(&word).await.unwrap();
+            let mut answer = [0; 4];
+            tcp.read_exact(&mut answer).await.unwrap();
+            assert_eq!(answer, word, "connection {number}");
+            open.push(tcp);
+        }
+        assert_eq!(limit(&pair.near, "max_streams").count, 0);
+        pair.end().await;
+    });
+}
