@@ -27,8 +27,6 @@ mod loss;
 mod opportunities;
 mod outages;
 mod queue;
-#[cfg(test)]
-mod recorded;
 mod series;
 mod settings;
 mod spec;

@@ -1,7 +1,7 @@
+use starhaul_needs::trace;
+
 use super::*;
-use crate::{
-    DelaySeries, GeoModel, LeoModel, LossSeries, Model, Recording, Trace, recorded::recorded,
-};
+use crate::{DelaySeries, GeoModel, LeoModel, LossSeries, Model, Recording, Trace};
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -98,8 +98,8 @@ fn a_slow_link_is_not_a_broken_one() {
 #[test]
 fn the_recorded_uplink_has_its_comb() {
     let (Some(bw), Some(delay)) = (
-        recorded("leocc-example/bw_example.txt"),
-        recorded("leocc-example/delay_example.txt"),
+        trace("leocc-example/bw_example.txt"),
+        trace("leocc-example/delay_example.txt"),
     ) else {
         return;
     };
@@ -118,7 +118,7 @@ fn every_recorded_path_shows_its_comb() {
     let downlinks = downlinks.map(|name| format!("leocc-downlink/{name}.csv"));
     let delays = [1, 2, 10, 11, 12, 13, 14, 15].map(|n| format!("leocc-delay/delay_{n}.txt"));
     for file in downlinks.into_iter().chain(delays) {
-        let Some(path) = recorded(&file) else { return };
+        let Some(path) = trace(&file) else { return };
         let (recording, _) = Recording::read(&path, None).unwrap();
         let comb = Summary::of(&recording).reconfigurations;
         let comb = comb.unwrap_or_else(|| panic!("{file} has no comb"));
@@ -226,8 +226,8 @@ fn correlated(values: &[f64], distance: usize) -> f64 {
 #[test]
 fn the_leo_model_has_the_shape_of_the_recorded_uplink() {
     let (Some(bw), Some(delay)) = (
-        recorded("leocc-example/bw_example.txt"),
-        recorded("leocc-example/delay_example.txt"),
+        trace("leocc-example/bw_example.txt"),
+        trace("leocc-example/delay_example.txt"),
     ) else {
         return;
     };

@@ -33,6 +33,8 @@ const MAX_REPEATS: usize = 8;
 /// Less than this is not worth recording with.
 const LEAST_RATE: Bandwidth = Bandwidth::from_mbit(1);
 const MAX_WAITING: usize = 1024;
+/// Feedbacks without acknowledgement at which a session ends: 40 s of them, more than a client waits for any sign of its server.
+const MAX_UNACKED: usize = 800;
 const MAX_ENDED: usize = 4096;
 const HEADER_BYTES_V4: u16 = 28;
 const HEADER_BYTES_V6: u16 = 48;
@@ -82,7 +84,7 @@ pub enum ServerEvent {
     Ended {
         /// Where its client is.
         client: SocketAddr,
-        /// Whether the client took leave; otherwise it fell silent.
+        /// Whether the client took leave; otherwise it fell silent, or acknowledged nothing for 40 s.
         complete: bool,
     },
 }
@@ -190,7 +192,9 @@ impl Server {
                     session.heard = now;
                     let ip_bytes = ip_bytes(from, payload.len());
                     let answer = session.handle(now, arrived, ip_bytes, message);
-                    self.waiting.extend(answer.map(|answer| (from, answer)));
+                    if self.waiting.len() < MAX_WAITING {
+                        self.waiting.extend(answer.map(|answer| (from, answer)));
+                    }
                 }
             }
         }
@@ -236,6 +240,7 @@ impl Server {
     fn handle_timeout(&mut self, now: Instant) {
         let is_over = |session: &Session| {
             session.bye
+                || session.acknowledges_nothing()
                 || now >= session.expires
                 || now.saturating_duration_since(session.heard) >= SESSION_LIFE
         };
@@ -471,6 +476,11 @@ impl Session {
     fn clock_us(&self, at: Instant) -> u64 {
         let time = at.saturating_duration_since(self.epoch).as_micros();
         u64::try_from(time).unwrap_or(u64::MAX)
+    }
+
+    /// Whether the client keeps sending and acknowledges no feedback, for which nobody can wait for ever.
+    fn acknowledges_nothing(&self) -> bool {
+        matches!(&self.flow, Flow::Receives { unacked, .. } if unacked.len() >= MAX_UNACKED)
     }
 
     fn handle(

@@ -512,24 +512,17 @@ fn a_server_limits_what_it_sends_and_whom_it_serves() {
     assert_eq!(world.simulation.network.stats().no_route, 0,);
 }
 
-/// The two directions of a link of the folder of traces, which is not part of this repository.
-fn real(file: &str) -> Option<String> {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces");
-    let folder = std::env::var("STARHAUL_TRACES").unwrap_or_else(|_| beside.to_owned());
-    let path = std::path::Path::new(&folder).join(file);
-    path.exists().then(|| path.display().to_string())
-}
-
 #[test]
 fn recorded_starlink_links_come_back() {
-    let (Some(bw), Some(delay), Some(table)) = (
-        real("leocc-example/bw_example.txt"),
-        real("leocc-example/delay_example.txt"),
-        real("leocc-downlink/q25_A_downlink_600.csv"),
-    ) else {
-        println!("skipped: the recorded traces are not here (STARHAUL_TRACES names their folder)");
+    let files = [
+        "leocc-example/bw_example.txt",
+        "leocc-example/delay_example.txt",
+        "leocc-downlink/q25_A_downlink_600.csv",
+    ];
+    let [Some(bw), Some(delay), Some(table)] = files.map(starhaul_needs::trace) else {
         return;
     };
+    let [bw, delay, table] = [&bw, &delay, &table].map(|file| file.display());
     let up = spec(&format!("bw={bw},delay={delay},loss=0.2%"));
     check(&Case {
         up: &up,

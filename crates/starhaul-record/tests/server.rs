@@ -20,10 +20,14 @@ fn address(host: u8) -> SocketAddr {
 
 /// A server, and a client of it that wants the way down at 8 Mbit/s.
 fn pair(now: Instant) -> (Server, Client) {
+    pair_for(now, Direction::Down, 20)
+}
+
+fn pair_for(now: Instant, direction: Direction, seconds: u32) -> (Server, Client) {
     let key = Key::new(&[7; 32]);
     let mut config = ClientConfig::new(key.clone(), [2; 16]);
-    config.request.direction = Direction::Down;
-    config.request.seconds = 20;
+    config.request.direction = direction;
+    config.request.seconds = seconds;
     config.request.max_rate = Bandwidth::from_mbit(8);
     let server = Server::new(ServerConfig::new(vec![key], [1; 32]), now);
     (server, Client::new(config, now))
@@ -88,6 +92,37 @@ fn run(
         }
     }
     tenths
+}
+
+/// A client that sends and listens, but whose acknowledgements never come, cannot make the server keep feedbacks without end.
+#[test]
+fn who_acknowledges_nothing_is_left_after_forty_seconds() {
+    /// Of [`starhaul_record`]'s messages, behind the magic number.
+    const ACK: u8 = 8;
+    for (acknowledges, expected) in [(true, None), (false, Some(false))] {
+        let mut now = Instant::now();
+        let start = now;
+        let (mut server, mut client) = pair_for(now, Direction::Up, 60);
+        let mut ended = None;
+        while ended.is_none() && now < start + MS * 55_000 {
+            now += MS;
+            while let Some(transmit) = client.poll_transmit(now) {
+                for datagram in transmit.contents.chunks(transmit.segment_bytes) {
+                    if acknowledges || datagram[4] != ACK {
+                        server.handle_datagram(now, now, address(1), datagram);
+                    }
+                }
+            }
+            while let Some((_, transmit)) = server.poll_transmit(now) {
+                client.handle_datagram(now, now, &transmit.contents);
+            }
+            ended = std::iter::from_fn(|| server.poll_event()).find_map(|event| match event {
+                ServerEvent::Ended { complete, .. } => Some(complete),
+                _ => None,
+            });
+        }
+        assert_eq!(ended, expected, "after {:?}", now - start);
+    }
 }
 
 #[test]

@@ -208,7 +208,7 @@ impl<S: System> World<S> {
 }
 
 impl World<Starhaul> {
-    /// Two Starhaul nodes, once all paths of their session are up.
+    /// Two Starhaul nodes, once all paths of their session are up at the sender.
     ///
     /// # Errors
     /// The session is not open within 20 s of virtual time.
@@ -243,6 +243,8 @@ impl World<Starhaul> {
             config.accept_controller = settings.accept_controller.clone();
             config.session.max_fragment_bytes = settings.max_fragment_bytes;
             config.packet_bytes = settings.packet_bytes;
+            // What is measured is the same from the first packet on.
+            config.sure_packet_bytes = settings.packet_bytes;
             config.rng_seed = [salt; 32];
             config.rng_seed[..8].copy_from_slice(&seed.to_be_bytes());
             let mut node = Node::new(config, start)?;
@@ -276,10 +278,10 @@ impl World<Starhaul> {
         let handle = world.sender().node.connect(now, far_key, configs)?;
         world.sender().handle = Some(handle);
         let count = paths.len() - cut.len();
+        // The receiver has each path once the sender has said something over it.
         world.open(|world| {
-            [SENDER, RECEIVER]
-                .iter()
-                .all(|id| world.sim.nodes[id.0].system.paths_up() == count)
+            world.receiver().take_events();
+            world.sender().paths_up() == count && world.receiver().session().is_some()
         })?;
         Ok(world)
     }

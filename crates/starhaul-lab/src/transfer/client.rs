@@ -87,6 +87,7 @@ impl Client {
         let request = Request::new(self.toward, self.seconds)?;
         let endpoint = Endpoint::bind(EndpointConfig {
             packet_bytes: self.packet_bytes,
+            sure_packet_bytes: self.packet_bytes,
             ..EndpointConfig::new(self.secret.client())
         })
         .await?;

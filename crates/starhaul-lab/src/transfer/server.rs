@@ -49,6 +49,7 @@ impl Server {
             listen: vec![listen],
             accept_controller: controller,
             packet_bytes: PACKET_BYTES,
+            sure_packet_bytes: PACKET_BYTES,
             ..EndpointConfig::new(secret.server())
         })
         .await?;

@@ -1,9 +1,10 @@
 use std::{io::Write as _, time::Duration};
 
 use proptest::prelude::*;
+use starhaul_needs::trace;
 
 use super::*;
-use crate::{DelaySeries, LossSeries, MAX_TRACE_DURATION, Model, recorded::recorded};
+use crate::{DelaySeries, LossSeries, MAX_TRACE_DURATION, Model};
 
 fn line_of(error: Error) -> usize {
     match error {
@@ -140,8 +141,8 @@ fn bandwidth_and_delay_wrap_together_at_the_shorter() {
 #[test]
 fn the_recorded_uplink_has_its_eight_outages() {
     let (Some(bw), Some(delay)) = (
-        recorded("leocc-example/bw_example.txt"),
-        recorded("leocc-example/delay_example.txt"),
+        trace("leocc-example/bw_example.txt"),
+        trace("leocc-example/delay_example.txt"),
     ) else {
         return;
     };
@@ -175,7 +176,7 @@ fn the_recorded_downlinks_have_their_mean_rates() {
         ("leocc-downlink/q25_A_downlink_600.csv", 353.0, 408.5),
         ("leocc-downlink/q75_C_downlink_599.csv", 352.5, 408.5),
     ] {
-        let Some(path) = recorded(file) else { return };
+        let Some(path) = trace(file) else { return };
         let trace = Trace::read_csv(&path).unwrap();
         let mean = trace.capacity.mean_rate().mbit();
         assert!(low < mean && mean < high, "{file}: {mean}");
@@ -186,7 +187,7 @@ fn the_recorded_downlinks_have_their_mean_rates() {
 #[test]
 fn the_recorded_delays_are_read_whole() {
     for number in [1, 2, 3, 10, 11, 12, 13, 14, 15, 16] {
-        let Some(path) = recorded(&format!("leocc-delay/delay_{number}.txt")) else {
+        let Some(path) = trace(&format!("leocc-delay/delay_{number}.txt")) else {
             return;
         };
         let series = read_delay(&path).unwrap().delay.unwrap();
@@ -373,7 +374,7 @@ fn recorded_path_logs_are_read_whole() {
         ("leoem/Starlink_SD_NY_15_BP_path.log.gz", 15, 60),
         ("leoem/Starlink_NY_LDN_15_ISL_path.log.gz", 15, 110),
     ] {
-        let Some(path) = recorded(file) else { return };
+        let Some(path) = trace(file) else { return };
         let (recording, format) = Recording::read(&path, None).unwrap();
         assert_eq!(format, Format::Leoem);
         let (low, high) = recording.delay.as_ref().unwrap().range();
