@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, Write as _},
     path::PathBuf,
 };
 
@@ -13,7 +13,7 @@ use starhaul_lab::{
 };
 use starhaul_link::Loss;
 
-use crate::output::{command_line, print};
+use crate::output::{Picture, command_line, print, redraws};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -36,7 +36,8 @@ pub(crate) struct Arguments {
     /// Print one JSON object and nothing else
     #[arg(long)]
     json: bool,
-    /// Write a report with plots: one HTML page that needs no network, or a picture when FILE ends in .svg
+    /// Write a report with plots: one HTML page that needs no network, when FILE ends in .html, or a picture
+    /// when it ends in .svg
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 }
@@ -58,14 +59,8 @@ async fn show(args: Arguments) -> anyhow::Result<()> {
         seed: args.seed,
     };
     // Before the run, so that it is not in vain.
-    let report = args.report.map(|file| match File::create(&file) {
-        Ok(out) => Ok((file, out)),
-        Err(error) => {
-            Err(error).with_context(|| format!("cannot write the report {}", file.display()))
-        }
-    });
-    let report = report.transpose()?;
-    let mut live = Live::new(io::stderr(), io::stderr().is_terminal(), options.seconds);
+    let report = args.report.map(create_report).transpose()?;
+    let mut live = Live::new(io::stderr(), redraws(&io::stderr()), options.seconds);
     eprintln!("{}", options.describe_links());
     let run = demo::run(&options, |progress| {
         // A terminal that went away must not end the run.
@@ -76,7 +71,7 @@ async fn show(args: Arguments) -> anyhow::Result<()> {
     for warning in &run.warnings {
         eprintln!("warning: {warning}");
     }
-    if let Some((file, mut out)) = report {
+    if let Some((file, kind, mut out)) = report {
         let (command, links) = (command_line(), options.describe_links());
         let report = Report {
             result: &run.result,
@@ -84,8 +79,10 @@ async fn show(args: Arguments) -> anyhow::Result<()> {
             command: &command,
             links: &links,
         };
-        let picture = file.extension().is_some_and(|extension| extension == "svg");
-        let text = if picture { report.svg() } else { report.html() };
+        let text = match kind {
+            Picture::Svg => report.svg(),
+            Picture::Page => report.html(),
+        };
         out.write_all(text.as_bytes())
             .with_context(|| format!("cannot write the report {}", file.display()))?;
         eprintln!("report: {}", file.display());
@@ -94,6 +91,13 @@ async fn show(args: Arguments) -> anyhow::Result<()> {
         true => format!("{}\n", serde_json::to_string(&run.result)?),
         false => demo::final_table(&run.result),
     })
+}
+
+fn create_report(file: PathBuf) -> anyhow::Result<(PathBuf, Picture, File)> {
+    let kind = Picture::of("--report", &file)?;
+    let out = File::create(&file);
+    let out = out.with_context(|| format!("cannot write the report {}", file.display()))?;
+    Ok((file, kind, out))
 }
 
 fn parse_loss(text: &str) -> Result<Loss, String> {

@@ -3,7 +3,6 @@
 mod told;
 
 use std::{
-    io::IsTerminal as _,
     net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _},
     time::{Duration, Instant},
 };
@@ -21,6 +20,7 @@ use tokio::{
 };
 
 use self::told::Told;
+use crate::output::{Usage, redraws};
 
 /// Between looks at the prober's figures.
 const LOOK: Duration = Duration::from_millis(500);
@@ -222,7 +222,7 @@ fn no_port(text: &str, address: IpAddr) -> String {
 }
 
 fn bar() -> ProgressBar {
-    let target = match std::io::stderr().is_terminal() {
+    let target = match redraws(&std::io::stderr()) {
         true => ProgressDrawTarget::stderr(),
         false => ProgressDrawTarget::hidden(),
     };
@@ -264,15 +264,3 @@ impl Signals {
         }
     }
 }
-
-/// Arguments that make no sense.
-#[derive(Debug)]
-pub(crate) struct Usage(String);
-
-impl std::fmt::Display for Usage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Usage {}

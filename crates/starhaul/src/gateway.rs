@@ -5,53 +5,91 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use starhaul_gateway::{Config, Gateway};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::output::print;
+use crate::output::{Usage, print};
 
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Arguments {
-    /// Configuration (TOML); `starhaul gateway sample` prints one
-    #[arg(long, value_name = "FILE", required = true)]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    file: ConfigFile,
     #[command(subcommand)]
     action: Option<Action>,
+}
+
+/// The configuration in either of two spellings, the same for all that read one.
+#[derive(clap::Args)]
+#[group(required = true, multiple = false)]
+struct ConfigFile {
+    /// Configuration (TOML); `starhaul gateway sample` prints one
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The same without the option
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+impl ConfigFile {
+    fn path(self) -> anyhow::Result<PathBuf> {
+        if let Some(file) = &self.file
+            && file.extension().is_none()
+            && !file.exists()
+        {
+            let file = file.display();
+            bail!(Usage(format!(
+                "{file} is neither a file nor a command of gateway: check, sample"
+            )));
+        }
+        self.config
+            .or(self.file)
+            .context("no configuration is named: add --config FILE")
+    }
 }
 
 #[derive(Subcommand)]
 enum Action {
     /// Check a configuration and its key file, and say what it means
     Check {
-        /// The configuration
-        file: PathBuf,
+        #[command(flatten)]
+        file: ConfigFile,
     },
     /// Print a commented sample configuration
     Sample,
 }
 
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
-    match (arguments.action, arguments.config) {
-        (Some(Action::Sample), _) => print(Config::sample()),
-        (Some(Action::Check { file }), _) => {
-            let config = Config::load(&file)?;
-            let public_key = config.identity.load()?.public_key();
-            print(format!(
-                "{}public key: {public_key}\n{}: no errors\n",
-                config.describe(),
-                file.display()
-            ))
-        }
-        (None, Some(file)) => serve(&file),
-        (None, None) => unreachable!("clap requires --config without a subcommand"),
+    match arguments.action {
+        Some(Action::Sample) => print(Config::sample()),
+        Some(Action::Check { file }) => check(&file.path()?),
+        None => serve(&arguments.file.path()?),
     }
+}
+
+fn check(file: &Path) -> anyhow::Result<()> {
+    let config = Config::load(file)?;
+    let public_key = config.identity.load()?.public_key();
+    for warning in config.warnings() {
+        eprintln!("warning: {warning}");
+    }
+    print(format!(
+        "{}public key: {public_key}\n{}: no errors\n",
+        config.describe(),
+        file.display()
+    ))
 }
 
 fn serve(file: &Path) -> anyhow::Result<()> {
     let config = Config::load(file)?;
+    for warning in config.warnings() {
+        tracing::warn!("{warning}");
+    }
+    // Each connection and each UDP client takes one.
+    let open_files = starhaul_gateway::raise_open_files();
+    tracing::debug!(open_files, "as many as the system lets us have");
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

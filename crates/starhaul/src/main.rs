@@ -7,6 +7,7 @@ mod detect;
 mod gateway;
 mod keys;
 mod lab;
+mod logs;
 mod manual;
 mod output;
 mod record;
@@ -14,10 +15,12 @@ mod replay;
 mod status;
 mod trace;
 
-use std::{io::IsTerminal as _, process::ExitCode};
+use std::process::ExitCode;
 
-use clap::{Arg, ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
+use clap::{
+    Arg, ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
+    parser::ValueSource,
+};
 
 /// Moves data over lossy, slow and changing space networks.
 #[derive(Parser)]
@@ -77,24 +80,20 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => error.exit(),
     };
-    let log = log_level(&matches).or(arguments.log.as_deref());
+    // An empty variable is none.
+    let of_variable = matches.value_source("log") == Some(ValueSource::EnvVariable);
+    let log = arguments.log.as_deref();
+    let log = log.filter(|rules| !of_variable || !rules.is_empty());
+    let log = log_level(&matches).or(log);
     let log = log.unwrap_or(match arguments.command {
         // Its table redraws itself where log lines would go.
         Command::Demo(_) => "warn",
         _ => "info",
     });
-    let filter = match EnvFilter::try_new(log) {
-        Ok(filter) => filter,
-        Err(error) => {
-            eprintln!("error: --log {log:?}: {error}");
-            return ExitCode::from(2);
-        }
-    };
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+    if let Err(error) = logs::begin(log) {
+        eprintln!("error: --log {log:?}: {error}");
+        return ExitCode::from(2);
+    }
     let result = match arguments.command {
         Command::Gateway(arguments) => gateway::run(arguments),
         Command::Demo(arguments) => demo::run(arguments),
@@ -165,9 +164,6 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     let lab = error.downcast_ref::<starhaul_lab::Error>();
     let wrong = gateway.is_some_and(starhaul_gateway::Error::is_configuration)
         || lab.is_some_and(starhaul_lab::Error::is_configuration);
-    let asked = error.is::<replay::Usage>()
-        || error.is::<detect::Usage>()
-        || error.is::<trace::Usage>()
-        || error.is::<starhaul_link::Error>();
+    let asked = error.is::<output::Usage>() || error.is::<starhaul_link::Error>();
     if wrong || asked { 2 } else { 1 }
 }

@@ -1,8 +1,9 @@
-//! Standard output, which may be a pipe whose reader leaves early; and what was typed.
+//! Standard output, which may be a pipe whose reader leaves early; names of files to write; and what was typed.
 
 use std::{
     ffi::OsString,
-    io::{self, Write as _},
+    io::{self, IsTerminal, Write as _},
+    path::Path,
 };
 
 /// Nobody reads standard output any more.
@@ -28,6 +29,81 @@ pub(crate) fn print(text: impl AsRef<[u8]>) -> anyhow::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Closed.into()),
         other => Ok(other?),
     }
+}
+
+/// Whether lines written there can be drawn over: a terminal that obeys.
+pub(crate) fn redraws(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// What was asked for cannot be, and what would be right.
+#[derive(Debug)]
+pub(crate) struct Usage(pub(crate) String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// The kinds of pictures that are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Picture {
+    Svg,
+    /// HTML that needs no network.
+    Page,
+}
+
+impl Picture {
+    /// The kind that the name of `option`'s file promises.
+    ///
+    /// # Errors
+    /// [`Usage`] for names that promise something else.
+    pub(crate) fn of(option: &str, file: &Path) -> Result<Self, Usage> {
+        let ending = ending(file);
+        match ending.as_str() {
+            "svg" => Ok(Self::Svg),
+            "html" | "htm" => Ok(Self::Page),
+            other => {
+                let near = match strsim::damerau_levenshtein(other, "html") <= 2 || other.is_empty()
+                {
+                    true => "html",
+                    false => "svg",
+                };
+                Err(Usage(format!(
+                    "{option} {}: its name must end in .svg for a picture or in .html for a page, for example {}",
+                    file.display(),
+                    file.with_extension(near).display()
+                )))
+            }
+        }
+    }
+}
+
+/// Refuses a folder that is named like a file, unless it is there.
+///
+/// # Errors
+/// [`Usage`] names one that would do.
+pub(crate) fn check_folder(option: &str, folder: &Path) -> Result<(), Usage> {
+    const FILES: [&str; 9] = [
+        "html", "htm", "json", "csv", "svg", "png", "pdf", "txt", "gz",
+    ];
+    if !FILES.contains(&ending(folder).as_str()) || folder.is_dir() {
+        return Ok(());
+    }
+    Err(Usage(format!(
+        "{option} {}: several files are written into a folder; name a folder, for example {}",
+        folder.display(),
+        folder.with_extension("").display()
+    )))
+}
+
+/// What a name ends in after its last dot, in small letters.
+pub(crate) fn ending(file: &Path) -> String {
+    let ending = file.extension().unwrap_or_default();
+    ending.to_string_lossy().to_ascii_lowercase()
 }
 
 /// What was typed, with the program's bare name, so that a shell takes it again.

@@ -24,7 +24,7 @@ use starhaul_record::{
 use starhaul_units::Bandwidth;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::output::print;
+use crate::output::{check_folder, print};
 
 /// Of the secrets that `starhaul keygen` makes; keeps recordings apart from all else that a key is used for.
 const PURPOSE: &[u8] = b"record";
@@ -145,6 +145,7 @@ fn serve(arguments: &ServerArguments) -> anyhow::Result<()> {
 }
 
 fn record(arguments: &ClientArguments) -> anyhow::Result<()> {
+    check_folder("--out", &arguments.out)?;
     let key = load(&arguments.key)?;
     let server = resolve(&arguments.server)?;
     std::fs::create_dir_all(&arguments.out)

@@ -5,7 +5,7 @@ mod source;
 mod summary;
 
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     fs::File,
     io::{BufWriter, Write as _},
     path::{Path, PathBuf},
@@ -17,7 +17,7 @@ use starhaul_lab::report::ReplayPicture;
 use starhaul_link::LinkSpec;
 use starhaul_net::replay::{ReplayLink, ReplaySpec, run as run_behind, supervise};
 
-use crate::output::{command_line, print, shell_line};
+use crate::output::{Picture, Usage, command_line, print, shell_line};
 
 /// The run was late, and the command has no complaint of its own.
 const INVALID: u8 = 3;
@@ -226,49 +226,26 @@ fn begin_log(file: &PathBuf, links: &[Written], seed: u64) -> anyhow::Result<Buf
 struct Plot {
     name: PathBuf,
     file: File,
-    is_page: bool,
+    kind: Picture,
 }
 
 impl Plot {
     fn begin(name: &Path) -> anyhow::Result<Self> {
-        let is_page = match name.extension().and_then(OsStr::to_str) {
-            Some("svg") => false,
-            Some("html") => true,
-            _ => {
-                return Err(Usage(format!(
-                    "--plot {}: its name must end in .svg for a picture or in .html for a page",
-                    name.display()
-                ))
-                .into());
-            }
-        };
+        let kind = Picture::of("--plot", name)?;
         let file = File::create(name);
         Ok(Self {
             name: name.to_owned(),
             file: file.with_context(|| format!("cannot write the plot {}", name.display()))?,
-            is_page,
+            kind,
         })
     }
 
     fn draw(mut self, picture: &ReplayPicture<'_>) -> anyhow::Result<()> {
-        let text = if self.is_page {
-            picture.html()
-        } else {
-            picture.svg()
+        let text = match self.kind {
+            Picture::Page => picture.html(),
+            Picture::Svg => picture.svg(),
         };
         let written = self.file.write_all(text.as_bytes());
         written.with_context(|| format!("cannot write the plot {}", self.name.display()))
     }
 }
-
-/// Options that make no sense together.
-#[derive(Debug)]
-pub(crate) struct Usage(String);
-
-impl std::fmt::Display for Usage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Usage {}

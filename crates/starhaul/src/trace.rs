@@ -19,7 +19,7 @@ use starhaul_link::{
 };
 use starhaul_units::Bandwidth;
 
-use crate::output::{Closed, command_line, print};
+use crate::output::{Closed, Picture, Usage, command_line, ending, print};
 
 const SOURCES: &str = "\
 TRACE is a file (mahimahi or LeoReplayer capacity, LeoReplayer delays, CSV, a LeoEM path log; any of them also as .gz)
@@ -67,7 +67,7 @@ enum Command {
 }
 
 #[derive(clap::Args)]
-#[command(next_help_heading = "Trace", after_long_help = SOURCES)]
+#[command(after_long_help = SOURCES)]
 struct Source {
     /// A file, or a link such as rate=50mbit,delay=25ms or synth=leo,seed=3
     #[arg(value_name = "TRACE")]
@@ -140,7 +140,7 @@ struct ConvertArguments {
 struct PlotArguments {
     #[command(flatten)]
     source: Source,
-    /// Where to write: one HTML page that needs no network, or a picture when FILE ends in .svg
+    /// Where to write: one HTML page that needs no network when FILE ends in .html or is -, a picture when it ends in .svg
     #[arg(long, short, value_name = "FILE")]
     out: PathBuf,
     /// Draw from here
@@ -221,6 +221,10 @@ fn compare(arguments: &CompareArguments) -> anyhow::Result<()> {
 }
 
 fn plot(arguments: &PlotArguments) -> anyhow::Result<()> {
+    let kind = match arguments.out == Path::new("-") {
+        true => Picture::Page,
+        false => Picture::of("--out", &arguments.out)?,
+    };
     let mut read = arguments.source.read()?;
     if arguments.from > Duration::ZERO || arguments.to.is_some() {
         let to = arguments.to.unwrap_or_else(|| read.recording.period());
@@ -233,8 +237,10 @@ fn plot(arguments: &PlotArguments) -> anyhow::Result<()> {
         summary: &Summary::of(&read.recording),
         command: &command,
     };
-    let picture = arguments.out.extension().is_some_and(|end| end == "svg");
-    let text = if picture { report.svg() } else { report.html() };
+    let text = match kind {
+        Picture::Svg => report.svg(),
+        Picture::Page => report.html(),
+    };
     write_to(&arguments.out, |out| out.write_all(text.as_bytes()))
 }
 
@@ -300,8 +306,26 @@ impl Source {
 
 impl Target {
     fn write(&self, recording: &Recording) -> anyhow::Result<()> {
-        let table =
-            self.out.extension().is_some_and(|end| end == "csv") || self.out == Path::new("-");
+        let ending = ending(&self.out);
+        let table = ending == "csv" || self.out == Path::new("-");
+        let promised = match ending.as_str() {
+            "gz" => Some(format!(
+                "{}, and compress that with gzip",
+                self.out.with_extension("").display()
+            )),
+            "svg" | "png" | "pdf" | "html" | "htm" => {
+                Some("a picture with starhaul trace plot".to_owned())
+            }
+            "json" => Some("JSON with starhaul trace info --json".to_owned()),
+            _ => None,
+        };
+        if let Some(instead) = promised {
+            let out = self.out.display();
+            return Err(Usage(format!(
+                "--out {out}: a trace is csv or lines of text; write {instead}"
+            ))
+            .into());
+        }
         let format = match (self.out_format, &recording.capacity) {
             (Some(format), _) => format,
             (None, None) => Format::Delay,
@@ -358,20 +382,8 @@ fn write_to(
         .with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// What was asked for cannot be.
-#[derive(Debug)]
-pub(crate) struct Usage(&'static str);
-
-impl std::fmt::Display for Usage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl std::error::Error for Usage {}
-
 fn usage(problem: &'static str) -> anyhow::Error {
-    Usage(problem).into()
+    Usage(problem.to_owned()).into()
 }
 
 /// A time as in links (`500ms`, `20s`), or whole seconds.

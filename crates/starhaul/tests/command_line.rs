@@ -1,31 +1,17 @@
 //! The program as a person meets it: output, exit codes, files, signals.
 #![allow(clippy::unwrap_used, reason = "a test harness")]
 
+mod program;
+
 use std::{
     fs,
     io::{BufRead as _, BufReader},
     os::unix::fs::PermissionsExt as _,
     path::Path,
-    process::{Child, Command, Output, Stdio},
+    process::{Child, Command, Stdio},
 };
 
-fn starhaul(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_starhaul"));
-    command.args(arguments).env_remove("STARHAUL_LOG");
-    command
-}
-
-fn run(arguments: &[&str]) -> Output {
-    starhaul(arguments).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
-}
-
-fn path(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
+use program::{path, run, starhaul, text};
 
 #[test]
 fn exit_codes_tell_usage_and_configuration_from_failure() {

@@ -14,6 +14,9 @@ const STARHAUL: &str = env!("CARGO_BIN_EXE_starhaul");
 /// Each step takes a second or two; busy computers take longer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Of nobody here.
+const OTHER_KEY: &str = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=";
+
 /// Ends with the test.
 struct Running(Child);
 
@@ -55,15 +58,14 @@ fn gateway(config: &Path, socket: &Path) -> Running {
 fn a_watch_waits_for_a_gateway_that_stopped_and_goes_on_with_the_next() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name);
-    let key = Command::new(STARHAUL)
+    let made = Command::new(STARHAUL)
         .args(["keygen", "--out", file("key").to_str().unwrap()])
         .output()
         .unwrap();
-    let key = String::from_utf8(key.stdout).unwrap();
+    assert!(made.status.success());
     let (config, socket) = (file("gateway.toml"), file("control.sock"));
     let text = format!(
-        "listen = \"127.0.0.1:0\"\ncontrol = \"control.sock\"\n[identity]\nfile = \"key\"\n[[peer]]\nname = \"p\"\npublic_key = \"{}\"\n",
-        key.trim()
+        "listen = \"127.0.0.1:0\"\ncontrol = \"control.sock\"\n[identity]\nfile = \"key\"\n[[peer]]\nname = \"p\"\npublic_key = \"{OTHER_KEY}\"\n"
     );
     fs::write(&config, text).unwrap();
 
@@ -89,4 +91,79 @@ fn a_watch_waits_for_a_gateway_that_stopped_and_goes_on_with_the_next() {
         "{status}"
     );
     assert!(warned.try_recv().is_err(), "told once");
+}
+
+/// The exit code of `status --check`, and all that it said.
+fn check(socket: &Path) -> (Option<i32>, String) {
+    let mut command = Command::new(STARHAUL);
+    let output = command
+        .args(["status", "--check", "--socket"])
+        .arg(socket)
+        .output()
+        .unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(said).unwrap())
+}
+
+fn wait_for_check(socket: &Path, code: i32, words: &str) {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let (ended, said) = check(socket);
+        if ended == Some(code) && said.contains(words) {
+            return;
+        }
+        assert!(Instant::now() < until, "{ended:?}: {said}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_check_fails_where_a_session_or_a_configured_path_is_down() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name);
+    let keys = ["near", "far"].map(|name| {
+        let mut keygen = Command::new(STARHAUL);
+        let key = keygen.args(["keygen", "--out"]).arg(file(name)).output();
+        String::from_utf8(key.unwrap().stdout).unwrap()
+    });
+    let head = |name: &str, peer: &str, key: &str| {
+        format!(
+            "control = \"{name}.sock\"\nidentity.file = \"{name}\"\n[[peer]]\nname = \"{peer}\"\npublic_key = \"{}\"\n",
+            key.trim()
+        )
+    };
+    let [near, far] = ["near.sock", "far.sock"].map(file);
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\n{}",
+        head("far", "near", &keys[0])
+    );
+    fs::write(file("far.toml"), text).unwrap();
+    let _far = gateway(&file("far.toml"), &far);
+    assert_eq!(check(&far).0, Some(1), "nobody has opened a session");
+
+    let mut status = Command::new(STARHAUL);
+    let status = status.args(["status", "--json", "--socket"]).arg(&far);
+    let status: serde_json::Value =
+        serde_json::from_slice(&status.output().unwrap().stdout).unwrap();
+    let address = status["listen"][0].as_str().unwrap();
+    let path = |name: &str, more: &str| {
+        format!("[[session.path]]\nname = \"{name}\"\nremote = \"{address}\"\n{more}\n")
+    };
+    let session = format!(
+        "{}[[session]]\n{}",
+        head("near", "far", &keys[1]),
+        path("a", "")
+    );
+    let both = format!("{session}{}", path("b", "interface = \"nosuch0\""));
+    fs::write(file("near.toml"), both).unwrap();
+    let running = gateway(&file("near.toml"), &near);
+    wait_for_check(&near, 1, "path b to far is down");
+    wait_for_check(&far, 0, "ok: 1 session(s) over 1 path(s)");
+    fs::write(file("near.toml"), session).unwrap();
+    let process = running.0.id().to_string();
+    let told = Command::new("kill").args(["-s", "HUP", &process]).status();
+    assert!(told.unwrap().success());
+    wait_for_check(&near, 0, "ok: 1 session(s) over 1 path(s)");
+    drop(running);
+    assert_eq!(check(&near).0, Some(1), "nobody answers");
 }

@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Output},
 };
 
@@ -28,17 +28,6 @@ fn done(folder: &Path, arguments: &str) -> String {
 
 fn info(folder: &Path, source: &str) -> Value {
     serde_json::from_str(&done(folder, &format!("info --json {source}"))).unwrap()
-}
-
-fn recorded(file: &str) -> Option<PathBuf> {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces");
-    let folder = std::env::var_os("STARHAUL_TRACES").map_or_else(|| beside.into(), PathBuf::from);
-    let path = folder.join(file);
-    if !path.exists() {
-        println!("skipped: no recorded trace {}", path.display());
-        return None;
-    }
-    Some(path)
 }
 
 #[test]
@@ -175,8 +164,8 @@ fn a_plot_is_a_page_or_a_picture() {
 #[test]
 fn the_recorded_uplink_shows_its_eight_outages() {
     let (Some(bw), Some(delay)) = (
-        recorded("leocc-example/bw_example.txt"),
-        recorded("leocc-example/delay_example.txt"),
+        starhaul_needs::trace("leocc-example/bw_example.txt"),
+        starhaul_needs::trace("leocc-example/delay_example.txt"),
     ) else {
         return;
     };

@@ -2,14 +2,14 @@
 
 use std::{
     fs,
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, Write as _},
     path::{Path, PathBuf},
 };
 
 use anyhow::Context as _;
 use starhaul_lab::{Error, leocc::Progress};
 
-use crate::output::print;
+use crate::output::{check_folder, print, redraws};
 
 #[derive(clap::Args)]
 pub(crate) struct Outcome {
@@ -30,6 +30,7 @@ impl Outcome {
         let Some(folder) = &self.out else {
             return Ok(());
         };
+        check_folder("--out", folder)?;
         let cannot = || format!("--out: nothing can be written into {}", folder.display());
         fs::create_dir_all(folder).with_context(cannot)?;
         let trial = folder.join(".starhaul-lab-trial");
@@ -44,7 +45,7 @@ impl Outcome {
         json: impl FnOnce() -> Result<String, Error>,
         write: impl FnOnce(&Path) -> Result<(), Error>,
     ) -> anyhow::Result<()> {
-        if io::stderr().is_terminal() {
+        if redraws(&io::stderr()) {
             eprint!("\r\x1b[K");
         }
         let printed = print(match self.json {
@@ -71,7 +72,7 @@ pub(crate) fn announce(skipped: &[String], plan: &str) {
 pub(crate) fn show(progress: Progress) {
     const WIDTH: usize = 30;
     let mut stderr = io::stderr();
-    if !stderr.is_terminal() {
+    if !redraws(&stderr) {
         return;
     }
     let full = (1..=WIDTH)

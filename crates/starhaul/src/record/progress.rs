@@ -1,7 +1,5 @@
 //! How far a recording is: a bar on a terminal, nothing elsewhere.
 
-use std::io::IsTerminal as _;
-
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use starhaul_record::{Direction, Phase, Progress};
 
@@ -11,7 +9,7 @@ pub(crate) struct Bar(ProgressBar);
 
 impl Bar {
     pub(crate) fn new(direction: Direction) -> Self {
-        let target = match std::io::stderr().is_terminal() {
+        let target = match crate::output::redraws(&std::io::stderr()) {
             true => ProgressDrawTarget::stderr(),
             false => ProgressDrawTarget::hidden(),
         };

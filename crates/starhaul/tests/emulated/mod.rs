@@ -9,12 +9,15 @@
 )]
 
 use std::{
-    env, fs,
+    fs,
+    panic::resume_unwind,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
+    thread,
 };
 
 use serde_json::Value;
+use starhaul_needs::{Need, skip};
 
 pub const STARHAUL: &str = env!("CARGO_BIN_EXE_starhaul");
 pub const ATTEMPTS: usize = 3;
@@ -53,7 +56,7 @@ pub fn is_refused(output: &Output) -> bool {
     let refused = said.contains("cannot make a network namespace")
         || said.contains("cannot make a tun device");
     if refused {
-        println!("skipped: needs network namespaces and TUN devices: {said}");
+        skip(Need::Netns, said);
     }
     refused
 }
@@ -71,8 +74,20 @@ pub fn run_in_time(arguments: &[&str]) -> Option<(Value, Output)> {
             return Some((result, output));
         }
     }
-    println!("skipped: this computer is too busy to keep time");
+    skip(Need::Time, "this computer is too busy to keep it");
     None
+}
+
+/// Runs all at once, each in a thread of its own that has this one's name; gives what came of them in their order.
+pub fn at_once<R: Send, const N: usize>(jobs: [impl FnOnce() -> R + Send; N]) -> [R; N] {
+    let name = thread::current().name().unwrap_or_default().to_owned();
+    thread::scope(|scope| {
+        let started = jobs.map(|job| {
+            let builder = thread::Builder::new().name(name.clone());
+            builder.spawn_scoped(scope, job).unwrap()
+        });
+        started.map(|job| job.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    })
 }
 
 /// What the program printed.
@@ -82,15 +97,8 @@ pub fn json(output: &Output) -> Value {
 
 /// A recorded trace, and its text; `None`, with the reason said, where there are no recorded traces.
 pub fn recorded_trace(name: &str) -> Option<(PathBuf, String)> {
-    let folder = env::var_os("STARHAUL_TRACES").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces"),
-        PathBuf::from,
-    );
-    let file = folder.join(name);
-    let Ok(text) = fs::read_to_string(&file) else {
-        println!("skipped: no traces (set STARHAUL_TRACES)");
-        return None;
-    };
+    let file = starhaul_needs::trace(name)?;
+    let text = fs::read_to_string(&file).unwrap();
     Some((file, text))
 }
 

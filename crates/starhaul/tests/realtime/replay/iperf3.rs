@@ -3,8 +3,13 @@
 use std::{fs, process::Command};
 
 use serde_json::Value;
+use starhaul_needs::{Need, skip};
 
-use super::{allowed, alone, emulated::rows, run};
+use super::{allowed, run};
+use crate::{
+    emulated::rows,
+    turn::{Load, turn},
+};
 
 /// A short satellite uplink. At one lost packet in a hundred Cubic has a small part of it left, on any computer.
 const UP: &str = "synth=leo,seed=3,rate=20mbit,loss=1%";
@@ -25,7 +30,7 @@ fn transfer(congestion_control: &str, arguments: &[&str]) -> Option<(f64, u64)> 
     let output = run(&[&links[..], arguments, &["--", "sh", "-c", &script]].concat());
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     if said.contains("TCP_CONGESTION") {
-        println!("skipped: this kernel has no {congestion_control}");
+        skip(Need::Kernel, format!("it has no {congestion_control}"));
         return None;
     }
     // 3: so late that the figures do not count; which one carries more remains.
@@ -43,10 +48,9 @@ fn kernel_bbr_fills_a_lossy_satellite_link_that_kernel_cubic_leaves_empty() {
         return;
     }
     if Command::new("iperf3").arg("--version").output().is_err() {
-        println!("skipped: needs iperf3");
-        return;
+        return skip(Need::Iperf3, "it is not installed");
     }
-    let _turn = alone();
+    let _turn = turn(Load::Middle);
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let (log, svg, html) = (file("log"), file("bbr.svg"), file("cubic.html"));

@@ -1,8 +1,5 @@
 //! `starhaul replay` as a person meets it, measured from outside by `examples/replay-probe.rs`.
-#![allow(clippy::unwrap_used, reason = "a test harness")]
 
-#[path = "../emulated/mod.rs"]
-mod emulated;
 mod iperf3;
 mod pictures;
 mod ping;
@@ -11,11 +8,15 @@ mod remains;
 use std::{
     fs,
     process::{Child, Command, Output, Stdio},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use emulated::{STARHAUL, is_refused, json, probe, replay, rows, run_in_time};
+use starhaul_needs::Need;
+
+use crate::{
+    emulated::{STARHAUL, is_refused, json, probe, replay, rows, run_in_time},
+    turn::{Load, turn},
+};
 
 const QUICK: [&str; 4] = ["--up", "delay=0ms", "--down", "delay=0ms"];
 
@@ -29,12 +30,6 @@ fn allowed() -> bool {
     let refused = is_refused(&output);
     assert!(refused || output.status.success(), "{output:?}");
     !refused
-}
-
-/// Held by tests that measure time, and by those that would disturb them.
-fn alone() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[test]
@@ -84,6 +79,7 @@ fn links_that_cannot_be_are_refused_before_anything_runs() {
 
 #[test]
 fn exit_codes_and_signals_pass_through() {
+    let _turn = turn(Load::Light);
     if !allowed() {
         return;
     }
@@ -110,6 +106,7 @@ fn exit_codes_and_signals_pass_through() {
 
 #[test]
 fn a_program_bound_to_an_address_uses_that_link() {
+    let _turn = turn(Load::Light);
     if !allowed() {
         return;
     }
@@ -154,6 +151,7 @@ fn a_program_bound_to_an_address_uses_that_link() {
 
 #[test]
 fn ipv6_crosses_the_same_links() {
+    let _turn = turn(Load::Light);
     if !allowed() {
         return;
     }
@@ -167,8 +165,7 @@ fn ipv6_crosses_the_same_links() {
     let rest = ["--server", &sink, "--json", "--", "sh", "-c", &script];
     let output = run(&[&one[..], &two, &rest].concat());
     if output.status.code() == Some(9) {
-        println!("skipped: this kernel has no IPv6");
-        return;
+        return starhaul_needs::skip(Need::Ipv6, "this kernel has none");
     }
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let mut lines = said.lines().filter(|line| !line.starts_with("warning"));
@@ -210,7 +207,7 @@ fn udp_above_capacity_gets_each_second_what_the_trace_offers_and_shows_its_gaps(
     if !allowed() {
         return;
     }
-    let _turn = alone();
+    let _turn = turn(Load::Middle);
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name);
     let (text, stamps) = trace();
@@ -276,6 +273,7 @@ fn udp_above_capacity_gets_each_second_what_the_trace_offers_and_shows_its_gaps(
 
 #[test]
 fn a_run_inside_a_run_crosses_both_links() {
+    let _turn = turn(Load::Light);
     if !allowed() {
         return;
     }
@@ -313,6 +311,7 @@ fn a_run_inside_a_run_crosses_both_links() {
 
 #[test]
 fn runs_at_once_do_not_meet() {
+    let _turn = turn(Load::Light);
     if !allowed() {
         return;
     }

@@ -2,9 +2,10 @@
 
 use std::{fs, path::Path};
 
-use super::{
-    allowed, alone,
+use super::allowed;
+use crate::{
     emulated::{ATTEMPTS, Row, probe, recorded_trace, rows, run_in_time},
+    turn::{Load, turn},
 };
 
 /// A value for each 10 ms, from the beginning again after its end.
@@ -75,7 +76,7 @@ fn a_lone_ping_takes_the_delay_of_the_trace_and_a_full_queue_does_not_slow_it() 
     if !allowed() {
         return;
     }
-    let _turn = alone();
+    let _turn = turn(Load::Middle);
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("delay");
     let levels = [10.0, 10.0, 30.0, 30.0, 30.0, 55.0, 10.0, 10.0];
@@ -118,7 +119,7 @@ fn a_lone_ping_over_a_recorded_link_takes_its_two_delays() {
     if !allowed() {
         return;
     }
-    let _turn = alone();
+    let _turn = turn(Load::Light);
     let delays = Delays(lines.lines().map(|line| line.parse().unwrap()).collect());
     let link = format!("bw={},delay={}", bandwidth.display(), delay.display());
     for attempt in 1..=ATTEMPTS {

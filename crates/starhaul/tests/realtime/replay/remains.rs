@@ -3,13 +3,15 @@
 
 use std::{env, fs, path::PathBuf, process::Command, time::Duration};
 
-use super::{
-    QUICK, Started, alone,
+use starhaul_needs::Need;
+
+use super::{QUICK, Started, wait_until};
+use crate::{
     emulated::{probe, replay},
-    wait_until,
+    turn::{Load, turn},
 };
 
-const NAME: &str = "remains::nothing_remains_of_runs_that_were_killed";
+const NAME: &str = "replay::remains::nothing_remains_of_runs_that_were_killed";
 const INSIDE: &str = "STARHAUL_TEST_INSIDE";
 const LIMIT: &str = "/proc/sys/user/max_net_namespaces";
 
@@ -18,7 +20,7 @@ fn nothing_remains_of_runs_that_were_killed() {
     if env::var_os(INSIDE).is_some() {
         return kill_runs();
     }
-    let _turn = alone();
+    let _turn = turn(Load::Middle);
     // In a user namespace the kernel's count of network namespaces is ours alone; without the right to one, root has the
     // rest of the test.
     for namespaces in [&["--user", "--map-root-user", "--net"][..], &["--net"]] {
@@ -44,7 +46,10 @@ fn nothing_remains_of_runs_that_were_killed() {
         );
         return;
     }
-    println!("skipped: needs unshare(1), and the right to make network namespaces");
+    starhaul_needs::skip(
+        Need::Netns,
+        "unshare(1) is missing, or the right to make network namespaces",
+    );
 }
 
 fn kill_runs() {

@@ -1,12 +1,14 @@
 //! `starhaul detect` and gateways on LEO paths, in real time behind `starhaul replay`, against the gaps that the link really had.
-#![allow(clippy::unwrap_used, reason = "a test harness")]
-
-mod emulated;
 
 use std::{fs, ops::Range, path::Path, process::Command};
 
-use emulated::{STARHAUL, probe, recorded_trace, rows, run_in_time, starhaul};
 use serde_json::Value;
+use starhaul_needs::{Need, skip};
+
+use crate::{
+    emulated::{STARHAUL, at_once, probe, recorded_trace, rows, run_in_time, starhaul},
+    turn::{Load, turn},
+};
 
 /// 24 Mbit/s, silent in each of these gaps, as mahimahi writes it.
 fn trace(gaps: &[Range<u64>], length_ms: u64) -> String {
@@ -78,10 +80,14 @@ fn reconfigurations_beside_a_full_queue_are_found_by_icmp_and_by_udp() {
     fs::write(&bandwidth, &stamps).unwrap();
     let ends = ends(&stamps);
     assert_eq!(ends.len(), 3);
-    for (by, named) in [("icmp", "icmp_"), ("udp", "udp_echo")] {
-        let Some(events) = detect(&bandwidth, by, 9, 30) else {
-            return;
-        };
+    let _turn = turn(Load::Heavy);
+    let kinds = [("icmp", "icmp_"), ("udp", "udp_echo")];
+    let found = at_once(kinds.map(|(by, _)| {
+        let bandwidth = &bandwidth;
+        move || detect(bandwidth, by, 9, 30)
+    }));
+    for ((by, named), events) in kinds.into_iter().zip(found) {
+        let Some(events) = events else { return };
         let probing = of_kind(&events, "probing");
         let method = probing["by"].as_str().unwrap();
         assert!(method.starts_with(named), "{probing}");
@@ -97,13 +103,33 @@ fn reconfigurations_beside_a_full_queue_are_found_by_icmp_and_by_udp() {
 
 #[test]
 fn the_eight_reconfigurations_of_a_recorded_link_are_found_and_no_other() {
-    let Some((bandwidth, stamps)) = recorded_trace("leocc-example/bw_example.txt") else {
+    let Some((_, stamps)) = recorded_trace("leocc-example/bw_example.txt") else {
         return;
     };
-    let ends = ends(&stamps);
-    assert_eq!(ends.len(), 8);
-    if let Some(events) = detect(&bandwidth, "icmp", 117, 70) {
-        assert_found(&events, &ends);
+    // Its two minutes, one beside the other.
+    let directory = tempfile::tempdir().unwrap();
+    let stamps: Vec<u64> = stamps.lines().map(|line| line.parse().unwrap()).collect();
+    let minutes = [0..60_000, 60_000..120_000].map(|minute: Range<u64>| {
+        let of_it = stamps.iter().filter(|stamp| minute.contains(stamp));
+        let lines = of_it.map(|stamp| format!("{}\n", stamp - minute.start));
+        let (file, text) = (
+            directory.path().join(minute.start.to_string()),
+            lines.collect::<String>(),
+        );
+        fs::write(&file, &text).unwrap();
+        (file, ends(&text))
+    });
+    assert_eq!(minutes.each_ref().map(|(_, ends)| ends.len()), [4, 4]);
+    let _turn = turn(Load::Heavy);
+    let found = at_once(
+        minutes
+            .each_ref()
+            .map(|(file, _)| || detect(file, "icmp", 57, 70)),
+    );
+    for ((_, ends), events) in minutes.iter().zip(found) {
+        if let Some(events) = events {
+            assert_found(&events, ends);
+        }
     }
 }
 
@@ -137,9 +163,12 @@ fn who_may_not_use_icmp_probes_by_udp_echo() {
         .args(["-c", &format!("{without_raw} true")])
         .output();
     if !tried.unwrap().status.success() {
-        println!("skipped: needs setpriv and the right to drop a capability");
-        return;
+        return skip(
+            Need::Setpriv,
+            "it is missing, or the right to drop a capability",
+        );
     }
+    let _turn = turn(Load::Light);
     if let Some(probing) = probing(without_raw, "$STARHAUL_SERVER:4701") {
         assert_eq!(probing["by"], "udp_echo", "{probing}");
         let refused = probing["icmp_refused"].as_str().unwrap();
@@ -150,12 +179,12 @@ fn who_may_not_use_icmp_probes_by_udp_echo() {
 #[test]
 fn the_search_finds_the_hop_behind_the_satellite_on_the_way_to_an_ipv6_address() {
     let far_end = "[${STARHAUL_SERVER6:-::1}]:4701";
+    let _turn = turn(Load::Light);
     let Some(probing) = probing("env", far_end) else {
         return;
     };
     if probing["target"] == "::1" {
-        println!("skipped: no IPv6");
-        return;
+        return skip(Need::Ipv6, "the far end has no such address");
     }
     assert!(
         probing["target"].as_str().unwrap().starts_with("2001:2:"),
@@ -194,6 +223,7 @@ fn a_gateway_on_a_leo_path_tells_its_controller_and_the_peers() {
     let stamps = trace(&[7000..7090, 8500..8630], 30_000);
     fs::write(file("bw"), stamps).unwrap();
 
+    let _turn = turn(Load::Light);
     let up = format!("bw={},delay=15ms", file("bw"));
     let server = format!("exec {STARHAUL} gateway --config {far_file}");
     let status = |name: &str| {

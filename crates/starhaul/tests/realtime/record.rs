@@ -1,7 +1,4 @@
 //! Recordings as a person makes them: over loopback, killed on the way, and through an emulated link.
-#![allow(clippy::unwrap_used, reason = "a test harness")]
-
-mod emulated;
 
 use std::{
     fs,
@@ -12,7 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use emulated::{STARHAUL, is_refused, replay, starhaul};
+use starhaul_needs::Need;
+
+use crate::{
+    emulated::{STARHAUL, is_refused, replay, starhaul},
+    turn::{Load, turn},
+};
 
 fn path(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -91,6 +93,7 @@ fn json(output: &Output) -> serde_json::Value {
 
 #[test]
 fn both_directions_over_loopback_become_traces_that_can_be_read() {
+    let _turn = turn(Load::Middle);
     let folder = tempfile::tempdir().unwrap();
     let key = key(folder.path(), "key");
     let server = Server::start(&key);
@@ -130,6 +133,7 @@ fn both_directions_over_loopback_become_traces_that_can_be_read() {
 
 #[test]
 fn a_recording_that_was_killed_still_becomes_a_trace() {
+    let _turn = turn(Load::Middle);
     let folder = tempfile::tempdir().unwrap();
     let key = key(folder.path(), "key");
     let server = Server::start(&key);
@@ -160,6 +164,7 @@ fn a_recording_that_was_killed_still_becomes_a_trace() {
 
 #[test]
 fn a_stranger_hears_nothing() {
+    let _turn = turn(Load::Light);
     let folder = tempfile::tempdir().unwrap();
     let (ours, theirs) = (key(folder.path(), "ours"), key(folder.path(), "theirs"));
     let server = Server::start(&ours);
@@ -195,7 +200,7 @@ fn recorded(folder: &Path, link: &str, seconds: u32) -> Option<PathBuf> {
     assert!(out.join("summary.json").exists(), "{output:?}");
     // It says so with its exit code alone where the program prints for itself.
     if output.status.code() == Some(3) {
-        println!("skipped: this computer is too busy to keep time");
+        starhaul_needs::skip(Need::Time, "this computer is too busy to keep it");
         return None;
     }
     Some(out)
@@ -203,6 +208,7 @@ fn recorded(folder: &Path, link: &str, seconds: u32) -> Option<PathBuf> {
 
 #[test]
 fn an_emulated_link_comes_back_in_real_time() {
+    let _turn = turn(Load::Middle);
     let folder = tempfile::tempdir().unwrap();
     let link = "rate=10mbit,delay=20ms,queue=100p";
     let Some(out) = recorded(folder.path(), link, 5) else {
@@ -226,6 +232,7 @@ fn an_emulated_link_comes_back_in_real_time() {
 
 #[test]
 fn a_satellite_link_comes_back_in_real_time_with_its_outages() {
+    let _turn = turn(Load::Middle);
     let folder = tempfile::tempdir().unwrap();
     let link = "synth=leo,seed=3";
     let Some(out) = recorded(folder.path(), link, 16) else {

@@ -1,15 +1,17 @@
 //! `starhaul lab flow` as a person meets it: over loopback, and behind `starhaul replay` where the system lets us.
-#![allow(clippy::unwrap_used, reason = "a test harness")]
-
-mod emulated;
 
 use std::{
     io::{BufRead as _, BufReader},
     process::{Child, Output, Stdio},
 };
 
-use emulated::{STARHAUL, is_refused, json, replay, run_in_time, starhaul};
 use serde_json::Value;
+use starhaul_needs::{Need, skip};
+
+use crate::{
+    emulated::{STARHAUL, is_refused, json, replay, run_in_time, starhaul},
+    turn::{Load, turn},
+};
 
 const SECRET: &str = "a secret of this test";
 
@@ -71,6 +73,7 @@ fn client(server: &str, secret: &str, more: &[&str]) -> Output {
 
 #[test]
 fn a_flow_over_loopback_goes_either_way_and_is_told_as_json() {
+    let _turn = turn(Load::Heavy);
     let server = Server::start(&["--secret", SECRET, "--controller", "bbr"]);
     for (option, toward) in [
         (&["--json"][..], "server"),
@@ -89,6 +92,7 @@ fn a_flow_over_loopback_goes_either_way_and_is_told_as_json() {
 
 #[test]
 fn only_who_knows_the_secret_is_served_and_the_server_says_what_it_made() {
+    let _turn = turn(Load::Heavy);
     let server = Server::start(&[]);
     let (_, made) = server.2.split_once("--secret ").unwrap();
     let output = client(&server.1, made.trim(), &[]);
@@ -104,6 +108,7 @@ fn only_who_knows_the_secret_is_served_and_the_server_says_what_it_made() {
 
 #[test]
 fn a_flow_behind_replay_stays_within_the_link() {
+    let _turn = turn(Load::Middle);
     let link = "rate=8mbit,delay=10ms,queue=60p";
     let server = format!("{STARHAUL} lab flow server");
     let links = ["--up", link, "--down", link, "--json", "--server", &server];
@@ -132,6 +137,7 @@ fn a_flow_behind_replay_stays_within_the_link() {
 
 #[test]
 fn a_flow_of_leocc_is_told_of_the_outage_that_the_satellite_hop_shows() {
+    let _turn = turn(Load::Middle);
     let link = "rate=8mbit,delay=15ms,outage=4s..4.09s";
     let server = format!("STARHAUL_FLOW_SECRET='{SECRET}' exec {STARHAUL} lab flow server");
     let client = format!(
@@ -147,7 +153,14 @@ fn a_flow_of_leocc_is_told_of_the_outage_that_the_satellite_hop_shows() {
 }
 
 /// Runs an experiment in real time, for one second on a link that any computer keeps up with.
+/// What the program says that it lacked.
+fn lacked(results: &Value) -> Need {
+    let late = results["skipped"].to_string().contains("too busy");
+    if late { Need::Time } else { Need::Netns }
+}
+
 fn in_real_time(arguments: &[&str]) -> Option<Value> {
+    let _turn = turn(Load::Heavy);
     let output = starhaul(arguments).output().unwrap();
     if is_refused(&output) {
         return None;
@@ -182,7 +195,7 @@ fn agreement_measures_each_way_and_judges_it() {
         assert_eq!(ways, ["packets", "simulator", "real"]);
         assert_eq!(results["verdicts"].as_array().unwrap().len(), 4);
     } else {
-        println!("skipped: {}", results["skipped"]);
+        skip(lacked(&results), &results["skipped"]);
         assert_eq!(ways, ["packets", "simulator"]);
     }
     for row in rows {
@@ -215,7 +228,7 @@ fn the_scatter_in_real_time_has_the_shape_of_the_virtual_one() {
     let runs = results["runs"].as_array().unwrap();
     assert_eq!(runs.len() as u64, rows.len() as u64 + late);
     if rows.is_empty() {
-        return println!("skipped: {}", results["skipped"]);
+        return skip(lacked(&results), &results["skipped"]);
     }
     let row = &results["rows"][0];
     assert_eq!(row["system"], "leocc2");

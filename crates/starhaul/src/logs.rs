@@ -1,0 +1,124 @@
+//! What is logged on standard error: the rules that were typed, checked, and whether lines have colours.
+
+use tracing_subscriber::EnvFilter;
+
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+/// The crates of the suite as they name themselves in a log.
+const TARGETS: [&str; 14] = [
+    "starhaul",
+    "starhaul_cc",
+    "starhaul_endpoint",
+    "starhaul_fec",
+    "starhaul_gateway",
+    "starhaul_lab",
+    "starhaul_link",
+    "starhaul_net",
+    "starhaul_paths",
+    "starhaul_quic",
+    "starhaul_record",
+    "starhaul_session",
+    "starhaul_sim",
+    "starhaul_units",
+];
+
+/// Begins to log by these rules; says what is wrong with them.
+pub(crate) fn begin(rules: &str) -> Result<(), String> {
+    check(rules)?;
+    let filter = EnvFilter::try_new(rules).map_err(|error| error.to_string())?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(is_coloured())
+        .init();
+    Ok(())
+}
+
+/// A filter takes each word that is no level for the name of a part of the program, and logs nothing else: a misspelt
+/// level would silence everything.
+fn check(rules: &str) -> Result<(), String> {
+    let rules = rules.split(',').map(str::trim);
+    let rules: Vec<_> = rules.filter(|rule| !rule.is_empty()).collect();
+    if rules.is_empty() {
+        return Err(format!("write a level: {}", LEVELS.join(", ")));
+    }
+    rules.into_iter().try_for_each(check_rule)
+}
+
+fn check_rule(rule: &str) -> Result<(), String> {
+    // Spans have equal signs of their own: target[span{field=value}]=level.
+    let (head, level) = match rule.rfind(']') {
+        Some(end) => (
+            rule,
+            rule.get(end + 1..).and_then(|rest| rest.strip_prefix('=')),
+        ),
+        None => match rule.rsplit_once('=') {
+            Some((target, level)) => (target, Some(level)),
+            None => (rule, None),
+        },
+    };
+    if let Some(level) = level {
+        if !is_level(level) {
+            return Err(no_level(level));
+        }
+    } else if is_level(rule) {
+        return Ok(());
+    }
+    let target = head.split(['[', ':']).next().unwrap_or_default();
+    let ours = target.is_empty() || TARGETS.contains(&target);
+    match (ours, level) {
+        (true, _) => Ok(()),
+        // Parts of other programs' names are theirs.
+        (false, Some(_)) if !target.starts_with("starhaul") => Ok(()),
+        (false, None) if !target.starts_with("starhaul") => Err(no_level(rule)),
+        (false, _) => Err(match nearest(target, &TARGETS) {
+            Some(near) => format!("no part is called {target:?}, did you mean {near}?"),
+            None => format!(
+                "no part is called {target:?}; there are {}",
+                TARGETS.join(", ")
+            ),
+        }),
+    }
+}
+
+fn is_level(text: &str) -> bool {
+    LEVELS.iter().any(|level| level.eq_ignore_ascii_case(text))
+}
+
+fn no_level(text: &str) -> String {
+    let near = nearest(&text.to_ascii_lowercase(), &LEVELS);
+    let near = near.map_or_else(String::new, |near| format!(", did you mean {near}?"));
+    let all = LEVELS.join(", ");
+    format!(
+        "{text:?} is no level{near}; there are {all}, and rules such as info,starhaul_gateway=debug"
+    )
+}
+
+fn nearest<'n>(text: &str, names: &[&'n str]) -> Option<&'n str> {
+    let scored = names
+        .iter()
+        .map(|name| (strsim::damerau_levenshtein(text, name), *name));
+    let (distance, name) = scored.min()?;
+    (distance * 2 <= name.len().max(text.len())).then_some(name)
+}
+
+/// Colours are for a terminal, and not for everyone (no-color.org).
+fn is_coloured() -> bool {
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    crate::output::redraws(&std::io::stderr()) && !refused
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_crate_of_the_suite_can_be_named() {
+        let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+        for entry in std::fs::read_dir(crates.unwrap()).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            let target = name.replace('-', "_");
+            assert_eq!(check(&format!("{target}=debug")), Ok(()), "{target}");
+            assert_eq!(check(&target), Ok(()), "{target}");
+        }
+    }
+}

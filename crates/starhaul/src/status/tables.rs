@@ -1,0 +1,633 @@
+//! The status as tables of at most 80 columns.
+
+use comfy_table::{CellAlignment, Table, presets};
+use starhaul_gateway::status::{
+    FlowTotals, Ingress, Path, PathFigures, Peer, Session, Status, Traffic,
+};
+use starhaul_units::Bandwidth;
+
+/// What every terminal shows in one line.
+const WIDTH: usize = 80;
+/// Names are up to 64 characters long, and then cut.
+const NAME: usize = 12;
+/// An IPv4 address and its port.
+const ADDRESS: usize = 21;
+
+/// Everything that people look at first; of the streams of each session so many.
+pub(super) fn tables(status: &Status, socket: &std::path::Path, streams: usize) -> String {
+    let mut text = String::new();
+    let up = format!("gateway up {} · ", age(status.uptime_s));
+    let socket = cut_front(&socket.display().to_string(), WIDTH - up.chars().count());
+    text.push_str(&format!("{up}{socket}\nkey {}\n", status.public_key));
+    for address in &status.listen {
+        text.push_str(&format!("accepts peers on {address}\n"));
+    }
+    text.push_str("out: to the peer, in: from it; /s: bits over the last second, else bytes\n");
+    for peer in &status.peers {
+        text.push_str(&peer_text(status, peer));
+        let sessions = status.sessions.iter();
+        for session in sessions.filter(|session| session.peer == peer.name) {
+            text.push_str(&session_text(session, streams));
+        }
+    }
+    if status.classes.len() > 1 {
+        let rows = status.classes.iter().map(|class| {
+            let name = format!("priority {}", class.totals.priority);
+            flow_row(&name, &class.totals)
+        });
+        text.push_str(&format!("\n{}\n", flow_table("class", rows)));
+    }
+    text
+}
+
+/// A peer, the rules that lead to it, and what their streams have carried.
+fn peer_text(status: &Status, peer: &Peer) -> String {
+    let mut text = format!("\npeer {}", cut(&peer.name, 24));
+    match peer.sessions {
+        0 => text.push_str(" · no session"),
+        _ => text.push_str(&rates(peer.traffic)),
+    }
+    text.push('\n');
+    if let Some(error) = peer.last_error.as_ref().filter(|_| peer.sessions == 0) {
+        let failed = peer.failed_attempts;
+        text.push_str(&wrapped(&format!(
+            "{failed} attempts failed, lately: {error}"
+        )));
+    }
+    let rules = status.ingress.iter().filter(|rule| rule.peer == peer.name);
+    let rules: Vec<_> = rules.collect();
+    if !rules.is_empty() {
+        text.push_str(&format!("\n{}\n", rule_table(&rules)));
+        rules
+            .iter()
+            .for_each(|rule| text.push_str(&rule_problems(rule)));
+    }
+    for (side, title) in [("us", "our rule"), ("peer", "peer's rule")] {
+        let flows = peer.flows.iter().filter(|flow| flow.rule_of == side);
+        let rows: Vec<_> = flows
+            .map(|flow| flow_row(flow.rule.as_deref().unwrap_or("–"), &flow.totals))
+            .collect();
+        if !rows.is_empty() {
+            text.push_str(&format!("\n{}\n", flow_table(title, rows)));
+        }
+    }
+    text
+}
+
+fn session_text(session: &Session, streams: usize) -> String {
+    let mut text = format!(
+        "\nsession with {} · opened by {} · {}\n",
+        cut(&session.peer, 24),
+        session.opened_by,
+        age(session.age_s)
+    );
+    if session.refused_streams > 0 {
+        text.push_str(&format!(
+            "{} streams of the peer were refused; see the log\n",
+            session.refused_streams
+        ));
+    }
+    text.push_str(&format!("\n{}\n", path_table(session)));
+    text.push_str(&format!("\n{}\n", way_table(session)));
+    text.push_str(&packet_sizes(session));
+    for path in &session.paths {
+        if let Some(error) = &path.last_error {
+            text.push_str(&wrapped(&format!("{}: {error}", path.name)));
+        }
+        if let Some(problem) = prober_problem(path) {
+            text.push_str(&wrapped(&format!(
+                "{}: reconfigurations are not watched: {problem}",
+                path.name
+            )));
+        }
+    }
+    if let Some(table) = controller_table(session) {
+        text.push_str(&format!("\n{table}\n"));
+    }
+    if !session.streams.is_empty() && streams > 0 {
+        text.push_str(&format!("\n{}\n", stream_table(session, streams)));
+    }
+    let more = session.streams.len().saturating_sub(streams);
+    if more > 0 {
+        text.push_str(&format!(
+            " and {more} more streams; --streams {} shows all\n",
+            session.streams.len()
+        ));
+    }
+    text
+}
+
+fn rates(traffic: Traffic) -> String {
+    format!(
+        " · out {}bit/s · in {}bit/s",
+        spaced(rate(traffic.sent_bit_per_s)),
+        spaced(rate(traffic.received_bit_per_s))
+    )
+}
+
+/// A number and its prefix apart, before a unit.
+fn spaced(number: String) -> String {
+    let at = number.trim_end_matches(char::is_alphabetic).len();
+    let (digits, prefix) = number.split_at(at);
+    format!("{digits} {prefix}")
+}
+
+fn rule_table(rules: &[&Ingress]) -> Table {
+    let columns = [
+        "rule", "kind", "listen", "clients", "out/s", "in/s", "out", "in",
+    ];
+    let mut table = table(&columns, 3);
+    for rule in rules {
+        let traffic = rule.traffic;
+        table.add_row([
+            cut(&rule.rule, NAME),
+            rule.kind.clone(),
+            cut_front(&rule.listen.to_string(), ADDRESS),
+            compact(rule.clients),
+            rate(traffic.sent_bit_per_s),
+            rate(traffic.received_bit_per_s),
+            compact(traffic.sent_bytes),
+            compact(traffic.received_bytes),
+        ]);
+    }
+    table
+}
+
+/// What applications lost at a rule, if anything.
+fn rule_problems(rule: &Ingress) -> String {
+    let dropped = &rule.dropped;
+    let counts = [
+        (dropped.no_session, "datagrams came without a session"),
+        (dropped.too_many_clients, "datagrams of too many clients"),
+        (dropped.refused, "datagrams refused"),
+        (rule.failed_connections, "connections failed"),
+    ];
+    let counts = counts.iter().filter(|(count, _)| *count > 0);
+    let said: Vec<_> = counts
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    match said.is_empty() {
+        true => String::new(),
+        false => wrapped(&format!("{}: {}", rule.rule, said.join(", "))),
+    }
+}
+
+fn flow_table(title: &str, rows: impl IntoIterator<Item = [String; 10]>) -> Table {
+    let columns = [
+        title, "open", "out/s", "in/s", "out", "in", "on time", "late", "expired", "failed",
+    ];
+    let mut table = table(&columns, 1);
+    rows.into_iter().for_each(|row| _ = table.add_row(row));
+    table
+}
+
+fn flow_row(name: &str, totals: &FlowTotals) -> [String; 10] {
+    let (traffic, blocks) = (totals.traffic, &totals.blocks);
+    let expired = &blocks.expired;
+    let causes = [expired.capacity, expired.loss, expired.unreachable];
+    let by_cause = causes.map(compact).join("/");
+    let expired = match by_cause.len() {
+        _ if causes == [0; 3] => "0".to_owned(),
+        ..=12 => by_cause,
+        _ => compact(causes.iter().sum()),
+    };
+    [
+        cut(name, NAME),
+        compact(totals.streams),
+        rate(traffic.sent_bit_per_s),
+        rate(traffic.received_bit_per_s),
+        compact(traffic.sent_bytes),
+        compact(traffic.received_bytes),
+        compact(blocks.on_time),
+        compact(blocks.late),
+        expired,
+        compact(blocks.cancelled + blocks.failed),
+    ]
+}
+
+fn path_table(session: &Session) -> Table {
+    let columns = [
+        "path",
+        "state",
+        "rtt ms",
+        "loss %",
+        "out/s",
+        "in/s",
+        "out",
+        "in",
+        "cost",
+        "can carry",
+    ];
+    let mut table = table(&columns, 2);
+    for path in &session.paths {
+        let (figures, traffic) = (path.figures.as_ref(), path.traffic);
+        let show = |number: Option<f64>, digits: usize| {
+            show(number.map(|number| format!("{number:.digits$}")))
+        };
+        table.add_row([
+            cut(&path.name, NAME),
+            path.state.clone(),
+            show(figures.and_then(|figures| figures.rtt_ms), 1),
+            show(figures.and_then(|f| f.loss).map(|loss| loss * 100.0), 2),
+            rate(traffic.sent_bit_per_s),
+            rate(traffic.received_bit_per_s),
+            compact(traffic.sent_bytes),
+            compact(traffic.received_bytes),
+            cut(
+                &figures
+                    .and_then(|f| f.cost)
+                    .map_or("–".to_owned(), |cost| cost.to_string()),
+                6,
+            ),
+            figures.map_or("–".to_owned(), |figures| capacity(path, figures)),
+        ]);
+    }
+    table
+}
+
+/// Where the paths lead, and who decides how much they carry.
+fn way_table(session: &Session) -> Table {
+    let mut table = table(&["path", "remote", "controller"], 3);
+    for path in &session.paths {
+        let controller = match (path.state.as_str(), path.controller_state.as_str()) {
+            ("down", _) | (_, "") => "–".to_owned(),
+            (_, state) => format!("{} ({state})", path.controller),
+        };
+        table.add_row([
+            cut(&path.name, NAME),
+            cut_front(&path.remote, 32),
+            cut(&controller, 26),
+        ]);
+    }
+    table
+}
+
+/// How large our packets are on each path that has a connection.
+fn packet_sizes(session: &Session) -> String {
+    let known = session.paths.iter().filter(|path| path.packet_bytes > 0);
+    let sizes: Vec<_> = known
+        .map(|path| format!("{} on {}", path.packet_bytes, cut(&path.name, NAME)))
+        .collect();
+    match sizes.is_empty() {
+        true => String::new(),
+        false => wrapped(&format!("packets of up to {} bytes", sizes.join(", "))),
+    }
+}
+
+/// What keeps the prober of a path from probing.
+fn prober_problem(path: &Path) -> Option<&str> {
+    let detector = path.detector.as_ref()?;
+    let problem = detector.problem.as_deref()?;
+    (detector.state != "probing").then_some(problem)
+}
+
+/// What controllers that know of reconfigurations believe; narrow, so that it fits beside the others' 80 columns.
+fn controller_table(session: &Session) -> Option<Table> {
+    let knows = |path: &&Path| path.model.is_some() || path.reconfigurations.count > 0;
+    let mut paths = session.paths.iter().filter(knows).peekable();
+    paths.peek()?;
+    let columns = ["path", "bBW_a", "bBW_m", "RTT band", "last reconfiguration"];
+    let mut table = table(&columns, 1);
+    for path in paths {
+        table.add_row(controller_row(path));
+    }
+    if let Some(last) = table.column_mut(4) {
+        last.set_cell_alignment(CellAlignment::Left);
+    }
+    Some(table)
+}
+
+fn controller_row(path: &Path) -> [String; 5] {
+    let model = path.model.as_ref();
+    let rate =
+        |bits: Option<u64>| bits.map(|bits| Bandwidth::from_bits_per_second(bits).to_string());
+    let band = model.and_then(|model| model.rtt_band_ms);
+    let last = path.reconfigurations.last.as_ref().map(|last| {
+        let outage = last.outage_ms.map(|outage| format!(", {outage:.0} ms"));
+        let outage = outage.unwrap_or_default();
+        format!("{} ago{outage}, {}", short_age(last.ago_s), last.source)
+    });
+    [
+        cut(&path.name, 12),
+        show(rate(
+            model.and_then(|model| model.bandwidth_aggressive_bit_per_s),
+        )),
+        show(rate(
+            model.and_then(|model| model.bandwidth_moderate_bit_per_s),
+        )),
+        show(band.map(|[low, high]| format!("{low:.1}–{high:.1} ms"))),
+        show(last),
+    ]
+}
+
+fn show(value: Option<String>) -> String {
+    value.unwrap_or_else(|| "–".to_owned())
+}
+
+/// What our direction of a path is believed to carry; at least so much, where little is sent: then nobody knows more.
+fn capacity(path: &Path, figures: &PathFigures) -> String {
+    let rate = compact(figures.rate_bit_per_s);
+    let tried = path.bytes_in_flight >= path.cwnd_bytes / 4;
+    if tried || path.controller == "dedicated" {
+        rate
+    } else {
+        format!("≥{rate}")
+    }
+}
+
+fn stream_table(session: &Session, most: usize) -> Table {
+    let columns = [
+        "stream", "rule", "kind", "target", "out/s", "in/s", "out", "in",
+    ];
+    let mut table = table(&columns, 4);
+    for stream in session.streams.iter().take(most) {
+        let traffic = stream.traffic;
+        let (sent, received) = match stream.ended {
+            true => ("ended".to_owned(), "–".to_owned()),
+            false => (
+                rate(traffic.sent_bit_per_s),
+                rate(traffic.received_bit_per_s),
+            ),
+        };
+        table.add_row([
+            stream.stream.to_string(),
+            cut(stream.rule.as_deref().unwrap_or("–"), NAME),
+            stream.kind.clone().unwrap_or_else(|| "–".to_owned()),
+            cut_front(stream.target.as_deref().unwrap_or("–"), ADDRESS - 2),
+            sent,
+            received,
+            compact(stream.bytes_sent),
+            compact(stream.bytes_received),
+        ]);
+    }
+    table
+}
+
+/// A table whose columns from the `texts`th on hold numbers.
+fn table(columns: &[&str], texts: usize) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_header(columns.iter().copied());
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((1, 0));
+        if index >= texts {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// A name, cut so that it fits a column.
+fn cut(text: &str, most: usize) -> String {
+    match text.chars().count() <= most {
+        true => text.to_owned(),
+        false => text.chars().take(most - 1).chain(['…']).collect(),
+    }
+}
+
+/// The same for what is told apart by its end.
+fn cut_front(text: &str, most: usize) -> String {
+    let count = text.chars().count();
+    match count <= most {
+        true => text.to_owned(),
+        false => std::iter::once('…')
+            .chain(text.chars().skip(count + 1 - most))
+            .collect(),
+    }
+}
+
+/// A sentence below a table, in lines that fit.
+fn wrapped(text: &str) -> String {
+    let mut lines = String::new();
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() >= WIDTH {
+            lines.push_str(&format!("{line}\n"));
+            line = " ".to_owned();
+        }
+        line.push_str(&format!(" {word}"));
+    }
+    format!("{lines}{line}\n")
+}
+
+fn rate(bits: Option<u64>) -> String {
+    bits.map_or_else(|| "–".to_owned(), compact)
+}
+
+/// A number in at most five characters: three digits and a prefix.
+#[expect(clippy::cast_precision_loss, reason = "a display value")]
+fn compact(number: u64) -> String {
+    let mut value = number as f64;
+    if number < 1000 {
+        return number.to_string();
+    }
+    let mut prefix = ' ';
+    for next in ['k', 'M', 'G', 'T', 'P', 'E'] {
+        if value < 999.5 {
+            break;
+        }
+        value /= 1e3;
+        prefix = next;
+    }
+    let digits = match value {
+        ..9.995 => 2,
+        ..99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.digits$}{prefix}")
+}
+
+/// Reconfigurations are seconds apart, so a tenth counts.
+fn short_age(seconds: f64) -> String {
+    match seconds {
+        ..60.0 => format!("{seconds:.1} s"),
+        _ => age(seconds),
+    }
+}
+
+pub(super) fn age(seconds: f64) -> String {
+    match seconds {
+        ..60.0 => format!("{seconds:.0} s"),
+        ..3600.0 => format!("{:.0} min", seconds / 60.0),
+        _ => format!("{:.1} h", seconds / 3600.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(name: &str, model: serde_json::Value, reconfigurations: serde_json::Value) -> Path {
+        let path = serde_json::json!({
+            "name": name, "remote": "127.0.0.1:1", "state": "up", "controller": "leocc2",
+            "controller_state": "cruise", "cwnd_bytes": 1, "bytes_in_flight": 0,
+            "model": model, "reconfigurations": reconfigurations,
+        });
+        serde_json::from_value(path).expect("a path")
+    }
+
+    fn session(paths: Vec<Path>) -> Session {
+        Session {
+            peer: "ground".to_owned(),
+            opened_by: "us".to_owned(),
+            age_s: 1.0,
+            refused_streams: 0,
+            traffic: Traffic::default(),
+            paths,
+            streams: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_controllers_know_of_reconfigurations_fits_a_narrow_terminal() {
+        let model = serde_json::json!({
+            "bandwidth_aggressive_bit_per_s": 157_100_000_u64,
+            "bandwidth_moderate_bit_per_s": 149_000_000_u64,
+            "rtt_band_ms": [41.04, 52.5],
+            "acted_on_ago_s": 3.2,
+        });
+        let last = serde_json::json!({ "ago_s": 3.21, "outage_ms": 68.2, "source": "probe", "confidence": 0.9 });
+        let told = serde_json::json!({ "count": 13, "last": last });
+        let never = serde_json::json!({ "count": 0, "last": null });
+        let unknown = serde_json::json!({ "bandwidth_aggressive_bit_per_s": null,
+            "bandwidth_moderate_bit_per_s": null, "rtt_band_ms": null, "acted_on_ago_s": null });
+        let table = controller_table(&session(vec![
+            path("starlink", model, told),
+            path("oneweb", unknown, never.clone()),
+            path("lte", serde_json::Value::Null, never.clone()),
+        ]));
+        let text = table.expect("two paths have a model").to_string();
+        let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+        assert!(lines.iter().all(|line| line.chars().count() <= 80));
+        assert_eq!(
+            lines,
+            [
+                " path            bBW_a        bBW_m     RTT band last reconfiguration",
+                " starlink 157.1 Mbit/s 149.0 Mbit/s 41.0–52.5 ms 3.2 s ago, 68 ms, probe",
+                " oneweb              –            –            – –",
+            ]
+        );
+        let plain = session(vec![path("lte", serde_json::Value::Null, never)]);
+        assert!(controller_table(&plain).is_none(), "nothing to say");
+    }
+
+    #[test]
+    fn a_prober_that_cannot_probe_says_so_under_its_path() {
+        let none = serde_json::json!({ "count": 0, "last": null });
+        let with = |state: &str, problem: Option<&str>| {
+            let mut leo = path("leo", serde_json::Value::Null, none.clone());
+            let detector = serde_json::json!({ "state": state, "target": null, "hops": null, "by": null,
+                "problem": problem, "sent": 0, "answered": 0, "refused": 0, "found": 0, "rtt_ms": null,
+                "real_time_priority": false });
+            leo.detector = Some(serde_json::from_value(detector).expect("a detector"));
+            let status = serde_json::json!({ "version": "0", "public_key": "k", "uptime_s": 1.0, "listen": [],
+                "peers": [{ "name": "ground", "public_key": "k", "sessions": 1, "failed_attempts": 0,
+                    "last_error": null }], "ingress": [], "sessions": [] });
+            let mut status: Status = serde_json::from_value(status).expect("a status");
+            status.sessions.push(session(vec![leo]));
+            tables(&status, std::path::Path::new("control.sock"), 10)
+        };
+        let why = "no permission for ICMP";
+        let line = "\n leo: reconfigurations are not watched: no permission for ICMP\n";
+        for state in ["waiting", "searching"] {
+            let text = with(state, Some(why));
+            assert!(text.contains(line), "{text}");
+        }
+        for (state, problem) in [("searching", None), ("probing", Some(why))] {
+            let text = with(state, problem);
+            assert!(!text.contains("not watched"), "{text}");
+        }
+    }
+
+    /// A gateway of an earlier version says nothing of models.
+    #[test]
+    fn a_path_without_the_new_fields_is_read() {
+        let old = r#"{"name":"a","remote":"127.0.0.1:1","state":"down","controller":"","controller_state":"",
+            "cwnd_bytes":0,"bytes_in_flight":0}"#;
+        let path: Path = serde_json::from_str(old).expect("a path");
+        assert_eq!(path.reconfigurations.count, 0);
+        assert!(path.model.is_none() && path.segment_rtt_ms.is_none());
+        assert_eq!(path.packet_bytes, 0);
+    }
+
+    #[test]
+    fn numbers_of_any_size_have_five_characters() {
+        for (number, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1.00k"),
+            (12_345, "12.3k"),
+            (999_400, "999k"),
+            (999_600, "1.00M"),
+            (157_100_000, "157M"),
+            (u64::MAX, "18.4E"),
+        ] {
+            assert_eq!(compact(number), text);
+        }
+        for power in 0..64 {
+            assert!(compact(1 << power).chars().count() <= 5);
+        }
+    }
+
+    /// Everything as long as it can be, and a thousand streams.
+    #[test]
+    fn the_worst_status_fits_eighty_columns_and_few_lines() {
+        let name = "n".repeat(64);
+        let many = u64::MAX / 4000;
+        let traffic = serde_json::json!({ "sent_bytes": many, "received_bytes": many,
+            "sent_bit_per_s": many, "received_bit_per_s": many,
+            "mean_sent_bit_per_s": many, "mean_received_bit_per_s": many });
+        let blocks = serde_json::json!({ "blocks_sent": many, "blocks_received": many,
+            "on_time": many, "late": many, "cancelled": many, "failed": many,
+            "expired": { "capacity": many, "loss": many, "unreachable": many },
+            "recovered": { "redundancy": many, "retransmission": many } });
+        let flow = |side: &str| {
+            serde_json::json!({ "rule": name, "rule_of": side, "priority": 255, "streams": many,
+                "streams_total": many, "traffic": traffic, "blocks": blocks })
+        };
+        let path = |state: &str| {
+            serde_json::json!({ "name": name, "remote": "[2001:db8:ffff:ffff:ffff:ffff:ffff:ffff]:65535",
+                "state": state, "controller": "leocc2", "controller_state": "competition probing",
+                "cwnd_bytes": 1, "bytes_in_flight": 0, "traffic": traffic,
+                "last_error": "words that say at length ".repeat(8),
+                "cost": 1_234.567_891, "rtt_ms": 99_999.9, "min_rtt_ms": 1.0, "one_way_delay_ms": 1.0,
+                "rate_bit_per_s": many, "loss": 1.0, "loss_window_max": 1.0, "loss_burst_length": 1.0,
+                "bytes_sent": many, "bytes_received": many, "datagrams_sent": many, "datagrams_lost": many })
+        };
+        let stream = |number: u32| {
+            let mut stream = serde_json::json!({ "stream": number, "rule": name, "kind": "associate",
+                "target": "[2001:db8:ffff:ffff:ffff:ffff:ffff:ffff]:65535", "mode": "fec+retransmit",
+                "traffic": traffic, "bytes_sent": many, "bytes_received": many });
+            let more = blocks.as_object().expect("an object").clone();
+            stream.as_object_mut().expect("an object").extend(more);
+            stream
+        };
+        let streams: Vec<_> = (0..1000).map(|number| stream(u32::MAX - number)).collect();
+        let status = serde_json::json!({ "version": "0", "uptime_s": 1e9,
+            "public_key": "XPmmbvZGPxeT1WOPneDI/i4gDpryrSOfIgfiVFSmxEI=",
+            "listen": ["[2001:db8:ffff:ffff:ffff:ffff:ffff:ffff]:65535"],
+            "peers": [{ "name": name, "public_key": "k", "sessions": 1, "failed_attempts": many,
+                "last_error": "words ".repeat(40), "traffic": traffic,
+                "flows": [flow("us"), flow("peer")] }],
+            "ingress": [{ "rule": name, "kind": "socks5", "peer": name, "clients": many,
+                "listen": "[2001:db8:ffff:ffff:ffff:ffff:ffff:ffff]:65535",
+                "clients_total": many, "datagrams_in": many, "datagrams_out": many,
+                "dropped": { "no_session": many, "too_many_clients": many, "refused": many },
+                "failed_connections": many, "traffic": traffic }],
+            "classes": [flow("us"), flow("us")],
+            "sessions": [{ "peer": name, "opened_by": "peer", "age_s": 1e9, "refused_streams": many,
+                "traffic": traffic, "paths": [path("suspect"), path("down")], "streams": streams }] });
+        let status: Status = serde_json::from_value(status).expect("a status");
+        let socket = format!("/run/{}/control.sock", "deep/".repeat(20));
+        let text = tables(&status, std::path::Path::new(&socket), 10);
+        for line in text.lines() {
+            assert!(line.trim_end().chars().count() <= 80, "{line}\n{text}");
+        }
+        assert!(text.lines().count() < 80, "{text}");
+        assert!(
+            text.contains("and 990 more streams; --streams 1000 shows all"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,232 @@
+//! The program as a gateway on one side, and a pair of them.
+
+use std::{
+    fs::{self, File},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{
+    network::{Network, Side},
+    wait_for,
+};
+
+const STARHAUL: &str = env!("CARGO_BIN_EXE_starhaul");
+/// Where the ground takes peers, on every address.
+pub(crate) const PORT: u16 = 4600;
+
+/// A gateway process. It ends with the test; where the test fails, its log is shown.
+pub(crate) struct Gateway {
+    name: &'static str,
+    process: Child,
+    directory: PathBuf,
+}
+
+/// A gateway on each side: the field opens the session.
+pub(crate) struct Pair {
+    pub(crate) field: Gateway,
+    pub(crate) ground: Gateway,
+    directory: TempDir,
+}
+
+/// A path over each link, bound to its interface: what follows `[[session]]` where a test says nothing else.
+pub(crate) fn paths(network: &Network) -> String {
+    let path = |link| {
+        let remote = Network::address(Side::Ground, link);
+        format!(
+            "[[session.path]]\nname = \"link{link}\"\ninterface = \"wan{link}\"\nremote = \"{remote}:{PORT}\"\n"
+        )
+    };
+    (0..network.links).map(path).collect()
+}
+
+impl Pair {
+    /// Starts both, with a path over each link. The field forwards 127.0.0.1:8080 to 127.0.0.1:8000 on the ground, as
+    /// [`crate::transfer`] wants it.
+    pub(crate) fn start(network: &Network) -> Self {
+        Self::start_with(network, &paths(network), "", "")
+    }
+
+    /// The same with other paths (tables `[[session.path]]`), and with further tables for either side.
+    pub(crate) fn start_with(network: &Network, paths: &str, field: &str, ground: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let keys = ["field", "ground"].map(|name| {
+            let file = directory.path().join(format!("{name}.key"));
+            let mut keygen = Command::new(STARHAUL);
+            let key = keygen
+                .arg("keygen")
+                .arg("--out")
+                .arg(file)
+                .output()
+                .unwrap();
+            String::from_utf8(key.stdout).unwrap().trim().to_owned()
+        });
+        let head = |name, peer, key| {
+            format!(
+                "control = \"{name}.sock\"\n[identity]\nfile = \"{name}.key\"\n[[peer]]\nname = \"{peer}\"\npublic_key = \"{key}\"\n"
+            )
+        };
+        let ground = format!(
+            "listen = [\"0.0.0.0:{PORT}\"]\n{}[egress]\nallow = [\"127.0.0.0/8:*\"]\n{ground}",
+            head("ground", "field", &keys[0])
+        );
+        let field = format!(
+            "{}[[session]]\n{paths}[[tcp]]\nname = \"transfer\"\nlisten = \"127.0.0.1:8080\"\ntarget = \"127.0.0.1:8000\"\n{field}",
+            head("field", "ground", &keys[1])
+        );
+        let path = directory.path().to_owned();
+        Self {
+            ground: Gateway::start(network, Side::Ground, path.clone(), &ground),
+            field: Gateway::start(network, Side::Field, path, &field),
+            directory,
+        }
+    }
+
+    /// Where their files are.
+    pub(crate) fn directory(&self) -> &std::path::Path {
+        self.directory.path()
+    }
+
+    /// Waits until the field says that all of these paths are up.
+    pub(crate) fn wait_until_up(&self, names: &[&str]) {
+        self.wait_for_state(names, "up");
+    }
+
+    /// Waits until the field says that all of these paths are in this state.
+    pub(crate) fn wait_for_state(&self, names: &[&str], state: &str) {
+        wait_for(&format!("{names:?} {state}"), || {
+            names
+                .iter()
+                .all(|name| self.field.path_state(name).as_deref() == Some(state))
+                .then_some(())
+        });
+    }
+}
+
+impl Gateway {
+    /// Writes the configuration and starts the program on one side; returns when its control socket is there.
+    pub(crate) fn start(
+        network: &Network,
+        side: Side,
+        directory: PathBuf,
+        configuration: &str,
+    ) -> Self {
+        let name = match side {
+            Side::Field => "field",
+            Side::Ground => "ground",
+        };
+        let file = |ending| directory.join(format!("{name}.{ending}"));
+        fs::write(file("toml"), configuration).unwrap();
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(file("log"))
+            .unwrap();
+        let mut command = Command::new(STARHAUL);
+        command
+            .args(["gateway", "--config"])
+            .arg(file("toml"))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log);
+        let socket = file("sock");
+        let _ = fs::remove_file(&socket);
+        let process = network.namespace(side).inside(|| command.spawn()).unwrap();
+        let mut gateway = Self {
+            name,
+            process,
+            directory,
+        };
+        wait_for("the gateway starts", || {
+            let ended = gateway.process.try_wait().unwrap();
+            assert!(ended.is_none(), "{name} ended: {ended:?}");
+            socket.exists().then_some(())
+        });
+        gateway
+    }
+
+    /// What it logged until now.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.file("log")).unwrap()
+    }
+
+    /// The object of `starhaul status --json`.
+    pub(crate) fn status(&self) -> Value {
+        let output = Command::new(STARHAUL)
+            .args(["status", "--json", "--socket"])
+            .arg(self.file("sock"))
+            .output()
+            .unwrap();
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+    }
+
+    /// The path of this name in the newest session; `Null` where there is none.
+    pub(crate) fn path(&self, name: &str) -> Value {
+        let status = self.status();
+        let sessions = status["sessions"].as_array().unwrap();
+        let paths = sessions
+            .iter()
+            .min_by(|a, b| {
+                a["age_s"]
+                    .as_f64()
+                    .partial_cmp(&b["age_s"].as_f64())
+                    .unwrap()
+            })
+            .and_then(|session| session["paths"].as_array());
+        let mut paths = paths.into_iter().flatten();
+        paths
+            .find(|path| path["name"] == name)
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    /// `up`, `suspect` or `down`; `None` where there is no such path.
+    pub(crate) fn path_state(&self, name: &str) -> Option<String> {
+        Some(self.path(name)["state"].as_str()?.to_owned())
+    }
+
+    /// Has another configuration read; `change` gets the present one.
+    pub(crate) fn reload(&self, change: impl FnOnce(String) -> String) {
+        let file = self.file("toml");
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(&file, change(text)).unwrap();
+        self.signal("HUP");
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, name: &str) {
+        let process = self.process.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &process]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// Waits for its end after a signal; whether it ended in time and how.
+    pub(crate) fn wait(&mut self, most: Duration) -> Option<std::process::ExitStatus> {
+        let until = std::time::Instant::now() + most;
+        loop {
+            let ended = self.process.try_wait().unwrap();
+            if ended.is_some() || std::time::Instant::now() > until {
+                return ended;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn file(&self, ending: &str) -> PathBuf {
+        self.directory.join(format!("{}.{ending}", self.name))
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        if std::thread::panicking() {
+            println!("--- log of {}:\n{}", self.name, self.log());
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! A path whose name the resolver never tells.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use crate::{
+    gateway::{PORT, Pair},
+    network::{Network, Side},
+    transfer::Transfer,
+    wait_for,
+};
+
+/// Where the system's resolver asks.
+fn name_servers() -> Vec<IpAddr> {
+    let text = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    let servers = text.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        (words.next() == Some("nameserver")).then(|| words.next()?.parse().ok())?
+    });
+    let servers: Vec<_> = servers.collect();
+    match servers.is_empty() {
+        true => vec![Ipv4Addr::LOCALHOST.into()],
+        false => servers,
+    }
+}
+
+/// The system's name servers, inside the field: they take questions, and answer from when they are told to.
+struct NameServers {
+    questions: Arc<AtomicUsize>,
+    answer: Arc<AtomicBool>,
+}
+
+impl NameServers {
+    /// Each answers with this address.
+    fn start(network: &Network, address: Ipv4Addr) -> Self {
+        let (questions, answer) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+        for server in name_servers() {
+            if !server.is_loopback() {
+                network.ip(Side::Field, &format!("address add {server} dev lo"));
+            }
+            let listen = SocketAddr::new(server, 53);
+            let socket = network.field.inside(|| UdpSocket::bind(listen)).unwrap();
+            let (questions, answer) = (questions.clone(), answer.clone());
+            thread::spawn(move || {
+                let mut buffer = [0; 1500];
+                while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+                    questions.fetch_add(1, Ordering::Relaxed);
+                    if answer.load(Ordering::Relaxed) {
+                        let said = answer_to(&buffer[..length], address);
+                        let _ = socket.send_to(&said, from);
+                    }
+                }
+            });
+        }
+        Self { questions, answer }
+    }
+
+    fn questions(&self) -> usize {
+        self.questions.load(Ordering::Relaxed)
+    }
+}
+
+/// An answer of RFC 1035 §4: one address for questions of type A, none for others.
+fn answer_to(question: &[u8], address: Ipv4Addr) -> Vec<u8> {
+    let name = question[12..].iter().position(|byte| *byte == 0).unwrap();
+    let end = 12 + name + 5;
+    let is_a = question[end - 4..end - 2] == [0, 1];
+    let mut answer = question[..2].to_vec();
+    answer.extend([0x81, 0x80, 0, 1, 0, u8::from(is_a), 0, 0, 0, 0]);
+    answer.extend(&question[12..end]);
+    if is_a {
+        answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4]);
+        answer.extend(address.octets());
+    }
+    answer
+}
+
+/// A path to an address, which is up, and one to a name, of which the name servers do not tell yet.
+fn start(network: &Network) -> (NameServers, Pair) {
+    let there: Ipv4Addr = Network::address(Side::Ground, 1).parse().unwrap();
+    let servers = NameServers::start(network, there);
+    let literal = Network::address(Side::Ground, 0);
+    let paths = format!(
+        "[[session.path]]\nname = \"literal\"\nremote = \"{literal}:{PORT}\"\n\
+         [[session.path]]\nname = \"named\"\nremote = \"ground.example.org:{PORT}\"\n"
+    );
+    let pair = Pair::start_with(network, &paths, "", "");
+    pair.wait_until_up(&["literal"]);
+    (servers, pair)
+}
+
+#[test]
+fn a_silent_resolver_holds_up_neither_the_session_nor_its_end() {
+    let Some(network) = Network::create(2) else {
+        return;
+    };
+    let (servers, mut pair) = start(&network);
+    let named = pair.field.path("named");
+    let cause = named["last_error"].as_str().unwrap_or_default();
+    assert!(cause.starts_with("name does not resolve: "), "{named}");
+    assert_eq!(named["state"], "down");
+    let download = Transfer::download(&network);
+    download.wait_for_progress(1 << 20);
+    wait_for("the name is told in the log", || {
+        pair.field.log().contains("does not resolve").then_some(())
+    });
+
+    // A question that has just been asked keeps the system's resolver busy for at least five seconds.
+    let asked = servers.questions();
+    wait_for("another question", || {
+        (servers.questions() > asked).then_some(())
+    });
+    download.wait_for_progress(1 << 20);
+    download.finish();
+    let asked = servers.questions();
+    wait_for("a look-up is under way", || {
+        (servers.questions() > asked).then_some(())
+    });
+    pair.field.signal("TERM");
+    let ended = pair.field.wait(Duration::from_secs(4));
+    assert!(ended.expect("SIGTERM ends it at once").success());
+}
+
+#[test]
+fn a_path_joins_once_its_name_is_told_and_the_download_goes_on() {
+    let Some(network) = Network::create(2) else {
+        return;
+    };
+    let (servers, pair) = start(&network);
+    let download = Transfer::download(&network);
+    download.wait_for_progress(1 << 20);
+    servers.answer.store(true, Ordering::Relaxed);
+    pair.wait_until_up(&["literal", "named"]);
+    network.cut(0);
+    pair.wait_for_state(&["literal"], "suspect");
+    download.wait_for_progress(1 << 20);
+    download.finish();
+}

@@ -1,0 +1,171 @@
+//! Two network namespaces, *field* and *ground*, and the links between them.
+//!
+//! Link `k` is a veth pair whose ends are called `wan{k}` on both sides, with the addresses 10.77.`k`.2 in the field and
+//! 10.77.`k`.1 on the ground. Nothing of it has a name outside the test: the kernel frees namespaces and devices with the last
+//! process in them, however the test ends.
+
+use std::{
+    io,
+    os::fd::{AsFd as _, AsRawFd as _},
+    process::{Command, Output},
+};
+
+use starhaul_net::replay::NetworkNamespace;
+
+/// The two sides of the links.
+pub(crate) struct Network {
+    pub(crate) field: NetworkNamespace,
+    pub(crate) ground: NetworkNamespace,
+    pub(crate) links: u8,
+}
+
+/// One end of all links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Field,
+    Ground,
+}
+
+impl Network {
+    /// The sides and `links` links between them, all up; `None`, with the reason said, where this system does not let us.
+    pub(crate) fn create(links: u8) -> Option<Self> {
+        let (field, ground) = match (NetworkNamespace::create(), NetworkNamespace::create()) {
+            (Ok(field), Ok(ground)) => (field, ground),
+            (Err(error), _) | (_, Err(error)) => return skip(&error.to_string()),
+        };
+        if Command::new("ip").arg("-V").output().is_err() {
+            return skip("the program ip is missing (Debian's iproute2)");
+        }
+        let network = Self {
+            field,
+            ground,
+            links,
+        };
+        for side in [Side::Field, Side::Ground] {
+            network.ip(side, "link set lo up");
+        }
+        for link in 0..links {
+            if let Err(refusal) = network.try_add_link(link) {
+                return skip(&refusal);
+            }
+        }
+        Some(network)
+    }
+
+    /// The address of one end of a link.
+    pub(crate) fn address(side: Side, link: u8) -> String {
+        let host = match side {
+            Side::Field => 2,
+            Side::Ground => 1,
+        };
+        format!("10.77.{link}.{host}")
+    }
+
+    pub(crate) fn namespace(&self, side: Side) -> &NetworkNamespace {
+        match side {
+            Side::Field => &self.field,
+            Side::Ground => &self.ground,
+        }
+    }
+
+    /// Makes the veth pair of a link, with its addresses, and brings it up.
+    pub(crate) fn add_link(&self, link: u8) {
+        if let Err(refusal) = self.try_add_link(link) {
+            panic!("{refusal}");
+        }
+    }
+
+    /// Deletes the veth pair of a link, both ends of it.
+    pub(crate) fn delete_link(&self, link: u8) {
+        self.ip(Side::Field, &format!("link delete wan{link}"));
+    }
+
+    /// Takes the addresses of one end of a link away and gives it another one of the same network.
+    pub(crate) fn change_address(&self, side: Side, link: u8, host: u8) {
+        self.ip(side, &format!("address flush dev wan{link}"));
+        self.ip(
+            side,
+            &format!("address add 10.77.{link}.{host}/24 dev wan{link}"),
+        );
+    }
+
+    /// Lets everything that is sent over a link vanish without a word, in both directions.
+    pub(crate) fn cut(&self, link: u8) {
+        for (side, other) in [(Side::Field, Side::Ground), (Side::Ground, Side::Field)] {
+            // To a neighbour that nobody is.
+            let there = Self::address(other, link);
+            let wrong = format!(
+                "neigh replace {there} lladdr 02:00:00:00:00:01 dev wan{link} nud permanent"
+            );
+            self.ip(side, &wrong);
+        }
+    }
+
+    /// Mends what [`Network::cut`] did.
+    pub(crate) fn mend(&self, link: u8) {
+        for (side, other) in [(Side::Field, Side::Ground), (Side::Ground, Side::Field)] {
+            let there = Self::address(other, link);
+            self.ip(side, &format!("neigh delete {there} dev wan{link}"));
+        }
+    }
+
+    /// Sets the largest IP packet of one end of a link. An end drops larger packets that come from the other one without a
+    /// word, so with one small end the link is a path whose middle is narrow.
+    pub(crate) fn set_mtu(&self, side: Side, link: u8, mtu: u16) {
+        for end in [Side::Field, Side::Ground] {
+            // Else batches pass the veth as one large packet, whatever the other end may take.
+            self.ip(end, &format!("link set wan{link} gso_max_segs 1"));
+        }
+        self.ip(side, &format!("link set wan{link} mtu {mtu}"));
+    }
+
+    /// Runs `ip` with these arguments on one side; what it refuses fails the test.
+    pub(crate) fn ip(&self, side: Side, arguments: &str) {
+        if let Err(refusal) = self.try_ip(side, arguments) {
+            panic!("{refusal}");
+        }
+    }
+
+    /// Runs a command on one side to its end.
+    pub(crate) fn run(&self, side: Side, command: &mut Command) -> io::Result<Output> {
+        self.namespace(side).inside(|| command.output())
+    }
+
+    fn try_add_link(&self, link: u8) -> Result<(), String> {
+        let ground = format!(
+            "/proc/{}/fd/{}",
+            std::process::id(),
+            self.ground.as_fd().as_raw_fd()
+        );
+        let pair = format!("link add wan{link} type veth peer name wan{link} netns {ground}");
+        self.try_ip(Side::Field, &pair)?;
+        for side in [Side::Field, Side::Ground] {
+            let address = Self::address(side, link);
+            self.try_ip(side, &format!("address add {address}/24 dev wan{link}"))?;
+            self.try_ip(side, &format!("link set wan{link} up"))?;
+        }
+        Ok(())
+    }
+
+    fn try_ip(&self, side: Side, arguments: &str) -> Result<(), String> {
+        let mut command = Command::new("ip");
+        command.args(arguments.split_whitespace());
+        let output = self
+            .run(side, &mut command)
+            .map_err(|error| format!("ip {arguments}: {error}"))?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(format!(
+                "ip {arguments}: {}",
+                String::from_utf8_lossy(&output.stderr).trim()
+            )),
+        }
+    }
+}
+
+/// The one place where a test that needs namespaces is skipped.
+fn skip(reason: &str) -> Option<Network> {
+    let why = "with veth devices; run as root, or under `unshare --user --map-root-user`";
+    starhaul_needs::skip(starhaul_needs::Need::Netns, format!("{why}: {reason}"));
+    None
+}

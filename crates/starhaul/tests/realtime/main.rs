@@ -1,0 +1,10 @@
+//! What takes real time: emulated links, recordings and flows, all in one program so that they wait beside each other.
+#![allow(clippy::unwrap_used, reason = "a test harness")]
+
+mod detect;
+#[path = "../emulated/mod.rs"]
+mod emulated;
+mod flow;
+mod record;
+mod replay;
+mod turn;

@@ -1,0 +1,46 @@
+//! How many tests run at once: an emulated link keeps time only where the processors are not all taken.
+
+use std::{
+    sync::{Condvar, Mutex, PoisonError},
+    thread,
+};
+
+/// What a test takes of one processor while it runs, in percent, as measured.
+#[derive(Clone, Copy)]
+pub(crate) enum Load {
+    /// Waits most of the time.
+    Light = 15,
+    /// Carries some Mbit/s, or starts programs one after the other.
+    Middle = 35,
+    /// Carries tens of Mbit/s.
+    Heavy = 60,
+}
+
+/// What all tests together may take of each processor; the rest is for what this computer does beside them.
+const ALL: usize = 80;
+
+static TAKEN: Mutex<usize> = Mutex::new(0);
+static GIVEN_BACK: Condvar = Condvar::new();
+
+/// A test's share of the processors, until dropped.
+pub(crate) struct Turn(usize);
+
+/// Waits until there is room for this load. Who has a turn must not ask for another.
+pub(crate) fn turn(load: Load) -> Turn {
+    let all = ALL * thread::available_parallelism().map_or(1, usize::from);
+    let load = (load as usize).min(all);
+    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+    while *taken + load > all {
+        let waited = GIVEN_BACK.wait(taken);
+        taken = waited.unwrap_or_else(PoisonError::into_inner);
+    }
+    *taken += load;
+    Turn(load)
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *TAKEN.lock().unwrap_or_else(PoisonError::into_inner) -= self.0;
+        GIVEN_BACK.notify_all();
+    }
+}
