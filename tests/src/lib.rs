@@ -4,3 +4,4 @@
 pub mod fuzz;
 pub mod house;
 pub mod pair;
+pub mod seeds;

@@ -2,58 +2,21 @@
 //!
 //! More seeds: `STARHAUL_PAIR_SEEDS=0..100000 cargo test -p starhaul-system-tests --release --test session_pair`.
 
-use std::{
-    ops::Range,
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    sync::atomic::{AtomicU64, Ordering},
+use starhaul_system_tests::{
+    pair::{Plan, Report, bytes_of_seed, run},
+    seeds::{in_parallel, seeds_from},
 };
 
-use starhaul_system_tests::pair::{Plan, Report, bytes_of_seed, run};
-
-const SEEDS: Range<u64> = 0..250;
 const OPERATIONS: usize = 400;
 
 fn run_seed(seed: u64) -> Report {
-    let plan = Plan::from_bytes(&bytes_of_seed(seed), OPERATIONS);
-    match catch_unwind(AssertUnwindSafe(|| run(&plan))) {
-        Ok(report) => report,
-        Err(panic) => {
-            eprintln!(
-                "the pair of sessions failed with seed {seed}: STARHAUL_PAIR_SEEDS={seed}..{}",
-                seed + 1
-            );
-            resume_unwind(panic)
-        }
-    }
-}
-
-fn seeds() -> Range<u64> {
-    let Ok(text) = std::env::var("STARHAUL_PAIR_SEEDS") else {
-        return SEEDS;
-    };
-    let (first, end) = text
-        .split_once("..")
-        .expect("STARHAUL_PAIR_SEEDS is FIRST..END");
-    first.parse().expect("a number")..end.parse().expect("a number")
+    run(&Plan::from_bytes(&bytes_of_seed(seed), OPERATIONS))
 }
 
 #[test]
 fn random_operations_break_no_promise() {
-    let seeds = seeds();
-    let next = AtomicU64::new(seeds.start);
-    let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
-    let reports: Vec<Report> = std::thread::scope(|scope| {
-        let work = || {
-            let mine =
-                || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|seed| *seed < seeds.end);
-            std::iter::from_fn(mine).map(run_seed).collect::<Vec<_>>()
-        };
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let joined = workers.into_iter().map(|worker| worker.join());
-        joined
-            .flat_map(|reports| reports.unwrap_or_else(|panic| resume_unwind(panic)))
-            .collect()
-    });
+    let name = "STARHAUL_PAIR_SEEDS";
+    let reports = in_parallel(name, seeds_from(name, 0..250), run_seed);
     let total = |figure: fn(&Report) -> u64| reports.iter().map(figure).sum::<u64>();
     let (blocks, received) = (
         total(|report| report.blocks as u64),

@@ -5,6 +5,7 @@ mod control;
 mod flow;
 mod gateway;
 mod link;
+mod network;
 mod node;
 mod prober;
 mod record;
@@ -16,7 +17,8 @@ pub use gateway::{
     gateway_config, gateway_control, gateway_label, gateway_status, gateway_text, rtp, socks5,
 };
 pub use link::{link_convert, link_spec, link_trace};
-pub use node::quic_node;
+pub use network::network_news;
+pub use node::{NodeReport, quic_node, run_nodes};
 pub use prober::{detector, prober_datagram, prober_search};
 pub use record::{record_datagram, record_journal, record_session};
 pub use session::{fec_decode, quic_handshake, session_datagram, session_pair};
@@ -25,7 +27,7 @@ pub use session::{fec_decode, quic_handshake, session_datagram, session_pair};
 pub type Body = fn(&[u8]);
 
 /// Every target by the name of its file and of the folder of its corpus.
-pub const TARGETS: [(&str, Body); 24] = [
+pub const TARGETS: [(&str, Body); 25] = [
     ("congestion_control", congestion_control),
     ("detector", detector),
     ("fec_decode", fec_decode),
@@ -38,6 +40,7 @@ pub const TARGETS: [(&str, Body); 24] = [
     ("link_convert", link_convert),
     ("link_spec", link_spec),
     ("link_trace", link_trace),
+    ("network_news", network_news),
     ("path_monitor", path_monitor),
     ("prober_datagram", prober_datagram),
     ("prober_search", prober_search),

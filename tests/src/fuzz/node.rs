@@ -4,7 +4,7 @@
 //! on them.
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     net::SocketAddr,
     time::{Duration, Instant},
 };
@@ -15,7 +15,7 @@ use starhaul_cc::{ControllerConfig, LeoCcOptions, Reconfiguration, Reconfigurati
 use starhaul_quic::{
     Identity, LinkKind, LocalId, Node, NodeConfig, NodeEvent, PathConfig, PublicKey, SessionHandle,
 };
-use starhaul_session::{BlockOptions, Event, StreamConfig, StreamId};
+use starhaul_session::{BlockOptions, Event, Mode, StreamConfig, StreamId};
 
 /// More operations than this make a run too slow for a fuzzer.
 const MAX_OPERATIONS: usize = 400;
@@ -29,6 +29,20 @@ const MAX_STEPS: usize = 20_000;
 /// A client and a server over two paths. What the network does to their packets, and what it sends of its own, is read
 /// from the input: nobody but the client gets in, what arrives was sent and arrives once, and all comes to an end.
 pub fn quic_node(data: &[u8]) {
+    run_nodes(data);
+}
+
+/// What arrived in a run.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeReport {
+    /// Whole blocks.
+    pub blocks: usize,
+    /// Bytes of reliable streams.
+    pub bytes: usize,
+}
+
+/// The same, with a report.
+pub fn run_nodes(data: &[u8]) -> NodeReport {
     let mut source = Unstructured::new(data);
     let mut world = World::new();
     for _ in 0..MAX_OPERATIONS {
@@ -37,6 +51,10 @@ pub fn quic_node(data: &[u8]) {
         }
     }
     world.come_to_an_end();
+    NodeReport {
+        blocks: world.sides.iter().map(|side| side.received.len()).sum(),
+        bytes: world.sides[1].bytes.values().sum(),
+    }
 }
 
 struct Packet {
@@ -54,6 +72,9 @@ struct Side {
     closed: BTreeSet<SessionHandle>,
     streams: Vec<(SessionHandle, StreamId)>,
     received: BTreeSet<(u64, u32, u32)>,
+    /// Reliable streams: of the client what was written, of the server what was read, by the client's session and stream.
+    bytes: BTreeMap<(u64, u32), usize>,
+    partial: BTreeMap<(SessionHandle, StreamId), Vec<u8>>,
 }
 
 struct World {
@@ -68,6 +89,15 @@ struct World {
 fn address(side: usize, path: u32) -> SocketAddr {
     let path = u8::try_from(path).unwrap_or(u8::MAX);
     SocketAddr::from(([10, path, 0, u8::from(side == 1)], 4600))
+}
+
+/// What stands at `offset` in every reliable stream of a session of the client.
+fn byte_of(session: u64, offset: usize) -> u8 {
+    let number = session.to_be_bytes();
+    number
+        .get(offset)
+        .copied()
+        .unwrap_or((offset * 31).to_le_bytes()[0])
 }
 
 fn path_config(path: u32) -> PathConfig {
@@ -115,6 +145,8 @@ impl World {
                 closed: BTreeSet::new(),
                 streams: Vec::new(),
                 received: BTreeSet::new(),
+                bytes: BTreeMap::new(),
+                partial: BTreeMap::new(),
             }
         };
         let mut world = Self {
@@ -174,7 +206,7 @@ impl World {
                     // What opens a connection must fill a whole packet.
                     payload.resize(1200, 0);
                 }
-                let from = SocketAddr::from(([192, 0, 2, operation], 9));
+                let from = SocketAddr::from(([192, 0, 2, operation], u16::from(operation % 2)));
                 self.deliver(
                     to,
                     Packet {
@@ -185,7 +217,8 @@ impl World {
                 );
             }
             200..=209 => {
-                let from = SocketAddr::from(([192, 0, 2, source.arbitrary()?], 9));
+                let port = u16::from(operation & 2);
+                let from = SocketAddr::from(([192, 0, 2, source.arbitrary()?], port));
                 self.deliver_next(to, |packet| packet.from = from);
             }
             210..=229 => {
@@ -193,7 +226,8 @@ impl World {
                 self.advance(Duration::from_millis(millis));
             }
             230..=239 => self.exchange(usize::from(source.arbitrary::<u8>()?)),
-            240..=243 => self.send_block(to),
+            240..=241 => self.send_block(to),
+            242..=243 => self.write(),
             244..=247 => self.detect(to, source.arbitrary()?),
             248..=249 => self.open_stream(to),
             250..=251 => {
@@ -250,6 +284,95 @@ impl World {
             side.streams.push((session, stream));
         }
         self.drain(at);
+    }
+
+    /// The client writes to its last reliable stream, or to a new one. Each begins with the number of its session.
+    fn write(&mut self) {
+        let side = &mut self.sides[0];
+        let Some(&session) = side.opened.difference(&side.closed).next() else {
+            return;
+        };
+        let Some(machine) = side.node.session(session) else {
+            return;
+        };
+        let of_session = |((of, stream), written): (&(u64, u32), &mut usize)| {
+            (*of == session.0).then_some((*stream, *written))
+        };
+        let known = side.bytes.iter_mut().rev().find_map(of_session);
+        let config = StreamConfig {
+            mode: Mode::Reliable,
+            ..StreamConfig::default()
+        };
+        let fresh = || {
+            let opened = machine.open_stream(self.now, config);
+            opened.ok().map(|stream| (stream.0, 0))
+        };
+        let Some((stream, written)) = known
+            .filter(|(_, written)| *written < 40_000)
+            .or_else(fresh)
+        else {
+            return;
+        };
+        let data: Vec<u8> = (written..written + 3000)
+            .map(|at| byte_of(session.0, at))
+            .collect();
+        let taken = machine.write(self.now, StreamId(stream), &data);
+        *side.bytes.entry((session.0, stream)).or_default() += taken.unwrap_or(0);
+        self.drain(0);
+    }
+
+    /// The server reads what the client wrote.
+    fn read(&mut self, session: SessionHandle, stream: StreamId) {
+        let side = &mut self.sides[1];
+        let Some(machine) = side.node.session(session) else {
+            return;
+        };
+        let mut data = Vec::new();
+        while let Ok(Some(bytes)) = machine.read(self.now, stream, usize::MAX)
+            && !bytes.is_empty()
+        {
+            data.extend_from_slice(&bytes);
+        }
+        side.partial
+            .entry((session, stream))
+            .or_default()
+            .extend(data);
+        let whole = &side.partial[&(session, stream)];
+        let Some(first) = whole.first_chunk::<8>() else {
+            return;
+        };
+        let from = u64::from_be_bytes(*first);
+        let same = whole.iter().enumerate();
+        assert!(
+            same.into_iter()
+                .all(|(at, byte)| *byte == byte_of(from, at)),
+            "bytes that nobody wrote"
+        );
+        side.bytes.insert((from, stream.0), whole.len());
+    }
+
+    /// The network is good from now on: what was written to sessions that live arrives.
+    fn heal(&mut self) {
+        for _ in 0..2000 {
+            self.exchange(1);
+            let [client, server] = &self.sides;
+            let missing = client.bytes.iter().any(|(key, written)| {
+                let lives = !client.closed.contains(&SessionHandle(key.0));
+                lives && server.bytes.get(key).copied().unwrap_or(0) < *written
+            });
+            if !missing {
+                return;
+            }
+            if self.sides.iter().all(|side| side.queue.is_empty()) {
+                let timers = self
+                    .sides
+                    .iter_mut()
+                    .filter_map(|side| side.node.poll_timeout());
+                let next = timers.min().unwrap_or(self.now);
+                self.advance(next.saturating_duration_since(self.now));
+            }
+        }
+        panic!("what was written to a session that lives did not arrive");
     }
 
     /// A detector at one side tells of an event, and of its satellite segment.
@@ -313,9 +436,11 @@ impl World {
     fn advance(&mut self, by: Duration) {
         self.now += by;
         for at in [0, 1] {
-            let node = &mut self.sides[at].node;
-            node.handle_timeout(self.now);
-            self.drain(at);
+            // What follows from a timer may itself be due at once.
+            for _ in 0..3 {
+                self.sides[at].node.handle_timeout(self.now);
+                self.drain(at);
+            }
             let next = self.sides[at].node.poll_timeout();
             assert!(
                 next.is_none_or(|next| next > self.now),
@@ -331,6 +456,7 @@ impl World {
                 break;
             };
             let path = transmit.local.0;
+            assert_ne!(transmit.remote.port(), 0, "an answer to nobody");
             // Answers to addresses that the network made up go nowhere.
             let to = 1 - at;
             if transmit.remote != address(to, path) {
@@ -390,6 +516,10 @@ impl World {
                 let new = side.received.insert((session.0, stream.0, block.0));
                 assert!(new, "a block arrived twice");
             }
+            NodeEvent::Session {
+                session,
+                event: Event::Readable(stream),
+            } if at == 1 => self.read(session, stream),
             NodeEvent::PathUp { .. } | NodeEvent::PathDown { .. } | NodeEvent::Session { .. } => {}
         }
     }
@@ -397,6 +527,7 @@ impl World {
     /// Both close; then each session has ended once, and nothing is left to wait for.
     fn come_to_an_end(&mut self) {
         self.exchange(10);
+        self.heal();
         for at in [0, 1] {
             for session in self.sides[at].opened.clone() {
                 self.sides[at].node.close(self.now, session, "the end");

@@ -21,13 +21,13 @@ const LOSS_PATIENCE: Duration = Duration::from_millis(30);
 pub(super) enum Happening {
     Arrival {
         to: Side,
-        path: PathId,
+        path: Life,
         payload: Bytes,
     },
     /// The transport learns what became of a datagram.
     Fate {
         side: Side,
-        path: PathId,
+        path: Life,
         sequence: u32,
         bytes: u64,
         arrived: bool,
@@ -35,20 +35,28 @@ pub(super) enum Happening {
     Up {
         side: Side,
         slot: usize,
-        path: PathId,
+        path: Life,
     },
     Down {
         side: Side,
-        path: PathId,
+        path: Life,
     },
+}
+
+/// A path from coming up to going: one connection of the transport, to which its datagrams belong. The next life may have the
+/// same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Life {
+    pub(super) id: PathId,
+    count: u32,
 }
 
 /// One path, and the two directions of its links.
 #[derive(Clone, Debug)]
 pub(super) struct Slot {
     pub(super) condition: Condition,
-    /// The number under which each side has it up.
-    pub(super) up: [Option<PathId>; 2],
+    /// The life that each side has up.
+    pub(super) up: [Option<Life>; 2],
     in_flight: [u64; 2],
     busy_until: [Option<Instant>; 2],
     out_until: Option<Instant>,
@@ -60,7 +68,7 @@ pub(super) struct Links {
     pub(super) coming: BTreeMap<(Instant, u64), Happening>,
     random: ChaCha8Rng,
     count: u64,
-    next_path: u32,
+    lives: u32,
     wrong_losses: bool,
 }
 
@@ -92,7 +100,7 @@ impl Links {
             coming: BTreeMap::new(),
             random: ChaCha8Rng::seed_from_u64(seed),
             count: 0,
-            next_path: 0,
+            lives: 0,
             wrong_losses,
         }
     }
@@ -102,16 +110,28 @@ impl Links {
         self.coming.insert((at, self.count), happening);
     }
 
-    /// Brings a path up under a new number, on `first` now and on the other side when it hears of it.
-    pub(super) fn bring_up(&mut self, now: Instant, first: Side, slot: usize) {
+    /// Brings a path up, under its old number or a new one, on `first` now and on the other side when it hears of it, which
+    /// takes so many times as long as the way there.
+    pub(super) fn bring_up(
+        &mut self,
+        now: Instant,
+        first: Side,
+        slot: usize,
+        rejoins: bool,
+        ways: u32,
+    ) {
         let entry = &self.slots[slot];
         let announced = |happening: &Happening| matches!(happening, Happening::Up { slot: at, .. } if *at == slot);
         if entry.up != [None; 2] || self.coming.values().any(announced) {
             return;
         }
-        let path = PathId(self.next_path);
-        self.next_path += 1;
-        let later = now + entry.condition.delay;
+        let later = now + entry.condition.delay * ways;
+        self.lives += 1;
+        let number = u32::try_from(slot).unwrap_or(0);
+        let path = Life {
+            id: PathId(if rejoins { number } else { 100 + self.lives }),
+            count: self.lives,
+        };
         self.schedule(
             now,
             Happening::Up {
@@ -145,7 +165,7 @@ impl Links {
         }
     }
 
-    pub(super) fn set_up(&mut self, side: Side, slot: usize, path: PathId) -> PathUpdate {
+    pub(super) fn set_up(&mut self, side: Side, slot: usize, path: Life) -> PathUpdate {
         let entry = &mut self.slots[slot];
         entry.up[side] = Some(path);
         entry.in_flight[side] = 0;
@@ -153,7 +173,7 @@ impl Links {
         entry.update(side)
     }
 
-    pub(super) fn set_down(&mut self, side: Side, path: PathId) {
+    pub(super) fn set_down(&mut self, side: Side, path: Life) {
         for entry in &mut self.slots {
             if entry.up[side] == Some(path) {
                 entry.up[side] = None;
@@ -173,7 +193,7 @@ impl Links {
         }
     }
 
-    pub(super) fn is_up(&self, side: Side, path: PathId) -> bool {
+    pub(super) fn is_up(&self, side: Side, path: Life) -> bool {
         self.slots.iter().any(|entry| entry.up[side] == Some(path))
     }
 
@@ -242,7 +262,7 @@ impl Links {
     }
 
     /// A datagram left the window.
-    pub(super) fn settle(&mut self, side: Side, path: PathId, bytes: u64) {
+    pub(super) fn settle(&mut self, side: Side, path: Life, bytes: u64) {
         for entry in &mut self.slots {
             if entry.up[side] == Some(path) {
                 entry.in_flight[side] = entry.in_flight[side].saturating_sub(bytes);
@@ -287,7 +307,7 @@ impl Links {
     }
 
     /// A datagram reached nobody: the transport must not say that it arrived.
-    pub(super) fn on_unheard(&mut self, to: Side, path: PathId, payload: &Bytes) {
+    pub(super) fn on_unheard(&mut self, to: Side, path: Life, payload: &Bytes) {
         // Bytes 1 to 4 are its number.
         let number = payload
             .get(1..5)

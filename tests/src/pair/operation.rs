@@ -72,8 +72,16 @@ pub(super) enum Operation {
     },
     /// Time passes.
     Advance(Duration),
-    /// A path comes up, on the second side later than on the first.
-    PathUp { first: Side, slot: usize },
+    /// The driver of both sides is late: inputs of so much time are taken at its end, and before the timers.
+    Stall(Duration),
+    /// A path comes up, perhaps under the number of its former life; on the second side later than on the first, and later still
+    /// when the word of it is lost.
+    PathUp {
+        first: Side,
+        slot: usize,
+        rejoins: bool,
+        ways: u32,
+    },
     /// A path goes, likewise.
     PathDown { first: Side, slot: usize },
     /// The links of a path change.
@@ -262,14 +270,15 @@ fn operation(source: &mut Unstructured<'_>) -> Result<Operation> {
                 stream: index,
             },
         },
-        53..=80 => Operation::Advance(Duration::from_micros(
-            u64::from(source.arbitrary::<u8>()?) << source.int_in_range(0..=12)?,
-        )),
-        81..=82 => Operation::PathUp {
+        53..=76 => Operation::Advance(time(source)?),
+        77..=79 => Operation::Stall(time(source)?),
+        80..=81 => Operation::PathUp {
             first: side,
             slot: index % SLOTS,
+            rejoins: source.ratio(3, 4)?,
+            ways: *source.choose(&[1, 1, 1, 3, 9])?,
         },
-        83 => Operation::PathDown {
+        82..=83 => Operation::PathDown {
             first: side,
             slot: index % SLOTS,
         },
@@ -304,6 +313,11 @@ fn operation(source: &mut Unstructured<'_>) -> Result<Operation> {
             forgery: forgery(source, index)?,
         },
     })
+}
+
+fn time(source: &mut Unstructured<'_>) -> Result<Duration> {
+    let micros = u64::from(source.arbitrary::<u8>()?) << source.int_in_range(0..=12)?;
+    Ok(Duration::from_micros(micros))
 }
 
 fn maybe<'a, T>(

@@ -8,11 +8,11 @@ use std::{
 
 use bytes::Bytes;
 use starhaul_cc::{Reconfiguration, ReconfigurationSource};
-use starhaul_session::{Event, Mode, PathId, PathSignal, Session, SessionConfig, StreamError};
+use starhaul_session::{Event, Mode, PathSignal, Session, SessionConfig, StreamError};
 
 use super::{
     ledger::Ledger,
-    links::{Happening, Links},
+    links::{Happening, Life, Links},
     operation::{Forgery, Operation, Plan, SLOTS, Side},
 };
 
@@ -20,6 +20,10 @@ use super::{
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Steps at one instant beyond which the sessions count as spinning.
 const MAX_STEPS_AT_ONCE: u32 = 10_000;
+/// Control messages under way: a few for each of the streams of a run.
+const MOST_CONTROL_BYTES: usize = 200_000;
+/// What a page of a stream costs.
+const PAGE_BYTES: usize = 4096 + 1024;
 /// What a reliable stream may send before the receiver has said more.
 const FIRST_CREDIT_BYTES: usize = 64 << 10;
 /// Below this the transport under a session carries no datagrams (RFC 9000 §14).
@@ -96,8 +100,8 @@ impl<'a> World<'a> {
             digest: DefaultHasher::new(),
             datagrams: 0,
         };
-        world.links.bring_up(start, 0, 0);
-        world.links.bring_up(start, 0, 1);
+        world.links.bring_up(start, 0, 0, true, 1);
+        world.links.bring_up(start, 0, 1, true, 1);
         world
     }
 
@@ -157,7 +161,13 @@ impl<'a> World<'a> {
                 }
             }
             Operation::Advance(time) => self.advance(time),
-            Operation::PathUp { first, slot } => self.links.bring_up(now, first, slot),
+            Operation::Stall(time) => self.stall(time),
+            Operation::PathUp {
+                first,
+                slot,
+                rejoins,
+                ways,
+            } => self.links.bring_up(now, first, slot, rejoins, ways),
             Operation::PathDown { first, slot } => self.links.take_down(now, first, slot),
             Operation::Condition { slot, condition } => {
                 self.links.slots[slot].condition = condition
@@ -184,8 +194,8 @@ impl<'a> World<'a> {
             source: ReconfigurationSource::Probe,
             confidence: 0.9,
         };
-        self.sessions[side].tell_reconfiguration(self.now, path, event);
-        self.sessions[side].tell_segment_rtt(path, ago);
+        self.sessions[side].tell_reconfiguration(self.now, path.id, event);
+        self.sessions[side].tell_segment_rtt(path.id, ago);
         self.ledger.signals_told[side] += 1;
     }
 
@@ -210,8 +220,8 @@ impl<'a> World<'a> {
         };
         // Numbers far ahead of any that was sent in a run.
         let sequence = (1 << 30) + (ahead >> 3);
-        self.sessions[side].handle_transport_ack(self.now, path, sequence);
-        self.sessions[side].handle_transport_loss(self.now, path, sequence);
+        self.sessions[side].handle_transport_ack(self.now, path.id, sequence);
+        self.sessions[side].handle_transport_loss(self.now, path.id, sequence);
     }
 
     fn forge(&mut self, to: Side, forgery: &Forgery) {
@@ -240,7 +250,7 @@ impl<'a> World<'a> {
         };
         if self.links.is_up(to, path) {
             self.ledger.is_tainted = true;
-            let result = self.sessions[to].handle_datagram(self.now, path, payload.into());
+            let result = self.sessions[to].handle_datagram(self.now, path.id, payload.into());
             self.is_over |= result.is_err();
         }
     }
@@ -277,16 +287,42 @@ impl<'a> World<'a> {
             .for_each(|session| session.handle_timeout(until));
     }
 
+    /// Lets time pass without a look at the sessions. Then come the inputs, and last the timers: none of them is forgotten, and
+    /// none is told again.
+    fn stall(&mut self, time: Duration) {
+        self.drain();
+        self.now += time;
+        while let Some(((at, _), _)) = self.links.coming.first_key_value()
+            && *at <= self.now
+            && !self.is_over
+            && let Some((_, happening)) = self.links.coming.pop_first()
+        {
+            self.happen(happening);
+        }
+        for (side, session) in self.sessions.iter_mut().enumerate() {
+            if session.poll_timeout().is_some_and(|at| at <= self.now) {
+                session.handle_timeout(self.now);
+            }
+            let next = session.poll_timeout();
+            assert!(
+                next.is_none_or(|at| at > self.now),
+                "side {side} is told again"
+            );
+        }
+    }
+
     fn happen(&mut self, happening: Happening) {
         match happening {
             Happening::Arrival { to, path, payload } => self.arrive(to, path, payload),
             Happening::Up { side, slot, path } => {
                 let update = self.links.set_up(side, slot, path);
-                self.sessions[side].add_path(self.now, path, slot as f64, update);
+                self.sessions[side].add_path(self.now, path.id, slot as f64, update);
             }
             Happening::Down { side, path } => {
-                self.links.set_down(side, path);
-                self.sessions[side].remove_path(self.now, path);
+                if self.links.is_up(side, path) {
+                    self.links.set_down(side, path);
+                    self.sessions[side].remove_path(self.now, path.id);
+                }
             }
             Happening::Fate {
                 side,
@@ -295,23 +331,26 @@ impl<'a> World<'a> {
                 bytes,
                 arrived,
             } => {
+                if !self.links.is_up(side, path) {
+                    return;
+                }
                 self.links.settle(side, path, bytes);
                 let session = &mut self.sessions[side];
                 if arrived && self.plan.reports_acks {
-                    session.handle_transport_ack(self.now, path, sequence);
+                    session.handle_transport_ack(self.now, path.id, sequence);
                 } else if !arrived && self.plan.reports_losses {
-                    session.handle_transport_loss(self.now, path, sequence);
+                    session.handle_transport_loss(self.now, path.id, sequence);
                 }
             }
         }
     }
 
-    fn arrive(&mut self, to: Side, path: PathId, payload: Bytes) {
+    fn arrive(&mut self, to: Side, path: Life, payload: Bytes) {
         if !self.links.is_up(to, path) {
             self.links.on_unheard(to, path, &payload);
             return;
         }
-        if let Err(error) = self.sessions[to].handle_datagram(self.now, path, payload) {
+        if let Err(error) = self.sessions[to].handle_datagram(self.now, path.id, payload) {
             assert!(
                 self.ledger.is_tainted,
                 "an honest peer was refused: {error}"
@@ -340,8 +379,8 @@ impl<'a> World<'a> {
         {
             let entry = &self.links.slots[slot];
             let most = entry.condition.max_datagram;
-            self.sessions[side].update_path(self.now, path, entry.update(side));
-            let Some(datagram) = self.sessions[side].poll_datagram(self.now, path) else {
+            self.sessions[side].update_path(self.now, path.id, entry.update(side));
+            let Some(datagram) = self.sessions[side].poll_datagram(self.now, path.id) else {
                 return;
             };
             let length = datagram.payload.len();
@@ -383,7 +422,7 @@ impl<'a> World<'a> {
 
     fn check_bounds(&self, side: Side) {
         let (sending, received) = self.sessions[side].held_bytes();
-        let (most_sending, most_received) = (self.plan.max_send_bytes, self.plan.max_receive_bytes);
+        let most_sending = self.plan.max_send_bytes + MOST_CONTROL_BYTES;
         assert!(
             sending <= most_sending,
             "side {side} holds {sending} of {most_sending} bytes for sending"
@@ -396,8 +435,11 @@ impl<'a> World<'a> {
                 .filter(|stats| stats.mode == Mode::Reliable)
                 .count()
         };
+        let streams = self.sessions.iter().map(reliable).sum::<usize>();
+        // Half is for blocks. Of a stream whole pages are kept, which cost a seventh more than their bytes.
+        let granted = self.plan.max_receive_bytes / 2 + FIRST_CREDIT_BYTES * (streams + 1);
         let most_received =
-            most_received + FIRST_CREDIT_BYTES * self.sessions.iter().map(reliable).sum::<usize>();
+            self.plan.max_receive_bytes / 2 + granted * 8 / 7 + 2 * PAGE_BYTES * (streams + 1);
         assert!(
             received <= most_received,
             "side {side} holds {received} of {most_received} received bytes"
@@ -444,7 +486,7 @@ impl<'a> World<'a> {
         self.links.heal();
         // Paths that are coming or going do so first.
         self.advance(Duration::from_secs(1));
-        self.links.bring_up(self.now, 0, 0);
+        self.links.bring_up(self.now, 0, 0, true, 1);
         for side in 0..2 {
             if self.ledger.is_tainted {
                 break;

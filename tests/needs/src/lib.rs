@@ -1,0 +1,188 @@
+//! What a test needs of the machine it runs on, and what happens where that is missing.
+//!
+//! Such a test says so by [`skip`] and returns. It then passes, unless `STARHAUL_REQUIRE`, a list like
+//! `netns,iperf3,traces`, names what is missing: a machine that is known to have it must not pass by skipping.
+//! `STARHAUL_SKIPPED=FILE` collects a line for each test that was skipped, since a passing test's output is not shown.
+//!
+//! ```no_run
+//! use starhaul_needs::{Need, skip, trace};
+//!
+//! let Some(file) = trace("leocc-example/bw_example.txt") else { return };
+//! if std::process::Command::new("iperf3").arg("--version").output().is_err() {
+//!     return skip(Need::Iperf3, "it is not installed");
+//! }
+//! ```
+
+use std::{
+    env,
+    fmt::{self, Display},
+    fs::OpenOptions,
+    io::Write as _,
+    path::{Path, PathBuf},
+    thread,
+};
+
+/// What not every machine has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// The right to make network namespaces and TUN devices.
+    Netns,
+    /// The program of this name.
+    Iperf3,
+    /// The recorded traces, which are not part of the project.
+    Traces,
+    /// IPv6, on loopback at least.
+    Ipv6,
+    /// The right to send ICMP echo requests, or to use raw sockets.
+    Icmp,
+    /// `setpriv`, and the right to drop a capability.
+    Setpriv,
+    /// `script` of util-linux, which makes a terminal.
+    Script,
+    /// A congestion controller of the kernel.
+    Kernel,
+    /// Enough of the processor to keep time.
+    Time,
+    /// Leave to open several thousand files.
+    OpenFiles,
+}
+
+impl Need {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Netns,
+        Self::Iperf3,
+        Self::Traces,
+        Self::Ipv6,
+        Self::Icmp,
+        Self::Setpriv,
+        Self::Script,
+        Self::Kernel,
+        Self::Time,
+        Self::OpenFiles,
+    ];
+
+    /// As `STARHAUL_REQUIRE` writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Netns => "netns",
+            Self::Iperf3 => "iperf3",
+            Self::Traces => "traces",
+            Self::Ipv6 => "ipv6",
+            Self::Icmp => "icmp",
+            Self::Setpriv => "setpriv",
+            Self::Script => "script",
+            Self::Kernel => "kernel",
+            Self::Time => "time",
+            Self::OpenFiles => "files",
+        }
+    }
+}
+
+impl Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Says that this test, or the rest of it, is skipped and why; the test then returns.
+///
+/// # Panics
+/// `STARHAUL_REQUIRE` names this need, or one that nobody knows.
+pub fn skip(need: Need, why: impl Display) {
+    if let Err(problem) = missing(need, &env::var("STARHAUL_REQUIRE").unwrap_or_default()) {
+        panic!("{problem}: {why}");
+    }
+    println!("skipped: needs {need}: {why}");
+    let Some(file) = env::var_os("STARHAUL_SKIPPED") else {
+        return;
+    };
+    let current = thread::current();
+    // Where tests run one after another they have no thread of their own.
+    let test = current.name().filter(|name| *name != "main");
+    let program = env::args().next().unwrap_or_default();
+    let program = Path::new(&program).file_stem().unwrap_or_default();
+    let program = program.to_string_lossy();
+    // Cargo adds a hash to the name of a test program.
+    let program = program.rsplit_once('-').map_or(&*program, |(name, _)| name);
+    let line = format!(
+        "{program} {}: needs {need}: {}\n",
+        test.unwrap_or("(one test)"),
+        one_line(&why)
+    );
+    // One call, so that lines of tests that run at once do not mix.
+    let written = OpenOptions::new().append(true).create(true).open(&file);
+    if let Err(error) = written.and_then(|mut file| file.write_all(line.as_bytes())) {
+        panic!("STARHAUL_SKIPPED={}: {error}", Path::new(&file).display());
+    }
+}
+
+/// A recorded trace of this name, below the folder that `STARHAUL_TRACES` names or beside the project; `None`, with the
+/// reason said, where it is not there.
+///
+/// # Panics
+/// As [`skip`] does.
+pub fn trace(file: &str) -> Option<PathBuf> {
+    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces");
+    let folder = env::var_os("STARHAUL_TRACES").map_or_else(|| beside.into(), PathBuf::from);
+    let path = folder.join(file);
+    if !path.exists() {
+        let missing = path.display();
+        skip(
+            Need::Traces,
+            format!("no {missing} (STARHAUL_TRACES names the folder)"),
+        );
+        return None;
+    }
+    Some(path)
+}
+
+/// Whether a need may be missing on a machine where this list is required.
+fn missing(need: Need, required: &str) -> Result<(), String> {
+    let names = Need::ALL.map(Need::name);
+    for name in required
+        .split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+    {
+        if !names.contains(&name) {
+            let known = names.join(", ");
+            return Err(format!("STARHAUL_REQUIRE: {name:?} is none of {known}"));
+        }
+    }
+    if required.split(',').any(|name| name.trim() == need.name()) {
+        return Err(format!(
+            "{need} is missing, and STARHAUL_REQUIRE={required} asks for it"
+        ));
+    }
+    Ok(())
+}
+
+fn one_line(text: &impl Display) -> String {
+    let text = text.to_string();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_required_may_not_be_missing_and_all_else_may() {
+        assert_eq!(missing(Need::Iperf3, ""), Ok(()));
+        assert_eq!(missing(Need::Iperf3, "netns,traces"), Ok(()));
+        for required in ["iperf3", "netns, iperf3,traces", "iperf3,"] {
+            let problem = missing(Need::Iperf3, required).unwrap_err();
+            assert!(problem.starts_with("iperf3 is missing"), "{problem}");
+        }
+    }
+
+    #[test]
+    fn a_misspelt_requirement_requires_not_nothing() {
+        let problem = missing(Need::Netns, "iperf").unwrap_err();
+        assert!(
+            problem.contains("\"iperf\"") && problem.contains("iperf3"),
+            "{problem}"
+        );
+    }
+}

@@ -1,0 +1,21 @@
+//! The kernel's news of the network. They come from the kernel alone; nothing that could be in them may stop the reader.
+
+use starhaul_net::{NetworkChange, parse_news};
+
+/// A datagram of rtnetlink's groups: no more changes than messages fit, and what is left of a cut one counts as missed.
+pub fn network_news(data: &[u8]) {
+    let news = |data| {
+        let mut all = Vec::new();
+        parse_news(data, |change| all.push(change));
+        all
+    };
+    let whole = news(data);
+    assert!(whole.len() <= data.len() / 16 + 1, "more than fit");
+    let cut = news(data.get(..data.len() / 2).unwrap_or_default());
+    let common = whole.iter().zip(&cut).take_while(|(a, b)| a == b).count();
+    let rest = cut.get(common..).unwrap_or_default();
+    assert!(
+        rest.is_empty() || rest == [NetworkChange::Missed],
+        "half of it told something else: {rest:?}"
+    );
+}
