@@ -4,10 +4,14 @@
 //! Sans-IO: somebody sends a small probe at [`Detector::next_probe`] and reports it and its response. One detector
 //! serves all flows of a host.
 
+mod chance;
+
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
 };
+
+use chance::ChanceLoss;
 
 use crate::{Reconfiguration, ReconfigurationSource};
 
@@ -15,6 +19,11 @@ use crate::{Reconfiguration, ReconfigurationSource};
 const MAX_OUTSTANDING: usize = 512;
 /// Over so many responses the least RTT is what a response takes at best.
 const RTT_SAMPLES: usize = 64;
+/// Probes leave up to this share of their interval after their times: in step with what shares the queue, they would meet it
+/// always full or never (RFC 2330 §11.1.1).
+const DITHER: f64 = 0.1;
+/// Multiples of it fill an interval evenly, each far from the one before.
+const GOLDEN_RATIO: f64 = 0.618_033_988_749_895;
 /// This near to its timetable a shorter silence is believed.
 const SCHEDULE_MARGIN: Duration = Duration::from_millis(400);
 const SCHEDULED_THRESHOLD_SHARE: f64 = 0.7;
@@ -100,7 +109,8 @@ impl Schedule {
 #[derive(Clone, Debug)]
 pub struct Detector {
     config: DetectorConfig,
-    next_probe: Instant,
+    /// The time of the next probe, before it is dithered.
+    next_time: Instant,
     next_sequence: u64,
     resting: bool,
     /// Sequence and sending time of probes without a response, in order of sending.
@@ -108,6 +118,7 @@ pub struct Detector {
     last_response: Option<Instant>,
     newest_answered: Option<u64>,
     rtts: VecDeque<Duration>,
+    chance: ChanceLoss,
     last_found: Option<Instant>,
 }
 
@@ -116,20 +127,21 @@ impl Detector {
     pub fn new(config: DetectorConfig, now: Instant) -> Self {
         Self {
             config,
-            next_probe: now,
+            next_time: now,
             next_sequence: 0,
             resting: false,
             outstanding: VecDeque::new(),
             last_response: None,
             newest_answered: None,
             rtts: VecDeque::new(),
+            chance: ChanceLoss::default(),
             last_found: None,
         }
     }
 
     /// When the next probe is due.
     pub fn next_probe(&self) -> Instant {
-        self.next_probe
+        self.next_time + self.dither()
     }
 
     /// A probe leaves at `now`; it must carry the sequence number returned.
@@ -140,8 +152,8 @@ impl Detector {
             true => self.config.idle_interval.max(self.config.probe_interval),
             false => self.config.probe_interval,
         };
-        let due = self.next_probe + interval;
-        self.next_probe = if due > now { due } else { now + interval };
+        let due = self.next_time + interval;
+        self.next_time = if due > now { due } else { now + interval };
         let sequence = self.next_sequence;
         self.next_sequence += 1;
         self.outstanding.push_back((sequence, now));
@@ -157,11 +169,17 @@ impl Detector {
         self.forget_answers();
     }
 
-    /// Something flows again: the next probe is due at `now`, and what was not answered while it rested says nothing.
+    /// Something flows again: the next probe is due about `now`, and what was not answered while it rested says nothing.
     pub fn resume(&mut self, now: Instant) {
         self.resting = false;
-        self.next_probe = now;
+        self.next_time = now;
         self.forget_answers();
+    }
+
+    fn dither(&self) -> Duration {
+        let number = f64::from(u16::try_from(self.next_sequence % 4_096).unwrap_or(0));
+        let share = DITHER * (number * GOLDEN_RATIO).fract();
+        self.config.probe_interval.mul_f64(share)
     }
 
     /// Round trips stay known.
@@ -205,6 +223,8 @@ impl Detector {
             .ok()?;
         let (_, sent) = self.outstanding.remove(at)?;
         let silence = self.silence_until(received);
+        let lost = self.unanswered(|of_it, _| of_it < sequence);
+        let overtaken = self.newest_answered.is_some_and(|newest| newest > sequence);
         self.newest_answered = self.newest_answered.max(Some(sequence));
         self.last_response = self.last_response.max(Some(received));
         self.forget_overtaken();
@@ -213,14 +233,24 @@ impl Detector {
             self.rtts.pop_front();
         }
         self.rtts.push_back(rtt);
-        self.judge(received, silence?)
+        let by_chance = self.explained(lost);
+        let found = silence.and_then(|silence| self.judge(received, silence, by_chance));
+        match (overtaken, &found) {
+            (true, _) => self.chance.on_overtaken(),
+            (false, None) => self.chance.on_answer(lost),
+            // An outage lost them.
+            (false, Some(_)) => self.chance.on_answer(0),
+        }
+        found
     }
 
     /// The response interval so far, when it is beyond Δ_outage while probes are unanswered: an outage has
     /// begun and not ended.
     pub fn outage_in_progress(&self, now: Instant) -> Option<Duration> {
+        let best_rtt = self.best_rtt();
+        let by_chance = self.explained(self.unanswered(|_, sent| sent + best_rtt < now));
         self.silence_until(now)
-            .filter(|silence| *silence > self.config.outage_threshold)
+            .filter(|silence| silence.saturating_sub(by_chance) > self.config.outage_threshold)
     }
 
     /// The median RTT of the last probes: what the satellite segment takes (LeoCC §4.3's RTT_term-PoP).
@@ -245,15 +275,40 @@ impl Detector {
             .outstanding
             .iter()
             .find(|(sequence, _)| *sequence > newest_answered)?;
-        let best_rtt = self.rtts.iter().min().copied().unwrap_or_default();
-        let expected = *sent + best_rtt;
+        let expected = *sent + self.best_rtt();
         let since = expected
             .checked_sub(self.config.probe_interval)
             .map_or(last, |since| since.max(last));
         Some(until.saturating_duration_since(since))
     }
 
-    fn judge(&mut self, received: Instant, silence: Duration) -> Option<Reconfiguration> {
+    fn best_rtt(&self) -> Duration {
+        self.rtts.iter().min().copied().unwrap_or_default()
+    }
+
+    /// How many of those probes that were sent after the newest one that was answered are not answered.
+    fn unanswered(&self, those: impl Fn(u64, Instant) -> bool) -> u16 {
+        let later = self.outstanding.iter().rev();
+        let later = later.take_while(|(sequence, _)| Some(*sequence) > self.newest_answered);
+        let lost = later.filter(|(sequence, sent)| those(*sequence, *sent));
+        u16::try_from(lost.count()).unwrap_or(u16::MAX)
+    }
+
+    /// What of a silence the loss of so many probes accounts for, if chance may have lost them.
+    fn explained(&self, lost: u16) -> Duration {
+        match self.chance.explains(lost) {
+            true => self.config.probe_interval * u32::from(lost),
+            false => Duration::ZERO,
+        }
+    }
+
+    /// Judges a silence, of which chance explains a part.
+    fn judge(
+        &mut self,
+        received: Instant,
+        silence: Duration,
+        by_chance: Duration,
+    ) -> Option<Reconfiguration> {
         let scheduled = self
             .config
             .schedule
@@ -268,7 +323,7 @@ impl Detector {
         let refractory = self.last_found.is_some_and(|found| {
             received.saturating_duration_since(found) < self.config.refractory
         });
-        if silence <= threshold || refractory {
+        if silence.saturating_sub(by_chance) <= threshold || refractory {
             return None;
         }
         self.last_found = Some(received);

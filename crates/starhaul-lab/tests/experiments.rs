@@ -370,16 +370,7 @@ fn check_cut(setup: &CutSetup) -> (String, Vec<String>) {
     } else {
         Duration::ZERO
     };
-    // Nothing can leave before the applications give it: without a stream, their frames come this far apart.
-    let apart = if setup.traffic == Traffic::Blocks {
-        Duration::from_micros(1_000_000 / 47)
-    } else {
-        Duration::ZERO
-    };
-    check(
-        new_data <= setup.limit() + queued + apart,
-        "new data came late",
-    );
+    check(new_data <= setup.limit() + queued, "new data came late");
     // In order it goes on when what was lost, about an RTT's worth, has followed behind the queue.
     check(
         setup.traffic == Traffic::Blocks || result.longest_stall <= setup.limit() + 2 * other.rtt,

@@ -97,6 +97,35 @@ fn outages_of_a_link_are_found_by_udp_echo_and_nothing_else_is() {
     assert!(status.answered * 100 > status.sent * 90, "{status:?}");
 }
 
+/// At the end of the trial a third of what was answered is on its way still, and the path drops a third of the rest.
+#[test]
+fn a_far_end_behind_a_slow_and_lossy_path_is_probed_on() {
+    let server = EchoServer::start("127.0.0.1:0".parse().unwrap()).unwrap();
+    let emulator = Emulator::start(vec![RelaySpec {
+        target: server.local_addr(),
+        forward: "delay=300ms,loss=20%".parse().unwrap(),
+        reverse: "delay=300ms,loss=20%".parse().unwrap(),
+        seed: 1,
+    }])
+    .unwrap();
+    let (prober, events) = start(by_udp(emulator.relays()[0].address()));
+    let deadline = Instant::now() + PATIENCE;
+    while prober.status().answered < 200 {
+        assert!(Instant::now() < deadline, "{:?}", prober.status());
+        std::thread::sleep(50 * MS);
+    }
+    let stages = events.try_iter().filter_map(|event| match event {
+        ProberEvent::Stage(stage) => Some(stage),
+        _ => None,
+    });
+    let stages: Vec<_> = stages.collect();
+    assert!(
+        matches!(stages[..], [Stage::Probing { .. }]),
+        "{stages:?}, {:?}",
+        prober.status()
+    );
+}
+
 #[test]
 fn a_far_end_that_does_not_echo_is_named_and_asked_again() {
     let silent = UdpSocket::bind(&BindOptions::new("127.0.0.1:0".parse().unwrap())).unwrap();

@@ -151,7 +151,7 @@ impl Silence {
             .fold(0, |sum: u32, group| sum.saturating_add(group.count));
         let half = rtt / 2;
         let margin = if count <= FEW {
-            half + LEAST_MARGIN
+            half.max(LEAST_MARGIN)
         } else {
             let variation = self.round_trip.map_or(half, |rtt| rtt.variation);
             let most = half.max(LEAST_MARGIN);

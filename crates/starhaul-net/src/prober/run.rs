@@ -55,7 +55,7 @@ pub(super) struct Run {
 /// How probing of one address ended.
 enum End {
     Stopped,
-    /// It answers too few.
+    /// It answers too few: another address may answer more.
     Unsteady,
     /// It answers no more.
     Silent,
@@ -241,8 +241,7 @@ impl Run {
             by: ProbedBy::UdpEcho,
         });
         match self.probe(Channel::Udp(client))? {
-            End::Stopped | End::Silent => Ok(()),
-            End::Unsteady => Err(format!("{remote} answers too few UDP echoes")),
+            End::Stopped | End::Silent | End::Unsteady => Ok(()),
             End::Gone(error) => Err(format!("cannot send to {remote}: {error}")),
         }
     }
@@ -253,7 +252,8 @@ impl Run {
         let mut config = self.config.detector;
         config.schedule = None;
         let mut detector = Detector::new(config, start);
-        let mut tally = Tally::new(start);
+        // A far end of ours echoes all that it gets: what is missing, the path has lost.
+        let mut tally = Tally::new(start, matches!(channel, Channel::Icmp(_)));
         let (mut report_at, mut timetable_at) = (start + REPORT, start);
         let mut sequence = 0;
         let mut rested_since = None;
@@ -261,8 +261,9 @@ impl Run {
             channel.departures(|at, number| detector.on_probe_left(at, widen(sequence, number)));
             let mut found = Vec::new();
             channel.recv(|at, number| {
-                tally.answered(at);
-                found.extend(detector.on_response(at, widen(sequence, number)));
+                let number = widen(sequence, number);
+                tally.answered(at, number);
+                found.extend(detector.on_response(at, number));
             });
             let now = Instant::now();
             for event in found {
@@ -474,9 +475,12 @@ impl Channel {
 struct Tally {
     start: Instant,
     tried: bool,
+    /// Whether whom we probe has to answer most probes.
+    choosy: bool,
     last_answer: Option<Instant>,
     /// After how long without answers the way may lead elsewhere.
     silence: Duration,
+    /// How many were sent up to the newest one that was answered, and how many of those were.
     all: (u64, u64),
     /// Sent, answered and refused since they were last told.
     untold: (u64, u64, u64),
@@ -484,10 +488,11 @@ struct Tally {
 }
 
 impl Tally {
-    fn new(start: Instant) -> Self {
+    fn new(start: Instant, choosy: bool) -> Self {
         Self {
             start,
             tried: false,
+            choosy,
             last_answer: None,
             silence: SILENCE,
             all: (0, 0),
@@ -498,7 +503,6 @@ impl Tally {
 
     fn sent(&mut self) {
         self.refusals = 0;
-        self.all.0 += 1;
         self.untold.0 += 1;
     }
 
@@ -508,8 +512,10 @@ impl Tally {
         self.silence = silence;
     }
 
-    fn answered(&mut self, at: Instant) {
+    fn answered(&mut self, at: Instant, number: u64) {
         self.last_answer = self.last_answer.max(Some(at));
+        // Later ones may be on their way: a satellite far out takes a third of the trial for one round trip.
+        self.all.0 = self.all.0.max(number.saturating_add(1));
         self.all.1 += 1;
         self.untold.1 += 1;
     }
@@ -536,8 +542,8 @@ impl Tally {
                 clippy::cast_precision_loss,
                 reason = "the probes of two seconds are few"
             )]
-            let too_few = (answered as f64) < TRIAL_SHARE * sent as f64;
-            if too_few {
+            let too_few = answered == 0 || (answered as f64) < TRIAL_SHARE * sent as f64;
+            if self.choosy && too_few {
                 return Some(End::Unsteady);
             }
         }
