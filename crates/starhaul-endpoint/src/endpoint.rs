@@ -17,6 +17,7 @@ use crate::{
     ControllerConfig, Detection, Error, PathSpec, Session,
     driver::Driver,
     paths::{bind, path_config},
+    queue::Bounds,
     state::{SessionEntry, SessionShared, Shared},
 };
 
@@ -107,6 +108,7 @@ impl Endpoint {
                 .map_err(|_| Error::NoRandomness)?;
         }
         let max_sessions = config.max_sessions;
+        let block_bounds = Bounds::of_blocks(config.session.max_receive_bytes);
         let node = Node::new(
             NodeConfig {
                 identity: config.identity,
@@ -127,6 +129,7 @@ impl Endpoint {
             node,
             poller.waker(),
             max_sessions,
+            block_bounds,
             config.peer_names,
         ));
         {
@@ -145,6 +148,11 @@ impl Endpoint {
             listen_addresses,
         });
         Ok(Self { inner })
+    }
+
+    /// How many sessions of trusted peers were refused because there were as many as the configuration allows.
+    pub fn refused_sessions(&self) -> u64 {
+        self.inner.shared.lock().node.refused_sessions()
     }
 
     /// The addresses on which peers are accepted, with the ports that the kernel chose.

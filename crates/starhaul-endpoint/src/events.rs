@@ -8,8 +8,8 @@ use starhaul_session::{Event, Mode, PathId, StreamConfig, StreamId};
 use crate::{
     Error,
     probers::Follower,
-    queue::Queue,
-    state::{OpenedStream, RECEIVE_BOUNDS, SessionEntry, SessionShared, Shared, State},
+    queue::{Bounds, Queue},
+    state::{OpenedStream, SessionEntry, SessionShared, Shared, State},
     stream::Block,
 };
 
@@ -149,7 +149,7 @@ fn session_event(state: &mut State, session: SessionHandle, event: Event, now: I
     };
     match event {
         Event::StreamOpened { stream, config } => {
-            if !opened(entry, stream, config)
+            if !opened(entry, state.block_bounds, stream, config)
                 && let Some(machine) = state.node.session(session)
             {
                 if let Some(others) = state.refused_streams.is_due(now) {
@@ -229,13 +229,10 @@ fn session_event(state: &mut State, session: SessionHandle, event: Event, now: I
 }
 
 /// Queues a stream of the peer for the application; `false` when too many wait already.
-fn opened(entry: &mut SessionEntry, id: StreamId, config: StreamConfig) -> bool {
+fn opened(entry: &mut SessionEntry, bounds: Bounds, id: StreamId, config: StreamConfig) -> bool {
     let blocks = match config.mode {
         Mode::Reliable => None,
-        _ => Some(Arc::new(Queue::new(
-            RECEIVE_BOUNDS,
-            entry.shared.budget.clone(),
-        ))),
+        _ => Some(Arc::new(Queue::new(bounds, entry.shared.budget.clone()))),
     };
     let opened = OpenedStream {
         id,

@@ -4,15 +4,18 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
 use tokio::sync::Notify;
 
-/// Bytes that all receive queues of one session hold together.
+/// What all receive queues of one session have together.
 #[derive(Debug, Default)]
-pub(crate) struct Budget(AtomicUsize);
+pub(crate) struct Budget {
+    bytes: AtomicUsize,
+    dropped: AtomicU64,
+}
 
 /// What a queue may hold.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +26,19 @@ pub(crate) struct Bounds {
     pub(crate) budget_bytes: usize,
 }
 
+impl Bounds {
+    /// Of each stream's blocks that wait for the application, where a session keeps at most so many bytes on receipt: a
+    /// quarter of them, but at least 16 MiB where there are so many, and as many blocks as that is with 16 KiB each.
+    pub(crate) fn of_blocks(max_receive_bytes: usize) -> Self {
+        let bytes = (max_receive_bytes / 4).max(max_receive_bytes.min(16 << 20));
+        Self {
+            items: (bytes >> 14).max(1024),
+            bytes,
+            budget_bytes: max_receive_bytes,
+        }
+    }
+}
+
 /// A first-in, first-out queue with a bound on items and bytes.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
@@ -30,6 +46,13 @@ pub(crate) struct Queue<T> {
     filled: Notify,
     bounds: Bounds,
     budget: Arc<Budget>,
+}
+
+impl Budget {
+    /// How many items the queues let go because a bound was reached.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
 }
 
 #[derive(Debug)]
@@ -84,6 +107,7 @@ impl<T> Queue<T> {
         }
         while !self.fits(&inner, bytes) {
             inner.dropped += 1;
+            self.budget.dropped.fetch_add(1, Ordering::Relaxed);
             if self.take(&mut inner).is_none() {
                 return;
             }
@@ -127,7 +151,7 @@ impl<T> Queue<T> {
     }
 
     fn fits(&self, inner: &Inner<T>, bytes: usize) -> bool {
-        let shared = self.budget.0.load(Ordering::Relaxed);
+        let shared = self.budget.bytes.load(Ordering::Relaxed);
         inner.items.len() < self.bounds.items
             && inner.bytes.saturating_add(bytes) <= self.bounds.bytes
             && shared.saturating_add(bytes) <= self.bounds.budget_bytes
@@ -136,14 +160,14 @@ impl<T> Queue<T> {
     fn push(&self, inner: &mut Inner<T>, item: T, bytes: usize) {
         inner.items.push_back((bytes, item));
         inner.bytes += bytes;
-        self.budget.0.fetch_add(bytes, Ordering::Relaxed);
+        self.budget.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.filled.notify_one();
     }
 
     fn take(&self, inner: &mut Inner<T>) -> Option<T> {
         let (bytes, item) = inner.items.pop_front()?;
         inner.bytes -= bytes;
-        self.budget.0.fetch_sub(bytes, Ordering::Relaxed);
+        self.budget.bytes.fetch_sub(bytes, Ordering::Relaxed);
         Some(item)
     }
 
@@ -201,7 +225,7 @@ mod tests {
         drop(a);
         b.push_dropping_oldest(3, 100);
         assert_eq!(drain(&b).await, [3]);
-        assert_eq!(budget.0.load(Ordering::Relaxed), 0);
+        assert_eq!(budget.bytes.load(Ordering::Relaxed), 0);
     }
 
     #[tokio::test]

@@ -141,6 +141,15 @@ impl Session {
         }
     }
 
+    /// Received blocks that were dropped: there was no memory left to put them together (`max_receive_bytes`), or the
+    /// application did not fetch them in time.
+    pub fn dropped_blocks(&self) -> u64 {
+        let mut state = self.shared.lock();
+        let machine = state.node.session(self.session.handle);
+        let incomplete = machine.map_or(0, |machine| machine.dropped_on_receipt());
+        incomplete + self.session.budget.dropped()
+    }
+
     /// Why paths that are down are: their socket's trouble, or what ended or prevented the connection.
     pub fn path_problems(&self) -> BTreeMap<PathId, String> {
         let state = self.shared.lock();

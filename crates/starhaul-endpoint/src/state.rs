@@ -24,12 +24,6 @@ use crate::{
     stream::Block,
 };
 
-/// Blocks that wait for the application: per stream by number and bytes, per session by bytes.
-pub(crate) const RECEIVE_BOUNDS: Bounds = Bounds {
-    items: 1024,
-    bytes: 16 << 20,
-    budget_bytes: 64 << 20,
-};
 /// Streams that wait for the application to accept them.
 const MAX_UNACCEPTED_STREAMS: usize = 1024;
 
@@ -85,6 +79,8 @@ pub(crate) struct State {
     /// To be woken once the lock is free.
     pub(crate) woken: Vec<Waker>,
     pub(crate) next_local: u32,
+    /// Of each stream's blocks that wait for the application.
+    pub(crate) block_bounds: Bounds,
     /// For the log.
     pub(crate) peer_names: HashMap<PublicKey, String>,
     pub(crate) refused: RefusedKeys,
@@ -184,6 +180,7 @@ impl Shared {
         node: Node,
         driver: starhaul_net::Waker,
         max_sessions: usize,
+        block_bounds: Bounds,
         peer_names: HashMap<PublicKey, String>,
     ) -> Self {
         let state = State {
@@ -196,6 +193,7 @@ impl Shared {
             end_waiters: Vec::new(),
             woken: Vec::new(),
             next_local: 0,
+            block_bounds,
             peer_names,
             refused: RefusedKeys::default(),
             refused_streams: RefusedStreams::default(),

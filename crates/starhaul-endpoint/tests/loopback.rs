@@ -312,6 +312,7 @@ async fn blocks_that_nobody_fetches_make_room_for_newer_ones() {
         newest = Some(block.id);
     }
     assert_eq!((count, received.dropped_blocks()), (1_024, 76));
+    assert_eq!(pair.theirs.dropped_blocks(), 76, "of all its streams");
     assert_eq!(newest, last);
 }
 

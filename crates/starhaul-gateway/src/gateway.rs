@@ -86,7 +86,10 @@ impl Gateway {
         let seen = Arc::new(Seen::new(Outlet {
             policy: CurrentPolicy::default(),
             resolver,
-            limits: Arc::new(Limits::new(config.session_limits)),
+            limits: Arc::new(Limits::new(
+                config.session_limits,
+                config.accept.max_sessions,
+            )),
         }));
         let mut parts = Parts::new(endpoint.clone(), seen.clone());
         let changes = parts.change(&config).await?;
@@ -107,7 +110,7 @@ impl Gateway {
             tasks.spawn(rate_feed::follow(file.to_owned(), rate));
         }
         tasks.spawn(accept(endpoint.clone(), shared.clone()));
-        tasks.spawn(measure(shared.clone()));
+        tasks.spawn(measure(endpoint.clone(), shared.clone()));
         if let Some(control) = control {
             tasks.spawn(control.serve(shared.clone()));
         }
@@ -207,9 +210,14 @@ impl Shared {
     }
 }
 
-/// Looks at all counters from time to time, so that rates can be told at once.
-async fn measure(shared: Arc<Shared>) {
+/// Looks at all counters from time to time, so that rates can be told at once and limits are told when they are reached.
+async fn measure(endpoint: Endpoint, shared: Arc<Shared>) {
     loop {
+        let limits = &shared.seen.outlet.limits;
+        limits.note_sessions(endpoint.refused_sessions());
+        for peer in shared.seen.peers() {
+            peer.links().iter().for_each(|link| link.note_dropped());
+        }
         shared
             .rates
             .sample(Instant::now(), status::counters(&shared));

@@ -60,7 +60,15 @@ impl Limit {
 
     /// It was reached; `whose` says at which rule or peer.
     pub(crate) fn reach(&self, whose: &str, most: usize) {
-        self.reached.fetch_add(1, Ordering::Relaxed);
+        self.reach_times(whose, most, 1);
+    }
+
+    /// It was reached so often since this was told last.
+    pub(crate) fn reach_times(&self, whose: &str, most: usize, times: u64) {
+        if times == 0 {
+            return;
+        }
+        self.reached.fetch_add(times, Ordering::Relaxed);
         if self.log.is_due(Instant::now()).is_some() {
             let (limit, key) = (self.name, self.key);
             let times = self.count();
@@ -94,7 +102,10 @@ impl Limit {
 #[derive(Debug)]
 pub(crate) struct Limits {
     /// Their values at the start; they hold until the end.
-    pub(crate) sessions: crate::config::SessionLimits,
+    pub(crate) of_sessions: crate::config::SessionLimits,
+    max_sessions: usize,
+    sessions: Limit,
+    received: Limit,
     pub(crate) streams: Limit,
     pub(crate) send_bytes: Limit,
     pub(crate) peer_streams: Limit,
@@ -104,9 +115,15 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    pub(crate) fn new(sessions: crate::config::SessionLimits) -> Self {
+    pub(crate) fn new(of_sessions: crate::config::SessionLimits, max_sessions: usize) -> Self {
         Self {
-            sessions,
+            of_sessions,
+            max_sessions,
+            sessions: Limit::new(
+                "sessions",
+                "[accept] max_sessions, or max_sessions_per_peer,",
+            ),
+            received: Limit::new("bytes of received blocks", "max_receive_bytes"),
             streams: Limit::new("streams of a session", "max_streams"),
             send_bytes: Limit::new("bytes that wait in a session", "max_send_bytes"),
             peer_streams: Limit::new("streams that a peer has through us", "[egress] max_streams"),
@@ -129,6 +146,18 @@ impl Limits {
         }
     }
 
+    /// Of all sessions that peers wanted, so many were refused since the start for want of room.
+    pub(crate) fn note_sessions(&self, refused: u64) {
+        let new = refused.saturating_sub(self.sessions.count());
+        self.sessions.reach_times("peers", self.max_sessions, new);
+    }
+
+    /// Blocks of a peer were dropped on receipt for want of memory, so many since this was told last.
+    pub(crate) fn note_received(&self, peer: &str, dropped: u64) {
+        let most = self.of_sessions.max_receive_bytes;
+        self.received.reach_times(peer, most, dropped);
+    }
+
     /// The process may open no more files, so that a connection or a socket is not made.
     pub(crate) fn note_io(&self, whose: &str, error: &std::io::Error) {
         use rustix::io::Errno;
@@ -142,8 +171,12 @@ impl Limits {
         egress: crate::egress_policy::EgressLimits,
     ) -> Vec<status::Limit> {
         vec![
-            self.streams.snapshot(None, self.sessions.max_streams),
-            self.send_bytes.snapshot(None, self.sessions.max_send_bytes),
+            self.sessions.snapshot(None, self.max_sessions),
+            self.streams.snapshot(None, self.of_sessions.max_streams),
+            self.send_bytes
+                .snapshot(None, self.of_sessions.max_send_bytes),
+            self.received
+                .snapshot(None, self.of_sessions.max_receive_bytes),
             self.peer_streams.snapshot(None, egress.max_streams),
             self.lookups.snapshot(None, egress.max_lookups),
             self.targets.snapshot(None, egress.max_targets),

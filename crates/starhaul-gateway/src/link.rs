@@ -32,6 +32,8 @@ pub(crate) struct Link {
     pub(crate) refused: AtomicU64,
     pub(crate) log: Arc<PeerLog>,
     limits: Arc<Limits>,
+    /// Received blocks that were dropped, as far as it was told.
+    dropped: AtomicU64,
     next_flow: AtomicU64,
     flows: Mutex<HashMap<u64, mpsc::Sender<RecvStream>>>,
 }
@@ -69,6 +71,7 @@ impl Link {
             refused: AtomicU64::new(0),
             log: peer.log.clone(),
             limits: limits.clone(),
+            dropped: AtomicU64::new(0),
             next_flow: AtomicU64::new(0),
             flows: Mutex::default(),
         }
@@ -96,6 +99,14 @@ impl Link {
         if let NotSent::Refused(error) = error {
             self.note(error);
         }
+    }
+
+    /// Counts the received blocks that were dropped since this was called last.
+    pub(crate) fn note_dropped(&self) {
+        let now = self.session.dropped_blocks();
+        let before = self.dropped.fetch_max(now, Ordering::Relaxed);
+        let new = now.saturating_sub(before);
+        self.limits.note_received(&self.peer, new);
     }
 
     /// Hands a reply stream to its flow; `false` when that is gone, as after its timeout.

@@ -364,13 +364,14 @@ fn check_cut(setup: &CutSetup) -> (String, Vec<String>) {
         result.intact && sent == received,
         "reliable bytes are missing",
     );
-    // The full stream queues before the other path as well: another round trip.
-    let queued = if setup.traffic == Traffic::All {
-        other.rtt
-    } else {
-        Duration::ZERO
+    let before = match setup.traffic {
+        Traffic::Messages => Duration::ZERO,
+        // Older blocks are due sooner: those that the cut took are sent again first.
+        Traffic::Blocks => other.rate.time_to_send(result.taken),
+        // The full stream queues before the other path as well: another round trip.
+        Traffic::All => other.rtt,
     };
-    check(new_data <= setup.limit() + queued, "new data came late");
+    check(new_data <= setup.limit() + before, "new data came late");
     // In order it goes on when what was lost, about an RTT's worth, has followed behind the queue.
     check(
         setup.traffic == Traffic::Blocks || result.longest_stall <= setup.limit() + 2 * other.rtt,

@@ -68,6 +68,8 @@ pub struct Node {
     /// Buffers that are used again.
     buffer: Vec<u8>,
     fates: Vec<Fate>,
+    /// Sessions of trusted peers for which there was no room.
+    refused_sessions: u64,
     now: Instant,
 }
 
@@ -188,6 +190,7 @@ impl Node {
             deferred: VecDeque::new(),
             buffer: Vec::new(),
             fates: Vec::new(),
+            refused_sessions: 0,
             now,
         })
     }
@@ -385,6 +388,12 @@ impl Node {
         self.sessions
             .get_mut(&session)
             .map(|state| &mut state.session)
+    }
+
+    /// How many sessions of trusted peers were refused for [`NodeConfig::max_sessions`] or
+    /// [`NodeConfig::max_sessions_per_peer`].
+    pub fn refused_sessions(&self) -> u64 {
+        self.refused_sessions
     }
 
     /// All paths of a session, in order of their numbers; none when it has ended.

@@ -1,16 +1,23 @@
 //! Bounds that an operator can meet: none is reached in silence, and each can be raised.
 
+use std::time::Duration;
+
+use bytes::Bytes;
 use fast_socks5::{
     ReplyError, SocksError,
     client::{Config, Socks5Stream},
 };
+use starhaul_endpoint::{BlockOptions, Endpoint, EndpointConfig, PathSpec, StreamConfig};
 use starhaul_gateway::{Gateway, Resolver, status::Limit};
+use starhaul_quic::Identity;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
 };
 
-use super::gateways::{ALLOW_LOOPBACK, ask, pair, pair_with, run, tcp_echo_after_end, until};
+use super::gateways::{
+    ALLOW_LOOPBACK, ask, head, pair, pair_with, run, session, start, tcp_echo_after_end, until,
+};
 
 const SOCKS: &str = "[[socks5]]\nname = \"proxy\"\nlisten = \"127.0.0.1:0\"\n";
 
@@ -80,6 +87,72 @@ fn streams_that_a_peer_opens_beyond_what_egress_allows_are_refused_and_counted()
         assert_eq!(reached.rule.as_deref(), Some("r"));
         assert_eq!((reached.count, reached.limit), (1, 3));
         pair.end().await;
+    });
+}
+
+#[test]
+fn a_session_beyond_those_that_are_accepted_is_refused_and_counted() {
+    run(async {
+        let near = [Identity::generate(), Identity::generate()];
+        let far_identity = Identity::generate();
+        let peers = near.each_ref().map(|near| near.public_key());
+        let far = start(&format!(
+            "listen = [\"127.0.0.1:0\"]\n{}[[peer]]\nname = \"b\"\npublic_key = \"{}\"\n[accept]\nmax_sessions = 1\n",
+            head(&far_identity, "a", &near[0]),
+            peers[1]
+        ))
+        .await;
+        let key = "[accept] max_sessions, or max_sessions_per_peer,";
+        let dial = async |identity: &Identity| {
+            let session = session("far", &far.listen_addresses());
+            start(&format!(
+                "{}{session}",
+                head(identity, "far", &far_identity)
+            ))
+            .await
+        };
+        let first = dial(&near[0]).await;
+        far.connected("a").await;
+        assert_eq!(limit(&far, key).count, 0);
+        let second = dial(&near[1]).await;
+        until(|| limit(&far, key).count > 0).await;
+        assert_eq!(limit(&far, key).limit, 1);
+        until(|| {
+            let error = second.report().peers[0].last_error.clone();
+            error.is_some_and(|error| error.contains("as many sessions as it allows"))
+        })
+        .await;
+        tokio::join!(first.shutdown(), second.shutdown(), far.shutdown());
+    });
+}
+
+/// A block that is larger than all that the gateway may hold of blocks.
+#[test]
+fn blocks_for_which_there_is_no_memory_on_receipt_are_counted() {
+    run(async {
+        let (near_identity, far_identity) = (Identity::generate(), Identity::generate());
+        let far_key = far_identity.public_key();
+        let far = start(&format!(
+            "listen = [\"127.0.0.1:0\"]\nmax_receive_bytes = \"1MiB\"\n{}",
+            head(&far_identity, "near", &near_identity)
+        ))
+        .await;
+        let near = Endpoint::bind(EndpointConfig::new(near_identity));
+        let near = near.await.unwrap();
+        let path = PathSpec::new("a", far.listen_addresses()[0]);
+        let session = near.connect(far_key, vec![path]).await.unwrap();
+        let config = StreamConfig {
+            deadline: Duration::from_secs(10),
+            ..StreamConfig::default()
+        };
+        let stream = session.open_stream(config).await.unwrap();
+        let block = Bytes::from(vec![7; 3 << 20]);
+        let handle = stream.send_block(block, BlockOptions::default()).unwrap();
+        until(|| limit(&far, "max_receive_bytes").count > 0).await;
+        assert_eq!(limit(&far, "max_receive_bytes").limit, 1 << 20);
+        drop(handle);
+        drop(session);
+        far.shutdown().await;
     });
 }
 

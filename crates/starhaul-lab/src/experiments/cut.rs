@@ -68,6 +68,8 @@ pub struct CutResult {
     pub reliable_bytes: [u64; 2],
     /// All of them are right.
     pub intact: bool,
+    /// Bytes that the cut took: on their way when it came, and given to the path after it.
+    pub taken: u64,
     /// From the cut to the first delivery to the application of something that it handed over after the cut.
     pub first_new_data: Option<Duration>,
     /// The longest time after the cut without progress of the reliable stream at the receiving application.
@@ -132,6 +134,9 @@ impl CutSetup {
             .ok_or_else(|| Error::Settings("there is no such path to cut".into()))?;
         let mut load = Load::open(self.traffic, &mut world)?;
 
+        let on_its_way = self.pipes[self.path].rtt / 2;
+        world.run(self.at.saturating_sub(on_its_way), |world| load.pump(world));
+        let arrived = self.bytes_sent(&mut world);
         world.run(self.at, |world| load.pump(world));
         let now = world.now();
         for link in match self.way {
@@ -157,6 +162,7 @@ impl CutSetup {
             next
         });
         stall = stall.max(restored_at - progress_at);
+        let taken = self.bytes_sent(&mut world) - arrived;
 
         let now = world.now();
         world.sim().network.restore(now, cut);
@@ -177,6 +183,7 @@ impl CutSetup {
             .as_ref()
             .and_then(|(_, logs)| self.first_new_block(logs));
         Ok(CutResult {
+            taken,
             reliable_bytes: load.bytes(),
             intact: load.bulk.is_none_or(|bulk| bulk.intact),
             first_new_data: first_new_block.or(first_new_byte),
@@ -196,6 +203,13 @@ impl CutSetup {
             paths.is_some_and(|paths| paths.get(self.path).is_some_and(|path| !path.suspect))
         };
         is_heard(world.sender().session()) && is_heard(world.receiver().session())
+    }
+
+    /// By the sender over the path.
+    fn bytes_sent(&self, world: &mut World<Starhaul>) -> u64 {
+        let paths = world.sender().session().map(|session| session.path_stats());
+        let path = paths.and_then(|paths| paths.get(self.path).map(|path| path.bytes_sent));
+        path.unwrap_or_default()
     }
 
     fn first_new_block(&self, logs: &Logs) -> Option<Duration> {

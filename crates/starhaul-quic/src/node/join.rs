@@ -195,6 +195,7 @@ impl Node {
                 error: Some(Error::Superseded),
             });
         } else if !self.has_room_for(now, peer) {
+            self.refused_sessions += 1;
             return Err(refuse(CloseCode::TooManySessions));
         }
         let mut id = SessionId::default();

@@ -30,6 +30,7 @@ pub(super) fn tables(status: &Status, socket: &std::path::Path, streams: usize) 
             text.push_str(&session_text(session, streams));
         }
     }
+    text.push_str(&reached_limits(status));
     if status.classes.len() > 1 {
         let rows = status.classes.iter().map(|class| {
             let name = format!("priority {}", class.totals.priority);
@@ -38,6 +39,23 @@ pub(super) fn tables(status: &Status, socket: &std::path::Path, streams: usize) 
         text.push_str(&format!("\n{}\n", flow_table("class", rows)));
     }
     text
+}
+
+/// The bounds that were reached, and what raises them.
+fn reached_limits(status: &Status) -> String {
+    let reached = status.limits.iter().filter(|limit| limit.count > 0);
+    let lines = reached.map(|limit| {
+        let rule = limit.rule.as_deref();
+        let at = rule.map_or_else(String::new, |rule| format!(" at {}", cut(rule, NAME)));
+        let (name, most, count, key) = (&limit.name, limit.limit, limit.count, &limit.key);
+        wrapped(&format!(
+            "limit reached {count} times: {name}{at}, {most}; {key} raises it"
+        ))
+    });
+    lines.fold(String::new(), |text, line| match text.is_empty() {
+        true => format!("\n{line}"),
+        false => text + &line,
+    })
 }
 
 /// A peer, the rules that lead to it, and what their streams have carried.
@@ -616,6 +634,9 @@ mod tests {
                 "dropped": { "no_session": many, "too_many_clients": many, "refused": many },
                 "failed_connections": many, "traffic": traffic }],
             "classes": [flow("us"), flow("us")],
+            "limits": [{ "name": "bytes that wait in a session", "rule": name, "count": many,
+                "limit": many, "key": "[accept] max_sessions, or max_sessions_per_peer," },
+                { "name": "never", "count": 0, "limit": 1, "key": "k" }],
             "sessions": [{ "peer": name, "opened_by": "peer", "age_s": 1e9, "refused_streams": many,
                 "traffic": traffic, "paths": [path("suspect"), path("down")], "streams": streams }] });
         let status: Status = serde_json::from_value(status).expect("a status");
@@ -625,6 +646,11 @@ mod tests {
             assert!(line.trim_end().chars().count() <= 80, "{line}\n{text}");
         }
         assert!(text.lines().count() < 80, "{text}");
+        assert!(text.contains("max_sessions_per_peer, raises it"), "{text}");
+        assert!(
+            !text.contains("never"),
+            "a limit that was not reached: {text}"
+        );
         assert!(
             text.contains("and 990 more streams; --streams 1000 shows all"),
             "{text}"
