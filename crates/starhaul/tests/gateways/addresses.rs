@@ -105,6 +105,40 @@ fn a_session_outlives_a_change_of_all_its_addresses() {
     download.finish();
 }
 
+/// An address that is new is tentative for a second or two: the kernel refuses it to a socket until it has asked around.
+#[test]
+fn ipv6_paths_outlive_a_change_of_address_and_an_interface_made_again() {
+    if std::net::UdpSocket::bind("[::1]:0").is_err() {
+        return starhaul_needs::skip(starhaul_needs::Need::Ipv6, "this kernel has none");
+    }
+    let Some(network) = Network::create(2) else {
+        return;
+    };
+    for link in 0..2 {
+        network.add_ipv6(Side::Ground, link, 1);
+        network.add_ipv6(Side::Field, link, 2);
+    }
+    let pair = Pair::start_ipv6(&network);
+    pair.wait_until_up(&["link0", "link1"]);
+    let download = Transfer::download(&network);
+    download.wait_for_progress(PROGRESS);
+
+    network.ip(Side::Field, "address flush dev wan0");
+    network.add_ipv6(Side::Field, 0, 9);
+    wait_for_remote(&pair, "link0", "[fd77::9]:");
+    pair.wait_until_up(&["link0", "link1"]);
+    download.wait_for_progress(PROGRESS);
+
+    network.delete_link(1);
+    pair.wait_for_state(&["link1"], "down");
+    network.add_link(1);
+    network.add_ipv6(Side::Ground, 1, 1);
+    network.add_ipv6(Side::Field, 1, 2);
+    pair.wait_until_up(&["link0", "link1"]);
+    download.wait_for_progress(PROGRESS);
+    download.finish();
+}
+
 #[test]
 fn a_path_that_was_down_when_its_address_changed_returns() {
     let Some(network) = Network::create(2) else {

@@ -53,6 +53,22 @@ impl Pair {
 
     /// The same with other paths (tables `[[session.path]]`), and with further tables for either side.
     pub(crate) fn start_with(network: &Network, paths: &str, field: &str, ground: &str) -> Self {
+        Self::listening(network, "0.0.0.0", paths, field, ground)
+    }
+
+    /// The same over IPv6, with a path over each link, bound to its interface.
+    pub(crate) fn start_ipv6(network: &Network) -> Self {
+        let path = |link| {
+            let remote = Network::ipv6(link, 1);
+            format!(
+                "[[session.path]]\nname = \"link{link}\"\ninterface = \"wan{link}\"\nremote = \"[{remote}]:{PORT}\"\n"
+            )
+        };
+        let paths: String = (0..network.links).map(path).collect();
+        Self::listening(network, "[::]", &paths, "", "")
+    }
+
+    fn listening(network: &Network, host: &str, paths: &str, field: &str, ground: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let keys = ["field", "ground"].map(|name| {
             let file = directory.path().join(format!("{name}.key"));
@@ -71,7 +87,7 @@ impl Pair {
             )
         };
         let ground = format!(
-            "listen = [\"0.0.0.0:{PORT}\"]\n{}[egress]\nallow = [\"127.0.0.0/8:*\"]\n{ground}",
+            "listen = [\"{host}:{PORT}\"]\n{}[egress]\nallow = [\"127.0.0.0/8:*\"]\n{ground}",
             head("ground", "field", &keys[0])
         );
         let field = format!(

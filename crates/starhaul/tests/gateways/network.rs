@@ -61,6 +61,17 @@ impl Network {
         format!("10.77.{link}.{host}")
     }
 
+    /// An IPv6 address of a link; 1 is the ground's, 2 the field's first one.
+    pub(crate) fn ipv6(link: u8, host: u8) -> String {
+        format!("fd77:{link}::{host}")
+    }
+
+    /// Gives one end of a link an IPv6 address. The kernel lets nobody use it before it has asked whether another host does.
+    pub(crate) fn add_ipv6(&self, side: Side, link: u8, host: u8) {
+        let address = Self::ipv6(link, host);
+        self.ip(side, &format!("address add {address}/64 dev wan{link}"));
+    }
+
     pub(crate) fn namespace(&self, side: Side) -> &NetworkNamespace {
         match side {
             Side::Field => &self.field,
