@@ -5,17 +5,23 @@ use std::collections::VecDeque;
 
 /// Enough for 10 Gbit/s over 600 ms in packets of 1450 bytes.
 const MAX_RECORDS: usize = 1 << 19;
+/// Beyond so many records, no more than this share may be holes: the packets that then keep the oldest ones were overtaken by
+/// thousands whose fate is known, and nobody will tell theirs.
+const SPARSE: (usize, usize) = (4_096, 8);
 
 /// Records by packet number. A settled packet leaves a hole that goes with the oldest records.
 #[derive(Clone, Debug)]
 pub(crate) struct SentPackets<R> {
     records: VecDeque<(u64, Option<R>)>,
+    /// Those that are no holes.
+    unsettled: usize,
 }
 
 impl<R> SentPackets<R> {
     pub(crate) fn new() -> Self {
         Self {
             records: VecDeque::new(),
+            unsettled: 0,
         }
     }
 
@@ -24,17 +30,21 @@ impl<R> SentPackets<R> {
     pub(crate) fn insert(&mut self, packet_number: u64, record: R) -> Option<R> {
         match self.records.back() {
             Some(&(newest, _)) if packet_number <= newest => match self.position(packet_number) {
-                Ok(at) => self
-                    .records
-                    .get_mut(at)
-                    .and_then(|(_, slot)| slot.replace(record)),
+                Ok(at) => {
+                    let slot = self.records.get_mut(at).map(|(_, slot)| slot);
+                    let before = slot.and_then(|slot| slot.replace(record));
+                    self.unsettled += usize::from(before.is_none());
+                    before
+                }
                 Err(at) => {
                     self.records.insert(at, (packet_number, Some(record)));
+                    self.unsettled += 1;
                     self.evict()
                 }
             },
             _ => {
                 self.records.push_back((packet_number, Some(record)));
+                self.unsettled += 1;
                 self.evict()
             }
         }
@@ -44,6 +54,7 @@ impl<R> SentPackets<R> {
     pub(crate) fn take(&mut self, packet_number: u64) -> Option<R> {
         let at = self.position(packet_number).ok()?;
         let record = self.records.get_mut(at)?.1.take();
+        self.unsettled -= usize::from(record.is_some());
         self.drop_holes();
         record
     }
@@ -70,11 +81,14 @@ impl<R> SentPackets<R> {
     }
 
     fn evict(&mut self) -> Option<R> {
-        let evicted = if self.records.len() > MAX_RECORDS {
+        let (most, share) = SPARSE;
+        let is_sparse = self.records.len() > most && self.unsettled * share < self.records.len();
+        let evicted = if is_sparse || self.records.len() > MAX_RECORDS {
             self.records.pop_front().and_then(|(_, record)| record)
         } else {
             None
         };
+        self.unsettled -= usize::from(evicted.is_some());
         self.drop_holes();
         evicted
     }
@@ -110,6 +124,21 @@ mod tests {
         sent.insert(1, "old");
         assert_eq!(sent.insert(1, "new"), Some("old"));
         assert_eq!(sent.take(1), Some("new"));
+    }
+
+    #[test]
+    fn a_packet_that_all_others_have_overtaken_keeps_nothing() {
+        let mut sent = SentPackets::new();
+        let mut evicted = Vec::new();
+        for n in 0..100_000u64 {
+            evicted.extend(sent.insert(n, n));
+            // One in twenty thousand is never told of, and each has a thousand before it whose fate is open.
+            if let Some(settled) = n.checked_sub(1_000).filter(|n| n % 20_000 != 7) {
+                assert_eq!(sent.take(settled), Some(settled), "{n}");
+            }
+            assert!(sent.len() <= 8 * 1_010, "{n}: {}", sent.len());
+        }
+        assert_eq!(evicted, [7, 20_007, 40_007, 60_007, 80_007]);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::{
 
 /// How long an application waits for room among the streams that the peer takes, and how often it is looked for.
 const PEER_PATIENCE: Duration = Duration::from_secs(5);
-const PEER_INTERVAL: Duration = Duration::from_millis(10);
+const PEER_INTERVALS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(200)];
 
 /// A session with one peer. Clones share it. It lives until one side closes it or its endpoint ends.
 #[derive(Clone)]
@@ -101,10 +101,12 @@ impl Session {
         mut open: impl FnMut(&mut Machine, &mut SessionEntry, Instant) -> Result<StreamId, Error>,
     ) -> Result<StreamId, Error> {
         let until = Instant::now() + PEER_PATIENCE;
+        let [mut interval, longest] = PEER_INTERVALS;
         loop {
             match self.shared.with_session(&self.session, &mut open) {
                 Err(Error::Stream(StreamError::PeerStreams)) if Instant::now() < until => {
-                    tokio::time::sleep(PEER_INTERVAL).await;
+                    tokio::time::sleep(interval).await;
+                    interval = (interval * 2).min(longest);
                 }
                 opened => return opened,
             }

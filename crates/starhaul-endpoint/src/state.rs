@@ -12,7 +12,9 @@ use std::{
 
 use starhaul_net::{BindOptions, UdpSocket};
 use starhaul_quic::{LocalId, Node, PublicKey, SessionHandle};
-use starhaul_session::{BlockId, Outcome, PathId, Session, StreamConfig, StreamId, StreamStats};
+use starhaul_session::{
+    BlockId, Outcome, PathId, Session, StreamConfig, StreamError, StreamId, StreamStats,
+};
 use tokio::sync::{oneshot, watch};
 
 use crate::{
@@ -231,7 +233,10 @@ impl Shared {
         };
         let result = change(machine, entry, Instant::now());
         drop(state);
-        self.wake_driver();
+        // Thousands may ask again and again for a stream that the peer does not take yet.
+        if !matches!(result, Err(Error::Stream(StreamError::PeerStreams))) {
+            self.wake_driver();
+        }
         result
     }
 }

@@ -324,12 +324,15 @@ fn names(text: &str) -> Option<Names> {
     }
 }
 
-/// A network: IPv6 in brackets, IPv4 without.
+/// A network: IPv6 in brackets, IPv4 without. IPv4 addresses in IPv6 notation are matched as what they are, so that no rule in
+/// that notation would ever hold.
 fn bracketed(text: &str) -> Option<IpNet> {
+    let is_ipv6 = |net: &IpNet| match net {
+        IpNet::V6(net) => net.prefix_len() < 96 || net.network().to_ipv4_mapped().is_none(),
+        IpNet::V4(_) => false,
+    };
     match text.strip_prefix('[') {
-        Some(inside) => {
-            network(inside.strip_suffix(']')?).filter(|net| matches!(net, IpNet::V6(_)))
-        }
+        Some(inside) => network(inside.strip_suffix(']')?).filter(is_ipv6),
         None => network(text).filter(|net| matches!(net, IpNet::V4(_))),
     }
 }
@@ -550,6 +553,8 @@ mod tests {
             "a.b=c.d:1",
             "a.b=:1",
             "a.b=fd00::/8:1",
+            "[::ffff:10.0.0.0/104]:*",
+            "[::ffff:10.0.0.1]:22",
         ] {
             assert!(text.parse::<EgressRule>().is_err(), "{text:?} was accepted");
         }

@@ -259,6 +259,26 @@ async fn accept(endpoint: Endpoint, shared: Arc<Shared>) {
         };
         let outlet = shared.seen.outlet.clone();
         let link = Arc::new(Link::new(&peer, session, false, &outlet.limits));
-        sessions.spawn(async move { serve_link(link, &peer, &outlet).await });
+        let shared = shared.clone();
+        sessions.spawn(async move {
+            let served = serve_link(link.clone(), &peer, &outlet);
+            // A reload may have removed the peer before its session was listed, and then did not close it.
+            let is_known = async {
+                tokio::task::yield_now().await;
+                let peers = shared.seen.peers();
+                match peers.iter().any(|known| Arc::ptr_eq(known, &peer)) {
+                    true => std::future::pending().await,
+                    false => {
+                        link.session
+                            .close("the peer is not configured any more")
+                            .await
+                    }
+                }
+            };
+            tokio::select! {
+                () = served => {}
+                () = is_known => {}
+            }
+        });
     }
 }

@@ -108,6 +108,7 @@ pub(crate) struct Limits {
     received: Limit,
     pub(crate) streams: Limit,
     pub(crate) send_bytes: Limit,
+    taken_streams: Limit,
     pub(crate) peer_streams: Limit,
     pub(crate) lookups: Limit,
     pub(crate) targets: Limit,
@@ -126,6 +127,10 @@ impl Limits {
             received: Limit::new("bytes of received blocks", "max_receive_bytes"),
             streams: Limit::new("streams of a session", "max_streams"),
             send_bytes: Limit::new("bytes that wait in a session", "max_send_bytes"),
+            taken_streams: Limit::new(
+                "streams that a peer takes of us, at most",
+                "max_streams of the peer",
+            ),
             peer_streams: Limit::new("streams that a peer has through us", "[egress] max_streams"),
             lookups: Limit::new("look-ups for peers", "[egress] max_lookups"),
             targets: Limit::new("targets of a UDP association", "[egress] max_targets"),
@@ -139,7 +144,14 @@ impl Limits {
         use starhaul_session::StreamError;
         match error {
             Error::Stream(StreamError::TooManyStreams(most)) => self.streams.reach(whose, *most),
-            Error::Stream(StreamError::QueueFull { limit, .. }) => {
+            // The peer takes the lesser of both gateways' keys, less what its applications have not read to the end.
+            Error::Stream(StreamError::PeerStreams) => {
+                self.taken_streams
+                    .reach(whose, self.of_sessions.max_streams);
+            }
+            Error::Stream(StreamError::QueueFull { limit, .. })
+                if *limit == self.of_sessions.max_send_bytes =>
+            {
                 self.send_bytes.reach(whose, *limit);
             }
             _ => {}
@@ -173,6 +185,8 @@ impl Limits {
         vec![
             self.sessions.snapshot(None, self.max_sessions),
             self.streams.snapshot(None, self.of_sessions.max_streams),
+            self.taken_streams
+                .snapshot(None, self.of_sessions.max_streams),
             self.send_bytes
                 .snapshot(None, self.of_sessions.max_send_bytes),
             self.received

@@ -607,6 +607,9 @@ impl congestion::Controller for PathControlHandle {
         let mut control = self.lock();
         control.abandon_outstanding();
         control.bytes_in_flight = 0;
+        // The stack tells nothing more of what left before either.
+        let now = control.now;
+        control.packet_size.abandon_sent(now);
         drop(control);
         Box::new(self.clone())
     }
@@ -660,6 +663,28 @@ mod tests {
         handle.lock().acked(now, now, 938, 6);
         assert_eq!(fates(&handle), [(1, false), (2, true)]);
         assert_eq!(handle.lock().bytes_committed(), 60);
+    }
+
+    /// The stack tells nothing of packets that left before the peer's port changed, if they arrive.
+    #[test]
+    fn a_size_probe_under_way_when_the_port_changes_does_not_end_the_search() {
+        use congestion::Controller as _;
+        let now = Instant::now();
+        let bytes = PacketBytes {
+            sure: 1200,
+            most: 1472,
+        };
+        let handle = PathControlHandle::new(ControllerConfig::NewReno, now, bytes);
+        let later = now + Duration::from_secs(1);
+        {
+            let mut control = handle.lock();
+            assert!(control.packet_size.due(later).is_some());
+            control.packet_size.on_given();
+            control.packet_size.on_probe_sent(later, 1);
+        }
+        let _ = handle.clone_box();
+        let after = later + Duration::from_secs(1);
+        assert!(handle.lock().packet_size.due(after).is_some());
     }
 
     #[test]

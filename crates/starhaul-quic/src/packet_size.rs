@@ -217,6 +217,13 @@ impl PacketSize {
         self.next_at = now + LEAST_PAUSE;
     }
 
+    /// Of packets that have left, nothing more is heard.
+    pub(crate) fn abandon_sent(&mut self, now: Instant) {
+        if self.probe.is_some_and(|probe| probe.packet.is_some()) {
+            self.on_probe_dropped(now);
+        }
+    }
+
     /// Whether a packet is the probe under way.
     pub(crate) fn is_probe(&self, number: u64) -> bool {
         let packet = self.probe.and_then(|probe| probe.packet);
@@ -450,6 +457,24 @@ mod tests {
             }
         }
         probes
+    }
+
+    #[test]
+    fn a_probe_of_which_nothing_more_is_heard_makes_room_for_another() {
+        let start = Instant::now();
+        let mut size = PacketSize::new(start, 1200, 1472);
+        let later = start + Duration::from_secs(1);
+        assert!(size.due(later).is_some());
+        size.on_given();
+        size.abandon_sent(later);
+        assert_eq!(
+            size.due(later),
+            None,
+            "one that has not left yet still will"
+        );
+        size.on_probe_sent(later, 7);
+        size.abandon_sent(later);
+        assert!(size.due(later + LEAST_PAUSE).is_some());
     }
 
     #[test]

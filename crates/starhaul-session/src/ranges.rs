@@ -99,6 +99,11 @@ impl RangeSet {
         }
     }
 
+    /// How many ranges it has.
+    pub(crate) fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
     /// One past the greatest member.
     pub(crate) fn end(&self) -> u64 {
         self.ranges.last_key_value().map_or(0, |(_, &end)| end)

@@ -338,6 +338,53 @@ fn an_honest_application_is_told_before_it_opens_too_many() {
 
 /// An application that does not read what was sent to it holds its peer up, and neither side breaks the protocol.
 #[test]
+fn a_credit_without_end_is_no_overflow() {
+    let mut victim = Victim::small();
+    let config = StreamConfig {
+        mode: Mode::Reliable,
+        ..StreamConfig::default()
+    };
+    let now = victim.now;
+    let stream = victim.session.open_stream(now, config).unwrap();
+    let mut credit = vec![6];
+    credit.extend_from_slice(&stream.0.to_be_bytes());
+    credit.extend_from_slice(&u64::MAX.to_be_bytes());
+    victim.control(&credit).unwrap();
+    let written = victim.session.write(now, stream, &[7; 100_000]);
+    assert_eq!(written, Ok(100_000), "a large credit is no small one");
+}
+
+/// Every other block is said to be given up, on more streams than may have so many gaps together.
+#[test]
+fn gaps_between_ended_blocks_are_bounded_for_all_streams_together() {
+    let mut victim = Victim::new(SessionConfig {
+        max_streams: 16,
+        ..SessionConfig::default()
+    });
+    for stream in (2..14).step_by(2) {
+        victim.open(stream, 2, false).unwrap();
+        assert_eq!(victim.session.dropped_on_receipt(), 0, "stream {stream}");
+        let numbers: Vec<u32> = (0..30_000).map(|n| 2 * n).collect();
+        for some in numbers.chunks(100) {
+            let mut message = vec![3];
+            message.extend_from_slice(&u32::to_be_bytes(stream));
+            for number in some {
+                message.extend_from_slice(&number.to_be_bytes());
+                message.extend_from_slice(&number.to_be_bytes());
+            }
+            victim.control(&message).unwrap();
+            while victim.session.poll_event().is_some() {}
+        }
+        if stream == 10 {
+            let taken_as_ended = victim.session.dropped_on_receipt();
+            assert!(taken_as_ended > 18_000, "{taken_as_ended}");
+            return;
+        }
+    }
+    panic!("five streams had 30 000 gaps each");
+}
+
+#[test]
 fn streams_that_are_not_read_to_the_end_hold_the_opener_up() {
     for (max_streams, seed) in [(4, 1), (50, 2), (1024, 3)] {
         let mut pair = Pair::new(SessionConfig {

@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     hash::Hash,
+    io,
     net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -17,7 +18,7 @@ use super::{
     outlet::Permit,
 };
 use crate::{
-    socks5::{read_address, write_address},
+    socks5::{Reply, read_address, write_address},
     target::Target,
 };
 
@@ -25,8 +26,10 @@ use crate::{
 const MAX_WAITING: usize = 32;
 /// How long a lookup is believed.
 const LOOKUP_TTL: Duration = Duration::from_secs(60);
+/// The same of one that failed for the moment, as when too many are under way.
+const FAILURE_TTL: Duration = Duration::from_secs(1);
 
-struct Association {
+pub(super) struct Association {
     permit: Permit,
     peer: String,
     ipv4: Option<UdpSocket>,
@@ -37,27 +40,12 @@ struct Association {
 /// What is known of targets; each table forgets whom it has known longest.
 #[derive(Default)]
 struct Table {
-    /// What a target was resolved to; `None` for one that cannot be reached or must not be.
+    /// What a target was resolved to, and until when that is believed; `None` for one that cannot be reached or must not be.
     resolved: HashMap<Target, (Instant, Option<SocketAddr>)>,
     /// From whom replies are taken, since when something was last sent there.
     sent_to: HashMap<SocketAddr, Instant>,
     /// Datagrams whose target is being looked up.
     waiting: HashMap<Target, Vec<Bytes>>,
-}
-
-/// Serves an association until the peer ends it.
-pub(super) async fn serve(permit: Permit, peer: String, stream: RecvStream, replies: ReplySender) {
-    let association = Arc::new(Association {
-        permit,
-        peer,
-        ipv4: bind_like(SocketAddr::from(([0, 0, 0, 0], 0))).await.ok(),
-        ipv6: bind_like(SocketAddr::from(([0; 8], 0))).await.ok(),
-        table: Mutex::default(),
-    });
-    tokio::select! {
-        () = forward(&association, stream) => {}
-        () = backward(&association, replies) => {}
-    }
 }
 
 async fn forward(association: &Arc<Association>, mut stream: RecvStream) {
@@ -83,13 +71,17 @@ async fn forward(association: &Arc<Association>, mut stream: RecvStream) {
 async fn look_up_and_send(association: Arc<Association>, target: Target) {
     let Association { permit, peer, .. } = &*association;
     let found = permit.addresses(peer, &target).await;
+    let believed = match &found {
+        Ok(_) | Err(Reply::NotAllowed) => LOOKUP_TTL,
+        Err(_) => FAILURE_TTL,
+    };
     let address = found.ok().and_then(|found| {
         // The first of a family that this host has.
         found
             .into_iter()
             .find(|address| association.socket(*address).is_some())
     });
-    let waiting = association.remember(target, address);
+    let waiting = association.remember(target, address, believed);
     if let Some(address) = address {
         for data in waiting {
             association.send(address, &data).await;
@@ -132,11 +124,43 @@ async fn receive(socket: Option<&UdpSocket>, buffer: &mut [u8]) -> Option<(usize
 }
 
 impl Association {
+    /// Sockets of both families, as far as this host has them.
+    ///
+    /// # Errors
+    /// It has neither.
+    pub(super) async fn bind(permit: Permit, peer: &str) -> io::Result<Self> {
+        let bind = async |address: SocketAddr| {
+            let socket = bind_like(address).await;
+            socket.inspect_err(|error| permit.limits().note_io(peer, error))
+        };
+        let ipv4 = bind(SocketAddr::from(([0, 0, 0, 0], 0))).await;
+        let ipv6 = bind(SocketAddr::from(([0; 8], 0))).await;
+        let (ipv4, ipv6) = match (ipv4, ipv6) {
+            (Err(error), Err(_)) => return Err(error),
+            (ipv4, ipv6) => (ipv4.ok(), ipv6.ok()),
+        };
+        Ok(Self {
+            permit,
+            peer: peer.to_owned(),
+            ipv4,
+            ipv6,
+            table: Mutex::default(),
+        })
+    }
+
+    /// Serves it until the peer ends it.
+    pub(super) async fn serve(self: Arc<Self>, stream: RecvStream, replies: ReplySender) {
+        tokio::select! {
+            () = forward(&self, stream) => {}
+            () = backward(&self, replies) => {}
+        }
+    }
+
     /// The address of a target, if that is known; the inner `None` when it is known to be out of reach.
     fn known(&self, target: &Target) -> Option<Option<SocketAddr>> {
         let table = self.lock();
-        let (when, address) = table.resolved.get(target)?;
-        (when.elapsed() < LOOKUP_TTL).then_some(*address)
+        let (until, address) = table.resolved.get(target)?;
+        (Instant::now() < *until).then_some(*address)
     }
 
     /// Keeps a datagram until its target is known; `true` when somebody has to look that up.
@@ -159,12 +183,18 @@ impl Association {
         true
     }
 
-    /// Remembers what a target was resolved to; gives what waited for it.
-    fn remember(&self, target: Target, address: Option<SocketAddr>) -> Vec<Bytes> {
+    /// Remembers for a time what a target was resolved to; gives what waited for it.
+    fn remember(
+        &self,
+        target: Target,
+        address: Option<SocketAddr>,
+        believed: Duration,
+    ) -> Vec<Bytes> {
         let mut table = self.lock();
         let waiting = table.waiting.remove(&target).unwrap_or_default();
-        self.make_room(&mut table.resolved, &target, |(when, _)| *when);
-        table.resolved.insert(target, (Instant::now(), address));
+        self.make_room(&mut table.resolved, &target, |(until, _)| *until);
+        let until = Instant::now() + believed;
+        table.resolved.insert(target, (until, address));
         waiting
     }
 

@@ -11,7 +11,11 @@ use bytes::Bytes;
 use starhaul_endpoint::{RecvStream, StreamConfig};
 use tokio::net::UdpSocket;
 
-use super::{associate, outlet::Permit, refuse};
+use super::{
+    associate::Association,
+    outlet::{FULL, Outlet, Permit, Slot, Slots},
+    refuse,
+};
 use crate::{
     ingress::enlarge_buffers,
     label::Flow,
@@ -23,13 +27,16 @@ use crate::{
 
 /// The longest UDP datagram.
 pub(super) const MAX_DATAGRAM: usize = 65_535;
+/// A flow that could not begin is tried again after this time, if its client still sends.
+const RETRY: Duration = Duration::from_secs(10);
 /// What a peer may ask for, whatever it writes.
 const MAX_FRAME_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A flow that the peer opened, not yet served.
 pub(super) struct Start {
     pub(super) link: Arc<Link>,
-    pub(super) permit: Permit,
+    pub(super) outlet: Arc<Outlet>,
+    pub(super) slots: Arc<Slots>,
     pub(super) rule: String,
     pub(super) flow: Flow,
 }
@@ -42,28 +49,35 @@ pub(super) struct ReplySender {
     sender: Option<BlockSender>,
 }
 
+/// The sockets of a flow that has begun.
+enum Begun {
+    Target(UdpSocket, Slot),
+    Association(Arc<Association>, Slot),
+}
+
 impl Start {
-    /// Serves the flow until the peer ends it.
-    pub(super) async fn serve(self, stream: RecvStream) {
-        let (id, framing, target) = match self.flow {
-            Flow::Udp { id, target } => (id, Framing::Datagrams, Some(target)),
+    /// Serves the flow until the peer ends it. One that cannot begin is tried again as long as its client sends: the peer
+    /// does not hear of it, and its client would be unheard for as long as it goes on.
+    pub(super) async fn serve(self, mut stream: RecvStream) {
+        let (id, framing, target) = match &self.flow {
+            Flow::Udp { id, target } => (*id, Framing::Datagrams, Some(target)),
             Flow::Rtp {
                 id,
                 target,
                 codec,
                 frame_timeout_ms,
             } => {
-                let timeout = Duration::from_millis(frame_timeout_ms.into()).min(MAX_FRAME_TIMEOUT);
+                let timeout = Duration::from_millis((*frame_timeout_ms).into());
                 (
-                    id,
+                    *id,
                     Framing::Rtp {
-                        codec,
-                        frame_timeout: timeout,
+                        codec: *codec,
+                        frame_timeout: timeout.min(MAX_FRAME_TIMEOUT),
                     },
                     Some(target),
                 )
             }
-            Flow::Associate { id } => (id, Framing::Datagrams, None),
+            Flow::Associate { id } => (*id, Framing::Datagrams, None),
             Flow::Reply { .. } | Flow::Tcp { .. } => {
                 refuse(&self.link, "it opened a stream of blocks for bytes");
                 return;
@@ -75,16 +89,53 @@ impl Start {
             framing,
             sender: None,
         };
-        let Some(target) = target else {
-            associate::serve(self.permit, self.link.peer.clone(), stream, replies).await;
-            return;
+        let begun = match self.begin(target).await {
+            Ok(begun) => Some(begun),
+            Err(reason) => {
+                refuse(&self.link, &reason);
+                self.begin_later(&mut stream, target).await
+            }
         };
-        match connect(&self.permit, &self.link.peer, &target).await {
-            Ok(socket) => carry(&self.link, &socket, stream, framing, replies).await,
-            Err(reply) => refuse(
-                &self.link,
-                &format!("{target} cannot be reached: {reply:?}"),
-            ),
+        match begun {
+            Some(Begun::Target(socket, _slot)) => {
+                carry(&self.link, &socket, stream, framing, replies).await;
+            }
+            Some(Begun::Association(association, _slot)) => {
+                association.serve(stream, replies).await;
+            }
+            None => {}
+        }
+    }
+
+    /// By the policy of now.
+    async fn begin(&self, target: Option<&Target>) -> Result<Begun, String> {
+        let (permit, peer) = (self.outlet.permit(), &self.link.peer);
+        let slot = self.slots.take(&permit, peer).ok_or(FULL)?;
+        match target {
+            Some(target) => match connect(&permit, peer, target).await {
+                Ok(socket) => Ok(Begun::Target(socket, slot)),
+                Err(reply) => Err(format!("{target} cannot be reached: {reply:?}")),
+            },
+            None => {
+                let association = Association::bind(permit, peer).await;
+                let association = association.map_err(|error| format!("no socket: {error}"))?;
+                Ok(Begun::Association(Arc::new(association), slot))
+            }
+        }
+    }
+
+    /// Tries until it begins; `None` when the peer has ended the flow. What arrives meanwhile is lost.
+    async fn begin_later(&self, stream: &mut RecvStream, target: Option<&Target>) -> Option<Begun> {
+        loop {
+            stream.recv_block().await?;
+            let until = tokio::time::Instant::now() + RETRY;
+            while let Ok(block) = tokio::time::timeout_at(until, stream.recv_block()).await {
+                block?;
+            }
+            match self.begin(target).await {
+                Ok(begun) => return Some(begun),
+                Err(reason) => tracing::debug!(peer = self.link.peer, reason, "refused again"),
+            }
         }
     }
 }

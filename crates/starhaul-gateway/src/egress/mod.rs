@@ -19,23 +19,18 @@ use crate::{
 };
 
 pub(crate) use self::outlet::Outlet;
+use self::outlet::Slots;
 
 /// Serves the streams that the peer opens in a session, until it ends. All that it started ends with it.
 pub(crate) async fn serve(link: Arc<Link>, outlet: Arc<Outlet>) {
     let mut flows = JoinSet::new();
+    let slots = Arc::new(Slots::default());
     loop {
         let stream = tokio::select! {
             stream = link.session.accept_stream() => stream,
             Some(_) = flows.join_next() => continue,
         };
         let Some(stream) = stream else { return };
-        let permit = outlet.permit();
-        let most = permit.policy.limits.max_streams;
-        if flows.len() >= most {
-            outlet.limits.peer_streams.reach(&link.peer, most);
-            link.refused.fetch_add(1, Ordering::Relaxed);
-            continue;
-        }
         let label = match &stream {
             IncomingStream::Blocks(stream) => Label::parse(&stream.config().label),
             IncomingStream::Bytes(stream) => Label::parse(stream.label()),
@@ -56,14 +51,26 @@ pub(crate) async fn serve(link: Arc<Link>, outlet: Arc<Outlet>) {
             (IncomingStream::Blocks(stream), flow) => {
                 let flow = datagrams::Start {
                     link: link.clone(),
-                    permit,
+                    outlet: outlet.clone(),
+                    slots: slots.clone(),
                     rule: label.rule,
                     flow,
                 };
                 flows.spawn(flow.serve(stream));
             }
             (IncomingStream::Bytes(stream), Flow::Tcp { target }) => {
-                flows.spawn(tcp::serve(link.clone(), permit, stream, target));
+                let permit = outlet.permit();
+                match slots.take(&permit, &link.peer) {
+                    Some(slot) => {
+                        let link = link.clone();
+                        flows.spawn(async move {
+                            tcp::serve(link, permit, stream, target).await;
+                            drop(slot);
+                        });
+                    }
+                    // Its end tells the peer.
+                    None => refuse(&link, outlet::FULL),
+                }
             }
             (IncomingStream::Bytes(_), flow) => {
                 refuse(
@@ -75,7 +82,7 @@ pub(crate) async fn serve(link: Arc<Link>, outlet: Arc<Outlet>) {
     }
 }
 
-/// Counts, and tells of one in a minute; the stream itself is refused by being dropped.
+/// Counts, and tells of one in a minute. A byte stream is refused by being dropped; of blocks the peer hears nothing.
 fn refuse(link: &Link, reason: &str) {
     link.refused.fetch_add(1, Ordering::Relaxed);
     if let Some(others) = link.log.refused.is_due(Instant::now()) {

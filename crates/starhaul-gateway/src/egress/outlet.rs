@@ -1,6 +1,12 @@
 //! What peers share on their way out: the policy, the resolver, and the bounds on both.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use crate::{
     egress_policy::{CurrentPolicy, EgressPolicy},
@@ -18,6 +24,17 @@ pub(crate) struct Outlet {
     pub(crate) limits: Arc<Limits>,
 }
 
+/// Why a stream is refused that finds no slot.
+pub(super) const FULL: &str = "the peer has as many streams through us as [egress] allows";
+
+/// The streams that one session has through us.
+#[derive(Debug, Default)]
+pub(super) struct Slots(AtomicUsize);
+
+/// One of them, until dropped.
+#[derive(Debug)]
+pub(super) struct Slot(Arc<Slots>);
+
 /// What one flow may reach: by the policy under which it began.
 #[derive(Clone, Debug)]
 pub(super) struct Permit {
@@ -32,6 +49,27 @@ impl Outlet {
             policy: self.policy.get(),
             outlet: self.clone(),
         }
+    }
+}
+
+impl Slots {
+    /// A slot for one more stream; where there is none, that is counted.
+    pub(super) fn take(self: &Arc<Self>, permit: &Permit, peer: &str) -> Option<Slot> {
+        let most = permit.policy.limits.max_streams;
+        let one_more = |held: usize| (held < most).then_some(held + 1);
+        let taken = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        if taken.is_err() {
+            permit.limits().peer_streams.reach(peer, most);
+        }
+        taken.is_ok().then(|| Slot(self.clone()))
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

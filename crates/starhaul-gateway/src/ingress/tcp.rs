@@ -25,7 +25,7 @@ use crate::{
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts connections until dropped.
-pub(super) async fn serve(current: watch::Receiver<Arc<Rule>>, listener: TcpListener) {
+pub(super) async fn serve(mut current: watch::Receiver<Arc<Rule>>, listener: TcpListener) {
     let mut connections = JoinSet::new();
     loop {
         let most = current
@@ -36,6 +36,8 @@ pub(super) async fn serve(current: watch::Receiver<Arc<Rule>>, listener: TcpList
         let accepted = tokio::select! {
             accepted = listener.accept(), if connections.len() < most => accepted,
             Some(_) = connections.join_next() => continue,
+            // It may allow more.
+            Ok(()) = current.changed() => continue,
         };
         let rule = current.borrow().clone();
         match accepted {

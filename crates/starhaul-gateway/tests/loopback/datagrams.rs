@@ -1,13 +1,25 @@
 //! `[[udp]]` and `[[rtp]]` from end to end.
 
-use std::{collections::HashSet, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
-use tokio::{net::UdpSocket, sync::mpsc};
-
+use starhaul_gateway::Resolver;
 use starhaul_quic::Identity;
+use tokio::{
+    net::{TcpListener, TcpStream, UdpSocket},
+    sync::mpsc,
+};
 
 use super::gateways::{
-    ALLOW_LOOPBACK, Pair, head, pair, pattern, run, session, start, udp_echo, until,
+    ALLOW_LOOPBACK, Pair, head, pair, pair_with, pattern, run, session, start, udp_echo, until,
 };
 
 async fn client(pair: &Pair, rule: &str) -> UdpSocket {
@@ -90,6 +102,60 @@ fn what_egress_does_not_allow_is_not_reached() {
         client(&pair, "r").await.send(b"x").await.unwrap();
         until(|| pair.far.report().sessions[0].refused_streams > 0).await;
         assert!(sink.try_recv(&mut [0]).is_err());
+        pair.end().await;
+    });
+}
+
+/// The far resolver fails at first. The client asks on and on, so that its flow never ends.
+#[test]
+fn a_flow_that_could_not_begin_is_tried_again_while_its_client_sends() {
+    run(async {
+        let echo = udp_echo().await;
+        let attempts = AtomicUsize::new(0);
+        let resolver = Resolver::new(move |_, _| match attempts.fetch_add(1, Ordering::SeqCst) {
+            0 => Err(io::Error::other("not now")),
+            _ => Ok(vec![echo]),
+        });
+        let rule = format!(
+            "[[udp]]\nname = \"r\"\nlisten = \"127.0.0.1:0\"\ntarget = \"echo.test:{}\"\ndeadline = \"5s\"\n",
+            echo.port()
+        );
+        let far = "[egress]\nallow = [\"echo.test=127.0.0.0/8:*\"]\n";
+        let pair = pair_with("", &rule, far, resolver).await;
+        let client = client(&pair, "r").await;
+        let asks = async {
+            loop {
+                client.send(b"still there?").await.unwrap();
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        let answered = tokio::select! {
+            answer = receive(&client) => answer,
+            () = asks => unreachable!(),
+        };
+        assert_eq!(answered, b"still there?");
+        assert_eq!(pair.far.report().sessions[0].refused_streams, 1);
+        pair.end().await;
+    });
+}
+
+/// The far gateway holds all the streams through the near one that it may have.
+#[test]
+fn replies_are_no_streams_through_us() {
+    run(async {
+        let echo = udp_echo().await;
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let near = format!("{}{ALLOW_LOOPBACK}max_streams = 1\n", rule("udp", echo, ""));
+        let far = format!(
+            "[[tcp]]\nname = \"back\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{}\"\n{ALLOW_LOOPBACK}",
+            server.local_addr().unwrap()
+        );
+        let pair = pair(&near, &far).await;
+        let back = TcpStream::connect(pair.far.ingress_address("back").unwrap());
+        let _held = tokio::join!(back, server.accept());
+        let client = client(&pair, "r").await;
+        client.send(b"question").await.unwrap();
+        assert_eq!(receive(&client).await, b"question");
         pair.end().await;
     });
 }

@@ -302,3 +302,35 @@ fn what_cannot_be_taken_changes_nothing_and_what_needs_a_restart_is_said() {
         gateway.shutdown().await;
     });
 }
+
+#[test]
+fn a_raised_limit_lets_those_in_that_wait() {
+    run(async {
+        let server = tcp_echo_after_end("127.0.0.1:0").await;
+        let (near_identity, far_identity) = (Identity::generate(), Identity::generate());
+        let far = start(&format!(
+            "listen = [\"127.0.0.1:0\"]\n{}{ALLOW_LOOPBACK}",
+            head(&far_identity, "near", &near_identity)
+        ))
+        .await;
+        let text = |most: usize| {
+            format!(
+                "{}{}{}max_connections = {most}\n",
+                head(&near_identity, "far", &far_identity),
+                session("far", &far.listen_addresses()),
+                tcp_rule("r", "127.0.0.1:0", server)
+            )
+        };
+        let mut near = start(&text(1)).await;
+        near.connected("far").await;
+        let address = near.ingress_address("r").unwrap();
+        let _held = TcpStream::connect(address).await.unwrap();
+        until(|| near.report().ingress[0].clients == 1).await;
+        // The kernel takes it; the gateway does not.
+        let waiting = TcpStream::connect(address).await.unwrap();
+        let config = Config::parse(&text(2), Path::new("test.toml")).unwrap();
+        let asked = tokio::join!(ask(waiting, b"x"), near.reload(config)).0;
+        assert_eq!(asked, b"x");
+        tokio::join!(near.shutdown(), far.shutdown());
+    });
+}

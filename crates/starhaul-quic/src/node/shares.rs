@@ -15,8 +15,10 @@ use crate::{CloseCode, Error, PublicKey, SessionHandle};
 const MAX_PENDING_PER_SOURCE: usize = 32;
 /// From so many on, a source must prove its address first: who forges it cannot use up its share.
 const RETRY_FROM_PENDING: usize = 8;
-/// A session of which nothing was heard for so long is dead: its peer sends something each second.
-const DEAD_AFTER: Duration = Duration::from_secs(3);
+/// A session of which nothing was heard for so much longer than `keepalive` is dead: we probe it that often, and it answers.
+const DEAD_AFTER: Duration = Duration::from_secs(2);
+/// However short `keepalive` is, a path is probed no more often.
+const LEAST_KEEPALIVE: Duration = Duration::from_secs(1);
 
 /// Who connects: an IPv4 address or an IPv6 network of 64 bits, of which one host can have every address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,7 +81,8 @@ impl Node {
             return true;
         }
         let oldest = held.into_iter().min();
-        let Some((_, dead)) = oldest.filter(|(heard_at, _)| *heard_at + DEAD_AFTER <= now) else {
+        let patience = DEAD_AFTER + self.config.session.keepalive.max(LEAST_KEEPALIVE);
+        let Some((_, dead)) = oldest.filter(|(heard_at, _)| *heard_at + patience <= now) else {
             return false;
         };
         let error = Some(Error::Displaced);

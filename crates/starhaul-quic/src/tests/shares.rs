@@ -131,6 +131,27 @@ fn a_new_session_displaces_the_oldest_dead_one_of_its_key() {
     );
 }
 
+/// Both ends are idle and probe each other every five seconds only.
+#[test]
+fn a_session_that_is_idle_is_not_taken_for_dead() {
+    for keepalive in [5, 60] {
+        let mut config = server_config();
+        config.max_sessions = 8;
+        config.max_sessions_per_peer = 3;
+        config.session.keepalive = Duration::from_secs(keepalive);
+        let mut net = rogue_net(config);
+        for nonce in 1..=3 {
+            assert!(gets_in(&mut net, &client_identity(), 0, nonce));
+        }
+        for (nonce, second) in (10..).zip([20, 2, 1, 3, 4, 1]) {
+            net.run_ms(second * 1000);
+            let alive = (0..3).all(|conn| net.rogue().lost(conn).is_none());
+            assert!(!gets_in(&mut net, &client_identity(), 0, nonce));
+            assert!(alive && ended(&mut net).is_empty(), "keepalive {keepalive}");
+        }
+    }
+}
+
 /// A client that is killed and started again four times a second, its key the only one of many.
 #[test]
 fn a_client_that_restarts_all_the_time_locks_nobody_out() {

@@ -96,6 +96,8 @@ pub(crate) struct SendBlock {
     pub(crate) has_arrived: bool,
     /// How often the receiver was asked for it since.
     pub(crate) questions: u8,
+    /// One of them waits to leave.
+    pub(crate) question_waits: bool,
     codes: Vec<Code>,
     largest_fragment: usize,
     /// How often it was cut anew.
@@ -143,6 +145,7 @@ impl SendBlock {
             in_spare: false,
             has_arrived: false,
             questions: 0,
+            question_waits: false,
             codes: Vec::new(),
             largest_fragment: 0,
             cut: 0,

@@ -94,7 +94,8 @@ impl SendBytes {
 
     /// How much may wait unsent: little where the receiver takes no more.
     fn most_unsent(&self, unsent_limit: u64) -> u64 {
-        unsent_limit.min(self.credit.saturating_sub(self.next) + BEYOND_CREDIT)
+        let credit = self.credit.saturating_sub(self.next);
+        unsent_limit.min(credit.saturating_add(BEYOND_CREDIT))
     }
 
     pub(crate) fn push(&mut self, data: Bytes) {

@@ -29,6 +29,8 @@ use queue::{BlockQueue, rank};
 
 /// Blocks looked at for one packet before a path is left idle.
 const MAX_EXAMINED: usize = 16;
+/// The same of blocks whose questions wait.
+const MAX_QUESTIONS_LOOKED_AT: usize = 16;
 /// The order of the same waiting blocks is taken as unchanged for so long.
 const REWEIGH_AFTER: Duration = Duration::from_millis(1);
 /// Probability with which redundancy may fall short.
@@ -392,19 +394,32 @@ impl Sender {
         self.requeue(now, key);
     }
 
-    /// A block for which the receiver is to be asked, and the fragment that does it.
-    pub(crate) fn next_question(&mut self, now: Instant, paths: &Paths) -> Option<Choice> {
-        loop {
+    /// A block for which the receiver is to be asked, and the fragment that does it; it fits the path.
+    pub(crate) fn next_question(
+        &mut self,
+        now: Instant,
+        paths: &Paths,
+        path: PathId,
+    ) -> Option<Choice> {
+        for _ in 0..self.questions.len().min(MAX_QUESTIONS_LOOKED_AT) {
             let key = self.questions.pop_front()?;
-            if let Some(block) = self.blocks.get_mut(&key)
-                && now <= block.deadline
-                && is_stranded(block, paths)
-            {
+            let Some(block) = self.blocks.get_mut(&key) else {
+                continue;
+            };
+            block.question_waits = false;
+            if now <= block.deadline && is_stranded(block, paths) {
                 // Any fragment of it asks.
                 block.recut();
                 self.requeue(now, key);
             }
-            if let Some(block) = self.blocks.get(&key).filter(|block| block.is_split()) {
+            let Some(block) = self.blocks.get_mut(&key) else {
+                continue;
+            };
+            if block.is_split() && !fits(block, paths, path) {
+                // Another path carries it.
+                block.question_waits = true;
+                self.questions.push_back(key);
+            } else if block.is_split() {
                 return Some(Choice {
                     block: key,
                     fragment: block.question(),
@@ -412,6 +427,7 @@ impl Sender {
                 });
             }
         }
+        None
     }
 
     pub(crate) fn on_lost(&mut self, now: Instant, key: BlockKey, fragment: FragmentId) {
@@ -448,7 +464,9 @@ impl Sender {
                 }
                 Look::Question if now <= block.deadline || block.questions < LEAST_QUESTIONS => {
                     block.questions = block.questions.saturating_add(1);
-                    self.questions.push_back(key);
+                    if !std::mem::replace(&mut block.question_waits, true) {
+                        self.questions.push_back(key);
+                    }
                     (now + question_interval(paths), Look::Question)
                 }
                 Look::Deadline | Look::Word | Look::Question => {
@@ -457,7 +475,9 @@ impl Sender {
                 }
             };
             self.expiry.insert((block.look.0, block.look.1, key));
-            if look == Look::LastChance {
+            // What was cut again for narrower paths is to be sent still.
+            let is_wanted = look == Look::Question && !block.has_arrived && now <= block.deadline;
+            if look == Look::LastChance || is_wanted {
                 self.requeue(now, key)
             } else {
                 self.unqueue(key)

@@ -15,6 +15,9 @@ use crate::{
 
 /// Most blocks of one message that are reported missing one by one.
 const MAX_MISSING_EVENTS: usize = 256;
+/// Ranges of ended blocks that each stream may have, and all streams together beyond.
+const SURE_ENDED_RANGES: usize = 64;
+const MAX_ALL_ENDED_RANGES: usize = 1 << 17;
 
 impl Session {
     pub(super) fn on_fragment(
@@ -84,7 +87,14 @@ impl Session {
         let (stream, number) = key;
         complete.completed_micros = wrap(self.clocks.micros(self.now));
         complete.latency = self.latency(path, sent, &complete);
+        let most_streams = self.most_peer_streams();
         let Some(entry) = self.streams.get_mut(&stream) else {
+            let early = &self.receiver.early;
+            if early.len() >= most_streams && !early.contains_key(&stream) {
+                // More than can be opened.
+                self.receiver.dropped += 1;
+                return;
+            }
             self.receiver.hold(&complete.data);
             self.receiver
                 .early
@@ -105,7 +115,32 @@ impl Session {
         } else {
             self.hand_on(stream, number, complete);
         }
+        self.bound_ended(stream);
         self.finish_received(stream);
+    }
+
+    /// Keeps what is known of ended blocks within its bound for all streams together: the oldest gaps of the one that has
+    /// got one more are taken as ended.
+    fn bound_ended(&mut self, stream: StreamId) {
+        let ranges = |entry: &Stream| match &entry.kind {
+            Kind::Receiving(blocks) => blocks.ended.len(),
+            Kind::Sending(_) | Kind::Bytes(_) => 0,
+        };
+        if self.streams.get(&stream).map_or(0, ranges) <= SURE_ENDED_RANGES
+            || self.streams.values().map(ranges).sum::<usize>() <= MAX_ALL_ENDED_RANGES
+        {
+            return;
+        }
+        if let Some(Stream {
+            kind: Kind::Receiving(blocks),
+            ..
+        }) = self.streams.get_mut(&stream)
+        {
+            let kept = blocks.ended.iter_rev().nth(SURE_ENDED_RANGES / 2);
+            let first = kept.map_or(0, |(first, _)| first);
+            self.receiver.dropped += blocks.ended.insert(0, first);
+            self.receiver.remove_range((stream, 0), (stream, first));
+        }
     }
 
     fn latency(&self, path: PathId, sent: u64, complete: &Complete) -> Duration {
@@ -317,6 +352,7 @@ impl Session {
                 });
             }
         }
+        self.bound_ended(stream);
         self.release_ordered(stream);
         self.finish_received(stream);
         Ok(())

@@ -222,7 +222,7 @@ impl Session {
 
     /// More streams of the peer than any honest one has open here: twice what it was told, or knows without a word. The surplus is
     /// for streams that it takes for ended before our application has read them, until it hears the first limit.
-    fn most_peer_streams(&self) -> usize {
+    pub(super) fn most_peer_streams(&self) -> usize {
         self.config
             .max_streams
             .max(UNTOLD_STREAMS)

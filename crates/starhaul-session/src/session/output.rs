@@ -210,7 +210,7 @@ impl Session {
     }
 
     fn poll_question(&mut self, path: PathId) -> Option<PathDatagram> {
-        let question = self.sender.next_question(self.now, &self.paths)?;
+        let question = self.sender.next_question(self.now, &self.paths, path)?;
         self.send_fragment(path, question)
     }
 

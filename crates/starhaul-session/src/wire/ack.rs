@@ -65,13 +65,18 @@ pub(crate) struct SegmentReport {
     pub(crate) rtt_micros: u32,
 }
 
+/// From the newest number of an acknowledgement back to its oldest. The sender may have gone on by as much again.
+const MAX_ACK_SPAN: u64 = 1 << 30;
+
 impl PathAck {
-    /// The newest ranges of `received`.
+    /// The newest ranges of `received`, as far back as their numbers can be told from later ones once they are wrapped.
     pub(crate) fn new(path: u32, received_micros: u32, received: &RangeSet) -> Self {
+        let oldest = received.end().saturating_sub(MAX_ACK_SPAN);
         let ranges = received
             .iter_rev()
             .take(MAX_ACK_RANGES)
-            .map(|(first, last)| (wrap(first), wrap(last)))
+            .take_while(|(_, last)| *last >= oldest)
+            .map(|(first, last)| (wrap(first.max(oldest)), wrap(last)))
             .collect();
         Self {
             path,
@@ -273,6 +278,20 @@ mod tests {
         path: 7,
         rtt_micros: 31_000,
     };
+
+    /// After some 2³¹ packets without much loss: the numbers of the old ranges would be taken for later ones.
+    #[test]
+    fn ranges_from_too_long_ago_are_left_out() {
+        let mut received = RangeSet::new(64);
+        let newest = 3u64 << 31;
+        for (start, end) in [(0, 10), (20, newest - 8), (newest, newest + 5)] {
+            received.insert(start, end);
+        }
+        let ack = PathAck::new(1, 0, &received);
+        let far = u32::try_from((newest + 5 - MAX_ACK_SPAN) & u64::from(u32::MAX)).unwrap();
+        let near = |distance: u64| wrap(newest.wrapping_sub(distance));
+        assert_eq!(ack.ranges, [(near(0), near(0) + 4), (far, near(9))]);
+    }
 
     /// Sides of the first version read up to the blocks and ignore the rest; their acknowledgements have no rest.
     #[test]
