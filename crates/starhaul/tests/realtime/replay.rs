@@ -7,7 +7,7 @@ mod remains;
 
 use std::{
     fs,
-    process::{Child, Command, Output, Stdio},
+    process::{Child, Command, ExitStatus, Output, Stdio},
     time::{Duration, Instant},
 };
 
@@ -22,6 +22,11 @@ const QUICK: [&str; 4] = ["--up", "delay=0ms", "--down", "delay=0ms"];
 
 fn run(arguments: &[&str]) -> Output {
     replay(arguments).output().unwrap()
+}
+
+/// The program did; where no delay is bounded from above the run may have been a late one (3).
+fn succeeded(status: ExitStatus) -> bool {
+    matches!(status.code(), Some(0 | 3))
 }
 
 /// Whether this system lets us; if not, says why.
@@ -297,7 +302,7 @@ fn a_run_inside_a_run_crosses_both_links() {
         "--",
     ];
     let output = run(&[&outer[..], &inner, &[&probe(), "ping", "50", "0.3"]].concat());
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(succeeded(output.status), "{output:?}");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let took_ms: Vec<f64> = said
         .lines()
@@ -325,7 +330,7 @@ fn runs_at_once_do_not_meet() {
     .concat();
     let runs = [(); 3].map(|()| Started::new(replay(&arguments)));
     for mut run in runs {
-        assert!(run.child.wait().unwrap().success());
+        assert!(succeeded(run.child.wait().unwrap()));
     }
 }
 
