@@ -21,7 +21,7 @@ use starhaul_quic::{
 use starhaul_session::{
     BlockId, BlockOptions, Event, Mode, Session, StreamConfig, StreamError, StreamId,
 };
-use starhaul_sim::{Datagram, Node as SimNode, PathLinks, Simulation};
+use starhaul_sim::{Datagram, Delivery, Node as SimNode, PathLinks, Simulation, Udp};
 
 const SEED: u64 = 10;
 const LINKS: [&str; 2] = [
@@ -40,7 +40,6 @@ const REMEMBERED_PACKETS: usize = 512;
 struct Side {
     node: Node,
     session: Option<SessionHandle>,
-    packets: VecDeque<Datagram>,
     /// Packets that came lately, to be replayed: socket, sender, bytes.
     seen: VecDeque<(u32, SocketAddr, Vec<u8>)>,
     /// Streams by number: what is still to be written, and what was read.
@@ -80,7 +79,6 @@ impl Side {
         Self {
             node,
             session: None,
-            packets: VecDeque::new(),
             seen: VecDeque::new(),
             streams: BTreeMap::new(),
             blocks: BTreeMap::new(),
@@ -191,39 +189,22 @@ impl Side {
 }
 
 impl SimNode for Side {
-    fn handle_datagram(
-        &mut self,
-        now: Instant,
-        local: u32,
-        from: SocketAddr,
-        ecn: u8,
-        payload: BytesMut,
-    ) {
+    type Load = Udp;
+
+    fn handle_packet(&mut self, now: Instant, packet: Delivery<Udp>) {
         if self.seen.len() >= REMEMBERED_PACKETS {
             self.seen.pop_front();
         }
-        self.seen.push_back((local, from, payload.to_vec()));
-        self.node
-            .handle_datagram(now, LocalId(local), from, ecn, payload);
+        let bytes = packet.load.payload.to_vec();
+        self.seen.push_back((packet.local, packet.from, bytes));
+        self.node.handle_packet(now, packet);
     }
 
-    fn poll_transmit(&mut self, now: Instant) -> Option<Datagram> {
-        if self.packets.is_empty() {
-            let Some(batch) = self.node.poll_transmit(now) else {
-                self.take_events();
-                return None;
-            };
-            for at in (0..batch.contents.len()).step_by(batch.segment_size) {
-                let end = batch.contents.len().min(at + batch.segment_size);
-                self.packets.push_back(Datagram {
-                    local: batch.local.0,
-                    to: batch.remote,
-                    ecn: batch.ecn,
-                    payload: batch.contents.slice(at..end),
-                });
-            }
+    fn poll_transmit(&mut self, now: Instant, out: &mut VecDeque<Datagram>) {
+        SimNode::poll_transmit(&mut self.node, now, out);
+        if out.is_empty() {
+            self.take_events();
         }
-        self.packets.pop_front()
     }
 
     fn poll_timeout(&mut self) -> Option<Instant> {

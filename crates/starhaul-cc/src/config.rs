@@ -1,19 +1,11 @@
 //! Which controller a path uses, and the names by which configurations and command lines ask for it.
 
-use std::{
-    str::FromStr,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Instant,
-};
-
-use starhaul_units::Bandwidth;
+use std::{str::FromStr, time::Instant};
 
 use crate::{
-    Controller, LeoCcOptions, bbr::Bbr, bbr3::Bbr3, copa::Copa, cubic::Cubic, dedicated::Dedicated,
-    hybla::Hybla, leocc::LeoCc, new_reno::NewReno, satcp::SaTcp, vegas::Vegas, vivace::Vivace,
+    Controller, LeoCcOptions, RateFeed, bbr::Bbr, bbr3::Bbr3, copa::Copa, cubic::Cubic,
+    dedicated::Dedicated, hybla::Hybla, leocc::LeoCc, new_reno::NewReno, satcp::SaTcp,
+    vegas::Vegas, vivace::Vivace,
 };
 
 /// Which controller a path uses, as written in a configuration.
@@ -158,36 +150,10 @@ impl FromStr for ControllerConfig {
     }
 }
 
-/// A rate that another thread may change while controllers read it. Clones share the value, and
-/// only clones are equal.
-#[derive(Clone, Debug)]
-pub struct RateFeed(Arc<AtomicU64>);
-
-impl PartialEq for RateFeed {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Eq for RateFeed {}
-
-impl RateFeed {
-    /// A feed that starts at `rate`.
-    pub fn new(rate: Bandwidth) -> Self {
-        Self(Arc::new(AtomicU64::new(rate.bits_per_second())))
-    }
-    /// Changes the rate for all controllers that share this feed.
-    pub fn set(&self, rate: Bandwidth) {
-        self.0.store(rate.bits_per_second(), Ordering::Relaxed);
-    }
-    /// The rate now.
-    pub fn rate(&self) -> Bandwidth {
-        Bandwidth::from_bits_per_second(self.0.load(Ordering::Relaxed))
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use starhaul_units::Bandwidth;
+
     use super::*;
 
     #[test]

@@ -8,7 +8,7 @@ use starhaul_endpoint::{
     BlockOptions, ControllerConfig, Endpoint, EndpointConfig, Identity, IncomingStream, Outcome,
     PathSpec, StreamConfig,
 };
-use starhaul_net::{Emulator, RelaySpec};
+use starhaul_replay::{Emulator, RelaySpec};
 
 const BLOCKS: usize = 200;
 const BLOCK_BYTES: usize = 20_000;

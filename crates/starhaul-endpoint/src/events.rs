@@ -6,11 +6,10 @@ use starhaul_quic::{NodeEvent, SessionHandle};
 use starhaul_session::{Event, Mode, PathId, StreamConfig, StreamId};
 
 use crate::{
-    Error,
+    Block, Error,
     probers::Follower,
     queue::{Bounds, Queue},
     state::{OpenedStream, SessionEntry, SessionShared, Shared, State},
-    stream::Block,
 };
 
 /// The code with which streams are refused that the application is too slow to accept.
@@ -117,7 +116,8 @@ fn watch(state: &mut State, shared: &Arc<Shared>, session: SessionHandle, path: 
     };
     let paths = state.node.path_status(session);
     if let Some(status) = paths.iter().find(|status| status.path == path) {
-        let prober = detection.accepted(status.remote, state.accepting.interface.clone());
+        let interface = state.accepting.interface.clone();
+        let prober = detection.prober(status.remote, None, interface);
         let follower = Follower::Accepted(session, path);
         state.probers.follow(follower, prober, shared);
     }

@@ -37,7 +37,9 @@
 //! # }
 //! ```
 
+mod block;
 mod bytes;
+mod detection;
 mod driver;
 mod endpoint;
 mod events;
@@ -66,13 +68,14 @@ pub use starhaul_session::{
 };
 
 pub use self::{
+    block::Block,
     bytes::{ByteReader, ByteStream, ByteWriter},
+    detection::Detection,
     endpoint::{Endpoint, EndpointConfig},
     own_paths::PathChange,
     paths::PathSpec,
-    probers::Detection,
     session::Session,
-    stream::{Block, BlockHandle, IncomingStream, RecvStream, SendStream},
+    stream::{BlockHandle, IncomingStream, RecvStream, SendStream},
 };
 
 /// What can go wrong here.

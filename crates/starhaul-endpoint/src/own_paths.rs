@@ -201,7 +201,7 @@ impl State {
     fn watch_own(&mut self, own: &OwnPath, shared: &Arc<Shared>) {
         if let Some(detection) = &own.spec.detection {
             let follower = Follower::Socket(own.socket.id);
-            let prober = detection.prober(&own.spec);
+            let prober = own.spec.prober(detection);
             self.probers.follow(follower, prober, shared);
         }
     }
@@ -234,7 +234,7 @@ impl State {
             let follower = Follower::Socket(own.socket.id);
             probers.leave(follower, shared);
             if let Some(detection) = &spec.detection {
-                probers.follow(follower, detection.prober(&spec), shared);
+                probers.follow(follower, spec.prober(detection), shared);
             }
         }
         own.spec = spec;

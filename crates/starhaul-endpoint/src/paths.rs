@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use starhaul_cc::ControllerConfig;
-use starhaul_net::{BindOptions, UdpSocket};
+use starhaul_net::{BindOptions, UdpSocket, prober::ProberConfig};
 use starhaul_quic::{LinkKind, LocalId, PathConfig};
 
 use crate::{Detection, Error};
@@ -42,6 +42,12 @@ impl PathSpec {
             controller: ControllerConfig::Cubic,
             detection: None,
         }
+    }
+
+    /// What watching it in this way asks of a prober.
+    pub(crate) fn prober(&self, detection: &Detection) -> ProberConfig {
+        let local = self.local.map(|local| local.ip());
+        detection.prober(self.remote, local, self.interface.clone())
     }
 }
 

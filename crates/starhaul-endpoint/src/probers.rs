@@ -2,20 +2,16 @@
 //! (LeoCC §4.1.1).
 
 use std::{
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     sync::{Arc, Mutex, PoisonError, Weak},
     time::{Duration, Instant},
 };
 
-use starhaul_cc::DetectorConfig;
 use starhaul_net::prober::{
-    ProbeMethod, ProbeTarget, ProbedBy, Prober, ProberConfig, ProberEvent, ProberStatus, Stage,
-    Timetable, Via,
+    ProbeMethod, ProbedBy, Prober, ProberConfig, ProberEvent, ProberStatus, Stage, Via,
 };
 use starhaul_quic::{LocalId, Node, SessionHandle};
 use starhaul_session::PathId;
-
-use crate::{PathSpec, state::Shared};
 
 /// After so long without traffic, longer than most pauses, a prober rests.
 const REST_AFTER: Duration = Duration::from_secs(10);
@@ -24,63 +20,6 @@ const PACE_INTERVAL: Duration = Duration::from_millis(10);
 /// Each has a thread that goes before others; a host has a few dishes at most.
 const MAX_PROBERS: usize = 32;
 
-/// How the satellite hop of a path is watched for reconfigurations. The default needs no tuning.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Detection {
-    /// Whom to probe.
-    pub target: ProbeTarget,
-    /// How to probe.
-    pub method: ProbeMethod,
-    /// Interval and thresholds; its schedule is made of `timetable`.
-    pub detector: DetectorConfig,
-    /// The operator's timetable, if it is known.
-    pub timetable: Option<Timetable>,
-}
-
-impl Default for Detection {
-    /// Finds whom to probe by itself, every 10 ms, by ICMP where it may; Δ_outage 45 ms, no timetable.
-    fn default() -> Self {
-        Self {
-            target: ProbeTarget::Auto,
-            method: ProbeMethod::Auto,
-            detector: DetectorConfig::default(),
-            timetable: None,
-        }
-    }
-}
-
-impl Detection {
-    /// What this asks of a prober for a path that we open.
-    pub(crate) fn prober(&self, path: &PathSpec) -> ProberConfig {
-        let local = path.local.map(|local| local.ip());
-        self.probes(path.remote, local, path.interface.clone())
-    }
-
-    /// The same for a path that a peer opened to us over our dish.
-    pub(crate) fn accepted(&self, remote: SocketAddr, interface: Option<String>) -> ProberConfig {
-        self.probes(remote, None, interface)
-    }
-
-    fn probes(
-        &self,
-        remote: SocketAddr,
-        local: Option<IpAddr>,
-        interface: Option<String>,
-    ) -> ProberConfig {
-        ProberConfig {
-            target: self.target,
-            toward: Some(remote),
-            method: self.method,
-            via: Via {
-                local: local.filter(|local| !local.is_unspecified()),
-                interface,
-            },
-            detector: self.detector,
-            timetable: self.timetable,
-        }
-    }
-}
-
 /// Who wants to hear of reconfigurations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Follower {
@@ -88,6 +27,12 @@ pub(crate) enum Follower {
     Socket(LocalId),
     /// A path that a peer opened to us; all of them share the listening socket, and lead over the dish of the configuration.
     Accepted(SessionHandle, PathId),
+}
+
+/// Lends a prober's thread the node that it tells.
+pub(crate) trait NodeLender: Send + Sync + 'static {
+    /// Calls `tell` with the node, and lets the driver act on what that did.
+    fn with_node(&self, tell: impl FnOnce(&mut Node));
 }
 
 /// The probers of an endpoint.
@@ -113,7 +58,7 @@ impl Probers {
         &mut self,
         follower: Follower,
         config: ProberConfig,
-        shared: &Arc<Shared>,
+        shared: &Arc<impl NodeLender>,
     ) {
         let accepted = matches!(follower, Follower::Accepted(..));
         let serves = |entry: &&Entry| is_shared(&entry.config, &config, accepted);
@@ -142,17 +87,17 @@ impl Probers {
     }
 
     /// The path is gone; the last one ends its prober.
-    pub(crate) fn leave(&mut self, follower: Follower, shared: &Arc<Shared>) {
+    pub(crate) fn leave(&mut self, follower: Follower, shared: &Arc<impl NodeLender>) {
         self.leave_all(|other| other == follower, shared);
     }
 
     /// The session is gone, with all paths that its peer opened.
-    pub(crate) fn leave_session(&mut self, session: SessionHandle, shared: &Arc<Shared>) {
+    pub(crate) fn leave_session(&mut self, session: SessionHandle, shared: &Arc<impl NodeLender>) {
         let of_it = |other| matches!(other, Follower::Accepted(handle, _) if handle == session);
         self.leave_all(of_it, shared);
     }
 
-    fn leave_all(&mut self, gone: impl Fn(Follower) -> bool, shared: &Arc<Shared>) {
+    fn leave_all(&mut self, gone: impl Fn(Follower) -> bool, shared: &Arc<impl NodeLender>) {
         self.entries.retain_mut(|entry| {
             let left = {
                 let mut followers = lock(&entry.followers);
@@ -194,7 +139,11 @@ impl Probers {
 
 impl Entry {
     /// A prober whose far end has left needs another one, unless it asks a hop on the way: that one stays where it is.
-    fn lead_to_someone(&mut self, left: &[(Follower, Option<SocketAddr>)], shared: &Arc<Shared>) {
+    fn lead_to_someone(
+        &mut self,
+        left: &[(Follower, Option<SocketAddr>)],
+        shared: &Arc<impl NodeLender>,
+    ) {
         let Some((_, toward)) = left.first() else {
             return;
         };
@@ -224,7 +173,7 @@ fn used_at(node: &Node) -> impl Fn(&(Follower, Option<SocketAddr>)) -> Option<In
 fn start(
     config: ProberConfig,
     followers: &Followers,
-    shared: &Arc<Shared>,
+    shared: &Arc<impl NodeLender>,
 ) -> Result<Prober, starhaul_net::Error> {
     let (followers, shared) = (followers.clone(), Arc::downgrade(shared));
     Prober::start(config, move |event| tell(event, &followers, &shared))
@@ -248,7 +197,7 @@ fn is_shared(one: &ProberConfig, other: &ProberConfig, one_dish: bool) -> bool {
 }
 
 /// On the prober's thread.
-fn tell(event: ProberEvent, followers: &Followers, shared: &Weak<Shared>) {
+fn tell(event: ProberEvent, followers: &Followers, shared: &Weak<impl NodeLender>) {
     let Some(shared) = shared.upgrade() else {
         return;
     };
@@ -257,41 +206,42 @@ fn tell(event: ProberEvent, followers: &Followers, shared: &Weak<Shared>) {
         ProberEvent::Reconfiguration(event) => {
             tracing::debug!(outage = ?event.outage, confidence = event.confidence, "reconfiguration");
             let followers = lock(followers).clone();
-            let node = &mut shared.lock().node;
-            for (follower, _) in followers {
-                match follower {
-                    Follower::Socket(local) => _ = node.on_local_reconfiguration(now, local, event),
-                    // A session that has just ended needs it no more.
-                    Follower::Accepted(session, path) => {
-                        _ = node.on_reconfiguration(now, session, path, event);
+            shared.with_node(|node| {
+                for (follower, _) in followers {
+                    match follower {
+                        Follower::Socket(local) => {
+                            _ = node.on_local_reconfiguration(now, local, event);
+                        }
+                        // A session that has just ended needs it no more.
+                        Follower::Accepted(session, path) => {
+                            _ = node.on_reconfiguration(now, session, path, event);
+                        }
                     }
                 }
-            }
+            });
         }
         ProberEvent::SegmentRtt { rtt, .. } => {
             let followers = lock(followers).clone();
-            let node = &mut shared.lock().node;
-            for (follower, _) in followers {
-                match follower {
-                    Follower::Socket(local) => node.on_local_segment_rtt(now, local, rtt),
-                    Follower::Accepted(session, path) => {
-                        _ = node.on_segment_rtt(now, session, path, rtt);
+            shared.with_node(|node| {
+                for (follower, _) in followers {
+                    match follower {
+                        Follower::Socket(local) => node.on_local_segment_rtt(now, local, rtt),
+                        Follower::Accepted(session, path) => {
+                            _ = node.on_segment_rtt(now, session, path, rtt);
+                        }
                     }
                 }
-            }
+            });
         }
         ProberEvent::Stage(Stage::Probing { target, found, by }) => {
             let reason = found.map_or("configured", |found| found.by.reason());
             tracing::info!(%target, by = by.name(), reason, "watches for reconfigurations");
-            return;
         }
         ProberEvent::Stage(Stage::Waiting { problem }) => {
             tracing::warn!(%problem, "cannot watch for reconfigurations, will try again");
-            return;
         }
-        _ => return,
+        _ => {}
     }
-    shared.wake_driver();
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -301,13 +251,14 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Detection, PathSpec};
 
     #[test]
     fn paths_over_one_dish_share_a_prober_and_others_do_not() {
         let path = |interface: Option<&str>, remote: &str| {
             let mut path = PathSpec::new("leo", remote.parse().unwrap());
             path.interface = interface.map(Into::into);
-            Detection::default().prober(&path)
+            path.prober(&Detection::default())
         };
         let dish = path(Some("dish0"), "192.0.2.1:4600");
         for (other, shared) in [

@@ -17,6 +17,13 @@ pub(crate) struct Budget {
     dropped: AtomicU64,
 }
 
+impl Budget {
+    /// How many items the queues let go because a bound was reached.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+}
+
 /// What a queue may hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
@@ -46,13 +53,6 @@ pub(crate) struct Queue<T> {
     filled: Notify,
     bounds: Bounds,
     budget: Arc<Budget>,
-}
-
-impl Budget {
-    /// How many items the queues let go because a bound was reached.
-    pub(crate) fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
-    }
 }
 
 #[derive(Debug)]

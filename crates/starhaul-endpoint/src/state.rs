@@ -18,12 +18,11 @@ use starhaul_session::{
 use tokio::sync::{oneshot, watch};
 
 use crate::{
-    Detection, Error, PathSpec,
+    Block, Detection, Error, PathSpec,
     paths::BoundSocket,
-    probers::{Follower, Probers},
+    probers::{Follower, NodeLender, Probers},
     queue::{Bounds, Budget, Queue},
     refused::{RefusedKeys, RefusedStreams},
-    stream::Block,
 };
 
 /// Streams that wait for the application to accept them.
@@ -175,6 +174,13 @@ pub(crate) struct ByteEntry {
     pub(crate) stopped: watch::Sender<Option<u32>>,
     /// Halves that the application still holds.
     pub(crate) halves: u8,
+}
+
+impl NodeLender for Shared {
+    fn with_node(&self, tell: impl FnOnce(&mut Node)) {
+        tell(&mut self.lock().node);
+        self.wake_driver();
+    }
 }
 
 impl Shared {

@@ -7,7 +7,7 @@ use starhaul_session::{BlockId, BlockOptions, Outcome, StreamConfig, StreamError
 use tokio::sync::oneshot;
 
 use crate::{
-    ByteStream, Error,
+    Block, ByteStream, Error,
     queue::Queue,
     state::{SessionShared, Shared},
 };
@@ -42,17 +42,6 @@ pub enum IncomingStream {
     Blocks(RecvStream),
     /// A reliable byte stream.
     Bytes(ByteStream),
-}
-
-/// A whole block as received.
-#[derive(Clone, Debug)]
-pub struct Block {
-    /// Its number in the stream.
-    pub id: BlockId,
-    /// Its bytes.
-    pub data: Bytes,
-    /// From the peer's `send_block` to its arrival, by the estimated clock offset.
-    pub latency: Duration,
 }
 
 impl SendStream {

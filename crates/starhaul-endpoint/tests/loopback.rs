@@ -14,7 +14,7 @@ use starhaul_endpoint::{
     PathSpec, PathStatus, Reconfiguration, ReconfigurationSource, RecvStream, Session,
     StreamConfig,
 };
-use starhaul_net::{Emulator, RelaySpec};
+use starhaul_replay::{Emulator, RelaySpec};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 struct Pair {

@@ -10,7 +10,7 @@ use reed_solomon_simd::engine::{
 
 use crate::{
     FecError,
-    codec::{Encoder, Shards},
+    encoder::{Encoder, Shards},
 };
 
 /// Most lost fragments found this way: their units must fit one chunk. The work grows with their square, and is less than

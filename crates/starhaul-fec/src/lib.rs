@@ -21,6 +21,7 @@
 
 mod adaptive;
 mod codec;
+mod encoder;
 mod few_losses;
 mod last_byte;
 mod plan;

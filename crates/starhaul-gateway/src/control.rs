@@ -17,7 +17,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::{Error, config::Control, gateway::Shared, limits::Seldom, status::Status};
+use crate::{Error, config::Control, limits::Seldom, shared::Shared, status::Status};
 
 const MAX_REQUEST_BYTES: u64 = 4096;
 const MAX_ANSWER_BYTES: u64 = 64 << 20;

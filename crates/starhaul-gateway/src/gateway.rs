@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Instant};
 
-use starhaul_endpoint::{Endpoint, EndpointConfig, PublicKey, SessionConfig};
+use starhaul_endpoint::{Endpoint, EndpointConfig, SessionConfig};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -16,6 +16,7 @@ use crate::{
     parts::{Changes, Parts, Seen, peer_names},
     rate_feed,
     resolver::Resolver,
+    shared::Shared,
     status::{self, Rates, Status},
 };
 
@@ -28,16 +29,6 @@ pub struct Gateway {
     started_with: Config,
     parts: Parts,
     tasks: JoinSet<()>,
-}
-
-/// What all tasks know.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) public_key: PublicKey,
-    pub(crate) listen: Vec<SocketAddr>,
-    pub(crate) started: Instant,
-    pub(crate) seen: Arc<Seen>,
-    pub(crate) rates: Rates,
 }
 
 /// What [`Gateway::reload`] did.
@@ -201,12 +192,6 @@ impl Gateway {
         self.tasks.shutdown().await;
         self.parts.end().await;
         self.endpoint.close().await;
-    }
-}
-
-impl Shared {
-    pub(crate) fn status(&self) -> Status {
-        status::status(self)
     }
 }
 

@@ -2,12 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use starhaul_endpoint::StreamStats;
+use starhaul_endpoint::{Session, StreamStats};
 
-use crate::{
-    label::{Flow, Label},
-    link::Link,
-};
+use crate::label::{Flow, Label};
 
 /// Groups kept one by one for a peer, who chooses the names of its rules; further ones count as one without a name.
 const MAX_GROUPS: usize = 256;
@@ -74,11 +71,11 @@ impl Default for Totals {
 }
 
 impl Ledger {
-    /// Takes what ended in a session since it was asked last; gives its streams as they are now.
-    pub(crate) fn collect(&mut self, link: &Link) -> Vec<StreamStats> {
-        let (ended, now) = link.session.collect_stream_stats();
+    /// Takes what ended in a session, which we opened or did not, since it was asked last; gives its streams as they are now.
+    pub(crate) fn collect(&mut self, session: &Session, opened_by_us: bool) -> Vec<StreamStats> {
+        let (ended, now) = session.collect_stream_stats();
         for stats in &ended {
-            self.add(stats, link.opened_by_us, false);
+            self.add(stats, opened_by_us, false);
         }
         now
     }

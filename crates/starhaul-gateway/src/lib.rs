@@ -34,6 +34,7 @@ mod relay;
 mod resolver;
 pub mod rtp;
 mod session_paths;
+mod shared;
 pub mod socks5;
 pub mod status;
 mod target;

@@ -195,7 +195,7 @@ impl PeerState {
 
     /// What ended in a session, which may be gone already, is counted.
     pub(crate) fn settle(&self, link: &Link) {
-        lock(&self.ledger).collect(link);
+        lock(&self.ledger).collect(&link.session, link.opened_by_us);
     }
 
     /// The streams of all sessions now, and what all that there ever were have carried.
@@ -206,7 +206,7 @@ impl PeerState {
         let open: Vec<_> = links
             .into_iter()
             .map(|link| {
-                let streams = ledger.collect(&link);
+                let streams = ledger.collect(&link.session, link.opened_by_us);
                 (link, streams)
             })
             .collect();

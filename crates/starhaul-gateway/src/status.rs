@@ -2,6 +2,7 @@
 
 mod check;
 mod detector;
+mod numbers;
 mod snapshot;
 mod traffic;
 

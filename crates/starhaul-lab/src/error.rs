@@ -21,9 +21,12 @@ pub enum Error {
     /// The baseline's QUIC stack refused.
     #[error("baseline: {0}")]
     Baseline(String),
-    /// A socket of a stack or of a link failed.
+    /// A socket failed.
     #[error(transparent)]
     Net(#[from] starhaul_net::Error),
+    /// A link could not be emulated.
+    #[error(transparent)]
+    Replay(#[from] starhaul_replay::Error),
     /// A link cannot be as described.
     #[error(transparent)]
     Link(#[from] starhaul_link::Error),

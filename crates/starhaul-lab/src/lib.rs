@@ -17,13 +17,17 @@ pub mod baseline;
 pub mod catalogue;
 pub mod demo;
 pub mod experiments;
-pub mod flow;
+pub mod kit;
 pub mod leocc;
 pub mod load;
 pub mod realtime;
 pub mod report;
 pub mod score;
+pub mod systems;
+pub mod traces;
 pub mod transfer;
+pub mod workload;
+pub mod worlds;
 
 mod error;
 mod repeats;

@@ -17,6 +17,46 @@ pub enum Class {
     Video,
 }
 
+/// A value for each class.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Classes<T> {
+    /// Of [`Class::Text`].
+    pub text: T,
+    /// Of [`Class::Audio`].
+    pub audio: T,
+    /// Of [`Class::Video`].
+    pub video: T,
+}
+
+impl<T> Classes<T> {
+    /// Makes the value of each class.
+    pub fn from_fn(mut make: impl FnMut(Class) -> T) -> Self {
+        Self {
+            text: make(Class::Text),
+            audio: make(Class::Audio),
+            video: make(Class::Video),
+        }
+    }
+
+    /// The value of a class.
+    pub const fn of(&self, class: Class) -> &T {
+        match class {
+            Class::Text => &self.text,
+            Class::Audio => &self.audio,
+            Class::Video => &self.video,
+        }
+    }
+
+    /// The value of a class, to change it.
+    pub const fn of_mut(&mut self, class: Class) -> &mut T {
+        match class {
+            Class::Text => &mut self.text,
+            Class::Audio => &mut self.audio,
+            Class::Video => &mut self.video,
+        }
+    }
+}
+
 /// One block of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockSpec {

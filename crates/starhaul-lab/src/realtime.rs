@@ -4,16 +4,13 @@
 use std::{ffi::OsString, path::PathBuf, process::Command, time::Duration};
 
 use starhaul_cc::ControllerConfig;
-use starhaul_link::LinkSpec;
-use starhaul_net::{
-    Second,
-    replay::{DirectionReport, ReplayLink, ReplayReport, ReplaySpec, run},
-};
+use starhaul_flow::Metrics;
+use starhaul_link::{LinkSpec, link_seed};
+use starhaul_replay::{DirectionReport, ReplayLink, ReplayReport, ReplaySpec, run};
 
 use crate::{
     Error,
-    flow::{Metrics, SeenByLink},
-    leocc::Direction,
+    traces::Direction,
     transfer::{PORT, Secret},
 };
 
@@ -51,7 +48,7 @@ impl Sender {
             None => ControllerConfig::from_name(name, None)
                 .map(Self::Own)
                 .map_err(|_| {
-                    let unknown = crate::leocc::unknown(name);
+                    let unknown = crate::systems::unknown(name);
                     Error::Settings(format!("{unknown}; kernel-NAME for those of TCP"))
                 }),
         }
@@ -123,16 +120,12 @@ impl Bench {
     pub fn missing(&self) -> Option<String> {
         let link = LinkSpec::default();
         let nothing = run(ReplaySpec {
-            links: vec![ReplayLink {
-                name: "link".to_owned(),
-                up: link.clone(),
-                down: link,
-            }],
-            seed: 0,
+            links: vec![ReplayLink::new("link", link.clone(), link, 0, 0)],
             server: None,
             command: vec!["true".into()],
             quiet_output: true,
             log: None,
+            keep_passages: false,
             supervisor: self.supervisor.clone(),
         });
         nothing.err().map(|error| error.to_string())
@@ -143,9 +136,11 @@ impl Bench {
     /// # Errors
     /// The system lets us make no network, or the flow failed.
     pub fn run(&self, run_of: &RealRun<'_>) -> Result<Measured, Error> {
-        let (up, down) = match run_of.direction {
-            Direction::Up => (&run_of.forward, &run_of.backward),
-            Direction::Down => (&run_of.backward, &run_of.forward),
+        // The data's link is the first of a simulation too.
+        let [data, back] = [0, 1].map(|link| link_seed(run_of.seed, link));
+        let (up, down, seeds) = match run_of.direction {
+            Direction::Up => (&run_of.forward, &run_of.backward, [data, back]),
+            Direction::Down => (&run_of.backward, &run_of.forward, [back, data]),
         };
         let (server, command) = self.commands(run_of);
         let report = run(ReplaySpec {
@@ -153,12 +148,13 @@ impl Bench {
                 name: "link".to_owned(),
                 up: up.clone(),
                 down: down.clone(),
+                seeds,
             }],
-            seed: replay_seed(run_of.seed, run_of.direction),
             server: Some(server),
             command,
             quiet_output: true,
             log: None,
+            keep_passages: true,
             supervisor: self.supervisor.clone(),
         })?;
         if report.exit_code != 0 {
@@ -224,16 +220,6 @@ impl Bench {
     }
 }
 
-/// The seed of a replay whose link of the data loses the same packets as the first link of a simulation with `seed`.
-fn replay_seed(seed: u64, direction: Direction) -> u64 {
-    let link = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    match direction {
-        Direction::Up => link,
-        // The second direction of a replay.
-        Direction::Down => link ^ (1 << 32),
-    }
-}
-
 fn measured(report: &ReplayReport, run: &RealRun<'_>) -> Result<Measured, Error> {
     let link = report.links.first();
     let link = link.ok_or_else(|| Error::Failed("a replay without a link".to_owned()))?;
@@ -249,16 +235,10 @@ fn measured(report: &ReplayReport, run: &RealRun<'_>) -> Result<Measured, Error>
 
 fn metrics(data: &DirectionReport, back: &DirectionReport, seconds: u32) -> Metrics {
     let whole = usize::try_from(seconds).unwrap_or(usize::MAX);
-    let of = |pick: fn(&Second) -> u64| data.seconds.iter().take(whole).map(pick).sum();
-    let seen = SeenByLink {
-        delivered_bytes: of(|second| second.delivered_bytes),
-        waited: &data.queueing,
-        took: &data.delay,
-        stats: data.stats,
-    };
+    let capacities = data.seconds.iter().take(whole);
+    let capacity = capacities.map(|second| second.capacity_bytes).sum();
     let time = Duration::from_secs(seconds.into());
-    let capacity_bytes = of(|second| second.capacity_bytes);
-    Metrics::by_link(time, capacity_bytes, &seen, &back.delay)
+    Metrics::by_link(time, capacity, &data.passages, &back.passages, data.stats)
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Runs in real time that count. A run in which packets left late measured this computer and not the flow, so it is made again.
 
-use crate::{Error, flow::Metrics, realtime::Measured};
+use starhaul_flow::Metrics;
+
+use crate::{Error, realtime::Measured};
 
 /// What came of all runs of one sender over one link.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::load::Class;
+use crate::load::{Class, Classes};
 
 /// What became of each block of one class: written by the sending and the receiving application.
 #[derive(Clone, Debug)]
@@ -154,6 +154,13 @@ pub fn percentile<T: Copy>(sorted: &[T], percent: usize) -> Option<T> {
 
 fn round(value: f64, parts: f64) -> f64 {
     (value * parts).round() / parts
+}
+
+impl Classes<ClassScore> {
+    /// The QoE of these scores.
+    pub fn qoe(&self) -> f64 {
+        qoe(Class::ALL.map(|class| (class, self.of(class))))
+    }
 }
 
 #[cfg(test)]

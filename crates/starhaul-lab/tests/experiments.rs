@@ -13,16 +13,16 @@ use std::{
 };
 
 use starhaul_lab::{
-    demo::Classes,
     experiments::{
-        aggregation::{Bulk, Pipe, goodput},
+        aggregation::goodput,
         cut::{CutSetup, Traffic, Way},
         dmtp::{BLOCKS_PER_STEP, DmtpSetup, LOSS_STEPS, StepResult},
         qoe::{BANDWIDTH_FACTORS, Control, LOSSES, NETEM_QUEUE, QoeSetup},
-        world::World,
     },
-    load::Class,
+    load::{Class, Classes},
     score::ClassScore,
+    workload::bulk::Bulk,
+    worlds::{pipe::Pipe, stack::World},
 };
 use starhaul_link::QueueLimit;
 use starhaul_session::Mode;

@@ -56,19 +56,19 @@ impl CodelState {
         }
     }
 
-    /// The next packet to send; `pop` takes packets from the head of the queue, `dropped` counts those that must go (§5.5).
+    /// The next packet to send; `pop` takes packets from the head of the queue, `dropped` gets those that must go (§5.5).
     pub(crate) fn dequeue<T>(
         &mut self,
         now: Instant,
         mut pop: impl FnMut() -> Option<Head<T>>,
-        dropped: &mut u64,
+        mut dropped: impl FnMut(T),
     ) -> Option<T> {
         let mut head = pop();
         let mut may_drop = self.may_drop(now, head.as_ref());
         if self.dropping {
             self.dropping = may_drop;
             while self.dropping && self.drop_next.is_none_or(|at| at <= now) {
-                *dropped += 1;
+                head.into_iter().for_each(|head| dropped(head.item));
                 self.count = self.count.saturating_add(1);
                 head = pop();
                 may_drop = self.may_drop(now, head.as_ref());
@@ -78,7 +78,7 @@ impl CodelState {
                 }
             }
         } else if may_drop {
-            *dropped += 1;
+            head.into_iter().for_each(|head| dropped(head.item));
             head = pop();
             // Whether it may be dropped too is asked when the next drop is due.
             self.may_drop(now, head.as_ref());

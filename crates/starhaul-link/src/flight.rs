@@ -2,7 +2,7 @@
 
 use std::{
     cmp::{Ordering, Reverse},
-    collections::BinaryHeap,
+    collections::{BinaryHeap, VecDeque},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -11,8 +11,8 @@ use rand::Rng;
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 
 use crate::{
-    Arrival, Band, Delay, LinkSpec, LinkStats, Loss, LossSeries, Reorder, loss::LossProcess,
-    queue::Waiting,
+    Arrival, Band, Cause, Delay, LinkSpec, Loss, LossSeries, Reorder, ledger::Ledger,
+    loss::LossProcess, queue::Waiting,
 };
 
 /// Packets that one link carries in flight at most; more are dropped as if its queue were full.
@@ -33,7 +33,10 @@ pub(crate) struct Flight<P> {
     reorder_rng: ChaCha8Rng,
     duplicate_rng: ChaCha8Rng,
     loss_trace_rng: ChaCha8Rng,
-    arrivals: BinaryHeap<Reverse<Ordered<P>>>,
+    /// Each due no earlier than the one before it: nearly all.
+    in_order: VecDeque<Ordered<P>>,
+    /// Those that overtake.
+    early: BinaryHeap<Reverse<Ordered<P>>>,
     latest_data: Instant,
     latest_icmp: Instant,
     sequence: u64,
@@ -61,7 +64,8 @@ impl<P: Clone> Flight<P> {
             reorder_rng: rng(2),
             duplicate_rng: rng(3),
             loss_trace_rng: rng(4),
-            arrivals: BinaryHeap::new(),
+            in_order: VecDeque::new(),
+            early: BinaryHeap::new(),
             latest_data: now,
             latest_icmp: now,
             sequence: 0,
@@ -74,20 +78,34 @@ impl<P: Clone> Flight<P> {
         sent: Instant,
         age: Duration,
         packet: Waiting<P>,
-        stats: &mut LinkStats,
+        ledger: &mut Ledger<P>,
     ) {
         let loss_now = self.loss_trace.as_ref().map_or(0.0, |loss| loss.at(age));
         let lost = loss_now > 0.0 && self.loss_trace_rng.random_bool(loss_now.min(1.0));
         if self.loss.next_is_lost() || lost {
-            stats.dropped_loss += 1;
+            ledger.dropped(sent, Cause::Loss, packet.packet);
             return;
         }
         let due = self.arrival_time(sent, age, packet.band);
         if self.duplicate > 0.0 && self.duplicate_rng.random_bool(self.duplicate) {
-            stats.duplicated += 1;
-            self.push(due, sent, packet.bytes, packet.packet.clone(), stats);
+            ledger.stats.duplicated += 1;
+            let second = Arrival {
+                due,
+                sent,
+                bytes: packet.bytes,
+                copy: true,
+                packet: packet.packet.clone(),
+            };
+            self.push(second, ledger);
         }
-        self.push(due, sent, packet.bytes, packet.packet, stats);
+        let first = Arrival {
+            due,
+            sent,
+            bytes: packet.bytes,
+            copy: false,
+            packet: packet.packet,
+        };
+        self.push(first, ledger);
     }
 
     /// No packet sent at `sent` arrives before this.
@@ -99,7 +117,11 @@ impl<P: Clone> Flight<P> {
         if self.next()? > now {
             return None;
         }
-        self.arrivals.pop().map(|Reverse(ordered)| ordered.arrival)
+        let ordered = match self.early_is_next() {
+            true => self.early.pop().map(|Reverse(ordered)| ordered),
+            false => self.in_order.pop_front(),
+        };
+        ordered.map(|ordered| ordered.arrival)
     }
 
     fn arrival_time(&mut self, sent: Instant, age: Duration, band: Band) -> Instant {
@@ -125,36 +147,50 @@ impl<P: Clone> Flight<P> {
         *latest
     }
 
-    fn push(
-        &mut self,
-        due: Instant,
-        sent: Instant,
-        bytes: usize,
-        packet: P,
-        stats: &mut LinkStats,
-    ) {
-        if self.arrivals.len() >= MAX_IN_FLIGHT {
-            stats.dropped_queue += 1;
+    fn push(&mut self, arrival: Arrival<P>, ledger: &mut Ledger<P>) {
+        if self.in_order.len() + self.early.len() >= MAX_IN_FLIGHT {
+            ledger.dropped(arrival.sent, Cause::Queue, arrival.packet);
             return;
         }
         self.sequence += 1;
-        self.arrivals.push(Reverse(Ordered {
+        let ordered = Ordered {
             sequence: self.sequence,
-            arrival: Arrival {
-                due,
-                sent,
-                bytes,
-                packet,
-            },
-        }));
+            arrival,
+        };
+        let last = self.in_order.back().map(|last| last.arrival.due);
+        match last.is_none_or(|last| last <= ordered.arrival.due) {
+            true => self.in_order.push_back(ordered),
+            false => self.early.push(Reverse(ordered)),
+        }
     }
 }
 
 impl<P> Flight<P> {
     pub(crate) fn next(&self) -> Option<Instant> {
-        self.arrivals
+        let in_order = self.in_order.front().map(|ordered| ordered.arrival.due);
+        let early = self
+            .early
             .peek()
-            .map(|Reverse(ordered)| ordered.arrival.due)
+            .map(|Reverse(ordered)| ordered.arrival.due);
+        in_order.into_iter().chain(early).min()
+    }
+
+    fn early_is_next(&self) -> bool {
+        match (self.early.peek(), self.in_order.front()) {
+            (Some(Reverse(early)), Some(in_order)) => early < in_order,
+            (early, _) => early.is_some(),
+        }
+    }
+
+    /// What flies, in its order, without second copies.
+    pub(crate) fn into_held(self) -> impl Iterator<Item = P> {
+        let early = self.early.into_iter().map(|Reverse(ordered)| ordered);
+        let mut all: Vec<_> = self.in_order.into_iter().chain(early).collect();
+        all.sort_unstable();
+        let arrivals = all.into_iter().map(|ordered| ordered.arrival);
+        arrivals
+            .filter(|arrival| !arrival.copy)
+            .map(|arrival| arrival.packet)
     }
 
     pub(crate) fn set_loss(&mut self, loss: Loss) {

@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use std::time::{Duration, Instant};
-//! use starhaul_link::{Link, LinkSpec};
+//! use starhaul_link::{Link, LinkSpec, Outcome};
 //!
 //! let spec: LinkSpec = "rate=12mbit,delay=20ms".parse()?;
 //! let start = Instant::now();
@@ -14,19 +14,25 @@
 //! link.enqueue(start, 1500, "a packet");
 //! assert_eq!(link.poll(start), None); // still on its way
 //! // 1 ms to send 1500 bytes, then 20 ms of flight
-//! assert_eq!(link.poll(start + Duration::from_millis(21)), Some("a packet"));
+//! let outcome = link.poll(start + Duration::from_millis(21));
+//! assert!(matches!(outcome, Some(Outcome::Arrived(arrival)) if arrival.packet == "a packet"));
 //! # Ok::<(), starhaul_link::Error>(())
 //! ```
 
 mod codel;
 mod compare;
+mod delays;
 mod flight;
 mod formats;
+mod histogram;
+mod ledger;
 mod link;
 mod loss;
 mod opportunities;
 mod outages;
+mod passage;
 mod queue;
+mod seed;
 mod series;
 mod settings;
 mod spec;
@@ -38,20 +44,25 @@ mod transmitter;
 
 pub use codel::Codel;
 pub use compare::{CapacityComparison, Comparison, DelayComparison};
+pub use delays::Delays;
 pub use formats::{
     Format, parse_capacity, parse_csv, parse_delay, parse_leoem, write_capacity, write_csv,
     write_delay,
 };
-pub use link::{Arrival, Link, LinkStats};
+pub use histogram::Histogram;
+pub use ledger::{Arrival, Cause, Dropped, LinkStats, Outcome};
+pub use link::Link;
 pub use loss::Loss;
-pub use opportunities::{OPPORTUNITY_BYTES, Opportunities};
+pub use opportunities::{MAX_TRACE_DURATION, OPPORTUNITY_BYTES, OUTAGE, Opportunities};
+pub use passage::Passage;
 pub use queue::Band;
+pub use seed::link_seed;
 pub use series::{DelaySeries, LossSeries, Series};
 pub use spec::{Delay, LinkSpec, QueueLimit, Rate, Reorder};
-pub use statistics::{CapacitySummary, Comb, DelaySummary, Evidence, OUTAGE, Summary};
+pub use statistics::{CapacitySummary, Comb, DelaySummary, Evidence, Summary};
 pub use synth::{CellularModel, GeoModel, LeoModel, Model};
 pub use text::parse_duration;
-pub use trace::{MAX_TRACE_DURATION, Recording, Trace};
+pub use trace::{Recording, Trace};
 
 /// What can be wrong with a description of a link. All of it is the fault of whoever wrote the description.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

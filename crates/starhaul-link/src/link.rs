@@ -5,50 +5,13 @@
 use std::time::Instant;
 
 use crate::{
-    Band, LinkSpec, Loss, Rate,
+    Band, Cause, LinkSpec, LinkStats, Loss, Outcome, Rate,
     flight::Flight,
+    ledger::Ledger,
     outages::Outages,
     queue::{Queues, Waiting},
     transmitter::Transmitter,
 };
-
-/// What a link has done with its packets so far.
-///
-/// `enqueued + duplicated` equals `delivered`, all that was dropped, and what is still queued or in flight.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinkStats {
-    /// Packets given to the link.
-    pub enqueued: u64,
-    /// Their bytes.
-    pub enqueued_bytes: u64,
-    /// Packets that arrived, copies included.
-    pub delivered: u64,
-    /// Their bytes.
-    pub delivered_bytes: u64,
-    /// Packets that found the queue full.
-    pub dropped_queue: u64,
-    /// Packets that CoDel dropped from the head of the queue.
-    pub dropped_codel: u64,
-    /// Packets lost at random.
-    pub dropped_loss: u64,
-    /// Packets given to the link, or waiting in it, while it was down.
-    pub dropped_outage: u64,
-    /// Second copies made.
-    pub duplicated: u64,
-}
-
-/// A packet at the far end of a link.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Arrival<P> {
-    /// When it arrives: the link was asked no earlier than this, and perhaps later.
-    pub due: Instant,
-    /// When its last byte left the sending end, one delay earlier; what it waited lies before.
-    pub sent: Instant,
-    /// Its size as given to the link.
-    pub bytes: usize,
-    /// What was given to the link.
-    pub packet: P,
-}
 
 /// One direction of a link, carrying packets of type `P`.
 ///
@@ -70,7 +33,7 @@ pub struct Link<P> {
     icmp_band: bool,
     flight: Flight<P>,
     outages: Outages,
-    stats: LinkStats,
+    ledger: Ledger<P>,
 }
 
 impl<P: Clone> Link<P> {
@@ -85,12 +48,12 @@ impl<P: Clone> Link<P> {
             icmp_band: spec.icmp_band,
             flight: Flight::new(spec, seed, now),
             outages: Outages::new(&spec.outages, now),
-            stats: LinkStats::default(),
+            ledger: Ledger::new(),
         }
     }
 
-    /// Gives the link a packet of data with `bytes`, the IP header and all behind it included. What becomes of it shows in
-    /// [`Link::stats`].
+    /// Gives the link a packet of data with `bytes`, the IP header and all behind it included. [`Link::poll`] tells what
+    /// becomes of it.
     pub fn enqueue(&mut self, now: Instant, bytes: usize, packet: P) {
         self.enqueue_in(Band::Data, now, bytes, packet);
     }
@@ -98,8 +61,7 @@ impl<P: Clone> Link<P> {
     /// The same for a packet of either band.
     pub fn enqueue_in(&mut self, band: Band, now: Instant, bytes: usize, packet: P) {
         let now = self.advance(now);
-        self.stats.enqueued += 1;
-        self.stats.enqueued_bytes += bytes as u64;
+        self.ledger.enqueued(bytes);
         let waiting = Waiting {
             since: now,
             bytes,
@@ -110,31 +72,44 @@ impl<P: Clone> Link<P> {
             self.transmitter.idle_until(now);
         }
         if self.outages.down() {
-            self.stats.dropped_outage += 1;
+            self.ledger.dropped(now, Cause::Outage, waiting.packet);
         } else if self.passes(now, &waiting) {
             self.pass(now, waiting);
         } else if self.sending.is_none() {
             self.queues.pass(waiting.band);
             self.begin(now, waiting);
             self.advance(now);
-        } else if !self.queues.push(waiting) {
-            self.stats.dropped_queue += 1;
+        } else if let Err(waiting) = self.queues.push(waiting) {
+            self.ledger.dropped(now, Cause::Queue, waiting.packet);
         }
     }
 
-    /// The next packet that has arrived by `now`.
-    pub fn poll(&mut self, now: Instant) -> Option<P> {
-        self.poll_arrival(now).map(|arrival| arrival.packet)
+    /// What has become of the next packet by `now`: first those that were dropped, in that order, then those that arrived.
+    ///
+    /// Nothing calls for a visit to hear of a drop: it is told with what comes next, the oldest of more than 65 536 never.
+    pub fn poll(&mut self, now: Instant) -> Option<Outcome<P>> {
+        let now = self.advance(now);
+        if let Some(dropped) = self.ledger.tell() {
+            return Some(Outcome::Dropped(dropped));
+        }
+        let arrived = self.flight.pop(now)?;
+        self.ledger.delivered(arrived.bytes);
+        Some(Outcome::Arrived(arrived))
     }
 
-    /// The next packet that has arrived by `now`, with the instant at which it was due: a caller in real time is late by
-    /// the difference.
-    pub fn poll_arrival(&mut self, now: Instant) -> Option<Arrival<P>> {
-        let now = self.advance(now);
-        let arrived = self.flight.pop(now)?;
-        self.stats.delivered += 1;
-        self.stats.delivered_bytes += arrived.bytes as u64;
-        Some(arrived)
+    /// How many drops the next calls of [`Link::poll`] tell before anything else.
+    pub fn untold_drops(&self) -> usize {
+        self.ledger.untold()
+    }
+
+    /// The packets that it still holds at the end of a run, without second copies.
+    pub fn into_held(self) -> impl Iterator<Item = P> {
+        let sending = self.sending.map(|sending| sending.packet.packet);
+        let waiting = self.queues.into_waiting().map(|waiting| waiting.packet);
+        sending
+            .into_iter()
+            .chain(waiting)
+            .chain(self.flight.into_held())
     }
 
     /// When to call [`Link::poll`] next: something is sent or arrives then. `None` while nothing can happen.
@@ -153,7 +128,7 @@ impl<P: Clone> Link<P> {
 
     /// What happened so far.
     pub fn stats(&self) -> LinkStats {
-        self.stats
+        self.ledger.stats
     }
 
     /// Packets of data that wait, without the one being sent.
@@ -195,7 +170,7 @@ impl<P: Clone> Link<P> {
     pub fn set_down(&mut self, now: Instant) {
         let now = self.advance(now);
         self.outages.cut(now);
-        self.drop_waiting();
+        self.drop_waiting(now);
     }
 
     /// Ends a [`Link::set_down`]. An outage of the description still holds.
@@ -223,7 +198,7 @@ impl<P: Clone> Link<P> {
                 (Some(edge), sent) if sent.is_none_or(|sent| edge <= sent) => {
                     self.outages.pass_edge();
                     if self.outages.down() {
-                        self.drop_waiting();
+                        self.drop_waiting(edge);
                     }
                 }
                 (_, Some(sent)) => self.depart(sent),
@@ -257,7 +232,7 @@ impl<P: Clone> Link<P> {
 
     fn launch(&mut self, at: Instant, packet: Waiting<P>) {
         let age = at.saturating_duration_since(self.epoch);
-        self.flight.launch(at, age, packet, &mut self.stats);
+        self.flight.launch(at, age, packet, &mut self.ledger);
     }
 
     /// The packet being sent has left at `at`; what may pass goes with it, and the next one follows.
@@ -271,14 +246,18 @@ impl<P: Clone> Link<P> {
         {
             self.pass(at, packet);
         }
-        if let Some(packet) = self.queues.pop(at, &mut self.stats.dropped_codel) {
+        let (queues, ledger) = (&mut self.queues, &mut self.ledger);
+        let packet = queues.pop(at, |late| ledger.dropped(at, Cause::Codel, late.packet));
+        if let Some(packet) = packet {
             self.begin(at, packet);
         }
     }
 
-    fn drop_waiting(&mut self) {
-        let sending = u64::from(self.sending.take().is_some());
-        self.stats.dropped_outage += sending + self.queues.clear() as u64;
+    fn drop_waiting(&mut self, at: Instant) {
+        let sending = self.sending.take().map(|sending| sending.packet);
+        for waiting in sending.into_iter().chain(self.queues.clear()) {
+            self.ledger.dropped(at, Cause::Outage, waiting.packet);
+        }
     }
 }
 

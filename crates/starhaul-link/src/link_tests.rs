@@ -1,11 +1,12 @@
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use proptest::prelude::*;
 use starhaul_units::Bandwidth;
 
 use super::*;
 use crate::{
-    Delay, DelaySeries, LeoModel, Opportunities, parse_capacity, transmitter::MAX_DEBT_BYTES,
+    Arrival, Delay, DelaySeries, LeoModel, Opportunities, parse_capacity,
+    transmitter::MAX_DEBT_BYTES,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -22,12 +23,17 @@ fn by_opportunities(stamps: &str) -> LinkSpec {
     }
 }
 
+/// The next packet that has arrived by `now`.
+fn next_arrival<P: Clone>(link: &mut Link<P>, now: Instant) -> Option<Arrival<P>> {
+    std::iter::from_fn(|| link.poll(now)).find_map(Outcome::arrived)
+}
+
 /// Runs a link from event to event; returns what arrived by `until` after `start`, with its time after `start`.
 fn arrivals<P: Clone>(link: &mut Link<P>, start: Instant, until: Duration) -> Vec<(Duration, P)> {
     let mut arrived = Vec::new();
     while let Some(at) = link.next_event().filter(|at| *at <= start + until) {
-        while let Some(packet) = link.poll(at) {
-            arrived.push((at - start, packet));
+        while let Some(arrival) = next_arrival(link, at) {
+            arrived.push((at - start, arrival.packet));
         }
     }
     arrived
@@ -260,7 +266,7 @@ fn each_second_carries_the_capacity_of_its_trace() {
             link.enqueue(now, 1400, ());
         }
         now += MS;
-        while let Some(arrival) = link.poll_arrival(now) {
+        while let Some(arrival) = next_arrival(&mut link, now) {
             let at = usize::try_from((arrival.sent - start).as_secs()).unwrap();
             sent[at.min(39)] += arrival.bytes as u64;
         }
@@ -281,14 +287,21 @@ fn an_arrival_tells_when_it_was_due_and_when_it_left() {
     link.enqueue(start, 1500, 'b');
     // asked much later
     let arrival = |sent, packet| Arrival {
+        copy: false,
         due: start + MS * (sent + 20),
         sent: start + MS * sent,
         bytes: 1500,
         packet,
     };
-    assert_eq!(link.poll_arrival(start + MS * 20), None);
-    assert_eq!(link.poll_arrival(start + MS * 90), Some(arrival(1, 'a')));
-    assert_eq!(link.poll_arrival(start + MS * 90), Some(arrival(2, 'b')));
+    assert_eq!(next_arrival(&mut link, start + MS * 20), None);
+    assert_eq!(
+        next_arrival(&mut link, start + MS * 90),
+        Some(arrival(1, 'a'))
+    );
+    assert_eq!(
+        next_arrival(&mut link, start + MS * 90),
+        Some(arrival(2, 'b'))
+    );
 }
 
 /// A busy link with a ping each 10 ms; returns how long each ping took.
@@ -304,7 +317,7 @@ fn pings_beside_a_full_queue(text: &str) -> Vec<Duration> {
         if step % 10 == 0 {
             link.enqueue_in(Band::Icmp, now, 84, Some(now));
         }
-        while let Some(arrival) = link.poll_arrival(now) {
+        while let Some(arrival) = next_arrival(&mut link, now) {
             times.extend(arrival.packet.map(|asked| arrival.due - asked));
         }
     }
@@ -361,7 +374,7 @@ fn lone_pings(link: &LinkSpec, time: Duration) -> Vec<(Duration, Duration)> {
     while at < time {
         link.enqueue_in(Band::Icmp, start + at, 84, at);
         at += MS * 31;
-        while let Some(arrival) = link.poll_arrival(start + at) {
+        while let Some(arrival) = next_arrival(&mut link, start + at) {
             arrived.push((arrival.packet, arrival.due - start));
         }
     }
@@ -436,7 +449,7 @@ proptest! {
         }
         while let Some(at) = link.next_event().filter(|_| sent.len() < 3_000) {
             now = now.max(at);
-            while let Some(arrival) = link.poll_arrival(now) {
+            while let Some(arrival) = next_arrival(&mut link, now) {
                 sent.push((arrival.sent, arrival.bytes as u64));
             }
         }
@@ -468,7 +481,7 @@ fn overload(text: &str) -> (f64, f64) {
         for _ in 0..2 {
             link.enqueue(now, 1500, now);
         }
-        while let Some(arrival) = link.poll_arrival(now) {
+        while let Some(arrival) = next_arrival(&mut link, now) {
             waits.push((arrival.sent - arrival.packet).as_secs_f64() * 1e3);
         }
     }
@@ -586,7 +599,7 @@ fn who_comes_back_only_for_arrivals_misses_none() {
             for number in 0..1000 {
                 while let Some(at) = next(link).filter(|at| *at <= start + MS * number) {
                     visits[which] += 1;
-                    while let Some(packet) = link.poll_arrival(at) {
+                    while let Some(packet) = next_arrival(link, at) {
                         assert_eq!(packet.due, at, "{text}: late");
                         arrived[which].push((packet.due, packet.packet));
                     }
@@ -643,6 +656,7 @@ proptest! {
         let mut now = start;
         let mut link = Link::new(&spec(text), seed, start);
         let mut delivered = 0;
+        let mut told = HashMap::new();
         for step in steps {
             match step {
                 Step::Enqueue(bytes) => link.enqueue(now, bytes, ()),
@@ -653,8 +667,23 @@ proptest! {
                 Step::Rate(kbit) => link.set_rate(now, Rate::Constant(Bandwidth::from_kbit(kbit))),
                 Step::Loss(loss) => link.set_loss(now, Loss::bernoulli(loss).unwrap()),
             }
-            while link.poll(now).is_some() {
-                delivered += 1;
+            while let Some(outcome) = link.poll(now) {
+                match outcome {
+                    Outcome::Arrived(_) => delivered += 1,
+                    Outcome::Dropped(dropped) => {
+                        prop_assert!(dropped.at <= now && dropped.at >= start);
+                        *told.entry(dropped.cause).or_insert(0) += 1;
+                    }
+                }
+            }
+            let stats = link.stats();
+            for (cause, count) in [
+                (Cause::Queue, stats.dropped_queue),
+                (Cause::Codel, stats.dropped_codel),
+                (Cause::Loss, stats.dropped_loss),
+                (Cause::Outage, stats.dropped_outage),
+            ] {
+                prop_assert_eq!(told.get(&cause).copied().unwrap_or(0), count, "{:?}", cause);
             }
             prop_assert!(link.next_event().is_none_or(|at| at > now), "an event is overdue");
             prop_assert!(link.queue_packets() <= 20 || link.queue_bytes() <= 9_000);
@@ -663,10 +692,59 @@ proptest! {
         delivered += arrivals(&mut link, start, Duration::from_secs(3_600)).len() as u64;
         let stats = link.stats();
         prop_assert_eq!(stats.delivered, delivered);
-        let dropped = stats.dropped_queue
-            + stats.dropped_codel
-            + stats.dropped_loss
-            + stats.dropped_outage;
-        prop_assert_eq!(stats.enqueued + stats.duplicated, delivered + dropped);
+        prop_assert_eq!(stats.enqueued + stats.duplicated, delivered + stats.dropped());
     }
+}
+
+#[test]
+fn each_drop_is_told_with_its_packet_its_cause_and_its_instant() {
+    let start = Instant::now();
+    let at = |ms| start + MS * ms;
+    // 1500 bytes take 1 ms; one is sent, two wait.
+    let mut link = Link::new(
+        &spec("rate=12mbit,delay=5ms,queue=2p,outage=10ms..20ms"),
+        1,
+        start,
+    );
+    for packet in 0..4 {
+        link.enqueue(start, 1500, packet);
+    }
+    for packet in 4..6 {
+        link.enqueue(start + MS * 95 / 10, 1500, packet);
+    }
+    link.enqueue(at(12), 1500, 6);
+    link.set_loss(at(20), Loss::bernoulli(1.0).unwrap());
+    link.enqueue(at(30), 1500, 7);
+    link.set_loss(at(40), Loss::NONE);
+    link.enqueue(at(40), 1500, 8);
+    link.enqueue(at(40), 1500, 9);
+    let mut dropped = Vec::new();
+    let mut arrived = Vec::new();
+    while let Some(outcome) = link.poll(at(46)) {
+        match outcome {
+            Outcome::Dropped(drop) => dropped.push((drop.packet, drop.cause, drop.at - start)),
+            Outcome::Arrived(arrival) => arrived.push(arrival.packet),
+        }
+    }
+    let expected = [
+        (3, Cause::Queue, Duration::ZERO),
+        (4, Cause::Outage, MS * 10),
+        (5, Cause::Outage, MS * 10),
+        (6, Cause::Outage, MS * 12),
+        (7, Cause::Loss, MS * 31),
+    ];
+    assert_eq!(dropped, expected);
+    assert_eq!(arrived, [0, 1, 2, 8]);
+    assert_eq!(link.into_held().collect::<Vec<_>>(), [9]);
+}
+
+#[test]
+fn what_nobody_asks_about_is_counted_and_not_kept() {
+    let start = Instant::now();
+    let mut link = Link::new(&spec("rate=1mbit,queue=1p"), 1, start);
+    for packet in 0..100_000 {
+        link.enqueue(start, 1500, packet);
+    }
+    assert_eq!(link.stats().dropped_queue, 99_998);
+    assert_eq!(link.untold_drops(), 1 << 16);
 }

@@ -5,7 +5,12 @@ use std::{ops::Range, time::Duration};
 
 use starhaul_units::Bandwidth;
 
-use crate::{MAX_TRACE_DURATION, OUTAGE};
+/// The longest trace that is read or made.
+pub const MAX_TRACE_DURATION: Duration = Duration::from_secs(2 * 3600);
+
+/// Outages are stretches without any delivery opportunity that are longer than this, and than four times the mean distance
+/// between opportunities, where a slow link offers few of them.
+pub const OUTAGE: Duration = Duration::from_millis(45);
 
 /// A stretch without opportunities is an outage only if it is longer than so many times what is usual around it, since at
 /// 100 kbit/s one opportunity comes each 120 ms.

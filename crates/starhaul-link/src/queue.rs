@@ -78,8 +78,8 @@ impl<P> Queues<P> {
         self.data_bytes
     }
 
-    /// Puts a packet behind those of its band; `false` when there is no room for it.
-    pub(crate) fn push(&mut self, waiting: Waiting<P>) -> bool {
+    /// Puts a packet behind those of its band; gives it back when there is no room for it.
+    pub(crate) fn push(&mut self, waiting: Waiting<P>) -> Result<(), Waiting<P>> {
         let room = match (waiting.band, self.limit) {
             (Band::Icmp, _) => self.icmp.len() < ICMP_PACKETS,
             (Band::Data, QueueLimit::Packets(limit)) => self.data.len() < limit,
@@ -88,14 +88,14 @@ impl<P> Queues<P> {
             }
         };
         match waiting.band {
-            _ if !room => {}
+            _ if !room => return Err(waiting),
             Band::Icmp => self.icmp.push_back(waiting),
             Band::Data => {
                 self.data_bytes = self.data_bytes.saturating_add(waiting.bytes);
                 self.data.push_back(waiting);
             }
         }
-        room
+        Ok(())
     }
 
     /// Says that a packet of this band is sent ahead of what waits.
@@ -103,8 +103,12 @@ impl<P> Queues<P> {
         self.latest = band;
     }
 
-    /// The next packet to send at `now`; what CoDel drops on the way is counted.
-    pub(crate) fn pop(&mut self, now: Instant, dropped: &mut u64) -> Option<Waiting<P>> {
+    /// The next packet to send at `now`; `dropped` gets what CoDel drops on the way.
+    pub(crate) fn pop(
+        &mut self,
+        now: Instant,
+        dropped: impl FnMut(Waiting<P>),
+    ) -> Option<Waiting<P>> {
         let next = match self.latest {
             Band::Data => match self.icmp.pop_front() {
                 Some(icmp) => Some(icmp),
@@ -131,16 +135,19 @@ impl<P> Queues<P> {
         self.icmp.pop_front()
     }
 
-    /// Empties both queues; returns how many packets that were.
-    pub(crate) fn clear(&mut self) -> usize {
-        let count = self.data.len() + self.icmp.len();
-        self.data.clear();
-        self.icmp.clear();
+    /// Empties both queues of what is in them.
+    pub(crate) fn clear(&mut self) -> impl Iterator<Item = Waiting<P>> {
         self.data_bytes = 0;
-        count
+        let (data, icmp) = (&mut self.data, &mut self.icmp);
+        data.drain(..).chain(icmp.drain(..))
     }
 
-    fn pop_data(&mut self, now: Instant, dropped: &mut u64) -> Option<Waiting<P>> {
+    /// What is in them.
+    pub(crate) fn into_waiting(self) -> impl Iterator<Item = Waiting<P>> {
+        self.data.into_iter().chain(self.icmp)
+    }
+
+    fn pop_data(&mut self, now: Instant, dropped: impl FnMut(Waiting<P>)) -> Option<Waiting<P>> {
         let (queue, bytes) = (&mut self.data, &mut self.data_bytes);
         let mut pop = || {
             let item = queue.pop_front()?;

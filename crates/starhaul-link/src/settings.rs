@@ -6,7 +6,8 @@ use starhaul_units::Bandwidth;
 
 use crate::{
     Codel, Delay, Error, LinkSpec, Loss, Model, QueueLimit, Rate, Recording, Reorder, Trace,
-    formats::read_delay, text,
+    formats::read_delay,
+    text::{self, setting},
 };
 
 /// The settings that exist.
@@ -206,14 +207,6 @@ fn delay_file(file: &str) -> Result<Recording, Error> {
         }
         other => other,
     })
-}
-
-pub(crate) fn setting(key: &'static str, value: &str, reason: impl ToString) -> Error {
-    Error::Setting {
-        key,
-        value: value.to_owned(),
-        reason: reason.to_string(),
-    }
 }
 
 fn time(key: &'static str, value: &str, part: &str) -> Result<Duration, Error> {

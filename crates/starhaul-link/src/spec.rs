@@ -4,7 +4,9 @@ use std::{ops::Range, sync::Arc, time::Duration};
 
 use starhaul_units::Bandwidth;
 
-use crate::{Codel, DelaySeries, Loss, LossSeries, Opportunities, Trace};
+use crate::{
+    Codel, DelaySeries, Error, Loss, LossSeries, Opportunities, Recording, Trace, text::setting,
+};
 
 /// How fast a link sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,6 +154,40 @@ impl LinkSpec {
         Self {
             codel: Some(codel),
             ..self
+        }
+    }
+}
+
+impl Recording {
+    /// What a description says; what is constant in it lasts for `duration`. A capacity without limit is missing; jitter,
+    /// queue, bursts of loss and outages of the description are not part of a recording.
+    ///
+    /// # Errors
+    /// A rate that makes no trace.
+    pub fn of_spec(spec: &LinkSpec, duration: Duration) -> Result<Self, Error> {
+        let capacity = match &spec.rate {
+            Rate::Trace(trace) => Some(Arc::clone(trace)),
+            Rate::Constant(starhaul_units::Bandwidth::MAX) => None,
+            Rate::Constant(rate) => {
+                let trace = Opportunities::from_rates([(duration, *rate)])
+                    .map_err(|why| setting("rate", &rate.to_string(), why))?;
+                Some(Arc::new(trace))
+            }
+        };
+        let delay = match &spec.delay {
+            Delay::Trace(series) => Some(Arc::clone(series)),
+            Delay::Constant(delay) => DelaySeries::from_steps([(duration, *delay)]).map(Arc::new),
+        };
+        let constant_loss = || LossSeries::from_steps([(duration, spec.loss.mean())]).map(Arc::new);
+        let loss = spec.loss_trace.clone().or_else(constant_loss);
+        let recording = Self {
+            capacity: None,
+            delay,
+            loss,
+        };
+        match capacity {
+            Some(capacity) => recording.with_capacity(Arc::unwrap_or_clone(capacity)),
+            None => Ok(recording),
         }
     }
 }

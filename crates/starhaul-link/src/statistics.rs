@@ -5,11 +5,7 @@ use std::time::Duration;
 
 use starhaul_units::Bandwidth;
 
-use crate::{DelaySeries, Opportunities, Recording};
-
-/// Outages are stretches without any delivery opportunity that are longer than this, and than four times the mean distance
-/// between opportunities, where a slow link offers few of them.
-pub const OUTAGE: Duration = Duration::from_millis(45);
+use crate::{DelaySeries, OUTAGE, Opportunities, Recording};
 
 /// The figures of one recording.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,6 +1,8 @@
-//! The small values of the text form of a link: probabilities and times.
+//! The small values of the text form of a link: probabilities and times, and what is said of one that cannot be.
 
 use std::time::Duration;
+
+use crate::Error;
 
 /// A probability written as a percentage: `0.2%`, `0`; 0–100 %.
 pub(crate) fn probability(text: &str) -> Option<f64> {
@@ -48,6 +50,15 @@ pub(crate) fn nearest<'a>(wrong: &str, known: &[&'a str]) -> Option<&'a str> {
         .copied()
         .min_by_key(|name| distance(name))
         .filter(|name| distance(name) <= near)
+}
+
+/// What is wrong with the value of a setting.
+pub(crate) fn setting(key: &'static str, value: &str, reason: impl ToString) -> Error {
+    Error::Setting {
+        key,
+        value: value.to_owned(),
+        reason: reason.to_string(),
+    }
 }
 
 #[cfg(test)]

@@ -2,10 +2,7 @@
 
 use std::{ops::Range, sync::Arc, time::Duration};
 
-use crate::{Delay, DelaySeries, Error, LinkSpec, LossSeries, Opportunities, Rate};
-
-/// The longest trace that is read or made.
-pub const MAX_TRACE_DURATION: Duration = Duration::from_secs(2 * 3600);
+use crate::{DelaySeries, Error, LossSeries, Opportunities};
 
 /// One direction of a path over time: what it can carry and how long that takes.
 #[derive(Clone, Debug, PartialEq)]
@@ -103,38 +100,6 @@ impl Recording {
         Self {
             delay: Some(Arc::new(delay)),
             ..Self::default()
-        }
-    }
-
-    /// What a description says; what is constant in it lasts for `duration`. A capacity without limit is missing; jitter,
-    /// queue, bursts of loss and outages of the description are not part of a recording.
-    ///
-    /// # Errors
-    /// A rate that makes no trace.
-    pub fn of_spec(spec: &LinkSpec, duration: Duration) -> Result<Self, Error> {
-        let capacity = match &spec.rate {
-            Rate::Trace(trace) => Some(Arc::clone(trace)),
-            Rate::Constant(starhaul_units::Bandwidth::MAX) => None,
-            Rate::Constant(rate) => {
-                let trace = Opportunities::from_rates([(duration, *rate)])
-                    .map_err(|why| crate::settings::setting("rate", &rate.to_string(), why))?;
-                Some(Arc::new(trace))
-            }
-        };
-        let delay = match &spec.delay {
-            Delay::Trace(series) => Some(Arc::clone(series)),
-            Delay::Constant(delay) => DelaySeries::from_steps([(duration, *delay)]).map(Arc::new),
-        };
-        let constant_loss = || LossSeries::from_steps([(duration, spec.loss.mean())]).map(Arc::new);
-        let loss = spec.loss_trace.clone().or_else(constant_loss);
-        let recording = Self {
-            capacity: None,
-            delay,
-            loss,
-        };
-        match capacity {
-            Some(capacity) => recording.with_capacity(Arc::unwrap_or_clone(capacity)),
-            None => Ok(recording),
         }
     }
 

@@ -1,5 +1,5 @@
 //! The only room that touches sockets: batched UDP with segmentation offload, a poller with exact timers,
-//! the kernel's news of links and addresses, and emulated links in real time.
+//! and the kernel's news of links and addresses.
 //!
 //! Everything here is non-blocking and meant for a thread of its own that waits in [`Poller::wait`].
 //!
@@ -22,8 +22,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod emulator;
-mod histogram;
 mod icmp;
 mod interface;
 mod monitor;
@@ -31,24 +29,18 @@ mod poller;
 pub mod prober;
 mod realtime;
 pub mod record;
-pub mod replay;
 mod socket;
 mod stamped;
 
 use std::{io, net::SocketAddr};
 
-pub use emulator::{DirectionStats, Emulator, Relay, RelaySpec, RelayStats, Second};
-pub use histogram::Histogram;
 pub use icmp::Pinger;
 pub use interface::interface_index;
 pub use monitor::{NetworkChange, NetworkMonitor, parse_news};
 pub use poller::{Poller, Readiness, Waker};
-pub use realtime::sharpen_timers;
+pub use realtime::{run_first, sharpen_timers};
 pub use socket::{BindOptions, Datagram, RecvBuffer, Transmit, UdpSocket, source_toward};
 pub use stamped::{Stamped, StampedBuffer};
-
-/// Seconds of which figures are kept.
-const MAX_SECONDS: usize = 24 * 3600;
 
 /// What can go wrong here.
 #[derive(Debug, thiserror::Error)]
@@ -79,35 +71,4 @@ pub enum Error {
     /// The system refused something that needs no permission.
     #[error("the system is out of a resource: {0}")]
     System(#[source] io::Error),
-    /// The system lets this user have no network namespace.
-    #[error(
-        "cannot make a network namespace: {source}; run as root (CAP_SYS_ADMIN and CAP_NET_ADMIN), or let users make user \
-         namespaces (sysctl kernel.unprivileged_userns_clone=1 or kernel.apparmor_restrict_unprivileged_userns=0, \
-         user.max_user_namespaces above 0); `starhaul demo` emulates links without either"
-    )]
-    Namespace {
-        /// Why.
-        source: io::Error,
-    },
-    /// The system gives no TUN device.
-    #[error(
-        "cannot make a tun device: {source}; load the kernel's module (modprobe tun), or give this container /dev/net/tun; \
-         `starhaul demo` emulates links without it"
-    )]
-    Tun {
-        /// Why.
-        source: io::Error,
-    },
-    /// The kernel refused a setting of an emulated link, or a device of it failed.
-    #[error("cannot set up or use the emulated link: {0}")]
-    Network(#[source] io::Error),
-    /// A process could not be started or waited for.
-    #[error("cannot run the command under a supervisor: {0}")]
-    Command(#[source] io::Error),
-    /// The server was over before it listened.
-    #[error("the server ended with exit code {code} before it listened; try its command by itself")]
-    Server {
-        /// As a shell reports it.
-        code: u8,
-    },
 }

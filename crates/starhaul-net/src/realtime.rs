@@ -10,7 +10,7 @@ pub fn sharpen_timers() {
 
 /// Puts the calling thread before all ordinary ones (`SCHED_FIFO`, lowest priority). Needs a privilege; returns whether it was granted.
 #[expect(unsafe_code, reason = "no safe binding exists")]
-pub(crate) fn run_first() -> bool {
+pub fn run_first() -> bool {
     // SAFETY: an all-zero `sched_param` is a valid value of this plain structure.
     let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
     parameters.sched_priority = 1;

@@ -44,6 +44,9 @@ mod join;
 mod node;
 mod packet_size;
 mod path;
+mod proof;
+#[cfg(any(test, feature = "sim"))]
+mod simulated;
 #[cfg(test)]
 mod tests;
 #[doc(hidden)]

@@ -24,10 +24,12 @@ use crate::{
     controller::Fate,
     join::SessionKey,
     packet_size::PacketBytes,
+    proof::Names,
     tls, transport,
     wire::{LinkKind, MAX_NAME_BYTES, SessionId},
 };
 
+mod conn_key;
 mod conns;
 mod input;
 mod join;
@@ -38,7 +40,8 @@ mod reconfiguration;
 mod shares;
 mod timers;
 
-pub(crate) use conns::{ConnKey, Conns};
+pub(crate) use conn_key::ConnKey;
+pub(crate) use conns::Conns;
 use life::Backoff;
 pub(crate) use shares::Source;
 
@@ -80,6 +83,7 @@ struct Local {
     listening: bool,
     /// Our connection for each of the endpoint's handles.
     handles: Vec<Option<ConnKey>>,
+    names: Names,
 }
 
 /// A session and what joins its paths to it.
@@ -236,6 +240,7 @@ impl Node {
             endpoint: transport::endpoint(local, identity, server, rng),
             listening,
             handles: Vec::new(),
+            names: Names::default(),
         });
     }
 

@@ -20,6 +20,7 @@ use crate::{
     controller::{PathControlHandle, Permit},
     join::{self, Exported},
     node::{ConnKey, Source},
+    proof::{self, Proof},
     wire::{self, Malformed, Message},
 };
 
@@ -77,6 +78,8 @@ pub(crate) struct Conn {
     asked_at: Instant,
     /// Packets without datagrams that arrived since the stack last acknowledged any.
     unanswered: u32,
+    /// Where the client is (server).
+    proof: Option<Proof>,
     /// How often it was asked in vain to acknowledge them.
     unheeded: u32,
     /// Acknowledgements that the stack has sent.
@@ -128,6 +131,7 @@ impl Conn {
             first: None,
             asked_at: now,
             unanswered: 0,
+            proof: None,
             unheeded: 0,
             acks: 0,
             timer: None,
@@ -143,7 +147,7 @@ impl Conn {
 
     pub(crate) fn remote(&self) -> Option<SocketAddr> {
         let path = self.quic.network_path(QuicPathId::ZERO).ok()?;
-        Some(path.remote())
+        Some(proof::real(path.remote()))
     }
 
     pub(crate) fn rtt(&self) -> Option<Duration> {
@@ -363,11 +367,28 @@ impl Conn {
         self.dirty
     }
 
-    /// A packet arrived.
-    pub(crate) fn handle_event(&mut self, event: ConnectionEvent) {
+    /// A packet arrived. Says what follows for the client's address (server).
+    pub(crate) fn handle_event(&mut self, now: Instant, event: ConnectionEvent) -> proof::Next {
         self.quic.handle_event(event);
         self.dirty = true;
         self.unanswered = self.unanswered.saturating_add(1);
+        match self.is_client() {
+            true => proof::Next::Nothing,
+            false => self.check_address(now),
+        }
+    }
+
+    fn check_address(&mut self, now: Instant) -> proof::Next {
+        let (Some(remote), Some(rtt)) = (self.remote(), self.rtt()) else {
+            return proof::Next::Nothing;
+        };
+        let quic = &mut self.quic;
+        let answers = || {
+            let stats = quic.path_stats(QuicPathId::ZERO);
+            stats.map_or(0, |stats| stats.frame_rx.path_response)
+        };
+        let proof = self.proof.get_or_insert_with(|| Proof::new(remote, rtt));
+        proof.heard(now, remote, rtt, answers)
     }
 
     /// The next datagram that arrived.

@@ -3,6 +3,7 @@
 mod attacks;
 mod data;
 mod idle;
+mod moves;
 mod net;
 mod packet_size;
 mod paths;

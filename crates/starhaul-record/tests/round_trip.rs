@@ -2,37 +2,57 @@
 #![allow(clippy::unwrap_used, reason = "a test harness")]
 
 use std::{
+    collections::VecDeque,
     net::SocketAddr,
     time::{Duration, Instant},
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use starhaul_link::{Band, Delay, LinkSpec, Rate};
 use starhaul_record::{
     Client, ClientConfig, DelaySource, Direction, EchoRequest, Entry, Error, Key, Light, Recording,
     Server, ServerConfig, Transmit, parse_journal,
 };
-use starhaul_sim::{Datagram, NodeId, Simulation};
+use starhaul_sim::{Delivery, HEADER_BYTES, Load, NodeId, Packet, Simulation};
 use starhaul_units::Bandwidth;
 
 const MAIN: u32 = 0;
-/// Where ICMP echoes travel, in a band of their own.
+/// Where ICMP echoes travel.
 const ECHO: u32 = 1;
 
 /// The beginning of [`config`]'s nonce.
 const TOKEN: [u8; 8] = [4; 8];
 
+/// The load of a UDP datagram or of an ICMP echo.
+#[derive(Clone)]
+struct Message {
+    band: Band,
+    payload: Bytes,
+}
+
+impl Load for Message {
+    fn bytes(&self) -> usize {
+        self.payload.len() + HEADER_BYTES
+    }
+
+    fn band(&self) -> Band {
+        self.band
+    }
+}
+
 enum Node {
     Client {
         client: Box<Client>,
         entries: Vec<Entry>,
-        pending: Vec<Datagram>,
+        pending: Vec<Packet<Message>>,
+        /// Whether its echoes travel in the band of ICMP; otherwise they wait with the data.
+        own_band: bool,
     },
     Server {
         server: Box<Server>,
         /// Whether it sees the echo requests that its host answers.
         stamps: bool,
-        pending: Vec<Datagram>,
+        pending: Vec<Packet<Message>>,
     },
 }
 
@@ -40,35 +60,34 @@ fn address(host: u8, socket: u32) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, host], 4710 + u16::try_from(socket).unwrap()))
 }
 
-fn split(to: SocketAddr, transmit: &Transmit, pending: &mut Vec<Datagram>) {
+fn split(to: SocketAddr, transmit: &Transmit, pending: &mut Vec<Packet<Message>>) {
     let segments = transmit.contents.chunks(transmit.segment_bytes);
     let datagrams: Vec<_> = segments
-        .map(|payload| Datagram {
+        .map(|payload| Packet {
             local: MAIN,
             to,
-            ecn: 0,
-            payload: Bytes::copy_from_slice(payload),
+            load: Message {
+                band: Band::Data,
+                payload: Bytes::copy_from_slice(payload),
+            },
         })
         .collect();
     pending.extend(datagrams.into_iter().rev());
 }
 
 impl starhaul_sim::Node for Node {
-    fn handle_datagram(
-        &mut self,
-        now: Instant,
-        local: u32,
-        from: SocketAddr,
-        _: u8,
-        payload: BytesMut,
-    ) {
-        match (self, local) {
-            (Self::Client { client, .. }, MAIN) => client.handle_datagram(now, now, &payload),
+    type Load = Message;
+
+    fn handle_packet(&mut self, now: Instant, packet: Delivery<Message>) {
+        let Delivery { from, load, .. } = packet;
+        let payload = &load.payload;
+        match (self, packet.local) {
+            (Self::Client { client, .. }, MAIN) => client.handle_datagram(now, now, payload),
             (Self::Client { client, .. }, _) => {
                 let number = u32::from_be_bytes(*payload.last_chunk().unwrap());
                 client.handle_probe_reply(now, number);
             }
-            (Self::Server { server, .. }, MAIN) => server.handle_datagram(now, now, from, &payload),
+            (Self::Server { server, .. }, MAIN) => server.handle_datagram(now, now, from, payload),
             (
                 Self::Server {
                     server,
@@ -86,22 +105,22 @@ impl starhaul_sim::Node for Node {
                     };
                     server.handle_echo_request(now, now, &request);
                 }
-                pending.push(Datagram {
+                pending.push(Packet {
                     local,
                     to: from,
-                    ecn: 0,
-                    payload: payload.freeze(),
+                    load,
                 });
             }
         }
     }
 
-    fn poll_transmit(&mut self, now: Instant) -> Option<Datagram> {
+    fn poll_transmit(&mut self, now: Instant, out: &mut VecDeque<Packet<Message>>) {
         match self {
             Self::Client {
                 client,
                 entries,
                 pending,
+                own_band,
             } => {
                 if pending.is_empty() {
                     if let Some(transmit) = client.poll_transmit(now) {
@@ -109,16 +128,16 @@ impl starhaul_sim::Node for Node {
                     }
                     if let Some(number) = client.poll_probe(now) {
                         let payload = [&TOKEN[..], &number.to_be_bytes()].concat().into();
-                        pending.push(Datagram {
+                        let band = if *own_band { Band::Icmp } else { Band::Data };
+                        pending.push(Packet {
                             local: ECHO,
                             to: address(2, ECHO),
-                            ecn: 0,
-                            payload,
+                            load: Message { band, payload },
                         });
                     }
                 }
                 entries.extend(std::iter::from_fn(|| client.poll_entry()));
-                pending.pop()
+                out.extend(pending.pop());
             }
             Self::Server {
                 server, pending, ..
@@ -128,7 +147,7 @@ impl starhaul_sim::Node for Node {
                 {
                     split(to, &transmit, pending);
                 }
-                pending.pop()
+                out.extend(pending.pop());
             }
         }
     }
@@ -182,6 +201,7 @@ impl World {
                 client: Box::new(Client::new(case.config.clone(), start)),
                 entries: Vec::new(),
                 pending: Vec::new(),
+                own_band: case.own_band,
             },
             Node::Server {
                 server: Box::new(Server::new(server, start)),
@@ -198,11 +218,6 @@ impl World {
         let path = network.connect(address(1, MAIN), address(2, MAIN), case.up, case.down);
         network.set_route(address(1, ECHO), address(2, ECHO), &[path.forward]);
         network.set_route(address(2, ECHO), address(1, ECHO), &[path.backward]);
-        if case.own_band {
-            for host in [1, 2] {
-                network.set_band(address(host, ECHO), Band::Icmp);
-            }
-        }
         Self { simulation, start }
     }
 

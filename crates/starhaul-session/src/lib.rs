@@ -56,11 +56,10 @@ mod wire;
 
 pub use starhaul_paths::{PathId, PathUpdate};
 
-pub use send::block::MAX_BLOCK_BYTES;
 pub use session::{PathDatagram, Session};
 pub use signals::PathSignal;
 pub use stats::{PathStats, StreamStats};
 pub use types::{
-    BlockId, BlockOptions, Event, ExpiredCause, MAX_LABEL_BYTES, Mode, Outcome, ProtocolError,
-    SessionConfig, Side, StreamConfig, StreamError, StreamId,
+    BlockId, BlockOptions, Event, ExpiredCause, MAX_BLOCK_BYTES, MAX_LABEL_BYTES, Mode, Outcome,
+    ProtocolError, SessionConfig, Side, StreamConfig, StreamError, StreamId,
 };

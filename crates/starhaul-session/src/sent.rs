@@ -5,10 +5,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{send::block::FragmentId, types::StreamId};
+use crate::types::StreamId;
 
 /// A block within the sender: its stream and its number counted in 64 bits.
 pub(crate) type BlockKey = (StreamId, u64);
+
+/// A fragment within its block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FragmentId {
+    /// Of which cut of the block; what became of those of an earlier one no longer matters.
+    pub(crate) cut: u8,
+    pub(crate) code: u8,
+    pub(crate) index: u8,
+}
 
 /// What a datagram carried, for when its fate is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,6 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use starhaul_units::Bandwidth;
 
+/// Largest block: 256 codes, each with at least 127 data fragments of 1000 bytes.
+pub const MAX_BLOCK_BYTES: usize = 256 * 127 * 1000;
+
 /// Client and server differ only in the parity of the stream numbers they open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
@@ -256,8 +259,8 @@ pub enum StreamError {
         "the peer takes no more streams until its application has read earlier ones to the end"
     )]
     PeerStreams,
-    /// An empty block, or one above [`MAX_BLOCK_BYTES`](crate::MAX_BLOCK_BYTES).
-    #[error("a block of {0} bytes cannot be sent; 1 to {max} can", max = crate::MAX_BLOCK_BYTES)]
+    /// An empty block, or one above [`MAX_BLOCK_BYTES`].
+    #[error("a block of {0} bytes cannot be sent; 1 to {max} can", max = MAX_BLOCK_BYTES)]
     BlockSize(usize),
     /// The configuration is impossible.
     #[error("impossible stream configuration: {0}")]

@@ -336,7 +336,6 @@ fn an_honest_application_is_told_before_it_opens_too_many() {
     pair.run_for(ms(200));
 }
 
-/// An application that does not read what was sent to it holds its peer up, and neither side breaks the protocol.
 #[test]
 fn a_credit_without_end_is_no_overflow() {
     let mut victim = Victim::small();
@@ -384,6 +383,7 @@ fn gaps_between_ended_blocks_are_bounded_for_all_streams_together() {
     panic!("five streams had 30 000 gaps each");
 }
 
+/// An application that does not read what was sent to it holds its peer up, and neither side breaks the protocol.
 #[test]
 fn streams_that_are_not_read_to_the_end_hold_the_opener_up() {
     for (max_streams, seed) in [(4, 1), (50, 2), (1024, 3)] {

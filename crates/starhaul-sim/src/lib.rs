@@ -1,24 +1,26 @@
 //! A deterministic network in virtual time: sans-IO nodes joined by chains of [`starhaul_link::Link`]s.
 //!
 //! A [`Simulation`] owns the nodes and the [`Network`]. The caller keeps the loop: it advances to an instant, or lets
-//! [`Simulation::run_until`] call it back after every event, and has full access to its own node types in between. The same
-//! seed and the same calls give the same run, whatever instant it begins at.
+//! [`Simulation::run_until`] call it back after every event, and has full access to its own node types in between. Packets carry
+//! any [`Load`]; that of [`Udp`] datagrams is here. The same seed and the same calls give the same run, whatever instant it
+//! begins at. What an event costs does not grow with the links that are idle.
 //!
 //! ```
 //! use std::{collections::VecDeque, net::SocketAddr, time::{Duration, Instant}};
-//! use bytes::BytesMut;
-//! use starhaul_sim::{Datagram, Node, Simulation};
+//! use starhaul_sim::{Datagram, Delivery, Node, Packet, Simulation, Udp};
 //!
 //! /// Sends back what it gets.
 //! #[derive(Default)]
 //! struct Echo(VecDeque<Datagram>, u32);
 //!
 //! impl Node for Echo {
-//!     fn handle_datagram(&mut self, _: Instant, local: u32, from: SocketAddr, ecn: u8, payload: BytesMut) {
+//!     type Load = Udp;
+//!
+//!     fn handle_packet(&mut self, _: Instant, Delivery { local, from, load, .. }: Delivery<Udp>) {
 //!         self.1 += 1;
-//!         self.0.push_back(Datagram { local, to: from, ecn, payload: payload.freeze() });
+//!         self.0.push_back(Packet { local, to: from, load });
 //!     }
-//!     fn poll_transmit(&mut self, _: Instant) -> Option<Datagram> { self.0.pop_front() }
+//!     fn poll_transmit(&mut self, _: Instant, out: &mut VecDeque<Datagram>) { out.append(&mut self.0); }
 //!     fn poll_timeout(&mut self) -> Option<Instant> { None }
 //!     fn handle_timeout(&mut self, _: Instant) {}
 //! }
@@ -30,19 +32,19 @@
 //! sim.network.bind(bob, 0, b);
 //! sim.network.connect(a, b, &"rate=10mbit,delay=25ms".parse()?, &"delay=25ms".parse()?);
 //!
-//! sim.nodes[0].0.push_back(Datagram { local: 0, to: b, ecn: 0, payload: "hello".into() });
+//! sim.nodes[0].0.push_back(Datagram::udp(0, b, 0, "hello".into()));
 //! sim.run_for(Duration::from_secs(1));
 //! assert_eq!(sim.nodes[1].1, 20); // one round trip takes 50 ms
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod network;
+mod packet;
+mod schedule;
 mod simulation;
 
-pub use network::{
-    Datagram, Delivery, HEADER_BYTES, LinkId, MTU_BYTES, Network, NetworkStats, NodeId, Packet,
-    Passage, PathLinks,
-};
+pub use network::{LinkId, Network, NetworkStats, PathLinks, Travelling};
+pub use packet::{Datagram, Delivery, HEADER_BYTES, Load, MTU_BYTES, NodeId, Packet, Udp};
 pub use simulation::{Node, Simulation};
 
 #[cfg(test)]

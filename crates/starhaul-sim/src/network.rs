@@ -1,24 +1,17 @@
 //! The links of a simulation, who is reached over which of them, and what travels there.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::BTreeMap,
     net::SocketAddr,
     ops::{Index, IndexMut},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
-use starhaul_link::{Band, Link, LinkSpec};
+use rustc_hash::FxHashMap;
+use starhaul_link::{Link, LinkSpec, Outcome, Passage, link_seed};
 
-/// Bytes that IPv4 and UDP add to each payload on a link.
-pub const HEADER_BYTES: usize = 28;
-/// The largest IP packet that links carry.
-pub const MTU_BYTES: usize = 1500;
-
-/// A node of the simulation: its index in [`crate::Simulation::nodes`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeId(pub usize);
+use crate::{Delivery, Load, MTU_BYTES, NodeId, Packet, schedule::Schedule};
 
 /// A link of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,35 +26,7 @@ pub struct PathLinks {
     pub backward: LinkId,
 }
 
-/// One UDP datagram to send.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Datagram {
-    /// From which of the node's sockets.
-    pub local: u32,
-    /// To whom.
-    pub to: SocketAddr,
-    /// ECN bits of the IP header; links pass them on.
-    pub ecn: u8,
-    /// The UDP payload.
-    pub payload: Bytes,
-}
-
-/// A datagram that arrived.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Delivery {
-    /// At whom.
-    pub node: NodeId,
-    /// At which of the node's sockets.
-    pub local: u32,
-    /// From whom.
-    pub from: SocketAddr,
-    /// ECN bits of the IP header.
-    pub ecn: u8,
-    /// The UDP payload.
-    pub payload: Bytes,
-}
-
-/// Datagrams that reached no link or no node.
+/// Packets that reached no link or no node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetworkStats {
     /// Sent from a socket without address, or to where no route leads.
@@ -72,62 +37,68 @@ pub struct NetworkStats {
     pub no_receiver: u64,
 }
 
-/// A datagram that a watched link delivered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Passage {
-    /// When it reached the far end.
-    pub at: Instant,
-    /// Its size with all headers.
-    pub bytes: usize,
-    /// From when it came to the link until its last byte was sent; from then on it travelled.
-    pub waited: Duration,
-    /// From when it came to the link until it reached the far end.
-    pub took: Duration,
-}
-
-/// Links, addresses, and routes between them.
+/// Links, addresses, and routes between them, for packets that carry loads of type `P`.
 #[derive(Debug)]
-pub struct Network {
+pub struct Network<P> {
     seed: u64,
     start: Instant,
-    links: Vec<Link<Packet>>,
-    addresses: HashMap<(NodeId, u32), SocketAddr>,
-    sockets: HashMap<SocketAddr, (NodeId, u32)>,
-    routes: HashMap<(SocketAddr, SocketAddr), Arc<[LinkId]>>,
-    watched: HashMap<usize, Vec<Passage>>,
-    /// Links that carry less than [`MTU_BYTES`].
-    mtus: HashMap<usize, usize>,
-    /// Addresses whose datagrams travel as ICMP.
-    icmp: HashSet<SocketAddr>,
+    hops: Vec<Hop<P>>,
+    /// When each link has to be visited next.
+    schedule: Schedule,
+    /// Links that the caller may have changed since they were scheduled.
+    touched: Vec<usize>,
+    addresses: FxHashMap<(NodeId, u32), SocketAddr>,
+    sockets: FxHashMap<SocketAddr, (NodeId, u32)>,
+    routes: FxHashMap<(SocketAddr, SocketAddr), Arc<Route>>,
+    /// Routes that change later, in the order in which they were told for one instant.
+    changes: BTreeMap<(Instant, u64), Route>,
+    changes_told: u64,
     stats: NetworkStats,
 }
 
-/// A datagram on its way along a route; what the links of a network carry.
+/// From one address to another over these links.
+#[derive(Debug)]
+struct Route {
+    from: SocketAddr,
+    to: SocketAddr,
+    links: Box<[LinkId]>,
+}
+
+/// A link and what the network knows of it.
+#[derive(Debug)]
+struct Hop<P> {
+    link: Link<Travelling<P>>,
+    mtu_bytes: usize,
+    /// What it delivered, if it is watched.
+    passages: Option<Vec<Passage>>,
+}
+
+/// A packet on its way along a route; what the links of a network carry.
 #[derive(Clone, Debug)]
-pub struct Packet {
-    route: Arc<[LinkId]>,
+pub struct Travelling<P> {
+    route: Arc<Route>,
     hops_done: usize,
     /// When it came to the present link.
     since: Instant,
-    from: SocketAddr,
-    to: SocketAddr,
-    ecn: u8,
-    payload: Bytes,
+    /// What it waited at the links before.
+    waited: Duration,
+    load: P,
 }
 
-impl Network {
-    /// A network without links, whose links take their seeds from `seed` and begin their traces at `start`.
+impl<P: Load> Network<P> {
+    /// A network without links, whose links take their seeds from `seed` ([`link_seed`]) and begin their traces at `start`.
     pub fn new(seed: u64, start: Instant) -> Self {
         Self {
             seed,
             start,
-            links: Vec::new(),
-            addresses: HashMap::new(),
-            sockets: HashMap::new(),
-            routes: HashMap::new(),
-            watched: HashMap::new(),
-            mtus: HashMap::new(),
-            icmp: HashSet::new(),
+            hops: Vec::new(),
+            schedule: Schedule::default(),
+            touched: Vec::new(),
+            addresses: FxHashMap::default(),
+            sockets: FxHashMap::default(),
+            routes: FxHashMap::default(),
+            changes: BTreeMap::new(),
+            changes_told: 0,
             stats: NetworkStats::default(),
         }
     }
@@ -144,20 +115,33 @@ impl Network {
 
     /// Adds a link, which carries nothing until a route uses it.
     pub fn add_link(&mut self, spec: &LinkSpec) -> LinkId {
-        let id = LinkId(self.links.len());
-        // An odd factor, so that networks of neighbouring seeds share no link seed.
-        let seed = self
-            .seed
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .wrapping_add(id.0 as u64);
-        self.links.push(Link::new(spec, seed, self.start));
+        let id = LinkId(self.hops.len());
+        self.hops.push(Hop {
+            link: Link::new(spec, link_seed(self.seed, id.0), self.start),
+            mtu_bytes: MTU_BYTES,
+            passages: None,
+        });
+        self.schedule.add();
         id
     }
 
     /// Sends what goes from one address to another over these links, one after the other; what is under way keeps its
     /// route. Links may serve several routes. An empty chain leads nowhere.
     pub fn set_route(&mut self, from: SocketAddr, to: SocketAddr, links: &[LinkId]) {
-        self.routes.insert((from, to), links.into());
+        self.use_route(Route::new(from, to, links));
+    }
+
+    /// The same at a later instant: constellations move. Changes of one instant follow each other as they were told.
+    pub fn set_route_at(
+        &mut self,
+        at: Instant,
+        from: SocketAddr,
+        to: SocketAddr,
+        links: &[LinkId],
+    ) {
+        let route = Route::new(from, to, links);
+        self.changes.insert((at, self.changes_told), route);
+        self.changes_told += 1;
     }
 
     /// Forgets a route: what is sent there from now on is lost.
@@ -165,17 +149,9 @@ impl Network {
         self.routes.remove(&(from, to));
     }
 
-    /// Says in which band of its links travels what is sent from this address; in that of data as long as nothing is said.
-    pub fn set_band(&mut self, from: SocketAddr, band: Band) {
-        match band {
-            Band::Icmp => self.icmp.insert(from),
-            Band::Data => self.icmp.remove(&from),
-        };
-    }
-
     /// The largest IP packet that a link carries from now on: larger ones are dropped without a word, as a path with a black hole does.
     pub fn set_mtu(&mut self, link: LinkId, bytes: usize) {
-        self.mtus.insert(link.0, bytes);
+        self.hops[link.0].mtu_bytes = bytes;
     }
 
     /// Joins two addresses by one new link in each direction.
@@ -207,80 +183,82 @@ impl Network {
         self[path.backward].set_up(now);
     }
 
-    /// Puts a datagram of `node` on the first link of its route.
-    pub fn send(&mut self, now: Instant, node: NodeId, datagram: Datagram) {
-        let Datagram {
-            local,
-            to,
-            ecn,
-            payload,
-        } = datagram;
+    /// Puts a packet of `node` on the first link of its route.
+    pub fn send(&mut self, now: Instant, node: NodeId, packet: Packet<P>) {
+        let Packet { local, to, load } = packet;
         let route = self.addresses.get(&(node, local)).and_then(|&from| {
             let route = self.routes.get(&(from, to))?;
-            Some((from, Arc::clone(route)))
+            Some(Arc::clone(route))
         });
-        let Some((from, route)) = route else {
+        let Some(route) = route else {
             self.stats.no_route += 1;
             return;
         };
-        if payload.len() + HEADER_BYTES > MTU_BYTES {
+        if load.bytes() > MTU_BYTES {
             self.stats.too_large += 1;
             return;
         }
-        let packet = Packet {
+        let travelling = Travelling {
             route,
             hops_done: 0,
             since: now,
-            from,
-            to,
-            ecn,
-            payload,
+            waited: Duration::ZERO,
+            load,
         };
-        if self.enqueue(now, packet).is_some() {
-            self.stats.no_route += 1;
-        }
+        self.enqueue(now, travelling);
     }
 
-    /// The next datagram that has reached its receiver by `now`.
-    pub fn poll(&mut self, now: Instant) -> Option<Delivery> {
+    /// The next packet that has reached its receiver by `now`. Of links that are due at one instant, that with the least
+    /// number comes first.
+    pub fn poll(&mut self, now: Instant) -> Option<Delivery<P>> {
+        self.change_routes(now);
         loop {
-            let due = |link: &Link<Packet>| link.next_event().is_some_and(|at| at <= now);
-            let number = self.links.iter().position(due)?;
-            let Some(arrival) = self.links[number].poll_arrival(now) else {
+            self.reschedule();
+            let number = self.schedule.due(now)?;
+            let hop = &mut self.hops[number];
+            let outcome = hop.link.poll(now);
+            self.schedule.set(number, hop.link.next_event());
+            let Some(arrival) = outcome.and_then(Outcome::arrived) else {
                 continue;
             };
             let mut packet = arrival.packet;
-            if let Some(passages) = self.watched.get_mut(&number) {
+            let waited = arrival.sent.saturating_duration_since(packet.since);
+            if let Some(passages) = &mut hop.passages {
                 passages.push(Passage {
-                    at: arrival.due,
+                    at: arrival.due.saturating_duration_since(self.start),
                     bytes: arrival.bytes,
-                    waited: arrival.sent.saturating_duration_since(packet.since),
+                    waited,
                     took: arrival.due.saturating_duration_since(packet.since),
                 });
             }
+            packet.waited += waited;
             packet.hops_done += 1;
-            if let Some(packet) = self.enqueue(now, packet) {
-                match self.sockets.get(&packet.to) {
-                    Some(&(node, local)) => return Some(packet.delivered_to(node, local)),
-                    None => self.stats.no_receiver += 1,
-                }
+            if packet.hops_done < packet.route.links.len() {
+                self.enqueue(now, packet);
+                continue;
+            }
+            match self.sockets.get(&packet.route.to) {
+                Some(&(node, local)) => return Some(packet.delivered_to(node, local)),
+                None => self.stats.no_receiver += 1,
             }
         }
     }
 
-    /// When to call [`Network::poll`] next; `None` while nothing travels.
-    pub fn next_event(&self) -> Option<Instant> {
-        self.links.iter().filter_map(Link::next_event).min()
+    /// When to call [`Network::poll`] next; `None` while nothing travels and no route changes.
+    pub fn next_event(&mut self) -> Option<Instant> {
+        self.reschedule();
+        let change = self.changes.keys().next().map(|(at, _)| *at);
+        [self.schedule.next(), change].into_iter().flatten().min()
     }
 
     /// Notes from now on what a link delivers, for [`Network::take_passages`].
     pub fn watch(&mut self, link: LinkId) {
-        self.watched.entry(link.0).or_default();
+        self.hops[link.0].passages.get_or_insert_default();
     }
 
     /// What a watched link delivered since the last call, in its order; nothing of one that is not watched.
     pub fn take_passages(&mut self, link: LinkId) -> Vec<Passage> {
-        let passages = self.watched.get_mut(&link.0);
+        let passages = self.hops[link.0].passages.as_mut();
         passages.map(std::mem::take).unwrap_or_default()
     }
 
@@ -289,53 +267,84 @@ impl Network {
         self.stats
     }
 
-    /// Puts a packet on the next link of its route; gives it back at the end of the route.
-    fn enqueue(&mut self, now: Instant, mut packet: Packet) -> Option<Packet> {
-        let Some(&id) = packet.route.get(packet.hops_done) else {
-            return Some(packet);
+    /// Puts a packet on the next link of its route, if there is one.
+    fn enqueue(&mut self, now: Instant, mut packet: Travelling<P>) {
+        let Some(&LinkId(number)) = packet.route.links.get(packet.hops_done) else {
+            self.stats.no_route += 1;
+            return;
         };
-        if self
-            .mtus
-            .get(&id.0)
-            .is_some_and(|mtu| packet.payload.len() + HEADER_BYTES > *mtu)
-        {
+        let (hop, bytes) = (&mut self.hops[number], packet.load.bytes());
+        if bytes > hop.mtu_bytes {
             self.stats.too_large += 1;
-            return None;
+            return;
         }
         packet.since = now;
-        let band = match self.icmp.contains(&packet.from) {
-            true => Band::Icmp,
-            false => Band::Data,
-        };
-        self[id].enqueue_in(band, now, packet.payload.len() + HEADER_BYTES, packet);
-        None
+        hop.link.enqueue_in(packet.load.band(), now, bytes, packet);
+        // A link that drops all that comes is never due; nobody is told here, and nothing is kept.
+        for _ in 0..hop.link.untold_drops() {
+            hop.link.poll(now);
+        }
+        self.schedule.set(number, hop.link.next_event());
+    }
+
+    fn reschedule(&mut self) {
+        for number in self.touched.drain(..) {
+            let next = self.hops[number].link.next_event();
+            self.schedule.set(number, next);
+        }
+    }
+
+    fn change_routes(&mut self, now: Instant) {
+        while let Some(entry) = self
+            .changes
+            .first_entry()
+            .filter(|entry| entry.key().0 <= now)
+        {
+            let route = entry.remove();
+            self.use_route(route);
+        }
+    }
+
+    fn use_route(&mut self, route: Route) {
+        self.routes.insert((route.from, route.to), Arc::new(route));
     }
 }
 
-impl Packet {
-    fn delivered_to(self, node: NodeId, local: u32) -> Delivery {
+impl Route {
+    fn new(from: SocketAddr, to: SocketAddr, links: &[LinkId]) -> Self {
+        Self {
+            from,
+            to,
+            links: links.into(),
+        }
+    }
+}
+
+impl<P> Travelling<P> {
+    fn delivered_to(self, node: NodeId, local: u32) -> Delivery<P> {
         Delivery {
             node,
             local,
-            from: self.from,
-            ecn: self.ecn,
-            payload: self.payload,
+            from: self.route.from,
+            waited: self.waited,
+            load: self.load,
         }
     }
 }
 
 /// Links are reached by their id, to read their statistics or to change them while the network runs. Like an index of a
 /// vector, an id of another network may panic.
-impl Index<LinkId> for Network {
-    type Output = Link<Packet>;
+impl<P> Index<LinkId> for Network<P> {
+    type Output = Link<Travelling<P>>;
 
-    fn index(&self, id: LinkId) -> &Link<Packet> {
-        &self.links[id.0]
+    fn index(&self, id: LinkId) -> &Link<Travelling<P>> {
+        &self.hops[id.0].link
     }
 }
 
-impl IndexMut<LinkId> for Network {
-    fn index_mut(&mut self, id: LinkId) -> &mut Link<Packet> {
-        &mut self.links[id.0]
+impl<P> IndexMut<LinkId> for Network<P> {
+    fn index_mut(&mut self, id: LinkId) -> &mut Link<Travelling<P>> {
+        self.touched.push(id.0);
+        &mut self.hops[id.0].link
     }
 }

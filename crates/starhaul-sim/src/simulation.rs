@@ -1,13 +1,11 @@
 //! The loop of virtual time: it jumps from event to event, hands datagrams and timeouts to nodes, and collects what they send.
 
 use std::{
-    net::SocketAddr,
+    collections::VecDeque,
     time::{Duration, Instant},
 };
 
-use bytes::BytesMut;
-
-use crate::{Datagram, Network, NodeId};
+use crate::{Delivery, Load, Network, NodeId, Packet};
 
 /// The finest step of time that a timer gets: one that is still due after it was handled is handled again this much later, so
 /// that a node that never stops asking cannot stop time.
@@ -15,18 +13,14 @@ const TIMER_GRAIN: Duration = Duration::from_micros(1);
 
 /// A sans-IO machine with numbered sockets.
 pub trait Node {
-    /// A datagram arrived at the socket `local`.
-    fn handle_datagram(
-        &mut self,
-        now: Instant,
-        local: u32,
-        from: SocketAddr,
-        ecn: u8,
-        payload: BytesMut,
-    );
+    /// What its packets carry.
+    type Load: Load;
 
-    /// The next datagram to send; called until `None` after every input.
-    fn poll_transmit(&mut self, now: Instant) -> Option<Datagram>;
+    /// A packet arrived.
+    fn handle_packet(&mut self, now: Instant, packet: Delivery<Self::Load>);
+
+    /// Puts the next packets to send into `out`; called after every input until it puts none.
+    fn poll_transmit(&mut self, now: Instant, out: &mut VecDeque<Packet<Self::Load>>);
 
     /// When [`Node::handle_timeout`] is due.
     fn poll_timeout(&mut self) -> Option<Instant>;
@@ -35,16 +29,18 @@ pub trait Node {
     fn handle_timeout(&mut self, now: Instant);
 }
 
-/// Nodes of one type `N`, which may be an enum of several or a `Box<dyn Node>`, and the network between them.
+/// Nodes of one type `N`, which may be an enum of several or a `Box<dyn Node<Load = …>>`, and the network between them.
 #[derive(Debug)]
-pub struct Simulation<N> {
+pub struct Simulation<N: Node> {
     /// The links; addresses and routes are set here.
-    pub network: Network,
+    pub network: Network<N::Load>,
     /// The nodes, in the order of their [`NodeId`]s.
     pub nodes: Vec<N>,
     start: Instant,
     now: Instant,
     timers_handled: Option<Instant>,
+    /// Packets on their way from a node to the network; empty between calls.
+    outbox: VecDeque<Packet<N::Load>>,
 }
 
 impl<N: Node> Simulation<N> {
@@ -56,6 +52,7 @@ impl<N: Node> Simulation<N> {
             start,
             now: start,
             timers_handled: None,
+            outbox: VecDeque::new(),
         }
     }
 
@@ -87,15 +84,8 @@ impl<N: Node> Simulation<N> {
             }
         }
         while let Some(delivery) = self.network.poll(self.now) {
-            let payload = BytesMut::from(delivery.payload);
             if let Some(node) = self.nodes.get_mut(delivery.node.0) {
-                node.handle_datagram(
-                    self.now,
-                    delivery.local,
-                    delivery.from,
-                    delivery.ecn,
-                    payload,
-                );
+                node.handle_packet(self.now, delivery);
             }
         }
         for node in &mut self.nodes {
@@ -158,27 +148,28 @@ impl<N: Node> Simulation<N> {
 
     fn send_all(&mut self) {
         for (index, node) in self.nodes.iter_mut().enumerate() {
-            while let Some(datagram) = node.poll_transmit(self.now) {
-                self.network.send(self.now, NodeId(index), datagram);
+            loop {
+                node.poll_transmit(self.now, &mut self.outbox);
+                if self.outbox.is_empty() {
+                    break;
+                }
+                for packet in self.outbox.drain(..) {
+                    self.network.send(self.now, NodeId(index), packet);
+                }
             }
         }
     }
 }
 
 impl<N: Node + ?Sized> Node for Box<N> {
-    fn handle_datagram(
-        &mut self,
-        now: Instant,
-        local: u32,
-        from: SocketAddr,
-        ecn: u8,
-        payload: BytesMut,
-    ) {
-        (**self).handle_datagram(now, local, from, ecn, payload);
+    type Load = N::Load;
+
+    fn handle_packet(&mut self, now: Instant, packet: Delivery<N::Load>) {
+        (**self).handle_packet(now, packet);
     }
 
-    fn poll_transmit(&mut self, now: Instant) -> Option<Datagram> {
-        (**self).poll_transmit(now)
+    fn poll_transmit(&mut self, now: Instant, out: &mut VecDeque<Packet<N::Load>>) {
+        (**self).poll_transmit(now, out);
     }
 
     fn poll_timeout(&mut self) -> Option<Instant> {

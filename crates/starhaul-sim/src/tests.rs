@@ -4,8 +4,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::{Bytes, BytesMut};
-use starhaul_link::{LinkSpec, Loss};
+use bytes::Bytes;
+use starhaul_link::{Band, LinkSpec, Loss, Passage, Rate};
 
 use crate::*;
 
@@ -54,36 +54,28 @@ impl Flow {
         let mut payload = vec![0; self.payload_bytes.max(4)];
         payload[..4].copy_from_slice(&self.sent.to_be_bytes());
         self.sent += 1;
-        self.outbox.push_back(Datagram {
-            local,
-            to,
-            ecn: 2,
-            payload: payload.into(),
-        });
+        self.outbox
+            .push_back(Datagram::udp(local, to, 2, payload.into()));
     }
 }
 
 impl Node for Flow {
-    fn handle_datagram(
-        &mut self,
-        now: Instant,
-        local: u32,
-        from: SocketAddr,
-        ecn: u8,
-        payload: BytesMut,
-    ) {
+    type Load = Udp;
+
+    fn handle_packet(&mut self, now: Instant, packet: Delivery<Udp>) {
+        let Udp { ecn, payload } = packet.load;
         let number = payload[..4].try_into().map(u32::from_be_bytes).unwrap();
         self.received.push(Received {
             at: now,
-            local,
-            from,
+            local: packet.local,
+            from: packet.from,
             ecn,
             number,
         });
     }
 
-    fn poll_transmit(&mut self, _now: Instant) -> Option<Datagram> {
-        self.outbox.pop_front()
+    fn poll_transmit(&mut self, _now: Instant, out: &mut VecDeque<Datagram>) {
+        out.extend(self.outbox.pop_front());
     }
 
     fn poll_timeout(&mut self) -> Option<Instant> {
@@ -164,6 +156,85 @@ fn a_route_of_several_links_adds_them_up_and_can_change() {
 }
 
 #[test]
+fn a_route_changes_by_itself_at_the_instants_told_beforehand() {
+    let start = Instant::now();
+    let (mut sim, path) = pair(1, start, "delay=5ms", MS * 10);
+    let (a, b) = (address("10.0.0.1:10"), address("10.0.0.2:20"));
+    let longer = sim.network.add_link(&spec("delay=7ms"));
+    for (at, links) in [(25, &[longer][..]), (45, &[]), (65, &[path.forward])] {
+        sim.network.set_route_at(start + MS * at, a, b, links);
+    }
+    sim.run_for(MS * 90);
+    let received = sim.nodes[1].received.iter();
+    let received: Vec<_> = received.map(|r| (r.at - start, r.number)).collect();
+    let expected = [(5, 0), (15, 1), (25, 2), (37, 3), (47, 4), (75, 7), (85, 8)];
+    assert_eq!(received, expected.map(|(ms, number)| (MS * ms, number)));
+    assert_eq!(sim.network.stats().no_route, 2);
+}
+
+#[test]
+fn a_link_that_its_owner_changes_is_visited_when_it_is_due_then() {
+    let start = Instant::now();
+    let (mut sim, path) = pair(1, start, "rate=0mbit", MS * 1000);
+    sim.run_for(MS * 10);
+    assert_eq!(sim.nodes[1].received, []);
+    let rate = "12mbit".parse().unwrap();
+    sim.network[path.forward].set_rate(start + MS * 10, Rate::Constant(rate));
+    sim.run_for(MS * 10);
+    assert_eq!(sim.nodes[1].received[0].at, start + MS * 11);
+}
+
+/// Packets of a kind of their own: pings, which have their band of the link, and bulk, which fills its queue.
+#[derive(Clone, Debug, PartialEq)]
+enum Kind {
+    Ping,
+    Bulk,
+}
+
+impl Load for Kind {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Ping => 84,
+            Self::Bulk => 1500,
+        }
+    }
+
+    fn band(&self) -> Band {
+        match self {
+            Self::Ping => Band::Icmp,
+            Self::Bulk => Band::Data,
+        }
+    }
+}
+
+#[test]
+fn packets_of_any_kind_travel_in_the_band_that_they_name() {
+    let start = Instant::now();
+    let (a, b) = (address("10.0.0.1:1"), address("10.0.0.2:1"));
+    let mut network = Network::new(1, start);
+    network.bind(NodeId(0), 0, a);
+    network.bind(NodeId(1), 0, b);
+    network.connect(a, b, &spec("rate=12mbit,icmp=band"), &spec("delay=1ms"));
+    for load in [Kind::Bulk, Kind::Bulk, Kind::Bulk, Kind::Ping] {
+        let packet = Packet {
+            local: 0,
+            to: b,
+            load,
+        };
+        network.send(start, NodeId(0), packet);
+    }
+    let mut arrived = Vec::new();
+    while let Some(at) = network.next_event() {
+        let packets = std::iter::from_fn(|| network.poll(at));
+        arrived.extend(packets.map(|packet| (packet.load, packet.waited)));
+    }
+    let (first, waited) = &arrived[0];
+    assert_eq!((first, *waited < MS), (&Kind::Ping, true), "{arrived:?}");
+    assert_eq!(arrived.len(), 4);
+    assert!(arrived[3].1 >= MS * 3, "{arrived:?}");
+}
+
+#[test]
 fn a_path_can_be_cut_and_restored_at_an_instant() {
     let start = Instant::now();
     let (mut sim, path) = pair(1, start, "delay=5ms", MS);
@@ -196,12 +267,7 @@ fn what_cannot_be_carried_is_counted() {
     let (mut sim, _) = pair(1, start, "delay=5ms", MS * 1000);
     let b = address("10.0.0.2:20");
     let sender = NodeId(0);
-    let datagram = |local, to, bytes| Datagram {
-        local,
-        to,
-        ecn: 0,
-        payload: Bytes::from(vec![0; bytes]),
-    };
+    let datagram = |local, to, bytes| Datagram::udp(local, to, 0, Bytes::from(vec![0; bytes]));
     sim.network.send(start, sender, datagram(9, b, 100));
     sim.network
         .send(start, sender, datagram(0, address("10.9.9.9:1"), 100));
@@ -361,7 +427,7 @@ fn a_watched_link_tells_how_long_each_datagram_waited() {
     let passages = sim.network.take_passages(path.forward);
     let expected: Vec<_> = (0..5)
         .map(|number| Passage {
-            at: start + (21 + number) * MS,
+            at: (21 + number) * MS,
             bytes: 1500,
             waited: MS + number * MS / 2,
             took: 21 * MS + number * MS / 2,

@@ -1,14 +1,18 @@
 //! What is logged on standard error: the rules that were typed, checked, and whether lines have colours.
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// The crates of the suite as they name themselves in a log.
-const TARGETS: [&str; 14] = [
+const TARGETS: [&str; 16] = [
     "starhaul",
     "starhaul_cc",
     "starhaul_endpoint",
     "starhaul_fec",
+    "starhaul_flow",
     "starhaul_gateway",
     "starhaul_lab",
     "starhaul_link",
@@ -16,6 +20,7 @@ const TARGETS: [&str; 14] = [
     "starhaul_paths",
     "starhaul_quic",
     "starhaul_record",
+    "starhaul_replay",
     "starhaul_session",
     "starhaul_sim",
     "starhaul_units",
@@ -24,12 +29,12 @@ const TARGETS: [&str; 14] = [
 /// Begins to log by these rules; says what is wrong with them.
 pub(crate) fn begin(rules: &str) -> Result<(), String> {
     check(rules)?;
-    let filter = EnvFilter::try_new(rules).map_err(|error| error.to_string())?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let filter: Targets = rules.parse().map_err(|error| format!("{error}"))?;
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(is_coloured())
-        .init();
+        .with_filter(filter);
+    tracing_subscriber::registry().with(lines).init();
     Ok(())
 }
 
@@ -45,16 +50,9 @@ fn check(rules: &str) -> Result<(), String> {
 }
 
 fn check_rule(rule: &str) -> Result<(), String> {
-    // Spans have equal signs of their own: target[span{field=value}]=level.
-    let (head, level) = match rule.rfind(']') {
-        Some(end) => (
-            rule,
-            rule.get(end + 1..).and_then(|rest| rest.strip_prefix('=')),
-        ),
-        None => match rule.rsplit_once('=') {
-            Some((target, level)) => (target, Some(level)),
-            None => (rule, None),
-        },
+    let (head, level) = match rule.rsplit_once('=') {
+        Some((target, level)) => (target, Some(level)),
+        None => (rule, None),
     };
     if let Some(level) = level {
         if !is_level(level) {
@@ -63,7 +61,7 @@ fn check_rule(rule: &str) -> Result<(), String> {
     } else if is_level(rule) {
         return Ok(());
     }
-    let target = head.split(['[', ':']).next().unwrap_or_default();
+    let target = head.split(':').next().unwrap_or_default();
     let ours = target.is_empty() || TARGETS.contains(&target);
     match (ours, level) {
         (true, _) => Ok(()),

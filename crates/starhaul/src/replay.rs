@@ -15,7 +15,7 @@ use std::{
 use anyhow::Context as _;
 use starhaul_lab::report::ReplayPicture;
 use starhaul_link::LinkSpec;
-use starhaul_net::replay::{ReplayLink, ReplaySpec, run as run_behind, supervise};
+use starhaul_replay::{ReplayLink, ReplaySpec, run as run_behind, supervise};
 
 use crate::output::{Picture, Usage, command_line, print, shell_line};
 
@@ -86,7 +86,8 @@ pub(crate) fn run(args: Arguments) -> anyhow::Result<ExitCode> {
     let written = written(&args)?;
     let links = written
         .iter()
-        .map(parse)
+        .enumerate()
+        .map(|(number, written)| parse(written, args.seed, number))
         .collect::<anyhow::Result<Vec<_>>>()?;
     let plot = args.plot.as_deref().map(Plot::begin).transpose()?;
     let log = match &args.log {
@@ -96,11 +97,11 @@ pub(crate) fn run(args: Arguments) -> anyhow::Result<ExitCode> {
     let program = shell_line(args.command.iter().cloned());
     let report = run_behind(ReplaySpec {
         links: links.clone(),
-        seed: args.seed,
         server: args.server,
         command: args.command,
         quiet_output: args.json,
         log: log.map(|log| -> Box<dyn std::io::Write + Send> { Box::new(log) }),
+        keep_passages: false,
         supervisor: vec![SUPERVISOR.into()],
     })?;
     for warning in &report.warnings {
@@ -195,16 +196,13 @@ fn check_name(name: &str, others: &[Written]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn parse(written: &Written) -> anyhow::Result<ReplayLink> {
+fn parse(written: &Written, seed: u64, number: usize) -> anyhow::Result<ReplayLink> {
     let parse = |option, text: &String| -> anyhow::Result<LinkSpec> {
         text.parse()
             .map_err(|error| Usage(format!("{option} {text}: {error}")).into())
     };
-    Ok(ReplayLink {
-        name: written.name.clone(),
-        up: parse("--up", &written.up)?,
-        down: parse("--down", &written.down)?,
-    })
+    let (up, down) = (parse("--up", &written.up)?, parse("--down", &written.down)?);
+    Ok(ReplayLink::new(&written.name, up, down, seed, number))
 }
 
 fn begin_log(file: &PathBuf, links: &[Written], seed: u64) -> anyhow::Result<BufWriter<File>> {

@@ -98,7 +98,6 @@ fn a_level_that_is_none_is_an_error_and_not_silence() {
         "info,starhaul_gateway=debug",
         "starhaul_quic::node=trace,noq_proto=off",
         "starhaul_session",
-        "debug,[session]=trace",
     ] {
         wants(&["--log", level, "gateway", "sample"], 0, &[]);
     }

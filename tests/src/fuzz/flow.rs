@@ -6,7 +6,7 @@ use std::{
 };
 
 use starhaul_cc::ControllerConfig;
-use starhaul_lab::flow::{Ack, AckPolicy, DataPacket, PACKET_BYTES, Receiver, Sender, Source};
+use starhaul_flow::{Ack, AckPolicy, DataPacket, PACKET_BYTES, Receiver, Sender, Source};
 
 /// More than any window that a few hundred operations can open.
 const MOST_UNDER_WAY: usize = 100_000;

@@ -6,8 +6,8 @@ use std::{
 };
 
 use starhaul_link::{
-    Band, Format, Link, LinkSpec, Loss, Recording, Summary, parse_capacity, parse_csv, parse_delay,
-    parse_leoem, write_capacity, write_csv, write_delay,
+    Band, Format, Link, LinkSpec, Loss, Outcome, Recording, Summary, parse_capacity, parse_csv,
+    parse_delay, parse_leoem, write_capacity, write_csv, write_delay,
 };
 use starhaul_units::Bandwidth;
 
@@ -124,6 +124,11 @@ pub fn link_spec(data: &[u8]) {
     }
 }
 
+fn arrivals(link: &mut Link<u64>, now: Instant) -> usize {
+    let outcomes = std::iter::from_fn(|| link.poll(now));
+    outcomes.filter_map(Outcome::arrived).count()
+}
+
 /// What goes in comes out or is counted, and time goes on.
 fn carry(spec: &LinkSpec) {
     const PACKETS: u64 = 50;
@@ -139,13 +144,13 @@ fn carry(spec: &LinkSpec) {
             Band::Data
         };
         link.enqueue_in(band, now, 1500, packet);
-        arrived += std::iter::from_fn(|| link.poll(now)).count();
+        arrived += arrivals(&mut link, now);
     }
     for _ in 0..4 * PACKETS {
         let Some(next) = link.next_event() else { break };
         assert!(next >= now, "an event in the past");
         now = next;
-        arrived += std::iter::from_fn(|| link.poll(now)).count();
+        arrived += arrivals(&mut link, now);
     }
     let stats = link.stats();
     assert_eq!(stats.enqueued, PACKETS);

@@ -3,17 +3,19 @@
 //! A core is a state machine: time, randomness and input are handed to it, so that the same code runs under real sockets, in
 //! virtual time and in a fuzzer.
 
+pub mod circles;
 pub mod dependencies;
 pub mod source;
 
 /// The crates that are protocol cores.
-pub const CORES: [&str; 9] = [
+pub const CORES: [&str; 10] = [
     "starhaul-units",
     "starhaul-cc",
     "starhaul-fec",
     "starhaul-link",
     "starhaul-paths",
     "starhaul-sim",
+    "starhaul-flow",
     "starhaul-record",
     "starhaul-session",
     "starhaul-quic",
@@ -24,8 +26,8 @@ pub const FLOORS: [&[&str]; 9] = [
     &["starhaul-units"],
     &["starhaul-cc", "starhaul-fec", "starhaul-link"],
     &["starhaul-paths", "starhaul-record", "starhaul-sim"],
-    &["starhaul-session", "starhaul-net"],
-    &["starhaul-quic"],
+    &["starhaul-session", "starhaul-net", "starhaul-flow"],
+    &["starhaul-quic", "starhaul-replay"],
     &["starhaul-endpoint"],
     &["starhaul-gateway"],
     // The demo runs gateways.
@@ -33,5 +35,16 @@ pub const FLOORS: [&[&str]; 9] = [
     &["starhaul"],
 ];
 
-/// The only crate that may hold `unsafe` code.
-pub const UNSAFE_ALLOWED: &str = "starhaul-net";
+/// The experiments of the lab, each a module of its own.
+pub const EXPERIMENTS: [&str; 7] = [
+    "leocc",
+    "agreement",
+    "demo",
+    "experiments::aggregation",
+    "experiments::cut",
+    "experiments::dmtp",
+    "experiments::qoe",
+];
+
+/// The only crates that may hold `unsafe` code: those that call the kernel.
+pub const UNSAFE_ALLOWED: [&str; 2] = ["starhaul-net", "starhaul-replay"];

@@ -76,6 +76,10 @@ pub struct Scan {
     pub unsafe_lines: Vec<usize>,
     /// Modules outside tests whose text is in files of their own.
     pub modules: Vec<String>,
+    /// Every path that it imports or names from the root of the crate.
+    pub paths: Vec<Vec<String>>,
+    /// Those of them that it gives on.
+    pub reexports: Vec<Vec<String>>,
 }
 
 /// Every file of the library with `root` (a `lib.rs` or `main.rs`) outside tests, with what it says.
@@ -116,7 +120,10 @@ pub fn scan(text: &str) -> syn::Result<Scan> {
     if is_test_only(&file.attrs) {
         return Ok(scan);
     }
-    let mut reader = Reader { scan: &mut scan };
+    let mut reader = Reader {
+        scan: &mut scan,
+        in_use: false,
+    };
     file.items.iter().for_each(|item| reader.visit_item(item));
     scan.violations.sort();
     scan.violations.dedup();
@@ -151,6 +158,8 @@ fn is_test_only(attributes: &[Attribute]) -> bool {
 
 struct Reader<'a> {
     scan: &'a mut Scan,
+    /// Within an import, where a path may begin anywhere.
+    in_use: bool,
 }
 
 impl<'ast> Visit<'ast> for Reader<'_> {
@@ -164,7 +173,16 @@ impl<'ast> Visit<'ast> for Reader<'_> {
             Item::Fn(function) if is_test_only(&function.attrs) => {}
             Item::Impl(block) if is_test_only(&block.attrs) => {}
             Item::Use(import) if is_test_only(&import.attrs) => {}
-            Item::Use(import) => self.read_use(&import.tree, &mut Vec::new()),
+            Item::Use(import) => {
+                let before = self.scan.paths.len();
+                self.in_use = true;
+                self.read_use(&import.tree, &mut Vec::new());
+                self.in_use = false;
+                if !matches!(import.vis, syn::Visibility::Inherited) {
+                    let given_on = self.scan.paths.iter().skip(before).cloned();
+                    self.scan.reexports.extend(given_on);
+                }
+            }
             other => self.read_tokens(other.to_token_stream()),
         }
     }
@@ -239,6 +257,12 @@ impl Reader<'_> {
 
     fn judge(&mut self, path: &[String], span: Span) {
         let line = span.start().line;
+        let anchored = path.first().is_some_and(|first| {
+            path.len() > 1 && ["crate", "super", "self"].contains(&first.as_str())
+        });
+        if anchored || self.in_use {
+            self.scan.paths.push(path.to_vec());
+        }
         if path.iter().any(|segment| segment == "unsafe") {
             self.scan.unsafe_lines.push(line);
         }

@@ -5,9 +5,11 @@ use std::path::Path;
 use starhaul_cc::ControllerConfig;
 
 use super::{
-    ControllerRule, Detection, LinkKind, detection,
+    ControllerRule, Detection, LinkKind,
+    controllers::{DEFAULT_CONTROLLER, LEO_CONTROLLER, default_controller, read_controller},
+    detection,
     reader::Table,
-    rules::{self, DEFAULT_CONTROLLER, LEO_CONTROLLER},
+    values::{interface_name, to_usize},
 };
 use crate::Error;
 
@@ -67,17 +69,17 @@ impl Default for AcceptRule {
 pub(super) fn read(table: &Table<'_>, directory: &Path) -> Result<AcceptRule, Error> {
     let link = detection::read_link(table)?;
     let most = table.integer("max_sessions", 1..=65_536)?;
-    let max_sessions = most.map_or(DEFAULT_MAX_SESSIONS, rules::to_usize);
+    let max_sessions = most.map_or(DEFAULT_MAX_SESSIONS, to_usize);
     let of_one = table.integer("max_sessions_per_peer", 1..=65_536)?;
     // A controller that heeds them is no sign of a dish at this end.
     let detection = detection::read(table, link == LinkKind::Leo)?;
     Ok(AcceptRule {
         max_sessions,
-        max_sessions_per_peer: of_one.map_or((max_sessions / SHARE).max(1), rules::to_usize),
+        max_sessions_per_peer: of_one.map_or((max_sessions / SHARE).max(1), to_usize),
         link,
-        interface: table.text("interface", rules::interface_name)?,
+        interface: table.text("interface", interface_name)?,
         detection,
-        controller: rules::read_controller(table, directory, rules::default_controller(link))?,
+        controller: read_controller(table, directory, default_controller(link))?,
         // Who names a controller means all paths.
         leo_controller: (!table.has("controller")).then_some(LEO_CONTROLLER),
     })

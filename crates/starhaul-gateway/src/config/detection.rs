@@ -7,7 +7,7 @@ use starhaul_endpoint::{
     prober::{ProbeMethod, ProbeTarget, Timetable},
 };
 
-use super::{duration, reader::Table, rules::choice};
+use super::{duration, reader::Table, values::choice};
 use crate::Error;
 
 /// The keys that are read here.

@@ -3,6 +3,7 @@
 
 mod accept;
 mod addresses;
+mod controllers;
 mod describe;
 mod detection;
 mod duration;

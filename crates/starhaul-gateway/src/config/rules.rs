@@ -3,24 +3,24 @@
 use std::{
     collections::{HashMap, HashSet},
     net::{IpAddr, SocketAddr},
-    path::{Path, PathBuf},
+    path::Path,
     time::Duration,
 };
 
-use starhaul_cc::{ControllerConfig, LeoCcOptions};
 use starhaul_quic::{Identity, LEAST_PACKET_BYTES, MAX_PATHS, MOST_PACKET_BYTES, PublicKey};
 use starhaul_session::{Mode, SessionConfig};
-use starhaul_units::Bandwidth;
 
 use super::{
-    AcceptRule, ClientLimits, Config, ConnectionLimits, Control, ControllerRule, Credentials,
-    Delivery, IdentitySource, Ingress, LinkKind, PathRule, Peer, Service, SessionLimits,
-    SessionRule, accept,
+    AcceptRule, ClientLimits, Config, ConnectionLimits, Control, Credentials, Delivery,
+    IdentitySource, Ingress, LinkKind, PathRule, Peer, Service, SessionLimits, SessionRule, accept,
     addresses::{Addresses, Taken, Transport},
+    controllers::{default_controller, read_controller},
     detection, duration,
     reader::{Document, Table, nearest},
     size,
-    values::{is_for_many, public_key, target},
+    values::{
+        choice, interface_name, is_for_many, path, positive_rate, public_key, target, to_usize,
+    },
 };
 use crate::{
     Error,
@@ -129,11 +129,6 @@ const SOCKS5: &[&str] = &[
 ];
 const EGRESS: &[&str] = &["allow", "deny", "max_streams", "max_lookups", "max_targets"];
 
-/// What a path without a controller of its own gets.
-pub(super) const DEFAULT_CONTROLLER: ControllerConfig = ControllerConfig::Bbr;
-/// And one over a low orbit: as fast there, with half of BBR's queue.
-pub(super) const LEO_CONTROLLER: ControllerConfig =
-    ControllerConfig::LeoCc(LeoCcOptions::TARGET_QUEUE);
 /// The modes that a datagram rule may ask for.
 pub(super) const MODES: &[(&str, Mode)] = &[
     ("fec+retransmit", Mode::FecRetransmit),
@@ -394,38 +389,6 @@ fn take_local(table: &Table<'_>, rule: &PathRule, addresses: &mut Addresses) -> 
     taken.map_err(|problem| table.key_problem("local", problem))
 }
 
-/// Of a path whose table names none.
-pub(super) fn default_controller(link: LinkKind) -> ControllerConfig {
-    match link {
-        LinkKind::Leo => LEO_CONTROLLER,
-        LinkKind::Other => DEFAULT_CONTROLLER,
-    }
-}
-
-pub(super) fn read_controller(
-    table: &Table<'_>,
-    directory: &Path,
-    default: ControllerConfig,
-) -> Result<ControllerRule, Error> {
-    let name = table
-        .text("controller", controller_name)?
-        .unwrap_or(default.name());
-    if name == "dedicated" {
-        return Ok(ControllerRule::Dedicated {
-            rate: table.required("rate", positive_rate)?,
-            feed: table.text("rate_feed", |file| path(directory, file))?,
-        });
-    }
-    for key in ["rate", "rate_feed"] {
-        if table.has(key) {
-            return Err(table.key_problem(key, "only controller = \"dedicated\" has a rate"));
-        }
-    }
-    let config = ControllerConfig::from_name(name, None)
-        .map_err(|error| table.key_problem("controller", error.to_string()))?;
-    Ok(ControllerRule::SelfReliant(config))
-}
-
 fn read_ingress(
     top: &Table<'_>,
     peers: &[Peer],
@@ -632,37 +595,10 @@ fn read_peer_name(table: &Table<'_>, peers: &[Peer]) -> Result<String, Error> {
     }
 }
 
-pub(super) fn choice<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
-    choices
-        .iter()
-        .find(|(name, _)| *name == text)
-        .map(|(_, value)| *value)
-        .ok_or_else(|| {
-            let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-            format!("{text:?} is not possible; {}", nearest(text, &names))
-        })
-}
-
-fn controller_name(text: &str) -> Result<&'static str, String> {
-    let names = ControllerConfig::NAMES;
-    let name = names.into_iter().find(|name| *name == text);
-    name.ok_or_else(|| format!("{text:?} is not possible; {}", nearest(text, &names)))
-}
-
 fn rule_name(text: &str) -> Result<String, &'static str> {
     is_rule_name(text)
         .then(|| text.to_owned())
         .ok_or("write 1 to 64 letters, digits, '-', '_' and '.'")
-}
-
-pub(super) fn interface_name(text: &str) -> Result<String, &'static str> {
-    // IFNAMSIZ is 16 with the terminating zero.
-    let good = (1..=15).contains(&text.len())
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_graphic() && byte != b'/');
-    good.then(|| text.to_owned())
-        .ok_or("write the name of a network interface, for example eth0")
 }
 
 fn socket_address(text: &str) -> Result<SocketAddr, String> {
@@ -682,26 +618,6 @@ fn local_address(text: &str) -> Result<SocketAddr, String> {
         )),
         false => Ok(address),
     }
-}
-
-fn positive_rate(text: &str) -> Result<Bandwidth, String> {
-    match text.parse::<Bandwidth>() {
-        Ok(Bandwidth::ZERO) => Err("a rate of zero carries nothing".to_owned()),
-        Ok(rate) => Ok(rate),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-fn path(directory: &Path, text: &str) -> Result<PathBuf, String> {
-    if text.is_empty() {
-        Err("write the path of a file".to_owned())
-    } else {
-        Ok(directory.join(text))
-    }
-}
-
-pub(super) fn to_usize(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 /// All keys, for the test that the sample shows each of them.

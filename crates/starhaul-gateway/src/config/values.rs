@@ -1,9 +1,14 @@
-//! Addresses and keys as they are written, and what is said of those that cannot be meant.
+//! Words, addresses, files and keys as they are written, and what is said of those that cannot be meant.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    path::{Path, PathBuf},
+};
 
 use starhaul_quic::PublicKey;
+use starhaul_units::Bandwidth;
 
+use super::reader::nearest;
 use crate::target::{Host, ParseTargetError, Target};
 
 /// Somebody who can be sent to, as far as the text shows.
@@ -45,4 +50,46 @@ pub(super) fn public_key(text: &str) -> Result<PublicKey, String> {
     Err(format!(
         "{wrong}: write the 44 characters that `starhaul pubkey FILE` prints of the peer's key"
     ))
+}
+
+/// One of a few words.
+pub(super) fn choice<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
+    choices
+        .iter()
+        .find(|(name, _)| *name == text)
+        .map(|(_, value)| *value)
+        .ok_or_else(|| {
+            let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+            format!("{text:?} is not possible; {}", nearest(text, &names))
+        })
+}
+
+pub(super) fn interface_name(text: &str) -> Result<String, &'static str> {
+    // IFNAMSIZ is 16 with the terminating zero.
+    let good = (1..=15).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b'/');
+    good.then(|| text.to_owned())
+        .ok_or("write the name of a network interface, for example eth0")
+}
+
+pub(super) fn positive_rate(text: &str) -> Result<Bandwidth, String> {
+    match text.parse::<Bandwidth>() {
+        Ok(Bandwidth::ZERO) => Err("a rate of zero carries nothing".to_owned()),
+        Ok(rate) => Ok(rate),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+pub(super) fn path(directory: &Path, text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() {
+        Err("write the path of a file".to_owned())
+    } else {
+        Ok(directory.join(text))
+    }
+}
+
+pub(super) fn to_usize(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
 }

@@ -14,8 +14,8 @@ use starhaul_endpoint::RecvStream;
 use tokio::{net::UdpSocket, task::JoinSet};
 
 use super::{
-    datagrams::{MAX_DATAGRAM, ReplySender, bind_like},
     outlet::Permit,
+    replies::{MAX_DATAGRAM, ReplySender, bind_like},
 };
 use crate::{
     socks5::{Reply, read_address, write_address},

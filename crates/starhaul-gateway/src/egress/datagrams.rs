@@ -2,31 +2,28 @@
 
 use std::{
     io,
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use starhaul_endpoint::{RecvStream, StreamConfig};
+use starhaul_endpoint::RecvStream;
 use tokio::net::UdpSocket;
 
 use super::{
     associate::Association,
     outlet::{FULL, Outlet, Permit, Slot, Slots},
     refuse,
+    replies::{MAX_DATAGRAM, ReplySender, bind_like},
 };
 use crate::{
-    ingress::enlarge_buffers,
     label::Flow,
     link::Link,
-    policy::{BlockSender, Framing, NotSent, reply_config},
+    policy::{Framing, reply_config},
     socks5::Reply,
     target::Target,
 };
 
-/// The longest UDP datagram.
-pub(super) const MAX_DATAGRAM: usize = 65_535;
 /// A flow that could not begin is tried again after this time, if its client still sends.
 const RETRY: Duration = Duration::from_secs(10);
 /// What a peer may ask for, whatever it writes.
@@ -39,14 +36,6 @@ pub(super) struct Start {
     pub(super) slots: Arc<Slots>,
     pub(super) rule: String,
     pub(super) flow: Flow,
-}
-
-/// Sends replies; their stream is opened with the first.
-pub(super) struct ReplySender {
-    link: Arc<Link>,
-    config: StreamConfig,
-    framing: Framing,
-    sender: Option<BlockSender>,
 }
 
 /// The sockets of a flow that has begun.
@@ -83,12 +72,8 @@ impl Start {
                 return;
             }
         };
-        let replies = ReplySender {
-            link: self.link.clone(),
-            config: reply_config(stream.config(), &self.rule, id),
-            framing,
-            sender: None,
-        };
+        let config = reply_config(stream.config(), &self.rule, id);
+        let replies = ReplySender::new(self.link.clone(), config, framing);
         let begun = match self.begin(target).await {
             Ok(begun) => Some(begun),
             Err(reason) => {
@@ -183,47 +168,6 @@ async fn carry(
     }
 }
 
-impl ReplySender {
-    /// Sends a datagram back. One that the session refuses is dropped; the session counts it.
-    pub(super) async fn send(&mut self, datagram: Bytes) {
-        if self.sender.is_none() {
-            match self.link.session.open_stream(self.config.clone()).await {
-                Ok(stream) => self.sender = Some(BlockSender::new(stream, self.framing)),
-                Err(error) => {
-                    self.link.note(&error);
-                    tracing::debug!(%error, "no stream for replies");
-                    return;
-                }
-            }
-        }
-        if let Some(sender) = &mut self.sender {
-            let sent = sender.send(datagram);
-            self.note(sent);
-        }
-    }
-
-    async fn wait(&self) {
-        match &self.sender {
-            Some(sender) => sender.wait().await,
-            None => std::future::pending().await,
-        }
-    }
-
-    fn send_due(&mut self) {
-        if let Some(sender) = &mut self.sender {
-            let sent = sender.send_due();
-            self.note(sent);
-        }
-    }
-
-    fn note(&self, sent: Result<(), NotSent>) {
-        if let Err(error) = sent {
-            self.link.note_unsent(&error);
-            tracing::debug!(%error, "reply refused");
-        }
-    }
-}
-
 /// A socket that sends to the target and hears nobody else.
 async fn connect(permit: &Permit, peer: &str, target: &Target) -> Result<UdpSocket, Reply> {
     let mut last = Reply::HostUnreachable;
@@ -242,14 +186,4 @@ async fn connect(permit: &Permit, peer: &str, target: &Target) -> Result<UdpSock
         }
     }
     Err(last)
-}
-
-/// A socket from which `address` can be reached.
-pub(super) async fn bind_like(address: SocketAddr) -> io::Result<UdpSocket> {
-    let socket = match address {
-        SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await,
-        SocketAddr::V6(_) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).await,
-    }?;
-    enlarge_buffers(&socket);
-    Ok(socket)
 }

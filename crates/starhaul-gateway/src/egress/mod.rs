@@ -3,6 +3,7 @@
 mod associate;
 mod datagrams;
 mod outlet;
+mod replies;
 mod tcp;
 
 use std::{

@@ -4,6 +4,7 @@ mod clients;
 mod datagrams;
 mod listeners;
 mod socks;
+mod stream;
 mod tcp;
 
 use std::{

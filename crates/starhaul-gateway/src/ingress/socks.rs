@@ -12,7 +12,7 @@ use tokio::{
     net::{TcpStream, UdpSocket},
 };
 
-use super::{Rule, SESSION_WAIT, count, datagrams::Replies, enlarge_buffers, tcp::open};
+use super::{Rule, SESSION_WAIT, count, datagrams::Replies, enlarge_buffers, stream::open};
 use crate::{
     config::{Credentials, Delivery, Service},
     label::{Flow, Label},

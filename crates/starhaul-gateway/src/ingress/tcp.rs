@@ -6,17 +6,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use starhaul_endpoint::{ByteReader, ByteWriter};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::watch,
     task::JoinSet,
 };
 
-use super::{Counted, Rule, SESSION_WAIT, count, socks};
+use super::{Counted, Rule, count, socks, stream::open};
 use crate::{
     config::{ConnectionLimits, Service},
-    label::{Flow, Label},
     relay::{relay, unsettle},
     target::Target,
 };
@@ -83,24 +81,4 @@ async fn forward(
 ) -> io::Result<()> {
     let (reader, writer) = open(rule, target).await?;
     relay(tcp, reader, writer, &[], true, limits.idle_timeout).await
-}
-
-/// A byte stream on which the far side connects to `target`.
-pub(super) async fn open(rule: &Rule, target: &Target) -> io::Result<(ByteReader, ByteWriter)> {
-    let link = rule
-        .peer
-        .link_within(SESSION_WAIT)
-        .await
-        .ok_or(io::ErrorKind::NetworkUnreachable)?;
-    let flow = Flow::Tcp {
-        target: target.clone(),
-    };
-    let label = Label::new(&rule.config.name, flow).encode();
-    let stream = link.session.open_bytes(rule.config.priority, label).await;
-    stream
-        .map(starhaul_endpoint::ByteStream::into_split)
-        .map_err(|error| {
-            link.note(&error);
-            io::Error::other(error)
-        })
 }

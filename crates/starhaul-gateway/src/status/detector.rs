@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use starhaul_endpoint::prober::{ProbedBy, ProberStatus, Stage};
 
-use super::snapshot::millis;
+use super::numbers::millis;
 
 /// A prober at work for a path. Its counters hold for all paths that share it.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -12,16 +12,17 @@ use starhaul_units::Bandwidth;
 use super::{
     Blocks, Class, Dropped, Expired, Flow, FlowTotals, Ingress, Model, Path, PathFigures, Peer,
     Reconfiguration, Reconfigurations, Recovered, Session, Status, Stream, Traffic, detector,
+    numbers::{finite, millis, rounded},
     traffic::{Bytes, Counted, Counters, Meter},
 };
 use crate::{
     config::mode_name,
-    gateway::Shared,
     ingress::Rule,
     label::Label,
     ledger::{Group, Totals},
     link::{Link, PeerState, Streams},
     path_names::Unresolved,
+    shared::Shared,
 };
 
 /// Which side something belongs to.
@@ -353,18 +354,4 @@ fn blocks(stats: &StreamStats) -> Blocks {
             retransmission: stats.recovered_by_retransmission,
         },
     }
-}
-
-pub(super) fn millis(duration: Duration) -> Option<f64> {
-    // Before the first sample a round trip may stand at infinity.
-    (duration < Duration::from_secs(86_400)).then(|| rounded(duration.as_secs_f64() * 1e3))
-}
-
-/// JSON knows no infinity.
-fn finite(number: f64) -> Option<f64> {
-    number.is_finite().then(|| (number * 1e6).round() / 1e6)
-}
-
-fn rounded(number: f64) -> f64 {
-    (number * 1e3).round() / 1e3
 }

@@ -8,6 +8,9 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpSocket, TcpStream, UdpSocket},
 };
+use tracing_subscriber::{
+    Layer as _, filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+};
 
 /// Loopback is allowed to peers of the far gateway.
 pub(crate) const ALLOW_LOOPBACK: &str = "[egress]\nallow = [\"127.0.0.0/8:*\", \"[::1]:*\"]\n";
@@ -22,10 +25,11 @@ pub(crate) struct Pair {
 
 /// Runs a test on a runtime of its own and fails it when it hangs. `STARHAUL_LOG=debug` shows what the gateways say.
 pub(crate) fn run(test: impl Future<Output = ()>) {
-    let filter = tracing_subscriber::EnvFilter::from_env("STARHAUL_LOG");
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_test_writer()
+    let rules = std::env::var("STARHAUL_LOG").unwrap_or_else(|_| "error".to_owned());
+    let rules: Targets = rules.parse().expect("rules in STARHAUL_LOG");
+    let lines = tracing_subscriber::fmt::layer().with_test_writer();
+    let _ = tracing_subscriber::registry()
+        .with(lines.with_filter(rules))
         .try_init();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

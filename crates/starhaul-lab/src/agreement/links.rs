@@ -2,7 +2,7 @@
 
 use starhaul_link::{LinkSpec, Loss, QueueLimit, Trace};
 
-use crate::{Error, leocc::recorded_folder};
+use crate::{Error, traces::recorded_folder};
 
 /// Without loss, a queue decides what a controller gets; with loss, how it recovers does.
 const USUAL: [&str; 2] = [

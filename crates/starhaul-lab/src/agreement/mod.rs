@@ -12,13 +12,15 @@ pub use simulated::simulated;
 use std::time::{Duration, Instant};
 
 use starhaul_cc::ControllerConfig;
+use starhaul_flow::{FlowNetwork, FlowPath, FlowSetup, Metrics};
 
 use crate::{
     Error,
-    flow::{self, FlowSetup, Metrics, World},
-    leocc::{Direction, Progress, medians, unknown},
+    kit::{Progress, statistics::medians},
     realtime::{Bench, Measured, OVERHEAD, RealRun, Sender},
     repeats::Runs,
+    systems::unknown,
+    traces::Direction,
 };
 
 /// What `starhaul lab agreement` was asked for.
@@ -186,7 +188,8 @@ impl Plan {
             results.skipped.push(skipped);
             senders.clear();
         }
-        let (mut done, all) = (0_u64, senders.len() * self.links.len());
+        let all = u32::try_from(senders.len() * self.links.len()).unwrap_or(u32::MAX);
+        let mut done = 0_u32;
         for link in &self.links {
             for config in &self.own {
                 for way in [Way::Packets, Way::Simulator] {
@@ -218,7 +221,7 @@ impl Plan {
                 }
                 done += 1;
                 progress(Progress {
-                    done: flow::real(done) / flow::real(all.max(1) as u64),
+                    done: f64::from(done) / f64::from(all.max(1)),
                     elapsed: began.elapsed(),
                 });
             }
@@ -240,7 +243,7 @@ impl Plan {
     ) -> Result<Metrics, Error> {
         let time = Duration::from_secs(self.seconds.into());
         match way {
-            Way::Packets => packets(config, link, time, seed),
+            Way::Packets => Ok(packets(config, link, time, seed)),
             Way::Simulator | Way::Real => {
                 simulated(config, &link.forward, &link.backward, time, seed)
             }
@@ -248,23 +251,19 @@ impl Plan {
     }
 }
 
-fn packets(
-    config: &ControllerConfig,
-    link: &AgreementLink,
-    time: Duration,
-    seed: u64,
-) -> Result<Metrics, Error> {
-    let path = flow::PathSetup {
+fn packets(config: &ControllerConfig, link: &AgreementLink, time: Duration, seed: u64) -> Metrics {
+    let path = FlowPath {
         forward: vec![link.forward.clone()],
         backward: vec![link.backward.clone()],
     };
     let start = Instant::now();
-    let mut world = World::new(&path, seed, start);
-    world.add_flow(FlowSetup::saturating(config.build(start, 1500)));
-    world.run(time);
-    let report = world.reports().into_iter().next();
-    let report = report.ok_or_else(|| Error::Failed("a run without a flow".to_owned()))?;
-    Ok(report.metrics)
+    let mut network = FlowNetwork::new(&path, seed, start);
+    network.add_flow(FlowSetup::saturating(config.build(start, 1500)));
+    network.watch();
+    network.run(time);
+    let ([data, back], stats) = network.take_passages();
+    let capacity = network.capacity_bytes(start, start + time);
+    Metrics::by_link(time, capacity, &data, &back, stats)
 }
 
 impl Results {

@@ -3,10 +3,10 @@
 use std::{fmt::Write as _, fs, path::Path};
 
 use serde::{Deserialize, Serialize};
+use starhaul_flow::Metrics;
 
 use crate::{
     Error,
-    flow::Metrics,
     report::{CHART_STYLE, PAGE_STYLE, escape},
 };
 

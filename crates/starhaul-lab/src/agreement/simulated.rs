@@ -3,17 +3,14 @@
 use std::time::Duration;
 
 use starhaul_cc::ControllerConfig;
+use starhaul_flow::Metrics;
 use starhaul_link::LinkSpec;
-use starhaul_net::Histogram;
 
 use crate::{
     Error,
-    experiments::{
-        aggregation::Bulk,
-        world::{HostSettings, PathSetup, World},
-    },
-    flow::{Metrics, SeenByLink},
     transfer::PACKET_BYTES,
+    workload::bulk::Bulk,
+    worlds::stack::{HostSettings, PathSetup, World},
 };
 
 /// A reliable stream kept full for `time`, counted from the begin of the handshake.
@@ -53,36 +50,10 @@ pub fn simulated(
     let links = world.paths.first().copied();
     let links = links.ok_or_else(|| Error::Failed("a world without a path".to_owned()))?;
     let network = &mut world.sim().network;
-    let [data, back] =
-        [links.forward, links.backward].map(|link| Seen::of(&network.take_passages(link)));
-    let capacity = network[links.forward].capacity_bytes_between(start, start + time);
-    let seen = SeenByLink {
-        delivered_bytes: data.bytes,
-        waited: &data.waited,
-        took: &data.took,
-        stats: network[links.forward].stats(),
-    };
-    Ok(Metrics::by_link(time, capacity, &seen, &back.took))
-}
-
-/// What went through a link.
-#[derive(Debug, Default)]
-struct Seen {
-    bytes: u64,
-    waited: Histogram,
-    took: Histogram,
-}
-
-impl Seen {
-    fn of(passages: &[starhaul_sim::Passage]) -> Self {
-        let mut seen = Self::default();
-        for passage in passages {
-            seen.bytes += passage.bytes as u64;
-            seen.waited.record(passage.waited);
-            seen.took.record(passage.took);
-        }
-        seen
-    }
+    let [data, back] = [links.forward, links.backward].map(|link| network.take_passages(link));
+    let link = &network[links.forward];
+    let capacity = link.capacity_bytes_between(start, start + time);
+    Ok(Metrics::by_link(time, capacity, &data, &back, link.stats()))
 }
 
 #[cfg(test)]

@@ -7,6 +7,6 @@ mod system;
 mod table;
 
 pub use options::{DemoOptions, parse_loss};
-pub use result::{Classes, Course, DemoResult, PathResult, Paths, Sample, SystemResult, Systems};
+pub use result::{Course, DemoResult, PathResult, Paths, Sample, SystemResult, Systems};
 pub use run::{DemoRun, Progress, SystemProgress, run};
 pub use table::{Live, final_table};

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::{
     apps::download::DownloadScore,
-    load::Class,
-    score::{ClassLog, ClassScore, qoe},
+    load::Classes,
+    score::{ClassLog, ClassScore},
 };
 
 /// The object that `starhaul demo --json` prints.
@@ -28,17 +28,6 @@ pub struct Systems<T> {
     pub starhaul: T,
     /// The baseline.
     pub mpquic: T,
-}
-
-/// A value for each class.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Classes<T> {
-    /// Of [`Class::Text`].
-    pub text: T,
-    /// Of [`Class::Audio`].
-    pub audio: T,
-    /// Of [`Class::Video`].
-    pub video: T,
 }
 
 /// A value for each path.
@@ -96,42 +85,6 @@ impl<T> Systems<T> {
     /// Each system's name and value, ours first.
     pub fn named(&self) -> [(&'static str, &T); 2] {
         [("starhaul", &self.starhaul), ("mpquic", &self.mpquic)]
-    }
-}
-
-impl<T> Classes<T> {
-    /// Makes the value of each class.
-    pub fn from_fn(mut make: impl FnMut(Class) -> T) -> Self {
-        Self {
-            text: make(Class::Text),
-            audio: make(Class::Audio),
-            video: make(Class::Video),
-        }
-    }
-
-    /// The value of a class.
-    pub const fn of(&self, class: Class) -> &T {
-        match class {
-            Class::Text => &self.text,
-            Class::Audio => &self.audio,
-            Class::Video => &self.video,
-        }
-    }
-
-    /// The value of a class, to change it.
-    pub const fn of_mut(&mut self, class: Class) -> &mut T {
-        match class {
-            Class::Text => &mut self.text,
-            Class::Audio => &mut self.audio,
-            Class::Video => &mut self.video,
-        }
-    }
-}
-
-impl Classes<ClassScore> {
-    /// The QoE of these scores.
-    pub fn qoe(&self) -> f64 {
-        qoe(Class::ALL.map(|class| (class, self.of(class))))
     }
 }
 

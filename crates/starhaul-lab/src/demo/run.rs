@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use super::{
-    Classes, Course, DemoOptions, DemoResult, PathResult, Paths, Sample, SystemResult, Systems,
+    Course, DemoOptions, DemoResult, PathResult, Paths, Sample, SystemResult, Systems,
     system::{LinkCounters, Running},
 };
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
         download::{DownloadScore, Server},
         lock,
     },
-    load::Class,
+    load::{Class, Classes},
     score::ClassScore,
 };
 

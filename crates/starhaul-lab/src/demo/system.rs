@@ -7,12 +7,16 @@ use std::{net::SocketAddr, path::Path, time::Duration};
 
 use starhaul_gateway::{Config, Gateway};
 use starhaul_link::LinkSpec;
-use starhaul_net::{Emulator, Relay, RelaySpec};
 use starhaul_quic::Identity;
+use starhaul_replay::{Emulator, Relay, RelaySpec};
 use tokio::time::timeout;
 
-use super::{Classes, Paths};
-use crate::{Error, baseline::Carrier, load::Class};
+use super::Paths;
+use crate::{
+    Error,
+    baseline::Carrier,
+    load::{Class, Classes},
+};
 
 const SET_UP_LIMIT: Duration = Duration::from_secs(20);
 
@@ -220,13 +224,13 @@ impl Running {
 
 impl Links {
     fn start(links: &Paths<LinkSpec>, seed: u64, target: SocketAddr) -> Result<Self, Error> {
-        let relay = |link: &LinkSpec, seed| RelaySpec {
+        let relay = |link: &LinkSpec| RelaySpec {
             target,
             forward: link.clone(),
             reverse: link.clone(),
             seed,
         };
-        let emulator = Emulator::start(vec![relay(&links.leo, seed), relay(&links.geo, !seed)])?;
+        let emulator = Emulator::start(vec![relay(&links.leo), relay(&links.geo)])?;
         let [leo, geo] = emulator.relays() else {
             return Err(Error::Failed(
                 "the emulator made another number of links than asked for".into(),

@@ -243,7 +243,8 @@ fn text(out: &mut String, arguments: std::fmt::Arguments<'_>) {
 mod tests {
     use super::*;
     use crate::{
-        demo::{Classes, Paths, Systems},
+        demo::{Paths, Systems},
+        load::Classes,
         score::ClassLog,
     };
 

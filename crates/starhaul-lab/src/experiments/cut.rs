@@ -4,12 +4,19 @@ use std::time::Duration;
 
 use starhaul_session::Session;
 
-use super::{
-    aggregation::{Bulk, Pipe},
-    qoe::{Logs, Sending},
-    world::{Starhaul, World},
+use crate::{
+    Error,
+    load::Classes,
+    score::ClassScore,
+    workload::{
+        bulk::Bulk,
+        media::{Logs, Sending},
+    },
+    worlds::{
+        pipe::Pipe,
+        stack::{Starhaul, World},
+    },
 };
-use crate::{Error, demo::Classes, score::ClassScore};
 
 const SENDING: Duration = Duration::from_secs(10);
 const DRAIN: Duration = Duration::from_secs(6);

@@ -9,8 +9,10 @@ use starhaul_link::{LinkSpec, Loss};
 use starhaul_session::{BlockOptions, Event, Mode, Outcome, StreamConfig};
 use starhaul_units::Bandwidth;
 
-use super::world::{PathSetup, World};
-use crate::Error;
+use crate::{
+    Error,
+    worlds::stack::{PathSetup, Starhaul, World},
+};
 
 /// Loss of the cheap path in each step.
 pub const LOSS_STEPS: [f64; 8] = [0.0, 0.0001, 0.0005, 0.005, 0.01, 0.02, 0.05, 0.1];
@@ -56,7 +58,6 @@ impl DmtpSetup {
     /// Runs all steps; one result for each of [`LOSS_STEPS`].
     pub fn run(&self) -> Result<Vec<StepResult>, Error> {
         let mut world = World::starhaul(self.seed, &self.paths())?;
-        let now = world.now();
         let config = StreamConfig {
             mode: self.mode,
             deadline: DEADLINE,
@@ -65,11 +66,7 @@ impl DmtpSetup {
             bandwidth: Some(Bandwidth::from_bytes_over(BLOCK_BYTES as u64, INTERVAL)),
             ..StreamConfig::default()
         };
-        let stream = world
-            .sender()
-            .session()
-            .and_then(|session| session.open_stream(now, config).ok());
-        let stream = stream.ok_or_else(|| Error::Failed("the session refused a stream".into()))?;
+        let stream = world.open_stream(config)?;
         let mut steps = vec![StepResult::default(); LOSS_STEPS.len()];
         let total = BLOCKS_PER_STEP * u32::try_from(LOSS_STEPS.len()).unwrap_or(u32::MAX);
         let mut sent = 0;
@@ -143,7 +140,7 @@ fn step_of(block: u32) -> usize {
 
 /// Sets the cheap path's loss and closes the bytes of the step before.
 fn begin_step(
-    world: &mut World<super::world::Starhaul>,
+    world: &mut World<Starhaul>,
     steps: &mut [StepResult],
     step: usize,
     carried: [u64; 2],
@@ -164,7 +161,7 @@ fn begin_step(
 }
 
 fn end_step(
-    world: &mut World<super::world::Starhaul>,
+    world: &mut World<Starhaul>,
     step: Option<&mut StepResult>,
     before: [u64; 2],
 ) -> [u64; 2] {
@@ -175,7 +172,7 @@ fn end_step(
     carried
 }
 
-fn enqueued(world: &mut World<super::world::Starhaul>) -> [u64; 2] {
+fn enqueued(world: &mut World<Starhaul>) -> [u64; 2] {
     let mut bytes = [0; 2];
     for (bytes, path) in bytes.iter_mut().zip(world.paths.clone()) {
         *bytes = world.sim().network[path.forward].stats().enqueued_bytes;

@@ -4,4 +4,3 @@ pub mod aggregation;
 pub mod cut;
 pub mod dmtp;
 pub mod qoe;
-pub mod world;

@@ -2,19 +2,18 @@
 
 use std::time::{Duration, Instant};
 
+use starhaul_flow::{Alarm, FlowNetwork, FlowSetup};
+
 use super::{
+    case::TraceCase,
+    job::{Job, Output},
     plan::Plan,
     reconfigurations::Outage,
     results::DetectorRow,
     run::Signal,
-    sections::{Job, Output, Section},
-    systems::System,
-    traces::TraceCase,
+    section::Section,
 };
-use crate::{
-    Error,
-    flow::{Alarm, FlowSetup, World},
-};
+use crate::{Error, systems::System};
 
 /// An alarm counts as that of an outage until so long after its end.
 const LATEST: Duration = Duration::from_millis(150);
@@ -61,7 +60,7 @@ fn run(
     for link in path.forward.iter_mut().chain(&mut path.backward) {
         link.icmp_band = !shared;
     }
-    let mut world = World::new(&path, plan.seed(), base);
+    let mut world = FlowNetwork::new(&path, plan.seed(), base);
     if let Some(name) = beside {
         world.add_flow(FlowSetup::saturating(System::named(name)?.build(base)));
     }

@@ -1,11 +1,9 @@
 //! The parts of the experiment beside the scatter, put together for tables: each line once for the terminal and the page.
 
-use super::{
-    results::{Course, DetectorRow, FairnessRow, Results, Row},
-    summary::medians,
-    table::{distinct, median},
-};
-use crate::flow::Metrics;
+use starhaul_flow::Metrics;
+
+use super::results::{Course, DetectorRow, FairnessRow, Results, Row};
+use crate::kit::statistics::{distinct, median, medians};
 
 /// A part that varies something, with what there is to say of it.
 pub(super) struct Study<'a> {

@@ -2,18 +2,17 @@
 
 use std::time::{Duration, Instant};
 
+use starhaul_flow::{FlowNetwork, FlowSetup};
+
 use super::{
+    case::{DataLoss, TraceCase},
+    job::{Job, Output},
     plan::Plan,
     results::{FairnessRow, Share},
     run::Signal,
-    sections::{Job, Output, Section},
-    systems::System,
-    traces::{DataLoss, Direction, TraceCase},
+    section::Section,
 };
-use crate::{
-    Error,
-    flow::{FlowSetup, World},
-};
+use crate::{Error, systems::System, traces::Direction};
 
 /// What others run beside.
 const BESIDE: [&str; 2] = ["cubic", "bbr"];
@@ -70,7 +69,7 @@ fn run(
 ) -> Result<FairnessRow, Error> {
     // No random loss: it would decide the shares of those that obey it.
     let path = case.path(DataLoss::Random(0.0), case.queue(plan.queue()))?;
-    let mut world = World::new(&path, plan.seed(), base);
+    let mut world = FlowNetwork::new(&path, plan.seed(), base);
     let mut start = Duration::ZERO;
     for system in systems {
         let mut flow = FlowSetup::saturating(system.build(base + start));

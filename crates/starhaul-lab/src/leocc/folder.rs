@@ -7,8 +7,8 @@ use std::{
 
 use starhaul_link::{Loss, Recording, Trace};
 
-use super::traces::{Direction, Kind, TraceCase, TraceSet};
-use crate::Error;
+use super::case::{Kind, TraceCase, TraceSet};
+use crate::{Error, traces::Direction};
 
 /// What is left of a name when these are taken from its end tells one trace from another.
 const SUFFIXES: [&str; 4] = [".csv", ".txt", ".log", ".tsv"];

@@ -1,11 +1,15 @@
 //! Congestion controllers over satellite links (LeoCC, SIGCOMM 2025, fig. 3 and §6): throughput against delay for every
 //! controller over every trace, in virtual time.
 
+mod case;
 mod csv;
 mod detector;
 mod digest;
+mod experiment;
 mod fairness;
 mod folder;
+mod job;
+mod jobs;
 mod options;
 mod pace;
 mod parts;
@@ -16,23 +20,18 @@ mod report;
 mod results;
 mod rivals;
 mod run;
-mod sections;
+mod section;
 mod summary;
-mod systems;
 mod table;
 mod traces;
 
+pub use case::{Kind, TraceCase};
 pub use options::{Options, QueueChoice};
-pub use plan::{Plan, Progress};
-pub use real::{RealPlan, RealTime};
+pub use plan::Plan;
+pub use real::RealPlan;
 pub use reconfigurations::Outage;
-pub use results::{Course, DetectorRow, FairnessRow, Params, Results, Row, Share};
-pub use sections::Section;
-pub(crate) use summary::medians;
-pub use systems::System;
-pub(crate) use systems::unknown;
-pub(crate) use traces::recorded_folder;
-pub use traces::{Direction, Kind, TraceCase};
+pub use results::{Course, DetectorRow, FairnessRow, Params, RealTime, Results, Row, Share};
+pub use section::Section;
 
 /// So many of something whose plural is made by an `s`.
 fn plural(count: usize, what: &str) -> String {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::sections::Section;
+use super::section::Section;
 
 /// Which runs to make; what is `None` or empty takes the experiment's own choice.
 #[derive(Clone, Debug, Default)]

@@ -5,11 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    plan::{Plan, cores, in_parallel},
-    sections::{Job, Section},
+use super::{case::TraceCase, job::Job, plan::Plan, section::Section};
+use crate::{
+    kit::parallel::{cores, in_parallel},
     systems::System,
-    traces::TraceCase,
 };
 
 /// Of virtual time; start-up and a reconfiguration or two are in it.

@@ -6,8 +6,8 @@ use super::{
     digest::{self, Variant},
     results::Results,
     rivals::{Beside, QUEUE_GOAL},
-    table::distinct,
 };
+use crate::kit::statistics::distinct;
 
 // Writing to a string cannot fail.
 impl Results {

@@ -3,20 +3,23 @@
 
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
+use starhaul_flow::Metrics;
 
 use super::{
+    case::{DataLoss, Kind, TraceCase, TraceSet},
+    job::params,
     options::{Options, QueueChoice},
-    plan::{Progress, span},
     plural,
-    results::{Results, Row},
-    sections::{STUDY_LOSS, params},
-    summary::{medians, ratio},
-    traces::{DataLoss, Kind, TraceCase, TraceSet},
+    results::{RealTime, Results, Row},
+    section::STUDY_LOSS,
+    summary::ratio,
 };
 use crate::{
     Error,
-    flow::Metrics,
+    kit::{
+        parallel::{Progress, span},
+        statistics::medians,
+    },
     realtime::{Bench, Measured, OVERHEAD, RealRun, Sender},
     repeats::Runs,
 };
@@ -32,15 +35,6 @@ const SYSTEMS: [&str; 7] = [
 ];
 const RUNS: u32 = 5;
 const QUICK_TIME: Duration = Duration::from_secs(10);
-
-/// How runs in real time were made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RealTime {
-    /// Of each row, of which the medians count.
-    pub runs: u32,
-    /// Runs of all rows that do not count, and were made again, because packets left late: this computer was too busy.
-    pub invalid_runs: u32,
-}
 
 /// The runs in real time as asked for, before they begin.
 #[derive(Clone, Debug)]

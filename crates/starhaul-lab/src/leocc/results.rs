@@ -3,17 +3,13 @@
 use std::{fs, path::Path};
 
 use serde::{Deserialize, Serialize, Serializer};
+use starhaul_flow::{Alarm, Metrics, Sample};
 
 use super::{
-    real::RealTime,
+    case::{Kind, percent},
     reconfigurations::Outage,
-    sections::{Output, Section},
-    traces::{Kind, percent},
 };
-use crate::{
-    Error,
-    flow::{Alarm, Metrics, Sample},
-};
+use crate::Error;
 
 /// All rows of an experiment; what `--json` prints and `results.json` holds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -49,6 +45,15 @@ pub struct Results {
     /// The course of each system over one trace.
     #[serde(skip_deserializing, skip_serializing_if = "Vec::is_empty")]
     pub courses: Vec<Course>,
+}
+
+/// How runs in real time were made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RealTime {
+    /// Of each row, of which the medians count.
+    pub runs: u32,
+    /// Runs of all rows that do not count, and were made again, because packets left late: this computer was too busy.
+    pub invalid_runs: u32,
 }
 
 /// One run.
@@ -165,19 +170,6 @@ fn told<S: Serializer>(alarms: &[Alarm], serializer: S) -> Result<S::Ok, S::Erro
 }
 
 impl Results {
-    pub(super) fn add(&mut self, section: Section, output: Output) {
-        match (section, output) {
-            (Section::Ablation, Output::Row(row)) => self.ablation.push(row),
-            (Section::Queues, Output::Row(row)) => self.queues.push(row),
-            (Section::Sensitivity, Output::Row(row)) => self.sensitivity.push(row),
-            (Section::Shift, Output::Row(row)) => self.shift.push(row),
-            (_, Output::Row(row)) => self.rows.push(row),
-            (_, Output::Course(course)) => self.courses.push(course),
-            (_, Output::Fairness(row)) => self.fairness.push(row),
-            (_, Output::Detector(row)) => self.detector.push(row),
-        }
-    }
-
     /// The object as text.
     ///
     /// # Errors

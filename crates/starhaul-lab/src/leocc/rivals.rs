@@ -1,11 +1,12 @@
 //! LeoCC beside each other system, run by run: the figures that its goals are judged by.
 
+use starhaul_flow::Metrics;
+
 use super::{
     results::{Results, Row},
     summary::losses,
-    table::{distinct, median},
 };
-use crate::flow::Metrics;
+use crate::kit::statistics::{distinct, median};
 
 /// The paper finds at most this share of the mean queueing delay of BBRv1 and Vivace (LeoCC §6.1).
 pub(super) const QUEUE_GOAL: f64 = 0.56;

@@ -5,17 +5,12 @@ use std::time::{Duration, Instant};
 use rand::Rng;
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use starhaul_cc::{DetectorConfig, ReconfigurationSource};
+use starhaul_flow::{Alarm, FlowNetwork, FlowPath, FlowReport, FlowSetup};
 use starhaul_link::{LinkSpec, QueueLimit};
 use starhaul_units::Bandwidth;
 
-use super::{
-    systems::System,
-    traces::{DataLoss, Direction, TraceCase},
-};
-use crate::{
-    Error,
-    flow::{Alarm, FlowReport, FlowSetup, PathSetup, World},
-};
+use super::case::{DataLoss, TraceCase};
+use crate::{Error, systems::System, traces::Direction};
 
 /// Delay of a ground link, one way.
 const GROUND_DELAY: Duration = Duration::from_millis(5);
@@ -87,7 +82,7 @@ impl Setup<'_> {
     pub(super) fn run(&self, base: Instant) -> Result<Outcome, Error> {
         let mut path = self.case.path(self.loss, self.queue)?;
         self.add_ground(&mut path);
-        let mut world = World::new(&path, self.seed, base);
+        let mut world = FlowNetwork::new(&path, self.seed, base);
         world.add_flow(FlowSetup::saturating(self.system.build(base)));
         self.signal.install(&mut world, self.case, self.seed);
         if let Some(interval) = self.sample_each {
@@ -100,7 +95,7 @@ impl Setup<'_> {
         Ok(Outcome { report, alarms })
     }
 
-    fn add_ground(&self, path: &mut PathSetup) {
+    fn add_ground(&self, path: &mut FlowPath) {
         if let Some(rate) = self.ground {
             let link = LinkSpec::constant(rate, GROUND_DELAY).with_queue(GROUND_QUEUE);
             path.forward.push(link.clone());
@@ -111,7 +106,7 @@ impl Setup<'_> {
 
 impl Signal {
     /// Lets the flows of a world over `case` hear of reconfigurations.
-    pub(super) fn install(self, world: &mut World, case: &TraceCase, seed: u64) {
+    pub(super) fn install(self, world: &mut FlowNetwork, case: &TraceCase, seed: u64) {
         let side = case.direction.probe_side();
         match self.teller {
             Teller::Nobody => {}
@@ -133,7 +128,7 @@ impl Signal {
     }
 }
 
-fn tell_truth(world: &mut World, case: &TraceCase, missing: f64, seed: u64) {
+fn tell_truth(world: &mut FlowNetwork, case: &TraceCase, missing: f64, seed: u64) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     for outage in &case.outages {
         if rng.random::<f64>() < missing {
@@ -145,7 +140,7 @@ fn tell_truth(world: &mut World, case: &TraceCase, missing: f64, seed: u64) {
     }
 }
 
-fn tell_lies(world: &mut World, case: &TraceCase, each: Duration, seed: u64) {
+fn tell_lies(world: &mut FlowNetwork, case: &TraceCase, each: Duration, seed: u64) {
     if each.is_zero() {
         return;
     }
@@ -184,7 +179,7 @@ mod tests {
     fn told(signal: Signal, case: &TraceCase) -> (usize, bool) {
         let base = Instant::now();
         let path = case.path(DataLoss::Random(0.0), 500).unwrap();
-        let mut world = World::new(&path, 3, base);
+        let mut world = FlowNetwork::new(&path, 3, base);
         signal.install(&mut world, case, 3);
         world.run(case.time);
         (world.alarms().len(), world.segment_rtt().is_some())

@@ -1,11 +1,9 @@
 //! Medians over traces, and how one system stands beside others.
 
-use super::{
-    results::Row,
-    table::{distinct, median},
-    traces::Kind,
-};
-use crate::flow::Metrics;
+use starhaul_flow::Metrics;
+
+use super::{case::Kind, results::Row};
+use crate::kit::statistics::{distinct, median, medians};
 
 /// One system over several traces: the median of each figure by itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,21 +26,6 @@ impl Summary {
                 }
             })
             .collect()
-    }
-}
-
-/// The median of each figure by itself.
-pub(crate) fn medians(runs: &[Metrics]) -> Metrics {
-    let of = |pick: fn(&Metrics) -> f64| median(runs.iter().map(pick));
-    Metrics {
-        throughput_mbps: of(|m| m.throughput_mbps),
-        capacity_mbps: of(|m| m.capacity_mbps),
-        utilisation: of(|m| m.utilisation),
-        queue_delay_mean_ms: of(|m| m.queue_delay_mean_ms),
-        queue_delay_p95_ms: of(|m| m.queue_delay_p95_ms),
-        rtt_mean_ms: of(|m| m.rtt_mean_ms),
-        rtt_p95_ms: of(|m| m.rtt_p95_ms),
-        loss_rate: of(|m| m.loss_rate),
     }
 }
 

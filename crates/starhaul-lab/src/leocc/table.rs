@@ -6,6 +6,7 @@ use super::{
     results::{Results, Row},
     summary::{Summary, groups, losses},
 };
+use crate::kit::statistics::distinct;
 
 impl Results {
     /// Every part that ran: medians over all traces.
@@ -72,27 +73,4 @@ fn add_group(text: &mut String, kind: &str, loss: &str, rows: &[&Row]) {
         );
     }
     text.push('\n');
-}
-
-/// The distinct values, in order of their first appearance.
-pub(super) fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
-    let mut distinct = Vec::new();
-    for value in values {
-        if !distinct.contains(&value) {
-            distinct.push(value);
-        }
-    }
-    distinct
-}
-
-/// The middle value, or the mean of the two in the middle; 0 of nothing.
-pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match (values.get(middle), values.len() % 2) {
-        (Some(&value), 1) => value,
-        (Some(&value), _) => (value + values[middle - 1]) / 2.0,
-        (None, _) => 0.0,
-    }
 }

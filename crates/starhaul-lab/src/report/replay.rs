@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use starhaul_link::{Comb, Delay, Link, LinkSpec, Recording, Summary};
-use starhaul_net::replay::{Course, DirectionReport, LATENESS_BOUND, ReplayLink, ReplayReport};
+use starhaul_replay::{Course, DirectionReport, LATENESS_BOUND, ReplayLink, ReplayReport};
 use starhaul_units::Bandwidth;
 
 use super::{
@@ -212,9 +212,8 @@ impl<'a> Side<'a> {
         let stacks: Vec<_> = self
             .steps_of_bins()
             .map(|(at, bins)| {
-                let sum = |count: fn(&starhaul_net::replay::Bin) -> u64| {
-                    number(bins.iter().map(count).sum())
-                };
+                let sum =
+                    |count: fn(&starhaul_replay::Bin) -> u64| number(bins.iter().map(count).sum());
                 (
                     at,
                     [
@@ -265,7 +264,7 @@ impl<'a> Side<'a> {
     }
 
     /// The middle of each whole step in s, and the bins in it; none after the last packet.
-    fn steps_of_bins(&self) -> impl Iterator<Item = (f64, &[starhaul_net::replay::Bin])> {
+    fn steps_of_bins(&self) -> impl Iterator<Item = (f64, &[starhaul_replay::Bin])> {
         let Course { bin, bins, .. } = &self.report.course;
         let each = self.step.as_nanos() / bin.as_nanos().max(1);
         let each = usize::try_from(each).unwrap_or(1).max(1);

@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::*;
 use crate::{
     apps::download::DownloadScore,
-    demo::{Classes, PathResult, Paths, Sample},
+    demo::{PathResult, Paths, Sample},
+    load::Classes,
     score::ClassLog,
 };
 

@@ -11,8 +11,8 @@ use tokio::io::AsyncReadExt as _;
 
 use super::{
     PACKET_BYTES, Secret, Tally, Toward,
+    bulk::{failed, fill, read_all},
     request::Request,
-    server::{fill, read_all},
 };
 use crate::Error;
 
@@ -186,10 +186,6 @@ impl Figures {
     fn mean_rtt(&self) -> Duration {
         self.rtt_sum.checked_div(self.samples).unwrap_or_default()
     }
-}
-
-pub(super) fn failed(what: impl Into<String>) -> Error {
-    Error::Failed(what.into())
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a display value")]

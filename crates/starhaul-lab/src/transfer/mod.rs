@@ -1,6 +1,7 @@
 //! A saturating flow over our own stack and real sockets: one session, one path, one reliable stream kept full for a
 //! time, and what of it arrived in each second. What `iperf3` is for TCP.
 
+mod bulk;
 mod client;
 mod request;
 mod server;

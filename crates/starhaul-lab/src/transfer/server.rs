@@ -1,30 +1,23 @@
-//! The end that serves transfers, and what both ends do with a stream.
+//! The end that serves transfers.
 
 use std::{
-    io,
     net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use starhaul_endpoint::{
-    ByteReader, ByteStream, ByteWriter, ControllerConfig, Endpoint, EndpointConfig, IncomingStream,
-    Session,
+    ByteStream, ControllerConfig, Endpoint, EndpointConfig, IncomingStream, Session,
 };
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    time::timeout,
-};
+use tokio::io::AsyncWriteExt as _;
 
 use super::{
-    PACKET_BYTES, Secret, Tally, Toward, client::failed, request::Request, tally::Counter,
+    PACKET_BYTES, Secret, Toward,
+    bulk::{failed, fill, read_all},
+    request::Request,
 };
 use crate::Error;
 
-/// Written at once.
-const CHUNK_BYTES: usize = 64 << 10;
-/// The end of a transfer: what has not arrived by now no longer counts.
-const OVER: u32 = 1;
 /// A client that is silent for so long after its time has gone.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -98,44 +91,4 @@ async fn serve(stream: ByteStream) -> Result<(), Error> {
             told.await.map_err(Error::io("the client went away"))
         }
     }
-}
-
-/// Writes until the time is over, and takes back what has not arrived then.
-pub(super) async fn fill(writer: &mut ByteWriter, until: Instant) -> Result<(), Error> {
-    let chunk = vec![0; CHUNK_BYTES];
-    let write = async {
-        loop {
-            writer.write_all(&chunk).await?;
-            // Whoever always finds room must leave the other tasks a turn.
-            tokio::task::yield_now().await;
-        }
-        #[expect(unreachable_code, reason = "names the error's type")]
-        Ok::<(), io::Error>(())
-    };
-    match tokio::time::timeout_at(until.into(), write).await {
-        Ok(ended) => ended.map_err(Error::io("the receiver went away"))?,
-        Err(_) => writer.reset(OVER),
-    }
-    Ok(())
-}
-
-/// Reads until the sender says that the time is over.
-pub(super) async fn read_all(
-    reader: &mut ByteReader,
-    time: Duration,
-    limit: Instant,
-) -> Result<Tally, Error> {
-    let mut counter = Counter::new(time);
-    let mut buffer = vec![0; CHUNK_BYTES];
-    loop {
-        let left = limit.saturating_duration_since(Instant::now());
-        match timeout(left, reader.read(&mut buffer)).await {
-            Err(_) => return Err(failed("the sender does not end")),
-            Ok(Ok(0)) => break,
-            Ok(Ok(bytes)) => counter.add(Instant::now(), bytes),
-            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset => break,
-            Ok(Err(error)) => return Err(Error::io("the sender went away")(error)),
-        }
-    }
-    Ok(counter.finish())
 }

@@ -22,7 +22,10 @@ pub use delay::{parse_delay, write_delay};
 pub use leoem::parse_leoem;
 pub use mahimahi::{parse_capacity, write_capacity};
 
-use crate::{Error, Recording, Trace, settings::setting, text};
+use crate::{
+    Error, Recording, Trace,
+    text::{self, setting},
+};
 
 /// The form of a trace file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

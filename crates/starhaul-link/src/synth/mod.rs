@@ -14,7 +14,10 @@ pub use cellular::CellularModel;
 pub use geo::GeoModel;
 pub use leo::LeoModel;
 
-use crate::{DelaySeries, Error, LossSeries, Opportunities, Trace, settings::setting, text};
+use crate::{
+    DelaySeries, Error, LossSeries, Opportunities, Trace,
+    text::{self, setting},
+};
 
 /// The step of all models' series.
 const GRID: Duration = Duration::from_millis(10);

@@ -192,6 +192,35 @@ fn a_silent_path_is_suspect_after_an_rtt_and_margin_and_comes_back_by_itself() {
     assert!(path.outstanding() > 0);
 }
 
+/// Audio alone, 47 packets a second, over a path that is cut just after one of them: its silence shows within 1.5 RTT and 50 ms.
+#[test]
+fn a_cut_path_that_carries_little_is_suspect_in_time() {
+    for rtt in [20, 40, 60, 150, 300].map(|ms| ms * MS) {
+        let start = Instant::now();
+        let mut path = PathMonitor::new(start, 1.0, update(rtt, 10));
+        let sent = |number: u32| start + number * Duration::from_secs(1) / 47;
+        let cut = sent(100);
+        let mut answered = 0;
+        for number in 0..200 {
+            let now = sent(number);
+            while answered <= 100 && sent(answered) + rtt <= now {
+                path.on_transport_ack(sent(answered) + rtt, answered);
+                answered += 1;
+            }
+            if path.silence_deadline().is_some_and(|due| due <= now) {
+                break;
+            }
+            path.on_sent(now, number, 200);
+        }
+        let due = path.silence_deadline().unwrap() - cut;
+        assert!(path.on_timeout(cut + due), "{rtt:?}");
+        assert!(
+            due >= rtt && due <= rtt.mul_f64(1.5) + 50 * MS,
+            "{due:?} at {rtt:?}"
+        );
+    }
+}
+
 #[test]
 fn losses_alone_do_not_make_a_path_suspect() {
     let start = Instant::now();

@@ -1,14 +1,8 @@
 //! The connections of a node. One may be taken out while it is worked on, so that the rest of the
 //! node stays usable.
 
+use super::conn_key::ConnKey;
 use crate::path::Conn;
-
-/// A connection of a node. Never used again for another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ConnKey {
-    slot: usize,
-    generation: u64,
-}
 
 /// All connections of a node.
 #[derive(Debug, Default)]

@@ -13,6 +13,7 @@ use crate::{
     CloseCode, Error, LocalId, Transmit,
     controller::{Fate, PathControlHandle},
     path::{Conn, Stage},
+    proof::{self, Next},
     transport,
 };
 
@@ -41,7 +42,7 @@ impl Node {
         let Some(socket) = self.locals.get_mut(&local) else {
             return;
         };
-        let from = FourTuple::from_remote(remote);
+        let from = FourTuple::from_remote(socket.names.of(remote));
         let ecn = EcnCodepoint::from_bits(ecn);
         let mut response = std::mem::take(&mut self.buffer);
         response.clear();
@@ -52,7 +53,11 @@ impl Node {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 let key = socket.handles.get(handle.0).copied().flatten();
                 if let Some(mut conn) = key.and_then(|key| self.conns.take(key)) {
-                    conn.handle_event(event);
+                    match conn.handle_event(now, event) {
+                        Next::Nothing => {}
+                        Next::Forget(before) => socket.names.forget(before),
+                        Next::Renew(remote) => socket.names.renew(remote),
+                    }
                     if let Some((session, _)) = conn.owner
                         && let Some(state) = self.sessions.get_mut(&session)
                     {
@@ -84,7 +89,7 @@ impl Node {
             return;
         };
         let endpoint = &mut socket.endpoint;
-        let source = Source::of(incoming.remote_address().ip());
+        let source = Source::of(proof::real(incoming.remote_address()).ip());
         if pending >= MAX_PENDING_CONNS || self.pending.is_full(source) {
             let answer = endpoint.refuse(incoming, response);
             return self.respond(local, answer, response);
@@ -127,7 +132,7 @@ impl Node {
         };
         let response: Transmit = transmit(
             local,
-            answer.destination,
+            proof::real(answer.destination),
             answer.ecn.map_or(0, |ecn| ecn as u8),
             answer.size,
             contents.to_vec().into(),
@@ -289,11 +294,15 @@ impl Node {
         if let Some(source) = conn.pending.take() {
             self.pending.remove(source);
         }
-        if let Some(socket) = self.locals.get_mut(&conn.local)
-            && let Some(place) = socket.handles.get_mut(conn.handle.0)
-            && *place == Some(conn.key)
-        {
-            *place = None;
+        if let Some(socket) = self.locals.get_mut(&conn.local) {
+            if let Some(place) = socket.handles.get_mut(conn.handle.0)
+                && *place == Some(conn.key)
+            {
+                *place = None;
+            }
+            if let Some(remote) = conn.remote() {
+                socket.names.forget(remote);
+            }
         }
         self.conns.release(conn.key);
         true

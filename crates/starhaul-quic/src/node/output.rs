@@ -10,6 +10,7 @@ use crate::{
     Transmit,
     controller::Permit,
     path::{Conn, Sizes},
+    proof,
 };
 
 /// Most packets in one batch (what one UDP segmentation offload call takes).
@@ -81,7 +82,8 @@ impl Node {
         };
         let ecn = sent.ecn.map_or(0, |ecn| ecn as u8);
         let size = sent.segment_size.unwrap_or(sent.size);
-        Some(transmit(conn.local, sent.destination, ecn, size, contents))
+        let remote = proof::real(sent.destination);
+        Some(transmit(conn.local, remote, ecn, size, contents))
     }
 
     /// Gives the stack a probe of the packet size, if it is time for one, or returns what the stack sends before that.

@@ -6,11 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use starhaul_cc::ControllerConfig;
 use starhaul_paths::PathId;
 use starhaul_session::{BlockOptions, Event, Mode, StreamConfig, StreamId};
-use starhaul_sim::{Datagram, NodeId, PathLinks, Simulation};
+use starhaul_sim::{Datagram, Delivery, NodeId, PathLinks, Simulation, Udp};
 
 use super::rogue::Rogue;
 use crate::{
@@ -28,8 +28,6 @@ pub(super) enum Party {
 pub(super) struct TestNode {
     pub(super) node: Node,
     pub(super) events: Vec<NodeEvent>,
-    /// Packets of the last batch that have not left.
-    packets: VecDeque<Datagram>,
     /// Every packet that left: when, from which socket, how large.
     pub(super) sent: Vec<(Instant, u32, usize)>,
     /// Sizes of batches in packets.
@@ -317,7 +315,6 @@ impl Party {
         Self::Node(Box::new(TestNode {
             node,
             events: Vec::new(),
-            packets: VecDeque::new(),
             sent: Vec::new(),
             batches: Vec::new(),
         }))
@@ -325,28 +322,21 @@ impl Party {
 }
 
 impl starhaul_sim::Node for Party {
-    fn handle_datagram(
-        &mut self,
-        now: Instant,
-        local: u32,
-        from: SocketAddr,
-        ecn: u8,
-        payload: BytesMut,
-    ) {
+    type Load = Udp;
+
+    fn handle_packet(&mut self, now: Instant, packet: Delivery<Udp>) {
         match self {
-            Self::Node(party) => {
-                party
-                    .node
-                    .handle_datagram(now, LocalId(local), from, ecn, payload);
+            Self::Node(party) => party.node.handle_packet(now, packet),
+            Self::Rogue(rogue) => {
+                rogue.handle_datagram(now, packet.local, packet.from, packet.load.payload.into());
             }
-            Self::Rogue(rogue) => rogue.handle_datagram(now, local, from, payload),
         }
     }
 
-    fn poll_transmit(&mut self, now: Instant) -> Option<Datagram> {
+    fn poll_transmit(&mut self, now: Instant, out: &mut VecDeque<Datagram>) {
         match self {
-            Self::Node(party) => party.poll_packet(now),
-            Self::Rogue(rogue) => rogue.poll_transmit(now),
+            Self::Node(party) => party.poll_batch(now, out),
+            Self::Rogue(rogue) => out.extend(rogue.poll_transmit(now)),
         }
     }
 
@@ -366,27 +356,15 @@ impl starhaul_sim::Node for Party {
 }
 
 impl TestNode {
-    fn poll_packet(&mut self, now: Instant) -> Option<Datagram> {
-        if self.packets.is_empty() {
-            let Some(batch) = self.node.poll_transmit(now) else {
-                self.drain_events();
-                return None;
-            };
-            let count = batch.contents.len().div_ceil(batch.segment_size);
-            assert!(count <= 64, "a batch of {count}");
-            self.batches.push(count);
-            for at in (0..batch.contents.len()).step_by(batch.segment_size) {
-                let end = batch.contents.len().min(at + batch.segment_size);
-                self.packets.push_back(Datagram {
-                    local: batch.local.0,
-                    to: batch.remote,
-                    ecn: batch.ecn,
-                    payload: batch.contents.slice(at..end),
-                });
-            }
+    fn poll_batch(&mut self, now: Instant, out: &mut VecDeque<Datagram>) {
+        starhaul_sim::Node::poll_transmit(&mut self.node, now, out);
+        if out.is_empty() {
+            return self.drain_events();
         }
-        let packet = self.packets.pop_front()?;
-        self.sent.push((now, packet.local, packet.payload.len()));
-        Some(packet)
+        assert!(out.len() <= 64, "a batch of {}", out.len());
+        self.batches.push(out.len());
+        let sent = out.iter();
+        self.sent
+            .extend(sent.map(|packet| (now, packet.local, packet.load.payload.len())));
     }
 }

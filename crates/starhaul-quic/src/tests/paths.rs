@@ -288,46 +288,6 @@ fn a_path_whose_address_changes_goes_on() {
     assert_eq!(net.server().ups_and_downs(0), (1, 0));
 }
 
-/// From now on the client sends on link 0 from there.
-fn move_client(net: &mut Net, elsewhere: &str) -> SocketAddr {
-    let elsewhere: SocketAddr = elsewhere.parse().unwrap();
-    let links = net.links[0];
-    net.sim.network.bind(NodeId(CLIENT), 0, elsewhere);
-    let network = &mut net.sim.network;
-    network.set_route(elsewhere, server_address(0), &[links.forward]);
-    network.set_route(server_address(0), elsewhere, &[links.backward]);
-    elsewhere
-}
-
-#[test]
-fn a_client_that_only_receives_shows_its_new_address_at_once() {
-    for (elsewhere, told) in [
-        ("10.9.0.1:3000", true),
-        ("10.0.0.1:3000", true),
-        ("10.9.0.1:3000", false),
-    ] {
-        let mut net = Net::new(1, &[LEO]);
-        net.connect();
-        net.run_ms(5000);
-        let elsewhere = move_client(&mut net, elsewhere);
-        let now = net.sim.now();
-        if told {
-            net.client().node.on_local_change(now, LocalId(0));
-        }
-        // 20 ms of delay there, and some for a keep-alive that happens to leave.
-        net.run_ms(25);
-        assert_eq!(net.status(SERVER)[0].remote == elsewhere, told);
-        net.run_ms(5000);
-        for side in [CLIENT, SERVER] {
-            assert_eq!(net.party(side).ups_and_downs(0), (1, 0));
-        }
-        let stream = net.open_stream(SERVER, Mode::FecRetransmit);
-        (0..50).for_each(|_| net.send_block(SERVER, stream, vec![7; 20_000]));
-        net.run_ms(5000);
-        assert_eq!(net.client().blocks().len(), 50, "{elsewhere}");
-    }
-}
-
 #[test]
 fn a_path_that_waits_is_tried_at_once_when_the_network_is_better() {
     let mut net = Net::new(1, &[LEO, GEO]);

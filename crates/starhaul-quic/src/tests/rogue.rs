@@ -190,12 +190,12 @@ impl Rogue {
             Some((conn.local, transmit))
         })?;
         self.settle();
-        Some(Datagram {
+        Some(Datagram::udp(
             local,
-            to: transmit.destination,
-            ecn: 0,
-            payload: payload.into(),
-        })
+            transmit.destination,
+            0,
+            payload.into(),
+        ))
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {

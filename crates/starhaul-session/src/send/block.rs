@@ -6,19 +6,10 @@ use bytes::Bytes;
 use starhaul_fec::{Codec, FecError};
 use starhaul_paths::PathId;
 
-use crate::{sent::BlockKey, types::Mode};
-
-/// Largest block: 256 codes, each with at least 127 data fragments of 1000 bytes.
-pub const MAX_BLOCK_BYTES: usize = 256 * 127 * 1000;
-
-/// A fragment within its block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FragmentId {
-    /// Of which cut of the block; what became of those of an earlier one no longer matters.
-    pub(crate) cut: u8,
-    pub(crate) code: u8,
-    pub(crate) index: u8,
-}
+use crate::{
+    sent::{BlockKey, FragmentId},
+    types::Mode,
+};
 
 /// What the clock asks of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -18,11 +18,11 @@ use starhaul_units::Bandwidth;
 use crate::{
     choice::{self, Limit, Load},
     paths::{Path, Paths},
-    sent::BlockKey,
+    sent::{BlockKey, FragmentId},
     types::{BlockId, ExpiredCause, Outcome},
     wire::{FRAGMENT_HEADER_BYTES, wrap},
 };
-use block::{FragmentId, Look, Purpose, SendBlock};
+use block::{Look, Purpose, SendBlock};
 use demand::Demand;
 use outlook::Outlook;
 use queue::{BlockQueue, rank};
@@ -401,7 +401,8 @@ impl Sender {
         paths: &Paths,
         path: PathId,
     ) -> Option<Choice> {
-        for _ in 0..self.questions.len().min(MAX_QUESTIONS_LOOKED_AT) {
+        let mut put_back = 0;
+        while put_back < MAX_QUESTIONS_LOOKED_AT.min(self.questions.len()) {
             let key = self.questions.pop_front()?;
             let Some(block) = self.blocks.get_mut(&key) else {
                 continue;
@@ -419,6 +420,7 @@ impl Sender {
                 // Another path carries it.
                 block.question_waits = true;
                 self.questions.push_back(key);
+                put_back += 1;
             } else if block.is_split() {
                 return Some(Choice {
                     block: key,

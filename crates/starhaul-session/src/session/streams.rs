@@ -16,14 +16,14 @@ use crate::{
         bytes::{ReceiveBytes, Share},
     },
     send::{
-        block::{MAX_BLOCK_BYTES, SendBlock},
+        block::SendBlock,
         bytes::{INITIAL_CREDIT, MAX_HELD, SendBytes},
     },
     sent::BlockKey,
     stats::StreamStats,
     types::{
-        BlockId, BlockOptions, Event, MAX_LABEL_BYTES, Mode, Outcome, StreamConfig, StreamError,
-        StreamId,
+        BlockId, BlockOptions, Event, MAX_BLOCK_BYTES, MAX_LABEL_BYTES, Mode, Outcome,
+        StreamConfig, StreamError, StreamId,
     },
     wire::{unwrap, wrap},
 };

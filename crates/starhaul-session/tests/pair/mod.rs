@@ -13,7 +13,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use starhaul_link::{Delay, Link, LinkSpec, Loss, Rate};
+use starhaul_link::{Delay, Link, LinkSpec, Loss, Rate, link_seed};
 use starhaul_session::{
     BlockId, BlockOptions, Event, Outcome, PathId, PathUpdate, Session, SessionConfig, Side,
     StreamConfig, StreamId,
@@ -140,8 +140,8 @@ impl Pair {
             panic!("the harness paces at a constant rate");
         };
         let links = [0, 1].map(|way| {
-            let seed = seed * 31 + u64::from(id) * 2 + way as u64;
-            Link::new(specs[way], seed, self.now)
+            let number = 2 * usize::try_from(id).unwrap() + way;
+            Link::new(specs[way], link_seed(seed, number), self.now)
         });
         let lane = Lane {
             rate,
@@ -241,7 +241,11 @@ impl Pair {
     fn deliver(&mut self) {
         for (id, lane) in &mut self.lanes {
             for way in 0..2 {
-                while let Some(datagram) = lane.links[way].poll(self.now) {
+                while let Some(outcome) = lane.links[way].poll(self.now) {
+                    let Some(arrival) = outcome.arrived() else {
+                        continue;
+                    };
+                    let datagram = arrival.packet;
                     if let Some(numbers) = datagram.strip_prefix(&[TRANSPORT_ACK]) {
                         for number in numbers.chunks(4) {
                             let number = u32::from_be_bytes(number.try_into().unwrap());

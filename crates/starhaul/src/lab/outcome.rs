@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use starhaul_lab::{Error, leocc::Progress};
+use starhaul_lab::{Error, kit::Progress};
 
 use crate::output::{check_folder, print, redraws};
 

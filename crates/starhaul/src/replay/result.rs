@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use starhaul_net::{
-    Histogram,
-    replay::{DirectionReport, ReplayReport},
-};
+use starhaul_link::Histogram;
+use starhaul_replay::{DirectionReport, ReplayReport};
 use starhaul_units::Bandwidth;
 
 use super::Written;

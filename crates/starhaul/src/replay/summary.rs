@@ -2,10 +2,8 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use starhaul_net::{
-    Histogram,
-    replay::{DirectionReport, LATENESS_BOUND, ReplayReport},
-};
+use starhaul_link::Histogram;
+use starhaul_replay::{DirectionReport, LATENESS_BOUND, ReplayReport};
 use starhaul_units::Bandwidth;
 
 /// Upper bounds of what is shown of the lateness, in microseconds.

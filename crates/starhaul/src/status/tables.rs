@@ -44,18 +44,20 @@ pub(super) fn tables(status: &Status, socket: &std::path::Path, streams: usize) 
 /// The bounds that were reached, and what raises them.
 fn reached_limits(status: &Status) -> String {
     let reached = status.limits.iter().filter(|limit| limit.count > 0);
-    let lines = reached.map(|limit| {
-        let rule = limit.rule.as_deref();
-        let at = rule.map_or_else(String::new, |rule| format!(" at {}", cut(rule, NAME)));
-        let (name, most, count, key) = (&limit.name, limit.limit, limit.count, &limit.key);
-        wrapped(&format!(
-            "limit reached {count} times: {name}{at}, {most}; {key} raises it"
-        ))
-    });
-    lines.fold(String::new(), |text, line| match text.is_empty() {
-        true => format!("\n{line}"),
-        false => text + &line,
-    })
+    let lines: String = reached
+        .map(|limit| {
+            let rule = limit.rule.as_deref();
+            let at = rule.map_or_else(String::new, |rule| format!(" at {}", cut(rule, NAME)));
+            let (name, most, count, key) = (&limit.name, limit.limit, limit.count, &limit.key);
+            wrapped(&format!(
+                "limit reached {count} times: {name}{at}, {most}; {key} raises it"
+            ))
+        })
+        .collect();
+    match lines.is_empty() {
+        true => lines,
+        false => format!("\n{lines}"),
+    }
 }
 
 /// A peer, the rules that lead to it, and what their streams have carried.

@@ -13,7 +13,12 @@ use std::{
     panic::resume_unwind,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
-    thread,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
 };
 
 use serde_json::Value;
@@ -21,6 +26,12 @@ use starhaul_needs::{Need, skip};
 
 pub const STARHAUL: &str = env!("CARGO_BIN_EXE_starhaul");
 pub const ATTEMPTS: usize = 3;
+/// A [`Sleeper`] sleeps so long at once.
+const SLEEP: Duration = Duration::from_millis(10);
+/// Woken later than this, it was kept waiting.
+const LATE: Duration = Duration::from_millis(5);
+/// Woken later than this even once, a program shows a gap as long as an outage's.
+const TOO_LATE: Duration = Duration::from_millis(35);
 
 /// The program, with nothing of the environment that would change what it does.
 pub fn starhaul(arguments: &[&str]) -> Command {
@@ -61,20 +72,67 @@ pub fn is_refused(output: &Output) -> bool {
     refused
 }
 
-/// Runs a replay that prints JSON until packets left when they should have; `None`, with the reason said, where they never do
-/// or where the system does not let us.
+/// A thread that asks to be woken a hundred times a second, as the programs behind a link do: they have no priority, the links have.
+pub struct Sleeper {
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<Wakes>,
+}
+
+#[derive(Default)]
+struct Wakes {
+    all: u32,
+    late: u32,
+    latest: Duration,
+}
+
+impl Sleeper {
+    pub fn start() -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let told = over.clone();
+        let thread = thread::spawn(move || {
+            let mut wakes = Wakes::default();
+            while !told.load(Ordering::Relaxed) {
+                let asleep = Instant::now();
+                thread::sleep(SLEEP);
+                let late = asleep.elapsed().saturating_sub(SLEEP);
+                wakes.all += 1;
+                wakes.late += u32::from(late > LATE);
+                wakes.latest = wakes.latest.max(late);
+            }
+            wakes
+        });
+        Self { over, thread }
+    }
+
+    /// Whether programs ran when they were due, but for one time in fifty and never too late.
+    pub fn was_woken_in_time(self) -> bool {
+        self.over.store(true, Ordering::Relaxed);
+        let wakes = self.thread.join().unwrap();
+        wakes.late * 50 <= wakes.all && wakes.latest < TOO_LATE
+    }
+}
+
+/// Says that this computer had no time for a test.
+pub fn skip_busy() {
+    skip(Need::Time, "this computer is too busy to keep it");
+}
+
+/// Runs a replay that prints JSON until packets left, and programs ran, when they should have; `None`, with the reason said,
+/// where they never do or where the system does not let us.
 pub fn run_in_time(arguments: &[&str]) -> Option<(Value, Output)> {
     for _ in 0..ATTEMPTS {
+        let sleeper = Sleeper::start();
         let output = replay(arguments).output().unwrap();
+        let in_time = sleeper.was_woken_in_time();
         if is_refused(&output) {
             return None;
         }
         let result = json(&output);
-        if result["valid"] == true {
+        if in_time && result["valid"] == true {
             return Some((result, output));
         }
     }
-    skip(Need::Time, "this computer is too busy to keep it");
+    skip_busy();
     None
 }
 

@@ -10,7 +10,7 @@ use std::{
     process::{Command, Output},
 };
 
-use starhaul_net::replay::NetworkNamespace;
+use starhaul_replay::NetworkNamespace;
 
 /// The two sides of the links.
 pub(crate) struct Network {

@@ -37,7 +37,6 @@ fn an_upload_crosses_narrow_links_and_one_that_becomes_narrower() {
     wait_for_size(&pair.field, "link0", 1252);
     upload.wait_for_progress(size);
     upload.finish();
-    for path in ["link0", "link1"] {
-        assert_eq!(pair.field.path_state(path).as_deref(), Some("up"));
-    }
+    // A computer that stops for some milliseconds makes a path suspect, not for long.
+    pair.wait_until_up(&["link0", "link1"]);
 }

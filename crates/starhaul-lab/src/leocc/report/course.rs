@@ -2,7 +2,8 @@
 
 use super::family;
 use crate::{
-    leocc::{Course, table::distinct},
+    kit::statistics::distinct,
+    leocc::Course,
     report::chart::{Chart, Scale},
 };
 

@@ -12,9 +12,11 @@ use super::{
     results::{Results, Row},
     rivals::Beside,
     summary::{Summary, beaten, losses, ratio},
-    table::distinct,
 };
-use crate::report::{CHART_STYLE, PAGE_STYLE, escape};
+use crate::{
+    kit::statistics::distinct,
+    report::{CHART_STYLE, PAGE_STYLE, escape},
+};
 
 const STYLE: &str = include_str!("style.css");
 /// How the names of LeoCC and its variants begin.

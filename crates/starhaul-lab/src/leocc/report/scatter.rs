@@ -2,10 +2,10 @@
 
 use super::family;
 use crate::{
+    kit::statistics::distinct,
     leocc::{
         results::{Results, Row},
         summary::{Summary, groups, losses},
-        table::distinct,
     },
     report::chart::{Chart, Scale},
 };
@@ -107,7 +107,7 @@ fn front(points: &[Summary]) -> Vec<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::Metrics;
+    use starhaul_flow::Metrics;
 
     #[test]
     fn the_front_holds_only_those_that_nobody_beats() {

@@ -2,11 +2,13 @@
 
 use std::fmt::Write as _;
 
-use crate::leocc::{
-    digest::{self, Variant},
-    results::Row,
-    sections::AS_IT_IS,
-    table::distinct,
+use crate::{
+    kit::statistics::distinct,
+    leocc::{
+        digest::{self, Variant},
+        results::Row,
+        section::AS_IT_IS,
+    },
 };
 
 const WIDTH: f64 = 1120.0;
@@ -41,7 +43,7 @@ pub(super) fn plot(rows: &[Row]) -> String {
     if variants.is_empty() || systems.is_empty() {
         return String::new();
     }
-    let ratios = |pick: fn(&crate::flow::Metrics) -> f64| -> Vec<Mark> {
+    let ratios = |pick: fn(&starhaul_flow::Metrics) -> f64| -> Vec<Mark> {
         let mut marks = Vec::new();
         for (row, variant) in variants.iter().enumerate() {
             for (number, system) in systems.iter().enumerate() {

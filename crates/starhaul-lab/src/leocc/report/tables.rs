@@ -2,16 +2,17 @@
 
 use std::fmt::Write as _;
 
+use starhaul_flow::Metrics;
+
 use super::family;
 use crate::{
-    flow::Metrics,
+    kit::statistics::distinct,
     leocc::{
         digest,
         results::{DetectorRow, FairnessRow, Row},
         rivals::{Beside, QUEUE_GOAL},
-        sections::NO_SIGNALS,
+        section::NO_SIGNALS,
         summary::Summary,
-        table::distinct,
     },
     report::escape,
 };

@@ -95,7 +95,7 @@ fn a_lone_ping_takes_the_delay_of_the_trace_and_a_full_queue_does_not_slow_it() 
             pings.retain(|ping| (1.0..99.0).contains(&(ping.up_s * 1e3 % 100.0)));
             measured = errors(&pings, |ping| delays.ms_at(ping.up_s));
             // Order is kept when the delay falls, so a ping may come later than its own delay: 5 of 100 at most do here.
-            // A busy computer wakes the pinging program late, which no link explains: then once more.
+            // A busy computer lets the pinging program send late, which no link explains: then once more.
             if quantile(&measured, 90) < 1.0 {
                 break;
             }
@@ -134,7 +134,7 @@ fn a_lone_ping_over_a_recorded_link_takes_its_two_delays() {
             "{} pings: median {median:.2} ms off, p95 {p95:.2} ms",
             errors.len()
         );
-        // As above: the pinging program may have been woken late.
+        // As above: the pinging program may have sent late.
         if errors.len() > 1000 && median < 1.0 && p95 < 2.0 {
             return;
         }

@@ -1,0 +1,36 @@
+//! A rate that is set from outside, for the dedicated controller.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use starhaul_units::Bandwidth;
+
+/// A rate that another thread may change while controllers read it. Clones share the value, and
+/// only clones are equal.
+#[derive(Clone, Debug)]
+pub struct RateFeed(Arc<AtomicU64>);
+
+impl PartialEq for RateFeed {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for RateFeed {}
+
+impl RateFeed {
+    /// A feed that starts at `rate`.
+    pub fn new(rate: Bandwidth) -> Self {
+        Self(Arc::new(AtomicU64::new(rate.bits_per_second())))
+    }
+    /// Changes the rate for all controllers that share this feed.
+    pub fn set(&self, rate: Bandwidth) {
+        self.0.store(rate.bits_per_second(), Ordering::Relaxed);
+    }
+    /// The rate now.
+    pub fn rate(&self) -> Bandwidth {
+        Bandwidth::from_bits_per_second(self.0.load(Ordering::Relaxed))
+    }
+}

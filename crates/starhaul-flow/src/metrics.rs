@@ -1,0 +1,222 @@
+//! What is measured of one flow. `docs/lab.md` has the exact definitions.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use starhaul_link::{Delays, LinkStats, Passage};
+
+use crate::PACKET_BYTES;
+
+/// The figures of one run, as the ends of a flow saw it or, where it is said, as the links did ([`Metrics::by_link`]): a table
+/// has the one or the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Metrics {
+    /// New data that reached the receiver, with all headers, per time.
+    pub throughput_mbps: f64,
+    /// What the narrowest link could carry in the same time.
+    pub capacity_mbps: f64,
+    /// Throughput per capacity.
+    pub utilisation: f64,
+    /// Mean time that a packet waited in the links until its last byte left.
+    pub queue_delay_mean_ms: f64,
+    /// 95th percentile of the same.
+    pub queue_delay_p95_ms: f64,
+    /// Mean round-trip time as the sender samples it.
+    pub rtt_mean_ms: f64,
+    /// 95th percentile of the same.
+    pub rtt_p95_ms: f64,
+    /// Share of the packets sent that no link delivered.
+    pub loss_rate: f64,
+}
+
+impl Metrics {
+    /// The figures of `time`, in which the path could carry `capacity_bytes`, as its two ends saw them.
+    pub(crate) fn of_flow(
+        time: Duration,
+        capacity_bytes: u64,
+        deliveries: &Deliveries,
+        round_trips: &Delays,
+        loss_rate: f64,
+    ) -> Self {
+        Self::new(
+            (time, capacity_bytes),
+            deliveries.new_bytes,
+            &deliveries.waited,
+            round_trips,
+            loss_rate,
+        )
+    }
+
+    /// The figures of `time`, in which one link could carry `capacity_bytes` of the data, as that link and the one of the way
+    /// back saw them: throughput counts what left the link, also twice; the round-trip time of a packet of data is its way and that
+    /// of the first packet that came to the way back after it; the receiver's delay is no part of it.
+    pub fn by_link(
+        time: Duration,
+        capacity_bytes: u64,
+        data: &[Passage],
+        back: &[Passage],
+        stats: LinkStats,
+    ) -> Self {
+        let data: Vec<&Passage> = data.iter().filter(|passage| passage.at <= time).collect();
+        let mut queue_delays = Delays::default();
+        for passage in &data {
+            queue_delays.add(passage.waited);
+        }
+        let bytes = data.iter().map(|passage| passage.bytes as u64).sum();
+        Self::new(
+            (time, capacity_bytes),
+            bytes,
+            &queue_delays,
+            &round_trips(&data, back),
+            real(stats.dropped()) / real(stats.enqueued.max(1)),
+        )
+    }
+
+    fn new(
+        (time, capacity_bytes): (Duration, u64),
+        bytes: u64,
+        queue_delays: &Delays,
+        round_trips: &Delays,
+        loss_rate: f64,
+    ) -> Self {
+        let throughput_mbps = mbps(bytes, time);
+        let capacity_mbps = mbps(capacity_bytes, time);
+        Self {
+            throughput_mbps,
+            capacity_mbps,
+            utilisation: throughput_mbps / capacity_mbps.max(f64::MIN_POSITIVE),
+            queue_delay_mean_ms: queue_delays.mean_ms(),
+            queue_delay_p95_ms: queue_delays.percentile_ms(0.95),
+            rtt_mean_ms: round_trips.mean_ms(),
+            rtt_p95_ms: round_trips.percentile_ms(0.95),
+            loss_rate,
+        }
+    }
+}
+
+/// Of each packet of data, with the first packet that came to the way back after it had arrived.
+fn round_trips(data: &[&Passage], back: &[Passage]) -> Delays {
+    let mut back: Vec<_> = back.iter().map(|p| (p.came(), p.took)).collect();
+    back.sort_unstable();
+    let mut round_trips = Delays::default();
+    for passage in data {
+        let answer = back.partition_point(|(came, _)| *came < passage.at);
+        if let Some((_, took)) = back.get(answer) {
+            round_trips.add(passage.took + *took);
+        }
+    }
+    round_trips
+}
+
+/// A moment of a flow.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Seconds since the start of the run.
+    pub at_s: f64,
+    /// Throughput since the last sample.
+    pub throughput_mbps: f64,
+    /// Capacity since the last sample.
+    pub capacity_mbps: f64,
+    /// Mean round-trip time since the last sample, where there was one.
+    pub rtt_ms: Option<f64>,
+    /// Mean queueing delay since the last sample, where a packet arrived.
+    pub queue_delay_ms: Option<f64>,
+    /// The controller's window.
+    pub cwnd_packets: f64,
+    /// The pace at which it sends.
+    pub pacing_mbps: f64,
+    /// The controller's state.
+    pub state: &'static str,
+}
+
+/// What reached the receiver of one flow.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Deliveries {
+    new_bytes: u64,
+    waited: Delays,
+}
+
+impl Deliveries {
+    /// A packet reached the receiver after waiting this long on its way.
+    pub(crate) fn add(&mut self, waited: Duration, new: bool) {
+        self.new_bytes += if new { PACKET_BYTES } else { 0 };
+        self.waited.add(waited);
+    }
+
+    /// Bytes of new data.
+    pub(crate) fn new_bytes(&self) -> u64 {
+        self.new_bytes
+    }
+
+    /// How many packets waited, and how long in all.
+    pub(crate) fn waited(&self) -> (u64, Duration) {
+        self.waited.total()
+    }
+}
+
+/// Mean in milliseconds of what came between two sums.
+pub(crate) fn mean_between(from: (u64, Duration), to: (u64, Duration)) -> Option<f64> {
+    let count = to.0 - from.0;
+    (count > 0).then(|| (to.1 - from.1).as_secs_f64() * 1e3 / real(count))
+}
+
+pub(crate) fn mbps(bytes: u64, time: Duration) -> f64 {
+    if time.is_zero() {
+        return 0.0;
+    }
+    real(bytes) * 8.0 / 1e6 / time.as_secs_f64()
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "counts of one run stay far below 53 bits"
+)]
+pub(crate) fn real(count: u64) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_flow_counts_new_data_and_every_wait() {
+        let mut deliveries = Deliveries::default();
+        for ms in 1..=100 {
+            deliveries.add(MS * ms - MS / 20, ms % 2 == 0);
+        }
+        let metrics = Metrics::of_flow(MS * 1000, 150_000, &deliveries, &Delays::default(), 0.1);
+        assert!((metrics.queue_delay_mean_ms - 50.45).abs() < 1e-9);
+        assert!((metrics.queue_delay_p95_ms - 95.0).abs() < 1e-9);
+        assert!((metrics.throughput_mbps - 0.6).abs() < 1e-9, "{metrics:?}");
+        assert!((metrics.utilisation - 0.5).abs() < 1e-9, "{metrics:?}");
+        assert_eq!((metrics.loss_rate, metrics.rtt_mean_ms), (0.1, 0.0));
+    }
+
+    #[test]
+    fn a_link_pairs_each_packet_with_the_way_back_that_its_answer_found() {
+        let passage = |came, waited, took| Passage {
+            at: MS * (came + took),
+            bytes: 1500,
+            waited: MS * waited,
+            took: MS * took,
+        };
+        // The way out is slow when the way back is quick: no round trip takes the slow one of both.
+        let data = [passage(0, 0, 10), passage(100, 80, 90), passage(950, 0, 60)];
+        let back = [passage(10, 0, 90), passage(195, 0, 10)];
+        let stats = LinkStats {
+            enqueued: 4,
+            dropped_loss: 1,
+            ..LinkStats::default()
+        };
+        let metrics = Metrics::by_link(MS * 1000, 6000, &data, &back, stats);
+        // 10 + 90 and 90 + 10; the third came after the end.
+        assert!((metrics.rtt_mean_ms - 100.0).abs() < 1e-9, "{metrics:?}");
+        assert!((metrics.rtt_p95_ms - 100.1).abs() < 1e-9, "{metrics:?}");
+        assert!((metrics.queue_delay_mean_ms - 40.0).abs() < 1e-9);
+        assert!((metrics.throughput_mbps - 0.024).abs() < 1e-9);
+        assert_eq!((metrics.utilisation, metrics.loss_rate), (0.5, 0.25));
+    }
+}

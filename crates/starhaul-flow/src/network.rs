@@ -1,0 +1,386 @@
+//! Flows over links in virtual time, and what is measured of them.
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use starhaul_cc::{Controller, DetectorConfig, Reconfiguration, ReconfigurationSource};
+use starhaul_link::{Delays, LinkSpec, LinkStats, Passage};
+use starhaul_sim::{LinkId, NodeId, Simulation};
+
+use crate::{
+    AckPolicy, Metrics, PACKET_BYTES, ProbeSide, Receiver, RecoveryStats, Sample, Sender, Source,
+    hosts::{Alarm, DATA, Host, PROBE, Peer, ReceivingHost, SendingHost},
+    metrics::{Deliveries, mbps, mean_between, real},
+    prober::Prober,
+};
+
+const SENDING: NodeId = NodeId(0);
+const RECEIVING: NodeId = NodeId(1);
+
+/// The links between sender and receiver, each direction in the order in which packets pass them. The first link forward and
+/// the last one backward are those of the satellite.
+#[derive(Clone, Debug)]
+pub struct FlowPath {
+    /// What carries the data.
+    pub forward: Vec<LinkSpec>,
+    /// What carries the acknowledgements.
+    pub backward: Vec<LinkSpec>,
+}
+
+/// One flow.
+#[derive(Debug)]
+pub struct FlowSetup {
+    /// Its controller.
+    pub controller: Box<dyn Controller>,
+    /// What it has to send.
+    pub source: Source,
+    /// How its receiver acknowledges.
+    pub policy: AckPolicy,
+    /// When it begins, after the start of the links.
+    pub start: Duration,
+}
+
+impl FlowSetup {
+    /// A flow that begins at once and always has data.
+    pub fn saturating(controller: Box<dyn Controller>) -> Self {
+        Self {
+            controller,
+            source: Source::Saturating,
+            policy: AckPolicy::default(),
+            start: Duration::ZERO,
+        }
+    }
+}
+
+/// What a flow did.
+#[derive(Clone, Debug)]
+pub struct FlowReport {
+    /// The figures, from the flow's begin or the last [`FlowNetwork::restart_figures`] to the end of the run.
+    pub metrics: Metrics,
+    /// Counters of its sender.
+    pub recovery: RecoveryStats,
+    /// Its time series, if the run was sampled.
+    pub samples: Vec<Sample>,
+    /// The controller's state and when it entered it, if the run was sampled.
+    pub states: Vec<(f64, &'static str)>,
+}
+
+/// A path and the flows that share it.
+#[derive(Debug)]
+pub struct FlowNetwork {
+    sim: Simulation<Host>,
+    start: Instant,
+    forward: Vec<LinkId>,
+    backward: Vec<LinkId>,
+    figures: Vec<Figures>,
+    sampling: Option<Sampling>,
+}
+
+#[derive(Debug)]
+struct Sampling {
+    interval: Duration,
+    next: Instant,
+}
+
+/// From where the figures of a flow count, and its samples.
+#[derive(Debug)]
+struct Figures {
+    /// The flow's begin, or the last [`FlowNetwork::restart_figures`].
+    since: Instant,
+    sent_before: u64,
+    received_before: u64,
+    capacity_before: u64,
+    last: Totals,
+    samples: Vec<Sample>,
+}
+
+/// Sums so far, whose differences make a [`Sample`].
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    capacity: u64,
+    new_bytes: u64,
+    waited: (u64, Duration),
+    rtt: (u64, Duration),
+}
+
+impl FlowNetwork {
+    /// A path without flows. `seed` decides what the links lose, `start` stands for virtual time 0.
+    pub fn new(path: &FlowPath, seed: u64, start: Instant) -> Self {
+        let address = |host: u8, socket: u32| -> SocketAddr {
+            ([10, 0, 0, host], if socket == DATA { 1 } else { 2 }).into()
+        };
+        let peer = |host| Peer {
+            data: address(host, DATA),
+            probe: address(host, PROBE),
+        };
+        let mut sim = Simulation::new(seed, start);
+        let sending = sim.add_node(Host::Sending(SendingHost::new(start, peer(2))));
+        let receiving = sim.add_node(Host::Receiving(ReceivingHost::new(peer(1))));
+        let network = &mut sim.network;
+        for (node, host) in [(sending, 1), (receiving, 2)] {
+            for socket in [DATA, PROBE] {
+                network.bind(node, socket, address(host, socket));
+            }
+        }
+        let mut links = |specs: &[LinkSpec]| -> Vec<LinkId> {
+            specs.iter().map(|spec| network.add_link(spec)).collect()
+        };
+        let (forward, backward) = (links(&path.forward), links(&path.backward));
+        network.set_route(address(1, DATA), address(2, DATA), &forward);
+        network.set_route(address(2, DATA), address(1, DATA), &backward);
+        let satellite = forward.get(..1).unwrap_or_default();
+        network.set_route(address(1, PROBE), address(2, PROBE), satellite);
+        let satellite = backward.last().map(std::slice::from_ref);
+        let satellite = satellite.unwrap_or_default();
+        network.set_route(address(2, PROBE), address(1, PROBE), satellite);
+        Self {
+            sim,
+            start,
+            forward,
+            backward,
+            figures: Vec::new(),
+            sampling: None,
+        }
+    }
+
+    /// Adds a flow.
+    pub fn add_flow(&mut self, setup: FlowSetup) {
+        let begin = self.start + setup.start;
+        let sender = Sender::new(begin, setup.source, setup.policy, setup.controller);
+        let capacity_before = self.capacity_bytes(self.start, begin);
+        self.sending().add_flow(sender);
+        self.receiving().add_flow(Receiver::new(setup.policy));
+        self.figures.push(Figures {
+            since: begin,
+            sent_before: 0,
+            received_before: 0,
+            capacity_before,
+            last: Totals::default(),
+            samples: Vec::new(),
+        });
+    }
+
+    /// Tells every controller of a reconfiguration that ended `at` after the start, `told` after the start.
+    pub fn tell(
+        &mut self,
+        told: Duration,
+        at: Duration,
+        outage: Duration,
+        source: ReconfigurationSource,
+    ) {
+        let reconfiguration = Reconfiguration {
+            at: self.start + at,
+            outage,
+            source,
+            confidence: 1.0,
+        };
+        let told = self.start + told;
+        self.sending().tell(told, reconfiguration);
+    }
+
+    /// Probes the satellite link from one of its ends, and tells every controller what a detector finds. Whether probes wait
+    /// behind data is for the links' descriptions to say.
+    pub fn probe(&mut self, config: DetectorConfig, side: ProbeSide) {
+        let prober = Prober::new(config, self.start);
+        let NodeId(host) = match side {
+            ProbeSide::Sender => SENDING,
+            ProbeSide::Receiver => RECEIVING,
+        };
+        *self.sim.nodes[host].prober() = Some(prober);
+    }
+
+    /// The prober, at whichever end it is.
+    fn prober(&mut self) -> Option<&mut Prober> {
+        let mut hosts = self.sim.nodes.iter_mut();
+        hosts.find_map(|host| host.prober().as_mut())
+    }
+
+    /// Of what the prober finds this share is lost, by a chance of its own; what it measures of the segment is not.
+    pub fn lose_alarms(&mut self, share: f64, seed: u64) {
+        if let Some(prober) = self.prober() {
+            prober.lose(share, seed);
+        }
+    }
+
+    /// The RTT of the satellite segment as the prober measures it.
+    pub fn segment_rtt(&mut self) -> Option<Duration> {
+        self.prober()?.detector.segment_rtt()
+    }
+
+    /// What controllers have been told so far, or would have been if there were any.
+    pub fn alarms(&mut self) -> &[Alarm] {
+        &self.sending().alarms
+    }
+
+    /// Samples every flow each `interval`.
+    pub fn sample_each(&mut self, interval: Duration) {
+        self.sending().notes_states = true;
+        self.sampling = Some(Sampling {
+            interval,
+            next: self.start + interval,
+        });
+    }
+
+    /// Notes what the first link of each direction delivers, for [`FlowNetwork::take_passages`].
+    pub fn watch(&mut self) {
+        for link in self
+            .forward
+            .first()
+            .into_iter()
+            .chain(self.backward.first())
+        {
+            self.sim.network.watch(*link);
+        }
+    }
+
+    /// What the first links have delivered forward and backward, if they are watched, and the counters of the first of them.
+    pub fn take_passages(&mut self) -> ([Vec<Passage>; 2], LinkStats) {
+        let links = [self.forward.first(), self.backward.first()];
+        let network = &mut self.sim.network;
+        let passages = links.map(|link| link.map(|link| network.take_passages(*link)));
+        let stats = links[0].map(|link| network[*link].stats());
+        (
+            passages.map(Option::unwrap_or_default),
+            stats.unwrap_or_default(),
+        )
+    }
+
+    /// Forgets the figures so far: those reported at the end are of what follows.
+    pub fn restart_figures(&mut self) {
+        let now = self.sim.now();
+        let capacity = self.capacity_bytes(self.start, now);
+        for number in 0..self.figures.len() {
+            let sending = &mut self.sending().flows[number];
+            let under_way = sending.sender.bytes_in_flight() / PACKET_BYTES;
+            let sent = sending.sender.stats().sent;
+            sending.round_trips = Delays::default();
+            let receiving = &mut self.receiving().flows[number];
+            let received = receiving.receiver.received();
+            receiving.deliveries = Deliveries::default();
+            let figures = &mut self.figures[number];
+            figures.since = now;
+            figures.capacity_before = capacity;
+            figures.received_before = received;
+            figures.sent_before = sent.saturating_sub(under_way);
+            figures.last = Totals {
+                capacity: figures.last.capacity,
+                ..Totals::default()
+            };
+        }
+    }
+
+    /// Runs for `time` of virtual time.
+    pub fn run(&mut self, time: Duration) {
+        let now = self.sim.now();
+        self.sending().transmit_all(now);
+        let end = now + time;
+        loop {
+            let until = self.next_sample().map_or(end, |at| at.min(end));
+            if !self.sim.step(until) && self.sim.now() >= end {
+                break;
+            }
+            self.sample();
+        }
+        self.sample();
+    }
+
+    /// What each flow did, in the order in which they were added.
+    pub fn reports(mut self) -> Vec<FlowReport> {
+        let now = self.sim.now();
+        let capacity = self.capacity_bytes(self.start, now);
+        let figures = std::mem::take(&mut self.figures);
+        let reports = figures.into_iter().enumerate().map(|(number, figures)| {
+            let receiving = &self.receiving().flows[number];
+            let received = receiving.receiver.received();
+            let deliveries = receiving.deliveries.clone();
+            let sending = &mut self.sending().flows[number];
+            let recovery = sending.sender.stats();
+            let sent = recovery.sent.saturating_sub(figures.sent_before);
+            // What is still under way was not dropped.
+            let under_way = sending.sender.bytes_in_flight() / PACKET_BYTES;
+            let arrived = received.saturating_sub(figures.received_before);
+            let dropped = sent.saturating_sub(arrived + under_way);
+            let time = now.saturating_duration_since(figures.since);
+            let capacity = capacity.saturating_sub(figures.capacity_before);
+            FlowReport {
+                metrics: Metrics::of_flow(
+                    time,
+                    capacity,
+                    &deliveries,
+                    &sending.round_trips,
+                    real(dropped) / real(sent.max(1)),
+                ),
+                recovery,
+                samples: figures.samples,
+                states: std::mem::take(&mut sending.states),
+            }
+        });
+        reports.collect()
+    }
+
+    /// What the narrowest link forward can carry between two instants.
+    pub fn capacity_bytes(&self, from: Instant, to: Instant) -> u64 {
+        let links = self.forward.iter();
+        links
+            .map(|link| self.sim.network[*link].capacity_bytes_between(from, to))
+            .min()
+            .unwrap_or(0)
+    }
+
+    fn next_sample(&self) -> Option<Instant> {
+        self.sampling.as_ref().map(|sampling| sampling.next)
+    }
+
+    fn sample(&mut self) {
+        let now = self.sim.now();
+        let Some(sampling) = self.sampling.as_mut().filter(|s| s.next <= now) else {
+            return;
+        };
+        let interval = sampling.interval;
+        sampling.next += interval;
+        let at = now.saturating_duration_since(self.start);
+        let capacity = self.capacity_bytes(self.start, now);
+        for number in 0..self.figures.len() {
+            let deliveries = &self.receiving().flows[number].deliveries;
+            let (new_bytes, waited) = (deliveries.new_bytes(), deliveries.waited());
+            let flow = &mut self.sending().flows[number];
+            let totals = Totals {
+                capacity,
+                new_bytes,
+                waited,
+                rtt: flow.round_trips.total(),
+            };
+            let controller = flow.sender.controller();
+            let (cwnd, state) = (controller.cwnd(), controller.state());
+            let pacing_mbps = flow.sender.pacing_rate().mbit();
+            let figures = &mut self.figures[number];
+            let last = std::mem::replace(&mut figures.last, totals);
+            figures.samples.push(Sample {
+                at_s: at.as_secs_f64(),
+                throughput_mbps: mbps(totals.new_bytes - last.new_bytes, interval),
+                capacity_mbps: mbps(capacity.saturating_sub(last.capacity), interval),
+                rtt_ms: mean_between(last.rtt, totals.rtt),
+                queue_delay_ms: mean_between(last.waited, totals.waited),
+                cwnd_packets: real(cwnd) / real(PACKET_BYTES),
+                pacing_mbps,
+                state,
+            });
+        }
+    }
+
+    fn sending(&mut self) -> &mut SendingHost {
+        match &mut self.sim.nodes[SENDING.0] {
+            Host::Sending(host) => host,
+            Host::Receiving(_) => unreachable!("the first node sends"),
+        }
+    }
+
+    fn receiving(&mut self) -> &mut ReceivingHost {
+        match &mut self.sim.nodes[RECEIVING.0] {
+            Host::Receiving(host) => host,
+            Host::Sending(_) => unreachable!("the second node receives"),
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The sending end: what leaves when, within the controller's window and at its pace.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use starhaul_cc::{Controller, Pacer};
+use starhaul_units::Bandwidth;
+
+use crate::{
+    Ack, AckPolicy, DataPacket, PACKET_BYTES, RecoveryStats, RttEstimator, Source,
+    recovery::{Outcome, Recovery},
+};
+
+const MTU_BYTES: u16 = 1500;
+/// What a controller without a rate is paced at, times window per round trip (RFC 9002 §7.7).
+const PACING_GAIN: f64 = 1.25;
+
+/// A bulk sender. After each input, drain [`Sender::poll_transmit`] and come back at [`Sender::poll_timeout`].
+#[derive(Debug)]
+pub struct Sender {
+    start: Instant,
+    source: Source,
+    controller: Box<dyn Controller>,
+    pacer: Pacer,
+    recovery: Recovery,
+    retransmit: VecDeque<u64>,
+    next_chunk: u64,
+    probes: u32,
+    /// When the pacer or the application lets the next packet go.
+    send_at: Option<Instant>,
+}
+
+impl Sender {
+    /// A sender that begins at `start`; the peer acknowledges by `policy`.
+    pub fn new(
+        start: Instant,
+        source: Source,
+        policy: AckPolicy,
+        controller: Box<dyn Controller>,
+    ) -> Self {
+        Self {
+            start,
+            source,
+            controller,
+            pacer: Pacer::new(start, MTU_BYTES),
+            recovery: Recovery::new(policy.max_delay),
+            retransmit: VecDeque::new(),
+            next_chunk: 0,
+            probes: 0,
+            send_at: Some(start),
+        }
+    }
+
+    /// The next packet to send now.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<DataPacket> {
+        self.send_at = None;
+        if now < self.start {
+            self.send_at = Some(self.start);
+            return None;
+        }
+        if self.probes > 0 {
+            self.probes -= 1;
+            let chunk = self
+                .take_chunk(now)
+                .or_else(|| self.recovery.oldest_chunk());
+            return chunk.map(|chunk| self.send(now, chunk));
+        }
+        let in_flight = self.recovery.bytes_in_flight();
+        if in_flight + PACKET_BYTES > self.controller.cwnd() {
+            return None;
+        }
+        if self.retransmit.is_empty()
+            && let Some(ready) = self.source.ready_at(self.start, self.next_chunk)
+            && ready > now
+        {
+            self.send_at = Some(ready);
+            return None;
+        }
+        let rate = self.pacing_rate();
+        if let Some(at) = self.pacer.next_send(now, rate, PACKET_BYTES) {
+            self.send_at = Some(at);
+            return None;
+        }
+        let chunk = self.take_chunk(now)?;
+        Some(self.send(now, chunk))
+    }
+
+    /// When to call [`Sender::handle_timeout`] and [`Sender::poll_transmit`] again.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        [self.send_at, self.recovery.timeout()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Time has come to `now`.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let outcome = self.recovery.on_timeout(now, &mut *self.controller);
+        self.take(outcome);
+    }
+
+    /// An acknowledgement arrived. Returns the round-trip time if it gave a sample: that of the newest packet it names, the
+    /// receiver's delay included.
+    pub fn handle_ack(&mut self, now: Instant, ack: &Ack) -> Option<Duration> {
+        let outcome = self.recovery.on_ack(now, ack, &mut *self.controller);
+        let rtt = outcome.rtt;
+        self.take(outcome);
+        rtt
+    }
+
+    /// The controller, to read its state or to tell it what no packet tells.
+    pub fn controller(&mut self) -> &mut dyn Controller {
+        &mut *self.controller
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> RecoveryStats {
+        self.recovery.stats()
+    }
+
+    /// The round-trip time as the sender sees it.
+    pub fn rtt(&self) -> &RttEstimator {
+        self.recovery.rtt()
+    }
+
+    /// Bytes sent whose fate is open.
+    pub fn bytes_in_flight(&self) -> u64 {
+        self.recovery.bytes_in_flight()
+    }
+
+    /// The pace as of now.
+    pub fn pacing_rate(&self) -> Bandwidth {
+        self.controller
+            .pacing_rate()
+            .unwrap_or_else(|| match self.recovery.rtt().smoothed() {
+                Some(rtt) => Bandwidth::from_bytes_over(
+                    self.controller.cwnd(),
+                    rtt.max(Duration::from_micros(1)),
+                )
+                .scaled(PACING_GAIN),
+                // Nothing is known yet: the window alone limits the first flight.
+                None => Bandwidth::MAX,
+            })
+    }
+
+    fn take(&mut self, outcome: Outcome) {
+        self.retransmit.extend(outcome.lost_chunks);
+        self.probes = self.probes.max(outcome.probes);
+    }
+
+    fn take_chunk(&mut self, now: Instant) -> Option<u64> {
+        if let Some(chunk) = self.retransmit.pop_front() {
+            return Some(chunk);
+        }
+        let ready = self.source.ready_at(self.start, self.next_chunk)?;
+        if ready > now {
+            return None;
+        }
+        self.next_chunk += 1;
+        Some(self.next_chunk - 1)
+    }
+
+    fn send(&mut self, now: Instant, chunk: u64) -> DataPacket {
+        let in_flight = self.recovery.bytes_in_flight();
+        let number = self.recovery.on_sent(now, chunk);
+        self.pacer.on_sent(now, PACKET_BYTES);
+        let more = !self.retransmit.is_empty()
+            || self
+                .source
+                .ready_at(self.start, self.next_chunk)
+                .is_some_and(|ready| ready <= now);
+        self.controller
+            .on_packet_sent(now, number, PACKET_BYTES, in_flight, !more);
+        DataPacket { number, chunk }
+    }
+}

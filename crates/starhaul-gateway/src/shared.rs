@@ -1,0 +1,26 @@
+//! What all tasks of a gateway know.
+
+use std::{net::SocketAddr, sync::Arc, time::Instant};
+
+use starhaul_endpoint::PublicKey;
+
+use crate::{
+    parts::Seen,
+    status::{self, Rates, Status},
+};
+
+/// What all tasks know.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) public_key: PublicKey,
+    pub(crate) listen: Vec<SocketAddr>,
+    pub(crate) started: Instant,
+    pub(crate) seen: Arc<Seen>,
+    pub(crate) rates: Rates,
+}
+
+impl Shared {
+    pub(crate) fn status(&self) -> Status {
+        status::status(self)
+    }
+}

@@ -1,0 +1,145 @@
+//! Making the experiment, and running it on all cores. The results do not depend on the order of the runs.
+
+use std::time::{Duration, Instant};
+
+use super::{
+    case::TraceSet,
+    job::Job,
+    jobs,
+    options::{Options, QueueChoice},
+    pace::Pace,
+    plan::Plan,
+    plural,
+    results::Results,
+    section::{Section, nothing_to_run},
+};
+use crate::{
+    Error,
+    kit::{
+        parallel::{Progress, cores, in_parallel, span},
+        statistics::distinct,
+    },
+    systems::System,
+};
+
+impl Plan {
+    /// Reads the traces and finds the systems.
+    ///
+    /// # Errors
+    /// An unknown system, an impossible loss, an unreadable trace.
+    pub fn new(options: &Options) -> Result<Self, Error> {
+        let systems = match options.systems.as_slice() {
+            [] => System::all(),
+            names => names
+                .iter()
+                .map(|name| System::named(name))
+                .collect::<Result<_, _>>()?,
+        };
+        let sections = match options.sections.as_slice() {
+            [] => Section::ALL.to_vec(),
+            sections => sections.to_vec(),
+        };
+        let plan = Self {
+            traces: TraceSet::load(options)?,
+            ablations: ablations(&systems),
+            systems,
+            losses: options.losses.clone(),
+            queue: options.queue.unwrap_or(QueueChoice::Published),
+            sections,
+            quick: options.quick,
+            seed: options.seed,
+        };
+        plan.refuse_nothing()?;
+        Ok(plan)
+    }
+
+    fn refuse_nothing(&self) -> Result<(), Error> {
+        if !self.jobs().is_empty() {
+            return Ok(());
+        }
+        let whys = self.sections.iter().map(|section| nothing_to_run(*section));
+        let whys: Vec<&str> = whys.collect();
+        Err(Error::Settings(format!(
+            "nothing to run: {}",
+            whys.join("; ")
+        )))
+    }
+
+    /// What was left out, one sentence each.
+    pub fn skipped(&self) -> &[String] {
+        &self.traces.skipped
+    }
+
+    /// What will run and about how long that takes, for people. A second or so of it goes by for measuring that.
+    pub fn describe(&self) -> String {
+        let jobs = self.jobs();
+        let virtual_time: Duration = jobs.iter().map(|job| job.time).sum();
+        let names = distinct(jobs.iter().flat_map(|job| &job.systems));
+        let traces = distinct(jobs.iter().map(|job| job.trace));
+        let who = match names.as_slice() {
+            [] => "the detector".to_owned(),
+            names => plural(names.len(), "system"),
+        };
+        format!(
+            "{who} over {}, {}, {} of virtual time: about {} on {}",
+            plural(traces.len(), "trace"),
+            plural(jobs.len(), "run"),
+            span(virtual_time.as_secs_f64()),
+            span(Pace::measure(self).time(&jobs)),
+            plural(cores(), "core"),
+        )
+    }
+
+    /// Runs everything on all cores; `progress` is called now and then on the caller's thread. `command` is what to say that made
+    /// the results.
+    ///
+    /// # Errors
+    /// A run that cannot be made.
+    pub fn run(&self, command: &str, mut progress: impl FnMut(Progress)) -> Result<Results, Error> {
+        let jobs = self.jobs();
+        let base = Instant::now();
+        let outputs = in_parallel(
+            &jobs,
+            |job| job.weight,
+            |job| (job.work)(base),
+            &mut progress,
+        );
+        let mut results = Results {
+            experiment: "leocc".to_owned(),
+            command: command.to_owned(),
+            seed: self.seed,
+            skipped: self.traces.skipped.clone(),
+            ..Results::default()
+        };
+        for (job, output) in jobs.iter().zip(outputs) {
+            results.add(job.section, output?);
+        }
+        Ok(results)
+    }
+
+    fn jobs(&self) -> Vec<Job<'_>> {
+        self.sections
+            .iter()
+            .flat_map(|section| jobs::jobs(self, *section))
+            .collect()
+    }
+}
+
+/// Of each variant of LeoCC that was asked for what it is without one of its parts, and what else was asked for of LeoCC; and BBR.
+fn ablations(systems: &[System]) -> Vec<System> {
+    let of_leocc = |system: &&System| system.name.starts_with("leocc");
+    let Some(_) = systems.iter().find(of_leocc) else {
+        return Vec::new();
+    };
+    let whole = |name: &str| name.split("-no-").next().unwrap_or_default().to_owned();
+    let asked: Vec<String> = systems.iter().map(|system| whole(&system.name)).collect();
+    let variant = |system: &&System| of_leocc(system) || system.name == "bbr";
+    let mut ablations: Vec<System> = systems.iter().filter(variant).cloned().collect();
+    for ablation in System::ablations() {
+        let new = ablations.iter().all(|system| system.name != ablation.name);
+        if new && asked.contains(&whole(&ablation.name)) {
+            ablations.push(ablation);
+        }
+    }
+    ablations
+}

@@ -1,0 +1,41 @@
+//! A path that is alike in both directions.
+
+use std::time::Duration;
+
+use starhaul_cc::ControllerConfig;
+use starhaul_link::{LinkSpec, Loss, QueueLimit};
+use starhaul_units::Bandwidth;
+
+use super::stack::PathSetup;
+use crate::Error;
+
+const SMALLEST_QUEUE: u64 = 64 << 10;
+
+/// One path, alike in both directions.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pipe {
+    /// Its rate.
+    pub rate: Bandwidth,
+    /// Its round-trip time.
+    pub rtt: Duration,
+    /// Random loss, 0 to 1.
+    pub loss: f64,
+}
+
+impl Pipe {
+    /// A path as the world needs it, with a queue of one bandwidth-delay product and BBR.
+    pub fn setup(&self) -> Result<PathSetup, Error> {
+        let queue = self.rate.bytes_in(self.rtt).max(SMALLEST_QUEUE);
+        let link = LinkSpec::constant(self.rate, self.rtt / 2)
+            .with_loss(Loss::bernoulli(self.loss)?)
+            .with_queue(QueueLimit::Bytes(
+                usize::try_from(queue).unwrap_or(usize::MAX),
+            ));
+        Ok(PathSetup {
+            forward: link.clone(),
+            backward: link,
+            cost: 1.0,
+            controller: ControllerConfig::Bbr,
+        })
+    }
+}

@@ -1,0 +1,311 @@
+//! What the packets of a run tell: the log of each one, and the course of throughput and delay, made on a thread that
+//! nothing waits for.
+
+use std::{
+    fmt::Write as _,
+    io::{self, Write},
+    sync::mpsc::Receiver,
+    time::Duration,
+};
+
+use starhaul_link::{Cause, Histogram, LinkSpec, Passage};
+
+use crate::forward::{Batch, Fate, Record};
+
+/// Bins of a course; when a run needs more, two become one.
+const MAX_BINS: usize = 4096;
+const FIRST_BIN: Duration = Duration::from_millis(20);
+/// The same for whole distributions of delays, of which fewer are kept.
+const MAX_DELAY_BINS: usize = 700;
+const FIRST_DELAY_BIN: Duration = Duration::from_millis(100);
+
+/// What one direction's packets did, over time.
+#[derive(Clone, Debug)]
+pub struct Course {
+    /// Time that each of the bins covers.
+    pub bin: Duration,
+    /// From the start of the run.
+    pub bins: Vec<Bin>,
+    /// Time that each of the distributions of delays covers: a multiple of [`Course::bin`].
+    pub delay_bin: Duration,
+    /// Delays of the packets that arrived, from the start of the run.
+    pub delays: Vec<Histogram>,
+}
+
+/// A stretch of time in a [`Course`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bin {
+    /// Packets that arrived at the far end.
+    pub delivered: u64,
+    /// Their bytes.
+    pub delivered_bytes: u64,
+    /// Packets that were dropped, for whatever reason.
+    pub dropped: u64,
+    /// Those of them for which the queue had no room, or that CoDel dropped from it.
+    pub dropped_queue: u64,
+    /// Those of them that an outage took; the others fell at random.
+    pub dropped_outage: u64,
+    /// Sum of the delays of those that arrived, from when they came to the link.
+    pub delay_sum: Duration,
+    /// The shortest of these delays.
+    pub delay_min: Option<Duration>,
+    /// The longest.
+    pub delay_max: Duration,
+}
+
+/// One direction as its packets showed it.
+#[derive(Clone, Debug)]
+pub(crate) struct Collected {
+    pub(crate) course: Course,
+    pub(crate) delay: Histogram,
+    pub(crate) queueing: Histogram,
+    /// If they are to be kept.
+    pub(crate) passages: Option<Vec<Passage>>,
+}
+
+/// How a direction is called in the log.
+#[derive(Clone)]
+pub(crate) struct Label {
+    pub(crate) link: String,
+    pub(crate) direction: &'static str,
+    pub(crate) spec: LinkSpec,
+    pub(crate) seed: u64,
+}
+
+/// Reads batches until the last sender is gone. The second value is what went wrong with the log, if anything.
+pub(crate) fn collect(
+    batches: &Receiver<Batch>,
+    labels: &[Label],
+    mut log: Option<Box<dyn Write + Send>>,
+    keep_passages: bool,
+) -> (Vec<Collected>, Option<io::Error>) {
+    let mut collected: Vec<_> = labels
+        .iter()
+        .map(|_| Collected::new(keep_passages))
+        .collect();
+    let mut failure = None;
+    if let Some(out) = &mut log {
+        failure = out.write_all(COLUMNS.as_bytes()).err();
+    }
+    let mut text = String::new();
+    for batch in batches {
+        let direction = labels
+            .get(batch.direction)
+            .zip(collected.get_mut(batch.direction));
+        let Some((label, collected)) = direction else {
+            continue;
+        };
+        for record in &batch.records {
+            collected.add(record);
+        }
+        if let (Some(out), None) = (&mut log, &failure) {
+            text.clear();
+            for record in &batch.records {
+                line(&mut text, label, record);
+            }
+            failure = out.write_all(text.as_bytes()).err();
+        }
+    }
+    if let (Some(out), None) = (&mut log, &failure) {
+        failure = out.flush().err();
+    }
+    (collected, failure)
+}
+
+const COLUMNS: &str = "\
+# times are seconds since the start of the command: a packet arrived at the link, its last byte was sent, and it left the
+# link at the far end or was dropped; until it was sent it waited, from then on it travelled
+# fate: delivered, copy (the second of one delivered), queue (full), codel, loss (random), outage (link down), unfinished
+# bytes count the whole IP packet; late_us: how much later than due it left
+link\tdirection\tpacket\tarrived_s\tsent_s\tleft_s\tbytes\tprotocol\tfate\tlate_us
+";
+
+fn line(text: &mut String, label: &Label, record: &Record) {
+    let protocol = if record.icmp { "icmp" } else { "-" };
+    let fate = match record.fate {
+        Fate::Delivered => "delivered",
+        Fate::Copy => "copy",
+        Fate::Dropped(Cause::Queue) => "queue",
+        Fate::Dropped(Cause::Codel) => "codel",
+        Fate::Dropped(Cause::Loss) => "loss",
+        Fate::Dropped(Cause::Outage) => "outage",
+        Fate::Unfinished => "unfinished",
+    };
+    let sent = record.sent.map(|sent| format!("{:.6}", sent.as_secs_f64()));
+    let sent = sent.as_deref().unwrap_or("-");
+    // A `String` takes all.
+    let _ = writeln!(
+        text,
+        "{}\t{}\t{}\t{:.6}\t{sent}\t{:.6}\t{}\t{protocol}\t{fate}\t{}",
+        label.link,
+        label.direction,
+        record.number,
+        record.arrived.as_secs_f64(),
+        record.left.as_secs_f64(),
+        record.bytes,
+        record.late.as_micros()
+    );
+}
+
+impl Collected {
+    fn new(keep_passages: bool) -> Self {
+        Self {
+            course: Course {
+                bin: FIRST_BIN,
+                bins: Vec::new(),
+                delay_bin: FIRST_DELAY_BIN,
+                delays: Vec::new(),
+            },
+            delay: Histogram::default(),
+            queueing: Histogram::default(),
+            passages: keep_passages.then(Vec::new),
+        }
+    }
+
+    fn add(&mut self, record: &Record) {
+        let bytes = u64::from(record.bytes);
+        match record.fate {
+            Fate::Unfinished => {}
+            Fate::Dropped(cause) => {
+                if let Some(bin) = self.course.at(record.left) {
+                    bin.dropped += 1;
+                    bin.dropped_queue += u64::from(matches!(cause, Cause::Queue | Cause::Codel));
+                    bin.dropped_outage += u64::from(cause == Cause::Outage);
+                }
+            }
+            Fate::Delivered | Fate::Copy => {
+                let took = record.left.saturating_sub(record.arrived);
+                // When it was due, so that the figures are those of the link and not of this computer.
+                let due = record.left.saturating_sub(record.late);
+                self.delay.record(took);
+                if let (false, Some(sent)) = (record.icmp, record.sent) {
+                    let waited = sent.saturating_sub(record.arrived);
+                    self.queueing.record(waited);
+                    if let Some(passages) = &mut self.passages {
+                        passages.push(Passage {
+                            at: due,
+                            bytes: record.bytes.try_into().unwrap_or(usize::MAX),
+                            waited,
+                            took: due.saturating_sub(record.arrived),
+                        });
+                    }
+                }
+                if let Some(bin) = self.course.at(due) {
+                    bin.delivered += 1;
+                    bin.delivered_bytes += bytes;
+                    bin.delay_sum += took;
+                    bin.delay_min = Some(bin.delay_min.map_or(took, |least| least.min(took)));
+                    bin.delay_max = bin.delay_max.max(took);
+                }
+                if let Some(delays) = self.course.delays_at(due) {
+                    delays.record(took);
+                }
+            }
+        }
+    }
+}
+
+impl Course {
+    /// The bin at `offset`, which may make the bins wider.
+    fn at(&mut self, offset: Duration) -> Option<&mut Bin> {
+        place(&mut self.bin, &mut self.bins, MAX_BINS, Bin::join, offset)
+    }
+
+    fn delays_at(&mut self, offset: Duration) -> Option<&mut Histogram> {
+        let (width, delays) = (&mut self.delay_bin, &mut self.delays);
+        place(width, delays, MAX_DELAY_BINS, Histogram::merge, offset)
+    }
+}
+
+/// The value at `offset`, of at most so many that cover `width` each: where it takes more, each two become one.
+fn place<'a, T: Default>(
+    width: &mut Duration,
+    values: &'a mut Vec<T>,
+    most: usize,
+    join: fn(&mut T, &T),
+    offset: Duration,
+) -> Option<&'a mut T> {
+    let index = loop {
+        let index = offset.as_nanos() / width.as_nanos().max(1);
+        match usize::try_from(index) {
+            Ok(index) if index < most => break index,
+            _ => {
+                *width = width.saturating_mul(2);
+                let mut halves = std::mem::take(values).into_iter();
+                while let Some(mut first) = halves.next() {
+                    if let Some(second) = halves.next() {
+                        join(&mut first, &second);
+                    }
+                    values.push(first);
+                }
+            }
+        }
+    };
+    if values.len() <= index {
+        values.resize_with(index + 1, T::default);
+    }
+    values.get_mut(index)
+}
+
+impl Bin {
+    fn join(&mut self, other: &Self) {
+        self.delivered += other.delivered;
+        self.delivered_bytes += other.delivered_bytes;
+        self.dropped += other.dropped;
+        self.dropped_queue += other.dropped_queue;
+        self.dropped_outage += other.dropped_outage;
+        self.delay_sum += other.delay_sum;
+        self.delay_min = [self.delay_min, other.delay_min]
+            .into_iter()
+            .flatten()
+            .min();
+        self.delay_max = self.delay_max.max(other.delay_max);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(at: Duration, took: Duration, fate: Fate) -> Record {
+        Record {
+            number: 1,
+            arrived: at.saturating_sub(took),
+            sent: Some(at),
+            left: at,
+            late: Duration::ZERO,
+            bytes: 1500,
+            icmp: false,
+            fate,
+        }
+    }
+
+    #[test]
+    fn a_long_run_has_wider_bins_and_loses_no_packet() {
+        let mut collected = Collected::new(false);
+        let step = Duration::from_millis(10);
+        for number in 0..100_000 {
+            let took = Duration::from_millis(if number % 10 == 0 { 40 } else { 20 });
+            collected.add(&record(step * number, took, Fate::Delivered));
+        }
+        for cause in [Cause::Queue, Cause::Codel, Cause::Loss, Cause::Outage] {
+            collected.add(&record(step, Duration::ZERO, Fate::Dropped(cause)));
+        }
+        let course = collected.course;
+        assert!(course.bins.len() <= MAX_BINS && course.delays.len() <= MAX_DELAY_BINS);
+        let delivered: u64 = course.bins.iter().map(|bin| bin.delivered).sum();
+        let delays: u64 = course.delays.iter().map(Histogram::count).sum();
+        assert_eq!((delivered, delays), (100_000, 100_000));
+        let dropped = course.bins[0];
+        let dropped = (
+            dropped.dropped,
+            dropped.dropped_queue,
+            dropped.dropped_outage,
+        );
+        assert_eq!(dropped, (4, 2, 1));
+        // 1000 s in whole bins of both kinds, so that they can be drawn side by side
+        assert_eq!(course.delay_bin.as_nanos() % course.bin.as_nanos(), 0);
+        let median = course.delays[100].quantile(0.5).as_secs_f64();
+        assert!((0.020..0.021).contains(&median), "{median}");
+    }
+}

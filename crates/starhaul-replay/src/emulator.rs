@@ -1,0 +1,437 @@
+//! Emulated links in real time over loopback UDP (emulation in the manner of LeoReplayer, without a kernel module or a privilege).
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::Instant,
+};
+
+use bytes::Bytes;
+use starhaul_link::{Band, Histogram, Link, LinkSpec, LinkStats, Loss, Outcome, link_seed};
+use starhaul_net::{
+    BindOptions, Datagram, Poller, RecvBuffer, Transmit, UdpSocket, Waker, run_first,
+    sharpen_timers,
+};
+
+use crate::{Error, Second, conveyor::Conveyor, error::system};
+
+/// IPv4 and UDP headers, which take their share of a link.
+const HEADER_BYTES: usize = 28;
+
+/// Two emulated links, one in each direction, between whoever sends to the relay and one target.
+#[derive(Clone, Debug)]
+pub struct RelaySpec {
+    /// Where the packets go.
+    pub target: SocketAddr,
+    /// Toward the target.
+    pub forward: LinkSpec,
+    /// Back from it.
+    pub reverse: LinkSpec,
+    /// Of everything random in a run: relay `n` of an emulator has its links 2 × `n` and the next one ([`link_seed`]).
+    pub seed: u64,
+}
+
+/// Runs relays on a thread of its own until it is dropped. Traces begin when it starts.
+#[derive(Debug)]
+pub struct Emulator {
+    relays: Vec<Relay>,
+    stop: Arc<AtomicBool>,
+    waker: Waker,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// One relay of an [`Emulator`]. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Relay {
+    address: SocketAddr,
+    links: Arc<Mutex<Links>>,
+    waker: Waker,
+}
+
+/// What a relay has done so far.
+#[derive(Clone, Debug)]
+pub struct RelayStats {
+    /// Toward the target.
+    pub forward: DirectionStats,
+    /// Back from it.
+    pub reverse: DirectionStats,
+    /// How late packets left, compared with what the links asked for. Above 1 ms at the 99th percentile a run is not to be trusted.
+    pub lateness: Histogram,
+}
+
+/// One direction's share of [`RelayStats`].
+#[derive(Clone, Debug)]
+pub struct DirectionStats {
+    /// The link's own counters; bytes with IP and UDP headers.
+    pub link: LinkStats,
+    /// One entry per second since the start, of the last day at most; the last one is not over yet.
+    pub seconds: Vec<Second>,
+}
+
+impl Emulator {
+    /// Binds a loopback address for each relay and starts the thread.
+    ///
+    /// # Errors
+    /// The system gives no socket or no thread.
+    pub fn start(specs: Vec<RelaySpec>) -> Result<Self, Error> {
+        let poller = Poller::new()?;
+        let (mut relays, mut ports) = (Vec::new(), Vec::new());
+        let start = Instant::now();
+        for (number, spec) in specs.into_iter().enumerate() {
+            let port = Port {
+                front: loopback()?,
+                back: loopback()?,
+                target: spec.target,
+                client: None,
+                links: Arc::new(Mutex::new(Links::new(&spec, number, start))),
+            };
+            relays.push(Relay {
+                address: port.front.local_addr(),
+                links: port.links.clone(),
+                waker: poller.waker(),
+            });
+            ports.push(port);
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let (waker, stopped) = (poller.waker(), stop.clone());
+        let thread = std::thread::Builder::new()
+            .name("starhaul-emulator".into())
+            .spawn(move || run(ports, poller, &stopped))
+            .map_err(system)?;
+        Ok(Self {
+            relays,
+            stop,
+            waker,
+            thread: Some(thread),
+        })
+    }
+
+    /// The relays, in the order of their descriptions.
+    pub fn relays(&self) -> &[Relay] {
+        &self.relays
+    }
+}
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            // It has no result, and a panic in it has been printed already.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Relay {
+    /// Where to send; answers of the target go to whoever sent here last.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Cuts both directions: what waits and what comes is lost.
+    pub fn set_down(&self) {
+        self.change(Link::set_down);
+    }
+
+    /// Ends a [`Relay::set_down`].
+    pub fn set_up(&self) {
+        self.change(Link::set_up);
+    }
+
+    /// Changes how packets are lost in both directions.
+    pub fn set_loss(&self, loss: Loss) {
+        self.change(|link, now| link.set_loss(now, loss));
+    }
+
+    /// What happened so far.
+    pub fn stats(&self) -> RelayStats {
+        let links = lock(&self.links);
+        let now = Instant::now();
+        let stats = |direction: &Conveyor<Packet>| DirectionStats {
+            link: direction.stats(),
+            seconds: direction.seconds(now),
+        };
+        let mut lateness = links.forward.lateness().clone();
+        lateness.merge(links.reverse.lateness());
+        RelayStats {
+            forward: stats(&links.forward),
+            reverse: stats(&links.reverse),
+            lateness,
+        }
+    }
+
+    fn change(&self, change: impl Fn(&mut Link<Packet>, Instant)) {
+        let now = Instant::now();
+        {
+            let mut links = lock(&self.links);
+            change(links.forward.link(), now);
+            change(links.reverse.link(), now);
+        }
+        self.waker.wake();
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Packet {
+    payload: Bytes,
+    ecn: u8,
+}
+
+/// What the thread shares with the [`Relay`]s.
+#[derive(Debug)]
+struct Links {
+    forward: Conveyor<Packet>,
+    reverse: Conveyor<Packet>,
+}
+
+/// A relay as the thread sees it.
+struct Port {
+    front: UdpSocket,
+    back: UdpSocket,
+    target: SocketAddr,
+    client: Option<SocketAddr>,
+    links: Arc<Mutex<Links>>,
+}
+
+fn loopback() -> Result<UdpSocket, Error> {
+    Ok(UdpSocket::bind(&BindOptions::new(
+        (Ipv4Addr::LOCALHOST, 0).into(),
+    ))?)
+}
+
+fn lock(links: &Mutex<Links>) -> MutexGuard<'_, Links> {
+    links.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn run(mut ports: Vec<Port>, mut poller: Poller, stop: &AtomicBool) {
+    sharpen_timers();
+    if !run_first() {
+        tracing::info!(
+            "no permission for SCHED_FIFO: emulated links may be late when the host is busy"
+        );
+    }
+    let mut buffer = RecvBuffer::new();
+    while !stop.load(Ordering::SeqCst) {
+        let next = ports.iter().filter_map(Port::deliver).min();
+        let sockets: Vec<_> = ports
+            .iter()
+            .flat_map(|port| [(&port.front, false), (&port.back, false)])
+            .collect();
+        let ready = match poller.wait(&sockets, next) {
+            Ok(ready) => ready,
+            Err(error) => {
+                tracing::error!(%error, "the emulator cannot go on");
+                return;
+            }
+        };
+        for (port, ready) in ports.iter_mut().zip(ready.chunks_exact(2)) {
+            if let [front, back] = ready {
+                if front.readable {
+                    port.receive_front(&mut buffer);
+                }
+                if back.readable {
+                    port.receive_back(&mut buffer);
+                }
+            }
+        }
+    }
+}
+
+impl Port {
+    /// Sends what has arrived at the far ends; returns when to come back.
+    fn deliver(&self) -> Option<Instant> {
+        let mut links = lock(&self.links);
+        let forward = deliver(&mut links.forward, &self.back, Some(self.target));
+        let reverse = deliver(&mut links.reverse, &self.front, self.client);
+        forward.into_iter().chain(reverse).min()
+    }
+
+    fn receive_front(&mut self, buffer: &mut RecvBuffer) {
+        // An error concerns one datagram: loopback sockets do not go away.
+        while self.front.try_recv(buffer).unwrap_or(false) {
+            let (now, mut links) = (Instant::now(), lock(&self.links));
+            for datagram in buffer.datagrams() {
+                self.client = Some(datagram.remote);
+                enqueue(&mut links.forward, now, &datagram);
+            }
+        }
+    }
+
+    fn receive_back(&mut self, buffer: &mut RecvBuffer) {
+        while self.back.try_recv(buffer).unwrap_or(false) {
+            let (now, mut links) = (Instant::now(), lock(&self.links));
+            for datagram in buffer.datagrams() {
+                if datagram.remote == self.target {
+                    enqueue(&mut links.reverse, now, &datagram);
+                }
+            }
+        }
+    }
+}
+
+impl Links {
+    fn new(spec: &RelaySpec, number: usize, start: Instant) -> Self {
+        let direction = |link, way| {
+            let seed = link_seed(spec.seed, 2 * number + way);
+            Conveyor::new(link, seed, start)
+        };
+        Self {
+            forward: direction(&spec.forward, 0),
+            reverse: direction(&spec.reverse, 1),
+        }
+    }
+}
+
+fn enqueue(direction: &mut Conveyor<Packet>, now: Instant, datagram: &Datagram<'_>) {
+    let packet = Packet {
+        payload: Bytes::copy_from_slice(datagram.payload),
+        ecn: datagram.ecn,
+    };
+    let bytes = datagram.payload.len() + HEADER_BYTES;
+    direction.enqueue(Band::Data, now, bytes, packet);
+}
+
+/// Sends what has arrived; returns when to come back.
+fn deliver(
+    direction: &mut Conveyor<Packet>,
+    socket: &UdpSocket,
+    to: Option<SocketAddr>,
+) -> Option<Instant> {
+    while let Some(outcome) = direction.poll(Instant::now()) {
+        let (Outcome::Arrived(arrival), Some(to)) = (outcome, to) else {
+            continue;
+        };
+        let Packet { payload, ecn } = arrival.packet;
+        // A full socket loses the packet as any router would; loopback has room for a thousand.
+        let _ = socket.try_send(&Transmit {
+            to,
+            from: None,
+            ecn,
+            contents: &payload,
+            segment_size: payload.len(),
+        });
+    }
+    direction.next_arrival()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn socket() -> UdpSocket {
+        loopback().unwrap()
+    }
+
+    fn send(from: &UdpSocket, to: SocketAddr, contents: &[u8]) {
+        let transmit = Transmit {
+            to,
+            from: None,
+            ecn: 0b01,
+            contents,
+            segment_size: contents.len(),
+        };
+        assert_eq!(from.try_send(&transmit).unwrap(), contents.len());
+    }
+
+    /// The next `count` datagrams with when they came.
+    fn receive(socket: &UdpSocket, count: usize) -> Vec<(Instant, Vec<u8>, u8, SocketAddr)> {
+        let (mut poller, mut buffer, mut all) = (Poller::new().unwrap(), RecvBuffer::new(), vec![]);
+        while all.len() < count {
+            poller.wait(&[(socket, false)], None).unwrap();
+            let now = Instant::now();
+            while socket.try_recv(&mut buffer).unwrap() {
+                all.extend(
+                    buffer
+                        .datagrams()
+                        .map(|d| (now, d.payload.to_vec(), d.ecn, d.remote)),
+                );
+            }
+        }
+        all
+    }
+
+    fn relay(target: SocketAddr, forward: &str, reverse: &str) -> Emulator {
+        let spec = RelaySpec {
+            target,
+            forward: forward.parse().unwrap(),
+            reverse: reverse.parse().unwrap(),
+            seed: 1,
+        };
+        Emulator::start(vec![spec]).unwrap()
+    }
+
+    #[test]
+    fn a_packet_and_its_answer_take_the_delay_of_their_directions() {
+        let (client, target) = (socket(), socket());
+        let emulator = relay(target.local_addr(), "delay=30ms", "delay=50ms");
+        let sent = Instant::now();
+        send(&client, emulator.relays()[0].address(), b"question");
+        let (arrived, payload, ecn, from) = receive(&target, 1).remove(0);
+        assert_eq!((payload.as_slice(), ecn), (&b"question"[..], 0b01));
+        assert!(arrived - sent >= Duration::from_millis(30));
+        let answered = Instant::now();
+        send(&target, from, b"answer");
+        let (arrived, payload, ..) = receive(&client, 1).remove(0);
+        assert_eq!(payload, b"answer");
+        assert!(arrived - answered >= Duration::from_millis(50));
+    }
+
+    #[test]
+    fn a_burst_leaves_at_the_rate_of_the_link_and_shows_in_its_figures() {
+        let (client, target) = (socket(), socket());
+        // 100 packets of 1000 bytes with headers: 1 ms each
+        let emulator = relay(target.local_addr(), "rate=8mbit,queue=1000p", "delay=0ms");
+        let start = Instant::now();
+        for number in 0..100u8 {
+            send(&client, emulator.relays()[0].address(), &[number; 972]);
+        }
+        let received = receive(&target, 100);
+        let order: Vec<u8> = received.iter().map(|(_, payload, ..)| payload[0]).collect();
+        assert_eq!(order, (0..100).collect::<Vec<_>>());
+        assert!(received[99].0 - start >= Duration::from_millis(100));
+        let stats = emulator.relays()[0].stats();
+        assert_eq!(stats.forward.link.delivered_bytes, 100_000);
+        let delivered: u64 = stats
+            .forward
+            .seconds
+            .iter()
+            .map(|s| s.delivered_bytes)
+            .sum();
+        assert_eq!((delivered, stats.lateness.count()), (100_000, 100));
+        assert!(stats.forward.seconds[0].capacity_bytes >= 99_000);
+    }
+
+    #[test]
+    fn a_relay_that_is_down_loses_everything_until_it_is_up() {
+        let (client, target) = (socket(), socket());
+        let emulator = relay(target.local_addr(), "delay=0ms", "delay=0ms");
+        let relay = &emulator.relays()[0];
+        relay.set_down();
+        send(&client, relay.address(), b"lost");
+        while relay.stats().forward.link.dropped_outage == 0 {
+            std::thread::yield_now();
+        }
+        relay.set_up();
+        send(&client, relay.address(), b"kept");
+        assert_eq!(receive(&target, 1)[0].1, b"kept");
+    }
+
+    #[test]
+    fn answers_follow_a_client_that_moves() {
+        let (first, second, target) = (socket(), socket(), socket());
+        let emulator = relay(target.local_addr(), "delay=0ms", "delay=0ms");
+        send(&first, emulator.relays()[0].address(), b"1");
+        let back = receive(&target, 1)[0].3;
+        send(&second, emulator.relays()[0].address(), b"2");
+        receive(&target, 1);
+        send(&target, back, b"to the second");
+        assert_eq!(receive(&second, 1)[0].1, b"to the second");
+    }
+}

@@ -1,0 +1,288 @@
+//! One direction of an emulated link in real time: what one TUN device sends, the other receives when the link says so.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::{Arc, mpsc::SyncSender},
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    time::{ClockId, clock_gettime},
+};
+use starhaul_link::{Band, Cause, Histogram, LinkSpec, LinkStats, Outcome};
+use starhaul_net::{run_first, sharpen_timers};
+
+use crate::{Second, conveyor::Conveyor, tun::Tun};
+
+/// Packets taken from a device before what is due is sent again.
+const READ_AT_ONCE: usize = 32;
+/// Rounds of reading and sending follow each other no faster than this.
+const ROUND: Duration = Duration::from_micros(50);
+/// Records handed over together.
+const BATCH: usize = 1024;
+/// A packet can be no larger.
+const MAX_PACKET_BYTES: usize = 65_536;
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Delivered,
+    /// The second copy of one that was delivered too.
+    Copy,
+    Dropped(Cause),
+    /// It was still on its way at the end of the run.
+    Unfinished,
+}
+
+/// One packet; times since the start of the run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record {
+    pub(crate) number: u64,
+    pub(crate) arrived: Duration,
+    /// When its last byte was sent: before, it waited; after, it travelled.
+    pub(crate) sent: Option<Duration>,
+    /// When it left, or was dropped.
+    pub(crate) left: Duration,
+    /// Between when it should have left and when it did.
+    pub(crate) late: Duration,
+    pub(crate) bytes: u32,
+    pub(crate) icmp: bool,
+    pub(crate) fate: Fate,
+}
+
+/// Records of one direction, by its number.
+pub(crate) struct Batch {
+    pub(crate) direction: usize,
+    pub(crate) records: Vec<Record>,
+}
+
+/// What is needed to run a direction.
+pub(crate) struct Direction {
+    pub(crate) number: usize,
+    pub(crate) spec: LinkSpec,
+    pub(crate) seed: u64,
+    pub(crate) start: Instant,
+    pub(crate) from: Arc<Tun>,
+    pub(crate) to: Arc<Tun>,
+    /// Readable when the run is over.
+    pub(crate) stop: Arc<OwnedFd>,
+    pub(crate) records: SyncSender<Batch>,
+}
+
+/// What a direction did.
+#[derive(Debug)]
+pub(crate) struct Forwarded {
+    pub(crate) stats: LinkStats,
+    pub(crate) seconds: Vec<Second>,
+    pub(crate) lateness: Histogram,
+    pub(crate) cpu: Duration,
+    /// Whether the thread could run before all others.
+    pub(crate) first: bool,
+    /// Packets that the receiving side's kernel refused.
+    pub(crate) refused: u64,
+}
+
+impl Direction {
+    /// Forwards until told to stop.
+    ///
+    /// # Errors
+    /// A device failed.
+    pub(crate) fn run(self) -> io::Result<Forwarded> {
+        sharpen_timers();
+        let first = run_first();
+        let mut forwarder = Forwarder {
+            conveyor: Conveyor::new(&self.spec, self.seed, self.start),
+            batch: Vec::with_capacity(BATCH),
+            refused: 0,
+            packets: 0,
+            direction: &self,
+        };
+        let mut buffer = vec![0; MAX_PACKET_BYTES];
+        let mut pause = Pause::new();
+        loop {
+            let taken = forwarder.receive(&mut buffer)?;
+            let next = forwarder.deliver();
+            if taken == READ_AT_ONCE {
+                continue;
+            }
+            if pause.wait(&self.from, &self.stop, next)? {
+                break;
+            }
+        }
+        Ok(forwarder.finish(Instant::now(), first))
+    }
+}
+
+struct Forwarder<'a> {
+    conveyor: Conveyor<Packet>,
+    batch: Vec<Record>,
+    refused: u64,
+    packets: u64,
+    direction: &'a Direction,
+}
+
+impl Forwarder<'_> {
+    /// Sends what is due; returns when to come back.
+    fn deliver(&mut self) -> Option<Instant> {
+        loop {
+            let now = Instant::now();
+            match self.conveyor.poll(now) {
+                None => return self.conveyor.next_arrival(),
+                Some(Outcome::Dropped(dropped)) => {
+                    let (packet, fate) = (dropped.packet, Fate::Dropped(dropped.cause));
+                    self.record(&packet, fate, None, dropped.at, Duration::ZERO);
+                }
+                Some(Outcome::Arrived(arrival)) => {
+                    if self.direction.to.write(&arrival.packet.contents).is_err() {
+                        self.refused += 1;
+                    }
+                    let fate = match arrival.copy {
+                        true => Fate::Copy,
+                        false => Fate::Delivered,
+                    };
+                    let late = now.saturating_duration_since(arrival.due);
+                    self.record(&arrival.packet, fate, Some(arrival.sent), now, late);
+                }
+            }
+        }
+    }
+
+    /// Takes what the device has, up to a bound; says how many packets.
+    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        for taken in 0..READ_AT_ONCE {
+            let Some(length) = self.direction.from.try_read(buffer)? else {
+                return Ok(taken);
+            };
+            let contents = buffer.get(..length).unwrap_or_default();
+            self.packets += 1;
+            let now = Instant::now();
+            let band = Band::of_ip_packet(contents);
+            let packet = Packet {
+                number: self.packets,
+                arrived: now,
+                icmp: band == Band::Icmp,
+                contents: contents.into(),
+            };
+            self.conveyor.enqueue(band, now, length, packet);
+        }
+        Ok(READ_AT_ONCE)
+    }
+
+    fn record(
+        &mut self,
+        packet: &Packet,
+        fate: Fate,
+        sent: Option<Instant>,
+        left: Instant,
+        late: Duration,
+    ) {
+        let start = self.direction.start;
+        self.batch.push(Record {
+            number: packet.number,
+            arrived: packet.arrived.saturating_duration_since(start),
+            sent: sent.map(|sent| sent.saturating_duration_since(start)),
+            left: left.saturating_duration_since(start),
+            late,
+            bytes: u32::try_from(packet.contents.len()).unwrap_or(u32::MAX),
+            icmp: packet.icmp,
+            fate,
+        });
+        if self.batch.len() >= BATCH {
+            self.hand_over();
+        }
+    }
+
+    fn hand_over(&mut self) {
+        let records = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH));
+        // Waits when the collector is far behind: the run is then late, and says so, but its records are whole.
+        let _ = self.direction.records.send(Batch {
+            direction: self.direction.number,
+            records,
+        });
+    }
+
+    /// Tells of what the link dropped last, and of what it still holds.
+    fn finish(mut self, end: Instant, first: bool) -> Forwarded {
+        while let Some(dropped) = self.conveyor.poll_dropped(end) {
+            let fate = Fate::Dropped(dropped.cause);
+            self.record(&dropped.packet, fate, None, dropped.at, Duration::ZERO);
+        }
+        let cpu = clock_gettime(ClockId::ThreadCPUTime);
+        let forwarded = Forwarded {
+            stats: self.conveyor.stats(),
+            seconds: self.conveyor.seconds(end),
+            lateness: self.conveyor.lateness().clone(),
+            cpu: Duration::try_from(cpu).unwrap_or_default(),
+            first,
+            refused: self.refused,
+        };
+        let empty = Conveyor::new(&LinkSpec::default(), 0, end);
+        let held = std::mem::replace(&mut self.conveyor, empty).into_held();
+        for packet in held {
+            self.record(&packet, Fate::Unfinished, None, end, Duration::ZERO);
+        }
+        self.hand_over();
+        forwarded
+    }
+}
+
+/// The waits between rounds. Where wake-ups follow each other closely, one is put off, so that several packets share the
+/// cost of it; a packet that comes after a while is taken at once.
+struct Pause {
+    woke: Instant,
+    /// Since the wake-up before that.
+    apart: Duration,
+    put_off: bool,
+}
+
+impl Pause {
+    fn new() -> Self {
+        Self {
+            woke: Instant::now(),
+            apart: Duration::MAX,
+            put_off: false,
+        }
+    }
+
+    /// Until there is a packet, the end of the run, or `next`; says whether it is the end.
+    fn wait(&mut self, tun: &Tun, stop: &OwnedFd, next: Option<Instant>) -> io::Result<bool> {
+        let now = Instant::now();
+        let round_over = self.woke + ROUND;
+        self.put_off = !self.put_off && self.apart < 2 * ROUND && now < round_over;
+        let mut fds = [
+            PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(tun.as_fd(), PollFlags::IN),
+        ];
+        let (watched, until) = match self.put_off {
+            true => (1, Some(round_over)),
+            false => (fds.len(), next),
+        };
+        let timeout = until.map(|until| {
+            let wait = until.saturating_duration_since(now);
+            Timespec::try_from(wait.min(LONGEST_WAIT)).unwrap_or_default()
+        });
+        match poll(fds.get_mut(..watched).unwrap_or_default(), timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if !self.put_off {
+            let woke = Instant::now();
+            self.apart = woke.saturating_duration_since(self.woke);
+            self.woke = woke;
+        }
+        Ok(!fds[0].revents().is_empty())
+    }
+}
+
+/// A packet in the link.
+#[derive(Clone)]
+struct Packet {
+    number: u64,
+    arrived: Instant,
+    icmp: bool,
+    contents: Box<[u8]>,
+}

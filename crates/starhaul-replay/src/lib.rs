@@ -1,0 +1,27 @@
+//! Emulated links in real time. The same [`starhaul_link::Link`] as in the simulator decides when each packet leaves; here
+//! threads with exact timers only obey it, and say how late they were.
+//!
+//! [`Emulator`] relays UDP between sockets, without a privilege. [`run`] puts a whole command behind links between TUN devices,
+//! in a network namespace of its own.
+
+mod collect;
+mod conveyor;
+mod emulator;
+mod error;
+mod forward;
+mod link;
+mod namespace;
+mod netlink;
+mod network;
+mod run;
+mod supervisor;
+mod tun;
+
+pub use collect::{Bin, Course};
+pub use conveyor::Second;
+pub use emulator::{DirectionStats, Emulator, Relay, RelaySpec, RelayStats};
+pub use error::Error;
+pub use link::ReplayLink;
+pub use namespace::NetworkNamespace;
+pub use run::{DirectionReport, LATENESS_BOUND, LinkReport, ReplayReport, ReplaySpec, run};
+pub use supervisor::supervise;

@@ -1,0 +1,92 @@
+//! Network namespaces without a name: held by a descriptor, freed by the kernel with the last process that uses them.
+
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+
+/// A network namespace, kept alive by this value and by every process and thread in it.
+#[derive(Debug)]
+pub struct NetworkNamespace(OwnedFd);
+
+impl NetworkNamespace {
+    /// A new and empty one.
+    ///
+    /// # Errors
+    /// The system lets this user make none (`CAP_SYS_ADMIN`), or is out of resources.
+    pub fn create() -> io::Result<Self> {
+        in_thread(|| {
+            unshare(UnshareFlags::NEWNET)?;
+            Self::current()
+        })
+    }
+
+    /// That of the calling thread.
+    pub(crate) fn current() -> io::Result<Self> {
+        Ok(Self(File::open("/proc/thread-self/ns/net")?.into()))
+    }
+
+    /// Another hold on the same one.
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self(self.0.try_clone()?))
+    }
+
+    /// Moves the calling thread into it; what the thread opens or starts from now on belongs there.
+    pub(crate) fn enter(&self) -> io::Result<()> {
+        Ok(move_into_link_name_space(
+            self.0.as_fd(),
+            Some(LinkNameSpaceType::Network),
+        )?)
+    }
+
+    /// Calls `work` inside, on a thread of its own so that the caller stays where it is. Sockets that it opens and processes
+    /// that it starts stay inside.
+    ///
+    /// # Errors
+    /// Those of `work`, and the system refuses to enter or gives no thread.
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        in_thread(|| {
+            self.enter()?;
+            work()
+        })
+    }
+}
+
+impl AsFd for NetworkNamespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Gives the calling thread new namespaces.
+#[expect(
+    unsafe_code,
+    reason = "the binding is unsafe for the sake of CLONE_FILES"
+)]
+pub(crate) fn unshare(namespaces: UnshareFlags) -> io::Result<()> {
+    debug_assert!(!namespaces.contains(UnshareFlags::FILES));
+    // SAFETY: only descriptor tables that are no longer shared are dangerous, and no caller asks for that.
+    Ok(unsafe { unshare_unsafe(namespaces) }?)
+}
+
+/// Makes this process root in a user namespace of its own, in which an ordinary user may make network namespaces.
+/// Works only while the process has a single thread.
+pub(crate) fn become_root() -> io::Result<()> {
+    let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
+    unshare(UnshareFlags::NEWUSER)?;
+    std::fs::write("/proc/self/setgroups", "deny")?;
+    std::fs::write("/proc/self/uid_map", format!("0 {} 1", user.as_raw()))?;
+    std::fs::write("/proc/self/gid_map", format!("0 {} 1", group.as_raw()))
+}
+
+fn in_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, work)?;
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
+    })
+}

@@ -1,0 +1,261 @@
+//! The few requests to the kernel's routing socket (rtnetlink(7)) that set up an emulated link.
+//! Each acts in the network namespace of the thread that opened the socket.
+
+use std::{io, net::IpAddr};
+
+use rustix::{
+    fd::OwnedFd,
+    net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with},
+};
+
+const RTM_NEWLINK: u16 = 16;
+const RTM_NEWADDR: u16 = 20;
+const RTM_NEWROUTE: u16 = 24;
+const RTM_NEWRULE: u16 = 32;
+const NLM_F_REQUEST: u16 = 1;
+const NLM_F_ACK: u16 = 4;
+const NLM_F_EXCL: u16 = 0x200;
+const NLM_F_CREATE: u16 = 0x400;
+const NLMSG_ERROR: u16 = 2;
+
+const IFLA_MTU: u16 = 4;
+const IFLA_TXQLEN: u16 = 13;
+const IFLA_AF_SPEC: u16 = 26;
+const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
+const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+const RTA_OIF: u16 = 4;
+const RTA_PRIORITY: u16 = 6;
+const RTA_PREFSRC: u16 = 7;
+const RTA_TABLE: u16 = 15;
+const FRA_SRC: u16 = 2;
+const FRA_PRIORITY: u16 = 6;
+const FRA_TABLE: u16 = 15;
+
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
+/// Nobody else can have the address, so it is usable at once.
+const IFA_F_NODAD: u8 = 2;
+const IFF_UP: u32 = 1;
+const RTPROT_STATIC: u8 = 4;
+const RT_SCOPE_LINK: u8 = 253;
+const RTN_UNICAST: u8 = 1;
+const FR_ACT_TO_TBL: u8 = 1;
+
+/// The routing table that everything uses unless a rule says otherwise.
+pub(crate) const MAIN_TABLE: u32 = 254;
+
+/// A socket to the kernel's routing tables.
+pub(crate) struct Netlink(OwnedFd);
+
+impl Netlink {
+    /// In the namespace of the calling thread.
+    pub(crate) fn open() -> io::Result<Self> {
+        let socket = socket_with(
+            AddressFamily::NETLINK,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC,
+            // Protocol 0 is NETLINK_ROUTE.
+            None,
+        )?;
+        Ok(Self(socket))
+    }
+
+    /// Brings an interface up, as it is.
+    pub(crate) fn set_up(&self, interface: u32) -> io::Result<()> {
+        self.ask(Request::link(interface, IFF_UP))
+    }
+
+    /// Sets the interface's largest packet and how many packets may wait to be read, forbids it to give itself IPv6
+    /// addresses, and brings it up.
+    pub(crate) fn set_up_as(&self, interface: u32, mtu: u32, queue_packets: u32) -> io::Result<()> {
+        let mut inet6 = Vec::new();
+        attribute(
+            &mut inet6,
+            IFLA_INET6_ADDR_GEN_MODE,
+            &[IN6_ADDR_GEN_MODE_NONE],
+        );
+        let mut families = Vec::new();
+        attribute(&mut families, u16::from(AF_INET6), &inet6);
+        // First: IPv6 gives itself an address as soon as the interface is up. A kernel without IPv6 refuses, and need not know.
+        let _ = self.ask(Request::link(interface, 0).with(IFLA_AF_SPEC, &families));
+        self.ask(
+            Request::link(interface, IFF_UP)
+                .with(IFLA_MTU, &mtu.to_ne_bytes())
+                .with(IFLA_TXQLEN, &queue_packets.to_ne_bytes()),
+        )
+    }
+
+    /// Gives an interface an address whose one neighbour is `peer`, of the same family.
+    pub(crate) fn add_address(
+        &self,
+        interface: u32,
+        local: IpAddr,
+        peer: IpAddr,
+    ) -> io::Result<()> {
+        let flags = if local.is_ipv6() { IFA_F_NODAD } else { 0 };
+        // struct ifaddrmsg
+        let [a, b, c, d] = interface.to_ne_bytes();
+        let request = Request::new(
+            RTM_NEWADDR,
+            NLM_F_CREATE | NLM_F_EXCL,
+            &[family(local), host_bits(local), flags, 0, a, b, c, d],
+        );
+        self.ask(
+            request
+                .with(IFA_LOCAL, &octets(local))
+                .with(IFA_ADDRESS, &octets(peer)),
+        )
+    }
+
+    /// Sends what no other route of the table takes, and is of the family of `source`, through an interface; the lowest
+    /// `metric` wins.
+    pub(crate) fn add_default_route(
+        &self,
+        interface: u32,
+        source: IpAddr,
+        table: u32,
+        metric: u32,
+    ) -> io::Result<()> {
+        // struct rtmsg
+        let body = [
+            family(source),
+            0,
+            0,
+            0,
+            0,
+            RTPROT_STATIC,
+            RT_SCOPE_LINK,
+            RTN_UNICAST,
+            0,
+            0,
+            0,
+            0,
+        ];
+        self.ask(
+            Request::new(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, &body)
+                .with(RTA_OIF, &interface.to_ne_bytes())
+                .with(RTA_PREFSRC, &octets(source))
+                .with(RTA_TABLE, &table.to_ne_bytes())
+                .with(RTA_PRIORITY, &metric.to_ne_bytes()),
+        )
+    }
+
+    /// Lets packets from `source` follow `table`.
+    pub(crate) fn add_source_rule(
+        &self,
+        source: IpAddr,
+        table: u32,
+        priority: u32,
+    ) -> io::Result<()> {
+        // struct fib_rule_hdr
+        let body = [
+            family(source),
+            0,
+            host_bits(source),
+            0,
+            0,
+            0,
+            0,
+            FR_ACT_TO_TBL,
+            0,
+            0,
+            0,
+            0,
+        ];
+        self.ask(
+            Request::new(RTM_NEWRULE, NLM_F_CREATE | NLM_F_EXCL, &body)
+                .with(FRA_SRC, &octets(source))
+                .with(FRA_TABLE, &table.to_ne_bytes())
+                .with(FRA_PRIORITY, &priority.to_ne_bytes()),
+        )
+    }
+
+    fn ask(&self, request: Request) -> io::Result<()> {
+        send(&self.0, &request.finish(), SendFlags::empty())?;
+        let mut answer = [0; 4096];
+        let (length, _) = recv(&self.0, &mut answer, RecvFlags::empty())?;
+        match answered(answer.get(..length).unwrap_or_default()) {
+            Some(0) => Ok(()),
+            Some(error) => Err(io::Error::from_raw_os_error(error)),
+            None => Err(io::Error::other("the kernel's answer makes no sense")),
+        }
+    }
+}
+
+fn family(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V4(_) => AF_INET,
+        IpAddr::V6(_) => AF_INET6,
+    }
+}
+
+/// The length of a prefix that holds one address.
+fn host_bits(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V4(_) => 32,
+        IpAddr::V6(_) => 128,
+    }
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+/// The error number in an acknowledgement, 0 for success.
+fn answered(message: &[u8]) -> Option<i32> {
+    let kind = u16::from_ne_bytes(message.get(4..6)?.try_into().ok()?);
+    let error = i32::from_ne_bytes(message.get(16..20)?.try_into().ok()?);
+    (kind == NLMSG_ERROR).then(|| error.saturating_neg())
+}
+
+/// A message under construction; its length is filled in at the end.
+struct Request(Vec<u8>);
+
+impl Request {
+    fn new(kind: u16, flags: u16, body: &[u8]) -> Self {
+        let mut bytes = vec![0; 4];
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend((NLM_F_REQUEST | NLM_F_ACK | flags).to_ne_bytes());
+        bytes.extend([0; 8]);
+        bytes.extend(body);
+        Self(bytes)
+    }
+
+    /// A change of an interface, of these of its flags among others.
+    fn link(interface: u32, flags: u32) -> Self {
+        // struct ifinfomsg
+        let mut body = vec![0; 4];
+        body.extend(interface.to_ne_bytes());
+        body.extend(flags.to_ne_bytes());
+        // Which flags change: those alone.
+        body.extend(flags.to_ne_bytes());
+        Self::new(RTM_NEWLINK, 0, &body)
+    }
+
+    fn with(mut self, kind: u16, value: &[u8]) -> Self {
+        attribute(&mut self.0, kind, value);
+        self
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        let length = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
+        for (place, byte) in self.0.iter_mut().zip(length.to_ne_bytes()) {
+            *place = byte;
+        }
+        self.0
+    }
+}
+
+/// Adds an attribute, padded to four bytes.
+fn attribute(to: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    let length = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
+    to.extend(length.to_ne_bytes());
+    to.extend(kind.to_ne_bytes());
+    to.extend(value);
+    to.resize(to.len().next_multiple_of(4), 0);
+}

@@ -1,0 +1,269 @@
+//! The two sides of the links: namespaces, devices, addresses and routes.
+//!
+//! Addresses are of 198.18.0.0/15 and 2001:2::/48, which RFC 2544 and RFC 5180 keep for tests of networks. Four of each belong
+//! to a link; which four follows from how deep runs are nested and from a number that nothing else on the far side has.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+};
+
+use starhaul_net::interface_index;
+
+use crate::{
+    Error, ReplayLink,
+    namespace::{NetworkNamespace, become_root},
+    netlink::{MAIN_TABLE, Netlink},
+    tun::{MTU, READ_QUEUE_PACKETS, Tun},
+};
+
+const FIRST_ADDRESS: u32 = u32::from_be_bytes([198, 18, 0, 0]);
+/// Nested runs use one after the other; more than this many begin anew.
+const DEPTHS: u32 = 8;
+const LINKS_PER_DEPTH: u32 = 1 << 12;
+const ADDRESSES_PER_LINK: u32 = 4;
+/// Routing tables and rules of the links, one each.
+const FIRST_TABLE: u32 = 1001;
+/// Before the rule of the main table, which is 32766.
+const FIRST_RULE: u32 = 1001;
+/// Where a nested run finds out that it is one.
+const DEPTH: &str = "STARHAUL_REPLAY_DEPTH";
+const SERVER: &str = "STARHAUL_SERVER";
+const ADDRESS: &str = "STARHAUL_ADDRESS";
+/// Has a namespace pass packets on. Its devices stay hosts: as routers they would report to a group of them, over the links.
+const FORWARDING: [(&str, &str); 3] = [
+    ("/proc/sys/net/ipv4/ip_forward", "1"),
+    ("/proc/sys/net/ipv6/conf/all/forwarding", "1"),
+    ("/proc/sys/net/ipv6/conf/default/forwarding", "0"),
+];
+
+/// Everything that a run has in the kernel; gone when this value and the processes in it are.
+pub(crate) struct Network {
+    /// Where the command runs.
+    pub(crate) near: NetworkNamespace,
+    /// Where the links end.
+    pub(crate) far: NetworkNamespace,
+    pub(crate) links: Vec<LinkNetwork>,
+    /// What the command and the server are told.
+    pub(crate) environment: Vec<(String, String)>,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// The two devices of one link.
+pub(crate) struct LinkNetwork {
+    pub(crate) near: Arc<Tun>,
+    pub(crate) far: Arc<Tun>,
+}
+
+impl Network {
+    /// `own_far_side`: the links end in a second new namespace, not in that of the caller.
+    pub(crate) fn create(links: &[ReplayLink], own_far_side: bool) -> Result<Self, Error> {
+        let mut warnings = Vec::new();
+        let mut own_far_side = own_far_side;
+        let near = match NetworkNamespace::create() {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                become_root().map_err(|source| Error::Namespace { source })?;
+                if !own_far_side {
+                    own_far_side = true;
+                    warnings.push(
+                        "without root nothing is on the far side of the link but its address; --server starts something there".to_owned(),
+                    );
+                }
+                NetworkNamespace::create()
+            }
+            other => other,
+        };
+        let near = near.map_err(|source| Error::Namespace { source })?;
+        let far = match own_far_side {
+            true => NetworkNamespace::create(),
+            false => NetworkNamespace::current(),
+        };
+        let mut network = Self {
+            near,
+            far: far.map_err(|source| Error::Namespace { source })?,
+            links: Vec::new(),
+            environment: Vec::new(),
+            warnings,
+        };
+        let depth = depth();
+        network.tell(DEPTH.to_owned(), (depth + 1).to_string());
+        if own_far_side {
+            let ready = network.far.inside(loopback_up);
+            ready.map_err(Error::Network)?;
+        }
+        network.near.inside(loopback_up).map_err(Error::Network)?;
+        for (number, link) in (0u32..).zip(links) {
+            network.add(number, link, depth, own_far_side)?;
+        }
+        Ok(network)
+    }
+
+    fn add(
+        &mut self,
+        number: u32,
+        link: &ReplayLink,
+        depth: u32,
+        own_far_side: bool,
+    ) -> Result<(), Error> {
+        // In a namespace that others use, the kernel finds a number that is free.
+        let far_name = if own_far_side {
+            &link.name
+        } else {
+            "starhaul%d"
+        };
+        let far = self
+            .far
+            .inside(|| Tun::create(far_name))
+            .map_err(tun_error)?;
+        let near = self
+            .near
+            .inside(|| Tun::create(&link.name))
+            .map_err(tun_error)?;
+        let digits = far.name().trim_start_matches("starhaul");
+        let place = match own_far_side {
+            true => number,
+            false => digits.parse().unwrap_or(number),
+        };
+        let set_up = |tun: &Tun| Netlink::open()?.set_up_as(tun.index(), MTU, READ_QUEUE_PACKETS);
+        self.far.inside(|| set_up(&far)).map_err(Error::Network)?;
+        self.near.inside(|| set_up(&near)).map_err(Error::Network)?;
+        let ends = addresses(depth, place);
+        let ends_v6 = ends.map(|address| IpAddr::V6(in_ipv6(address)));
+        let ends = ends.map(IpAddr::V4);
+        self.connect(number, (&far, &near), ends, own_far_side)
+            .map_err(Error::Network)?;
+        self.tell_ends(number, "", ends, own_far_side);
+        // A kernel without IPv6 has IPv4 all the same.
+        match self.connect(number, (&far, &near), ends_v6, own_far_side) {
+            Ok(()) => self.tell_ends(number, "6", ends_v6, own_far_side),
+            Err(error) => tracing::debug!(%error, link = link.name, "no IPv6"),
+        }
+        self.links.push(LinkNetwork {
+            near: Arc::new(near),
+            far: Arc::new(far),
+        });
+        Ok(())
+    }
+
+    /// Addresses and routes of one family, for the far and the near end.
+    fn connect(
+        &self,
+        number: u32,
+        (far, near): (&Tun, &Tun),
+        [far_address, near_address]: [IpAddr; 2],
+        own_far_side: bool,
+    ) -> io::Result<()> {
+        self.far.inside(|| {
+            let netlink = Netlink::open()?;
+            netlink.add_address(far.index(), far_address, near_address)?;
+            if own_far_side {
+                // For the answers to whatever a nested run sends through this one.
+                netlink.add_default_route(far.index(), far_address, MAIN_TABLE, number + 1)?;
+            }
+            Ok(())
+        })?;
+        self.near.inside(|| {
+            let netlink = Netlink::open()?;
+            netlink.add_address(near.index(), near_address, far_address)?;
+            netlink.add_default_route(near.index(), near_address, MAIN_TABLE, number + 1)?;
+            // Who binds to this address uses this link, whatever the other routes say.
+            let table = FIRST_TABLE + number;
+            netlink.add_default_route(near.index(), near_address, table, 1)?;
+            netlink.add_source_rule(near_address, table, FIRST_RULE + number)
+        })
+    }
+
+    fn tell_ends(&mut self, number: u32, family: &str, [far, near]: [IpAddr; 2], own_far: bool) {
+        let suffix = match number {
+            0 => family.to_owned(),
+            number => format!("{family}_{}", number + 1),
+        };
+        // Inside another run, its server is what the links lead to in the end.
+        let server = std::env::var(format!("{SERVER}{suffix}"));
+        let server = server.ok().filter(|_| !own_far);
+        self.tell(
+            format!("{SERVER}{suffix}"),
+            server.unwrap_or_else(|| far.to_string()),
+        );
+        self.tell(format!("{ADDRESS}{suffix}"), near.to_string());
+    }
+
+    fn tell(&mut self, name: String, value: String) {
+        self.environment.push((name, value));
+    }
+}
+
+/// Whether anything in the namespace listens for TCP or receives UDP.
+pub(crate) fn listens(network: &NetworkNamespace) -> io::Result<bool> {
+    network.inside(|| {
+        let table = |name| std::fs::read_to_string(format!("/proc/thread-self/net/{name}"));
+        let tcp = ["tcp", "tcp6"]
+            .into_iter()
+            .filter_map(|name| table(name).ok());
+        // The fourth column is the state; 0A is LISTEN.
+        let tcp = tcp.into_iter().any(|table| {
+            let mut lines = table.lines().skip(1);
+            lines.any(|line| line.split_whitespace().nth(3) == Some("0A"))
+        });
+        let mut udp = ["udp", "udp6"]
+            .into_iter()
+            .filter_map(|name| table(name).ok());
+        Ok(tcp || udp.any(|table| table.lines().count() > 1))
+    })
+}
+
+/// Of the far and of the near end.
+fn addresses(depth: u32, place: u32) -> [Ipv4Addr; 2] {
+    let link = (depth % DEPTHS) * LINKS_PER_DEPTH + place % LINKS_PER_DEPTH;
+    let first = FIRST_ADDRESS + link * ADDRESSES_PER_LINK;
+    [first + 1, first + 2].map(Ipv4Addr::from)
+}
+
+/// The address that has the same end: 2001:2::c612:1 for 198.18.0.1.
+fn in_ipv6(address: Ipv4Addr) -> Ipv6Addr {
+    let [a, b, c, d] = address.octets();
+    let [high, low] = [[a, b], [c, d]].map(u16::from_be_bytes);
+    Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, high, low)
+}
+
+fn depth() -> u32 {
+    let depth = std::env::var(DEPTH).ok().and_then(|text| text.parse().ok());
+    depth.unwrap_or(0)
+}
+
+fn loopback_up() -> io::Result<()> {
+    Netlink::open()?.set_up(interface_index("lo")?)?;
+    // Nested runs send through this one. Where /proc may not be written, they cannot, and nothing else is worse for it.
+    for (file, value) in FORWARDING {
+        let _ = std::fs::write(file, value);
+    }
+    Ok(())
+}
+
+fn tun_error(source: io::Error) -> Error {
+    Error::Tun { source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_links_share_an_address_and_all_are_kept_for_tests() {
+        let mut all: Vec<Ipv4Addr> = Vec::new();
+        for (depth, place) in [(0, 0), (0, 1), (1, 0), (7, 4095), (0, 4095)] {
+            all.extend(addresses(depth, place));
+        }
+        assert!(
+            all.iter()
+                .all(|address| matches!(address.octets(), [198, 18 | 19, ..]))
+        );
+        let in_ipv6 = in_ipv6(all[0]);
+        assert_eq!(in_ipv6.to_string(), "2001:2::c612:1");
+        let count = all.len();
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), count);
+    }
+}

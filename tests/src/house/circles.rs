@@ -1,0 +1,217 @@
+//! Which files of a crate import each other in a circle, and which experiments of the lab import one another.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use super::source::{Scan, SourceError, scan_crate};
+
+/// Re-exports followed from one name to the file that it comes from.
+const MOST_REEXPORTS: usize = 8;
+
+/// A file of a crate by its place among the modules; the root is empty.
+type Module = Vec<String>;
+
+/// The files of a crate and what they import.
+pub struct Imports {
+    files: BTreeMap<Module, Scan>,
+}
+
+type Edges = BTreeMap<Module, BTreeSet<Module>>;
+
+impl Imports {
+    /// Reads the crate whose sources are in `folder`, tests left out.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn of_crate(folder: &Path) -> Result<Self, SourceError> {
+        let root = ["lib.rs", "main.rs"].map(|name| folder.join(name));
+        let root = root.iter().find(|file| file.is_file());
+        let scans = scan_crate(root.unwrap_or(&folder.join("lib.rs")))?;
+        let files = scans.into_iter().map(|(file, scan)| {
+            let place = file
+                .strip_prefix(folder)
+                .unwrap_or(&file)
+                .with_extension("");
+            let mut module: Module = place
+                .iter()
+                .map(|part| part.to_string_lossy().into_owned())
+                .collect();
+            if ["lib", "main", "mod"].contains(&module.last().map_or("", String::as_str)) {
+                module.pop();
+            }
+            (module, scan)
+        });
+        Ok(Self {
+            files: files.collect(),
+        })
+    }
+
+    /// Groups of files that import each other, by name. Files beside those below them are no circle: a module may use what it is
+    /// made of, and its parts what they share.
+    pub fn circles(&self) -> Vec<Vec<String>> {
+        let edges = self.edges();
+        let reached: BTreeMap<&Module, BTreeSet<&Module>> = edges
+            .keys()
+            .map(|module| (module, reached_from(module, &edges)))
+            .collect();
+        let mut circles: Vec<Vec<String>> = Vec::new();
+        let mut named = BTreeSet::new();
+        for (module, from_here) in &reached {
+            let both_ways =
+                |other: &&Module| from_here.contains(*other) && reached[*other].contains(*module);
+            let circle: Vec<&Module> = self.files.keys().filter(both_ways).collect();
+            if circle.len() > 1 && named.insert(circle.clone()) {
+                circles.push(circle.iter().map(|module| module.join("::")).collect());
+            }
+        }
+        circles
+    }
+
+    /// Imports of one of these modules, or what is below it, by another of them: `from -> to`.
+    pub fn between(&self, modules: &[&str]) -> Vec<String> {
+        let owner = |module: &Module| {
+            let path = module.join("::");
+            let is_within = |of: &&&str| path == ***of || path.starts_with(&format!("{of}::"));
+            modules.iter().find(is_within).copied()
+        };
+        let mut found = Vec::new();
+        for (module, imported) in &self.edges() {
+            for other in imported {
+                if let (Some(from), Some(to)) = (owner(module), owner(other))
+                    && from != to
+                {
+                    found.push(format!("{} -> {}", module.join("::"), other.join("::")));
+                }
+            }
+        }
+        found
+    }
+
+    fn edges(&self) -> Edges {
+        let files = self.files.iter();
+        files
+            .map(|(module, scan)| (module.clone(), self.imported_by(module, scan)))
+            .collect()
+    }
+
+    /// The files that a file imports from, its ancestors and descendants left out.
+    fn imported_by(&self, module: &Module, scan: &Scan) -> BTreeSet<Module> {
+        let paths = scan.paths.iter();
+        let files = paths.filter_map(|path| self.file_of(&self.absolute(module, path)?, 0));
+        files
+            .filter(|other| !other.starts_with(module) && !module.starts_with(other))
+            .collect()
+    }
+
+    /// A path from the root of the crate; `None` for one of another crate.
+    fn absolute(&self, module: &Module, path: &[String]) -> Option<Module> {
+        let (first, rest) = path.split_first()?;
+        let mut base = module.clone();
+        let rest = match first.as_str() {
+            "crate" => {
+                base.clear();
+                rest
+            }
+            "self" => rest,
+            "super" => {
+                let ups = path.iter().take_while(|part| *part == "super").count();
+                base.truncate(base.len().saturating_sub(ups));
+                path.get(ups..).unwrap_or_default()
+            }
+            child => {
+                let below = [base.as_slice(), &[child.to_owned()]].concat();
+                if !self.files.contains_key(&below) {
+                    return None;
+                }
+                path
+            }
+        };
+        base.extend_from_slice(rest);
+        Some(base)
+    }
+
+    /// The file that says what a path names, through re-exports.
+    fn file_of(&self, path: &[String], depth: usize) -> Option<Module> {
+        let known = (0..=path.len()).rev();
+        let length = known
+            .into_iter()
+            .find(|length| self.files.contains_key(&path[..*length]))?;
+        let (module, rest) = (path[..length].to_vec(), &path[length..]);
+        let scan = self.files.get(&module)?;
+        let given_on = rest.first().and_then(|name| {
+            let mut reexports = scan.reexports.iter();
+            reexports.find(|reexport| reexport.last() == Some(name))
+        });
+        match given_on {
+            Some(reexport) if depth < MOST_REEXPORTS => {
+                let target = self.absolute(&module, reexport);
+                target.map_or(Some(module), |target| self.file_of(&target, depth + 1))
+            }
+            _ => Some(module),
+        }
+    }
+}
+
+fn reached_from<'e>(module: &'e Module, edges: &'e Edges) -> BTreeSet<&'e Module> {
+    let mut reached = BTreeSet::new();
+    let mut waiting = vec![module];
+    while let Some(imported) = waiting.pop().and_then(|next| edges.get(next)) {
+        waiting.extend(imported.iter().filter(|other| reached.insert(*other)));
+    }
+    reached
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::source::scan;
+    use super::*;
+
+    fn crate_of(files: &[(&str, &str)]) -> Imports {
+        let files = files.iter().map(|(name, text)| {
+            let parts = name.split("::").filter(|part| !part.is_empty());
+            (parts.map(str::to_owned).collect(), scan(text).unwrap())
+        });
+        Imports {
+            files: files.collect(),
+        }
+    }
+
+    #[test]
+    fn a_circle_is_found_through_reexports_and_paths_in_the_text() {
+        let found = crate_of(&[
+            ("", "mod a; mod b; mod c; pub use b::Thing;"),
+            ("a", "use crate::{Error, Thing};"),
+            ("b", "fn f() { crate::c::g() }"),
+            ("c", "use super::a::h;"),
+        ]);
+        assert_eq!(found.circles(), [["a", "b", "c"]]);
+    }
+
+    #[test]
+    fn parents_and_children_tests_and_comments_are_no_circle() {
+        let found = crate_of(&[
+            ("", "mod a; mod b;"),
+            ("a", "mod inner; use inner::X; use crate::b::Y;"),
+            ("a::inner", "use super::Z;"),
+            (
+                "b",
+                "//! [`crate::a`]\n#[cfg(test)] mod tests { use crate::a::X; }",
+            ),
+        ]);
+        assert!(found.circles().is_empty(), "{:?}", found.circles());
+    }
+
+    #[test]
+    fn what_one_experiment_takes_from_another_is_named() {
+        let found = crate_of(&[
+            ("", "mod kit; mod one; mod two;"),
+            ("kit", ""),
+            ("one", "mod part;"),
+            ("one::part", "use crate::{kit::K, two::Figure};"),
+            ("two", "use crate::kit::K;"),
+        ]);
+        assert_eq!(found.between(&["one", "two"]), ["one::part -> two"]);
+    }
+}
