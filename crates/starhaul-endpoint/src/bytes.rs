@@ -142,21 +142,30 @@ impl AsyncRead for ByteReader {
         if self.ended || max == 0 {
             return Poll::Ready(Ok(()));
         }
+        let before = buffer.filled().len();
         let read = self.half.with(|machine, entry, now, id| {
-            match machine.read(now, id, max) {
-                // The session forgets a stream once its reset was read.
-                _ if entry.reset.is_some() => {
-                    Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
-                }
-                Ok(Some(data)) => Poll::Ready(Ok(data)),
-                Ok(None) => wait(&mut entry.reader, context),
-                Err(error) => Poll::Ready(Err(stream_error(&error))),
+            loop {
+                let copied = buffer.filled().len() - before;
+                let result = match machine.read(now, id, max - copied) {
+                    // The session forgets a stream once its reset was read.
+                    _ if entry.reset.is_some() => Err(io::ErrorKind::ConnectionReset.into()),
+                    Ok(Some(data)) if data.is_empty() => Ok(true),
+                    Ok(Some(data)) => {
+                        buffer.put_slice(&data);
+                        match copied + data.len() < max {
+                            true => continue,
+                            false => Ok(false),
+                        }
+                    }
+                    Ok(None) if copied == 0 => return wait(&mut entry.reader, context),
+                    Ok(None) => Ok(false),
+                    Err(error) => Err(stream_error(&error)),
+                };
+                return Poll::Ready(result);
             }
         });
         read.map(|result| {
-            let data = result??;
-            self.ended = data.is_empty();
-            buffer.put_slice(data.get(..max).unwrap_or(&data));
+            self.ended = result??;
             Ok(())
         })
     }

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, os::fd::AsFd as _, sync::Arc, time::Instant};
 
 use bytes::{Bytes, BytesMut};
 use starhaul_net::{
-    Poller, RecvBuffer,
+    Message, Poller, RecvBuffer,
     prober::{EchoMessage, EchoResponder},
     sharpen_timers,
 };
@@ -25,6 +25,8 @@ use crate::{
 const INPUT_BATCH: usize = 64;
 /// Transmits (of up to 64 datagrams each) collected while the stack is locked.
 const OUTPUT_BATCH: usize = 8;
+/// Times that the stack is asked for transmits before the sockets get a turn, however much there is to send.
+const OUTPUT_TURNS: usize = 8;
 /// Receive calls per socket before the timers get a turn.
 const RECEIVE_TURNS: usize = 4;
 
@@ -111,9 +113,10 @@ impl Driver {
     }
 
     /// Gives the stack an input, then the time, and does all that follows from it.
-    /// Returns when to come back at the latest, or `None` when the endpoint has ended.
+    /// Returns when to come back at the latest, at once where more waits to be sent, or `None` when the endpoint has ended.
     fn drive(&mut self, input: impl FnOnce(&mut Node, Instant)) -> Option<Option<Instant>> {
         let mut input = Some(input);
+        let mut turns = 0;
         loop {
             let shared = self.shared.clone();
             let mut state = shared.lock();
@@ -158,6 +161,10 @@ impl Driver {
                     .ends_at
                     .is_some_and(|end| end <= now || timeout.is_none());
                 return (!ended).then_some(timeout);
+            }
+            turns += 1;
+            if turns == OUTPUT_TURNS {
+                return Some(Some(now));
             }
         }
     }
@@ -237,15 +244,17 @@ impl Driver {
                 return;
             }
             self.answer_echoes(id, buffer);
-            let datagrams = buffer.datagrams();
-            let mut datagrams = datagrams
-                .filter(|datagram| !EchoMessage::is_echo(datagram.payload))
-                .peekable();
-            while datagrams.peek().is_some() {
+            let mut messages = buffer.messages().peekable();
+            while messages.peek().is_some() {
                 self.drive(|node, now| {
-                    for datagram in datagrams.by_ref().take(INPUT_BATCH) {
-                        let payload = BytesMut::from(datagram.payload);
-                        node.handle_datagram(now, id, datagram.remote, datagram.ecn, payload);
+                    let mut handled = 0;
+                    while handled < INPUT_BATCH
+                        && let Some(message) = messages.next()
+                    {
+                        handled += message.contents.len().div_ceil(message.stride);
+                        let payloads =
+                            split(&message).filter(|payload| !EchoMessage::is_echo(payload));
+                        node.handle_datagrams(now, id, message.remote, message.ecn, payloads);
                     }
                 });
             }
@@ -290,6 +299,15 @@ impl Driver {
             }
         }
     }
+}
+
+/// The datagrams of a message, which share one copy of it.
+fn split(message: &Message<'_>) -> impl Iterator<Item = BytesMut> {
+    let (mut rest, stride) = (BytesMut::from(message.contents), message.stride);
+    std::iter::from_fn(move || {
+        let length = stride.min(rest.len());
+        (length > 0).then(|| rest.split_to(length))
+    })
 }
 
 /// However the driver ends, nobody is left waiting for it.

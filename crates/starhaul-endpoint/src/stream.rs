@@ -64,6 +64,37 @@ impl SendStream {
             })
     }
 
+    /// Queues a block whose outcome is counted in the statistics only; never waits.
+    ///
+    /// # Errors
+    /// As [`SendStream::send_block`].
+    pub fn queue_block(&self, data: Bytes, options: BlockOptions) -> Result<BlockId, Error> {
+        self.shared.with_session(&self.session, |machine, _, now| {
+            Ok(machine.send_block(now, self.id, data, options)?)
+        })
+    }
+
+    /// Queues blocks as [`SendStream::queue_block`] does, all at once, and calls `refused` for each that is refused.
+    pub fn queue_blocks(
+        &self,
+        blocks: impl IntoIterator<Item = Bytes>,
+        mut refused: impl FnMut(Error),
+    ) {
+        let mut blocks = blocks.into_iter();
+        let queued = self.shared.with_session(&self.session, |machine, _, now| {
+            for data in blocks.by_ref() {
+                let queued = machine.send_block(now, self.id, data, BlockOptions::default());
+                queued
+                    .map(drop)
+                    .unwrap_or_else(|error| refused(error.into()));
+            }
+            Ok(())
+        });
+        if queued.is_err() {
+            blocks.for_each(|_| refused(self.session.ended_error()));
+        }
+    }
+
     /// Changes the deadline (from now) or the priority of a block.
     ///
     /// # Errors

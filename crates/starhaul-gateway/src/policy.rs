@@ -99,11 +99,29 @@ impl BlockSender {
     /// Sends a datagram, now or with the rest of its frame. An error means that a block was refused.
     pub(crate) fn send(&mut self, datagram: Bytes) -> Result<(), NotSent> {
         let Some(assembler) = &mut self.assembler else {
-            self.stream.send_block(datagram, BlockOptions::default())?;
+            self.stream.queue_block(datagram, BlockOptions::default())?;
             return Ok(());
         };
         assembler.handle_packet(Instant::now(), &datagram);
         self.send_frames()
+    }
+
+    /// Sends datagrams, and calls `refused` for each block that was refused.
+    pub(crate) fn send_all(
+        &mut self,
+        datagrams: impl IntoIterator<Item = Bytes>,
+        mut refused: impl FnMut(NotSent),
+    ) {
+        let datagrams = datagrams.into_iter();
+        match self.assembler {
+            None => self
+                .stream
+                .queue_blocks(datagrams, |error| refused(error.into())),
+            Some(_) => {
+                let sent = datagrams.map(|datagram| self.send(datagram));
+                sent.filter_map(Result::err).for_each(refused);
+            }
+        }
     }
 
     /// Waits until a frame is to be sent as it is; for ever when none is open.
@@ -140,8 +158,8 @@ impl BlockSender {
                 depends_on,
                 ..BlockOptions::default()
             };
-            match self.stream.send_block(frame.block.clone(), options) {
-                Ok(block) => self.keys.sent(&frame, block.id()),
+            match self.stream.queue_block(frame.block.clone(), options) {
+                Ok(block) => self.keys.sent(&frame, block),
                 Err(error) => {
                     self.keys.not_sent(&frame);
                     result = Err(error.into());

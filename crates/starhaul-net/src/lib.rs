@@ -39,7 +39,7 @@ pub use interface::interface_index;
 pub use monitor::{NetworkChange, NetworkMonitor, parse_news};
 pub use poller::{Poller, Readiness, Waker};
 pub use realtime::{run_first, sharpen_timers};
-pub use socket::{BindOptions, Datagram, RecvBuffer, Transmit, UdpSocket, source_toward};
+pub use socket::{BindOptions, Datagram, Message, RecvBuffer, Transmit, UdpSocket, source_toward};
 pub use stamped::{Stamped, StampedBuffer};
 
 /// What can go wrong here.

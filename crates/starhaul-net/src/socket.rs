@@ -67,6 +67,21 @@ pub struct Datagram<'a> {
     pub payload: &'a [u8],
 }
 
+/// Datagrams of one sender that the kernel joined (GRO).
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a> {
+    /// Who sent them.
+    pub remote: SocketAddr,
+    /// To which of this host's addresses, if the kernel says so.
+    pub local: Option<IpAddr>,
+    /// The ECN bits of their IP headers.
+    pub ecn: u8,
+    /// Bytes of each datagram but the last, which may be shorter; at least 1.
+    pub stride: usize,
+    /// Their payloads, one behind the other.
+    pub contents: &'a [u8],
+}
+
 /// A non-blocking UDP socket.
 #[derive(Debug)]
 pub struct UdpSocket {
@@ -279,22 +294,31 @@ impl RecvBuffer {
         }
     }
 
-    /// The datagrams of the last receive, in order of arrival. Those from port 0 are left out: nobody could be answered there
+    /// The datagrams of the last receive, in order of arrival. Those from port 0 are left out: no answer could reach a sender there
     /// (RFC 768), so they are forged.
     pub fn datagrams(&self) -> impl Iterator<Item = Datagram<'_>> {
+        self.messages().flat_map(|message| {
+            let payloads = message.contents.chunks(message.stride);
+            payloads.map(move |payload| Datagram {
+                remote: message.remote,
+                local: message.local,
+                ecn: message.ecn,
+                payload,
+            })
+        })
+    }
+
+    /// The same datagrams as the kernel joined them.
+    pub fn messages(&self) -> impl Iterator<Item = Message<'_>> {
         let chunks = self.bytes.chunks_exact(CHUNK_BYTES);
         let messages = self.meta.iter().zip(chunks).take(self.received);
         let messages = messages.filter(|(meta, _)| meta.addr.port() != 0);
-        messages.flat_map(|(meta, chunk)| {
-            let filled = chunk.get(..meta.len).unwrap_or(chunk);
-            filled
-                .chunks(meta.stride.max(1))
-                .map(move |payload| Datagram {
-                    remote: meta.addr,
-                    local: meta.dst_ip,
-                    ecn: meta.ecn.map_or(0, |ecn| ecn as u8),
-                    payload,
-                })
+        messages.map(|(meta, chunk)| Message {
+            remote: meta.addr,
+            local: meta.dst_ip,
+            ecn: meta.ecn.map_or(0, |ecn| ecn as u8),
+            stride: meta.stride.max(1),
+            contents: chunk.get(..meta.len).unwrap_or(chunk),
         })
     }
 }

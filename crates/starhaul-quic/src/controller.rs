@@ -56,6 +56,15 @@ pub(crate) enum Fate {
     Lost { at: Instant, sequence: u32 },
 }
 
+impl Fate {
+    /// Of which datagram.
+    pub(crate) fn sequence(&self) -> u32 {
+        match *self {
+            Self::Acked { sequence, .. } | Self::Lost { sequence, .. } => sequence,
+        }
+    }
+}
+
 /// Whether a full datagram may leave now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Permit {

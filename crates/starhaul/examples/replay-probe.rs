@@ -2,12 +2,10 @@
 //! `starhaul replay … --server 'replay-probe sink FILE' -- replay-probe blast 60 30 1472`
 //!
 //! - `sink FILE`: receives UDP on port 4700 until it is ended; answers each datagram that begins with `?`. FILE gets a line
-//!   for each datagram: arrival in nanoseconds, bytes of the IP packet.
+//!   for each datagram: arrival in nanoseconds of the monotonic clock, bytes of the IP packet.
 //! - `blast MBIT SECONDS BYTES`: sends datagrams of BYTES at MBIT (of IP packets) to `$STARHAUL_SERVER`.
 //! - `ping MILLISECONDS SECONDS`: ICMP echo to `$STARHAUL_SERVER`; a line for each answer: round trip in nanoseconds.
 //! - `ask FROM`: asks the sink from that local address, and prints what came back.
-//!
-//! Arrivals are those that the kernel saw: this program may be woken late on a busy computer, which no link explains.
 //!
 //! Over IPv6 where `$STARHAUL_SERVER` is replaced by `$STARHAUL_SERVER6`.
 #![allow(clippy::unwrap_used, reason = "a test tool")]
@@ -17,8 +15,7 @@ use std::{
     fs::File,
     io::{BufWriter, Read as _, Write as _},
     net::{IpAddr, SocketAddr, UdpSocket},
-    os::fd::AsRawFd,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use socket2::{Domain, Protocol, Socket, Type};
@@ -73,7 +70,7 @@ fn sink(file: &str) {
     let socket = UdpSocket::from(socket);
     // Written at once in whole blocks, so that a sudden end loses little.
     let mut out = BufWriter::new(File::create(file).unwrap());
-    let (_, start) = (arrival(&socket), now());
+    let start = Instant::now();
     socket
         .set_read_timeout(Some(Duration::from_millis(50)))
         .unwrap();
@@ -83,7 +80,7 @@ fn sink(file: &str) {
             out.flush().unwrap();
             continue;
         };
-        let at = arrival(&socket).saturating_sub(start).as_nanos();
+        let at = start.elapsed().as_nanos();
         let seen = SocketAddr::new(from.ip().to_canonical(), from.port());
         if buffer[0] == b'?' {
             socket.send_to(seen.to_string().as_bytes(), from).unwrap();
@@ -121,8 +118,7 @@ fn ping(interval: Duration, length: Duration) {
     };
     let socket = Socket::new(Domain::for_address(to), Type::RAW, Some(protocol)).unwrap();
     socket.connect(&to.into()).unwrap();
-    let (start, started) = (Instant::now(), now());
-    arrival(&socket);
+    let start = Instant::now();
     let mut receiver = socket.try_clone().unwrap();
     receiver
         .set_read_timeout(Some(Duration::from_secs(2)))
@@ -131,11 +127,11 @@ fn ping(interval: Duration, length: Duration) {
         let mut out = BufWriter::new(std::io::stdout());
         let mut buffer = [0; 2048];
         while let Ok(received) = receiver.read(&mut buffer) {
-            let at = arrival(&receiver).saturating_sub(started).as_nanos();
+            let now = start.elapsed();
             let packet = buffer.get(header..received).unwrap_or_default();
             if packet.len() >= 16 && packet[0] == answer {
                 let sent = u64::from_be_bytes(packet[8..16].try_into().unwrap());
-                writeln!(out, "{}", at.saturating_sub(u128::from(sent))).unwrap();
+                writeln!(out, "{}", now.as_nanos() - u128::from(sent)).unwrap();
             }
         }
         out.flush().unwrap();
@@ -143,10 +139,10 @@ fn ping(interval: Duration, length: Duration) {
     let (mut due, mut number) = (start, 0u16);
     while start.elapsed() < length {
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        let sent = u64::try_from((now() - started).as_nanos()).unwrap();
+        let now = u64::try_from(start.elapsed().as_nanos()).unwrap();
         let mut packet = vec![request, 0, 0, 0, 0x57, 0x41];
         packet.extend(number.to_be_bytes());
-        packet.extend(sent.to_be_bytes());
+        packet.extend(now.to_be_bytes());
         packet.resize(64, 0);
         // The kernel writes that of ICMPv6 itself.
         let checksum = checksum(&packet).to_be_bytes();
@@ -155,30 +151,6 @@ fn ping(interval: Duration, length: Duration) {
         (due, number) = (due + interval, number.wrapping_add(1));
     }
     answers.join().unwrap();
-}
-
-/// The wall clock, by which the kernel stamps what arrives.
-fn now() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
-}
-
-/// When the last datagram read from `socket` reached this host. The first call makes the kernel stamp those to come.
-#[expect(unsafe_code, reason = "no safe binding exists")]
-fn arrival(socket: &impl AsRawFd) -> Duration {
-    /// `SIOCGSTAMPNS` of `<asm-generic/sockios.h>`, which libc does not have.
-    const LAST_STAMP: libc::Ioctl = 0x8907;
-    let mut stamp = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the descriptor is open, and the kernel writes one `timespec` that lives across the call.
-    match unsafe { libc::ioctl(socket.as_raw_fd(), LAST_STAMP, &raw mut stamp) } {
-        0 => Duration::new(
-            stamp.tv_sec.try_into().unwrap(),
-            stamp.tv_nsec.try_into().unwrap(),
-        ),
-        _ => now(),
-    }
 }
 
 fn ask(from: SocketAddr) {

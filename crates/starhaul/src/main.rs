@@ -22,6 +22,10 @@ use clap::{
     parser::ValueSource,
 };
 
+/// Buffers come and go by the gigabit; glibc's allocator gives their memory back to the kernel and asks for it again.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Moves data over lossy, slow and changing space networks.
 #[derive(Parser)]
 #[command(name = "starhaul", version, max_term_width = 100)]

@@ -220,7 +220,7 @@ impl<'a> World<'a> {
         };
         // Numbers far ahead of any that was sent in a run.
         let sequence = (1 << 30) + (ahead >> 3);
-        self.sessions[side].handle_transport_ack(self.now, path.id, sequence);
+        self.sessions[side].handle_transport_acks(self.now, path.id, [sequence]);
         self.sessions[side].handle_transport_loss(self.now, path.id, sequence);
     }
 
@@ -337,7 +337,7 @@ impl<'a> World<'a> {
                 self.links.settle(side, path, bytes);
                 let session = &mut self.sessions[side];
                 if arrived && self.plan.reports_acks {
-                    session.handle_transport_ack(self.now, path.id, sequence);
+                    session.handle_transport_acks(self.now, path.id, [sequence]);
                 } else if !arrived && self.plan.reports_losses {
                     session.handle_transport_loss(self.now, path.id, sequence);
                 }

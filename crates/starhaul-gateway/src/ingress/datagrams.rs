@@ -33,6 +33,8 @@ use crate::{
 const REPLY_WAIT: Duration = Duration::from_secs(5);
 /// The longest UDP datagram.
 const MAX_DATAGRAM: usize = 65_535;
+/// Datagrams taken at once, from a socket or for a stream.
+const BURST: usize = 64;
 
 /// What the rule's table says about datagrams.
 struct Plan<'r> {
@@ -43,38 +45,68 @@ struct Plan<'r> {
 
 /// Receives, and hands each datagram to the task of its client under the rule of this moment.
 pub(super) async fn serve(mut current: watch::Receiver<Arc<Rule>>, socket: Arc<UdpSocket>) {
-    let mut rule = current.borrow_and_update().clone();
-    let Some(Plan { mut limits, .. }) = plan(&rule) else {
+    let rule = current.borrow_and_update().clone();
+    let Some(Plan { limits, .. }) = plan(&rule) else {
         return;
     };
-    let mut clients = Clients::default();
-    let mut tasks = JoinSet::new();
+    let mut ingress = Ingress {
+        rule,
+        limits,
+        socket,
+        clients: Clients::default(),
+        tasks: JoinSet::new(),
+    };
+    let socket = ingress.socket.clone();
     let mut buffer = vec![0; MAX_DATAGRAM];
     loop {
-        let (length, client) = tokio::select! {
-            received = socket.recv_from(&mut buffer) => match received {
-                Ok(received) => received,
-                // An ICMP error about some earlier reply; it says nothing about the socket.
-                Err(_) => continue,
-            },
-            Some(_) = tasks.join_next() => {
-                while tasks.try_join_next().is_some() {}
-                clients.forget_ended();
+        let first = tokio::select! {
+            received = socket.recv_from(&mut buffer) => received,
+            Some(_) = ingress.tasks.join_next() => {
+                while ingress.tasks.try_join_next().is_some() {}
+                ingress.clients.forget_ended();
                 continue;
             }
             Ok(()) = current.changed() => {
-                rule = current.borrow_and_update().clone();
-                let Some(plan) = plan(&rule) else { return };
-                limits = plan.limits;
+                let rule = current.borrow_and_update().clone();
+                let Some(Plan { limits, .. }) = plan(&rule) else { return };
+                (ingress.rule, ingress.limits) = (rule, limits);
                 // What clients send from now on begins a flow under this rule; the tasks before wait for replies only.
-                clients.clear();
+                ingress.clients.clear();
                 continue;
             }
         };
+        // An error is an ICMP message about some earlier reply; it says nothing about the socket.
+        let Ok((length, client)) = first else {
+            continue;
+        };
+        ingress.take(client, buffer.get(..length).unwrap_or_default());
+        // What else has arrived, without another look at rules and tasks.
+        for _ in 1..BURST {
+            let Ok((length, client)) = socket.try_recv_from(&mut buffer) else {
+                break;
+            };
+            ingress.take(client, buffer.get(..length).unwrap_or_default());
+        }
+    }
+}
+
+/// A listening socket under its rule, and its clients.
+struct Ingress {
+    rule: Arc<Rule>,
+    limits: ClientLimits,
+    socket: Arc<UdpSocket>,
+    clients: Clients,
+    tasks: JoinSet<()>,
+}
+
+impl Ingress {
+    /// A datagram of a client arrived.
+    fn take(&mut self, client: SocketAddr, datagram: &[u8]) {
+        let (rule, limits) = (&self.rule, self.limits);
         count(&rule.counters.datagrams_in);
-        let datagram = Bytes::copy_from_slice(buffer.get(..length).unwrap_or_default());
+        let datagram = Bytes::copy_from_slice(datagram);
         let now = Instant::now();
-        let refused = match clients.get(client) {
+        let refused = match self.clients.get(client) {
             Some(known) => {
                 known.life.asked(now);
                 known.queue.try_send(datagram)
@@ -82,28 +114,28 @@ pub(super) async fn serve(mut current: watch::Receiver<Arc<Rule>>, socket: Arc<U
             None => Err(TrySendError::Closed(datagram)),
         };
         let datagram = match refused {
-            Ok(()) => continue,
+            Ok(()) => return,
             Err(TrySendError::Full(_)) => {
                 count(&rule.counters.dropped_refused);
                 let queued = &rule.limits.queued;
                 queued.reach(&rule.config.name, limits.max_queued);
-                continue;
+                return;
             }
             // A new client, or one whose task has just ended with its session or by its timeout.
             Err(TrySendError::Closed(datagram)) => datagram,
         };
         let Some(link) = rule.peer.link() else {
             count(&rule.counters.dropped_no_session);
-            continue;
+            return;
         };
-        match clients.make_room(now, limits.max_clients) {
+        match self.clients.make_room(now, limits.max_clients) {
             Some(false) => {}
             Some(true) => count(&rule.counters.displaced_clients),
             None => {
                 count(&rule.counters.dropped_too_many_clients);
                 let bound = &rule.limits.clients;
                 bound.reach(&rule.config.name, limits.max_clients);
-                continue;
+                return;
             }
         }
         let (queue, datagrams) = mpsc::channel(limits.max_queued);
@@ -112,12 +144,13 @@ pub(super) async fn serve(mut current: watch::Receiver<Arc<Rule>>, socket: Arc<U
         let life = Arc::new(Life::new(now));
         let serving = Serving {
             link,
-            socket: socket.clone(),
+            socket: self.socket.clone(),
             client,
             life: life.clone(),
         };
-        clients.insert(client, Client { queue, life });
-        tasks.spawn(serve_client(rule.clone(), serving, datagrams));
+        self.clients.insert(client, Client { queue, life });
+        self.tasks
+            .spawn(serve_client(rule.clone(), serving, datagrams));
     }
 }
 
@@ -165,21 +198,26 @@ async fn serve_client(rule: Arc<Rule>, serving: Serving, datagrams: mpsc::Receiv
     };
     let mut sender = BlockSender::new(stream, framing);
     let mut replies = Replies::default();
+    let mut burst = Vec::with_capacity(BURST);
     // Since when another rule, or another client, has its place: it only waits for replies.
     let mut replaced: Option<Instant> = None;
     let mut closed = std::pin::pin!(link.session.closed());
     loop {
         let ends = life.ends(&limits);
         let ends = replaced.map_or(ends, |since| ends.min(since + REPLY_WAIT));
+        let unsent = |error| {
+            link.note_unsent(&error);
+            count(&rule.counters.dropped_refused);
+        };
         let sent = tokio::select! {
-            datagram = datagrams.recv(), if replaced.is_none() => match datagram {
-                Some(datagram) => sender.send(datagram),
-                None if life.is_answered() => return,
-                None => {
-                    replaced = Some(Instant::now());
-                    Ok(())
+            received = datagrams.recv_many(&mut burst, BURST), if replaced.is_none() => {
+                if received == 0 && life.is_answered() {
+                    return;
                 }
-            },
+                replaced = (received == 0).then(Instant::now);
+                sender.send_all(burst.drain(..), unsent);
+                Ok(())
+            }
             () = sender.wait() => sender.send_due(),
             block = replies.next(&mut flow) => {
                 for datagram in framing.datagrams(block).unwrap_or_default() {
@@ -199,10 +237,7 @@ async fn serve_client(rule: Arc<Rule>, serving: Serving, datagrams: mpsc::Receiv
                 Ok(())
             }
         };
-        if let Err(error) = sent {
-            link.note_unsent(&error);
-            count(&rule.counters.dropped_refused);
-        }
+        sent.unwrap_or_else(unsent);
     }
 }
 

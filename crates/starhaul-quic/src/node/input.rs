@@ -5,8 +5,12 @@ use std::{net::SocketAddr, sync::Arc, time::Instant};
 
 use bytes::BytesMut;
 use noq_proto::{
-    ConnectionHandle, DatagramEvent, EcnCodepoint, Event, FourTuple, Incoming, StreamEvent,
+    ConnectionEvent, ConnectionHandle, DatagramEvent, EcnCodepoint, Event, FourTuple, Incoming,
+    StreamEvent,
 };
+
+use starhaul_paths::PathId;
+use starhaul_session::Session;
 
 use super::{Deferred, Node, Source, TimerKey, transmit};
 use crate::{
@@ -34,47 +38,83 @@ impl Node {
         ecn: u8,
         payload: BytesMut,
     ) {
+        self.handle_datagrams(now, local, remote, ecn, [payload]);
+    }
+
+    /// The same for payloads that arrived together, oldest first, which costs less than one after the other.
+    pub fn handle_datagrams(
+        &mut self,
+        now: Instant,
+        local: LocalId,
+        remote: SocketAddr,
+        ecn: u8,
+        payloads: impl IntoIterator<Item = BytesMut>,
+    ) {
         self.advance(now);
-        // Nobody can be answered there, so it is forged.
+        // No answer could reach a sender there, so it is forged.
         if remote.port() == 0 {
             return;
         }
-        let Some(socket) = self.locals.get_mut(&local) else {
-            return;
-        };
-        let from = FourTuple::from_remote(socket.names.of(remote));
         let ecn = EcnCodepoint::from_bits(ecn);
         let mut response = std::mem::take(&mut self.buffer);
-        response.clear();
-        let event = socket
-            .endpoint
-            .handle(now, from, ecn, payload, &mut response);
-        match event {
-            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                let key = socket.handles.get(handle.0).copied().flatten();
-                if let Some(mut conn) = key.and_then(|key| self.conns.take(key)) {
-                    match conn.handle_event(now, event) {
-                        Next::Nothing => {}
-                        Next::Forget(before) => socket.names.forget(before),
-                        Next::Renew(remote) => socket.names.renew(remote),
+        // The connection of the payload before, which is often that of the next one.
+        let mut current: Option<Box<Conn>> = None;
+        for payload in payloads {
+            let Some(socket) = self.locals.get_mut(&local) else {
+                break;
+            };
+            let from = FourTuple::from_remote(socket.names.of(remote));
+            response.clear();
+            let event = socket
+                .endpoint
+                .handle(now, from, ecn, payload, &mut response);
+            let Some(DatagramEvent::ConnectionEvent(handle, event)) = event else {
+                self.finish_input(now, current.take());
+                match event {
+                    Some(DatagramEvent::NewConnection(incoming)) => {
+                        self.accept(now, local, incoming, &mut response);
                     }
-                    if let Some((session, _)) = conn.owner
-                        && let Some(state) = self.sessions.get_mut(&session)
-                    {
-                        state.heard_at = now;
-                    }
-                    self.process(now, &mut conn);
-                    self.put_back(conn);
-                    self.run_deferred(now);
+                    Some(DatagramEvent::Response(answer)) => self.respond(local, answer, &response),
+                    _ => {}
                 }
+                continue;
+            };
+            let key = socket.handles.get(handle.0).copied().flatten();
+            if current.as_ref().map(|conn| conn.key) != key {
+                self.finish_input(now, current.take());
+                current = key.and_then(|key| self.conns.take(key));
             }
-            Some(DatagramEvent::NewConnection(incoming)) => {
-                self.accept(now, local, incoming, &mut response);
+            if let Some(conn) = &mut current {
+                self.hand_over(now, conn, event);
             }
-            Some(DatagramEvent::Response(answer)) => self.respond(local, answer, &response),
-            None => {}
         }
+        self.finish_input(now, current);
         self.buffer = response;
+    }
+
+    /// Gives a packet to the stack of its connection.
+    fn hand_over(&mut self, now: Instant, conn: &mut Conn, event: ConnectionEvent) {
+        let next = conn.handle_event(now, event);
+        if let Some(socket) = self.locals.get_mut(&conn.local) {
+            match next {
+                Next::Nothing => {}
+                Next::Forget(before) => socket.names.forget(before),
+                Next::Renew(remote) => socket.names.renew(remote),
+            }
+        }
+    }
+
+    /// The stack of this connection was given packets.
+    fn finish_input(&mut self, now: Instant, conn: Option<Box<Conn>>) {
+        let Some(mut conn) = conn else { return };
+        if let Some((session, _)) = conn.owner
+            && let Some(state) = self.sessions.get_mut(&session)
+        {
+            state.heard_at = now;
+        }
+        self.process(now, &mut conn);
+        self.put_back(conn);
+        self.run_deferred(now);
     }
 
     fn accept(&mut self, now: Instant, local: LocalId, incoming: Incoming, response: &mut Vec<u8>) {
@@ -174,17 +214,7 @@ impl Node {
             && !fates.is_empty()
         {
             if let Some(state) = self.sessions.get_mut(&session) {
-                let session = &mut state.session;
-                for fate in &fates {
-                    match *fate {
-                        Fate::Acked { at, sequence } => {
-                            session.handle_transport_ack(at, path, sequence);
-                        }
-                        Fate::Lost { at, sequence } => {
-                            session.handle_transport_loss(at, path, sequence);
-                        }
-                    }
-                }
+                tell_fates(&mut state.session, path, &fates);
             }
             self.touch(session);
         }
@@ -306,5 +336,20 @@ impl Node {
         }
         self.conns.release(conn.key);
         true
+    }
+}
+
+/// The session takes what was acknowledged at one instant as one.
+fn tell_fates(session: &mut Session, path: PathId, fates: &[Fate]) {
+    let alike = |a: &Fate, b: &Fate| matches!((a, b), (Fate::Acked { at, .. }, Fate::Acked { at: next, .. }) if at == next);
+    for run in fates.chunk_by(alike) {
+        match *run {
+            [Fate::Lost { at, sequence }] => session.handle_transport_loss(at, path, sequence),
+            [Fate::Acked { at, .. }, ..] => {
+                let acked = run.iter().map(Fate::sequence);
+                session.handle_transport_acks(at, path, acked);
+            }
+            _ => {}
+        }
     }
 }

@@ -82,7 +82,7 @@ impl Pages {
     /// The byte at `read` has arrived.
     pub(crate) fn is_ready(&self, read: u64) -> bool {
         let (number, at) = split(read);
-        self.pages.get(&number).is_some_and(|page| page.run(at) > 0)
+        self.pages.get(&number).is_some_and(|page| page.has(at))
     }
 
     pub(crate) fn clear(&mut self) {
@@ -113,15 +113,20 @@ impl Page {
             place.copy_from_slice(bytes);
         }
         let end = at + bytes.len();
-        for (word, present) in self.present.iter_mut().enumerate() {
+        let words = self.present.iter_mut().enumerate();
+        for (word, present) in words.take(end.div_ceil(64)).skip(at / 64) {
             let low = at.max(word * 64);
             let high = end.min(word * 64 + 64);
-            if low < high {
-                let mask = (u64::MAX >> (64 - (high - low))) << (low % 64);
-                self.unread += (mask & !*present).count_ones() as usize;
-                *present |= mask;
-            }
+            let mask = (u64::MAX >> (64 - (high - low))) << (low % 64);
+            self.unread += (mask & !*present).count_ones() as usize;
+            *present |= mask;
         }
+    }
+
+    /// Whether the byte at `at` is there.
+    fn has(&self, at: usize) -> bool {
+        let word = self.present.get(at / 64);
+        word.is_some_and(|word| word >> (at % 64) & 1 == 1)
     }
 
     /// How many bytes from `at` on are there without a gap.

@@ -27,8 +27,8 @@ pub(crate) struct NextPiece {
 
 #[derive(Debug)]
 pub(crate) struct SendBytes {
-    segments: VecDeque<Bytes>,
-    /// Offset of the first byte of the first segment.
+    segments: VecDeque<Segment>,
+    /// First byte that is held: that of the first segment.
     base: u64,
     /// One past the last byte taken from the application.
     end: u64,
@@ -42,6 +42,19 @@ pub(crate) struct SendBytes {
     fin: Fin,
     /// Reset or stopped: nothing is sent any more.
     pub(crate) abandoned: bool,
+}
+
+/// Bytes that the application wrote at once.
+#[derive(Debug)]
+struct Segment {
+    start: u64,
+    bytes: Bytes,
+}
+
+impl Segment {
+    fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,8 +112,9 @@ impl SendBytes {
     }
 
     pub(crate) fn push(&mut self, data: Bytes) {
+        let start = self.end;
         self.end += data.len() as u64;
-        self.segments.push_back(data);
+        self.segments.push_back(Segment { start, bytes: data });
     }
 
     pub(crate) const fn is_writable(&self) -> bool {
@@ -210,15 +224,16 @@ impl SendBytes {
 
     /// The bytes of a piece, as they lie in the buffer.
     pub(crate) fn slices(&self, start: u64, end: u64) -> impl Iterator<Item = &[u8]> + '_ {
-        let mut offset = self.base;
-        self.segments.iter().filter_map(move |segment| {
-            let first = offset;
-            offset += segment.len() as u64;
-            let from = usize::try_from(start.saturating_sub(first)).ok()?;
-            let to = usize::try_from(end.saturating_sub(first))
-                .ok()?
-                .min(segment.len());
-            segment.get(from..to).filter(|slice| !slice.is_empty())
+        let first = self
+            .segments
+            .partition_point(|segment| segment.end() <= start);
+        let reached = self.segments.range(first..);
+        let reached = reached.take_while(move |segment| segment.start < end);
+        reached.filter_map(move |segment| {
+            let from = usize::try_from(start.saturating_sub(segment.start)).ok()?;
+            let to = usize::try_from(end - segment.start).ok()?;
+            let slice = segment.bytes.get(from..to.min(segment.bytes.len()))?;
+            (!slice.is_empty()).then_some(slice)
         })
     }
 
@@ -246,11 +261,10 @@ impl SendBytes {
         }
         let acknowledged = self.acked.contiguous();
         while let Some(front) = self.segments.front() {
-            let segment_end = self.base + front.len() as u64;
-            if segment_end > acknowledged {
+            if front.end() > acknowledged {
                 break;
             }
-            self.base = segment_end;
+            self.base = front.end();
             self.segments.pop_front();
         }
     }

@@ -12,17 +12,28 @@ use crate::{
 };
 
 impl Session {
-    /// The transport below saw the datagram with this sequence number acknowledged.
-    pub fn handle_transport_ack(&mut self, now: Instant, path: PathId, sequence: u32) {
+    /// The transport below saw the datagrams with these sequence numbers acknowledged at once.
+    pub fn handle_transport_acks(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        sequences: impl IntoIterator<Item = u32>,
+    ) {
         self.advance(now);
-        let Some(entry) = self.paths.get_mut(path) else {
-            return;
-        };
-        entry.monitor.on_transport_ack(self.now, sequence);
-        let sequence = unwrap(sequence, entry.sent.next_sequence());
-        if let Some(fated) = entry.sent.ack(sequence) {
-            entry.acked.insert(sequence, sequence + 1);
-            self.on_arrived(path, fated, None);
+        let mut any = false;
+        for sequence in sequences {
+            let Some(entry) = self.paths.get_mut(path) else {
+                return;
+            };
+            entry.monitor.on_transport_ack(self.now, sequence);
+            let sequence = unwrap(sequence, entry.sent.next_sequence());
+            if let Some(fated) = entry.sent.ack(sequence) {
+                entry.acked.insert(sequence, sequence + 1);
+                self.on_arrived(path, fated, None);
+                any = true;
+            }
+        }
+        if any {
             self.find_lost();
             self.settle();
         }

@@ -249,7 +249,7 @@ impl Pair {
                     if let Some(numbers) = datagram.strip_prefix(&[TRANSPORT_ACK]) {
                         for number in numbers.chunks(4) {
                             let number = u32::from_be_bytes(number.try_into().unwrap());
-                            self.sessions[1 - way].handle_transport_ack(self.now, *id, number);
+                            self.sessions[1 - way].handle_transport_acks(self.now, *id, [number]);
                         }
                         continue;
                     }

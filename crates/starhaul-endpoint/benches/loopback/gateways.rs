@@ -1,0 +1,104 @@
+//! TCP connections of an application through two gateways with one path.
+
+use std::path::Path;
+
+use starhaul_endpoint::Identity;
+use starhaul_gateway::{Config, Gateway};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    runtime::Runtime,
+};
+
+use crate::{Contender, PACKET_BYTES, stream};
+
+pub(crate) struct Gateways {
+    runtime: Runtime,
+    connections: Vec<(TcpStream, TcpStream)>,
+    _gateways: [Gateway; 2],
+}
+
+impl Gateways {
+    /// With so many connections.
+    pub(crate) fn new(connections: usize) -> Self {
+        let runtime = stream::runtime();
+        let (gateways, connections) = runtime.block_on(connect(connections));
+        Self {
+            runtime,
+            connections,
+            _gateways: gateways,
+        }
+    }
+}
+
+async fn gateway(identity: &Identity, peer: &Identity, rest: &str) -> Gateway {
+    let text = format!(
+        "control = \"off\"\npacket_bytes = {PACKET_BYTES}\n{rest}[identity]\nsecret = \"\"\"{}\"\"\"\n\
+         [[peer]]\nname = \"peer\"\npublic_key = \"{}\"\n",
+        identity.to_secret_text(),
+        peer.public_key()
+    );
+    Gateway::start(Config::parse(&text, Path::new("bench.toml")).unwrap())
+        .await
+        .unwrap()
+}
+
+async fn connect(count: usize) -> ([Gateway; 2], Vec<(TcpStream, TcpStream)>) {
+    let [ours, theirs] = [1, 2].map(|secret| Identity::from_secret([secret; 32]));
+    let application = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target = application.local_addr().unwrap();
+    let far = "listen = [\"127.0.0.1:0\"]\negress = { allow = [\"127.0.0.0/8:*\"] }\n";
+    let far = gateway(&theirs, &ours, far).await;
+    let near = format!(
+        "tcp = [{{ name = \"r\", listen = \"127.0.0.1:0\", target = \"{target}\" }}]\n\
+         session = [{{ peer = \"peer\", path = [{{ name = \"loopback\", remote = \"{}\" }}] }}]\n",
+        far.listen_addresses()[0]
+    );
+    let near = gateway(&ours, &theirs, &near).await;
+    near.connected("peer").await;
+    let ingress = near.ingress_address("r").unwrap();
+    let mut connections = Vec::new();
+    for _ in 0..count {
+        let (sender, accepted) = tokio::join!(TcpStream::connect(ingress), application.accept());
+        connections.push((sender.unwrap(), accepted.unwrap().0));
+    }
+    ([near, far], connections)
+}
+
+impl Contender for Gateways {
+    fn transfer(&mut self, bytes: u64) {
+        let share = bytes / self.connections.len() as u64;
+        let tasks: Vec<_> = self
+            .connections
+            .drain(..)
+            .map(|(mut sender, mut receiver)| {
+                let sending = self.runtime.spawn(async move {
+                    let chunk = vec![7; stream::CHUNK_BYTES];
+                    let mut left = share;
+                    while left > 0 {
+                        let now = left.min(chunk.len() as u64);
+                        let part = &chunk[..usize::try_from(now).unwrap()];
+                        sender.write_all(part).await.unwrap();
+                        left -= now;
+                    }
+                    sender
+                });
+                let receiving = self.runtime.spawn(async move {
+                    let mut buffer = vec![0; stream::CHUNK_BYTES];
+                    let mut left = share;
+                    while left > 0 {
+                        left -= receiver.read(&mut buffer).await.unwrap() as u64;
+                    }
+                    receiver
+                });
+                (sending, receiving)
+            })
+            .collect();
+        for (sending, receiving) in tasks {
+            let both = self
+                .runtime
+                .block_on(async { tokio::join!(sending, receiving) });
+            self.connections.push((both.0.unwrap(), both.1.unwrap()));
+        }
+    }
+}
