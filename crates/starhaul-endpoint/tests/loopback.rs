@@ -10,11 +10,12 @@ use std::{
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use starhaul_endpoint::{
-    BlockOptions, ByteStream, Endpoint, EndpointConfig, Error, Identity, IncomingStream, Outcome,
-    PathSpec, PathStatus, Reconfiguration, ReconfigurationSource, RecvStream, Session,
-    StreamConfig,
+    BlockOptions, ByteStream, ControllerConfig, Endpoint, EndpointConfig, Error, Identity,
+    IncomingStream, Mode, Outcome, PathSpec, PathStatus, RateFeed, Reconfiguration,
+    ReconfigurationSource, RecvStream, Session, StreamConfig,
 };
 use starhaul_replay::{Emulator, RelaySpec};
+use starhaul_units::Bandwidth;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 struct Pair {
@@ -480,4 +481,63 @@ async fn a_reconfiguration_told_at_one_end_is_known_at_both() {
     pair.ours.close("done").await;
     let ended = pair.ours.report_segment_rtt("dish", rtt);
     assert!(matches!(ended, Err(Error::SessionEnded { .. })));
+}
+
+/// At a rate that no processor keeps up with there is always more to send; what arrives must be read all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sender_faster_than_its_processor_still_reads_its_socket() {
+    // The burst of one alone is over soon.
+    const PATHS: usize = 16;
+    const SENDING: Duration = Duration::from_millis(1500);
+    let pair = pair_over(|server| {
+        let path = |number: usize| {
+            let mut path = PathSpec::new(format!("path {number}"), server);
+            path.controller =
+                ControllerConfig::Dedicated(RateFeed::new(Bandwidth::from_mbit(400_000)));
+            path
+        };
+        (0..PATHS).map(path).collect()
+    })
+    .await;
+    let config = |mode| StreamConfig {
+        mode,
+        deadline: Duration::from_secs(5),
+        ..StreamConfig::default()
+    };
+    let flood = pair.ours.open_stream(config(Mode::None)).await.unwrap();
+    let answers = pair.theirs.open_stream(config(Mode::Retransmit)).await;
+    let answers = answers.unwrap();
+    answers
+        .queue_block(pattern(100, 1), BlockOptions::default())
+        .unwrap();
+    let mut received = accept_blocks(&pair.ours).await;
+    let (began, block) = (Instant::now(), pattern(1 << 20, 2));
+    let flooding = tokio::task::spawn_blocking(move || {
+        let mut refused = 0;
+        while began.elapsed() < SENDING {
+            let queued = flood.queue_block(block.clone(), BlockOptions::default());
+            if queued.is_err() {
+                refused += 1;
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
+        refused
+    });
+    let answering = tokio::spawn(async move {
+        while began.elapsed() < SENDING {
+            let _ = answers.queue_block(pattern(100, 3), BlockOptions::default());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    let mut heard = 0;
+    while let Ok(Some(_)) =
+        tokio::time::timeout_at((began + SENDING).into(), received.recv_block()).await
+    {
+        heard += 1;
+    }
+    let refused = flooding.await.unwrap();
+    answering.await.unwrap();
+    assert!(refused > 0, "there was not always more to send");
+    println!("{heard} blocks heard");
+    assert!(heard >= 10, "{heard} blocks in {SENDING:?}");
 }
