@@ -1,10 +1,10 @@
-//! How many redundancy fragments a code needs, so that it fails with probability at most ε (deadline.md "Redundancy").
+//! Computes how many redundancy fragments a code needs to fail with probability at most ε (deadline.md "Redundancy").
 //!
-//! Each rule is exact for its model of loss and cheap enough to be asked for every block.
+//! Each rule is exact for its loss model and fast enough to be evaluated for every block.
 
 use crate::MAX_FRAGMENTS;
 
-/// Sums of probabilities are this exact, so that a promise kept to the letter is not missed by rounding.
+/// Tolerance for sums of probabilities, so that rounding does not raise n where the bound is met exactly.
 const ROUNDING: f64 = 1e-12;
 
 /// Smallest number n of redundancy fragments with `P(Binomial(data + n, loss) > n)` ≤ `epsilon`: every fragment is lost
@@ -86,7 +86,7 @@ pub fn redundancy_for_burst_loss(
 /// Convolves the distribution of a number of losses with a run of them that begins with probability `begin` and ends after each
 /// loss with probability `end`.
 fn add_run(lost: &mut [f64], begin: f64, end: f64) {
-    // Σ P[i lost before] · P[the run reaches l − i], not yet ended.
+    // Σ P[i lost before] · P[the run reaches l − i], with the run still open.
     let mut running = 0.0;
     for share in lost {
         let before = *share;
@@ -128,7 +128,7 @@ fn limit(data: u8, cap: u8) -> u8 {
     cap.min(u8::MAX - data)
 }
 
-/// A measured share as a probability; what is no number counts as no loss.
+/// Clamps a measured share to a probability; NaN counts as no loss.
 fn probability(share: f64) -> f64 {
     if share.is_nan() {
         0.0
