@@ -39,7 +39,7 @@ fn arrivals<P: Clone>(link: &mut Link<P>, start: Instant, until: Duration) -> Ve
     arrived
 }
 
-/// Gives a link one packet of 1200 bytes, its own number, each millisecond, and returns what arrives within a second after the last.
+/// Gives a link a numbered packet of 1200 bytes each millisecond; returns what arrives within a second after the last.
 fn arrivals_of_flow(link: &mut Link<u32>, start: Instant, packets: u32) -> Vec<(Duration, u32)> {
     let mut arrived = Vec::new();
     for number in 0..packets {

@@ -9,7 +9,7 @@ use starhaul_units::Bandwidth;
 use super::{GRID, draw, finish, no_trace, steps};
 use crate::{Error, Opportunities, Trace};
 
-/// A geostationary link: a fixed rate and a nearly constant delay. RTT 550–650 ms when both directions are of this model.
+/// A geostationary link: a fixed rate and a nearly constant delay. RTT 550–650 ms if both directions use it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GeoModel {
     /// Length of the series before it repeats.
