@@ -23,8 +23,8 @@ pub fn redundancy_for_random_loss(data: u8, loss: f64, epsilon: f64, cap: u8) ->
 }
 
 /// Smallest n with `P(lost data + lost redundancy > n)` ≤ `epsilon`, where the data go over a path that loses the share
-/// `data_loss` and the redundancy over another, independent one that loses `redundancy_loss`. At most `cap`, and at most what a
-/// code has room for.
+/// `data_loss` and the redundancy over another, independent one that loses `redundancy_loss`. At most `cap`, and at
+/// most what a code has room for.
 pub fn redundancy_on_another_path(
     data: u8,
     data_loss: f64,
@@ -52,10 +52,10 @@ pub fn redundancy_on_another_path(
     limit
 }
 
-/// Smallest n with `P(more than n of data + n consecutive fragments are lost)` ≤ `epsilon` on a Gilbert–Elliott channel that
-/// loses everything in its bad state and nothing in its good one, the share `loss` in all, `burst_length` in a row on average
-/// (below 1/(1 − loss), where losses would avoid each other, independent losses are assumed). At most `cap`, and at most what a
-/// code has room for.
+/// Smallest n with `P(more than n of data + n consecutive fragments are lost)` ≤ `epsilon` on a Gilbert–Elliott channel
+/// that loses everything in its bad state and nothing in its good one, the share `loss` in all, `burst_length` in a row
+/// on average (below 1/(1 − loss), where losses would avoid each other, independent losses are assumed). At most `cap`,
+/// and at most what a code has room for.
 pub fn redundancy_for_burst_loss(
     data: u8,
     loss: f64,
@@ -71,8 +71,8 @@ pub fn redundancy_for_burst_loss(
     let burst_length = burst_length.max(1.0 / (1.0 - loss));
     let leave_bad = 1.0 / burst_length;
     let leave_good = leave_bad * loss / (1.0 - loss);
-    // Each arrival leaves the channel in its good state, so the runs of losses before each arrival are independent: the first
-    // run begins with the probability of the bad state, the later ones with that of leaving the good state.
+    // Each arrival leaves the channel in its good state, so the runs of losses before each arrival are independent: the
+    // first run begins with the probability of the bad state, the later ones with that of leaving the good state.
     let mut lost = [0.0; MAX_FRAGMENTS + 1];
     lost[0] = 1.0;
     let lost = &mut lost[..=usize::from(limit)];
@@ -83,8 +83,8 @@ pub fn redundancy_for_burst_loss(
     smallest_covering(lost.iter().copied(), epsilon, limit)
 }
 
-/// Convolves the distribution of a number of losses with a run of them that begins with probability `begin` and ends after each
-/// loss with probability `end`.
+/// Convolves the distribution of a number of losses with a run of them that begins with probability `begin` and ends
+/// after each loss with probability `end`.
 fn add_run(lost: &mut [f64], begin: f64, end: f64) {
     // Σ P[i lost before] · P[the run reaches l − i], with the run still open.
     let mut running = 0.0;

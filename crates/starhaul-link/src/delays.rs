@@ -41,7 +41,8 @@ impl Delays {
         self.sum.as_secs_f64() * 1e3 / real(self.count.max(1))
     }
 
-    /// The least delay that `share` (0.0 to 1.0) of all do not exceed, rounded up to 0.1 ms, in milliseconds; 0 without any.
+    /// The least delay that `share` (0.0 to 1.0) of all do not exceed, rounded up to 0.1 ms, in milliseconds; 0 without
+    /// any.
     pub fn percentile_ms(&self, share: f64) -> f64 {
         let rank = share * real(self.count);
         let mut below = 0.0;

@@ -468,7 +468,8 @@ proptest! {
     }
 }
 
-/// Mean wait in ms, and the share of packets dropped by CoDel, when twice the capacity is sent for 20 s; of the last 10 s.
+/// Mean wait in ms, and the share of packets dropped by CoDel, when twice the capacity is sent for 20 s; of the last 10
+/// s.
 fn overload(text: &str) -> (f64, f64) {
     let start = Instant::now();
     let mut link = Link::new(&spec(text), 1, start);

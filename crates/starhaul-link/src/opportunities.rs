@@ -155,8 +155,8 @@ impl Opportunities {
         length > median.saturating_mul(UNUSUAL)
     }
 
-    /// The opportunities in (`span.start`, `span.end`] of one period, counted from its start and repeated after its length;
-    /// both are rounded down to milliseconds. `None` if there are none.
+    /// The opportunities in (`span.start`, `span.end`] of one period, counted from its start and repeated after its
+    /// length; both are rounded down to milliseconds. `None` if there are none.
     pub(crate) fn cut(&self, span: &Range<Duration>) -> Option<Self> {
         let index = |at: Duration| usize::try_from(at.as_millis()).unwrap_or(usize::MAX);
         let end = index(span.end).min(self.cumulative.len() - 1);

@@ -66,8 +66,8 @@ pub struct Reorder {
 /// | `duplicate` | the share of packets that arrive twice |
 /// | `outage` | `FROM..TO` since the start, for example `10s..12s`; may be repeated |
 ///
-/// Each but `outage` is given once at most. Capacity and delay repeat together, see [`Trace::new`]. File names cannot hold
-/// a comma.
+/// Each but `outage` is given once at most. Capacity and delay repeat together, see [`Trace::new`]. File names cannot
+/// hold a comma.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkSpec {
     /// The sending rate.

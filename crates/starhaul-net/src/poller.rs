@@ -65,8 +65,8 @@ impl Poller {
         Waker(self.wakeup.clone())
     }
 
-    /// Blocks until a socket is readable (or writable, for those marked `true`), a [`Waker`] was used, or `deadline` has come.
-    /// Returns one entry per socket, in the order given.
+    /// Blocks until a socket is readable (or writable, for those marked `true`), a [`Waker`] was used, or `deadline`
+    /// has come. Returns one entry per socket, in the order given.
     ///
     /// # Errors
     /// [`Error::System`] when the system cannot poll so many descriptors.

@@ -163,8 +163,8 @@ impl StampedBuffer {
             header.msg_control = control.as_mut_ptr().cast();
             header.msg_controllen = size_of_val(control);
         }
-        // SAFETY: every header points at its own name, vector, room and control area, which live across the call and have
-        // the lengths written beside them.
+        // SAFETY: every header points at its own name, vector, room and control area, which live across the call and
+        // have the lengths written beside them.
         let received = unsafe {
             libc::recvmmsg(
                 socket.as_fd().as_raw_fd(),
@@ -270,8 +270,8 @@ struct Control {
 #[expect(unsafe_code, reason = "control messages are read in place")]
 fn control_data(header: &libc::msghdr) -> Control {
     let mut control = Control::default();
-    // SAFETY: the kernel filled the header, whose control area is still alive; the macros stay inside of it. What a message
-    // holds is read unaligned, in the type that its level and kind have.
+    // SAFETY: the kernel filled the header, whose control area is still alive; the macros stay inside of it. What a
+    // message holds is read unaligned, in the type that its level and kind have.
     unsafe {
         let mut message = libc::CMSG_FIRSTHDR(header);
         while let Some(head) = message.as_ref() {

@@ -192,8 +192,8 @@ impl PathMonitor {
             .map_or(self.smoothed_rtt() / 2, |one_way| one_way.mean)
     }
 
-    /// Greatest rate at which this session's datagrams arrived in the last ten seconds; zero before the first measurement. Lower
-    /// than the path's capacity when little was sent.
+    /// Greatest rate at which this session's datagrams arrived in the last ten seconds; zero before the first
+    /// measurement. Lower than the path's capacity when little was sent.
     pub fn delivery_rate(&self) -> Bandwidth {
         self.rates
             .least()

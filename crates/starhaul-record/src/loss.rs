@@ -23,9 +23,9 @@ pub struct LossEstimate {
     pub bursts: u64,
     /// The share lost.
     pub share: f64,
-    /// Lower bound of the true share with a confidence of 95 % (Wilson 1927),
+    /// Lower bound of the true share with 95 % confidence (Wilson 1927) for independent losses; bursts widen the range.
     pub low: f64,
-    /// and upper bound, if losses are independent; bursts make the range wider.
+    /// Upper bound of the same.
     pub high: f64,
 }
 
@@ -56,7 +56,7 @@ impl LossEstimate {
         counted.finish()
     }
 
-    /// The share that `lost` of `sent` is, zero without packets.
+    /// Computes the share and its confidence interval from the counts.
     #[expect(
         clippy::cast_precision_loss,
         reason = "counts beyond 2^53 do not occur"

@@ -166,7 +166,7 @@ fn a_hostile_far_end_makes_it_find_nothing() {
                 let mut foreign = answer;
                 foreign[24] ^= 1; // the token
                 let mut later = answer;
-                later[39] = later[39].wrapping_add(50); // a number that was not asked yet
+                later[39] = later[39].wrapping_add(50); // a number that was not sent yet
                 n = n.wrapping_add(1);
                 longest = longest.max(now - answered);
                 answered = now;

@@ -41,7 +41,7 @@ pub(super) struct Cycle {
     up: Climb,
 }
 
-/// What the arriving acknowledgements measure.
+/// The phase that the arriving acknowledgements measure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum AckPhase {
     #[default]

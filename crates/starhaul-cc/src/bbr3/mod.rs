@@ -2,10 +2,11 @@
 //! rate and flight learned from losses: long-term ones when probing loses over 2 %, short-term ones for any loss
 //! between probes.
 //!
-//! Where the draft and Google's Linux branch (google/bbr, v3) differ, the draft is followed unless said otherwise. Linux
-//! drains startup with a gain of 0.35 in place of 0.5 and each probe with 0.91 in place of 0.9; ends no drain by rounds; sees growth
-//! in any sample of a round and not only in the first; adds at most 100 ms of aggregated acknowledgements, of 5 to 10 rounds;
-//! forgets losses when startup ends; bounds the short-term flight by the long-term one in cruise.
+//! Where the draft and Google's Linux branch (google/bbr, v3) differ, the draft is followed unless said otherwise.
+//! Linux drains startup with a gain of 0.35 in place of 0.5 and each probe with 0.91 in place of 0.9; ends no drain by
+//! rounds; sees growth in any sample of a round and not only in the first; adds at most 100 ms of aggregated
+//! acknowledgements, of 5 to 10 rounds; forgets losses when startup ends; bounds the short-term flight by the long-term
+//! one in cruise.
 
 use std::time::{Duration, Instant};
 

@@ -8,7 +8,7 @@ use crate::filter::WindowedFilter;
 const FLOOR_WINDOW: Duration = Duration::from_secs(60);
 /// A queue belongs to other flows when it exceeds that of `leocc2` flows by this much.
 const STANDING: Duration = Duration::from_millis(25);
-/// And when it lasts this long: the spike of an outage ends sooner, and so does the queue after a step down of the
+/// It must also last this long: the spike of an outage ends sooner, and so does the queue after a step down of the
 /// capacity.
 const LASTING: Duration = Duration::from_secs(1);
 

@@ -1,5 +1,5 @@
-//! Path logs of LeoEM: a line is `t$[node ids]$number of hops$[one-way delay of each hop, s]$total one-way delay, s`, one per
-//! second (github.com/XuyangCaoUCSD/LeoEM).
+//! Path logs of LeoEM: a line is `t$[node ids]$number of hops$[one-way delay of each hop, s]$total one-way delay, s`,
+//! one per second (github.com/XuyangCaoUCSD/LeoEM).
 
 use std::{io::BufRead, sync::Arc, time::Duration};
 

@@ -1,5 +1,6 @@
-//! Readers and writers of recorded links: mahimahi and LeoReplayer files (LeoCC §5.2), CSV tables, and LeoEM's path logs.
-//! Readers are strict: a bad line is an error with file, line and reason. They read line by line, also out of gzip.
+//! Readers and writers of recorded links: mahimahi and LeoReplayer files (LeoCC §5.2), CSV tables, and LeoEM's path
+//! logs. Readers are strict: a bad line is an error with file, line and reason. They read line by line, also out of
+//! gzip.
 
 mod csv;
 mod delay;

@@ -552,7 +552,7 @@ impl Tally {
     }
 }
 
-/// The full number of the probe with these low bits nearest to the newest one.
+/// The full number of the probe with these low bits that is nearest to the newest one.
 fn widen(newest: u64, number: u32) -> u64 {
     let low = u32::try_from(newest & u64::from(u32::MAX)).unwrap_or(0);
     let back = low.wrapping_sub(number);

@@ -1,4 +1,4 @@
-//! How far a recording is: a bar on a terminal, nothing elsewhere.
+//! The progress of a recording: a bar on a terminal, nothing elsewhere.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use starhaul_record::{Direction, Phase, Progress};
