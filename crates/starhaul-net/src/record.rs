@@ -284,7 +284,7 @@ fn echo_listeners(socket: &UdpSocket) -> Vec<EchoListener> {
             Ok(listener) => listeners.push(listener),
             Err(error) => tracing::info!(
                 %error,
-                "no permission to see ICMP echo requests (CAP_NET_RAW): clients tell the two ways apart less exactly"
+                "no permission to see ICMP echo requests (CAP_NET_RAW): clients separate the two directions less exactly"
             ),
         }
     }

@@ -148,7 +148,7 @@ pub enum Error {
     /// No server answers, or one without this key.
     #[error(
         "the server does not answer: is it running at this address, does a firewall let UDP through, and does it have this key? \
-         (a server says nothing to a key that it does not know)"
+         (a server does not answer a key that it does not know)"
     )]
     NoAnswer,
     /// The server has the key and refuses.

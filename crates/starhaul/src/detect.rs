@@ -139,7 +139,7 @@ async fn detect(arguments: &Arguments) -> anyhow::Result<()> {
     }
     told.summary(&prober.status(), start.elapsed())?;
     if !probed {
-        bail!("nobody could be probed");
+        bail!("no host could be probed");
     }
     Ok(())
 }

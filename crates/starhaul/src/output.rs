@@ -12,7 +12,7 @@ pub(crate) struct Closed;
 
 impl std::fmt::Display for Closed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("nobody reads the output")
+        f.write_str("the reader of the output has closed it")
     }
 }
 

@@ -130,10 +130,10 @@ impl Run {
         let toward = self.config.toward.map_or_else(String::new, |toward| {
             format!(" on the way to {}", toward.ip())
         });
-        let nobody = || format!("nobody{toward} answers ICMP steadily: name an address that does");
+        let no_host = || format!("no host{toward} answers ICMP steadily: name an address that does");
         while excluded.len() < MAX_EXCLUDED && !self.is_stopped() {
             let Some(found) = search.choose(&excluded) else {
-                return Err(nobody());
+                return Err(no_host());
             };
             let before = excluded.len();
             self.ping(found.address, Some(found), &mut excluded)?;
@@ -143,7 +143,7 @@ impl Run {
         }
         match self.is_stopped() {
             true => Ok(()),
-            false => Err(nobody()),
+            false => Err(no_host()),
         }
     }
 

@@ -70,7 +70,7 @@ impl Told {
     fn stage(&self, stage: &Stage, status: &ProberStatus) -> anyhow::Result<()> {
         match stage {
             Stage::Searching => self.say(
-                || "looking for the nearest stable address behind the satellite".to_owned(),
+                || "searching for the nearest stable address behind the satellite".to_owned(),
                 || json!({"event": "searching"}),
             ),
             Stage::Waiting { problem } => self.say(
