@@ -130,7 +130,8 @@ impl Run {
         let toward = self.config.toward.map_or_else(String::new, |toward| {
             format!(" on the way to {}", toward.ip())
         });
-        let no_host = || format!("no host{toward} answers ICMP steadily: name an address that does");
+        let no_host =
+            || format!("no host{toward} answers ICMP steadily: name an address that does");
         while excluded.len() < MAX_EXCLUDED && !self.is_stopped() {
             let Some(found) = search.choose(&excluded) else {
                 return Err(no_host());
