@@ -19,8 +19,8 @@ use crate::{Reconfiguration, ReconfigurationSource};
 const MAX_OUTSTANDING: usize = 512;
 /// Number of responses over which the least RTT is taken.
 const RTT_SAMPLES: usize = 64;
-/// Probes are delayed at random by up to this share of their interval: probes in phase with the queue would always or
-/// never find it full (RFC 2330 §11.1.1).
+/// Probes are delayed by varying amounts of up to this share of their interval: probes in phase with the queue would
+/// always or never find it full (RFC 2330 §11.1.1).
 const DITHER: f64 = 0.1;
 /// Multiples of it, modulo 1, are spread evenly and are far from their predecessors.
 const GOLDEN_RATIO: f64 = 0.618_033_988_749_895;

@@ -14,9 +14,9 @@ use crate::{
 
 /// Reports less probable than this are ignored: a burst costs more than they gain.
 const MIN_CONFIDENCE: f64 = 0.5;
-/// T_earlier: a report may precede the reconfiguration by this much, as predictions err by some tenths of a second.
+/// T_earlier: the disturbance begins this long before the outage, as predictions err by some tenths of a second.
 const EARLIER: Duration = Duration::from_millis(500);
-/// D: decreases within this time of the report are attributed to the reconfiguration.
+/// D: length of the disturbance; decreases within it are attributed to the reconfiguration.
 const DURATION: Duration = Duration::from_millis(2300);
 /// The factor applied to K, the time until the window is regained.
 const K_SHARE: f64 = 1.0 / 9.0;

@@ -21,7 +21,8 @@ const LEAST_SHARE: f64 = 0.8;
 const SHORTEST: Duration = Duration::from_micros(1);
 /// Bound on intervals in flight, for packets whose fates never arrive.
 const MAX_INTERVALS: usize = 32;
-/// An interval is complete when this many later ones have acknowledgements: losses are detected within a round.
+/// An interval is complete once a packet sent this many intervals later is acknowledged: losses are detected within a
+/// round.
 const OVERDUE_INTERVALS: u64 = 4;
 
 /// The result of one interval.
