@@ -1,4 +1,5 @@
-//! Reads what `starhaul demo --json` printed and fails unless it is one object in which both systems carried every class.
+//! Reads the output of `starhaul demo --json` and fails unless it is one object in which both systems carried every
+//! class.
 
 use std::{error::Error, io::Read};
 

@@ -1,4 +1,4 @@
-//! Writes first inputs for every fuzz target into `fuzz/corpus`, made by the real encoders:
+//! Writes initial inputs for every fuzz target into `fuzz/corpus`, made by the real encoders:
 //! `cargo run -p starhaul-system-tests --example seed-corpus`.
 
 use std::{
@@ -74,7 +74,7 @@ fn operations() -> Inputs {
     ]
 }
 
-/// Each behind the prober's token.
+/// Probes, each after the prober's token.
 fn probes() -> Inputs {
     let (token, cookie) = (*b"a token!", [3; 16]);
     let hello = EchoMessage::Hello { token }.encode();
@@ -196,7 +196,7 @@ fn requests() -> Inputs {
     ]
 }
 
-/// Networks that let two stacks meet before they do harm, and those that do not.
+/// Networks that let two stacks connect before they do harm, and others.
 fn networks() -> Inputs {
     let met = [230, 20, 248, 249, 240, 241, 240, 230, 10];
     let random = bytes_of_seed(4);
@@ -388,7 +388,7 @@ fn clients() -> Inputs {
     ]
 }
 
-/// What a client's session sends to the server of the target: streams, blocks, bytes and acknowledgements.
+/// Datagrams of a client's session to the server of the target: streams, blocks, bytes and acknowledgements.
 fn datagrams() -> Inputs {
     let start = Instant::now();
     let mut client = Session::new(SessionConfig::default(), Side::Client, start);
@@ -445,7 +445,7 @@ fn datagrams() -> Inputs {
                 let mut part = vec![u8::from(path == PathId(1)) | 10];
                 part.extend(&datagram.payload);
                 sent.push(part);
-                // Every third is lost, so that something is sent again.
+                // Every third is lost, to cause retransmissions.
                 if !(round < 3 && sent.len().is_multiple_of(3)) {
                     server
                         .handle_datagram(now, path, datagram.payload)

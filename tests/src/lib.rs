@@ -1,5 +1,5 @@
-//! What no single crate can test of itself: the rules of the house, a pair of sessions under random operations, and the bodies
-//! of the fuzz targets.
+//! Tests above single crates: the rules of the house, a pair of sessions under random operations, and the bodies of the
+//! fuzz targets.
 
 pub mod fuzz;
 pub mod house;

@@ -1,4 +1,4 @@
-//! Random tests by seed: which seeds, on all cores, and which one failed.
+//! Random tests by seed: selects seeds, runs them on all cores, and prints the one that failed.
 
 use std::{
     ops::Range,
@@ -6,10 +6,10 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// The seeds that the environment variable `name` says as `FIRST..END`, or `otherwise`.
+/// The seeds in the environment variable `name`, written as `FIRST..END`, or `otherwise`.
 ///
 /// # Panics
-/// The variable says something else.
+/// The variable has another form.
 pub fn seeds_from(name: &str, otherwise: Range<u64>) -> Range<u64> {
     let Ok(text) = std::env::var(name) else {
         return otherwise;

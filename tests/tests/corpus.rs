@@ -1,4 +1,4 @@
-//! Every input that the fuzzers kept is replayed, so that what they once found stays fixed.
+//! Replays every input that the fuzzers kept, so that fixed defects stay fixed.
 
 use std::{
     collections::BTreeSet,

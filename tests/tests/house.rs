@@ -1,4 +1,4 @@
-//! The rules of the house, checked on the workspace as it is.
+//! The rules of the house, checked on the workspace.
 
 #![expect(clippy::unwrap_used, reason = "what a test cannot read fails it")]
 
@@ -77,7 +77,7 @@ fn cores_name_no_clock_socket_thread_or_global_randomness() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// A test that says by itself that it is skipped passes also where `STARHAUL_REQUIRE` asks for what it lacks.
+/// A test with a skip of its own would pass even if `STARHAUL_REQUIRE` lists what it lacks.
 #[test]
 fn tests_are_skipped_in_one_way_only() {
     let mut found = Vec::new();

@@ -1,5 +1,5 @@
-//! Random operations on a pair of whole stacks under a hostile network: packets lost, repeated, changed, from elsewhere and from
-//! port 0, words of acceptance lost, paths that join again, sessions closed and opened.
+//! Random operations on a pair of whole stacks under a hostile network: packets lost, repeated, changed, from other
+//! addresses and from port 0, acceptances lost, paths that join again, sessions closed and opened.
 //!
 //! More seeds: `STARHAUL_NODE_SEEDS=0..10000 cargo test -p starhaul-system-tests --release --test node_pair`.
 

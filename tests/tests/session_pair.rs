@@ -1,4 +1,4 @@
-//! Random operations on a pair of sessions: every promise holds whatever the applications and the network do.
+//! Random operations on a pair of sessions: every promise holds for any actions of applications and network.
 //!
 //! More seeds: `STARHAUL_PAIR_SEEDS=0..100000 cargo test -p starhaul-system-tests --release --test session_pair`.
 
@@ -29,7 +29,7 @@ fn random_operations_break_no_promise() {
     println!(
         "{datagrams} datagrams, {received} of {blocks} blocks received, {bytes_read} bytes read"
     );
-    // A driver that drives nothing would prove nothing.
+    // A driver without effect would prove nothing.
     assert!(
         received * 4 > blocks && bytes_read > blocks,
         "{received} of {blocks} blocks, {bytes_read} bytes"

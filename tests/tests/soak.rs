@@ -1,5 +1,5 @@
-//! Two nodes for a long time: paths that are lost and join again, thousands of short streams, blocks with deadlines, forged and
-//! replayed packets beside them. No session ends, nothing is lost, and memory returns to its level.
+//! Two nodes for a long time: paths that are lost and join again, thousands of short streams, blocks with deadlines,
+//! with forged and replayed packets. No session ends, no data are lost, and memory returns to its level.
 //!
 //! An hour: `STARHAUL_SOAK_MINUTES=60 cargo test --release -p starhaul-system-tests --test soak -- --nocapture`.
 
@@ -32,19 +32,19 @@ const LINKS: [&str; 2] = [
 const STREAMS_PER_MINUTE: u32 = 500;
 const STEP: Duration = Duration::from_millis(20);
 const STEPS_PER_MINUTE: u32 = 3000;
-/// A path is lost so often.
+/// Mean number of steps between losses of a path.
 const STEPS_PER_LOSS: u32 = 1000;
 const REMEMBERED_PACKETS: usize = 512;
 
-/// One end of the session in the simulator, and what its applications know.
+/// One end of the session in the simulator, and the state of its applications.
 struct Side {
     node: Node,
     session: Option<SessionHandle>,
-    /// Packets that came lately, to be replayed: socket, sender, bytes.
+    /// Recent packets, for replay: socket, sender, bytes.
     seen: VecDeque<(u32, SocketAddr, Vec<u8>)>,
-    /// Streams by number: what is still to be written, and what was read.
+    /// Streams by number: bytes left to write, and bytes read.
     streams: BTreeMap<StreamId, Transfer>,
-    /// Blocks of ours without outcome.
+    /// Sent blocks without outcome.
     blocks: BTreeMap<(StreamId, BlockId), ()>,
     finished: u64,
     outcomes: u64,
@@ -69,7 +69,7 @@ fn byte_at(stream: StreamId, offset: usize) -> u8 {
     (offset * 31 + stream.0 as usize).to_le_bytes()[0]
 }
 
-/// How long a stream's answer is, as both ends know by its number.
+/// Length of a stream's answer; both ends compute it from the number.
 fn answer_bytes(stream: StreamId) -> usize {
     stream.0 as usize * 37 % 9000
 }
@@ -131,7 +131,7 @@ impl Side {
         }
     }
 
-    /// Writes, reads and ends what can be.
+    /// Writes, reads and ends streams as far as possible.
     fn serve(&mut self, now: Instant) {
         self.take_events();
         let mut streams = std::mem::take(&mut self.streams);
@@ -181,7 +181,7 @@ impl Side {
                 };
                 self.streams.insert(id, transfer);
             }
-            // Held up while no path is there; an application would wait.
+            // Blocked while there is no path; an application would wait.
             Err(StreamError::PeerStreams | StreamError::TooManyStreams(_)) => {}
             Err(error) => panic!("seed {SEED}: {error}"),
         }
@@ -286,7 +286,7 @@ impl Soak {
         soak
     }
 
-    /// Cuts a path, in both directions or in one, and mends it in time.
+    /// Cuts a path, in both directions or in one, and restores it after a while.
     fn meddle_with_paths(&mut self, step: u32) {
         let now = self.sim.now();
         if let Some((links, _)) = self.cut.take_if(|(_, until)| *until <= step) {
@@ -305,7 +305,7 @@ impl Soak {
         }
     }
 
-    /// A replayed packet, changed or not, and one that is made up; from anywhere, also from port 0.
+    /// A replayed packet, changed or not, and a forged one; from any address, also from port 0.
     fn forge(&mut self) {
         let (now, side) = (self.sim.now(), self.random.random_range(0..2));
         let target = &mut self.sim.nodes[side];
@@ -359,7 +359,7 @@ impl Soak {
         self.sim.run_for(STEP);
     }
 
-    /// All paths work until nothing is under way; what both ends hold then.
+    /// Lets all paths work until nothing is in flight; returns the memory of both ends.
     fn come_to_rest(&mut self) -> [(usize, usize); 2] {
         if let Some((links, _)) = self.cut.take() {
             let now = self.sim.now();
@@ -392,7 +392,7 @@ impl Soak {
     }
 }
 
-/// Counts what is allocated; resident memory would tell of the allocator's habits too.
+/// Counts allocated bytes; resident memory would depend on the allocator, too.
 #[global_allocator]
 static HEAP: Cap<System> = Cap::new(System, usize::MAX);
 
@@ -410,7 +410,7 @@ fn sessions_outlive_lost_paths_streams_and_forgeries_and_leave_nothing_behind() 
         for step in 0..STEPS_PER_MINUTE {
             soak.step(minute * STEPS_PER_MINUTE + step);
         }
-        // Between bursts everything comes to rest, so that levels can be compared.
+        // Between bursts all activity ends, so that levels can be compared.
         if minute % 10 == 0 || minute + 1 == minutes {
             let held = soak.come_to_rest();
             assert_eq!(held, [(0, 0); 2], "seed {SEED}, minute {minute}");
@@ -437,7 +437,7 @@ fn sessions_outlive_lost_paths_streams_and_forgeries_and_leave_nothing_behind() 
         );
         assert!(side.rejoined > u64::from(minutes), "no path was lost");
     }
-    // Buffers keep the capacity of their busiest moment, which the first minute may not have seen.
+    // Buffers keep their greatest capacity, which the first minute may not reach.
     if let [first, .., last] = levels.as_slice() {
         assert!(
             last * 4 < first * 5,

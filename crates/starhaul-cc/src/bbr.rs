@@ -18,21 +18,20 @@ use crate::{
 const HIGH_GAIN: f64 = 2.885;
 const DRAIN_GAIN: f64 = 1.0 / HIGH_GAIN;
 const CWND_GAIN: f64 = 2.0;
-/// One phase for each least RTT: probe, drain what probing queued, cruise.
+/// One phase for each least RTT: probe, drain the queue that probing left, cruise.
 const PACING_GAIN_CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
-/// Pacing stays this share below the estimate, so that a queue left by an overestimate drains.
+/// Pacing factor on the estimate, so that a queue left by an overestimate drains.
 const PACING_MARGIN: f64 = 0.99;
 const BANDWIDTH_WINDOW_ROUNDS: u64 = 10;
 const MIN_RTT_WINDOW: Duration = Duration::from_secs(10);
 const PROBE_RTT_TIME: Duration = Duration::from_millis(200);
 const MIN_WINDOW_PACKETS: u64 = 4;
-/// From this least RTT on, emptying the pipe down to four packets would idle a long path for more
-/// than a tenth of the time: probing the RTT then keeps half a BDP in flight, as BBRv2 does
-/// (draft-cardwell-iccrg-bbr-congestion-control-02 §4.3.4.2).
+/// From this least RTT on, draining to four packets would idle a long path for more than a tenth of the time: probing
+/// the RTT then keeps half a BDP in flight, as in BBRv2 (draft-cardwell-iccrg-bbr-congestion-control-02 §4.3.4.2).
 const LONG_RTT: Duration = Duration::from_millis(200);
 const LONG_RTT_PROBE_SHARE: f64 = 0.5;
 
-/// Model-based congestion control; loss alone does not slow it down.
+/// Model-based congestion control; loss alone does not reduce its rate.
 #[derive(Clone, Debug)]
 pub(crate) struct Bbr {
     max_datagram_bytes: u64,
@@ -46,10 +45,10 @@ pub(crate) struct Bbr {
 
     pacing_rate: Bandwidth,
     cwnd_bytes: u64,
-    /// The window to come back to after recovery or probing the RTT.
+    /// The window to restore after recovery or probing the RTT.
     prior_cwnd_bytes: u64,
     recovery: Option<Recovery>,
-    /// Sending resumed after idleness: no reason to probe the RTT, which idleness has probed.
+    /// Sending resumed after idleness, which has already probed the RTT.
     idle_restart: bool,
 }
 
@@ -62,7 +61,7 @@ enum Mode {
         since: Instant,
     },
     ProbeRtt {
-        /// Set once the flight is small enough.
+        /// The end of the phase; set once the flight is small enough.
         until: Option<Instant>,
         round_done: bool,
     },
@@ -76,14 +75,14 @@ struct MinRtt {
 
 #[derive(Clone, Copy, Debug)]
 struct Recovery {
-    /// Ends when a packet sent after this one is acknowledged.
+    /// The round ends when a packet sent after this one is acknowledged.
     newest_sent: u64,
-    /// In the first round only what was delivered is replaced.
+    /// In the first round the window only replaces delivered bytes.
     conserving: bool,
 }
 
 impl Bbr {
-    /// A controller in startup, for packets of at most `mtu_bytes`.
+    /// Creates a controller in startup, for packets of at most `mtu_bytes`.
     pub(crate) fn new(mtu_bytes: u16) -> Self {
         let max_datagram_bytes = max_datagram_bytes(mtu_bytes);
         let cwnd_bytes = initial_window(max_datagram_bytes);
@@ -135,8 +134,8 @@ impl Bbr {
         self.update_min_rtt(now, sample, bytes_in_flight);
     }
 
-    /// Any phase but the draining one begins the cycle, so that flows that start together do not
-    /// probe together; what was delivered stands in for chance.
+    /// Any phase but the draining one may begin the cycle, so that flows that start together do not probe together; the
+    /// bytes delivered replace a random number.
     fn enter_probe_bw(&mut self, now: Instant) {
         let packets = self.sampler.delivered_bytes() / self.max_datagram_bytes;
         let phase = match packets % 7 {
@@ -154,7 +153,7 @@ impl Bbr {
         let full_length = now.saturating_duration_since(since) > min_rtt;
         let prior_in_flight = bytes_in_flight.saturating_add(sample.acked_bytes);
         let gain = self.pacing_gain();
-        // Only what is lost once the phase has lasted: one random loss at its beginning says nothing.
+        // Only losses after an RTT of the phase count: one random loss at its beginning shows nothing.
         let lost = sample.lost_bytes > 0;
         let over = if gain > 1.0 {
             full_length && (lost || prior_in_flight >= self.inflight(gain))
@@ -196,7 +195,7 @@ impl Bbr {
         let Mode::ProbeRtt { until, round_done } = self.mode else {
             return;
         };
-        // What is delivered meanwhile is less than the path carries.
+        // Deliveries in this phase are below the path's rate.
         self.sampler.mark_app_limited();
         match until {
             None if bytes_in_flight <= self.probe_rtt_cwnd() => {
@@ -281,7 +280,7 @@ impl Bbr {
             return initial_window(self.max_datagram_bytes);
         };
         let bdp = real(bandwidth.bytes_in(min.rtt)) * gain;
-        // Room for what bursts and acknowledgements in bulk take out of the pipe.
+        // Room for bursts and aggregated acknowledgements.
         let quanta = 3 * self.send_quantum();
         window_bytes(bdp, self.min_cwnd())
             .saturating_add(quanta)
@@ -344,7 +343,7 @@ impl Controller for Bbr {
         if bytes_in_flight == 0 && self.sampler.newest_sent().is_some() {
             self.idle_restart = true;
             if matches!(self.mode, Mode::ProbeBw { .. }) {
-                // Whatever the phase was, the pipe is empty and wants filling only.
+                // In any phase, the pipe is empty and only needs filling.
                 self.update_pacing_rate(1.0);
             }
         }
@@ -392,7 +391,7 @@ impl Controller for Bbr {
 
     fn on_congestion_event(&mut self, event: CongestionEvent) {
         if event.ecn {
-            // Version 1 takes no notice of marks.
+            // Version 1 ignores marks.
             return;
         }
         let newest_sent = self.sampler.newest_sent().unwrap_or(0);
@@ -472,7 +471,7 @@ impl Controller for Bbr {
     }
 }
 
-/// The rate before any is measured: the first window over the first round trip, in startup.
+/// The rate before any measurement: the first window per first RTT, in startup.
 fn startup_rate(cwnd_bytes: u64, rtt: Duration) -> Bandwidth {
     clamp_rate(Bandwidth::from_bytes_over(cwnd_bytes, rtt).scaled(HIGH_GAIN))
 }

@@ -1,4 +1,4 @@
-//! Which controller a path uses, and the names by which configurations and command lines ask for it.
+//! The controller of a path, and its name in configurations and on command lines.
 
 use std::{str::FromStr, time::Instant};
 
@@ -8,7 +8,7 @@ use crate::{
     vegas::Vegas, vivace::Vivace,
 };
 
-/// Which controller a path uses, as written in a configuration.
+/// The controller of a path, as written in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ControllerConfig {
@@ -22,21 +22,21 @@ pub enum ControllerConfig {
     Bbr3,
     /// Vegas (1995).
     Vegas,
-    /// Hybla (2004): growth independent of the round-trip time.
+    /// Hybla (2004): growth independent of the RTT.
     Hybla,
     /// Copa (NSDI 2018).
     Copa,
     /// PCC Vivace (NSDI 2018).
     Vivace,
-    /// SaTCP (INFOCOM 2023): Cubic that comes back quickly from losses around reconfigurations.
+    /// SaTCP (INFOCOM 2023): Cubic that recovers quickly from losses around reconfigurations.
     SaTcp,
-    /// LeoCC (SIGCOMM 2025) in the paper's variant, the published code's, or ours.
+    /// LeoCC (SIGCOMM 2025) in the variant of the paper, of the published code, or `leocc2`.
     LeoCc(LeoCcOptions),
     /// MPDTP's dedicated link: a known rate, from configuration or a live feed.
     Dedicated(RateFeed),
 }
 
-/// A name does not lead to a controller.
+/// A controller's name is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControllerError {
@@ -46,13 +46,13 @@ pub enum ControllerError {
         names = ControllerConfig::NAMES.join(", ")
     )]
     Unknown(String),
-    /// `dedicated` was asked for by name alone.
+    /// `dedicated` was named without its rate.
     #[error("the dedicated controller needs the rate of its link: give one, for example 10mbit")]
     NeedsRate,
 }
 
 impl ControllerConfig {
-    /// All names, in the order in which help texts list them.
+    /// All names, in the order of help texts.
     pub const NAMES: [&str; 13] = [
         "newreno",
         "cubic",
@@ -69,7 +69,7 @@ impl ControllerConfig {
         "dedicated",
     ];
 
-    /// All that find out the rate by themselves.
+    /// All controllers that need no configured rate.
     pub const SELF_RELIANT: [Self; 12] = [
         Self::NewReno,
         Self::Cubic,
@@ -85,8 +85,8 @@ impl ControllerConfig {
         Self::LeoCc(LeoCcOptions::TARGET_QUEUE),
     ];
 
-    /// The controller called `name`, one of [`Self::NAMES`] or of [`LeoCcOptions::ABLATIONS`]; `feed` is the
-    /// link's rate, which only `dedicated` uses and needs.
+    /// The controller called `name`, one of [`Self::NAMES`] or of [`LeoCcOptions::ABLATIONS`]; `feed` is the link's
+    /// rate, which `dedicated` needs and others ignore.
     ///
     /// # Errors
     /// [`ControllerError`] when no controller has that name, or `dedicated` lacks its rate.
@@ -102,7 +102,7 @@ impl ControllerConfig {
             .ok_or_else(|| ControllerError::Unknown(name.to_owned()))
     }
 
-    /// The name by which this controller is asked for.
+    /// The controller's name in configurations.
     pub fn name(&self) -> &'static str {
         match self {
             Self::NewReno => "newreno",
@@ -119,12 +119,12 @@ impl ControllerConfig {
         }
     }
 
-    /// Whether it does better when it is told of reconfigurations.
+    /// Whether the controller uses reconfiguration signals.
     pub fn heeds_reconfigurations(&self) -> bool {
         matches!(self, Self::LeoCc(_) | Self::SaTcp)
     }
 
-    /// A fresh controller for packets of at most `mtu_bytes`.
+    /// Creates the controller for packets of at most `mtu_bytes`.
     pub fn build(&self, _now: Instant, mtu_bytes: u16) -> Box<dyn Controller> {
         match self {
             Self::NewReno => Box::new(NewReno::new(mtu_bytes)),

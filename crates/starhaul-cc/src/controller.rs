@@ -1,5 +1,5 @@
-//! The face of every congestion controller: told of each packet's sending and fate, it answers with
-//! a window and a rate.
+//! The interface of every congestion controller: it takes each packet's sending and fate, and gives a window and a
+//! pacing rate.
 
 use std::{
     fmt,
@@ -41,21 +41,21 @@ pub struct CongestionEvent {
     pub now: Instant,
     /// When the newest packet of the group was sent.
     pub sent: Instant,
-    /// RFC 9002 §7.6: everything over a long period was lost.
+    /// RFC 9002 §7.6: persistent congestion, all packets over a long period were lost.
     pub persistent: bool,
-    /// An ECN mark, not a loss.
+    /// The event is an ECN mark, not a loss.
     pub ecn: bool,
     /// Bytes lost; 0 for ECN.
     pub lost_bytes: u64,
 }
 
-/// Decides how much may be in flight and how fast it leaves. One per path and flow.
+/// Decides how many bytes may be in flight and how fast they leave. One per path and flow.
 ///
 /// The caller reports every packet sent and its fate; in between it reads [`Controller::cwnd`] and
 /// [`Controller::pacing_rate`]. The losses found with an ACK may be reported before or after its end.
 pub trait Controller: fmt::Debug + Send + Sync {
-    /// A packet of `bytes` was sent. `bytes_in_flight` counts what was in flight before it;
-    /// `app_limited` says that the sender had less to send than the controller allowed.
+    /// A packet of `bytes` was sent. `bytes_in_flight` counts the bytes in flight before it; `app_limited` is set if
+    /// the sender had less to send than the controller allowed.
     fn on_packet_sent(
         &mut self,
         now: Instant,
@@ -66,36 +66,36 @@ pub trait Controller: fmt::Debug + Send + Sync {
     );
     /// A packet was acknowledged.
     fn on_ack(&mut self, packet: AckedPacket);
-    /// The acknowledgements of one incoming ACK have all been reported. `bytes_in_flight` is what remains.
+    /// The end of one incoming ACK; `bytes_in_flight` is what remains.
     fn on_end_of_acks(&mut self, now: Instant, bytes_in_flight: u64);
     /// A packet was lost (called for each, before the group's [`Controller::on_congestion_event`]).
     fn on_packet_lost(&mut self, packet: LostPacket);
-    /// Losses or a mark, once per group.
+    /// Losses or an ECN mark, once per group.
     fn on_congestion_event(&mut self, event: CongestionEvent);
-    /// The last congestion event was a mistake: all its packets were acknowledged after all.
+    /// The last congestion event was spurious: all its packets were acknowledged after all.
     fn on_spurious_congestion_event(&mut self, now: Instant);
-    /// The satellite path was reconfigured, or somebody believes so: `now` is when the news came,
-    /// which may be later than [`Reconfiguration::at`]. Ignored unless a controller overrides it.
+    /// A possible reconfiguration of the satellite path, signalled at `now`, which may be later than
+    /// [`Reconfiguration::at`]. Ignored unless a controller overrides it.
     fn on_reconfiguration(&mut self, _now: Instant, _reconfiguration: Reconfiguration) {}
-    /// The round trip of the satellite segment alone, as the prober of this host measured it
-    /// (LeoCC §4.3's RTT_term-PoP). Ignored unless a controller overrides it.
+    /// The RTT of the satellite segment alone, measured by the prober of this host (LeoCC §4.3's RTT_term-PoP). Ignored
+    /// unless a controller overrides it.
     fn on_segment_rtt(&mut self, _now: Instant, _rtt: Duration) {}
-    /// Packets wait in the path's queue for longer than those who send them can bear: a start that looks for more than the path
-    /// carries has found it. Ignored unless a controller overrides it.
+    /// Packets wait in the path's queue for longer than their sender accepts, so startup has reached the path's
+    /// capacity. Ignored unless a controller overrides it.
     fn on_queue(&mut self, _now: Instant) {}
-    /// The largest packet the path carries changed.
+    /// Sets the largest packet that the path carries, in bytes.
     fn on_mtu_update(&mut self, mtu_bytes: u16);
     /// Bytes that may be in flight; never 0.
     fn cwnd(&self) -> u64;
     /// The rate at which to pace; `None` leaves it to the pacer (1.25 × cwnd per smoothed RTT).
     fn pacing_rate(&self) -> Option<Bandwidth>;
-    /// What the controller believes the path can carry, when it has a belief.
+    /// The estimate of the path's capacity, if the controller has one.
     fn bandwidth_estimate(&self) -> Option<Bandwidth>;
     /// The name under which the controller is configured, e.g. `cubic`.
     fn name(&self) -> &'static str;
     /// The controller's phase, for people, e.g. `startup`.
     fn state(&self) -> &'static str;
-    /// The controller's model of the path, when it keeps one worth showing.
+    /// The controller's model of the path, if it has one.
     fn model(&self) -> Option<PathModel> {
         None
     }

@@ -14,18 +14,18 @@ use crate::{
     window::{Growth, Window},
 };
 
-/// δ of the default mode, as 1/δ: packets of a flow in the queue.
+/// δ of the default mode, as 1/δ: packets of a flow kept in the queue.
 const DEFAULT_INVERSE_DELTA: f64 = 2.0;
 const MIN_RTT_WINDOW: Duration = Duration::from_secs(10);
-/// §2.2: the direction must have lasted so many rounds before the velocity doubles.
+/// §2.2: rounds in one direction before the velocity doubles.
 const ROUNDS_BEFORE_DOUBLING: u32 = 3;
-/// §2.2: seen this empty within so many rounds, the queue is Copa's alone.
+/// §2.2: a queue that drops to this share of its maximum within five rounds has no greedy flow in it.
 const NEARLY_EMPTY: f64 = 0.1;
 const ROUNDS_UNTIL_COMPETITIVE: u32 = 5;
 const MAX_RTT_WINDOW_ROUNDS: u32 = 4;
-/// §2.1: paces at twice the window, so that only bursts are smoothed.
+/// §2.1: paces at twice the window per RTT, so that pacing only smooths bursts.
 const PACING_GAIN: f64 = 2.0;
-/// Bounds 1/δ in competitive mode, where nothing else does without a loss.
+/// Bounds 1/δ in competitive mode, where only losses reduce it.
 const MAX_INVERSE_DELTA: f64 = 1e6;
 
 /// Copa's congestion control.
@@ -33,7 +33,7 @@ const MAX_INVERSE_DELTA: f64 = 1e6;
 pub(crate) struct Copa {
     window: Window,
     min_rtt: WindowedFilter<Duration, Instant>,
-    /// Least RTT of the last half of a smoothed one: without the jitter that ACKs bring.
+    /// Least RTT of the last half smoothed RTT, which is free of acknowledgement jitter.
     standing_rtt: WindowedFilter<Duration, Instant>,
     max_rtt: WindowedFilter<Duration, Instant>,
     in_slow_start: bool,
@@ -49,7 +49,7 @@ pub(crate) struct Copa {
 struct Velocity {
     value: f64,
     direction: Direction,
-    /// Rounds in which it has not changed.
+    /// Rounds without a change of direction.
     rounds: u32,
 }
 
@@ -59,7 +59,7 @@ enum Direction {
     Down,
 }
 
-/// From a packet's sending to its acknowledgement.
+/// A round: from sending a packet to its acknowledgement.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     ends_with: u64,
@@ -68,7 +68,7 @@ struct Round {
 }
 
 impl Copa {
-    /// A controller in slow start, for packets of at most `mtu_bytes`.
+    /// Creates a controller in slow start, for packets of at most `mtu_bytes`.
     pub(crate) fn new(mtu_bytes: u16) -> Self {
         Self {
             window: Window::new(mtu_bytes),
@@ -96,7 +96,7 @@ impl Copa {
         self.choose_mode(now, smoothed);
     }
 
-    /// Copa alone empties the queue once in five rounds; who never sees it empty has company.
+    /// Copa alone empties the queue once in five rounds; if it never does, the bottleneck is shared with a greedy flow.
     fn choose_mode(&mut self, now: Instant, smoothed: Duration) {
         let Some((min, standing)) = self.min_and_standing() else {
             return;
@@ -115,7 +115,7 @@ impl Copa {
         }
     }
 
-    /// Whether the window is to grow: the rate is at most the target.
+    /// Up, if the rate is at most the target rate; else down.
     fn direction(&self) -> Option<Direction> {
         let (min, standing) = self.min_and_standing()?;
         let queueing = standing.saturating_sub(min);
@@ -153,7 +153,7 @@ impl Copa {
             self.velocity = Velocity::RESTING;
         }
         if direction != self.velocity.direction && self.velocity.value > 1.0 {
-            // What was gained by speed is not to be overshot by as much.
+            // The velocity gained in one direction must not overshoot in the other.
             self.velocity = Velocity {
                 direction,
                 ..Velocity::RESTING
@@ -161,7 +161,7 @@ impl Copa {
         }
         let packet = self.window.max_datagram();
         let step = self.velocity.value * self.inverse_delta * packet * acked / cwnd;
-        // No more than doubled, nor emptied, in a round.
+        // Within a round the window at most doubles or empties.
         let step = step.min(acked);
         self.window
             .set_cwnd(if up { cwnd + step } else { cwnd - step });
@@ -190,7 +190,7 @@ impl Velocity {
         direction: Direction::Up,
         rounds: 0,
     };
-    /// The step is bounded by the window anyway.
+    /// The step is bounded by the window in any case.
     const MAX: f64 = 1e6;
 
     fn on_round(&mut self, direction: Direction) {
@@ -248,7 +248,7 @@ impl Controller for Copa {
         self.window.on_packet_lost(&packet);
     }
 
-    /// The default mode takes no notice of losses; competitive mode halves 1/δ.
+    /// The default mode ignores losses; competitive mode halves 1/δ.
     fn on_congestion_event(&mut self, event: CongestionEvent) {
         if self.competitive && self.window.enter_recovery(&event) {
             self.inverse_delta_before_loss = Some(self.inverse_delta);

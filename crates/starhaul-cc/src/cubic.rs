@@ -11,34 +11,34 @@ use crate::{
     window_based::{Law, WindowBased},
 };
 
-/// RFC 9438 §4.6.
+/// Multiplicative decrease factor (RFC 9438 §4.6).
 const BETA: f64 = 0.7;
-/// RFC 9438 §5, in segments per cubic second.
+/// RFC 9438 §5, in segments per second cubed.
 const C: f64 = 0.4;
-/// RFC 9438 §4.3: grows like Reno although it decreases less.
+/// RFC 9438 §4.3: additive increase that equals Reno's rate with Cubic's decrease.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
 /// Cubic's congestion control.
 pub(crate) type Cubic = WindowBased<CubicLaw>;
 
-/// Window growth by a cubic function of the time since the last decrease.
+/// The law: window growth by a cubic function of the time since the last decrease.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CubicLaw {
     hystart: HyStart,
     curve: Curve,
-    /// Since when acknowledgements tell of an unused window; that time does not count as growth.
+    /// Since when the window has been unused; that time does not count as growth.
     underused_since: Option<Instant>,
 }
 
-/// What the next increases follow.
+/// The curve of the next increases.
 #[derive(Clone, Debug, Default)]
 struct Curve {
-    /// The window to come back to; `None` when slow start ended without a loss, and after
-    /// persistent congestion.
+    /// The window before the last decrease; `None` when slow start ended without a loss, and after persistent
+    /// congestion.
     w_max: Option<f64>,
     /// The window just before the last decrease.
     cwnd_prior: f64,
-    /// Begins with the first increase after a decrease.
+    /// The growth epoch; begins with the first increase after a decrease.
     epoch: Option<Epoch>,
 }
 
@@ -52,14 +52,14 @@ struct Epoch {
 }
 
 impl CubicLaw {
-    /// RFC 9438 §5.8: time without use of the window is no time on the curve.
+    /// RFC 9438 §5.8: time without use of the window does not count on the curve.
     fn pause(&mut self, unused: Duration) {
         if let Some(epoch) = &mut self.curve.epoch {
             epoch.start = epoch.start.checked_add(unused).unwrap_or(epoch.start);
         }
     }
 
-    /// Lets the way back to the window before the decrease take this share of its time, if it began since then.
+    /// Scales the time to regain the window before the decrease by this share, if the epoch began since then.
     pub(crate) fn hasten(&mut self, since: Instant, share: f64) {
         if let Some(epoch) = &mut self.curve.epoch
             && epoch.start >= since
@@ -131,7 +131,7 @@ impl Law for CubicLaw {
 
     fn decrease(&mut self, window: &mut Window) {
         let cwnd = window.cwnd_real();
-        // RFC 9438 §4.7: a flow that did not come back to its last maximum leaves room for others.
+        // RFC 9438 §4.7: a flow that did not regain its last maximum leaves room for others.
         let w_max = match self.curve.w_max {
             Some(w_max) if cwnd < w_max => cwnd * (1.0 + BETA) / 2.0,
             _ => cwnd,
@@ -144,7 +144,7 @@ impl Law for CubicLaw {
         window.decrease_to(cwnd * BETA);
     }
 
-    /// RFC 9438 §4.8: what was the maximum before says nothing now.
+    /// RFC 9438 §4.8: the former maximum no longer applies.
     fn on_persistent_congestion(&mut self, _now: Instant) {
         self.curve.w_max = None;
         self.curve.epoch = None;

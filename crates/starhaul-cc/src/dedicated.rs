@@ -1,5 +1,5 @@
-//! A link of known rate that is ours alone (MPDTP's dedicated link): the rate comes from
-//! configuration or from a modem's live feed, and losses say nothing about it.
+//! A link of known rate used by this flow alone (MPDTP's dedicated link): the rate comes from the configuration or from
+//! a modem's live feed; losses do not change it.
 
 use std::time::{Duration, Instant};
 
@@ -11,15 +11,15 @@ use crate::{
     rtt::SmoothedRtt,
 };
 
-/// A modem counts IP and UDP headers, which packets here do not: 28 of 1480 bytes. At the full rate
-/// a queue once formed would also never drain.
+/// A modem counts IP and UDP headers, which packets here do not: 28 of 1480 bytes. At the full rate a queue would also
+/// never drain.
 const RATE_SHARE: f64 = 0.98;
-/// Before the first sample: longer than any geostationary path.
+/// RTT assumed before the first sample: longer than any geostationary path.
 const ASSUMED_RTT: Duration = Duration::from_secs(1);
-/// Lost packets stay in flight until they are declared lost; this covers one probe timeout.
+/// Added to the window: lost packets stay in flight until they are declared lost, within one probe timeout.
 const WINDOW_MARGIN: Duration = Duration::from_millis(500);
 
-/// Paces at the feed's rate, with a window that never limits.
+/// Paces at the feed's rate; its window never limits.
 #[derive(Clone, Debug)]
 pub(crate) struct Dedicated {
     feed: RateFeed,
@@ -28,7 +28,7 @@ pub(crate) struct Dedicated {
 }
 
 impl Dedicated {
-    /// A controller that follows `feed`, for packets of at most `mtu_bytes`.
+    /// Creates a controller that follows `feed`, for packets of at most `mtu_bytes`.
     pub(crate) fn new(feed: RateFeed, mtu_bytes: u16) -> Self {
         Self {
             feed,

@@ -7,20 +7,19 @@ use starhaul_units::Bandwidth;
 
 use crate::{AckedPacket, LostPacket, limits::packet_bytes, rtt::rtt_sample, sent::SentPackets};
 
-/// What one incoming ACK taught about the path.
+/// The rate sample of one incoming ACK.
 #[derive(Clone, Copy, Debug)]
 pub struct RateSample {
-    /// Bytes delivered per time between the newest acknowledged packet's sending and now; `None`
-    /// when no time passed.
+    /// Bytes delivered per time from the sending of the newest acknowledged packet until now; `None` when no time
+    /// passed.
     pub delivery_rate: Option<Bandwidth>,
-    /// The rate says what the application offered, not what the path carries.
+    /// The rate is limited by the application, not by the path.
     pub app_limited: bool,
-    /// Bytes that had been delivered when the newest acknowledged packet was sent; rounds are
-    /// counted with it.
+    /// Bytes that had been delivered when the newest acknowledged packet was sent; rounds are counted by it.
     pub prior_delivered: u64,
     /// Bytes delivered from the newest acknowledged packet's sending until now.
     pub delivered_bytes: u64,
-    /// Bytes in flight when the newest acknowledged packet had been sent, itself included.
+    /// Bytes in flight after the newest acknowledged packet was sent, itself included.
     pub tx_in_flight_bytes: u64,
     /// Bytes declared lost from the newest acknowledged packet's sending until now.
     pub lost_since_sent_bytes: u64,
@@ -32,16 +31,16 @@ pub struct RateSample {
     pub rtt: Duration,
 }
 
-/// What one lost packet taught about the path.
+/// The sample of one lost packet.
 #[derive(Clone, Copy, Debug)]
 pub struct LossSample {
-    /// Its size.
+    /// Size of the packet in bytes.
     pub bytes: u64,
-    /// Bytes in flight when it had been sent, itself included.
+    /// Bytes in flight after it was sent, itself included.
     pub tx_in_flight_bytes: u64,
     /// Bytes declared lost from its sending until now, itself included.
     pub lost_since_sent_bytes: u64,
-    /// It was sent while the application had too little to send.
+    /// The packet was sent while the application had too little to send.
     pub app_limited: bool,
 }
 
@@ -54,11 +53,11 @@ pub struct DeliveryRateSampler {
     delivered_at: Option<Instant>,
     first_sent: Option<Instant>,
     newest_sent: Option<u64>,
-    /// Samples are marked until this packet's fate is known.
+    /// Samples are marked until this packet has a fate.
     app_limited_until: Option<u64>,
     /// All bytes declared lost so far.
     lost_bytes: u64,
-    /// Those that the last sample knew of.
+    /// The part of them included in the last sample.
     reported_lost_bytes: u64,
     batch: Option<Batch>,
 }
@@ -75,7 +74,7 @@ struct Record {
     app_limited: bool,
 }
 
-/// The packets of one ACK so far.
+/// The packets of the ACK in progress.
 #[derive(Clone, Copy, Debug)]
 struct Batch {
     newest: Record,
@@ -84,7 +83,7 @@ struct Batch {
 }
 
 impl DeliveryRateSampler {
-    /// A sampler that has seen nothing.
+    /// Creates a sampler without packets.
     pub fn new() -> Self {
         Self {
             sent: SentPackets::new(),
@@ -136,7 +135,7 @@ impl DeliveryRateSampler {
         self.settle_bytes(evicted.map_or(0, |r| r.bytes));
     }
 
-    /// A packet was acknowledged; its size, or `None` when it is unknown or already settled.
+    /// A packet was acknowledged; returns its size, or `None` when it is unknown or already settled.
     pub fn on_ack(&mut self, packet: &AckedPacket) -> Option<u64> {
         let record = self.settle(packet.packet_number)?;
         self.delivered_bytes = self.delivered_bytes.saturating_add(record.bytes);
@@ -156,7 +155,7 @@ impl DeliveryRateSampler {
         Some(record.bytes)
     }
 
-    /// A packet was lost: the sample it makes, or `None` when it is unknown or already settled.
+    /// A packet was lost; returns its sample, or `None` when it is unknown or already settled.
     pub fn on_packet_lost(&mut self, packet: &LostPacket) -> Option<LossSample> {
         let record = self.settle(packet.packet_number)?;
         self.lost_bytes = self.lost_bytes.saturating_add(record.bytes);
@@ -168,12 +167,12 @@ impl DeliveryRateSampler {
         })
     }
 
-    /// The packets of one ACK are complete: the sample they make, if any was known.
+    /// Ends the packets of one ACK; returns their sample, if any of them was known.
     pub fn on_end_of_acks(&mut self, now: Instant) -> Option<RateSample> {
         let batch = self.batch.take()?;
         let newest = batch.newest;
-        // The slower of the two bounds what the path did: sending may have been slow, and ACKs may
-        // have been compressed.
+        // The slower of send and ACK rate bounds the path's rate: sending may have been slow, and ACKs may have been
+        // compressed.
         let interval = newest
             .sent
             .saturating_duration_since(newest.first_sent)
@@ -194,7 +193,7 @@ impl DeliveryRateSampler {
         })
     }
 
-    /// Marks what is sent from now on until the newest packet sent so far is settled.
+    /// Marks packets sent from now on until the newest packet sent so far has a fate.
     pub fn mark_app_limited(&mut self) {
         self.app_limited_until = self.newest_sent;
     }
@@ -204,7 +203,7 @@ impl DeliveryRateSampler {
         self.delivered_bytes
     }
 
-    /// Bytes sent whose fate is unknown.
+    /// Bytes of packets with open fate.
     pub fn in_flight_bytes(&self) -> u64 {
         self.in_flight_bytes
     }
@@ -277,7 +276,7 @@ mod tests {
         }
     }
 
-    /// Packets paced 10 ms apart over 50 ms are 0.8 Mbit/s however the ACKs are bunched.
+    /// Packets paced 10 ms apart over 50 ms are 0.8 Mbit/s, however the ACKs are compressed.
     #[test]
     fn compressed_acks_do_not_raise_the_rate() {
         let mut path = Path::new();
@@ -326,7 +325,7 @@ mod tests {
         assert!(!path.ack(102, 52, &[3]).unwrap().app_limited);
     }
 
-    /// What was lost while a packet was under way belongs to the flight in which it was sent.
+    /// Losses during a packet's flight belong to the flight in which it was sent.
     #[test]
     fn losses_are_counted_against_the_flight_they_fell_in() {
         let mut path = Path::new();

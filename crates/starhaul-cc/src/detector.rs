@@ -1,7 +1,7 @@
-//! Finds reconfigurations in the rhythm of probe responses (LeoCC §4.1.1): each brings an outage of
-//! 45–135 ms between the terminal and the nearest stable address behind the satellite.
+//! Detects reconfigurations from the timing of probe responses (LeoCC §4.1.1): each causes an outage of 45–135 ms
+//! between the terminal and the nearest stable address behind the satellite.
 //!
-//! Sans-IO: somebody sends a small probe at [`Detector::next_probe`] and reports it and its response. One detector
+//! Sans-IO: the caller sends a small probe at [`Detector::next_probe`] and reports it and its response. One detector
 //! serves all flows of a host.
 
 mod chance;
@@ -15,39 +15,39 @@ use chance::ChanceLoss;
 
 use crate::{Reconfiguration, ReconfigurationSource};
 
-/// Probes whose responses are still awaited; older ones are taken for lost.
+/// Greatest number of outstanding probes; older ones count as lost.
 const MAX_OUTSTANDING: usize = 512;
-/// Over so many responses the least RTT is what a response takes at best.
+/// Number of responses over which the least RTT is taken.
 const RTT_SAMPLES: usize = 64;
-/// Probes leave up to this share of their interval after their times: in step with what shares the queue, they would meet it
-/// always full or never (RFC 2330 §11.1.1).
+/// Probes are delayed by varying amounts of up to this share of their interval: probes in phase with the queue would
+/// always or never find it full (RFC 2330 §11.1.1).
 const DITHER: f64 = 0.1;
-/// Multiples of it fill an interval evenly, each far from the one before.
+/// Multiples of it, modulo 1, are spread evenly and are far from their predecessors.
 const GOLDEN_RATIO: f64 = 0.618_033_988_749_895;
-/// This near to its timetable a shorter silence is believed.
+/// This close to a time of the timetable a shorter silence counts.
 const SCHEDULE_MARGIN: Duration = Duration::from_millis(400);
 const SCHEDULED_THRESHOLD_SHARE: f64 = 0.7;
-/// How sure a silence of the threshold's length is, and one of twice that length or more.
+/// Confidence in a silence of the threshold's length, and in one of twice that length or more.
 const CONFIDENCE: (f64, f64) = (0.6, 0.95);
 
-/// How a [`Detector`] probes and judges.
+/// Parameters of a [`Detector`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DetectorConfig {
     /// Time between two probes.
     pub probe_interval: Duration,
-    /// The same while nothing flows that a reconfiguration could concern ([`Detector::rest`]).
+    /// The same while no flow is active that a reconfiguration could concern ([`Detector::rest`]).
     pub idle_interval: Duration,
     /// Δ_outage: a longer silence is a reconfiguration.
     pub outage_threshold: Duration,
-    /// After a reconfiguration no other is believed for so long: what a full queue drops right after an
-    /// outage looks like a second one.
+    /// Minimum time between two reconfigurations: packets dropped by a full queue right after an outage look like a
+    /// second one.
     pub refractory: Duration,
-    /// The operator's timetable, if it is known.
+    /// The operator's timetable, if known.
     pub schedule: Option<Schedule>,
 }
 
 impl DetectorConfig {
-    /// What is wrong with it, for people; `None` when nothing is.
+    /// Describes an invalid value for people; `None` when the parameters are valid.
     pub fn problem(&self) -> Option<&'static str> {
         (self.outage_threshold < 3 * self.probe_interval)
             .then_some("an outage has to be as long as three intervals, or each lost probe is one")
@@ -55,7 +55,8 @@ impl DetectorConfig {
 }
 
 impl Default for DetectorConfig {
-    /// LeoCC §5.1: a probe each 10 ms, Δ_outage 45 ms. Refractory 500 ms, no timetable. A probe each second while it rests.
+    /// LeoCC §5.1: a probe each 10 ms, Δ_outage 45 ms. Refractory time 500 ms, no timetable, and a probe each second
+    /// while at rest.
     fn default() -> Self {
         Self {
             probe_interval: Duration::from_millis(10),
@@ -67,18 +68,18 @@ impl Default for DetectorConfig {
     }
 }
 
-/// When an operator reconfigures by itself: Starlink 12, 27, 42 and 57 seconds after each full minute, OneWeb
-/// about each 11 s (LeoCC §3). Reconfigurations come at other times, too.
+/// An operator's timetable of reconfigurations: Starlink at 12, 27, 42 and 57 seconds after each full minute, OneWeb
+/// about each 11 s (LeoCC §3). Reconfigurations occur at other times, too.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedule {
-    /// One of the times.
+    /// Any one of the times.
     pub anchor: Instant,
-    /// Time between two.
+    /// Time between two of them.
     pub period: Duration,
 }
 
 impl Schedule {
-    /// The distance from `at` to the nearest time of the timetable, before or after.
+    /// The distance from `at` to the nearest time, before or after.
     pub fn distance(&self, at: Instant) -> Duration {
         let period_ns = self.period.as_nanos().max(1);
         let from_anchor = if at >= self.anchor {
@@ -91,7 +92,7 @@ impl Schedule {
         Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 
-    /// The first time of the timetable after `at`; `None` when the clock cannot express it.
+    /// The first time after `at`; `None` when the clock cannot express it.
     pub fn next_after(&self, at: Instant) -> Option<Instant> {
         let period_ns = self.period.as_nanos().max(1);
         let ns = match at.checked_duration_since(self.anchor) {
@@ -105,15 +106,15 @@ impl Schedule {
     }
 }
 
-/// Watches the responses of one prober.
+/// Detects outages in the responses of one prober.
 #[derive(Clone, Debug)]
 pub struct Detector {
     config: DetectorConfig,
-    /// The time of the next probe, before it is dithered.
+    /// The time of the next probe, before dithering.
     next_time: Instant,
     next_sequence: u64,
     resting: bool,
-    /// Sequence and sending time of probes without a response, in order of sending.
+    /// Sequence number and send time of each outstanding probe, in order of sending.
     outstanding: VecDeque<(u64, Instant)>,
     last_response: Option<Instant>,
     newest_answered: Option<u64>,
@@ -123,7 +124,7 @@ pub struct Detector {
 }
 
 impl Detector {
-    /// A detector whose first probe is due at `now`.
+    /// Creates a detector whose first probe is due at `now`.
     pub fn new(config: DetectorConfig, now: Instant) -> Self {
         Self {
             config,
@@ -144,9 +145,9 @@ impl Detector {
         self.next_time + self.dither()
     }
 
-    /// A probe leaves at `now`; it must carry the sequence number returned.
+    /// Records that a probe leaves at `now`; it must carry the returned sequence number.
     ///
-    /// A timer that came late is not made up for: probes sent in a bunch would say nothing more.
+    /// Missed probes are not sent later: probes sent together give no more information.
     pub fn on_probe_sent(&mut self, now: Instant) -> u64 {
         let interval = match self.resting {
             true => self.config.idle_interval.max(self.config.probe_interval),
@@ -163,13 +164,14 @@ impl Detector {
         sequence
     }
 
-    /// Nothing flows any more: probes leave each [`DetectorConfig::idle_interval`], and their silence says nothing of outages.
+    /// Stops frequent probing while no flow is active: probes leave each [`DetectorConfig::idle_interval`], and
+    /// unanswered ones indicate no outage.
     pub fn rest(&mut self) {
         self.resting = true;
         self.forget_answers();
     }
 
-    /// Something flows again: the next probe is due about `now`, and what was not answered while it rested says nothing.
+    /// A flow is active again: the next probe is due about `now`; probes unanswered during rest are ignored.
     pub fn resume(&mut self, now: Instant) {
         self.resting = false;
         self.next_time = now;
@@ -182,14 +184,14 @@ impl Detector {
         self.config.probe_interval.mul_f64(share)
     }
 
-    /// Round trips stay known.
+    /// Discards outstanding probes and the response times; RTTs are kept.
     fn forget_answers(&mut self) {
         self.outstanding.clear();
         self.last_response = None;
         self.newest_answered = None;
     }
 
-    /// Probe `sequence` left this host at `at` (the kernel's timestamp), a little after [`Detector::on_probe_sent`] was told.
+    /// Probe `sequence` left this host at `at` (the kernel's timestamp), a little after [`Detector::on_probe_sent`].
     pub fn on_probe_left(&mut self, at: Instant, sequence: u64) {
         let found = self
             .outstanding
@@ -199,7 +201,7 @@ impl Detector {
         }
     }
 
-    /// Probe `sequence` could not be sent: its silence says nothing.
+    /// Probe `sequence` could not be sent: a missing response indicates no outage.
     pub fn on_probe_refused(&mut self, sequence: u64) {
         let found = self
             .outstanding
@@ -209,13 +211,13 @@ impl Detector {
         }
     }
 
-    /// Takes the operator's timetable, or forgets it; where the wall clock was set, it has moved.
+    /// Sets or clears the operator's timetable; call it again after the wall clock was set.
     pub fn set_schedule(&mut self, schedule: Option<Schedule>) {
         self.config.schedule = schedule;
     }
 
-    /// The response to probe `sequence` arrived at `received` (the kernel's timestamp where there is one). Answers that
-    /// nobody asked for, and second ones, count for nothing.
+    /// Takes the response to probe `sequence`, which arrived at `received` (the kernel's timestamp where there is one).
+    /// Returns the reconfiguration that it ends, if any. Responses to unknown probes, and duplicates, are ignored.
     pub fn on_response(&mut self, received: Instant, sequence: u64) -> Option<Reconfiguration> {
         let at = self
             .outstanding
@@ -238,14 +240,14 @@ impl Detector {
         match (overtaken, &found) {
             (true, _) => self.chance.on_overtaken(),
             (false, None) => self.chance.on_answer(lost),
-            // An outage lost them.
+            // The outage lost these probes.
             (false, Some(_)) => self.chance.on_answer(0),
         }
         found
     }
 
-    /// The response interval so far, when it is beyond Δ_outage while probes are unanswered: an outage has
-    /// begun and not ended.
+    /// The response interval so far if it exceeds Δ_outage while probes are outstanding: an outage has begun and not
+    /// ended.
     pub fn outage_in_progress(&self, now: Instant) -> Option<Duration> {
         let best_rtt = self.best_rtt();
         let by_chance = self.explained(self.unanswered(|_, sent| sent + best_rtt < now));
@@ -253,7 +255,7 @@ impl Detector {
             .filter(|silence| silence.saturating_sub(by_chance) > self.config.outage_threshold)
     }
 
-    /// The median RTT of the last probes: what the satellite segment takes (LeoCC §4.3's RTT_term-PoP).
+    /// The median RTT of the last probes: the RTT of the satellite segment (LeoCC §4.3's RTT_term-PoP).
     pub fn segment_rtt(&self) -> Option<Duration> {
         let mut rtts: Vec<Duration> = self.rtts.iter().copied().collect();
         let middle = rtts.len() / 2;
@@ -263,8 +265,8 @@ impl Detector {
         Some(*rtts.select_nth_unstable(middle).1)
     }
 
-    /// The response interval that a response at `until` ends, less what our own probes were late: silence
-    /// begins when the first unanswered probe's response could have been there. `None` when nothing was asked.
+    /// The response interval that a response at `until` ends, less the lateness of our own probes: silence begins when
+    /// the response to the first unanswered probe was due. `None` when no probe is outstanding.
     fn silence_until(&self, until: Instant) -> Option<Duration> {
         if self.resting {
             return None;
@@ -286,7 +288,7 @@ impl Detector {
         self.rtts.iter().min().copied().unwrap_or_default()
     }
 
-    /// How many of those probes that were sent after the newest one that was answered are not answered.
+    /// Counts the unanswered probes, of those selected, that were sent after the newest answered one.
     fn unanswered(&self, those: impl Fn(u64, Instant) -> bool) -> u16 {
         let later = self.outstanding.iter().rev();
         let later = later.take_while(|(sequence, _)| Some(*sequence) > self.newest_answered);
@@ -294,7 +296,7 @@ impl Detector {
         u16::try_from(lost.count()).unwrap_or(u16::MAX)
     }
 
-    /// What of a silence the loss of so many probes accounts for, if chance may have lost them.
+    /// The part of a silence that random loss of this many probes explains.
     fn explained(&self, lost: u16) -> Duration {
         match self.chance.explains(lost) {
             true => self.config.probe_interval * u32::from(lost),
@@ -302,7 +304,7 @@ impl Detector {
         }
     }
 
-    /// Judges a silence, of which chance explains a part.
+    /// Decides whether a silence, part of which random loss explains, is a reconfiguration.
     fn judge(
         &mut self,
         received: Instant,
@@ -342,7 +344,7 @@ impl Detector {
         })
     }
 
-    /// Drops probes so old that their answer would be no news.
+    /// Drops probes too old for their response to matter.
     fn forget_overtaken(&mut self) {
         let Some(newest) = self.newest_answered else {
             return;

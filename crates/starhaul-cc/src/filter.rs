@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, ops::Sub, time::Duration, time::Instant};
 
-/// How many candidates wait behind the best; with more, the worst makes room for the newest.
+/// Number of candidates kept behind the best; beyond it the newest replaces the worst.
 const MAX_CANDIDATES: usize = 64;
 
 /// A point on the axis along which a window slides: an [`Instant`] or a count of rounds.
@@ -26,7 +26,7 @@ enum Best {
     Least,
 }
 
-/// The greatest or least value seen within a window.
+/// The greatest or least value within a sliding window.
 ///
 /// ```
 /// use starhaul_cc::filter::WindowedFilter;
@@ -45,18 +45,18 @@ pub struct WindowedFilter<V, T: Axis> {
 }
 
 impl<V: Copy + Ord, T: Axis> WindowedFilter<V, T> {
-    /// Keeps the greatest value not older than `window`.
+    /// Creates a filter for the greatest value not older than `window`.
     pub fn max(window: T::Span) -> Self {
         Self::new(Best::Greatest, window)
     }
 
-    /// Keeps the least value not older than `window`.
+    /// Creates a filter for the least value not older than `window`.
     pub fn min(window: T::Span) -> Self {
         Self::new(Best::Least, window)
     }
 
-    /// Takes a value seen at `now` and forgets those that left the window. Time that runs backwards
-    /// counts as standing still.
+    /// Adds a value measured at `now` and drops those that left the window. Time that runs backwards counts as standing
+    /// still.
     pub fn update(&mut self, now: T, value: V) {
         let now = self.candidates.back().map_or(now, |&(at, _)| now.max(at));
         while self
@@ -79,7 +79,7 @@ impl<V: Copy + Ord, T: Axis> WindowedFilter<V, T> {
         }
     }
 
-    /// Changes how long values are kept; takes effect with the next update.
+    /// Changes the length of the window; takes effect with the next update.
     pub fn set_window(&mut self, window: T::Span) {
         self.window = window;
     }

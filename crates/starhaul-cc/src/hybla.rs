@@ -1,6 +1,6 @@
-//! Hybla (Caini and Firrincieli, 2004): grows on every path as Reno does over 25 ms, so that a long
-//! round trip costs no throughput. With the paper's companions: Hoe's estimate of the bandwidth as
-//! the first threshold of slow start, and packets spaced over the round trip.
+//! Hybla (Caini and Firrincieli, 2004): grows on every path as Reno does over 25 ms, so that a long RTT costs no
+//! throughput. With the paper's companions: Hoe's bandwidth estimate as the first threshold of slow start, and packets
+//! spaced over the RTT.
 
 use std::time::{Duration, Instant};
 
@@ -12,41 +12,41 @@ use crate::{
     window_based::{Law, WindowBased},
 };
 
-/// RTT0: the reference connection's round trip.
+/// RTT0: the RTT of the reference connection.
 const REFERENCE_RTT: Duration = Duration::from_millis(25);
-/// The reference connection's first threshold, where the path's bandwidth could not be estimated.
+/// The first threshold of the reference connection, for paths without a bandwidth estimate.
 const REFERENCE_SSTHRESH_BYTES: f64 = 65_535.0;
-/// Hoe (1996) takes three packets sent together.
+/// Hoe (1996) uses three packets sent together.
 const ESTIMATE_PACKETS: u32 = 3;
 const LOSS_REDUCTION_FACTOR: f64 = 0.5;
-/// 2^ρ beyond this leads past any threshold at once.
+/// Bounds the exponent of 2^ρ; beyond it a step exceeds any threshold.
 const MAX_DOUBLINGS: f64 = 32.0;
 const MIN_PACING_GAIN: f64 = 1.25;
 
 /// Hybla's congestion control.
 pub(crate) type Hybla = WindowBased<HyblaLaw>;
 
-/// Growth multiplied by how much longer the path is than the reference.
+/// The law: growth scaled by the ratio of the RTT to the reference.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HyblaLaw {
     min_rtt: Option<Duration>,
     first_flight: FirstFlight,
 }
 
-/// How quickly the packets that left together at the beginning came through.
+/// The arrival rate of the packets that left together at the start.
 #[derive(Clone, Copy, Debug, Default)]
 struct FirstFlight {
     newest: Option<u64>,
     first_ack: Option<Instant>,
     last_ack: Option<Instant>,
-    /// After the first.
+    /// Bytes acknowledged after the first packet.
     bytes: f64,
     packets: u32,
     over: bool,
 }
 
 impl HyblaLaw {
-    /// ρ, from the least RTT, as queueing must not make it more aggressive; at least 1.
+    /// ρ from the least RTT, so that queueing does not make it more aggressive; at least 1.
     fn rho(&self) -> f64 {
         self.min_rtt
             .map_or(1.0, |rtt| rtt.div_duration_f64(REFERENCE_RTT).max(1.0))
@@ -84,7 +84,7 @@ impl Law for HyblaLaw {
         }
         let cwnd = window.cwnd_real();
         let increase = self.rho().powi(2) * window.max_datagram() * bytes / cwnd;
-        // A window smaller than ρ² packets must not explode.
+        // Bounds the growth of a window smaller than ρ² packets.
         window.set_cwnd(cwnd + increase.min(bytes));
     }
 
@@ -92,7 +92,7 @@ impl Law for HyblaLaw {
         window.decrease_to(window.cwnd_real() * LOSS_REDUCTION_FACTOR);
     }
 
-    /// Spaces a window over the round trip, with room for what the window grows meanwhile.
+    /// Spaces a window over the RTT, with room for its growth meanwhile.
     fn pacing_gain(&self, window: &Window) -> f64 {
         let rho = self.rho();
         let growth = if window.in_slow_start() {

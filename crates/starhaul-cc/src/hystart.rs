@@ -1,9 +1,9 @@
-//! HyStart++ (RFC 9406): leaves the first slow start when the round-trip time rises, by way of a
-//! slower stage that goes back when the rise was only jitter. Senders here pace, so L is infinite.
+//! HyStart++ (RFC 9406): leaves the first slow start when the RTT rises, through a slower stage that returns to slow
+//! start if the rise was only jitter. Senders here pace, so L is infinite.
 
 use std::time::Duration;
 
-/// RFC 9406 §4.3.
+/// Lower bound of the RTT threshold (RFC 9406 §4.3).
 const MIN_RTT_THRESH: Duration = Duration::from_millis(4);
 const MAX_RTT_THRESH: Duration = Duration::from_millis(16);
 const MIN_RTT_DIVISOR: u32 = 8;
@@ -29,7 +29,7 @@ struct Conservative {
     rounds: u32,
 }
 
-/// What slow start does with an acknowledgement.
+/// The reaction of slow start to an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Step {
     /// Grow by this share of the acknowledged bytes.
@@ -39,7 +39,7 @@ pub(crate) enum Step {
 }
 
 impl HyStart {
-    /// A packet was acknowledged; `newest_sent` is the greatest number sent so far.
+    /// Takes an acknowledged packet; `newest_sent` is the greatest number sent so far.
     pub(crate) fn on_ack(&mut self, packet_number: u64, rtt: Duration, newest_sent: u64) -> Step {
         let end = *self.window_end.get_or_insert(newest_sent);
         self.take_sample(rtt);
@@ -83,7 +83,7 @@ impl HyStart {
         }
     }
 
-    /// Begins the next round; true when the conservative rounds are used up.
+    /// Begins the next round; returns true when the conservative rounds are used up.
     fn end_round(&mut self, newest_sent: u64) -> bool {
         self.window_end = Some(newest_sent);
         self.last_round_min_rtt = self.current_round_min_rtt.take();
@@ -100,7 +100,7 @@ impl HyStart {
 mod tests {
     use super::*;
 
-    /// Rounds of 20 packets whose least RTTs are given; the round in which slow start ended.
+    /// Runs rounds of 20 packets with the given least RTTs; returns the round in which slow start ended.
     fn run(round_ms: &[u64]) -> (HyStart, Option<usize>) {
         let mut hystart = HyStart::default();
         let mut packet_number = 0;

@@ -1,13 +1,13 @@
-//! A Kalman filter for one slowly wandering value seen through noise (LeoCC §4.2.1, eq. 2 and the RTT's).
-//! How much it wanders and how noisy its measurements are is estimated from the measurements themselves.
+//! A Kalman filter for one slowly varying value measured with noise (LeoCC §4.2.1, eq. 2 and that of the RTT). It
+//! estimates process and measurement noise from the measurements.
 
-/// Of two successive differences' moments this share is new; a moment is thus of about 64 measurements.
+/// Weight of a new measurement in the moments of successive differences; a moment thus covers about 64 measurements.
 const MOMENT_SHARE: f64 = 1.0 / 64.0;
-/// Neither noise is believed to be less than this share of the differences' variance: the gain then stays
-/// between about 0.1 and 0.9, so that the filter neither freezes nor copies its input.
+/// Lower bound of either noise, as a share of the differences' variance: the gain then stays between about 0.1 and 0.9,
+/// so that the filter neither freezes nor copies its input.
 const LEAST_NOISE_SHARE: f64 = 0.01;
 
-/// The filter: a random walk observed with white noise.
+/// A Kalman filter of a random walk with white measurement noise.
 ///
 /// With estimated noise it follows Mehra (1970): successive differences of the measurements have variance
 /// Q + 2R and covariance −R with their predecessors, so both noises follow from two moments.
@@ -37,7 +37,7 @@ enum Noise {
     Estimated(Moments),
 }
 
-/// Of the differences between successive measurements.
+/// Moments of the differences between successive measurements.
 #[derive(Clone, Debug, Default)]
 struct Moments {
     last: Option<f64>,
@@ -48,12 +48,12 @@ struct Moments {
 }
 
 impl Kalman {
-    /// A filter that estimates both noises.
+    /// Creates a filter that estimates both noises.
     pub fn estimating() -> Self {
         Self::new(Noise::Estimated(Moments::default()))
     }
 
-    /// A filter with known noises, all variances: of the value's steps, of the measurements, and of the first estimate.
+    /// Creates a filter with known variances: of the value's steps, of the measurements, and of the first estimate.
     pub fn fixed(process: f64, measurement: f64, initial_variance: f64) -> Self {
         Self::new(Noise::Fixed {
             process,
@@ -62,7 +62,7 @@ impl Kalman {
         })
     }
 
-    /// Takes a measurement; the new estimate. Measurements that are no number are ignored.
+    /// Takes a measurement and returns the new estimate. Measurements that are not finite are ignored.
     pub fn update(&mut self, measured: f64) -> Option<f64> {
         if !measured.is_finite() {
             return self.estimate;
@@ -92,12 +92,12 @@ impl Kalman {
         self.estimate
     }
 
-    /// The value now; `None` before the first measurement.
+    /// The present estimate; `None` before the first measurement.
     pub fn estimate(&self) -> Option<f64> {
         self.estimate
     }
 
-    /// Forgets the value, which has jumped. What was learned of the noises stays: they belong to how it is measured.
+    /// Discards the estimate after a jump of the value. The noise estimates stay: they describe the measurement.
     pub fn reset(&mut self) {
         self.estimate = None;
         if let Noise::Estimated(moments) = &mut self.noise {
@@ -106,7 +106,7 @@ impl Kalman {
         }
     }
 
-    /// Starts over from a guess that the next measurements may correct quickly.
+    /// Restarts from a guess that the next measurements may correct quickly.
     pub fn restart_from(&mut self, guess: f64) {
         self.reset();
         if guess.is_finite() {
@@ -115,7 +115,7 @@ impl Kalman {
                 Noise::Fixed {
                     initial_variance, ..
                 } => *initial_variance,
-                // As uncertain as ten measurements are: the first counts for nine tenths.
+                // As uncertain as ten measurements: the first one gets a weight of nine tenths.
                 Noise::Estimated(moments) => 10.0 * moments.noises().1,
             };
         }
@@ -144,7 +144,7 @@ impl Moments {
         }
     }
 
-    /// Process and measurement noise.
+    /// Variances of process and measurement noise.
     fn noises(&self) -> (f64, f64) {
         let least = LEAST_NOISE_SHARE * self.variance;
         let measurement = (-self.covariance).clamp(least, self.variance / 2.0);
@@ -174,8 +174,8 @@ mod tests {
         sum / 900.0
     }
 
-    /// A still value behind strong noise is averaged; a wandering one behind little noise is followed. No fixed
-    /// gain does both.
+    /// A constant value with strong noise is averaged; a wandering one with little noise is followed. No fixed gain
+    /// does both.
     #[test]
     fn learns_when_to_average_and_when_to_follow() {
         let noise_variance = 10.0_f64.powi(2) / 3.0;

@@ -1,6 +1,6 @@
-//! LeoCC (Lai et al., SIGCOMM 2025): a BBR-like controller for low-orbit paths that forgets its model at each
-//! reconfiguration, drains, and goes on from the rate it had. Where paper and published code disagree the
-//! paper is followed; [`LeoCcOptions`] selects the code's variant, and ours, which bounds the queue by a window.
+//! LeoCC (Lai et al., SIGCOMM 2025): a BBR-like controller for low-orbit paths that discards its model at each
+//! reconfiguration, drains, and continues at its former rate. Where paper and published code disagree the paper is
+//! followed; [`LeoCcOptions`] selects the code's variant, and `leocc2`, which bounds the queue by a window.
 
 use std::time::{Duration, Instant};
 
@@ -30,22 +30,22 @@ pub use options::LeoCcOptions;
 
 const STARTUP_GAIN: f64 = 2.885;
 const DRAIN_GAIN: f64 = 1.0 / STARTUP_GAIN;
-/// In rounds: burst, drain, then at the target (LeoCC §4.2.1, "Sending rate decision").
+/// One cycle in rounds: burst, drain, then at the target (LeoCC §4.2.1, "Sending rate decision").
 const CYCLE_ROUNDS: usize = 8;
 const BURST_GAIN: f64 = 1.25;
 const MODERATE_BURST_GAIN: f64 = 1.05;
 const CYCLE_DRAIN_GAIN: f64 = 0.75;
 const CWND_GAIN: f64 = 2.0;
-/// Δ_RTT of eq. 4 is this share of bRTT_l; 0 in the published code. With 0 a path that does not swing, whose band is a
-/// point, would always be taken for congested.
+/// Δ_RTT of eq. 4 as a share of bRTT_l; 0 in the published code. With 0 a path of constant RTT, whose band is a point,
+/// would always count as congested.
 const RTT_MARGIN_SHARE: f64 = 1.0 / 16.0;
-/// A loss of up to this share is random (LeoCC §2.1): what it took away the link had carried.
+/// Loss up to this share is random (LeoCC §2.1): the link could have carried the lost packets.
 const MAX_RANDOM_LOSS: f64 = 0.06;
-/// Pacing stays this share below the target, so that a queue left by an overestimate drains.
+/// Pacing factor on the target rate, so that a queue left by an overestimate drains.
 const PACING_MARGIN: f64 = 0.99;
 const MIN_WINDOW_PACKETS: u64 = 4;
 
-/// Model-based congestion control that knows reconfigurations; loss alone does not slow it down.
+/// Model-based congestion control that uses reconfiguration signals; loss alone does not reduce its rate.
 #[derive(Clone, Debug)]
 pub(crate) struct LeoCc {
     options: LeoCcOptions,
@@ -56,21 +56,21 @@ pub(crate) struct LeoCc {
     estimate: Estimate,
     bottleneck: Bottleneck,
     competition: Competition,
-    /// The rate at which the last Adaptation left off.
+    /// The rate at which the last Adaptation ended.
     restored_rate: Bandwidth,
     hints: HintFilter,
     mode: Mode,
-    /// Pacing gains of this round and the two before; samples tell of the oldest.
+    /// Pacing gains of this round and the two before; samples reflect the oldest.
     gains: [f64; 3],
     last_adaptation: Option<Instant>,
     pacing_rate: Bandwidth,
     cwnd_bytes: u64,
     measured: bool,
-    /// When the current round began and what was delivered by then.
+    /// Start of the current round and the bytes delivered by then.
     round_start: Option<(Instant, u64)>,
-    /// Declared lost since then.
+    /// Bytes declared lost since then.
     round_lost_bytes: u64,
-    /// Since when each RTT has been beyond the band.
+    /// The round since which every RTT has been beyond the band.
     beyond_band: Option<u64>,
     updated_at: Option<Instant>,
 }
@@ -84,17 +84,17 @@ enum Mode {
     },
     Adaptation {
         since: Instant,
-        /// rate*_target, to go on from.
+        /// rate*_target, restored after Adaptation.
         rate: Bandwidth,
         cap_bytes: u64,
-        /// The flight is below the cap.
+        /// When the flight fell below the cap.
         drained: Option<Instant>,
         rounds: u32,
     },
 }
 
 impl LeoCc {
-    /// A controller in startup, for packets of at most `mtu_bytes`.
+    /// Creates a controller in startup, for packets of at most `mtu_bytes`.
     pub(crate) fn new(options: LeoCcOptions, mtu_bytes: u16) -> Self {
         let max_datagram_bytes = max_datagram_bytes(mtu_bytes);
         let cwnd_bytes = initial_window(max_datagram_bytes);
@@ -136,8 +136,8 @@ impl LeoCc {
         }
     }
 
-    /// The round that ends was sent with the gain of the one before. What was sent below the target says nothing of
-    /// the path, and a round that began before the reconfiguration nothing of now.
+    /// The round that ends was sent with the gain of the one before. A round sent below the target gives no estimate of
+    /// the path, and one that began before the reconfiguration none of the present path.
     fn measure_round(&mut self, now: Instant, sample: &RateSample) {
         let delivered = self.sampler.delivered_bytes();
         let lost = std::mem::take(&mut self.round_lost_bytes);
@@ -158,7 +158,8 @@ impl LeoCc {
         }
     }
 
-    /// The newest acknowledged packet met no queue of ours: the path was drained, or less was in flight than fits.
+    /// Whether the newest acknowledged packet met no queue of this flow: the path was drained, or less than a BDP was
+    /// in flight.
     fn is_unloaded(&self, now: Instant, sample: &RateSample) -> bool {
         if let Mode::Adaptation { drained, .. } = self.mode {
             return drained
@@ -184,7 +185,7 @@ impl LeoCc {
             Mode::Drain => {
                 let bandwidth = self.estimate.aggressive().unwrap_or_default();
                 if bytes_in_flight <= self.inflight(bandwidth, 1.0) {
-                    // Startup's RTTs are those of a full path: the band is measured as after a reconfiguration.
+                    // Startup's RTTs include its queue: the band is measured as after a reconfiguration.
                     if self.options.published_code {
                         self.mode = Mode::Cruise { phase: 0 };
                     } else {
@@ -212,7 +213,7 @@ impl LeoCc {
         }
     }
 
-    /// Congestion, not the path's own swing, makes the RTT what it is (eq. 4).
+    /// Whether congestion, not the path's own RTT variation, explains the RTT (eq. 4).
     fn is_moderate(&self) -> bool {
         if self.is_competing() {
             return false;
@@ -228,7 +229,7 @@ impl LeoCc {
         }
     }
 
-    /// rate_target (eq. 4).
+    /// The target rate (eq. 4).
     fn target_rate(&self) -> Option<Bandwidth> {
         let aggressive = self.estimate.aggressive();
         let moderate = self.estimate.moderate();
@@ -287,7 +288,7 @@ impl LeoCc {
         .clamp(self.min_cwnd(), MAX_CWND_BYTES);
     }
 
-    /// One BDP at once when coming back from Adaptation: the path is known to be empty.
+    /// One BDP at once after Adaptation: the path is known to be empty.
     fn restored_cwnd(&self) -> u64 {
         self.target_rate()
             .map_or(0, |rate| self.inflight(rate, 1.0))
@@ -299,7 +300,7 @@ impl LeoCc {
             return initial_window(self.max_datagram_bytes);
         };
         let bdp = real(bandwidth.bytes_in(low)) * gain;
-        // Room for what bursts and acknowledgements in bulk take out of the pipe.
+        // Room for bursts and aggregated acknowledgements.
         let quanta = 3 * self.send_quantum();
         window_bytes(bdp, self.min_cwnd())
             .saturating_add(quanta)
@@ -378,7 +379,7 @@ impl Controller for LeoCc {
         if matches!(self.mode, Mode::Adaptation { .. }) {
             self.estimate.discard(now);
         } else if cruising && let Some(rate) = rate {
-            // LeoCC §4.3: the ground link's bandwidth stays what it was.
+            // LeoCC §4.3: the bandwidth of the terrestrial segment is unchanged.
             self.last_adaptation = Some(now);
             self.estimate.discard(now);
             self.estimate.restart_from(self.rounds.count(), rate);

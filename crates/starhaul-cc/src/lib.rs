@@ -1,6 +1,6 @@
-//! Congestion controllers behind one sans-IO trait. Nothing here knows of QUIC, sockets or clocks.
+//! Congestion controllers behind one sans-IO trait, independent of QUIC, sockets and clocks.
 //!
-//! A sender reports each packet and its fate, and obeys the window and the [`Pacer`]:
+//! A sender reports each packet and its fate, and stays within the window and the [`Pacer`]:
 //!
 //! ```
 //! use std::time::{Duration, Instant};

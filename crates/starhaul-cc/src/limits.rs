@@ -1,25 +1,25 @@
-//! Bounds that every controller keeps, whatever it is told, and the windows of RFC 9002 §7.2.
+//! Bounds that every controller keeps for any input, and the windows of RFC 9002 §7.2.
 
 use starhaul_units::Bandwidth;
 
-/// The greatest window any controller gives: 1 TiB, some minutes at 10 Gbit/s.
+/// The greatest window of any controller: 1 TiB, some minutes at 10 Gbit/s.
 pub const MAX_CWND_BYTES: u64 = 1 << 40;
-/// The lowest pacing rate any controller gives, so that a path believed dead is still tried.
+/// The lowest pacing rate of any controller, so that a path assumed dead is still probed.
 pub const MIN_PACING_RATE: Bandwidth = Bandwidth::from_kbit(8);
-/// The greatest pacing rate any controller gives.
+/// The greatest pacing rate of any controller.
 pub const MAX_PACING_RATE: Bandwidth = Bandwidth::from_mbit(1_000_000);
 
-/// A packet is never counted as more than the largest UDP datagram.
+/// Upper bound of a packet's size: the largest UDP datagram.
 const MAX_PACKET_BYTES: u64 = 65_535;
-/// Below this a reported MTU is a mistake (IPv4 guarantees 68 bytes).
+/// Lower bound of an MTU (IPv4 guarantees 68 bytes).
 const MIN_MTU_BYTES: u64 = 68;
 
-/// The size in which windows are counted, from a path's largest packet.
+/// The unit of windows, from a path's largest packet.
 pub(crate) fn max_datagram_bytes(mtu_bytes: u16) -> u64 {
     u64::from(mtu_bytes).max(MIN_MTU_BYTES)
 }
 
-/// A reported packet size, brought within reason.
+/// Clamps a reported packet size.
 pub(crate) fn packet_bytes(bytes: u64) -> u64 {
     bytes.min(MAX_PACKET_BYTES)
 }

@@ -1,5 +1,4 @@
-//! NewReno as QUIC keeps it (RFC 9002 §7, appendix B), with the decrease taken back when the losses
-//! prove spurious (RFC 4015 §3.2).
+//! NewReno as in QUIC (RFC 9002 §7, appendix B), with the undo of spurious decreases (RFC 4015 §3.2).
 
 use crate::{
     AckedPacket,
@@ -7,13 +6,13 @@ use crate::{
     window_based::{Law, WindowBased},
 };
 
-/// RFC 9002 §7.3.2.
+/// Factor of a decrease (RFC 9002 §7.3.2).
 const LOSS_REDUCTION_FACTOR: f64 = 0.5;
 
 /// NewReno's congestion control.
 pub(crate) type NewReno = WindowBased<Reno>;
 
-/// Additive increase, multiplicative decrease.
+/// The law: additive increase, multiplicative decrease.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reno;
 

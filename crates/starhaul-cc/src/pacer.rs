@@ -9,15 +9,15 @@ use crate::limits::{MAX_PACING_RATE, max_datagram_bytes, packet_bytes};
 
 /// Tokens in one bit.
 const BIT: i128 = 1_000_000_000;
-/// A bucket holds this much of the rate: what a timer may be late without losing throughput.
+/// A bucket holds this much of the rate: the lateness of a timer that costs no throughput.
 const BURST: Duration = Duration::from_millis(2);
 const MIN_BURST_PACKETS: u64 = 2;
 const MAX_BURST_PACKETS: u64 = 64;
-/// No answer lies further ahead; a caller that comes back then is told the rest.
+/// Upper bound of a wait; a caller that returns then gets the rest.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// Says at which instant the next packet may leave. Packets of one burst may leave together: 2 ms
-/// of the rate, at least 2 and at most 64 packets.
+/// Computes when the next packet may leave. Packets of one burst may leave together: 2 ms of the rate, at least 2 and
+/// at most 64 packets.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -34,16 +34,16 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Pacer {
-    /// Below zero after packets that left without asking.
+    /// Below zero after packets that left before their time.
     tokens: i128,
-    /// The rate last told, at which tokens have come in since `refilled`.
+    /// The last rate passed in, at which tokens have accumulated since `refilled`.
     rate: Bandwidth,
     refilled: Instant,
     max_datagram_bytes: u64,
 }
 
 impl Pacer {
-    /// A bucket from which two packets may leave at once.
+    /// Creates a bucket from which two packets may leave at once.
     pub fn new(now: Instant, mtu_bytes: u16) -> Self {
         let max_datagram_bytes = max_datagram_bytes(mtu_bytes);
         Self {
@@ -59,7 +59,7 @@ impl Pacer {
     pub fn next_send(&mut self, now: Instant, rate: Bandwidth, bytes: u64) -> Option<Instant> {
         self.refill(now);
         self.rate = rate.min(MAX_PACING_RATE);
-        // What is larger than the bucket leaves when the bucket is full, and the rest is owed.
+        // A packet larger than the bucket leaves when the bucket is full; the rest is debt.
         let needed = packet_bytes(bytes).min(burst_bytes(self.rate, self.max_datagram_bytes));
         let missing = tokens(needed) - self.tokens;
         if missing <= 0 {
@@ -73,15 +73,14 @@ impl Pacer {
         Some(now + wait)
     }
 
-    /// A packet of `bytes` left. It is counted even when it left without asking, but no more than 64
-    /// packets are ever owed.
+    /// A packet of `bytes` left. Packets that left before their time count too, up to a debt of 64 packets.
     pub fn on_sent(&mut self, now: Instant, bytes: u64) {
         self.refill(now);
         let most_owed = tokens(MAX_BURST_PACKETS * self.max_datagram_bytes);
         self.tokens = (self.tokens - tokens(packet_bytes(bytes))).max(-most_owed);
     }
 
-    /// The largest packet the path carries changed.
+    /// Sets the largest packet that the path carries.
     pub fn on_mtu_update(&mut self, mtu_bytes: u16) {
         self.max_datagram_bytes = max_datagram_bytes(mtu_bytes);
     }
@@ -127,7 +126,7 @@ mod tests {
 
     const MTU: u16 = 1452;
 
-    /// Sends `count` packets each at the instant the pacer names; the time from first to last.
+    /// Sends `count` packets, each when the pacer allows; returns the time from first to last.
     fn drain(rate: Bandwidth, count: u32, bytes: u64) -> Duration {
         let start = Instant::now();
         let mut pacer = Pacer::new(start, MTU);
@@ -209,7 +208,7 @@ mod tests {
         for _ in 0..5 {
             pacer.on_sent(start, 1000);
         }
-        // Two were free, three are owed and one is asked for, at 100 ms each.
+        // Two were free, three are debt and one is requested, at 100 ms each.
         assert_eq!(
             pacer.next_send(start, rate, 1000),
             Some(start + Duration::from_millis(400))
@@ -234,7 +233,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is asked, no stretch of time carries more than its rate and one burst.
+        /// For any requests, no interval carries more than its rate and one burst.
         #[test]
         fn never_exceeds_rate_and_burst(
             kbit in 1..1_000_000u64,

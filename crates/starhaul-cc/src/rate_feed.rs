@@ -1,4 +1,4 @@
-//! A rate that is set from outside, for the dedicated controller.
+//! A rate set from outside, for the dedicated controller.
 
 use std::sync::{
     Arc,
@@ -21,15 +21,15 @@ impl PartialEq for RateFeed {
 impl Eq for RateFeed {}
 
 impl RateFeed {
-    /// A feed that starts at `rate`.
+    /// Creates a feed at `rate`.
     pub fn new(rate: Bandwidth) -> Self {
         Self(Arc::new(AtomicU64::new(rate.bits_per_second())))
     }
-    /// Changes the rate for all controllers that share this feed.
+    /// Sets the rate for all controllers that share this feed.
     pub fn set(&self, rate: Bandwidth) {
         self.0.store(rate.bits_per_second(), Ordering::Relaxed);
     }
-    /// The rate now.
+    /// The present rate.
     pub fn rate(&self) -> Bandwidth {
         Bandwidth::from_bits_per_second(self.0.load(Ordering::Relaxed))
     }

@@ -5,7 +5,7 @@ use starhaul_units::Bandwidth;
 
 use crate::delivery_rate::RateSample;
 
-/// Each round is to bring at least this growth; a sender that doubles its rate would see twice.
+/// Least growth expected of each round; a sender that doubles its rate would see a factor of two.
 const FULL_PIPE_GROWTH: f64 = 1.25;
 const FULL_PIPE_ROUNDS: u32 = 3;
 
@@ -28,23 +28,23 @@ impl RoundCounter {
         }
     }
 
-    /// Lets the current round last a whole round trip from now on.
+    /// Extends the current round to a whole RTT from now.
     pub(crate) fn restart(&mut self, delivered_bytes: u64) {
         self.ends_at_delivered = delivered_bytes;
     }
 
-    /// Rounds begun so far.
+    /// Number of rounds begun so far.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// The last sample began a round.
+    /// Whether the last sample began a round.
     pub(crate) fn started(&self) -> bool {
         self.started
     }
 }
 
-/// Notices that the bandwidth has stopped growing although the sender sped up.
+/// Detects that the bandwidth has stopped growing although the sender sped up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FullPipe {
     reached: bool,
@@ -53,7 +53,7 @@ pub(crate) struct FullPipe {
 }
 
 impl FullPipe {
-    /// A round began with this estimate. Rounds limited by the application say nothing.
+    /// A round began with this estimate; rounds limited by the application do not count.
     pub(crate) fn on_round(&mut self, bandwidth: Bandwidth) {
         if self.reached {
             return;
@@ -67,12 +67,12 @@ impl FullPipe {
         self.reached = self.rounds >= FULL_PIPE_ROUNDS;
     }
 
-    /// It is known to be full.
+    /// Marks the pipe as full.
     pub(crate) fn fill(&mut self) {
         self.reached = true;
     }
 
-    /// The pipe was full once.
+    /// Whether the pipe was ever full.
     pub(crate) fn reached(&self) -> bool {
         self.reached
     }

@@ -1,5 +1,5 @@
-//! Smoothed round-trip time from acknowledged packets (RFC 9002 §5.3). The peer's ack delay stays
-//! in it: what a controller paces and probes by is the time until feedback really comes.
+//! Smoothed RTT of acknowledged packets (RFC 9002 §5.3). It includes the peer's ack delay, since controllers pace and
+//! probe by the time until feedback arrives.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) fn rtt_sample(packet: &AckedPacket) -> Duration {
         .clamp(MIN_RTT, MAX_RTT)
 }
 
-/// One smoothed sample for each incoming ACK, that of the newest packet it names.
+/// Takes one sample for each incoming ACK: that of the newest packet it names.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SmoothedRtt {
     smoothed: Option<Duration>,
@@ -45,7 +45,7 @@ impl SmoothedRtt {
         }
     }
 
-    /// `None` before the first acknowledgement.
+    /// The smoothed RTT; `None` before the first acknowledgement.
     pub(crate) fn smoothed(&self) -> Option<Duration> {
         self.smoothed
     }

@@ -1,7 +1,7 @@
 //! SaTCP (Cao and Zhang, INFOCOM 2023), as in the authors' published code (LeoEM, `emulation_stage/satcp`): Cubic that
-//! comes back to its window in a ninth of the time when it shrank around a reconfiguration of the satellite path, and that keeps
-//! its curve through a timeout then. It is told of what comes by predictions there, and of what was here, so that the
-//! window may have shrunk before the news.
+//! regains its window in a ninth of the time after a decrease around a reconfiguration of the satellite path, and that
+//! keeps its curve through a timeout at such a time. The published code predicts reconfigurations; here they are
+//! reported afterwards, so the decrease may precede the report.
 
 use std::time::{Duration, Instant};
 
@@ -12,23 +12,23 @@ use crate::{
     window_based::{Law, WindowBased},
 };
 
-/// Not every guess is worth a burst.
+/// Reports less probable than this are ignored: a burst costs more than they gain.
 const MIN_CONFIDENCE: f64 = 0.5;
-/// T_earlier: reports precede the reconfiguration, as predictions err by some tenths of a second.
+/// T_earlier: the disturbance begins this long before the outage, as predictions err by some tenths of a second.
 const EARLIER: Duration = Duration::from_millis(500);
-/// D: from the report on, what shrinks the window is taken for the reconfiguration's doing.
+/// D: length of the disturbance; decreases within it are attributed to the reconfiguration.
 const DURATION: Duration = Duration::from_millis(2300);
-/// K, the time until the window is as it was, becomes this share.
+/// The factor applied to K, the time until the window is regained.
 const K_SHARE: f64 = 1.0 / 9.0;
 
 /// SaTCP's congestion control.
 pub(crate) type SaTcp = WindowBased<SaTcpLaw>;
 
-/// Cubic in a hurry for some time after each reconfiguration.
+/// Cubic with a faster recovery for some time around each reconfiguration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SaTcpLaw {
     cubic: CubicLaw,
-    /// From when to when.
+    /// Start and end of the present disturbance.
     disturbed: Option<(Instant, Instant)>,
 }
 

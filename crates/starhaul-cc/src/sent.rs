@@ -1,19 +1,19 @@
-//! What a controller remembers about each packet in flight, in order of packet numbers.
-//! Bounded: the oldest record goes when packets never meet their fate.
+//! A controller's record of each packet in flight, in order of packet numbers. Bounded: the oldest record is dropped
+//! when fates do not arrive.
 
 use std::collections::VecDeque;
 
 /// Enough for 10 Gbit/s over 600 ms in packets of 1450 bytes.
 const MAX_RECORDS: usize = 1 << 19;
-/// Beyond so many records, no more than this share may be holes: the packets that then keep the oldest ones were overtaken by
-/// thousands whose fate is known, and nobody will tell theirs.
+/// Beyond this many records, at most this share may be holes: packets overtaken by thousands with a fate will never get
+/// one.
 const SPARSE: (usize, usize) = (4_096, 8);
 
-/// Records by packet number. A settled packet leaves a hole that goes with the oldest records.
+/// Records by packet number. A settled packet leaves a hole, which is removed with the oldest records.
 #[derive(Clone, Debug)]
 pub(crate) struct SentPackets<R> {
     records: VecDeque<(u64, Option<R>)>,
-    /// Those that are no holes.
+    /// Number of records that are no holes.
     unsettled: usize,
 }
 
@@ -25,8 +25,8 @@ impl<R> SentPackets<R> {
         }
     }
 
-    /// Remembers a packet and hands back the record that had to go for it: an older one of the same
-    /// number, or the oldest of all when there are too many.
+    /// Records a packet and returns the record that it replaces: an older one of the same number, or the oldest of all
+    /// when there are too many.
     pub(crate) fn insert(&mut self, packet_number: u64, record: R) -> Option<R> {
         match self.records.back() {
             Some(&(newest, _)) if packet_number <= newest => match self.position(packet_number) {
@@ -50,7 +50,7 @@ impl<R> SentPackets<R> {
         }
     }
 
-    /// Forgets a packet whose fate is known; `None` when it is unknown or was already settled.
+    /// Removes a packet that has a fate; `None` when it is unknown or was already settled.
     pub(crate) fn take(&mut self, packet_number: u64) -> Option<R> {
         let at = self.position(packet_number).ok()?;
         let record = self.records.get_mut(at)?.1.take();
@@ -65,7 +65,7 @@ impl<R> SentPackets<R> {
     }
 
     fn position(&self, packet_number: u64) -> Result<usize, usize> {
-        // Numbers are mostly consecutive, so the distance from the oldest is mostly the place.
+        // Numbers are mostly consecutive, so the distance from the oldest is mostly the index.
         if let Some(&(oldest, _)) = self.records.front()
             && let Some(distance) = packet_number.checked_sub(oldest)
             && let Ok(at) = usize::try_from(distance)
@@ -132,7 +132,7 @@ mod tests {
         let mut evicted = Vec::new();
         for n in 0..100_000u64 {
             evicted.extend(sent.insert(n, n));
-            // One in twenty thousand is never told of, and each has a thousand before it whose fate is open.
+            // One in twenty thousand never gets a fate, and each is preceded by a thousand with an open one.
             if let Some(settled) = n.checked_sub(1_000).filter(|n| n % 20_000 != 7) {
                 assert_eq!(sent.take(settled), Some(settled), "{n}");
             }

@@ -1,5 +1,5 @@
-//! Vegas (Brakmo and Peterson, 1995): keeps two to four packets of its own in the queue, judged by how
-//! much the round-trip time exceeds the least ever seen. Decreases on loss are Reno's, as in Linux.
+//! Vegas (Brakmo and Peterson, 1995): keeps two to four packets of its own in the queue, estimated from the RTT's
+//! excess over its minimum. Decreases on loss are Reno's, as in Linux.
 
 use std::time::{Duration, Instant};
 
@@ -12,33 +12,33 @@ use crate::{
 
 /// Fewer packets queued than this: the window grows by one packet a round.
 const ALPHA_PACKETS: f64 = 2.0;
-/// More packets queued than this: it shrinks by one.
+/// More packets queued than this: the window shrinks by one packet a round.
 const BETA_PACKETS: f64 = 4.0;
 /// More packets queued than this end slow start.
 const GAMMA_PACKETS: f64 = 1.0;
-/// A round with fewer samples may be all delayed acknowledgements: Reno instead.
+/// A round with fewer samples may consist of delayed acknowledgements only: grow as Reno.
 const MIN_SAMPLES: u32 = 3;
 const LOSS_REDUCTION_FACTOR: f64 = 0.5;
 
 /// Vegas' congestion control.
 pub(crate) type Vegas = WindowBased<VegasLaw>;
 
-/// One adjustment each round by what seems to be queued.
+/// The law: one adjustment each round by the estimated queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct VegasLaw {
-    /// Never expires: Vegas takes a path that became longer for a queue.
+    /// Never expires: Vegas takes a longer path for a queue.
     base_rtt: Option<Duration>,
     round_min_rtt: Option<Duration>,
     samples: u32,
-    /// In slow start every other round only grows, so that in between what is queued is measured
-    /// with a steady window.
+    /// In slow start the window grows only every other round, so that the rounds between measure the queue with a
+    /// steady window.
     measuring: bool,
     /// The round ends when this packet is acknowledged; `None` before the first.
     round_end: Option<u64>,
 }
 
 impl VegasLaw {
-    /// `last_rtt` is that of the first packet sent in the round, whose acknowledgement ends it.
+    /// `last_rtt` is that of the first packet sent in the round; its acknowledgement ends the round.
     fn end_round(&mut self, window: &mut Window, last_rtt: Duration) {
         let (samples, round_min_rtt) = (self.samples, self.round_min_rtt.take());
         self.measuring = !self.measuring;
@@ -59,7 +59,7 @@ impl VegasLaw {
             }
             return;
         }
-        // What the window holds beyond the pipe: actual rate times the time spent queueing.
+        // Packets in the queue: actual rate times queueing delay.
         let unqueued = cwnd * base.div_duration_f64(rtt);
         let queued = (cwnd - unqueued) / packet;
         if window.in_slow_start() {
@@ -100,7 +100,7 @@ impl Law for VegasLaw {
         window.decrease_to(window.cwnd_real() * LOSS_REDUCTION_FACTOR);
     }
 
-    /// The path may be another one now.
+    /// The path may be a different one now.
     fn on_persistent_congestion(&mut self, _now: Instant) {
         *self = Self::default();
     }

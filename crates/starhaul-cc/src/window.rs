@@ -1,5 +1,5 @@
-//! What all window-based controllers share (RFC 9002 §7): the window and its bounds, the recovery
-//! period, growth only by packets that needed the window, pacing. Growth and decrease are their own.
+//! What all window-based controllers share (RFC 9002 §7): the window and its bounds, the recovery period, growth only
+//! by packets that needed the window, pacing. Each law adds growth and decrease.
 
 use std::time::{Duration, Instant};
 
@@ -12,18 +12,18 @@ use crate::{
     sent::SentPackets,
 };
 
-/// RFC 9002 §7.2: never less than two packets.
+/// Least window (RFC 9002 §7.2).
 const MIN_WINDOW_PACKETS: u64 = 2;
-/// RFC 9002 §7.7 asks for a small factor above one, so that pacing never becomes the limit.
+/// RFC 9002 §7.7 requires a small factor above one, so that pacing never becomes the limit.
 const PACING_GAIN: f64 = 1.25;
-/// The window doubles each round in slow start, and pacing must not hold that up.
+/// The window doubles each round in slow start; pacing must not limit that.
 const SLOW_START_PACING_GAIN: f64 = 2.0;
 
 /// State that window-based controllers embed.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
     max_datagram_bytes: u64,
-    /// Real-valued, so that growth by fractions of a byte adds up.
+    /// Real-valued, so that fractions of a byte accumulate.
     cwnd: f64,
     ssthresh: f64,
     recovery_start: Option<Instant>,
@@ -35,20 +35,20 @@ pub(crate) struct Window {
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     bytes: u64,
-    /// The window did not hold back what was sent.
+    /// The window did not limit sending.
     underused: bool,
 }
 
-/// What an acknowledgement may do to the window.
+/// The effect of an acknowledgement on the window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Growth {
-    /// These bytes may make it grow.
+    /// These bytes may increase the window.
     Bytes(f64),
-    /// The window was not used, so nothing is known of a greater one (RFC 9002 §7.8).
+    /// The window was not used, so it must not grow (RFC 9002 §7.8).
     Underused,
-    /// It was sent before the recovery period began.
+    /// The packet was sent before the recovery period began.
     InRecovery,
-    /// Never sent, or its fate is known already.
+    /// The packet was never sent, or has a fate already.
     Unknown,
 }
 
@@ -74,7 +74,7 @@ impl Window {
         app_limited: bool,
     ) {
         let bytes = packet_bytes(bytes);
-        // The packet that fills the window was held back by it, whatever the application does next.
+        // The packet that fills the window is limited by it, whatever the application does next.
         let fills = bytes_in_flight
             .saturating_add(bytes)
             .saturating_add(self.max_datagram_bytes)
@@ -111,7 +111,7 @@ impl Window {
         self.sent.take(packet.packet_number);
     }
 
-    /// Whether this event asks for a decrease. One recovery period takes one (RFC 9002 §7.3.2).
+    /// Whether this event requires a decrease: one per recovery period (RFC 9002 §7.3.2).
     pub(crate) fn enter_recovery(&mut self, event: &CongestionEvent) -> bool {
         if self.in_recovery(event.sent) {
             return false;
@@ -120,19 +120,19 @@ impl Window {
         true
     }
 
-    /// The window and threshold after a decrease.
+    /// Sets window and threshold after a decrease.
     pub(crate) fn decrease_to(&mut self, cwnd: f64) {
         self.set_cwnd(cwnd);
         self.ssthresh = self.cwnd;
     }
 
-    /// RFC 9002 §7.6.2: starts over with the least window.
+    /// RFC 9002 §7.6.2: restarts with the least window.
     pub(crate) fn collapse(&mut self) {
         self.set_cwnd(0.0);
         self.recovery_start = None;
     }
 
-    /// Takes a decrease back (RFC 9438 §4.9.2, RFC 4015 §3.2).
+    /// Undoes a decrease (RFC 9438 §4.9.2, RFC 4015 §3.2).
     pub(crate) fn restore(&mut self, cwnd: f64, ssthresh: f64) {
         self.set_cwnd(cwnd.max(self.cwnd));
         self.ssthresh = ssthresh;
@@ -147,11 +147,11 @@ impl Window {
     pub(crate) fn set_cwnd(&mut self, cwnd: f64) {
         let min = MIN_WINDOW_PACKETS * self.max_datagram_bytes;
         let max = real(window_bytes(f64::MAX, min));
-        // `max` first: an undefined value becomes the least window.
+        // `max` first: NaN becomes the least window.
         self.cwnd = cwnd.max(real(min)).min(max);
     }
 
-    /// Leaves slow start with the window as it is.
+    /// Leaves slow start with the present window.
     pub(crate) fn end_slow_start(&mut self) {
         self.ssthresh = self.cwnd;
     }
@@ -160,12 +160,12 @@ impl Window {
         self.cwnd < self.ssthresh
     }
 
-    /// Slow start is to end at this window.
+    /// Sets the window at which slow start ends.
     pub(crate) fn set_ssthresh(&mut self, ssthresh: f64) {
         self.ssthresh = ssthresh;
     }
 
-    /// No loss, mark or delay has ended the first slow start.
+    /// Whether no loss, mark or delay has ended the first slow start.
     pub(crate) fn in_initial_slow_start(&self) -> bool {
         self.ssthresh.is_infinite()
     }
@@ -194,7 +194,7 @@ impl Window {
         self.rtt.smoothed()
     }
 
-    /// Somewhat more than a window each round, so that pacing never becomes the limit.
+    /// Slightly more than a window per round, so that pacing never becomes the limit.
     pub(crate) fn default_pacing_gain(&self) -> f64 {
         if self.in_slow_start() {
             SLOW_START_PACING_GAIN
@@ -203,7 +203,7 @@ impl Window {
         }
     }
 
-    /// So many windows each round trip; `None` before the first RTT sample.
+    /// A rate of `gain` windows per RTT; `None` before the first RTT sample.
     pub(crate) fn pacing_rate(&self, gain: f64) -> Option<Bandwidth> {
         let rate = Bandwidth::from_bytes_over(self.cwnd(), self.rtt.smoothed()?);
         Some(clamp_rate(rate.scaled(gain)))

@@ -1,5 +1,5 @@
-//! One controller for all window-based laws: the window, its recovery periods, and the undoing of a
-//! decrease that proves spurious (RFC 9438 §4.9.2, RFC 4015 §3.2) are here, growth and decrease in each [`Law`].
+//! One controller for all window-based laws: it has the window, its recovery periods, and the undo of spurious
+//! decreases (RFC 9438 §4.9.2, RFC 4015 §3.2); each [`Law`] has growth and decrease.
 
 use std::{fmt, time::Instant};
 
@@ -10,38 +10,38 @@ use crate::{
     window::{Growth, Window},
 };
 
-/// How a window grows and shrinks.
+/// The growth and decrease of a window.
 pub(crate) trait Law: Clone + fmt::Debug + Default + Send + Sync + 'static {
-    /// By which it is configured.
+    /// The name in configurations.
     const NAME: &'static str;
 
-    /// A packet that needed the window was acknowledged: `bytes` of it may make the window grow.
+    /// A packet that needed the window was acknowledged: `bytes` of it may increase the window.
     fn on_acked(&mut self, window: &mut Window, packet: &AckedPacket, bytes: f64);
-    /// Any packet was acknowledged, before [`Law::on_acked`] hears of it if it may.
+    /// Any packet was acknowledged; called before [`Law::on_acked`].
     fn on_feedback(&mut self, _window: &mut Window, _packet: &AckedPacket) {}
     /// A packet was acknowledged that did not need the window.
     fn on_underused(&mut self, _now: Instant) {}
-    /// A loss or mark that does not belong to the recovery period asks for a smaller window.
+    /// Decreases the window after a loss or mark outside the recovery period.
     fn decrease(&mut self, window: &mut Window);
-    /// Everything over a long period was lost; the window is about to start over.
+    /// Persistent congestion; the window is about to restart.
     fn on_persistent_congestion(&mut self, _now: Instant) {}
-    /// The path became another.
+    /// The path was reconfigured.
     fn on_reconfiguration(&mut self, _now: Instant, _event: &Reconfiguration) {}
-    /// How much faster than a window each round to pace.
+    /// Pacing rate in windows per RTT.
     fn pacing_gain(&self, window: &Window) -> f64 {
         window.default_pacing_gain()
     }
-    /// What the law believes the path carries.
+    /// The law's estimate of the path's capacity.
     fn bandwidth_estimate(&self) -> Option<Bandwidth> {
         None
     }
-    /// The phase, for people.
+    /// The phase, for people and logs.
     fn state(&self, window: &Window) -> &'static str {
         window.state()
     }
 }
 
-/// A window under the law `L`.
+/// A window controlled by the law `L`.
 #[derive(Clone, Debug)]
 pub(crate) struct WindowBased<L> {
     window: Window,
@@ -57,7 +57,7 @@ struct BeforeDecrease<L> {
 }
 
 impl<L: Law> WindowBased<L> {
-    /// A controller in slow start, for packets of at most `mtu_bytes`.
+    /// Creates a controller in slow start, for packets of at most `mtu_bytes`.
     pub(crate) fn new(mtu_bytes: u16) -> Self {
         Self {
             window: Window::new(mtu_bytes),

@@ -1,4 +1,4 @@
-//! Whatever a controller is told, in whatever order, it gives a usable window and rate.
+//! For any calls in any order, a controller gives a usable window and rate.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -13,12 +13,12 @@ use starhaul_units::Bandwidth;
 
 #[derive(Clone, Debug)]
 enum Operation {
-    /// In order, as a sender should.
+    /// Packets sent in order, as a sender should.
     Send {
         bytes: u64,
         app_limited: bool,
     },
-    /// With any number and any flight.
+    /// A packet with any number and any flight.
     SendOddly {
         number: u64,
         bytes: u64,
@@ -83,7 +83,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// Drives one controller and remembers what it needs to make plausible calls.
+/// Drives one controller and records what plausible calls need.
 struct Driver {
     controller: Box<dyn Controller>,
     now: Instant,
@@ -170,8 +170,8 @@ impl Driver {
         (c.cwnd(), c.pacing_rate(), c.bandwidth_estimate(), c.state())
     }
 
-    /// Clean rounds of ten packets over 20 ms, as on a path that came to its senses, for as long as Vivace
-    /// needs to measure a few intervals of the longest round trip it was told of.
+    /// Clean rounds of ten packets over 20 ms, as on a path that recovered, for as long as Vivace needs to measure a
+    /// few intervals of its longest RTT sample.
     fn clean_rounds(&mut self) {
         self.controller.on_mtu_update(1452);
         let mut number = 1 << 40;

@@ -1,5 +1,5 @@
-//! Window curves of the loss-based controllers, driven round by round: a whole window is sent at
-//! once and acknowledged one round trip later.
+//! Window curves of the loss-based controllers, driven round by round: a whole window is sent at once and acknowledged
+//! one RTT later.
 
 #![allow(
     clippy::unwrap_used,
@@ -35,7 +35,7 @@ impl Flow {
         }
     }
 
-    /// In segments.
+    /// The window in segments.
     fn cwnd(&self) -> f64 {
         self.controller.cwnd() as f64 / SEGMENT as f64
     }
@@ -70,7 +70,7 @@ impl Flow {
         }
     }
 
-    /// One packet of the last round was lost.
+    /// Loses one packet of the last round.
     fn lose(&mut self, persistent: bool) {
         self.signal(persistent, false);
     }
@@ -160,7 +160,7 @@ fn persistent_congestion_starts_over_and_spurious_loss_is_undone() {
         assert_eq!(flow.cwnd(), 2.0 * before, "{name} is in slow start again");
         flow.lose(true);
         assert_eq!(flow.cwnd(), 2.0, "{name}");
-        // What was undone once is not undone again.
+        // A decrease is undone only once.
         flow.controller.on_spurious_congestion_event(flow.now);
         let restored = flow.cwnd();
         flow.controller.on_spurious_congestion_event(flow.now);
@@ -181,8 +181,8 @@ fn an_unused_window_does_not_grow() {
     }
 }
 
-/// RFC 9438 §4.2: from 0.7 W the window is back at W after K = cbrt(0.3 W / 0.4) seconds, flat
-/// there, and as far above W at 2 K as it had fallen below.
+/// RFC 9438 §4.2: from 0.7 W the window regains W after K = cbrt(0.3 W / 0.4) seconds, is flat there, and at 2 K
+/// exceeds W by as much as it had fallen.
 #[test]
 fn cubic_comes_back_to_its_maximum_at_k() {
     let mut flow = Flow::new("cubic");

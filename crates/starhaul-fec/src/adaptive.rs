@@ -1,10 +1,10 @@
-//! The adaptive coding rate of DMTP (§V "Adaptive FEC"): the greatest loss of a moving window of blocks is the rate.
+//! The adaptive coding rate of DMTP (§V "Adaptive FEC"): the greatest loss in a moving window of blocks.
 
 use std::collections::VecDeque;
 
-/// Coding rate r/k of a stream, driven by the losses its last blocks met.
+/// Coding rate r/k of a stream, computed from the losses of its last blocks.
 ///
-/// It is meant for redundancy sent over another path than most of the data: a share L of k lost wants L·k fragments.
+/// For redundancy sent over another path than most of the data: a loss share L of k fragments needs L·k fragments.
 #[derive(Clone, Debug)]
 pub struct AdaptiveRate {
     window: usize,
@@ -14,8 +14,8 @@ pub struct AdaptiveRate {
 }
 
 impl AdaptiveRate {
-    /// Remembers the losses of the last `window` blocks (at least 1). The rate stays within `least` and `most`, both from 0.0
-    /// to 1.0; `least` = `most` = 1.0 duplicates every block.
+    /// Creates an estimator over the last `window` blocks (at least 1). The rate stays between `least` and `most`, both
+    /// from 0.0 to 1.0; `least` = `most` = 1.0 duplicates every block.
     pub fn new(window: usize, least: f64, most: f64) -> Self {
         let most = share(most);
         Self {
@@ -26,7 +26,7 @@ impl AdaptiveRate {
         }
     }
 
-    /// A block's fate is known: this share of its fragments was lost (0.0 to 1.0).
+    /// Adds the share of a block's fragments that was lost (0.0 to 1.0).
     pub fn on_loss(&mut self, lost: f64) {
         if self.losses.len() == self.window {
             self.losses.pop_front();
@@ -40,7 +40,8 @@ impl AdaptiveRate {
         greatest.clamp(self.least, self.most)
     }
 
-    /// Redundancy fragments for `data` data fragments: the rate, rounded up to whole fragments, as far as a code has room.
+    /// Redundancy fragments for `data` data fragments: the rate, rounded up to whole fragments, limited to the code's
+    /// size.
     pub fn redundancy(&self, data: u8) -> u8 {
         let room = u8::MAX - data;
         (0..room)

@@ -1,6 +1,6 @@
-//! Making redundancy fragments and recovering data from them (DMTP §V "Adaptive FEC").
+//! Encodes redundancy fragments and recovers data from them (DMTP §V "Adaptive FEC").
 //!
-//! A code of one data fragment is copies of it. Any other is Reed–Solomon over GF(2¹⁶) by `reed-solomon-simd`.
+//! A code of one data fragment repeats it. Any other code is Reed–Solomon over GF(2¹⁶) by `reed-solomon-simd`.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::{
     last_byte::Interpolation,
 };
 
-/// Encoder and decoder that keep their working space from one block to the next.
+/// Encoder and decoder that reuse their working memory for all blocks.
 #[derive(Default)]
 pub struct Codec {
     encoder: Encoder,
@@ -28,13 +28,13 @@ impl fmt::Debug for Codec {
 }
 
 impl Codec {
-    /// Working space is made on first use.
+    /// Creates a codec; working memory is allocated on first use.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Computes `redundancy` redundancy fragments, each as long as those of `data`, which must be equally long (any length, odd
-    /// and zero too). At least one data fragment, at most 255 fragments together.
+    /// Computes `redundancy` redundancy fragments of the same length as those of `data`, which must all have one length
+    /// (any, odd and zero too). Takes at least one data fragment and at most 255 fragments in all.
     pub fn encode(&mut self, data: &[Bytes], redundancy: u8) -> Result<Vec<Bytes>, FecError> {
         let count = usize::from(redundancy);
         check_counts(data.len(), count)?;
@@ -66,8 +66,8 @@ impl Codec {
         Ok(fragments.into_iter().map(BytesMut::freeze).collect())
     }
 
-    /// Recovers the data fragments in order from any `data_count` of the fragments. `fragments` are (index, bytes), each index
-    /// at most once, with indices below `data_count + redundancy_count`; indices from `data_count` on are redundancy.
+    /// Recovers the data fragments in order from any `data_count` of the fragments. `fragments` are (index, bytes),
+    /// each index at most once and below `data_count + redundancy_count`; indices from `data_count` on are redundancy.
     pub fn decode(
         &mut self,
         data_count: u8,
@@ -146,12 +146,12 @@ impl Codec {
     }
 }
 
-/// [`Codec::encode`] with working space for this call only.
+/// [`Codec::encode`] with working memory for this call only.
 pub fn encode(data: &[Bytes], redundancy: u8) -> Result<Vec<Bytes>, FecError> {
     Codec::new().encode(data, redundancy)
 }
 
-/// [`Codec::decode`] with working space for this call only.
+/// [`Codec::decode`] with working memory for this call only.
 pub fn decode(
     data_count: u8,
     redundancy_count: u8,
@@ -160,10 +160,10 @@ pub fn decode(
     Codec::new().decode(data_count, redundancy_count, fragments)
 }
 
-/// What arrived of a code, checked.
+/// The validated fragments that arrived of one code.
 struct Arrived<'a> {
     data: Vec<Option<Bytes>>,
-    /// As many redundancy fragments as data are missing, with their indices in the code.
+    /// As many redundancy fragments as data fragments are missing, with their indices in the code.
     redundancy: Vec<(u8, &'a Bytes)>,
 }
 
@@ -214,7 +214,7 @@ impl<'a> Arrived<'a> {
     }
 }
 
-/// Appends the last byte of the missing data fragments, of odd length, to what was found of them.
+/// Appends the last byte to the recovered data fragments of odd length.
 fn append_last_bytes(data: &[Option<Bytes>], redundancy: &[(u8, &Bytes)], found: &mut [Bytes]) {
     let last = |bytes: &Bytes| bytes.last().copied().unwrap_or(0);
     let arrived = (0..)
@@ -233,7 +233,7 @@ fn append_last_bytes(data: &[Option<Bytes>], redundancy: &[(u8, &Bytes)], found:
     }
 }
 
-/// The length that all have; 0 when there are none.
+/// The common length of all fragments; 0 when there are none.
 fn equal_length<'a>(
     fragments: impl Iterator<Item = (usize, &'a Bytes)>,
 ) -> Result<usize, FecError> {

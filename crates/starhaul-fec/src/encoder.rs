@@ -1,4 +1,4 @@
-//! The library's encoder, and what it works on.
+//! The library's encoder and its input.
 
 use reed_solomon_simd::{EncoderResult, ReedSolomonEncoder};
 
@@ -9,7 +9,7 @@ use crate::FecError;
 pub(crate) struct Encoder(Option<ReedSolomonEncoder>);
 
 impl Encoder {
-    /// Encodes `data`, `data_count` shards of `length` bytes, and hands the result to `read`.
+    /// Encodes `data` (`data_count` shards of `length` bytes) and passes the result to `read`.
     pub(crate) fn encode<T: AsRef<[u8]>, R>(
         &mut self,
         data: impl Iterator<Item = T>,
@@ -37,10 +37,10 @@ impl Encoder {
     }
 }
 
-/// Bytes that the library can code: all of one even length.
+/// Shards in the form that the library codes: all of one even length.
 pub(crate) struct Shards<'a> {
     pub(crate) data: Vec<Option<&'a [u8]>>,
     pub(crate) redundancy_count: usize,
-    /// Index among the redundancy, and bytes; as many as data are missing.
+    /// Index among the redundancy fragments, and bytes; as many as data fragments are missing.
     pub(crate) redundancy: Vec<(usize, &'a [u8])>,
 }

@@ -1,6 +1,6 @@
-//! Recovering a few lost fragments. The decoder of `reed-solomon-simd` costs the same 0.2 ms whether one fragment of five or
-//! thousands were lost, so a small number is found as any linear system is: what the lost fragments add to the redundancy is
-//! known (redundancy received − redundancy of the rest), and so is what a unit in each of them would add.
+//! Recovers a small number of lost fragments. The decoder of `reed-solomon-simd` takes the same 0.2 ms for one lost
+//! fragment of five as for thousands, so few losses are solved as a linear system: the contribution of the lost
+//! fragments is the redundancy received minus the redundancy of the rest, and a unit fragment gives each coefficient.
 
 use bytes::Bytes;
 use reed_solomon_simd::engine::{
@@ -13,16 +13,16 @@ use crate::{
     encoder::{Encoder, Shards},
 };
 
-/// Most lost fragments found this way: their units must fit one chunk. The work grows with their square, and is less than
-/// that of the library's decoder up to here.
+/// Greatest number of lost fragments recovered this way: their unit fragments must fit one chunk. The work grows with
+/// its square and stays below that of the library's decoder up to here.
 pub(crate) const MOST: usize = HALF;
 
-/// Elements of the field as the library lays them out: 32 low bytes, then their 32 high bytes.
+/// Field elements in the library's layout: 32 low bytes, then their 32 high bytes.
 type Chunk = [u8; 64];
 const HALF: usize = 32;
 
-/// Finds the lost data fragments of `length` bytes, in order. `None` if the redundancy does not determine them, which that of
-/// the library always does.
+/// Recovers the lost data fragments of `length` bytes, in order. `None` if the redundancy does not determine them; the
+/// library's redundancy always does.
 pub(crate) fn recover(
     encoder: &mut Encoder,
     shards: &Shards<'_>,
@@ -60,8 +60,8 @@ pub(crate) fn recover(
     }))
 }
 
-/// For each redundancy fragment, by what it multiplies each lost data fragment. Found by coding units: the m-th lost fragment
-/// has 1 as its m-th element, and all else is 0.
+/// The factor of each lost data fragment in each redundancy fragment, found by encoding unit fragments: element m of
+/// the m-th lost fragment is 1, all others are 0.
 fn coefficients(
     encoder: &mut Encoder,
     shards: &Shards<'_>,
@@ -96,7 +96,7 @@ fn coefficients(
     )
 }
 
-/// Gauss–Jordan elimination of a square system whose right sides are whole fragments.
+/// Gauss–Jordan elimination of a square system with whole fragments as right-hand sides.
 fn solve(mut rows: Vec<Vec<GfElement>>, mut sides: Vec<Vec<Chunk>>) -> Option<Vec<Vec<Chunk>>> {
     let engine = DefaultEngine::new();
     let tables = get_exp_log();
@@ -141,7 +141,7 @@ fn add(chunks: &mut [Chunk], other: &[Chunk]) {
     }
 }
 
-/// Bytes as the library reads them: a last, incomplete chunk is half low and half high bytes.
+/// Converts bytes to the library's layout: an incomplete last chunk is half low and half high bytes.
 fn to_chunks(bytes: &[u8]) -> Vec<Chunk> {
     let (whole, tail) = bytes.as_chunks::<64>();
     let mut chunks = whole.to_vec();

@@ -1,6 +1,6 @@
-//! The last byte of fragments of odd length. `reed-solomon-simd` codes pairs of bytes, so that byte gets a Reed–Solomon code of
-//! its own over GF(2⁸): the data bytes are the values of a polynomial at 0, 1, …, data − 1, and the redundancy its values at the
-//! points that follow. That keeps every fragment of a code equally long.
+//! The last byte of fragments of odd length. `reed-solomon-simd` codes pairs of bytes, so that byte gets a Reed–Solomon
+//! code of its own over GF(2⁸): the data bytes are the values of a polynomial at 0, 1, …, data − 1, and the redundancy
+//! its values at the points that follow. That keeps every fragment of a code equally long.
 
 const FIELD: usize = 256;
 /// x⁸ + x⁴ + x³ + x² + 1, of which 2 is a generator.

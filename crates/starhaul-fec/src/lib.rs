@@ -1,8 +1,8 @@
-//! Erasure coding of blocks over `reed-solomon-simd`, and the rules that choose how much redundancy.
+//! Erasure coding of blocks over `reed-solomon-simd`, and the rules that compute the amount of redundancy.
 //!
-//! A block is cut by [`plan`] into codes of at most [`MAX_FRAGMENTS`] fragments, a rule such as
-//! [`redundancy_for_random_loss`] says how many redundancy fragments each wants, and a [`Codec`] makes them and recovers the
-//! data from any sufficient part of them.
+//! [`plan`] cuts a block into codes of at most [`MAX_FRAGMENTS`] fragments, a rule such as
+//! [`redundancy_for_random_loss`] computes the number of redundancy fragments of each code, and a [`Codec`] encodes
+//! them and recovers the data from any sufficient subset.
 //!
 //! ```
 //! use bytes::Bytes;
@@ -34,10 +34,10 @@ pub use redundancy::{
     redundancy_for_burst_loss, redundancy_for_random_loss, redundancy_on_another_path,
 };
 
-/// Most fragments, data and redundancy together, that one code may have.
+/// Greatest number of fragments, data and redundancy together, of one code.
 pub const MAX_FRAGMENTS: usize = 255;
 
-/// A code cannot be made or used as asked.
+/// Errors of encoding and decoding.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FecError {
     /// The caller (or, when decoding, the peer) asked for an impossible code.
@@ -45,12 +45,12 @@ pub enum FecError {
         "no code has {data} data and {redundancy} redundancy fragments: use at least 1 data fragment and at most 255 together"
     )]
     Counts {
-        /// Data fragments asked for.
+        /// Data fragments requested.
         data: usize,
-        /// Redundancy fragments asked for.
+        /// Redundancy fragments requested.
         redundancy: usize,
     },
-    /// The fragments given (by the caller, or by the peer) differ in length.
+    /// The fragments given by the caller or the peer differ in length.
     #[error(
         "fragment {index} has {found} bytes and others of its code have {expected}: all must be equal"
     )]
@@ -62,7 +62,7 @@ pub enum FecError {
         /// Bytes of this one.
         found: usize,
     },
-    /// The peer sent a fragment that its code does not have.
+    /// The peer sent a fragment index outside its code.
     #[error("fragment {index} does not exist in a code of {count} fragments")]
     Index {
         /// The fragment's number.
@@ -70,24 +70,24 @@ pub enum FecError {
         /// Data and redundancy fragments of the code.
         count: usize,
     },
-    /// A fragment was given twice; drop duplicates on arrival.
+    /// The caller passed a fragment twice; drop duplicates on arrival.
     #[error("fragment {index} was given twice")]
     Duplicate {
         /// The fragment's number.
         index: u8,
     },
-    /// The network lost too much: wait for more fragments.
+    /// Too many fragments were lost: wait for more.
     #[error("{given} fragments cannot recover {needed} data fragments: wait for more")]
     TooFew {
         /// Fragments given.
         given: usize,
-        /// Data fragments of the code, as many as are needed.
+        /// Data fragments of the code, which is the number needed.
         needed: usize,
     },
     /// The local configuration leaves no room for data in a datagram.
     #[error("a fragment must hold at least 1 byte: raise the path's datagram size")]
     NoCapacity,
-    /// The coding library refused what was checked here: a defect of this crate.
+    /// The coding library refused validated input: a defect of this crate.
     #[error("the coding library refused: {0}")]
     Library(String),
 }

@@ -1,13 +1,13 @@
-//! How a block is cut into codes and fragments (DMTP fig. 3: fragment length = ceil(len / k), so that padding ≤ k − 1).
+//! Cuts a block into codes and fragments (DMTP fig. 3: fragment length = ceil(len / k), so that padding ≤ k − 1).
 
 use crate::{FecError, MAX_FRAGMENTS};
 
-/// One code of a block: a run of its bytes, cut into equal fragments of which the last are padded with zeros.
+/// One code of a block: a byte range, cut into equal fragments; zeros pad the last ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code {
-    /// First byte of the block that it carries.
+    /// Offset of its first byte in the block.
     pub offset: usize,
-    /// Bytes of the block that it carries.
+    /// Bytes of the block that this code carries.
     pub len: usize,
     /// Number k of data fragments.
     pub data_count: u8,
@@ -23,7 +23,7 @@ impl Code {
     }
 }
 
-/// How a block is cut.
+/// The division of a block into codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     len: usize,
@@ -32,7 +32,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Data fragments of all codes.
+    /// Number of data fragments of all codes.
     pub fn data_fragments(&self) -> usize {
         self.data_fragments
     }
@@ -61,8 +61,9 @@ impl Plan {
     }
 }
 
-/// Cuts a block of `len` bytes into fragments of at most `fragment_bytes`, and these into as few codes as leave each room for
-/// `max_coding_rate` (0.0 to 1.0) redundancy fragments per data fragment. An empty block is one empty fragment.
+/// Cuts a block of `len` bytes into fragments of at most `fragment_bytes` bytes, and these into as few codes as leave
+/// room in each for `max_coding_rate` (0.0 to 1.0) redundancy fragments per data fragment. An empty block is one empty
+/// fragment.
 pub fn plan(len: usize, fragment_bytes: usize, max_coding_rate: f64) -> Result<Plan, FecError> {
     if fragment_bytes == 0 {
         return Err(FecError::NoCapacity);

@@ -1,10 +1,10 @@
-//! How many redundancy fragments a code needs, so that it fails with probability at most ε (deadline.md "Redundancy").
+//! Computes how many redundancy fragments a code needs to fail with probability at most ε (deadline.md "Redundancy").
 //!
-//! Each rule is exact for its model of loss and cheap enough to be asked for every block.
+//! Each rule is exact for its loss model and fast enough to be evaluated for every block.
 
 use crate::MAX_FRAGMENTS;
 
-/// Sums of probabilities are this exact, so that a promise kept to the letter is not missed by rounding.
+/// Tolerance for sums of probabilities, so that rounding does not raise n where the bound is met exactly.
 const ROUNDING: f64 = 1e-12;
 
 /// Smallest number n of redundancy fragments with `P(Binomial(data + n, loss) > n)` ≤ `epsilon`: every fragment is lost
@@ -23,8 +23,8 @@ pub fn redundancy_for_random_loss(data: u8, loss: f64, epsilon: f64, cap: u8) ->
 }
 
 /// Smallest n with `P(lost data + lost redundancy > n)` ≤ `epsilon`, where the data go over a path that loses the share
-/// `data_loss` and the redundancy over another, independent one that loses `redundancy_loss`. At most `cap`, and at most what a
-/// code has room for.
+/// `data_loss` and the redundancy over another, independent one that loses `redundancy_loss`. At most `cap`, and at
+/// most what a code has room for.
 pub fn redundancy_on_another_path(
     data: u8,
     data_loss: f64,
@@ -52,10 +52,10 @@ pub fn redundancy_on_another_path(
     limit
 }
 
-/// Smallest n with `P(more than n of data + n consecutive fragments are lost)` ≤ `epsilon` on a Gilbert–Elliott channel that
-/// loses everything in its bad state and nothing in its good one, the share `loss` in all, `burst_length` in a row on average
-/// (below 1/(1 − loss), where losses would avoid each other, independent losses are assumed). At most `cap`, and at most what a
-/// code has room for.
+/// Smallest n with `P(more than n of data + n consecutive fragments are lost)` ≤ `epsilon` on a Gilbert–Elliott channel
+/// that loses everything in its bad state and nothing in its good one, the share `loss` in all, `burst_length` in a row
+/// on average (below 1/(1 − loss), where losses would avoid each other, independent losses are assumed). At most `cap`,
+/// and at most what a code has room for.
 pub fn redundancy_for_burst_loss(
     data: u8,
     loss: f64,
@@ -71,8 +71,8 @@ pub fn redundancy_for_burst_loss(
     let burst_length = burst_length.max(1.0 / (1.0 - loss));
     let leave_bad = 1.0 / burst_length;
     let leave_good = leave_bad * loss / (1.0 - loss);
-    // Each arrival leaves the channel in its good state, so the runs of losses before each arrival are independent: the first
-    // run begins with the probability of the bad state, the later ones with that of leaving the good state.
+    // Each arrival leaves the channel in its good state, so the runs of losses before each arrival are independent: the
+    // first run begins with the probability of the bad state, the later ones with that of leaving the good state.
     let mut lost = [0.0; MAX_FRAGMENTS + 1];
     lost[0] = 1.0;
     let lost = &mut lost[..=usize::from(limit)];
@@ -83,10 +83,10 @@ pub fn redundancy_for_burst_loss(
     smallest_covering(lost.iter().copied(), epsilon, limit)
 }
 
-/// Convolves the distribution of a number of losses with a run of them that begins with probability `begin` and ends after each
-/// loss with probability `end`.
+/// Convolves the distribution of a number of losses with a run of them that begins with probability `begin` and ends
+/// after each loss with probability `end`.
 fn add_run(lost: &mut [f64], begin: f64, end: f64) {
-    // Σ P[i lost before] · P[the run reaches l − i], not yet ended.
+    // Σ P[i lost before] · P[the run reaches l − i], with the run still open.
     let mut running = 0.0;
     for share in lost {
         let before = *share;
@@ -128,7 +128,7 @@ fn limit(data: u8, cap: u8) -> u8 {
     cap.min(u8::MAX - data)
 }
 
-/// A measured share as a probability; what is no number counts as no loss.
+/// Clamps a measured share to a probability; NaN counts as no loss.
 fn probability(share: f64) -> f64 {
     if share.is_nan() {
         0.0

@@ -1,5 +1,5 @@
-//! The two ends of the path as nodes of the simulator: all senders at one, all receivers at the other, and the prober of the
-//! satellite link at either.
+//! The two ends of the path as nodes of the simulator: all senders at one, all receivers at the other, and the prober
+//! of the satellite link at either.
 
 use std::{
     collections::VecDeque,
@@ -13,19 +13,19 @@ use starhaul_sim::{Delivery, Node, Packet};
 
 use crate::{Receiver, Sender, message::Message, metrics::Deliveries, prober::Prober};
 
-/// The socket of data, acknowledgements and news.
+/// The socket of data, acknowledgements and detector findings.
 pub(crate) const DATA: u32 = 0;
 /// The socket at the host's end of the satellite link.
 pub(crate) const PROBE: u32 = 1;
 
-/// Where a host's sockets send to.
+/// The destination addresses of a host's sockets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
     pub(crate) data: SocketAddr,
     pub(crate) probe: SocketAddr,
 }
 
-/// What both hosts have.
+/// The sockets and messages that both hosts have.
 #[derive(Debug)]
 struct Sockets {
     peer: Peer,
@@ -39,10 +39,10 @@ pub(crate) struct SendingHost {
     sockets: Sockets,
     start: Instant,
     pub(crate) flows: Vec<SendingFlow>,
-    /// What controllers are told, and when; sorted.
+    /// Signals to the controllers and their instants; sorted.
     signals: VecDeque<(Instant, Reconfiguration)>,
     pub(crate) alarms: Vec<Alarm>,
-    /// Whether changes of state are noted.
+    /// Whether changes of the controllers' states are recorded.
     pub(crate) notes_states: bool,
 }
 
@@ -66,16 +66,16 @@ pub(crate) struct ReceivingFlow {
     pub(crate) deliveries: Deliveries,
 }
 
-/// News of a reconfiguration that reached the controllers.
+/// A reconfiguration that was signalled to the controllers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Alarm {
-    /// When, after the start.
+    /// When it was signalled, after the start.
     pub told: Duration,
-    /// What it said.
+    /// The reconfiguration that was signalled.
     pub reconfiguration: Reconfiguration,
 }
 
-/// Either end.
+/// A host at either end of the path.
 #[derive(Debug)]
 pub(crate) enum Host {
     Sending(SendingHost),
@@ -111,7 +111,7 @@ impl Sockets {
         }
     }
 
-    /// The answer to a probe: what there is to tell of it.
+    /// Handles the answer to a probe; returns the reconfiguration that it reveals, if any.
     fn echoed(&mut self, now: Instant, sequence: u64) -> Option<Reconfiguration> {
         self.prober.as_mut()?.on_response(now, sequence)
     }
@@ -137,13 +137,13 @@ impl SendingHost {
         });
     }
 
-    /// Tells every controller at the instant `told`.
+    /// Signals every controller at the instant `told`.
     pub(crate) fn tell(&mut self, told: Instant, reconfiguration: Reconfiguration) {
         let place = self.signals.partition_point(|(at, _)| *at <= told);
         self.signals.insert(place, (told, reconfiguration));
     }
 
-    /// Lets every flow send what it may.
+    /// Lets every flow send what its window and pacer allow.
     pub(crate) fn transmit_all(&mut self, now: Instant) {
         for number in 0..self.flows.len() {
             self.transmit(now, number);
@@ -166,7 +166,7 @@ impl SendingHost {
         }
     }
 
-    /// All controllers are told.
+    /// Signals all controllers.
     fn hear(&mut self, now: Instant, reconfiguration: Reconfiguration) {
         self.alarms.push(Alarm {
             told: now.saturating_duration_since(self.start),
@@ -175,7 +175,7 @@ impl SendingHost {
         for number in 0..self.flows.len() {
             let controller = self.flows[number].sender.controller();
             controller.on_reconfiguration(now, reconfiguration);
-            // It may let go more at once.
+            // The controller may allow more at once.
             self.transmit(now, number);
         }
     }

@@ -1,7 +1,7 @@
 //! A bulk flow, packet by packet: a sender with the recovery of RFC 9002 and any congestion controller, and a receiver.
 //!
-//! Both are state machines without a clock or a socket. [`FlowNetwork`] runs flows over links in virtual time, as nodes of the
-//! simulator, and measures them.
+//! Both are state machines without clock or socket. [`FlowNetwork`] runs flows over links in virtual time, as nodes of
+//! the simulator, and measures them.
 
 mod hosts;
 mod message;
@@ -28,7 +28,7 @@ pub use rtt::RttEstimator;
 pub use sender::Sender;
 pub use source::Source;
 
-/// Size of a data packet on the wire, all headers included; also what one delivery opportunity carries.
+/// Size of a data packet on the wire, all headers included; also the size of one delivery opportunity.
 pub const PACKET_BYTES: u64 = 1500;
 /// Size of an acknowledgement on the wire: IP, UDP and QUIC headers and an ACK frame with a few ranges.
 pub const ACK_BYTES: usize = 80;
@@ -38,7 +38,7 @@ pub const ACK_BYTES: usize = 80;
 pub struct DataPacket {
     /// Packet number; never used twice.
     pub number: u64,
-    /// Which chunk of the data it carries; a retransmission carries the chunk of the packet that was lost.
+    /// Number of the data chunk that it carries; a retransmission carries the chunk of the lost packet.
     pub chunk: u64,
 }
 
@@ -47,6 +47,6 @@ pub struct DataPacket {
 pub struct Ack {
     /// Closed ranges of packet numbers that arrived, greatest first.
     pub ranges: Vec<(u64, u64)>,
-    /// For how long the receiver had the greatest of them.
+    /// Acknowledgement delay of the greatest of them.
     pub delay: std::time::Duration,
 }

@@ -1,4 +1,4 @@
-//! What the hosts of flows send each other.
+//! The messages between the hosts of flows.
 
 use starhaul_cc::Reconfiguration;
 use starhaul_link::Band;
@@ -11,15 +11,15 @@ const PROBE_BYTES: usize = 84;
 /// The load of a packet.
 #[derive(Clone, Debug)]
 pub(crate) enum Message {
-    /// Of the flow with this number.
+    /// A data packet of the flow with this number.
     Data(usize, DataPacket),
-    /// Of the flow with this number.
+    /// An acknowledgement of the flow with this number.
     Ack(usize, Ack),
     /// A probe of the satellite link.
     Probe(u64),
-    /// The answer to it.
+    /// The answer to the probe with this number.
     Echo(u64),
-    /// What the receiving end's detector found, for all flows.
+    /// A reconfiguration found by the receiving end's detector, for all flows.
     News(Reconfiguration),
 }
 

@@ -1,4 +1,4 @@
-//! What is measured of one flow. `docs/lab.md` has the exact definitions.
+//! The figures of one flow. `docs/lab.md` has the exact definitions.
 
 use std::time::Duration;
 
@@ -7,30 +7,30 @@ use starhaul_link::{Delays, LinkStats, Passage};
 
 use crate::PACKET_BYTES;
 
-/// The figures of one run, as the ends of a flow saw it or, where it is said, as the links did ([`Metrics::by_link`]): a table
-/// has the one or the other.
+/// The figures of one run, measured at the ends of a flow or, by [`Metrics::by_link`], at the links; a table uses one
+/// kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Metrics {
-    /// New data that reached the receiver, with all headers, per time.
+    /// Rate of new data that reached the receiver, with all headers, in Mbit/s.
     pub throughput_mbps: f64,
-    /// What the narrowest link could carry in the same time.
+    /// Rate that the narrowest link could carry in the same time, in Mbit/s.
     pub capacity_mbps: f64,
-    /// Throughput per capacity.
+    /// Throughput divided by capacity.
     pub utilisation: f64,
     /// Mean time that a packet waited in the links until its last byte left.
     pub queue_delay_mean_ms: f64,
-    /// 95th percentile of the same.
+    /// 95th percentile of the queueing delay.
     pub queue_delay_p95_ms: f64,
-    /// Mean round-trip time as the sender samples it.
+    /// Mean RTT of the sender's samples.
     pub rtt_mean_ms: f64,
-    /// 95th percentile of the same.
+    /// 95th percentile of the RTT.
     pub rtt_p95_ms: f64,
     /// Share of the packets sent that no link delivered.
     pub loss_rate: f64,
 }
 
 impl Metrics {
-    /// The figures of `time`, in which the path could carry `capacity_bytes`, as its two ends saw them.
+    /// Computes the figures of `time`, in which the path could carry `capacity_bytes`, from the two ends of the flow.
     pub(crate) fn of_flow(
         time: Duration,
         capacity_bytes: u64,
@@ -47,9 +47,10 @@ impl Metrics {
         )
     }
 
-    /// The figures of `time`, in which one link could carry `capacity_bytes` of the data, as that link and the one of the way
-    /// back saw them: throughput counts what left the link, also twice; the round-trip time of a packet of data is its way and that
-    /// of the first packet that came to the way back after it; the receiver's delay is no part of it.
+    /// Computes the figures of `time`, in which one data link could carry `capacity_bytes`, from that link and the
+    /// backward link. Throughput counts all bytes that left the link, retransmissions too. The RTT of a data packet is
+    /// its own delay plus that of the first packet to enter the backward link after it; the receiver's delay is not
+    /// included.
     pub fn by_link(
         time: Duration,
         capacity_bytes: u64,
@@ -94,7 +95,7 @@ impl Metrics {
     }
 }
 
-/// Of each packet of data, with the first packet that came to the way back after it had arrived.
+/// The RTT of each data packet, with the first packet that entered the backward link after it had arrived.
 fn round_trips(data: &[&Passage], back: &[Passage]) -> Delays {
     let mut back: Vec<_> = back.iter().map(|p| (p.came(), p.took)).collect();
     back.sort_unstable();
@@ -108,7 +109,7 @@ fn round_trips(data: &[&Passage], back: &[Passage]) -> Delays {
     round_trips
 }
 
-/// A moment of a flow.
+/// A sample of a flow's time series.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Seconds since the start of the run.
@@ -121,15 +122,15 @@ pub struct Sample {
     pub rtt_ms: Option<f64>,
     /// Mean queueing delay since the last sample, where a packet arrived.
     pub queue_delay_ms: Option<f64>,
-    /// The controller's window.
+    /// The controller's window in packets of [`PACKET_BYTES`](crate::PACKET_BYTES).
     pub cwnd_packets: f64,
-    /// The pace at which it sends.
+    /// The pacing rate in Mbit/s.
     pub pacing_mbps: f64,
-    /// The controller's state.
+    /// The name of the controller's state.
     pub state: &'static str,
 }
 
-/// What reached the receiver of one flow.
+/// Counters of the packets that reached the receiver of one flow.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deliveries {
     new_bytes: u64,
@@ -137,24 +138,24 @@ pub(crate) struct Deliveries {
 }
 
 impl Deliveries {
-    /// A packet reached the receiver after waiting this long on its way.
+    /// Adds a packet that waited this long at the links.
     pub(crate) fn add(&mut self, waited: Duration, new: bool) {
         self.new_bytes += if new { PACKET_BYTES } else { 0 };
         self.waited.add(waited);
     }
 
-    /// Bytes of new data.
+    /// Bytes of new data that arrived.
     pub(crate) fn new_bytes(&self) -> u64 {
         self.new_bytes
     }
 
-    /// How many packets waited, and how long in all.
+    /// Number of packets, and the sum of their waiting times.
     pub(crate) fn waited(&self) -> (u64, Duration) {
         self.waited.total()
     }
 }
 
-/// Mean in milliseconds of what came between two sums.
+/// Mean wait in milliseconds between two pairs of totals.
 pub(crate) fn mean_between(from: (u64, Duration), to: (u64, Duration)) -> Option<f64> {
     let count = to.0 - from.0;
     (count > 0).then(|| (to.1 - from.1).as_secs_f64() * 1e3 / real(count))
@@ -203,7 +204,7 @@ mod tests {
             waited: MS * waited,
             took: MS * took,
         };
-        // The way out is slow when the way back is quick: no round trip takes the slow one of both.
+        // The forward delay is high when the backward delay is low: no RTT has the high delay of both.
         let data = [passage(0, 0, 10), passage(100, 80, 90), passage(950, 0, 60)];
         let back = [passage(10, 0, 90), passage(195, 0, 10)];
         let stats = LinkStats {

@@ -1,4 +1,4 @@
-//! Flows over links in virtual time, and what is measured of them.
+//! Flows over links in virtual time, and their figures.
 
 use std::{
     net::SocketAddr,
@@ -19,31 +19,31 @@ use crate::{
 const SENDING: NodeId = NodeId(0);
 const RECEIVING: NodeId = NodeId(1);
 
-/// The links between sender and receiver, each direction in the order in which packets pass them. The first link forward and
-/// the last one backward are those of the satellite.
+/// The links between sender and receiver, each direction in the order in which packets pass them. The first link
+/// forward and the last one backward are the satellite link.
 #[derive(Clone, Debug)]
 pub struct FlowPath {
-    /// What carries the data.
+    /// The links of the data.
     pub forward: Vec<LinkSpec>,
-    /// What carries the acknowledgements.
+    /// The links of the acknowledgements.
     pub backward: Vec<LinkSpec>,
 }
 
-/// One flow.
+/// The description of one flow.
 #[derive(Debug)]
 pub struct FlowSetup {
-    /// Its controller.
+    /// Its congestion controller.
     pub controller: Box<dyn Controller>,
-    /// What it has to send.
+    /// Its application data.
     pub source: Source,
-    /// How its receiver acknowledges.
+    /// The acknowledgement policy of its receiver.
     pub policy: AckPolicy,
-    /// When it begins, after the start of the links.
+    /// Its start, after that of the links.
     pub start: Duration,
 }
 
 impl FlowSetup {
-    /// A flow that begins at once and always has data.
+    /// Creates a flow that begins at once and always has data.
     pub fn saturating(controller: Box<dyn Controller>) -> Self {
         Self {
             controller,
@@ -54,16 +54,16 @@ impl FlowSetup {
     }
 }
 
-/// What a flow did.
+/// The results of one flow.
 #[derive(Clone, Debug)]
 pub struct FlowReport {
-    /// The figures, from the flow's begin or the last [`FlowNetwork::restart_figures`] to the end of the run.
+    /// The figures, from the flow's start or the last [`FlowNetwork::restart_figures`] to the end of the run.
     pub metrics: Metrics,
     /// Counters of its sender.
     pub recovery: RecoveryStats,
     /// Its time series, if the run was sampled.
     pub samples: Vec<Sample>,
-    /// The controller's state and when it entered it, if the run was sampled.
+    /// When the controller entered each state, in seconds, and the state's name, if the run was sampled.
     pub states: Vec<(f64, &'static str)>,
 }
 
@@ -84,10 +84,10 @@ struct Sampling {
     next: Instant,
 }
 
-/// From where the figures of a flow count, and its samples.
+/// The start of a flow's figures, and its samples.
 #[derive(Debug)]
 struct Figures {
-    /// The flow's begin, or the last [`FlowNetwork::restart_figures`].
+    /// The flow's start, or the last [`FlowNetwork::restart_figures`].
     since: Instant,
     sent_before: u64,
     received_before: u64,
@@ -96,7 +96,7 @@ struct Figures {
     samples: Vec<Sample>,
 }
 
-/// Sums so far, whose differences make a [`Sample`].
+/// Running totals, whose differences make a [`Sample`].
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     capacity: u64,
@@ -106,7 +106,7 @@ struct Totals {
 }
 
 impl FlowNetwork {
-    /// A path without flows. `seed` decides what the links lose, `start` stands for virtual time 0.
+    /// Creates a path without flows. `seed` determines the losses of the links, `start` is virtual time 0.
     pub fn new(path: &FlowPath, seed: u64, start: Instant) -> Self {
         let address = |host: u8, socket: u32| -> SocketAddr {
             ([10, 0, 0, host], if socket == DATA { 1 } else { 2 }).into()
@@ -162,7 +162,7 @@ impl FlowNetwork {
         });
     }
 
-    /// Tells every controller of a reconfiguration that ended `at` after the start, `told` after the start.
+    /// Signals every controller, at `told` after the start, a reconfiguration that ended at `at` after the start.
     pub fn tell(
         &mut self,
         told: Duration,
@@ -180,8 +180,8 @@ impl FlowNetwork {
         self.sending().tell(told, reconfiguration);
     }
 
-    /// Probes the satellite link from one of its ends, and tells every controller what a detector finds. Whether probes wait
-    /// behind data is for the links' descriptions to say.
+    /// Probes the satellite link from one of its ends, and signals every controller what a detector finds. The links'
+    /// descriptions decide whether probes wait behind data.
     pub fn probe(&mut self, config: DetectorConfig, side: ProbeSide) {
         let prober = Prober::new(config, self.start);
         let NodeId(host) = match side {
@@ -191,30 +191,30 @@ impl FlowNetwork {
         *self.sim.nodes[host].prober() = Some(prober);
     }
 
-    /// The prober, at whichever end it is.
+    /// The prober, at either end.
     fn prober(&mut self) -> Option<&mut Prober> {
         let mut hosts = self.sim.nodes.iter_mut();
         hosts.find_map(|host| host.prober().as_mut())
     }
 
-    /// Of what the prober finds this share is lost, by a chance of its own; what it measures of the segment is not.
+    /// Drops this share of the detector's findings at random, from a seed of its own; segment RTTs are not dropped.
     pub fn lose_alarms(&mut self, share: f64, seed: u64) {
         if let Some(prober) = self.prober() {
             prober.lose(share, seed);
         }
     }
 
-    /// The RTT of the satellite segment as the prober measures it.
+    /// The RTT of the satellite segment, as measured by the prober.
     pub fn segment_rtt(&mut self) -> Option<Duration> {
         self.prober()?.detector.segment_rtt()
     }
 
-    /// What controllers have been told so far, or would have been if there were any.
+    /// Reconfigurations signalled to the controllers so far; recorded also without flows.
     pub fn alarms(&mut self) -> &[Alarm] {
         &self.sending().alarms
     }
 
-    /// Samples every flow each `interval`.
+    /// Samples every flow at each `interval`.
     pub fn sample_each(&mut self, interval: Duration) {
         self.sending().notes_states = true;
         self.sampling = Some(Sampling {
@@ -223,7 +223,7 @@ impl FlowNetwork {
         });
     }
 
-    /// Notes what the first link of each direction delivers, for [`FlowNetwork::take_passages`].
+    /// Records what the first link of each direction delivers, for [`FlowNetwork::take_passages`].
     pub fn watch(&mut self) {
         for link in self
             .forward
@@ -235,7 +235,8 @@ impl FlowNetwork {
         }
     }
 
-    /// What the first links have delivered forward and backward, if they are watched, and the counters of the first of them.
+    /// Deliveries of the first forward and backward links, if they are watched, and the counters of the first forward
+    /// link.
     pub fn take_passages(&mut self) -> ([Vec<Passage>; 2], LinkStats) {
         let links = [self.forward.first(), self.backward.first()];
         let network = &mut self.sim.network;
@@ -247,7 +248,7 @@ impl FlowNetwork {
         )
     }
 
-    /// Forgets the figures so far: those reported at the end are of what follows.
+    /// Resets the figures: reports cover what follows.
     pub fn restart_figures(&mut self) {
         let now = self.sim.now();
         let capacity = self.capacity_bytes(self.start, now);
@@ -286,7 +287,7 @@ impl FlowNetwork {
         self.sample();
     }
 
-    /// What each flow did, in the order in which they were added.
+    /// The results of each flow, in the order of [`FlowNetwork::add_flow`].
     pub fn reports(mut self) -> Vec<FlowReport> {
         let now = self.sim.now();
         let capacity = self.capacity_bytes(self.start, now);
@@ -298,7 +299,7 @@ impl FlowNetwork {
             let sending = &mut self.sending().flows[number];
             let recovery = sending.sender.stats();
             let sent = recovery.sent.saturating_sub(figures.sent_before);
-            // What is still under way was not dropped.
+            // Packets in flight are not lost.
             let under_way = sending.sender.bytes_in_flight() / PACKET_BYTES;
             let arrived = received.saturating_sub(figures.received_before);
             let dropped = sent.saturating_sub(arrived + under_way);
@@ -320,7 +321,7 @@ impl FlowNetwork {
         reports.collect()
     }
 
-    /// What the narrowest link forward can carry between two instants.
+    /// Bytes that the narrowest forward link can carry between two instants.
     pub fn capacity_bytes(&self, from: Instant, to: Instant) -> u64 {
         let links = self.forward.iter();
         links

@@ -6,19 +6,19 @@ use rand::Rng;
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use starhaul_cc::{Detector, DetectorConfig, Reconfiguration};
 
-/// At which end of the data's path the terminal is, which probes.
+/// The end of the path with the terminal, which probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeSide {
-    /// It sends the data, and hears of its own detector at once.
+    /// The terminal sends the data and signals its own controllers at once.
     Sender,
-    /// It receives the data, and its news travel with the acknowledgements.
+    /// The terminal receives the data; its findings travel with the acknowledgements.
     Receiver,
 }
 
 #[derive(Debug)]
 pub(crate) struct Prober {
     pub(crate) detector: Detector,
-    /// The share of what it finds that nobody hears of, and by whose chance.
+    /// The share of findings to drop, and the random generator that selects them.
     mute: Option<(f64, ChaCha8Rng)>,
 }
 
@@ -30,12 +30,12 @@ impl Prober {
         }
     }
 
-    /// From now on nobody hears of this share of what it finds.
+    /// Drops this share of the findings from now on.
     pub(crate) fn lose(&mut self, share: f64, seed: u64) {
         self.mute = Some((share, ChaCha8Rng::seed_from_u64(seed)));
     }
 
-    /// What there is to tell of the answer to this probe.
+    /// Handles the answer to a probe; returns the reconfiguration that it reveals, if any.
     pub(crate) fn on_response(&mut self, now: Instant, sequence: u64) -> Option<Reconfiguration> {
         let found = self.detector.on_response(now, sequence)?;
         let lost = self
@@ -45,7 +45,7 @@ impl Prober {
         (!lost).then_some(found)
     }
 
-    /// The numbers of the probes that leave now.
+    /// The sequence number of a probe that is due now.
     pub(crate) fn due(&mut self, now: Instant) -> Option<u64> {
         (self.detector.next_probe() <= now).then(|| self.detector.on_probe_sent(now))
     }

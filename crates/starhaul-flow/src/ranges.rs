@@ -1,19 +1,19 @@
-//! Packet numbers that arrived, as a short list of ranges: few holes are open at a time, and they are near the end.
+//! Packet numbers that arrived, as a short list of ranges: few holes are open at a time, near the end.
 
 use std::collections::VecDeque;
 
-/// A set of integers as closed ranges, the greatest first. Beyond its bound the lowest gap is closed: what is so far
-/// behind counts as known.
+/// A set of integers as closed ranges, the greatest first. Beyond its bound the lowest gap is closed: numbers that old
+/// count as received.
 #[derive(Clone, Debug, Default)]
 pub struct Ranges {
     ranges: VecDeque<(u64, u64)>,
 }
 
-/// More holes than a window of any size here opens between two round trips.
+/// More holes than a window of any size here opens within an RTT.
 const MAX_RANGES: usize = 1 << 16;
 
 impl Ranges {
-    /// Adds `value`; `false` if it was there.
+    /// Adds `value`; `false` if it was a member.
     pub fn insert(&mut self, value: u64) -> bool {
         // The greatest range whose start is not above the value; nearly always the first.
         let at = match self.ranges.front() {
@@ -36,7 +36,7 @@ impl Ranges {
         match (joins_below, joins_above, above) {
             (true, true, Some(above)) => {
                 let last = self.ranges.remove(above).map_or(value, |(_, last)| last);
-                // The lower range moved up by one place.
+                // The lower range moved up by one index.
                 if let Some(range) = self.ranges.get_mut(above) {
                     range.1 = last;
                 }

@@ -1,23 +1,23 @@
-//! The receiving end: which packets arrived, and when to say so (RFC 9000 §13.2).
+//! The receiving end: records which packets arrived and acknowledges them (RFC 9000 §13.2).
 
 use std::time::{Duration, Instant};
 
 use crate::{Ack, DataPacket, Ranges};
 
-/// Ranges that one acknowledgement names at most.
+/// Greatest number of ranges in one acknowledgement.
 const MAX_ACK_RANGES: usize = 32;
 
 /// When a receiver acknowledges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckPolicy {
-    /// After so many packets; at once when one is missing (RFC 9000 §13.2.1).
+    /// Acknowledge after this many packets; at once when one is missing (RFC 9000 §13.2.1).
     pub every_packets: u32,
-    /// At the latest after this time.
+    /// Acknowledge after this time at the latest.
     pub max_delay: Duration,
 }
 
 impl Default for AckPolicy {
-    /// Each second packet or after 25 ms, as RFC 9000 §13.2.2 and §18.2 have it.
+    /// Each second packet or after 25 ms, as in RFC 9000 §13.2.2 and §18.2.
     fn default() -> Self {
         Self {
             every_packets: 2,
@@ -26,7 +26,7 @@ impl Default for AckPolicy {
     }
 }
 
-/// Takes data packets, gives acknowledgements.
+/// The receiver of a flow: takes data packets, gives acknowledgements.
 #[derive(Clone, Debug)]
 pub struct Receiver {
     policy: AckPolicy,
@@ -39,7 +39,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// A receiver that has seen nothing.
+    /// Creates a receiver without packets.
     pub fn new(policy: AckPolicy) -> Self {
         Self {
             policy,
@@ -52,7 +52,7 @@ impl Receiver {
         }
     }
 
-    /// A packet arrived. Returns whether its piece of the data was new.
+    /// Takes a packet. Returns whether its data chunk was new.
     pub fn handle_data(&mut self, now: Instant, packet: DataPacket) -> bool {
         let expected = self.numbers.greatest().map_or(0, |last| last + 1);
         self.received += 1;
@@ -71,7 +71,7 @@ impl Receiver {
         self.chunks.insert(packet.chunk)
     }
 
-    /// When [`Receiver::poll_transmit`] has something to send.
+    /// When [`Receiver::poll_transmit`] has an acknowledgement to send.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.ack_at
     }
@@ -91,7 +91,7 @@ impl Receiver {
         })
     }
 
-    /// Packets that arrived, whatever they carried.
+    /// Number of packets that arrived, duplicates included.
     pub fn received(&self) -> u64 {
         self.received
     }
@@ -132,7 +132,7 @@ mod tests {
             receiver.poll_transmit(ms(30)).unwrap().ranges,
             [(4, 4), (0, 2)]
         );
-        // The missing one closes the gap, and that is told at once too.
+        // The missing packet closes the gap, which is acknowledged at once too.
         receiver.handle_data(ms(31), packet(3));
         assert_eq!(receiver.poll_transmit(ms(31)).unwrap().ranges, [(0, 4)]);
     }

@@ -1,4 +1,4 @@
-//! Loss detection and probe timeouts of a sender (RFC 9002 §6, §7.6), and what it tells the controller.
+//! Loss detection and probe timeouts of a sender (RFC 9002 §6, §7.6), and its calls of the controller.
 
 use std::{
     collections::VecDeque,
@@ -9,27 +9,27 @@ use starhaul_cc::{AckedPacket, CongestionEvent, Controller, LostPacket};
 
 use crate::{Ack, PACKET_BYTES, rtt::RttEstimator};
 
-/// RFC 9002 §6.1.1.
+/// Packet threshold (RFC 9002 §6.1.1).
 const PACKET_THRESHOLD: u64 = 3;
-/// RFC 9002 §7.6.1.
+/// Persistent congestion threshold (RFC 9002 §7.6.1).
 const PERSISTENT_CONGESTION_THRESHOLD: u32 = 3;
-/// RFC 9002 §6.2.4 allows one or two.
+/// Probes per timeout; RFC 9002 §6.2.4 allows one or two.
 const PROBES_PER_TIMEOUT: u32 = 2;
-/// A backoff beyond it waits longer than any experiment lasts.
+/// Greatest exponent of the backoff; a longer wait exceeds any experiment.
 const MAX_BACKOFF: u32 = 10;
 
-/// What became of a sender's packets.
+/// Counters of a sender's packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryStats {
     /// Packets sent.
     pub sent: u64,
-    /// Packets acknowledged in time.
+    /// Packets acknowledged before they were declared lost.
     pub acked: u64,
     /// Packets declared lost.
     pub lost: u64,
-    /// Packets declared lost that arrived after all.
+    /// Packets declared lost and acknowledged later.
     pub spurious: u64,
-    /// Probe timeouts.
+    /// Probe timeouts that expired.
     pub timeouts: u64,
 }
 
@@ -37,7 +37,7 @@ pub struct RecoveryStats {
 enum Fate {
     InFlight,
     Acked,
-    /// Since when.
+    /// Declared lost at this instant.
     Lost(Instant),
 }
 
@@ -48,25 +48,25 @@ struct Sent {
     fate: Fate,
 }
 
-/// Packets without a final fate, and the timers that decide it.
+/// Packets with open fate, and the timers that decide it.
 #[derive(Clone, Debug)]
 pub(crate) struct Recovery {
     max_ack_delay: Duration,
     rtt: RttEstimator,
-    /// From number `first` on.
+    /// Sent packets from number `first` on.
     sent: VecDeque<Sent>,
     first: u64,
-    /// No packet below it is in flight.
+    /// No packet below this number is in flight.
     oldest_in_flight: u64,
     in_flight: u64,
     greatest_acked: Option<u64>,
     last_sent: Option<Instant>,
     loss_time: Option<Instant>,
     backoff: u32,
-    /// Packets declared lost that may still turn out to be late.
+    /// Number of packets declared lost that may still be acknowledged.
     doubtful: u64,
     newly_acked: Vec<u64>,
-    /// Of the last acknowledgement, most of which the next one repeats.
+    /// The ranges of the last acknowledgement; the next one repeats most of them.
     known: Vec<(u64, u64)>,
     stats: RecoveryStats,
 }
@@ -74,11 +74,11 @@ pub(crate) struct Recovery {
 /// What a sender has to do after an acknowledgement or a timeout.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
-    /// Pieces of the data to send again.
+    /// Data chunks to retransmit.
     pub(crate) lost_chunks: Vec<u64>,
-    /// Packets to send whatever the window says.
+    /// Packets to send regardless of the window.
     pub(crate) probes: u32,
-    /// The round-trip time of the newest packet that was acknowledged now.
+    /// The RTT of the newest packet acknowledged now.
     pub(crate) rtt: Option<Duration>,
 }
 
@@ -102,7 +102,7 @@ impl Recovery {
         }
     }
 
-    /// A packet leaves; returns its number.
+    /// Records a packet sent now; returns its number.
     pub(crate) fn on_sent(&mut self, now: Instant, chunk: u64) -> u64 {
         let number = self.next_number();
         self.sent.push_back(Sent {
@@ -132,7 +132,7 @@ impl Recovery {
         self.stats
     }
 
-    /// The piece that the oldest packet in flight carries, for a probe of a sender without new data.
+    /// The chunk of the oldest packet in flight, for a probe of a sender without new data.
     pub(crate) fn oldest_chunk(&self) -> Option<u64> {
         self.get(self.oldest_in_flight).map(|sent| sent.chunk)
     }
@@ -148,7 +148,7 @@ impl Recovery {
         })
     }
 
-    /// Packet numbers that were never sent count for nothing.
+    /// Takes an acknowledgement; packet numbers that were never sent are ignored.
     pub(crate) fn on_ack(
         &mut self,
         now: Instant,
@@ -204,7 +204,7 @@ impl Recovery {
         outcome
     }
 
-    /// Ascending, without what the last acknowledgement named already.
+    /// Collects newly acknowledged numbers in ascending order, without those of the last acknowledgement.
     fn collect_newly_acked(&mut self, ack: &Ack) {
         self.newly_acked.clear();
         let mut known = self.known.iter().rev().peekable();
@@ -322,7 +322,7 @@ impl Recovery {
         self.rtt.probe_timeout(self.max_ack_delay) * PERSISTENT_CONGESTION_THRESHOLD
     }
 
-    /// Drops what can no longer change: acknowledged, or lost so long ago that it will not come any more.
+    /// Drops packets with a final fate: acknowledged, or lost too long ago to arrive.
     fn forget(&mut self, now: Instant) {
         let patience = self.rtt.probe_timeout(self.max_ack_delay) * 2;
         while let Some(sent) = self.sent.front() {
@@ -355,7 +355,7 @@ impl Recovery {
 struct Losses {
     count: u64,
     newest: Option<Instant>,
-    /// Number and sending of the last, and the sending of the first of its unbroken run.
+    /// Number and send time of the last lost packet, and the send time of the first in its contiguous run.
     run: Option<(u64, Instant)>,
     longest_run: Duration,
 }

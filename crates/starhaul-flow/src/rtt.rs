@@ -1,13 +1,13 @@
-//! Round-trip time as a sender estimates it (RFC 9002 §5).
+//! The sender's RTT estimate (RFC 9002 §5).
 
 use std::time::Duration;
 
-/// RFC 9002 §6.2.2, before any sample.
+/// Initial RTT before any sample (RFC 9002 §6.2.2).
 const INITIAL_RTT: Duration = Duration::from_millis(333);
-/// RFC 9002 §6.1.2.
+/// Timer granularity (RFC 9002 §6.1.2).
 pub(crate) const GRANULARITY: Duration = Duration::from_millis(1);
 
-/// Smoothed, least and latest round-trip time.
+/// Smoothed, least and latest RTT.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RttEstimator {
     sampled: Option<Sampled>,
@@ -22,7 +22,7 @@ struct Sampled {
 }
 
 impl RttEstimator {
-    /// Takes a sample and the delay that the peer says it added.
+    /// Takes a sample and the acknowledgement delay that the peer reports.
     pub fn update(&mut self, latest: Duration, ack_delay: Duration) {
         let Some(rtt) = &mut self.sampled else {
             self.sampled = Some(Sampled {
@@ -44,12 +44,12 @@ impl RttEstimator {
         rtt.smoothed = (rtt.smoothed * 7 + adjusted) / 8;
     }
 
-    /// The smoothed time, once there was a sample.
+    /// The smoothed RTT; `None` before the first sample.
     pub fn smoothed(&self) -> Option<Duration> {
         self.sampled.map(|rtt| rtt.smoothed)
     }
 
-    /// RFC 9002 §6.1.2: for how long a packet may be overtaken before it counts as lost.
+    /// Time threshold of loss detection (RFC 9002 §6.1.2).
     pub(crate) fn loss_delay(&self) -> Duration {
         let rtt = self
             .sampled
@@ -57,7 +57,7 @@ impl RttEstimator {
         (rtt * 9 / 8).max(GRANULARITY)
     }
 
-    /// RFC 9002 §6.2.1, without backoff.
+    /// Probe timeout without backoff (RFC 9002 §6.2.1).
     pub(crate) fn probe_timeout(&self, max_ack_delay: Duration) -> Duration {
         let (smoothed, variation) = self.sampled.map_or((INITIAL_RTT, INITIAL_RTT / 2), |rtt| {
             (rtt.smoothed, rtt.variation)

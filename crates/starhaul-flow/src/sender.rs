@@ -1,4 +1,4 @@
-//! The sending end: what leaves when, within the controller's window and at its pace.
+//! The sending end: releases packets within the controller's window and at its pacing rate.
 
 use std::{
     collections::VecDeque,
@@ -14,7 +14,7 @@ use crate::{
 };
 
 const MTU_BYTES: u16 = 1500;
-/// What a controller without a rate is paced at, times window per round trip (RFC 9002 §7.7).
+/// Pacing rate of a controller without a rate, in windows per RTT (RFC 9002 §7.7).
 const PACING_GAIN: f64 = 1.25;
 
 /// A bulk sender. After each input, drain [`Sender::poll_transmit`] and come back at [`Sender::poll_timeout`].
@@ -28,12 +28,12 @@ pub struct Sender {
     retransmit: VecDeque<u64>,
     next_chunk: u64,
     probes: u32,
-    /// When the pacer or the application lets the next packet go.
+    /// When the pacer or the application releases the next packet.
     send_at: Option<Instant>,
 }
 
 impl Sender {
-    /// A sender that begins at `start`; the peer acknowledges by `policy`.
+    /// Creates a sender that begins at `start`; the peer acknowledges by `policy`.
     pub fn new(
         start: Instant,
         source: Source,
@@ -95,13 +95,13 @@ impl Sender {
             .min()
     }
 
-    /// Time has come to `now`.
+    /// Handles the timer of [`Sender::poll_timeout`].
     pub fn handle_timeout(&mut self, now: Instant) {
         let outcome = self.recovery.on_timeout(now, &mut *self.controller);
         self.take(outcome);
     }
 
-    /// An acknowledgement arrived. Returns the round-trip time if it gave a sample: that of the newest packet it names, the
+    /// Takes an acknowledgement. Returns the RTT if it gave a sample: that of the newest packet it names, the
     /// receiver's delay included.
     pub fn handle_ack(&mut self, now: Instant, ack: &Ack) -> Option<Duration> {
         let outcome = self.recovery.on_ack(now, ack, &mut *self.controller);
@@ -110,27 +110,27 @@ impl Sender {
         rtt
     }
 
-    /// The controller, to read its state or to tell it what no packet tells.
+    /// The controller, to read its state or to pass signals that no packet carries.
     pub fn controller(&mut self) -> &mut dyn Controller {
         &mut *self.controller
     }
 
-    /// Counters.
+    /// Counters of the sender's packets.
     pub fn stats(&self) -> RecoveryStats {
         self.recovery.stats()
     }
 
-    /// The round-trip time as the sender sees it.
+    /// The sender's RTT estimate.
     pub fn rtt(&self) -> &RttEstimator {
         self.recovery.rtt()
     }
 
-    /// Bytes sent whose fate is open.
+    /// Bytes of packets with open fate.
     pub fn bytes_in_flight(&self) -> u64 {
         self.recovery.bytes_in_flight()
     }
 
-    /// The pace as of now.
+    /// The present pacing rate.
     pub fn pacing_rate(&self) -> Bandwidth {
         self.controller
             .pacing_rate()
@@ -140,7 +140,7 @@ impl Sender {
                     rtt.max(Duration::from_micros(1)),
                 )
                 .scaled(PACING_GAIN),
-                // Nothing is known yet: the window alone limits the first flight.
+                // Without a sample: the window alone limits the first flight.
                 None => Bandwidth::MAX,
             })
     }

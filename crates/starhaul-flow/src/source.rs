@@ -1,4 +1,4 @@
-//! What a flow has to send.
+//! The application data of a flow.
 
 use std::time::Instant;
 
@@ -6,17 +6,17 @@ use starhaul_units::Bandwidth;
 
 use super::PACKET_BYTES;
 
-/// How much the application offers.
+/// The rate at which the application offers data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Always more than can be sent.
+    /// The application always has data to send.
     Saturating,
-    /// A packet at a time, evenly at this rate.
+    /// The application offers one packet at a time, evenly at this rate.
     Rate(Bandwidth),
 }
 
 impl Source {
-    /// When the packet after `taken` others is there, for an application that began at `start`; `None` for never.
+    /// When the application, which began at `start`, offers the packet after the first `taken`; `None` for never.
     pub(crate) fn ready_at(self, start: Instant, taken: u64) -> Option<Instant> {
         match self {
             Self::Saturating => Some(start),

@@ -83,7 +83,7 @@ fn random_loss_is_measured_and_repaired() {
 
 #[test]
 fn what_is_sent_twice_in_vain_counts_once() {
-    // Packets held back by more than three others are declared lost, and arrive all the same.
+    // Packets overtaken by more than three others are declared lost, and arrive all the same.
     let reports = run(
         &path("rate=10mbit,delay=20ms,reorder=5%:15ms"),
         &["bbr"],

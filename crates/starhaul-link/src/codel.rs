@@ -1,5 +1,5 @@
-//! Controlled delay: drops from the head of a queue whose packets have waited too long for too long (RFC 8289 §5).
-//! It only drops; ECN marks are left alone, since a link does not look into what it carries.
+//! Controlled delay: drops from the head of a queue whose packets wait too long (RFC 8289 §5). It does not mark ECN,
+//! since a link does not inspect its packets.
 
 use std::time::{Duration, Instant};
 
@@ -8,14 +8,14 @@ use crate::OPPORTUNITY_BYTES;
 /// The settings of a CoDel queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Codel {
-    /// How long packets may wait in the long run (RFC 8289 §4.3).
+    /// Acceptable standing wait (RFC 8289 §4.3).
     pub target: Duration,
-    /// How long they may wait longer than that before a packet is dropped, about a round trip (RFC 8289 §4.3).
+    /// For how long the wait may exceed the target before a packet is dropped, about an RTT (RFC 8289 §4.3).
     pub interval: Duration,
 }
 
 impl Default for Codel {
-    /// 5 ms in 100 ms, as RFC 8289 §4.4 proposes for the Internet.
+    /// 5 ms in 100 ms, the defaults of RFC 8289 §4.4.
     fn default() -> Self {
         Self {
             target: Duration::from_millis(5),
@@ -28,7 +28,7 @@ impl Default for Codel {
 #[derive(Debug)]
 pub(crate) struct Head<T> {
     pub(crate) since: Instant,
-    /// What waits behind it.
+    /// Bytes left in the queue behind it.
     pub(crate) bytes_left: usize,
     pub(crate) item: T,
 }
@@ -56,7 +56,8 @@ impl CodelState {
         }
     }
 
-    /// The next packet to send; `pop` takes packets from the head of the queue, `dropped` gets those that must go (§5.5).
+    /// The next packet to send; `pop` takes packets from the head of the queue, `dropped` gets those that CoDel drops
+    /// (§5.5).
     pub(crate) fn dequeue<T>(
         &mut self,
         now: Instant,
@@ -80,7 +81,7 @@ impl CodelState {
         } else if may_drop {
             head.into_iter().for_each(|head| dropped(head.item));
             head = pop();
-            // Whether it may be dropped too is asked when the next drop is due.
+            // The next drop decides whether this one may be dropped too.
             self.may_drop(now, head.as_ref());
             self.dropping = true;
             let recent = self.drop_next.is_some_and(|at| {
@@ -94,7 +95,7 @@ impl CodelState {
         head.map(|head| head.item)
     }
 
-    /// `dodequeue` of §5.6: whether this packet has waited too long for long enough.
+    /// `dodequeue` of §5.6: whether the wait has exceeded the target for long enough.
     fn may_drop<T>(&mut self, now: Instant, head: Option<&Head<T>>) -> bool {
         let above = head.is_some_and(|head| {
             now.saturating_duration_since(head.since) >= self.settings.target

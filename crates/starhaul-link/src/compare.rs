@@ -1,5 +1,5 @@
-//! How well two traces agree, for example a recording with the link that it was made through: where in the one the other
-//! begins, and how far capacity, delay and outages are apart from there on.
+//! The agreement of two traces, for example a recording and the link that it was made through: where in the one the
+//! other starts, and how far capacity, delay and outages differ from there on.
 
 use std::time::Duration;
 
@@ -9,64 +9,65 @@ use crate::{DelaySeries, OPPORTUNITY_BYTES, Opportunities, Recording, statistics
 
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
-/// The steps in which the search goes through the whole of the first trace.
+/// Step of the search through the first trace.
 const COARSE: Duration = Duration::from_millis(10);
-/// The stretches whose capacity the search compares.
+/// Length of the intervals whose capacity the search compares.
 const STRETCH: Duration = Duration::from_millis(100);
-/// Instants that the search looks at.
+/// Number of instants that the search compares.
 const SAMPLES: usize = 1_000;
-/// A delay that is off by this is as wrong as can be, so that single ones do not decide where a trace begins.
+/// Greatest error of a delay sample, so that single samples do not decide the start.
 const WRONG: Duration = Duration::from_millis(10);
 
-/// How well a second trace agrees with a first one.
+/// The agreement of a second trace with a first one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// Where in the first one, which repeats, the second begins.
+    /// Where in the first trace, which repeats, the second starts.
     pub shift: Duration,
-    /// How long that is: one period of the second.
+    /// The time compared: one period of the second.
     pub duration: Duration,
-    /// Where both have one.
+    /// The agreement of capacity, if both have one.
     pub capacity: Option<CapacityComparison>,
-    /// Where both have one.
+    /// The agreement of delay, if both have one.
     pub delay: Option<DelayComparison>,
-    /// Mean random loss of both over the time compared, where both have one; 0 to 1.
+    /// Mean random loss of both over the time compared, if both have one; 0 to 1.
     pub loss: Option<(f64, f64)>,
 }
 
-/// Capacity of two traces.
+/// The agreement of the capacity of two traces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CapacityComparison {
-    /// Of each whole second (of the whole, where it is shorter): that of the first trace, and of the second.
+    /// Mean rates of each whole second (of the whole time if it is shorter) in the first and the second trace.
     pub seconds: Vec<(Bandwidth, Bandwidth)>,
     /// Mean rates over the time compared.
     pub mean: (Bandwidth, Bandwidth),
-    /// |second − first| / first of a second; in half of them it is not greater.
+    /// Median over the seconds of |second − first| / first.
     pub median_error: f64,
-    /// In 95 % of them.
+    /// 95th percentile of the same.
     pub p95_error: f64,
-    /// In all of them.
+    /// Maximum of the same.
     pub greatest_error: f64,
-    /// Outages of the first, from where the second begins: start and length.
+    /// Outages of the first trace, from the start of the second: start and length.
     pub outages: Vec<(Duration, Duration)>,
-    /// Those of the second.
+    /// Outages of the second trace.
     pub outages_found: Vec<(Duration, Duration)>,
 }
 
-/// One-way delay of two traces, in milliseconds, over instants that are 1 ms apart.
+/// The agreement of the one-way delay of two traces, at instants 1 ms apart.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DelayComparison {
-    /// |second − first|: in half of the time it is not greater.
+    /// Median of |second − first| in ms.
     pub median_error_ms: f64,
-    /// In 95 % of the time.
+    /// 95th percentile of the same.
     pub p95_error_ms: f64,
-    /// The median of the second less that of the first.
+    /// Median of the second minus that of the first, in ms.
     pub level_error_ms: f64,
 }
 
 impl Comparison {
-    /// Compares over one period of `second`, which begins `shift` after the start of `first`; without it, where both agree best.
+    /// Compares over one period of `second`, which starts `shift` after the start of `first`; without `shift`, at the
+    /// best agreement.
     ///
-    /// The search looks at the delays at about a thousand instants and at the capacity of as many stretches of 100 ms.
+    /// The search compares the delays at about a thousand instants and the capacity of as many intervals of 100 ms.
     pub fn of(first: &Recording, second: &Recording, shift: Option<Duration>) -> Self {
         let shift = shift.unwrap_or_else(|| best_shift(first, second));
         let duration = second.period();
@@ -96,7 +97,7 @@ fn instants(end: Duration, step: Duration) -> impl Iterator<Item = Duration> {
         .take_while(move |at| *at < end)
 }
 
-/// Bytes from `from` on for `time`.
+/// Bytes that the capacity gives in `time` from `from` on.
 fn bytes(capacity: &Opportunities, from: Duration, time: Duration) -> u64 {
     (capacity.until(from + time) - capacity.until(from)) * OPPORTUNITY_BYTES
 }
@@ -127,7 +128,7 @@ fn compare_capacity(
         .collect();
     let mut errors: Vec<f64> = counts
         .iter()
-        // Where there is nothing at all, one opportunity is what may be missed.
+        // Without any capacity, one opportunity may be missed.
         .map(|&(a, b)| a.abs_diff(b) as f64 / a.max(OPPORTUNITY_BYTES) as f64)
         .collect();
     errors.sort_by(f64::total_cmp);
@@ -148,7 +149,7 @@ fn compare_capacity(
     }
 }
 
-/// The outages that begin in a stretch of a trace, which repeats; counted from the start of the stretch.
+/// The outages that begin in a part of a trace, which repeats; counted from the start of the part.
 fn outages_from(
     capacity: &Opportunities,
     from: Duration,
@@ -187,7 +188,7 @@ fn compare_delay(
     }
 }
 
-/// Where in the first trace the second fits best.
+/// The start in the first trace at which the second fits best.
 fn best_shift(first: &Recording, second: &Recording) -> Duration {
     let best = |shifts: &mut dyn Iterator<Item = Duration>, phase: Duration| {
         let fit = Fit::new(first, second, phase);
@@ -198,11 +199,11 @@ fn best_shift(first: &Recording, second: &Recording) -> Duration {
     };
     let coarse = best(&mut instants(first.period(), COARSE), COARSE / 2);
     let near = instants(COARSE * 3, MS).map(|by| (coarse + by).saturating_sub(COARSE * 3 / 2));
-    // Another set of instants, which lie anywhere in the steps of a series.
+    // A second set of instants, at any point of the series' steps.
     best(&mut near.into_iter(), MS / 2)
 }
 
-/// What the search compares, of the second trace.
+/// The samples of the second trace that the search compares.
 struct Fit<'a> {
     capacity: Option<&'a Opportunities>,
     stretches: Vec<(Duration, u64)>,
@@ -215,7 +216,7 @@ impl<'a> Fit<'a> {
     fn new(first: &'a Recording, second: &'a Recording, phase: Duration) -> Self {
         let duration = second.period();
         let apart = duration / u32::try_from(SAMPLES).unwrap_or(u32::MAX);
-        // Not a multiple of the series' own steps.
+        // The distance is no multiple of the series' own steps.
         let apart = apart.max(STRETCH / 7).max(MS);
         let capacity = both(&first.capacity, &second.capacity);
         let delay = both(&first.delay, &second.delay);
@@ -234,7 +235,7 @@ impl<'a> Fit<'a> {
         }
     }
 
-    /// How far both are apart, 0 to 2.
+    /// The distance of both traces, 0 to 2.
     fn distance(&self, shift: Duration) -> f64 {
         let capacity = self.capacity.map_or(0.0, |first| {
             let stretch = |(at, found): &(Duration, u64)| {
@@ -300,7 +301,7 @@ mod tests {
         assert!((capacity.median_error - 0.1).abs() < 0.001, "{capacity:?}");
         assert_eq!((delay.median_error_ms, delay.level_error_ms), (3.0, 3.0));
         assert_eq!(found.loss, Some((0.01, 0.02)));
-        // A second of nothing that was recorded as a tenth of the rest.
+        // A second without capacity that was recorded as a tenth of the rest.
         let (first, second) = ([10, 0, 10], [10, 1, 10]);
         let trace = |mbit: [u64; 3]| {
             let rates = mbit.map(|mbit| (SECOND, Bandwidth::from_mbit(mbit)));

@@ -1,13 +1,13 @@
-//! Delays by frequency, with percentiles exact to 0.1 ms: what tables of experiments show.
+//! Distribution of delays with percentiles exact to 0.1 ms, for the tables of experiments.
 
 use std::time::Duration;
 
-/// Width of a class: percentiles are exact to this.
+/// Width of a class, which is the resolution of percentiles.
 const CLASS: Duration = Duration::from_micros(100);
-/// What is longer counts as this many classes in percentiles, and exactly in means.
+/// Number of classes; longer delays count in the last one for percentiles, and exactly in means.
 const CLASSES: usize = 200_000;
 
-/// How often each delay came.
+/// A distribution of delays.
 #[derive(Clone, Debug, Default)]
 pub struct Delays {
     classes: Vec<u32>,
@@ -16,7 +16,7 @@ pub struct Delays {
 }
 
 impl Delays {
-    /// Counts one more.
+    /// Adds one delay.
     pub fn add(&mut self, delay: Duration) {
         let class = usize::try_from(delay.as_micros() / CLASS.as_micros())
             .unwrap_or(usize::MAX)
@@ -31,7 +31,7 @@ impl Delays {
         self.sum = self.sum.saturating_add(delay);
     }
 
-    /// How many there were, and their sum.
+    /// Number and sum of the delays.
     pub fn total(&self) -> (u64, Duration) {
         (self.count, self.sum)
     }
@@ -41,7 +41,8 @@ impl Delays {
         self.sum.as_secs_f64() * 1e3 / real(self.count.max(1))
     }
 
-    /// The least delay that `share` (0.0 to 1.0) of all do not exceed, rounded up to 0.1 ms, in milliseconds; 0 without any.
+    /// The least delay that `share` (0.0 to 1.0) of all do not exceed, rounded up to 0.1 ms, in milliseconds; 0 without
+    /// any.
     pub fn percentile_ms(&self, share: f64) -> f64 {
         let rank = share * real(self.count);
         let mut below = 0.0;

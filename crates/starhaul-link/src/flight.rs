@@ -1,4 +1,4 @@
-//! What happens to a packet after it was sent: loss, one-way delay, reordering, copies.
+//! A packet after it was sent: loss, one-way delay, reordering, duplication.
 
 use std::{
     cmp::{Ordering, Reverse},
@@ -15,10 +15,10 @@ use crate::{
     loss::LossProcess, queue::Waiting,
 };
 
-/// Packets that one link carries in flight at most; more are dropped as if its queue were full.
+/// Greatest number of packets in flight on a link; more are dropped as by a full queue.
 const MAX_IN_FLIGHT: usize = 1 << 20;
 
-/// The packets in flight and what decides about them.
+/// The packets in flight, and the random processes that decide their fates.
 #[derive(Debug)]
 pub(crate) struct Flight<P> {
     delay: Delay,
@@ -28,14 +28,14 @@ pub(crate) struct Flight<P> {
     duplicate: f64,
     loss: LossProcess,
     loss_trace: Option<Arc<LossSeries>>,
-    // Each has its own generator, so that changing one does not change what the others do.
+    // Each process has its own generator, so that changing one does not change the others.
     jitter_rng: ChaCha8Rng,
     reorder_rng: ChaCha8Rng,
     duplicate_rng: ChaCha8Rng,
     loss_trace_rng: ChaCha8Rng,
-    /// Each due no earlier than the one before it: nearly all.
+    /// Packets due no earlier than the one before them: nearly all.
     in_order: VecDeque<Ordered<P>>,
-    /// Those that overtake.
+    /// Packets that overtake others.
     early: BinaryHeap<Reverse<Ordered<P>>>,
     latest_data: Instant,
     latest_icmp: Instant,
@@ -72,7 +72,7 @@ impl<P: Clone> Flight<P> {
         }
     }
 
-    /// A packet whose last byte leaves at `sent`, `age` after the link's start.
+    /// Sends a packet whose last byte leaves at `sent`, `age` after the link's start.
     pub(crate) fn launch(
         &mut self,
         sent: Instant,
@@ -108,7 +108,7 @@ impl<P: Clone> Flight<P> {
         self.push(first, ledger);
     }
 
-    /// No packet sent at `sent` arrives before this.
+    /// The earliest arrival of a packet sent at `sent`.
     pub(crate) fn earliest(&self, sent: Instant) -> Instant {
         after(sent, self.least_delay)
     }
@@ -182,7 +182,7 @@ impl<P> Flight<P> {
         }
     }
 
-    /// What flies, in its order, without second copies.
+    /// The packets in flight in order, without duplicates.
     pub(crate) fn into_held(self) -> impl Iterator<Item = P> {
         let early = self.early.into_iter().map(|Reverse(ordered)| ordered);
         let mut all: Vec<_> = self.in_order.into_iter().chain(early).collect();
@@ -199,7 +199,7 @@ impl<P> Flight<P> {
     }
 }
 
-/// Packets of one instant arrive in the order in which they were sent.
+/// Packets due at one instant arrive in the order of sending.
 #[derive(Debug)]
 struct Ordered<P> {
     sequence: u64,
@@ -226,7 +226,7 @@ impl<P> PartialEq for Ordered<P> {
 
 impl<P> Eq for Ordered<P> {}
 
-/// Delays are at most days, which any clock can add; should it not, the packet does not wait.
+/// Adds a delay; an instant beyond the clock's range gives no delay.
 pub(crate) fn after(at: Instant, delay: Duration) -> Instant {
     at.checked_add(delay).unwrap_or(at)
 }

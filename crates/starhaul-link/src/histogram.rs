@@ -1,13 +1,13 @@
-//! Durations by frequency: how late packets left, how long they waited.
+//! Histogram of durations: lateness and waiting time of packets.
 
 use std::time::Duration;
 
 /// Buckets per doubling, so that a quantile is at most 4.5 % too high.
 const STEPS_PER_DOUBLING: f64 = 16.0;
-/// Covers 1 µs to over 4 s.
+/// The buckets cover 1 µs to over 4 s.
 const BUCKETS: usize = 360;
 
-/// How often durations of which length occurred.
+/// A histogram of durations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     buckets: Box<[u64]>,
@@ -28,7 +28,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts one more.
+    /// Adds one duration.
     pub fn record(&mut self, duration: Duration) {
         if let Some(count) = self.buckets.get_mut(bucket(duration)) {
             *count += 1;
@@ -48,17 +48,17 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    /// How many were counted.
+    /// Number of durations recorded.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The longest of all.
+    /// The longest duration recorded.
     pub fn max(&self) -> Duration {
         self.max
     }
 
-    /// The mean, zero when nothing was counted.
+    /// The mean, zero without records.
     #[expect(
         clippy::cast_precision_loss,
         reason = "counts beyond 2^53 do not occur"
@@ -70,7 +70,7 @@ impl Histogram {
         }
     }
 
-    /// The duration that the share `q` (0.0 to 1.0) did not exceed, rounded up by at most 4.5 %; zero when nothing was counted.
+    /// The duration that the share `q` (0.0 to 1.0) did not exceed, rounded up by at most 4.5 %; zero without records.
     #[expect(
         clippy::cast_precision_loss,
         reason = "counts beyond 2^53 do not occur"
@@ -87,7 +87,7 @@ impl Histogram {
         self.max
     }
 
-    /// Each bucket that is not empty: its upper bound and how many it holds.
+    /// The non-empty buckets: upper bound and count.
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> {
         let all = self.buckets.iter().enumerate();
         all.filter(|(_, count)| **count > 0)

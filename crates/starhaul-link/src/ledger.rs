@@ -1,24 +1,24 @@
-//! What became of the packets that a link was given: counted, and told one by one.
+//! The fates of the packets given to a link: counters, and one report per drop.
 
 use std::{collections::VecDeque, time::Instant};
 
-/// Drops that wait to be told; of more, the oldest are only counted.
+/// Greatest number of drops that wait to be reported; beyond it the oldest are only counted.
 const MAX_UNTOLD: usize = 1 << 16;
 
-/// What a link has done with its packets so far.
+/// Counters of the packets given to a link.
 ///
 /// `enqueued + duplicated` equals `delivered`, all that was dropped, and what is still queued or in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkStats {
     /// Packets given to the link.
     pub enqueued: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub enqueued_bytes: u64,
     /// Packets that arrived, copies included.
     pub delivered: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub delivered_bytes: u64,
-    /// Packets that found the queue full.
+    /// Packets dropped by a full queue.
     pub dropped_queue: u64,
     /// Packets that CoDel dropped from the head of the queue.
     pub dropped_codel: u64,
@@ -26,12 +26,12 @@ pub struct LinkStats {
     pub dropped_loss: u64,
     /// Packets given to the link, or waiting in it, while it was down.
     pub dropped_outage: u64,
-    /// Second copies made.
+    /// Duplicates made by the link.
     pub duplicated: u64,
 }
 
 impl LinkStats {
-    /// Packets that were dropped for any cause.
+    /// Packets dropped for any cause.
     pub fn dropped(&self) -> u64 {
         self.dropped_queue + self.dropped_codel + self.dropped_loss + self.dropped_outage
     }
@@ -42,9 +42,9 @@ impl LinkStats {
 pub enum Cause {
     /// The queue was full.
     Queue,
-    /// CoDel found that it had waited too long.
+    /// CoDel dropped the packet after too long a wait.
     Codel,
-    /// At random.
+    /// The packet was lost at random.
     Loss,
     /// The link was down.
     Outage,
@@ -53,40 +53,40 @@ pub enum Cause {
 /// A packet at the far end of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival<P> {
-    /// When it arrives: the link was asked no earlier than this, and perhaps later.
+    /// When it arrives: [`Link::poll`](crate::Link::poll) returned it at this instant or later.
     pub due: Instant,
-    /// When its last byte left the sending end, one delay earlier; what it waited lies before.
+    /// When its last byte left the sending end, one delay earlier; queueing lies before.
     pub sent: Instant,
-    /// Its size as given to the link.
+    /// Its size in bytes as given to the link.
     pub bytes: usize,
-    /// Whether it is the second one made of a packet.
+    /// Whether it is a duplicate made by the link.
     pub copy: bool,
-    /// What was given to the link.
+    /// The packet given to the link.
     pub packet: P,
 }
 
-/// A packet that does not arrive.
+/// A packet that the link dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dropped<P> {
     /// When it was dropped.
     pub at: Instant,
-    /// Why.
+    /// Why it was dropped.
     pub cause: Cause,
-    /// What was given to the link.
+    /// The packet given to the link.
     pub packet: P,
 }
 
-/// What became of a packet.
+/// The fate of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome<P> {
-    /// It reached the far end.
+    /// The packet reached the far end.
     Arrived(Arrival<P>),
-    /// It did not, and will not.
+    /// The link dropped the packet.
     Dropped(Dropped<P>),
 }
 
 impl<P> Outcome<P> {
-    /// The arrival, if it is one.
+    /// The arrival, if the packet arrived.
     pub fn arrived(self) -> Option<Arrival<P>> {
         match self {
             Self::Arrived(arrival) => Some(arrival),
@@ -95,7 +95,7 @@ impl<P> Outcome<P> {
     }
 }
 
-/// The counters of a link, and the drops that it has not told yet.
+/// The counters of a link, and the drops that it has not reported yet.
 #[derive(Debug)]
 pub(crate) struct Ledger<P> {
     pub(crate) stats: LinkStats,
@@ -134,7 +134,7 @@ impl<P> Ledger<P> {
         self.untold.push_back(Dropped { at, cause, packet });
     }
 
-    /// The oldest drop that has not been told.
+    /// The oldest drop that has not been reported.
     pub(crate) fn tell(&mut self) -> Option<Dropped<P>> {
         self.untold.pop_front()
     }

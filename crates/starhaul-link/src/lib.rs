@@ -1,8 +1,8 @@
-//! One direction of a link: what it can carry over time, and the one machine that decides when each packet leaves,
-//! in virtual and in real time alike.
+//! One direction of a link: its capacity over time, and the one machine that decides when each packet leaves, in
+//! virtual and in real time alike.
 //!
-//! A [`LinkSpec`] is written as text or as a value; [`Link`] runs it. Nothing here owns a clock or a socket: the
-//! caller passes `now`, and comes back at [`Link::next_event`].
+//! A [`LinkSpec`] is built as a value or parsed from text; [`Link`] runs it. Nothing here owns a clock or a socket: the
+//! caller passes `now`, and returns at [`Link::next_event`].
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ pub use synth::{CellularModel, GeoModel, LeoModel, Model};
 pub use text::parse_duration;
 pub use trace::{Recording, Trace};
 
-/// What can be wrong with a description of a link. All of it is the fault of whoever wrote the description.
+/// Errors in the description of a link, all caused by its author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -73,25 +73,25 @@ pub enum Error {
     Read {
         /// The file.
         file: String,
-        /// What the system said.
+        /// The system's error text.
         reason: String,
     },
-    /// A line of a trace is not what its format asks for.
+    /// A line of a trace does not follow its format.
     #[error("{file}:{line}: {reason}")]
     Line {
         /// The file.
         file: String,
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
         /// What is wrong with the line.
         reason: String,
     },
-    /// A trace whose lines are right describes no usable link.
+    /// A trace with valid lines gives no usable link.
     #[error("{file}: {reason}")]
     Trace {
         /// The file.
         file: String,
-        /// What is wrong with it.
+        /// What is wrong with the trace.
         reason: String,
     },
     /// Capacity and delay cannot repeat together.
@@ -99,19 +99,19 @@ pub enum Error {
         "the delays end after {period:?}, before the first delivery opportunity at {first:?}; give delays that last longer"
     )]
     NoCommonPeriod {
-        /// How long the delays last.
+        /// Duration of the delays.
         period: std::time::Duration,
-        /// When the capacity begins.
+        /// Time of the first delivery opportunity.
         first: std::time::Duration,
     },
-    /// A part of a trace is no link.
+    /// The selected part of a trace is empty.
     #[error("nothing can be sent from {from:?} to {to:?} of a trace that lasts {period:?}")]
     EmptyPart {
-        /// Where the part begins.
+        /// Start of the part.
         from: std::time::Duration,
-        /// Where it ends.
+        /// End of the part.
         to: std::time::Duration,
-        /// How long the whole trace lasts.
+        /// Duration of the whole trace.
         period: std::time::Duration,
     },
     /// A setting has an impossible value.
@@ -121,13 +121,13 @@ pub enum Error {
         key: &'static str,
         /// The value as given.
         value: String,
-        /// What would be right.
+        /// Why it is invalid, or what is valid.
         reason: String,
     },
     /// The text form of a link names a setting that does not exist.
     #[error("{0:?} is no link setting; {suggestion}", suggestion = settings::suggestion(.0))]
     UnknownSetting(String),
-    /// A part of the text form of a link is no setting.
+    /// A part of the text form of a link has no `KEY=VALUE` form.
     #[error(
         "{0:?} is no link setting; a link is written as comma-separated KEY=VALUE, for example rate=50mbit,delay=25ms"
     )]

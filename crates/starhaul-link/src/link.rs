@@ -1,6 +1,6 @@
-//! The machine that decides when each packet leaves and whether it arrives: queues, sending end, loss, one-way
-//! delay. The order of the stages is that of mahimahi and LeoReplayer; unlike the latter it keeps packets in order when
-//! the delay falls.
+//! The machine that decides when each packet leaves and whether it arrives: queues, sending end, loss, one-way delay.
+//! The stages have the order of mahimahi and LeoReplayer; unlike the latter it keeps packets in order when the delay
+//! falls.
 
 use std::time::Instant;
 
@@ -15,14 +15,14 @@ use crate::{
 
 /// One direction of a link, carrying packets of type `P`.
 ///
-/// A packet waits in the queue, is sent at the rate or by the opportunities of the trace, may be lost, and arrives one
-/// delay later, where the delay is the one at the instant it was sent. Packets of one [`Band`] keep their order, also when
-/// the delay falls. In an outage of the *trace* (no opportunities) packets
-/// wait in the queue. A packet of ICMP that has its own band does not wait for its turn, but for the end of an outage; the
-/// capacity that it took is missing afterwards, and once an opportunity is owed it waits like all others. While the link is *down* ([`Link::set_down`] and the outages of its [`LinkSpec`]) it drops what is
-/// queued and what comes; what is already in flight still arrives.
+/// A packet waits in the queue, is sent at the rate or by the opportunities of the trace, may be lost, and arrives
+/// after the one-way delay of the instant at which it was sent. Packets of one [`Band`] keep their order, also when the
+/// delay falls. In an outage of the *trace* (no opportunities) packets wait in the queue. An ICMP packet with a band of
+/// its own waits only for the end of an outage; later packets have less capacity for it, and while an opportunity is
+/// owed further ICMP waits like all others. While the link is *down* ([`Link::set_down`] and the outages of its
+/// [`LinkSpec`]) it drops queued and arriving packets; packets in flight still arrive.
 ///
-/// Times passed in must not decrease; one that does counts as the latest seen.
+/// Times passed in must not decrease; one that does counts as the latest before it.
 #[derive(Debug)]
 pub struct Link<P> {
     epoch: Instant,
@@ -37,7 +37,8 @@ pub struct Link<P> {
 }
 
 impl<P: Clone> Link<P> {
-    /// A link that begins its traces and outages at `now`. The same seed gives the same losses, jitter, reordering and copies.
+    /// Creates a link whose traces and outages begin at `now`. The same seed gives the same losses, jitter, reordering
+    /// and duplicates.
     pub fn new(spec: &LinkSpec, seed: u64, now: Instant) -> Self {
         Self {
             epoch: now,
@@ -52,13 +53,12 @@ impl<P: Clone> Link<P> {
         }
     }
 
-    /// Gives the link a packet of data with `bytes`, the IP header and all behind it included. [`Link::poll`] tells what
-    /// becomes of it.
+    /// Gives the link a data packet of `bytes`, from the IP header on. [`Link::poll`] reports its fate.
     pub fn enqueue(&mut self, now: Instant, bytes: usize, packet: P) {
         self.enqueue_in(Band::Data, now, bytes, packet);
     }
 
-    /// The same for a packet of either band.
+    /// Gives the link a packet of either band.
     pub fn enqueue_in(&mut self, band: Band, now: Instant, bytes: usize, packet: P) {
         let now = self.advance(now);
         self.ledger.enqueued(bytes);
@@ -84,9 +84,10 @@ impl<P: Clone> Link<P> {
         }
     }
 
-    /// What has become of the next packet by `now`: first those that were dropped, in that order, then those that arrived.
+    /// The fate of the next packet by `now`: first the dropped ones in order, then those that arrived.
     ///
-    /// Nothing calls for a visit to hear of a drop: it is told with what comes next, the oldest of more than 65 536 never.
+    /// [`Link::next_event`] does not include drops: they are reported with the next event, and the oldest of more than
+    /// 65 536 never.
     pub fn poll(&mut self, now: Instant) -> Option<Outcome<P>> {
         let now = self.advance(now);
         if let Some(dropped) = self.ledger.tell() {
@@ -97,12 +98,12 @@ impl<P: Clone> Link<P> {
         Some(Outcome::Arrived(arrived))
     }
 
-    /// How many drops the next calls of [`Link::poll`] tell before anything else.
+    /// Number of drops that the next calls of [`Link::poll`] report first.
     pub fn untold_drops(&self) -> usize {
         self.ledger.untold()
     }
 
-    /// The packets that it still holds at the end of a run, without second copies.
+    /// The packets still held at the end of a run, without duplicates.
     pub fn into_held(self) -> impl Iterator<Item = P> {
         let sending = self.sending.map(|sending| sending.packet.packet);
         let waiting = self.queues.into_waiting().map(|waiting| waiting.packet);
@@ -112,37 +113,37 @@ impl<P: Clone> Link<P> {
             .chain(self.flight.into_held())
     }
 
-    /// When to call [`Link::poll`] next: something is sent or arrives then. `None` while nothing can happen.
+    /// When to call [`Link::poll`] next: a packet is sent or arrives then. `None` while the link is idle.
     pub fn next_event(&self) -> Option<Instant> {
         let sent = self.sending.as_ref().and_then(|sending| sending.done);
         [sent, self.flight.next()].into_iter().flatten().min()
     }
 
-    /// A lower bound of when [`Link::poll`] has the next packet: who comes back then, and no earlier, misses none. This is
-    /// later than [`Link::next_event`] while something is being sent, which needs nobody's presence.
+    /// A lower bound of the next arrival: a caller that returns then misses none. It is later than [`Link::next_event`]
+    /// while a packet is being sent, which needs no call.
     pub fn next_arrival(&self) -> Option<Instant> {
         let sent = self.sending.as_ref().and_then(|sending| sending.done);
         let after_sent = sent.map(|sent| self.flight.earliest(sent));
         [after_sent, self.flight.next()].into_iter().flatten().min()
     }
 
-    /// What happened so far.
+    /// Counters of the packets so far.
     pub fn stats(&self) -> LinkStats {
         self.ledger.stats
     }
 
-    /// Packets of data that wait, without the one being sent.
+    /// Number of data packets in the queue, without the one being sent.
     pub fn queue_packets(&self) -> usize {
         self.queues.data_packets()
     }
 
-    /// Bytes of data that wait, without the packet being sent.
+    /// Bytes of data in the queue, without the packet being sent.
     pub fn queue_bytes(&self) -> usize {
         self.queues.data_bytes()
     }
 
-    /// Bytes that the link can send in (`from`, `to`]: at the rates and by the traces that it had then (the present one
-    /// for what lies ahead), without the time in which it is down.
+    /// Bytes that the link can send in (`from`, `to`], at the rates and traces valid then (the present one for the
+    /// future), without the time in which it is down.
     pub fn capacity_bytes_between(&self, from: Instant, to: Instant) -> u64 {
         let up = self.outages.up_between(from, to);
         up.into_iter()
@@ -150,13 +151,13 @@ impl<P: Clone> Link<P> {
             .sum()
     }
 
-    /// Changes how packets are lost, for those sent from now on; what a trace said of it no longer counts.
+    /// Sets the random loss of packets sent from now on, in place of the trace's too.
     pub fn set_loss(&mut self, now: Instant, loss: Loss) {
         self.advance(now);
         self.flight.set_loss(loss);
     }
 
-    /// Changes the rate, or replaces the trace; the rest of the packet being sent goes at the new one.
+    /// Changes the rate, or replaces the trace; the rest of the packet being sent uses the new one.
     pub fn set_rate(&mut self, now: Instant, rate: Rate) {
         let now = self.advance(now);
         match &mut self.sending {
@@ -166,25 +167,25 @@ impl<P: Clone> Link<P> {
         self.advance(now);
     }
 
-    /// Cuts the link: what waits and what comes is dropped until [`Link::set_up`].
+    /// Takes the link down: queued and arriving packets are dropped until [`Link::set_up`].
     pub fn set_down(&mut self, now: Instant) {
         let now = self.advance(now);
         self.outages.cut(now);
         self.drop_waiting(now);
     }
 
-    /// Ends a [`Link::set_down`]. An outage of the description still holds.
+    /// Ends a [`Link::set_down`]. Outages of the description still hold.
     pub fn set_up(&mut self, now: Instant) {
         let now = self.advance(now);
         self.outages.restore(now);
     }
 
-    /// Whether the link is down, as of the latest instant it was told.
+    /// Whether the link is down, at the latest instant passed in.
     pub fn is_down(&self) -> bool {
         self.outages.down()
     }
 
-    /// Does all that happens up to `now`, in the order in which it happens; returns the link's time.
+    /// Handles all events up to `now` in order; returns the link's time.
     fn advance(&mut self, now: Instant) -> Instant {
         let now = now.max(self.clock);
         loop {
@@ -214,7 +215,7 @@ impl<P: Clone> Link<P> {
         self.sending = Some(Sending { done, packet });
     }
 
-    /// Whether a packet leaves at once, at a price that is paid later: one of a band of its own behind no other of it.
+    /// Whether a packet leaves at once on credit: its band is its own and has no queue.
     fn passes(&self, now: Instant, packet: &Waiting<P>) -> bool {
         let sending = self.sending.as_ref();
         packet.band == Band::Icmp
@@ -224,7 +225,7 @@ impl<P: Clone> Link<P> {
     }
 
     fn pass(&mut self, now: Instant, packet: Waiting<P>) {
-        // It had its turn.
+        // The packet had its turn.
         self.queues.pass(Band::Icmp);
         self.transmitter.pass(packet.bytes as u64);
         self.launch(now, packet);
@@ -235,7 +236,7 @@ impl<P: Clone> Link<P> {
         self.flight.launch(at, age, packet, &mut self.ledger);
     }
 
-    /// The packet being sent has left at `at`; what may pass goes with it, and the next one follows.
+    /// The packet being sent has left at `at`; packets that may pass leave with it, and the next one follows.
     fn depart(&mut self, at: Instant) {
         if let Some(Sending { packet, .. }) = self.sending.take() {
             self.launch(at, packet);
@@ -263,7 +264,7 @@ impl<P: Clone> Link<P> {
 
 #[derive(Debug)]
 struct Sending<P> {
-    /// `None` when the rate is zero.
+    /// When its last byte leaves; `None` when the rate is zero.
     done: Option<Instant>,
     packet: Waiting<P>,
 }

@@ -15,7 +15,7 @@ fn spec(text: &str) -> LinkSpec {
     text.parse().unwrap()
 }
 
-/// A link by the opportunities of a mahimahi file.
+/// A link with the opportunities of a mahimahi file.
 fn by_opportunities(stamps: &str) -> LinkSpec {
     LinkSpec {
         rate: Rate::Trace(parse_capacity("bw", stamps.as_bytes()).unwrap().into()),
@@ -39,7 +39,7 @@ fn arrivals<P: Clone>(link: &mut Link<P>, start: Instant, until: Duration) -> Ve
     arrived
 }
 
-/// Gives a link one packet of 1200 bytes, its own number, each millisecond, and returns what arrives until a second after.
+/// Gives a link a numbered packet of 1200 bytes each millisecond; returns what arrives within a second after the last.
 fn arrivals_of_flow(link: &mut Link<u32>, start: Instant, packets: u32) -> Vec<(Duration, u32)> {
     let mut arrived = Vec::new();
     for number in 0..packets {
@@ -112,7 +112,7 @@ fn opportunities_carry_several_small_packets_and_parts_of_large_ones() {
         (at(40), "e"),
     ];
     assert_eq!(arrivals(&mut link, start, MS * 100), expected);
-    // what was offered while nothing waited is gone
+    // opportunities while the queue was empty are lost
     link.enqueue(start + MS * 75, 1500, "f");
     assert_eq!(arrivals(&mut link, start, MS * 100), [(at(80), "f")]);
 }
@@ -285,7 +285,7 @@ fn an_arrival_tells_when_it_was_due_and_when_it_left() {
     let mut link = Link::new(&spec("rate=12mbit,delay=20ms"), 1, start);
     link.enqueue(start, 1500, 'a');
     link.enqueue(start, 1500, 'b');
-    // asked much later
+    // polled much later
     let arrival = |sent, packet| Arrival {
         copy: false,
         due: start + MS * (sent + 20),
@@ -329,7 +329,7 @@ fn icmp_does_not_wait_behind_data() {
     let own = pings_beside_a_full_queue("rate=12mbit,delay=20ms");
     assert!(own.len() > 90, "{} pings came back", own.len());
     assert!(own.iter().all(|time| *time == MS * 20), "{own:?}");
-    // without its band it sees the queue, which fills 90 ms
+    // without its band it waits in the queue, which fills 90 ms
     let common = pings_beside_a_full_queue("rate=12mbit,delay=20ms,icmp=queue");
     let least = common.iter().skip(20).min().unwrap();
     assert!(*least >= MS * 100, "{least:?}");
@@ -352,7 +352,7 @@ fn icmp_shares_outages_loss_and_capacity() {
     link.enqueue_in(Band::Icmp, start + MS * 300, 84, "down");
     assert_eq!(link.stats().dropped_outage, 1);
 
-    // a flood of it takes turns with data, and neither more than the link has
+    // a flood of it alternates with data, within the link's capacity
     let mut link = Link::new(&spec("rate=12mbit"), 1, start);
     for _ in 0..50 {
         link.enqueue(start, 1500, "data");
@@ -365,7 +365,7 @@ fn icmp_shares_outages_loss_and_capacity() {
     assert_eq!(arrived[0], (Duration::ZERO, "ping"));
 }
 
-/// When pings that are sent each 31 ms for `time` arrive, over a link that carries nothing else.
+/// When pings that are sent each 31 ms for `time` arrive, over an otherwise idle link.
 fn lone_pings(link: &LinkSpec, time: Duration) -> Vec<(Duration, Duration)> {
     let start = Instant::now();
     let mut link = Link::new(link, 1, start);
@@ -409,7 +409,7 @@ fn opportunities_that_are_far_apart_on_a_slow_link_are_no_outage() {
         let longest = pings.iter().map(|(sent, arrived)| *arrived - *sent).max();
         assert!(longest.unwrap() <= MS * 300, "{text}: {longest:?}");
     }
-    // a second of nothing on a link of 1 Mbit/s, and of one at 100 kbit/s
+    // a second of outage on a link of 1 Mbit/s, and of one at 100 kbit/s
     for (kbit, ms) in [(1_000, 1_000), (100, 1_000), (100, 200)] {
         let rate = Bandwidth::from_kbit(kbit);
         let rates = [(MS * 3_000, rate), (MS * ms, Bandwidth::ZERO)];
@@ -454,7 +454,7 @@ proptest! {
             }
         }
         sent.sort_unstable();
-        // what left at the first instant of a window may have begun before it
+        // the packet that leaves at the first instant of a window may have begun before it
         let credit = MAX_DEBT_BYTES + 1_500;
         for first in (0..sent.len()).step_by(7) {
             let begin = sent[first].0 - Duration::from_millis(1);
@@ -468,7 +468,8 @@ proptest! {
     }
 }
 
-/// Mean wait in ms, and the share of packets dropped by CoDel, when twice the capacity is sent for 20 s; of the last 10 s.
+/// Mean wait in ms, and the share of packets dropped by CoDel, when twice the capacity is sent for 20 s; of the last 10
+/// s.
 fn overload(text: &str) -> (f64, f64) {
     let start = Instant::now();
     let mut link = Link::new(&spec(text), 1, start);
@@ -494,7 +495,7 @@ fn overload(text: &str) -> (f64, f64) {
 fn codel_drops_ever_faster_while_packets_wait_too_long() {
     let (wait, dropped) = overload("rate=12mbit,queue=500p");
     assert!(wait > 480.0 && dropped == 0.0, "{wait} ms, {dropped}");
-    // against a sender that does not yield it works its way up to the excess, here one of two packets
+    // against a sender that does not yield it approaches the excess, here one of two packets
     let (wait, dropped) = overload("rate=12mbit,queue=codel:500p");
     assert!(wait < 450.0 && dropped > 0.05, "{wait} ms, {dropped}");
     let (fast_wait, fast_dropped) =

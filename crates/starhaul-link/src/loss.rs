@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::{Error, text};
 
-/// How a link loses packets at random. Written `0.2%` or `ge:1%:5` (mean loss, mean burst length in packets).
+/// Random loss of a link. Written `0.2%` or `ge:1%:5` (mean loss, mean burst length in packets).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Loss(Model);
 
@@ -26,10 +26,10 @@ enum Model {
 }
 
 impl Loss {
-    /// Nothing is lost.
+    /// No loss.
     pub const NONE: Self = Self(Model::None);
 
-    /// Each packet is lost with this probability, 0 to 1, whatever became of the others.
+    /// Independent losses with this probability, 0 to 1.
     pub fn bernoulli(probability: f64) -> Result<Self, Error> {
         if !(0.0..=1.0).contains(&probability) {
             return Err(impossible(
@@ -43,8 +43,8 @@ impl Loss {
         })
     }
 
-    /// Losses come in bursts: `mean` is the share of packets lost in the long run (below 1), `burst_packets` how many
-    /// are lost in a row on average (at least 1, and at least `mean / (1 − mean)`, for a lossless packet parts two bursts).
+    /// Loss in bursts: `mean` is the share of packets lost in the long run (below 1), `burst_packets` the mean burst
+    /// length (at least 1, and at least `mean / (1 − mean)`, as a delivered packet separates two bursts).
     pub fn gilbert_elliott(mean: f64, burst_packets: f64) -> Result<Self, Error> {
         let value = || format!("ge:{}%:{burst_packets}", mean * 100.0);
         if !(0.0..1.0).contains(&mean) {
@@ -119,7 +119,7 @@ fn impossible(value: String, reason: &str) -> Error {
     }
 }
 
-/// A loss model in motion.
+/// The state of a loss model.
 #[derive(Debug)]
 pub(crate) struct LossProcess {
     model: Model,
@@ -138,7 +138,7 @@ impl LossProcess {
         process
     }
 
-    /// Changes the model; a burst under way ends, and the new model starts in its steady state.
+    /// Changes the model; a burst in progress ends, and the new model starts in its steady state.
     pub(crate) fn set(&mut self, loss: Loss) {
         self.model = loss.0;
         self.bad = match self.model {
@@ -172,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    /// The share of packets lost and the mean length of a run of losses.
+    /// The share of packets lost and the mean burst length.
     fn measure(loss: Loss, packets: u32) -> (f64, f64) {
         let mut process = LossProcess::new(loss, ChaCha8Rng::seed_from_u64(7));
         let (mut lost, mut bursts, mut before) = (0_u32, 0_u32, false);

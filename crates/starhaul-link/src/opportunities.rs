@@ -1,31 +1,30 @@
 //! Capacity over time as delivery opportunities, the model of mahimahi's packet-delivery traces
-//! (Netravali et al., USENIX ATC 2015, §3): each one may carry 1500 bytes at one whole millisecond.
+//! (Netravali et al., USENIX ATC 2015, §3): each can carry 1500 bytes at one whole millisecond.
 
 use std::{ops::Range, time::Duration};
 
 use starhaul_units::Bandwidth;
 
-/// The longest trace that is read or made.
+/// The longest trace that is read or generated.
 pub const MAX_TRACE_DURATION: Duration = Duration::from_secs(2 * 3600);
 
-/// Outages are stretches without any delivery opportunity that are longer than this, and than four times the mean distance
-/// between opportunities, where a slow link offers few of them.
+/// Least length of an outage: a gap between delivery opportunities that exceeds this, and also four times the mean gap
+/// around it, as a slow link has few opportunities.
 pub const OUTAGE: Duration = Duration::from_millis(45);
 
-/// A stretch without opportunities is an outage only if it is longer than so many times what is usual around it, since at
-/// 100 kbit/s one opportunity comes each 120 ms.
+/// A gap is an outage only if it exceeds this multiple of the usual gap around it: at 100 kbit/s one opportunity comes
+/// each 120 ms.
 const UNUSUAL: u32 = 4;
-/// Instants with opportunities, on either side, that say what is usual.
+/// Instants with opportunities, on either side, that give the usual gap.
 const NEIGHBOURS: usize = 8;
 
-/// Bytes that one delivery opportunity can carry: IP packets, all headers included.
+/// Bytes that one delivery opportunity can carry: IP packets with all headers.
 pub const OPPORTUNITY_BYTES: u64 = 1500;
 
-/// Delivery opportunities on a grid of milliseconds, repeated for ever after the last one.
+/// Delivery opportunities on a grid of milliseconds, repeated without end.
 ///
-/// The period runs over the half-open interval (0, last]: an opportunity stamped 0 ms is kept at the end of
-/// the period, where mahimahi's loop offers it again. What mahimahi offers at the very start cannot be used, since
-/// nothing is queued yet.
+/// The period is the half-open interval (0, last]: an opportunity stamped 0 ms is kept at the end of the period, where
+/// mahimahi's loop repeats it. The one at the very start cannot be used, since the queue is still empty.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Opportunities {
     /// Element `i` counts the opportunities stamped in (0, i] ms; never empty, and the last one is not 0.
@@ -33,8 +32,8 @@ pub struct Opportunities {
 }
 
 impl Opportunities {
-    /// Opportunities that offer each rate for its time, one after the other; times are rounded down to milliseconds.
-    /// Errors: a text that says why these rates make no trace (too long, too fast, or never any capacity).
+    /// Creates opportunities for each rate for its time, one after the other; times are rounded down to milliseconds.
+    /// The error is a text that says why these rates make no trace (too long, too fast, or no capacity).
     pub fn from_rates(
         rates: impl IntoIterator<Item = (Duration, Bandwidth)>,
     ) -> Result<Self, String> {
@@ -52,23 +51,23 @@ impl Opportunities {
         builder.finish()
     }
 
-    /// After how long the series begins again.
+    /// The time after which the series repeats.
     pub fn period(&self) -> Duration {
         Duration::from_millis(self.period_ms())
     }
 
-    /// Opportunities of one period.
+    /// Number of opportunities in one period.
     pub fn per_period(&self) -> u64 {
         u64::from(self.cumulative.last().copied().unwrap_or(0))
     }
 
-    /// The mean rate over a whole period.
+    /// The mean rate over a period.
     pub fn mean_rate(&self) -> Bandwidth {
         Bandwidth::from_bytes_over(self.per_period() * OPPORTUNITY_BYTES, self.period())
     }
 
-    /// The rate of each stretch of `step` (at least 1 ms) in one period, of all of it where it is shorter; what remains at its
-    /// end is left out.
+    /// The rate of each interval of `step` (at least 1 ms) in one period, or of the whole period if that is shorter; an
+    /// incomplete last interval is left out.
     pub fn rates(&self, step: Duration) -> Vec<Bandwidth> {
         let step = step.min(self.period()).max(Duration::from_millis(1));
         let count = self.period().as_nanos() / step.as_nanos();
@@ -95,7 +94,7 @@ impl Opportunities {
             .saturating_add(u64::from(partial))
     }
 
-    /// When the `n`th opportunity comes, counted from 1 over all periods (0 gives the start).
+    /// When the `n`th opportunity comes, counted from 1 over all periods (0 is the start).
     pub fn time_of(&self, n: u64) -> Duration {
         let Some(before) = n.checked_sub(1) else {
             return Duration::ZERO;
@@ -111,7 +110,7 @@ impl Opportunities {
         )
     }
 
-    /// The stretches of one period, longer than `longer_than`, between two neighbouring opportunities: start and length.
+    /// The gaps of one period longer than `longer_than` between two neighbouring opportunities: start and length.
     pub fn gaps(&self, longer_than: Duration) -> Vec<(Duration, Duration)> {
         let mut gaps = Vec::new();
         let (mut last_ms, mut last_count) = (0_u64, 0);
@@ -128,9 +127,9 @@ impl Opportunities {
         gaps
     }
 
-    /// Whether nothing can be sent at `offset` since the start of the series, because of an outage: it lies between two
-    /// neighbouring opportunities that are more than [`OUTAGE`] apart, and more than four times what is usual around them (the median
-    /// of the eight distances before and the eight after). Two that are far apart on a slow link are none.
+    /// Whether `offset` after the start of the series lies in an outage: between two neighbouring opportunities that
+    /// are more than [`OUTAGE`] apart, and more than four times the usual gap (the median of the eight gaps before and
+    /// the eight after). A regular gap of a slow link is no outage.
     pub fn is_outage(&self, offset: Duration) -> bool {
         let passed = self.until(offset);
         let (begin, end) = (self.time_of(passed), self.time_of(passed.saturating_add(1)));
@@ -156,8 +155,8 @@ impl Opportunities {
         length > median.saturating_mul(UNUSUAL)
     }
 
-    /// The opportunities in (`span.start`, `span.end`] of one period, counted from its start and repeated after its length;
-    /// both are rounded down to milliseconds. `None` if there are none.
+    /// The opportunities in (`span.start`, `span.end`] of one period, counted from its start and repeated after its
+    /// length; both are rounded down to milliseconds. `None` if there are none.
     pub(crate) fn cut(&self, span: &Range<Duration>) -> Option<Self> {
         let index = |at: Duration| usize::try_from(at.as_millis()).unwrap_or(usize::MAX);
         let end = index(span.end).min(self.cumulative.len() - 1);
@@ -202,7 +201,7 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// One opportunity at `stamp_ms`, which must not lie before the previous one.
+    /// Adds one opportunity at `stamp_ms`, which must not lie before the previous one.
     pub(crate) fn push(&mut self, stamp_ms: u64) -> Result<(), String> {
         if stamp_ms == 0 && self.cumulative.len() == 1 {
             self.at_zero = self.at_zero.checked_add(1).ok_or_else(too_many)?;
@@ -220,7 +219,7 @@ impl Builder {
         self.add_to_last(1)
     }
 
-    /// One millisecond further, which offers `count` opportunities at its end.
+    /// Advances by one millisecond with `count` opportunities at its end.
     fn advance(&mut self, count: u64) -> Result<(), String> {
         checked_ms(self.cumulative.len() as u64)?;
         self.cumulative
@@ -307,7 +306,7 @@ mod tests {
         let part = trace.cut(&(ms(2)..ms(10))).unwrap();
         assert_eq!((part.period(), part.per_period()), (ms(8), 3));
         assert_eq!([1, 2, 3].map(|n| part.time_of(n)), [3, 3, 7].map(ms));
-        // (9, 20) offers nothing, and there is nothing behind the end
+        // (9, 20) has no opportunity, and the trace ends there
         assert_eq!(trace.cut(&(ms(9)..ms(19))), None);
         assert_eq!(trace.cut(&(ms(20)..ms(30))), None);
         assert_eq!(trace.cut(&(ms(0)..ms(90))), Some(trace));

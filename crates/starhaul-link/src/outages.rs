@@ -1,4 +1,4 @@
-//! When a link is down: by its description, or because somebody cut it.
+//! When a link is down: by its description, or by [`Link::set_down`](crate::Link::set_down).
 
 use std::{
     ops::Range,
@@ -7,17 +7,17 @@ use std::{
 
 use crate::flight::after;
 
-/// Changes of a link that are remembered; older ones are forgotten, and count as if they had never been.
+/// Number of changes of a link that are kept; older ones are dropped without effect.
 pub(crate) const MAX_CHANGES: usize = 1 << 16;
 
-/// Where a link stands in its outages.
+/// The outages of a link.
 #[derive(Debug)]
 pub(crate) struct Outages {
     epoch: Instant,
-    /// Of the description: sorted, apart from each other.
+    /// Outages of the description: sorted and disjoint.
     spans: Vec<Range<Duration>>,
     edges_passed: usize,
-    /// Of those who cut it: begin, and the end if it is over.
+    /// Outages set by the caller: start, and the end if it is over.
     cuts: Vec<(Instant, Option<Instant>)>,
 }
 

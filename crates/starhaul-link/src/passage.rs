@@ -1,22 +1,22 @@
-//! What a link says of each packet that it delivered.
+//! The record of each packet that a link delivered.
 
 use std::time::Duration;
 
 /// A packet that a link delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passage {
-    /// When it reached the far end, after the start of the run.
+    /// When it arrived, after the start of the run.
     pub at: Duration,
-    /// Its size with all headers.
+    /// Its size in bytes with all headers.
     pub bytes: usize,
-    /// From when it came to the link until its last byte was sent; from then on it travelled.
+    /// Time from its arrival at the link until its last byte was sent, without the one-way delay.
     pub waited: Duration,
-    /// From when it came to the link until it reached the far end.
+    /// Time from its arrival at the link until it reached the far end.
     pub took: Duration,
 }
 
 impl Passage {
-    /// When it came to the link.
+    /// When it arrived at the link.
     pub fn came(&self) -> Duration {
         self.at.saturating_sub(self.took)
     }

@@ -1,5 +1,5 @@
-//! What waits before the sending end of a link: a droptail or CoDel queue for data, and beside it a band of its own for
-//! ICMP, as Starlink has it (LeoCC Appendix B: a ping does not wait behind TCP and UDP, but has their delay and loss).
+//! The queues before the sending end of a link: a droptail or CoDel queue for data, and beside it a band of its own for
+//! ICMP, as on Starlink (LeoCC Appendix B: a ping does not wait behind TCP and UDP, but has their delay and loss).
 
 use std::{collections::VecDeque, time::Instant};
 
@@ -8,14 +8,14 @@ use crate::{
     codel::{Codel, CodelState, Head},
 };
 
-/// Packets of ICMP that may wait; it is meant for light traffic.
+/// Greatest number of queued ICMP packets; the band is for light traffic.
 const ICMP_PACKETS: usize = 500;
 
-/// Which queue of a link a packet waits in. Light ICMP does not wait at all outside of outages; capacity, outages, delay and
-/// loss are common, and where both wait they are sent in turn, one packet of each.
+/// The queue of a link in which a packet waits. Light ICMP waits only in outages. Capacity, outages, delay and loss are
+/// common to both bands, and if packets of both wait they are sent alternately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Band {
-    /// TCP, UDP and all else.
+    /// TCP, UDP and all other packets.
     Data,
     /// ICMP.
     Icmp,
@@ -36,7 +36,7 @@ impl Band {
     }
 }
 
-/// A packet that waits.
+/// A packet in a queue.
 #[derive(Debug)]
 pub(crate) struct Waiting<P> {
     pub(crate) since: Instant,
@@ -68,17 +68,17 @@ impl<P> Queues<P> {
         }
     }
 
-    /// Packets of data that wait.
+    /// Number of data packets in the queue.
     pub(crate) fn data_packets(&self) -> usize {
         self.data.len()
     }
 
-    /// Bytes of data that wait.
+    /// Bytes of data in the queue.
     pub(crate) fn data_bytes(&self) -> usize {
         self.data_bytes
     }
 
-    /// Puts a packet behind those of its band; gives it back when there is no room for it.
+    /// Appends a packet to its band; returns it when there is no room.
     pub(crate) fn push(&mut self, waiting: Waiting<P>) -> Result<(), Waiting<P>> {
         let room = match (waiting.band, self.limit) {
             (Band::Icmp, _) => self.icmp.len() < ICMP_PACKETS,
@@ -98,12 +98,12 @@ impl<P> Queues<P> {
         Ok(())
     }
 
-    /// Says that a packet of this band is sent ahead of what waits.
+    /// Records that a packet of this band was sent ahead of the queue.
     pub(crate) fn pass(&mut self, band: Band) {
         self.latest = band;
     }
 
-    /// The next packet to send at `now`; `dropped` gets what CoDel drops on the way.
+    /// The next packet to send at `now`; `dropped` gets the packets that CoDel drops.
     pub(crate) fn pop(
         &mut self,
         now: Instant,
@@ -125,24 +125,24 @@ impl<P> Queues<P> {
         next
     }
 
-    /// The size of the first packet of ICMP that waits.
+    /// Size of the first ICMP packet in the queue.
     pub(crate) fn first_icmp(&self) -> Option<usize> {
         self.icmp.front().map(|waiting| waiting.bytes)
     }
 
-    /// That packet.
+    /// Removes the first ICMP packet.
     pub(crate) fn pop_icmp(&mut self) -> Option<Waiting<P>> {
         self.icmp.pop_front()
     }
 
-    /// Empties both queues of what is in them.
+    /// Empties both queues.
     pub(crate) fn clear(&mut self) -> impl Iterator<Item = Waiting<P>> {
         self.data_bytes = 0;
         let (data, icmp) = (&mut self.data, &mut self.icmp);
         data.drain(..).chain(icmp.drain(..))
     }
 
-    /// What is in them.
+    /// The packets of both queues.
     pub(crate) fn into_waiting(self) -> impl Iterator<Item = Waiting<P>> {
         self.data.into_iter().chain(self.icmp)
     }

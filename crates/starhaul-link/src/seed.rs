@@ -1,11 +1,11 @@
-//! From the seed of a run to those of its links.
+//! Derives the seeds of links from that of a run.
 
-/// The seed of link number `link` of a run: the same in virtual and in real time, so that the same links lose the same
-/// packets, counted as they leave.
+/// The seed of link number `link` of a run. It is the same in virtual and in real time, so that the same links lose the
+/// same packets, counted as they leave.
 ///
-/// Runs of neighbouring seeds share no link's seed as long as they have fewer than 2³² links.
+/// Runs of neighbouring seeds share no link seed as long as they have fewer than 2³² links.
 pub fn link_seed(run: u64, link: usize) -> u64 {
-    // The odd number nearest to 2⁶⁴ divided by the golden ratio: multiples of it lie far apart.
+    // The odd number nearest to 2⁶⁴ divided by the golden ratio: its multiples are far apart.
     run.wrapping_mul(0x9e37_79b9_7f4a_7c15)
         .wrapping_add(link as u64)
 }

@@ -2,10 +2,10 @@
 
 use std::{ops::Range, time::Duration};
 
-/// A step function of time, repeated for ever.
+/// A step function of time that repeats without end.
 #[derive(Clone, PartialEq)]
 pub struct Series<T> {
-    /// When a value begins, and the value; the first begins at 0, and the beginnings increase.
+    /// Start of each value, and the value; the first starts at 0, and the starts increase.
     steps: Vec<(Duration, T)>,
     period: Duration,
 }
@@ -13,13 +13,13 @@ pub struct Series<T> {
 /// One-way delay over time.
 pub type DelaySeries = Series<Duration>;
 
-/// Random loss over time: the probability, 0 to 1, with which what is sent then is lost.
+/// Random loss over time: the probability, 0 to 1, that a packet sent at that time is lost.
 pub type LossSeries = Series<f64>;
 
 impl Eq for DelaySeries {}
 
 impl<T: Copy + Default + PartialEq> Series<T> {
-    /// A series of values, each with the time for which it holds. `None` when they last no time at all.
+    /// Creates a series of values, each with its duration. `None` when their total duration is zero.
     pub fn from_steps(steps: impl IntoIterator<Item = (Duration, T)>) -> Option<Self> {
         let mut builder = SeriesBuilder::default();
         for (time, value) in steps {
@@ -28,7 +28,7 @@ impl<T: Copy + Default + PartialEq> Series<T> {
         builder.finish()
     }
 
-    /// The value for what is sent `offset` after the start of the series.
+    /// The value at `offset` after the start of the series.
     pub fn at(&self, offset: Duration) -> T {
         let nanos = offset.as_nanos() % self.period.as_nanos().max(1);
         let offset = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
@@ -38,12 +38,12 @@ impl<T: Copy + Default + PartialEq> Series<T> {
             .map_or(T::default(), |&(_, value)| value)
     }
 
-    /// After how long the series begins again.
+    /// The time after which the series repeats.
     pub fn period(&self) -> Duration {
         self.period
     }
 
-    /// The values of one period, each with the time in which it holds; neighbours differ.
+    /// The values of one period with their time ranges; neighbours differ.
     pub fn steps(&self) -> impl Iterator<Item = (Range<Duration>, T)> {
         let ends = self.steps.iter().skip(1).map(|&(begin, _)| begin);
         let ends = ends.chain([self.period]);
@@ -51,7 +51,7 @@ impl<T: Copy + Default + PartialEq> Series<T> {
         spans.map(|(&(begin, value), end)| (begin..end, value))
     }
 
-    /// Whether it never changes.
+    /// Whether the series has a single value.
     pub fn is_constant(&self) -> bool {
         self.steps.len() == 1
     }
@@ -74,7 +74,7 @@ impl<T: Copy + Default + PartialEq> Series<T> {
     }
 }
 
-/// Collects the steps of a series; equal neighbours take the room of one.
+/// Collects the steps of a series and merges equal neighbours.
 #[derive(Debug)]
 pub(crate) struct SeriesBuilder<T>(Series<T>);
 
@@ -88,7 +88,7 @@ impl<T> Default for SeriesBuilder<T> {
 }
 
 impl<T: Copy + PartialEq> SeriesBuilder<T> {
-    /// A value that holds for `time` after those before.
+    /// Appends a value that holds for `time`.
     pub(crate) fn push(&mut self, time: Duration, value: T) {
         let series = &mut self.0;
         if time.is_zero() {
@@ -100,7 +100,7 @@ impl<T: Copy + PartialEq> SeriesBuilder<T> {
         series.period = series.period.saturating_add(time);
     }
 
-    /// `None` when the values last no time at all.
+    /// The series; `None` when the total duration is zero.
     pub(crate) fn finish(self) -> Option<Series<T>> {
         (!self.0.steps.is_empty()).then_some(self.0)
     }
@@ -118,7 +118,7 @@ impl DelaySeries {
 }
 
 impl LossSeries {
-    /// Always the same probability; `None` if it is none.
+    /// A series of one probability; `None` if it is out of range.
     pub fn constant(probability: f64) -> Option<Self> {
         if !(0.0..=1.0).contains(&probability) {
             return None;

@@ -10,7 +10,7 @@ use crate::{
     text::{self, setting},
 };
 
-/// The settings that exist.
+/// All settings.
 const KEYS: [&str; 15] = [
     "rate",
     "bw",
@@ -29,7 +29,7 @@ const KEYS: [&str; 15] = [
     "outage",
 ];
 
-/// What to write in place of a setting that does not exist.
+/// The setting to suggest for an unknown one.
 pub(crate) fn suggestion(wrong: &str) -> String {
     match text::nearest(wrong, &KEYS) {
         Some(key) => format!("did you mean {key:?}?"),
@@ -37,7 +37,7 @@ pub(crate) fn suggestion(wrong: &str) -> String {
     }
 }
 
-/// Reads the trace files that the text names.
+/// Parses a description, and reads the trace files that it names.
 impl FromStr for LinkSpec {
     type Err = Error;
 
@@ -63,7 +63,7 @@ impl FromStr for LinkSpec {
     }
 }
 
-/// Settings as written, before the files are read.
+/// Settings as written, before files are read.
 #[derive(Default)]
 struct Settings<'a> {
     rate: Option<Bandwidth>,
@@ -88,7 +88,7 @@ enum DelayText<'a> {
 }
 
 impl<'a> Settings<'a> {
-    /// `key` is one of [`KEYS`].
+    /// Sets one value; `key` is one of [`KEYS`].
     fn set(&mut self, key: &'static str, value: &'a str) -> Result<(), Error> {
         let spec = &mut self.spec;
         match key {
@@ -168,7 +168,7 @@ impl<'a> Settings<'a> {
         })
     }
 
-    /// Settings that need others, or exclude them.
+    /// Checks settings that need or exclude each other.
     fn check(&self) -> Result<(), Error> {
         let synthetic = matches!(self.source, Some(Source::Model(_)));
         if let (Some((value, _)), false) = (self.seed, synthetic) {

@@ -8,39 +8,39 @@ use crate::{
     Codel, DelaySeries, Error, Loss, LossSeries, Opportunities, Recording, Trace, text::setting,
 };
 
-/// How fast a link sends.
+/// The sending rate of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rate {
-    /// Always the same; zero sends nothing, [`Bandwidth::MAX`] takes no time.
+    /// A constant rate; zero sends nothing, [`Bandwidth::MAX`] takes no time.
     Constant(Bandwidth),
-    /// By the delivery opportunities of a trace.
+    /// The delivery opportunities of a trace.
     Trace(Arc<Opportunities>),
 }
 
-/// How long a packet travels once it was sent.
+/// The one-way delay of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delay {
-    /// Always the same.
+    /// A constant delay.
     Constant(Duration),
-    /// By the instant at which the packet was sent.
+    /// A delay that depends on the instant of sending.
     Trace(Arc<DelaySeries>),
 }
 
-/// How much may wait, without the packet being sent; what finds no room is dropped.
+/// The bound of a queue, without the packet being sent; packets beyond it are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueLimit {
-    /// So many packets.
+    /// A bound in packets.
     Packets(usize),
-    /// So many bytes.
+    /// A bound in bytes.
     Bytes(usize),
 }
 
-/// Packets that others overtake.
+/// Reordering: some packets are held back.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reorder {
     /// The share of packets held back, 0 to 1.
     pub fraction: f64,
-    /// By how much.
+    /// The additional delay of these packets.
     pub extra: Duration,
 }
 
@@ -61,26 +61,26 @@ pub struct Reorder {
 /// | `loss` | a [`Loss`]: `0.2%`, `ge:1%:5`; replaces that of `csv` and `synth` |
 /// | `queue` | `500p` (packets, the default) or `64000b` (bytes); `codel`, `codel:500p`, `codel:64000b` for [`Codel`] |
 /// | `target`, `interval` | of `queue=codel`, as times; default 5 ms and 100 ms |
-/// | `icmp` | `band` (the default): ICMP has a [`crate::Band`] of its own; `queue`: it waits with the rest |
+/// | `icmp` | `band` (the default): ICMP has a [`crate::Band`] of its own; `queue`: it waits in the data queue |
 /// | `reorder` | `FRACTION%:EXTRA`, for example `1%:20ms` |
 /// | `duplicate` | the share of packets that arrive twice |
 /// | `outage` | `FROM..TO` since the start, for example `10s..12s`; may be repeated |
 ///
-/// Each but `outage` is given once at most. Capacity and delay repeat together, see [`Trace::new`]. File names cannot hold
-/// a comma.
+/// Each but `outage` is given once at most. Capacity and delay repeat together, see [`Trace::new`]. File names cannot
+/// hold a comma.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkSpec {
-    /// How fast it sends.
+    /// The sending rate.
     pub rate: Rate,
     /// One-way delay.
     pub delay: Delay,
-    /// Greatest random addition to the delay, evenly distributed; the order is kept.
+    /// Greatest random addition to the delay, evenly distributed; packets keep their order.
     pub jitter: Duration,
-    /// How much may wait.
+    /// The bound of the queue.
     pub queue: QueueLimit,
-    /// Drops what waits too long; droptail without it.
+    /// CoDel settings of the queue; droptail if `None`.
     pub codel: Option<Codel>,
-    /// Whether ICMP has a band of its own, see [`crate::Band`]; otherwise it waits with the rest.
+    /// Whether ICMP has a band of its own, see [`crate::Band`]; otherwise it waits in the data queue.
     pub icmp_band: bool,
     /// Random loss.
     pub loss: Loss,
@@ -90,12 +90,12 @@ pub struct LinkSpec {
     pub reorder: Option<Reorder>,
     /// The share of packets that arrive twice, 0 to 1.
     pub duplicate: f64,
-    /// When the link is down, from its start: [from, to) each.
+    /// Outages of the link after its start: [from, to) each.
     pub outages: Vec<Range<Duration>>,
 }
 
 impl Default for LinkSpec {
-    /// No limit, no delay, no loss; a queue of 500 packets.
+    /// A link without rate limit, delay or loss; a queue of 500 packets.
     fn default() -> Self {
         Self {
             rate: Rate::Constant(Bandwidth::MAX),
@@ -114,7 +114,7 @@ impl Default for LinkSpec {
 }
 
 impl LinkSpec {
-    /// A link of constant rate and one-way delay, else as the default.
+    /// A link of constant rate and one-way delay, otherwise as the default.
     pub fn constant(rate: Bandwidth, delay: Duration) -> Self {
         Self {
             rate: Rate::Constant(rate),
@@ -123,7 +123,7 @@ impl LinkSpec {
         }
     }
 
-    /// A link as recorded or modelled, else as the default.
+    /// A link as recorded or modelled, otherwise as the default.
     pub fn from_trace(trace: Trace) -> Self {
         Self {
             rate: Rate::Trace(trace.capacity),
@@ -135,7 +135,7 @@ impl LinkSpec {
         }
     }
 
-    /// The same with other random loss in place of all that it had.
+    /// The description with this random loss in place of all others.
     pub fn with_loss(self, loss: Loss) -> Self {
         Self {
             loss,
@@ -144,12 +144,12 @@ impl LinkSpec {
         }
     }
 
-    /// The same with another bound of the queue.
+    /// The description with this bound of the queue.
     pub fn with_queue(self, queue: QueueLimit) -> Self {
         Self { queue, ..self }
     }
 
-    /// The same with a CoDel queue of these settings; the bound of the queue stays.
+    /// The description with a CoDel queue of these settings; the bound of the queue stays.
     pub fn with_codel(self, codel: Codel) -> Self {
         Self {
             codel: Some(codel),
@@ -159,11 +159,11 @@ impl LinkSpec {
 }
 
 impl Recording {
-    /// What a description says; what is constant in it lasts for `duration`. A capacity without limit is missing; jitter,
-    /// queue, bursts of loss and outages of the description are not part of a recording.
+    /// The recording that a description gives; constant values last for `duration`. A capacity without limit is
+    /// missing; jitter, queue, burst loss and outages of the description are not part of a recording.
     ///
     /// # Errors
-    /// A rate that makes no trace.
+    /// [`Error`] for a rate that makes no trace.
     pub fn of_spec(spec: &LinkSpec, duration: Duration) -> Result<Self, Error> {
         let capacity = match &spec.rate {
             Rate::Trace(trace) => Some(Arc::clone(trace)),

@@ -1,5 +1,5 @@
-//! What a recording is like: capacity, delay, loss, outages, and the comb of reconfigurations that LeoCC (§3) found on
-//! Starlink, where every 15 s the path changes with an outage, a fall of capacity or a spike of delay.
+//! Figures of a recording: capacity, delay, loss, outages, and the regular reconfigurations that LeoCC (§3) found on
+//! Starlink, where every 15 s the path changes with an outage, a drop of capacity or a spike of delay.
 
 use std::time::Duration;
 
@@ -10,66 +10,66 @@ use crate::{DelaySeries, OUTAGE, Opportunities, Recording};
 /// The figures of one recording.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// After how long it begins again.
+    /// The time after which it repeats.
     pub duration: Duration,
-    /// Of the capacity.
+    /// Figures of the capacity, if recorded.
     pub capacity: Option<CapacitySummary>,
-    /// Of the one-way delay.
+    /// Figures of the one-way delay, if recorded.
     pub delay: Option<DelaySummary>,
     /// The mean probability of random loss.
     pub loss: Option<f64>,
     /// Start and length of every [`OUTAGE`].
     pub outages: Vec<(Duration, Duration)>,
-    /// Reconfigurations, where there are regular ones.
+    /// Reconfigurations, if they are regular.
     pub reconfigurations: Option<Comb>,
 }
 
-/// Capacity; all but the mean are those of whole seconds (of the whole recording where it is shorter).
+/// Figures of the capacity; all but the mean are over whole seconds (or the whole recording if it is shorter).
 #[derive(Clone, Debug, PartialEq)]
 pub struct CapacitySummary {
-    /// Over the whole period.
+    /// Mean over the whole period.
     pub mean: Bandwidth,
-    /// Of the middle second.
+    /// Median over the seconds.
     pub median: Bandwidth,
-    /// Of the slowest second.
+    /// Rate of the slowest second.
     pub least: Bandwidth,
-    /// Of the fastest second.
+    /// Rate of the fastest second.
     pub greatest: Bandwidth,
 }
 
-/// One-way delay: what it does not exceed in a share of the time.
+/// Figures of the one-way delay, by share of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DelaySummary {
-    /// At no time less.
+    /// The least delay.
     pub least: Duration,
-    /// In 5 % of the time.
+    /// The delay not exceeded in 5 % of the time.
     pub p5: Duration,
-    /// In half of the time.
+    /// The delay not exceeded in half of the time.
     pub median: Duration,
-    /// In 95 % of the time.
+    /// The delay not exceeded in 95 % of the time.
     pub p95: Duration,
-    /// In 99 % of the time.
+    /// The delay not exceeded in 99 % of the time.
     pub p99: Duration,
-    /// At no time more.
+    /// The greatest delay.
     pub greatest: Duration,
 }
 
-/// Events at regular distances.
+/// Events at regular intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Comb {
-    /// The distance.
+    /// The interval.
     pub period: Duration,
-    /// When the first one comes; less than the period.
+    /// The time of the first event; less than the period.
     pub offset: Duration,
-    /// At how many of its instants there is an event.
+    /// The number of its instants with an event.
     pub found: u32,
-    /// How many instants there are in the recording.
+    /// The number of its instants in the recording.
     pub expected: u32,
-    /// What showed it.
+    /// The kind of events from which it was found.
     pub evidence: Evidence,
 }
 
-/// By which events a [`Comb`] was found.
+/// The events from which a [`Comb`] was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
     /// Times without capacity.
@@ -81,7 +81,7 @@ pub enum Evidence {
 }
 
 impl Evidence {
-    /// In words.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Outages => "outages",
@@ -92,7 +92,7 @@ impl Evidence {
 }
 
 impl Summary {
-    /// Computes them.
+    /// Computes the figures of a recording.
     pub fn of(recording: &Recording) -> Self {
         let outages = recording.capacity.as_deref().map(outages);
         let delay = recording.delay.as_deref();
@@ -108,7 +108,7 @@ impl Summary {
 }
 
 impl Comb {
-    /// Its instants in a recording of this duration.
+    /// The instants of the comb in a recording of this duration.
     pub fn instants(&self, duration: Duration) -> impl Iterator<Item = Duration> {
         let next = |at: &Duration| at.checked_add(self.period);
         std::iter::successors(Some(self.offset), next).take_while(move |at| *at < duration)
@@ -169,7 +169,7 @@ fn reconfigurations(recording: &Recording, outages: &[(Duration, Duration)]) -> 
     let capacity = recording.capacity.as_deref();
     let by_dips = || comb(dips(capacity?), duration, Evidence::CapacityDips);
     let delay = recording.delay.as_deref();
-    // High spikes alone first; some paths have low ones only.
+    // High spikes first; some paths have only low ones.
     let by_spikes = |spreads| comb(spikes(delay?, spreads), duration, Evidence::DelaySpikes);
     by_outages
         .or_else(by_dips)
@@ -177,7 +177,7 @@ fn reconfigurations(recording: &Recording, outages: &[(Duration, Duration)]) -> 
         .or_else(|| by_spikes(2))
 }
 
-/// When 50 ms begin, the grid of some tables, that carry less than a quarter of the usual.
+/// Starts of intervals of 50 ms (the grid of some tables) that carry less than a quarter of the usual capacity.
 fn dips(capacity: &Opportunities) -> Vec<Duration> {
     let step = Duration::from_millis(50);
     let rates = capacity.rates(step);
@@ -189,8 +189,8 @@ fn dips(capacity: &Opportunities) -> Vec<Duration> {
     first_of_each(at.map(|(index, _)| step * index))
 }
 
-/// When the delay begins to lie far above the usual: above the median by 8 ms and by `spreads` times the distance from the
-/// median to the 95th percentile.
+/// Starts of delay spikes: above the median by 8 ms and by `spreads` times the distance from the median to the 95th
+/// percentile.
 fn spikes(delay: &DelaySeries, spreads: u32) -> Vec<Duration> {
     let summary = delay_summary(delay);
     let spread = summary.p95.saturating_sub(summary.median) * spreads;
@@ -199,7 +199,7 @@ fn spikes(delay: &DelaySeries, spreads: u32) -> Vec<Duration> {
     first_of_each(high.map(|(span, _)| span.start))
 }
 
-/// The first of each group of instants that lie within half a second.
+/// The first of each group of instants within half a second.
 fn first_of_each(instants: impl Iterator<Item = Duration>) -> Vec<Duration> {
     let (mut firsts, mut last) = (Vec::new(), None);
     for at in instants {
@@ -211,19 +211,19 @@ fn first_of_each(instants: impl Iterator<Item = Duration>) -> Vec<Duration> {
     firsts
 }
 
-/// How far an event may lie from the comb's instant.
+/// Greatest distance of an event from the comb's instant.
 const TOLERANCE: Duration = Duration::from_millis(200);
-/// Distances that a comb may have.
+/// Possible intervals of a comb.
 const PERIODS: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(4)..=Duration::from_secs(64);
-/// More events than these are noise; beyond them the search would take long.
+/// More events than this are noise, and would slow the search.
 const MAX_EVENTS: usize = 2_000;
 
-/// The comb on which most events lie, if at least three do, on at least six in ten of its instants, and at least a third of
+/// The comb with most events, if it has at least three, on at least six in ten of its instants, and at least a third of
 /// all events.
 ///
-/// Each pair of events that lie near each other in the list proposes a distance; from there a walk through the recording
-/// follows the events.
+/// Each pair of events near each other in the list proposes an interval; the search then follows the events through the
+/// recording.
 fn comb(events: Vec<Duration>, duration: Duration, evidence: Evidence) -> Option<Comb> {
     if events.len() > MAX_EVENTS {
         return None;
@@ -251,7 +251,7 @@ fn comb(events: Vec<Duration>, duration: Duration, evidence: Evidence) -> Option
     best.map(|(_, comb)| comb)
 }
 
-/// Goes from `start` both ways in steps of `period`, each counted from the last event that was met, then fits a line.
+/// Steps from `start` in both directions by `period`, each step from the last event found, then fits a line.
 fn follow(
     events: &[Duration],
     start: Duration,

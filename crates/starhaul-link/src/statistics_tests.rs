@@ -129,7 +129,7 @@ fn every_recorded_path_shows_its_comb() {
     }
 }
 
-/// Figures by which the model is compared with recordings.
+/// Figures that compare the model with recordings.
 #[derive(Debug)]
 struct Shape {
     /// Outage lengths: least, mean, greatest, in ms.
@@ -138,12 +138,13 @@ struct Shape {
     mean_mbit: f64,
     /// Mean relative change of capacity at a reconfiguration.
     step: f64,
-    /// Of 100 ms within an interval: standard deviation in shares of the mean, and correlation of neighbours.
+    /// Over intervals of 100 ms between reconfigurations: standard deviation as a share of the mean, and correlation of
+    /// neighbours.
     variation: f64,
     correlation: f64,
     /// Correlation over one second of the whole recording.
     correlation_1s: f64,
-    /// Of all intervals: least and greatest median, in ms.
+    /// Least and greatest median delay over all intervals, in ms.
     band_ms: [f64; 2],
     p5_ms: f64,
     p95_ms: f64,
@@ -167,7 +168,7 @@ fn shape(recording: &Recording) -> Shape {
         .map(|rate| rate.mbit())
         .collect();
     let edges: Vec<Duration> = comb.instants(summary.duration).collect();
-    // 300 ms after a reconfiguration it is over
+    // 300 ms after a reconfiguration the spike is over
     let intervals: Vec<&[f64]> = edges
         .windows(2)
         .map(|pair| {
@@ -268,7 +269,7 @@ fn the_cellular_model_wanders_and_has_sticky_outages() {
             of.greatest.mbit() > 17.0 && of.least.mbit() < 5.0,
             "seed {seed}: {of:?}"
         );
-        // Sprout: the rate of a second is near that of the second before, and far from that of a minute before
+        // Sprout: the rate of a second is close to that of the second before, and far from that of a minute before
         let rates: Vec<f64> = capacity
             .rates(ms(1_000))
             .iter()

@@ -1,4 +1,4 @@
-//! The small values of the text form of a link: probabilities and times, and what is said of one that cannot be.
+//! Values in the text form of a link: probabilities and times, and the errors of invalid ones.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub(crate) fn decimal(text: &str) -> Option<f64> {
         .filter(|number: &f64| plain && number.is_finite())
 }
 
-/// The one of `known` that was probably meant, if one is near.
+/// The entry of `known` nearest to `wrong`, if one is near.
 pub(crate) fn nearest<'a>(wrong: &str, known: &[&'a str]) -> Option<&'a str> {
     let distance = |name: &str| strsim::damerau_levenshtein(wrong, name);
     let near = (wrong.chars().count() / 2).max(1);
@@ -52,7 +52,7 @@ pub(crate) fn nearest<'a>(wrong: &str, known: &[&'a str]) -> Option<&'a str> {
         .filter(|name| distance(name) <= near)
 }
 
-/// What is wrong with the value of a setting.
+/// The error for the value of a setting.
 pub(crate) fn setting(key: &'static str, value: &str, reason: impl ToString) -> Error {
     Error::Setting {
         key,

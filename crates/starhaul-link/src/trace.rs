@@ -1,23 +1,23 @@
-//! Traces: capacity, delay and loss of one direction of a path over time, and recordings of a part of that.
+//! Traces: capacity, delay and loss of one direction of a path over time, and recordings with a part of these.
 
 use std::{ops::Range, sync::Arc, time::Duration};
 
 use crate::{DelaySeries, Error, LossSeries, Opportunities};
 
-/// One direction of a path over time: what it can carry and how long that takes.
+/// One direction of a path over time: its capacity, one-way delay and loss.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
     /// Capacity over time.
     pub capacity: Arc<Opportunities>,
-    /// One-way delay over time, where it is known; repeats together with the capacity.
+    /// One-way delay over time, if known; repeats together with the capacity.
     pub delay: Option<Arc<DelaySeries>>,
-    /// Random loss over time, where it is known; repeats together with the capacity.
+    /// Random loss over time, if known; repeats together with the capacity.
     pub loss: Option<Arc<LossSeries>>,
 }
 
 impl Trace {
-    /// A trace of both series, which from now on repeat together: after the shorter of their two periods, so that nothing is
-    /// made up; a delay that never changes fits any period.
+    /// Creates a trace of both series, which then repeat together: after the shorter of their periods, so that no
+    /// values are invented; a constant delay fits any period.
     ///
     /// # Errors
     /// [`Error::NoCommonPeriod`] where the delays end before the first delivery opportunity.
@@ -44,10 +44,10 @@ impl Trace {
         })
     }
 
-    /// The part of the trace in `span`, which begins again after the length of that part.
+    /// The part of the trace in `span`; its period is the length of that part.
     ///
     /// # Errors
-    /// [`Error::EmptyPart`] where that part offers no capacity.
+    /// [`Error::EmptyPart`] if that part has no capacity.
     pub fn cut(&self, span: Range<Duration>) -> Result<Self, Error> {
         let nothing = || Error::EmptyPart {
             from: span.start,
@@ -65,15 +65,15 @@ impl Trace {
         })
     }
 
-    /// The same with random loss, cut or held to the period of the capacity.
+    /// The trace with random loss, cut or extended to the period of the capacity.
     pub fn with_loss(mut self, loss: LossSeries) -> Self {
         self.loss = Some(Arc::new(loss.with_period(self.capacity.period())));
         self
     }
 }
 
-/// What a file, a pair of files or a description says of one direction of a path; what it does not tell is missing. What
-/// there is repeats together.
+/// The series that a file, a pair of files or a description gives for one direction of a path; others are missing. They
+/// repeat together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Recording {
     /// Capacity over time.
@@ -95,7 +95,7 @@ impl From<Trace> for Recording {
 }
 
 impl Recording {
-    /// Delays alone.
+    /// A recording of delays only.
     pub fn of_delay(delay: DelaySeries) -> Self {
         Self {
             delay: Some(Arc::new(delay)),
@@ -103,7 +103,7 @@ impl Recording {
         }
     }
 
-    /// The same with this capacity; both repeat together as in [`Trace::new`], whose errors it has.
+    /// The recording with this capacity; both repeat together as in [`Trace::new`], with its errors.
     pub fn with_capacity(self, capacity: Opportunities) -> Result<Self, Error> {
         let trace = Trace::new(capacity, self.delay.map(Arc::unwrap_or_clone))?;
         Ok(match self.loss {
@@ -112,7 +112,7 @@ impl Recording {
         })
     }
 
-    /// The same with these delays; both repeat together as in [`Trace::new`], whose errors it has.
+    /// The recording with these delays; both repeat together as in [`Trace::new`], with its errors.
     pub fn with_delay(mut self, delay: DelaySeries) -> Result<Self, Error> {
         self.delay = Some(Arc::new(delay));
         match self.capacity.take() {
@@ -121,7 +121,7 @@ impl Recording {
         }
     }
 
-    /// After how long it begins again.
+    /// The time after which the recording repeats.
     pub fn period(&self) -> Duration {
         let capacity = self.capacity.as_ref().map(|capacity| capacity.period());
         let delay = || self.delay.as_ref().map(|delay| delay.period());
@@ -129,10 +129,10 @@ impl Recording {
         capacity.or_else(delay).or_else(loss).unwrap_or_default()
     }
 
-    /// The part in `span`, which begins again after the length of that part.
+    /// The part in `span`; its period is the length of that part.
     ///
     /// # Errors
-    /// [`Error::EmptyPart`] where that part holds nothing, or a capacity that offers nothing.
+    /// [`Error::EmptyPart`] if that part has no series, or a capacity of zero.
     pub fn cut(&self, span: Range<Duration>) -> Result<Self, Error> {
         let nothing = || Error::EmptyPart {
             from: span.start,

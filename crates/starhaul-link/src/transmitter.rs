@@ -1,5 +1,5 @@
-//! The sending end of a link: how long each packet occupies it, at a constant rate or by the delivery opportunities of a
-//! trace; and what may pass it between them, on credit.
+//! The sending end of a link: serialises packets at a constant rate or by the delivery opportunities of a trace, and
+//! lets some pass ahead of the queue on credit.
 
 use std::{collections::VecDeque, time::Instant};
 
@@ -7,31 +7,31 @@ use starhaul_units::Bandwidth;
 
 use crate::{OPPORTUNITY_BYTES, Opportunities, Rate, outages::MAX_CHANGES};
 
-/// Bytes that may have passed without having been paid for by capacity.
+/// Greatest number of bytes sent on credit.
 pub(crate) const MAX_DEBT_BYTES: u64 = OPPORTUNITY_BYTES;
 
-/// Serialises one packet after the other.
+/// Serialises packets one after the other.
 ///
-/// Opportunities follow mahimahi's link queue: one may carry several small packets; a packet that does not fit waits
-/// for the next with the bytes already sent kept; what an opportunity offers while nothing waits is lost.
+/// Opportunities follow mahimahi's link queue: one may carry several small packets; a packet that does not fit keeps
+/// its bytes already sent and continues with the next; opportunities while the queue is empty are lost.
 #[derive(Debug)]
 pub(crate) struct Transmitter {
     rate: Rate,
-    /// The rates before the present one, each with the instant at which it ended.
+    /// The former rates, each with the instant at which it ended.
     past: VecDeque<(Instant, Rate)>,
     epoch: Instant,
-    /// Opportunities used or passed since the epoch.
+    /// Number of opportunities used or passed since the epoch.
     used: u64,
-    /// Bytes that the last of them can still carry, at its own instant only.
+    /// Bytes left in the last of them, usable only at its own instant.
     leftover: u64,
-    /// Bytes that passed on credit; what is sent next pays for them, or capacity that nothing uses.
+    /// Bytes sent on credit; the next packets or unused capacity pay for them.
     debt: u64,
-    /// From here on nothing is being sent, as far as is known.
+    /// The instant from which the sending end is idle, as far as is known.
     idle_from: Instant,
     current: Current,
 }
 
-/// The packet being sent, and the state in which its sending began.
+/// The packet being sent, and the state at its start.
 #[derive(Debug)]
 struct Current {
     began: Instant,
@@ -59,7 +59,7 @@ impl Transmitter {
         }
     }
 
-    /// Nothing waited until `now`: all opportunities up to it are gone, and have paid what was owed.
+    /// The queue was empty until `now`: all opportunities until then are used up and have paid the debt.
     pub(crate) fn idle_until(&mut self, now: Instant) {
         let unused = match &self.rate {
             Rate::Constant(rate) => rate.bytes_in(now.saturating_duration_since(self.idle_from)),
@@ -72,7 +72,7 @@ impl Transmitter {
         self.skip_to(now);
     }
 
-    /// Whether a packet may leave at `now` without waiting for its turn: what passed so is soon paid for, and this is no outage.
+    /// Whether a packet may leave at `now` ahead of the queue: its debt is small, and this is no outage.
     pub(crate) fn may_pass(&self, now: Instant, bytes: u64) -> bool {
         let in_outage = match &self.rate {
             Rate::Constant(rate) => *rate == Bandwidth::ZERO,
@@ -81,12 +81,12 @@ impl Transmitter {
         !in_outage && self.debt.saturating_add(bytes) <= MAX_DEBT_BYTES
     }
 
-    /// A packet has passed.
+    /// A packet left on credit.
     pub(crate) fn pass(&mut self, bytes: u64) {
         self.debt = self.debt.saturating_add(bytes);
     }
 
-    /// Begins to send at `now`, and says when the last byte leaves; `None` if it never does.
+    /// Begins to send at `now`; returns when the last byte leaves, `None` if it never does.
     pub(crate) fn begin(&mut self, now: Instant, bytes: u64) -> Option<Instant> {
         let bytes = bytes.saturating_add(std::mem::take(&mut self.debt));
         self.current = Current {
@@ -114,7 +114,8 @@ impl Transmitter {
         }
     }
 
-    /// Changes the rate while a packet is being sent; the rest of it goes at the new rate. Says when the last byte leaves.
+    /// Changes the rate while a packet is being sent; the rest of it is sent at the new rate. Returns when the last
+    /// byte leaves.
     pub(crate) fn change_while_sending(&mut self, now: Instant, rate: Rate) -> Option<Instant> {
         let rest = self.current.bytes.saturating_sub(self.sent_of_current(now));
         self.change_while_idle(now, rate);
@@ -138,7 +139,7 @@ impl Transmitter {
         self.leftover = 0;
     }
 
-    /// Bytes that can leave in (from, to] at the rates of that time.
+    /// Bytes that can leave in (from, to] at the rates valid then.
     pub(crate) fn capacity_bytes(&self, from: Instant, to: Instant) -> u64 {
         let first = self.past.partition_point(|&(end, _)| end <= from);
         let (mut at, mut sum) = (from, 0_u64);

@@ -2,7 +2,8 @@
 
 use std::io;
 
-/// The number of an interface in the namespace of the calling thread. One that was deleted and made again has another one.
+/// The index of an interface in the namespace of the calling thread. An interface that is deleted and created again
+/// gets a new one.
 ///
 /// # Errors
 /// No interface has this name.

@@ -1,5 +1,5 @@
-//! The only room that touches sockets: batched UDP with segmentation offload, a poller with exact timers,
-//! and the kernel's news of links and addresses.
+//! The only crate that opens sockets: batched UDP with segmentation offload, a poller with exact timers, and the
+//! kernel's notifications about links and addresses.
 //!
 //! Everything here is non-blocking and meant for a thread of its own that waits in [`Poller::wait`].
 //!
@@ -42,7 +42,7 @@ pub use realtime::{run_first, sharpen_timers};
 pub use socket::{BindOptions, Datagram, Message, RecvBuffer, Transmit, UdpSocket, source_toward};
 pub use stamped::{Stamped, StampedBuffer};
 
-/// What can go wrong here.
+/// Errors of sockets and the system.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The configured address cannot be bound.
@@ -50,9 +50,9 @@ pub enum Error {
         "cannot bind udp address {address}: {source}; check that this host has the address and that the port is free"
     )]
     Bind {
-        /// The address asked for.
+        /// The configured address.
         address: SocketAddr,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// The configured interface cannot be used.
@@ -60,15 +60,15 @@ pub enum Error {
         "cannot bind to network interface {interface:?}: {source}; check its name and the right to use it (CAP_NET_RAW)"
     )]
     Interface {
-        /// The interface asked for.
+        /// The configured interface.
         interface: String,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// The socket lost its address or interface; a new one must be bound.
     #[error("the local address or interface of a udp socket is gone: {0}")]
     SocketGone(#[source] io::Error),
-    /// The system refused something that needs no permission.
+    /// The system refused an operation that needs no permission.
     #[error("the system is out of a resource: {0}")]
     System(#[source] io::Error),
 }

@@ -1,5 +1,5 @@
-//! Waiting for sockets, wake-ups from other threads and exact instants at once.
-//! `ppoll` takes nanoseconds, and with the kernel's timer slack turned off it returns some 10–60 µs after the instant asked for.
+//! Waits for sockets, wake-ups from other threads and exact instants at once. `ppoll` takes nanoseconds, and without
+//! timer slack it returns some 10–60 µs after the requested instant.
 
 use std::{
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
@@ -17,7 +17,7 @@ use rustix::{
 
 use crate::{Error, UdpSocket};
 
-/// Waits on behalf of one thread.
+/// Waits for events on behalf of one thread.
 #[derive(Debug)]
 pub struct Poller {
     wakeup: Arc<Wakeup>,
@@ -28,24 +28,24 @@ pub struct Poller {
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<Wakeup>);
 
-/// What a socket can do now.
+/// The readiness of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readiness {
-    /// There is something to receive, or an error to collect.
+    /// There is a datagram to receive, or an error to collect.
     pub readable: bool,
-    /// There is room to send; reported only where asked for.
+    /// There is room to send; reported only if requested.
     pub writable: bool,
 }
 
 #[derive(Debug)]
 struct Wakeup {
     event: OwnedFd,
-    /// Spares the system call while an earlier wake-up has not been consumed.
+    /// Saves the system call while an earlier wake-up has not been consumed.
     pending: AtomicBool,
 }
 
 impl Poller {
-    /// A poller without sockets; they are named at each [`Poller::wait`].
+    /// Creates a poller; each [`Poller::wait`] names its sockets.
     ///
     /// # Errors
     /// [`Error::System`] when no file descriptor is left.
@@ -60,13 +60,13 @@ impl Poller {
         })
     }
 
-    /// A handle that ends the current wait, or the next one when none is going on.
+    /// A handle that ends the current wait, or the next one if the thread is not waiting.
     pub fn waker(&self) -> Waker {
         Waker(self.wakeup.clone())
     }
 
-    /// Blocks until a socket is readable (or writable, for those marked `true`), a [`Waker`] was used, or `deadline` has come.
-    /// The answer has one entry per socket, in the order given.
+    /// Blocks until a socket is readable (or writable, for those marked `true`), a [`Waker`] was used, or `deadline`
+    /// has come. Returns one entry per socket, in the order given.
     ///
     /// # Errors
     /// [`Error::System`] when the system cannot poll so many descriptors.
@@ -82,7 +82,7 @@ impl Poller {
         self.wait_fds(&fds, deadline)
     }
 
-    /// The same for descriptors of any kind.
+    /// As [`Poller::wait`] for descriptors of any kind.
     ///
     /// # Errors
     /// As [`Poller::wait`].
@@ -112,7 +112,7 @@ impl Poller {
         let mut revents = fds.iter().map(PollFd::revents);
         if revents.next().is_some_and(|wakeup| !wakeup.is_empty()) {
             let _ = read(&self.wakeup.event, &mut [0; 8]);
-            // After the read: until here other threads rely on the descriptor being readable already.
+            // After the read: until here other threads rely on the descriptor being readable.
             self.wakeup.pending.store(false, Ordering::SeqCst);
         }
         self.readiness.extend(revents.map(|events| Readiness {
@@ -133,7 +133,7 @@ impl Waker {
     }
 }
 
-/// Keeps the conversion to `timespec` in range; a caller that waits longer is woken once an hour for nothing.
+/// Keeps the conversion to `timespec` in range; a longer wait is interrupted once an hour.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 fn system(errno: Errno) -> Error {

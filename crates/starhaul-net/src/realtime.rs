@@ -1,14 +1,15 @@
-//! Asking the kernel to run a thread when it is due.
+//! Real-time scheduling of threads.
 
 use std::num::NonZeroU64;
 
 /// Lets the calling thread's timers fire when they are due: the kernel's default slack is 50 µs.
 pub fn sharpen_timers() {
-    // Refused only by kernels without the call, where the default slack stays.
+    // Only kernels without the call refuse it; the default slack stays there.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
 }
 
-/// Puts the calling thread before all ordinary ones (`SCHED_FIFO`, lowest priority). Needs a privilege; returns whether it was granted.
+/// Gives the calling thread real-time priority (`SCHED_FIFO`, lowest priority). Needs a privilege; returns whether it
+/// was granted.
 #[expect(unsafe_code, reason = "no safe binding exists")]
 pub fn run_first() -> bool {
     // SAFETY: an all-zero `sched_param` is a valid value of this plain structure.

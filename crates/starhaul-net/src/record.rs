@@ -1,4 +1,4 @@
-//! Recordings over real sockets: the state machines of `starhaul-record`, the kernel's stamps, ICMP, and exact timers.
+//! Recordings over real sockets: the state machines of `starhaul-record`, kernel timestamps, ICMP, and exact timers.
 
 use std::{
     collections::HashMap,
@@ -21,26 +21,26 @@ use crate::{
     stamped::{StampedBuffer, stamp_arrivals},
 };
 
-/// What was written is given to the kernel this often, where it survives the end of this program.
+/// The journal is flushed to the kernel this often, where it survives the end of this program.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(100);
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
-/// Without a deadline of its own a loop looks around this often.
+/// Longest wait of a loop without a deadline.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
-/// Batches sent before what arrived is looked at again.
+/// Greatest number of batches sent before arrivals are read again.
 const BATCHES: usize = 8;
-/// And receives before what is due is sent.
+/// Greatest number of receives before due packets are sent.
 const RECEIVES: usize = 32;
-/// Peers whose way to us is remembered; one that is forgotten is learnt again with its next datagram.
+/// Peers for which the local address is kept; a dropped one is learnt again from its next datagram.
 const MAX_LOCALS: usize = 4096;
 
-/// Which light flow is wanted.
+/// The protocol of the light flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LightChoice {
-    /// ICMP where this user may use it, else UDP.
+    /// ICMP if this user may use it, else UDP.
     Auto,
-    /// ICMP or nothing.
+    /// ICMP, or an error.
     Icmp,
-    /// UDP.
+    /// UDP echo.
     Udp,
 }
 
@@ -56,13 +56,13 @@ pub enum RecordError {
     /// The journal cannot be written.
     #[error("cannot write the journal: {0}; is the disk full?")]
     Journal(#[source] io::Error),
-    /// ICMP was asked for, and this user may not use it.
+    /// ICMP was requested, and this user may not use it.
     #[error(
         "no permission for ICMP: run as root, or with CAP_NET_RAW, or let this group use ping sockets \
          (sysctl net.ipv4.ping_group_range=\"0 2147483647\"); --light udp needs no permission"
     )]
     IcmpForbidden,
-    /// The server asks nobody: no ICMP answer, though it was asked for.
+    /// ICMP was requested, and the server's host does not answer it.
     #[error("the server does not answer ICMP echo; --light udp does without")]
     IcmpSilent,
 }
@@ -75,19 +75,19 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Ends it soon.
+    /// Requests the end; the run ends soon after.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.waker.wake();
     }
 
-    /// Whether it was ended.
+    /// Whether the end was requested.
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::SeqCst)
     }
 }
 
-/// What a recording or a server runs on; made first, so that it can be stopped.
+/// Runs a recording or a server; create it first, to be able to stop it.
 #[derive(Debug)]
 pub struct Runner {
     poller: Poller,
@@ -95,7 +95,7 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// A runner that was not stopped yet.
+    /// Creates a runner.
     ///
     /// # Errors
     /// [`Error::System`] when no file descriptor is left.
@@ -108,15 +108,15 @@ impl Runner {
         Ok(Self { poller, stop })
     }
 
-    /// What ends it.
+    /// A handle that ends the run.
     pub fn stop(&self) -> Stop {
         self.stop.clone()
     }
 
-    /// Serves recordings on a socket until it is stopped; `each` hears what happens.
+    /// Serves recordings on a socket until it is stopped; `each` gets the events.
     ///
     /// # Errors
-    /// The socket is gone, or the system is out of a resource.
+    /// [`Error`] if the socket is gone, or the system is out of a resource.
     pub fn serve(
         &mut self,
         socket: &UdpSocket,
@@ -152,11 +152,11 @@ impl Runner {
         Ok(())
     }
 
-    /// Records one direction: the journal grows as it goes, `each` hears how far it is. Returns which light flow was used.
-    /// Once stopped, it ends early and well.
+    /// Records one direction: writes the journal as it goes, and `each` gets the progress. Returns the light flow used.
+    /// A stop ends the recording early with a complete journal.
     ///
     /// # Errors
-    /// [`RecordError`] says who was at fault.
+    /// [`RecordError`] with its cause.
     pub fn record(
         &mut self,
         server: SocketAddr,
@@ -229,7 +229,7 @@ impl Runner {
         }
     }
 
-    /// An ICMP prober, if it is wanted, permitted and answered.
+    /// Opens an ICMP pinger if requested, permitted and answered.
     fn pinger(
         &mut self,
         host: IpAddr,
@@ -272,7 +272,7 @@ impl Runner {
     }
 }
 
-/// What sees the echo requests of clients, as far as it is permitted.
+/// Listeners for the echo requests of clients, where permitted.
 fn echo_listeners(socket: &UdpSocket) -> Vec<EchoListener> {
     let local = socket.local_addr().ip();
     // A socket of IPv6 for all addresses serves IPv4, too.
@@ -284,20 +284,20 @@ fn echo_listeners(socket: &UdpSocket) -> Vec<EchoListener> {
             Ok(listener) => listeners.push(listener),
             Err(error) => tracing::info!(
                 %error,
-                "no permission to see ICMP echo requests (CAP_NET_RAW): clients tell the two ways apart less exactly"
+                "no permission to see ICMP echo requests (CAP_NET_RAW): clients separate the two directions less exactly"
             ),
         }
     }
     listeners
 }
 
-/// A socket, what arrived at it, and what did not fit into it.
+/// A socket, its received datagrams, and those that did not fit.
 struct Port<'a> {
     socket: &'a UdpSocket,
     buffer: StampedBuffer,
-    /// Which of this host's addresses each peer speaks to, so that it answers.
+    /// The local address of each peer, which is used for answers.
     locals: HashMap<SocketAddr, IpAddr>,
-    /// Sent as far as its number says.
+    /// A partly sent batch, and the number of bytes sent.
     blocked: Option<(SocketAddr, starhaul_record::Transmit, usize)>,
 }
 
@@ -337,7 +337,7 @@ impl<'a> Port<'a> {
         }
     }
 
-    /// Sends what there is, but not so long that arrivals wait.
+    /// Sends due packets, up to a bound so that arrivals do not wait.
     fn send(
         &mut self,
         mut next: impl FnMut(Instant) -> Option<(SocketAddr, starhaul_record::Transmit)>,

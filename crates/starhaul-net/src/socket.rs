@@ -1,5 +1,5 @@
-//! A UDP socket that sends and receives many datagrams per system call (GSO, GRO, `recvmmsg` by `noq-udp`)
-//! and survives whatever the network does to single datagrams.
+//! A UDP socket that sends and receives many datagrams per system call (GSO, GRO, `recvmmsg` by `noq-udp`) and does not
+//! fail for errors of single datagrams.
 
 use std::{
     io::{self, IoSliceMut},
@@ -17,14 +17,14 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::Error;
 
-/// Where and how to bind.
+/// Local address, interface and buffers of a socket.
 #[derive(Clone, Debug)]
 pub struct BindOptions {
     /// Local address; port 0 lets the kernel choose. An IPv6 wildcard takes no IPv4.
     pub address: SocketAddr,
     /// Network interface that all datagrams must use (`SO_BINDTODEVICE`).
     pub interface: Option<String>,
-    /// Kernel buffer for each direction in bytes; the system's limit may make it smaller.
+    /// Kernel buffer for each direction in bytes; the system may limit it.
     pub buffer_bytes: usize,
 }
 
@@ -39,12 +39,12 @@ impl BindOptions {
     }
 }
 
-/// A batch for one destination: `contents` in pieces of `segment_size` bytes, of which the last may be shorter.
+/// A batch for one destination: `contents` in segments of `segment_size` bytes, of which the last may be shorter.
 #[derive(Clone, Copy, Debug)]
 pub struct Transmit<'a> {
-    /// To whom.
+    /// The destination address.
     pub to: SocketAddr,
-    /// From which of this host's addresses, for sockets bound to a wildcard.
+    /// The source address, for sockets bound to a wildcard.
     pub from: Option<IpAddr>,
     /// ECN bits of the IP header (RFC 3168).
     pub ecn: u8,
@@ -54,12 +54,12 @@ pub struct Transmit<'a> {
     pub segment_size: usize,
 }
 
-/// A datagram as received.
+/// A received datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
-    /// From whom.
+    /// The source address.
     pub remote: SocketAddr,
-    /// To which of this host's addresses.
+    /// The destination address on this host.
     pub local: Option<IpAddr>,
     /// ECN bits of the IP header (RFC 3168).
     pub ecn: u8,
@@ -86,7 +86,7 @@ pub struct Message<'a> {
 #[derive(Debug)]
 pub struct UdpSocket {
     socket: Socket,
-    /// What `noq-udp` has found out about the socket; made afresh where it was misled.
+    /// The capabilities that `noq-udp` detected; created again after a false detection.
     state: RwLock<UdpSocketState>,
     local_addr: SocketAddr,
     interface: Option<String>,
@@ -94,10 +94,10 @@ pub struct UdpSocket {
 }
 
 impl UdpSocket {
-    /// Binds a socket and gives it large buffers.
+    /// Binds a socket with large buffers.
     ///
     /// # Errors
-    /// [`Error::Bind`] and [`Error::Interface`] name what was configured wrongly; [`Error::System`] is anything else.
+    /// [`Error::Bind`] and [`Error::Interface`] for a wrong configuration; [`Error::System`] for all others.
     pub fn bind(options: &BindOptions) -> Result<Self, Error> {
         let address = options.address;
         let socket = Socket::new(
@@ -108,7 +108,7 @@ impl UdpSocket {
         .map_err(Error::System)?;
         use_interface(&socket, options.interface.as_deref())?;
         if address.is_ipv6() {
-            // So that an IPv4 listener beside it can have the same port, and no address has two spellings.
+            // So that an IPv4 listener can use the same port, and no address has two forms.
             socket.set_only_v6(true).map_err(Error::System)?;
         }
         set_buffers(&socket, options.buffer_bytes);
@@ -135,13 +135,13 @@ impl UdpSocket {
         self.local_addr
     }
 
-    /// How many datagrams the system refused to send (no route, interface down, too large…). They count as lost on the way.
+    /// Number of datagrams that the system refused to send (no route, interface down, too large…). They count as lost.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Whether this socket will never send again, because its interface or its own address is gone (for an interface also where
-    /// another one has its name now); then a new socket must be bound.
+    /// Whether this socket can never send again, because its interface or its local address is gone (also if another
+    /// interface now has the name); bind a new socket then.
     pub fn is_stranded(&self) -> bool {
         if let Some(interface) = &self.interface {
             let device = self.socket.device().ok().flatten();
@@ -152,12 +152,12 @@ impl UdpSocket {
         is_address_gone(self.local_addr)
     }
 
-    /// Sends as much of a batch as fits the socket's buffer and returns how many bytes of `contents` are done with;
-    /// with less than all, wait until the socket is writable and pass the rest.
+    /// Sends as much of a batch as fits the socket's buffer and returns how many bytes of `contents` are done; if fewer
+    /// than all, wait until the socket is writable and pass the rest.
     ///
     /// # Errors
-    /// [`Error::SocketGone`] when this socket will never send again. What happens to single datagrams, or to all for one
-    /// destination, is no error.
+    /// [`Error::SocketGone`] when this socket can never send again. Failures of single datagrams, or of all to one
+    /// destination, are no error.
     pub fn try_send(&self, transmit: &Transmit<'_>) -> Result<usize, Error> {
         let segment_size = match transmit.segment_size {
             0 => transmit.contents.len().max(1),
@@ -184,13 +184,14 @@ impl UdpSocket {
             match result {
                 Ok(()) => done += batch.len(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // `noq-udp` has just found that offload does not work here: the same bytes again, one by one.
+                // `noq-udp` has just detected that offload does not work here: send the same bytes again, one datagram
+                // at a time.
                 Err(_) if segments > 1 && self.segments_at_once(segment_size) == 1 => {}
                 Err(error) if is_gone(&error) => {
                     if self.is_stranded() {
                         return Err(Error::SocketGone(error));
                     }
-                    // The fault is of this destination or source, and the rest has the same.
+                    // The error is due to this destination or source, and the rest has the same.
                     self.count_refused(&error, rest.len().div_ceil(segment_size));
                     self.forget_misleading(&error);
                     return Ok(transmit.contents.len());
@@ -204,10 +205,10 @@ impl UdpSocket {
         Ok(done)
     }
 
-    /// Receives what is there into `buffer`; `false` when nothing is.
+    /// Receives available datagrams into `buffer`; `false` when there are none.
     ///
     /// # Errors
-    /// [`Error::SocketGone`] when this socket will never receive again.
+    /// [`Error::SocketGone`] when this socket can never receive again.
     pub fn try_recv(&self, buffer: &mut RecvBuffer) -> Result<bool, Error> {
         buffer.received = 0;
         let mut slices = buffer
@@ -216,7 +217,7 @@ impl UdpSocket {
             .map(IoSliceMut::new);
         let mut slices: [IoSliceMut<'_>; CHUNKS] =
             std::array::from_fn(|_| slices.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
-        // Each ICMP error that waits in the socket takes one call to collect.
+        // Collecting each pending ICMP error of the socket takes one call.
         for _ in 0..MOST_PENDING_ERRORS {
             let result = self
                 .state()
@@ -238,7 +239,7 @@ impl UdpSocket {
         Ok(false)
     }
 
-    /// How many segments one system call may take: the kernel's limit, and 64 KiB in all.
+    /// Greatest number of segments per system call: the kernel's limit, and 64 KiB in all.
     fn segments_at_once(&self, segment_size: usize) -> usize {
         self.state()
             .max_gso_segments()
@@ -251,8 +252,8 @@ impl UdpSocket {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `noq-udp` takes `EINVAL` for a kernel without segmentation offload and ECN, and uses neither from then on. A datagram
-    /// that failed without them too shows that they were not the reason.
+    /// `noq-udp` takes `EINVAL` for a kernel without segmentation offload and ECN, and then uses neither. If a datagram
+    /// fails without them too, they were not the cause.
     fn forget_misleading(&self, error: &io::Error) {
         if Errno::from_io_error(error) == Some(Errno::INVAL)
             && let Ok(fresh) = UdpSocketState::new((&self.socket).into())
@@ -262,7 +263,7 @@ impl UdpSocket {
     }
 
     fn count_refused(&self, error: &io::Error, datagrams: usize) {
-        // Too large is how path-MTU discovery finds the limit.
+        // Path-MTU discovery finds the limit by datagrams that are too large.
         if !noq_udp::is_msg_size_err(error) {
             tracing::debug!(local = %self.local_addr, %error, datagrams, "udp send refused");
         }
@@ -277,7 +278,7 @@ impl AsFd for UdpSocket {
     }
 }
 
-/// Room for what one [`UdpSocket::try_recv`] brings; one per thread is enough.
+/// The buffer of [`UdpSocket::try_recv`]; one per thread is enough.
 pub struct RecvBuffer {
     bytes: Box<[u8]>,
     meta: [RecvMeta; CHUNKS],
@@ -285,7 +286,7 @@ pub struct RecvBuffer {
 }
 
 impl RecvBuffer {
-    /// An empty buffer of 512 KiB.
+    /// Creates an empty buffer of 512 KiB.
     pub fn new() -> Self {
         Self {
             bytes: vec![0; CHUNKS * CHUNK_BYTES].into_boxed_slice(),
@@ -294,8 +295,8 @@ impl RecvBuffer {
         }
     }
 
-    /// The datagrams of the last receive, in order of arrival. Those from port 0 are left out: no answer could reach a sender there
-    /// (RFC 768), so they are forged.
+    /// The datagrams of the last receive, in order of arrival. Those from port 0 are left out: they are forged, as no
+    /// answer can be sent there (RFC 768).
     pub fn datagrams(&self) -> impl Iterator<Item = Datagram<'_>> {
         self.messages().flat_map(|message| {
             let payloads = message.contents.chunks(message.stride);
@@ -343,10 +344,10 @@ const CHUNKS: usize = 8;
 const CHUNK_BYTES: usize = 64 << 10;
 /// Largest payload of one send call: 65 535 less the IPv4 and UDP headers.
 const MAX_UDP_PAYLOAD: usize = 65_507;
-/// Errors collected before giving the caller a chance to do something else.
+/// Greatest number of errors collected before the call returns.
 const MOST_PENDING_ERRORS: usize = 16;
 
-/// Every packet of the socket uses this interface (`SO_BINDTODEVICE`).
+/// Binds the socket to an interface (`SO_BINDTODEVICE`).
 pub(crate) fn use_interface(socket: &Socket, interface: Option<&str>) -> Result<(), Error> {
     let Some(interface) = interface else {
         return Ok(());
@@ -358,7 +359,7 @@ pub(crate) fn use_interface(socket: &Socket, interface: Option<&str>) -> Result<
     })
 }
 
-/// Asks for more than `rmem_max` first, which needs a privilege.
+/// Tries more than `rmem_max` first, which needs a privilege.
 fn set_buffers(socket: &Socket, bytes: usize) {
     use rustix::net::sockopt;
     let _ = sockopt::set_socket_recv_buffer_size_force(socket, bytes)
@@ -376,21 +377,21 @@ fn set_buffers(socket: &Socket, bytes: usize) {
     }
 }
 
-/// From which of this host's addresses the kernel would send to `to` through a socket bound like this one; `None` without a
-/// route, or where the address or interface is not there.
+/// The source address that the kernel would use to send to `to` through a socket bound like this one; `None` without a
+/// route, or if the address or interface does not exist.
 pub fn source_toward(to: SocketAddr, options: &BindOptions) -> Option<IpAddr> {
     let socket = Socket::new(Domain::for_address(to), Type::DGRAM, None).ok()?;
     use_interface(&socket, options.interface.as_deref()).ok()?;
     let mut from = options.address;
     from.set_port(0);
     socket.bind(&from.into()).ok()?;
-    // Nothing is sent.
+    // `connect` sends nothing.
     socket.connect(&to.into()).ok()?;
     Some(socket.local_addr().ok()?.as_socket()?.ip())
 }
 
-/// Errors that may mean that the socket is of no more use: the interface was removed or renumbered, or its address is gone
-/// (`EINVAL` from routing).
+/// Errors that may mean that the socket is unusable: the interface was removed or renumbered, or the local address is
+/// gone (`EINVAL` from routing).
 pub(crate) fn is_gone(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     [
@@ -404,7 +405,7 @@ pub(crate) fn is_gone(error: &io::Error) -> bool {
     .any(|gone| errno == Some(*gone))
 }
 
-/// Whether this host has lost a single address; a wildcard is never gone.
+/// Whether this host has lost a single address; never true for a wildcard.
 fn is_address_gone(mut address: SocketAddr) -> bool {
     if address.ip().is_unspecified() {
         return false;
@@ -497,7 +498,7 @@ mod tests {
         assert_eq!(receive(&alive, 1)[0].0, b"hello");
     }
 
-    /// A datagram with a header of one's own: from any port, 0 among them.
+    /// Sends a datagram with a forged header, from any port, even 0.
     fn forge(from_port: u16, to: SocketAddr, payload: &[u8]) -> io::Result<()> {
         let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::UDP))?;
         let length = u16::try_from(8 + payload.len()).unwrap();
@@ -541,7 +542,7 @@ mod tests {
         for address in ["0.0.0.0:0", "127.0.0.1:0"] {
             let socket = bind(address);
             let at_once = socket.segments_at_once(1000);
-            // Nobody can have port 0; nor can this host send from an address that it has not.
+            // No socket can have port 0, and this host cannot send from a foreign address.
             let from_elsewhere = Transmit {
                 from: Some([192, 0, 2, 1].into()),
                 ..batch(receiver.local_addr())

@@ -1,5 +1,5 @@
-//! Receiving with the kernel's own stamps (`SO_TIMESTAMPNS`): when a datagram reached this host, however late this program
-//! reads it. Datagrams come one by one, since joined ones (GRO) would share a stamp.
+//! Receives with the kernel's timestamps (`SO_TIMESTAMPNS`): when a datagram reached this host, however late this
+//! program reads it. Datagrams are received one by one, since joined ones (GRO) would share a timestamp.
 
 use std::{
     io,
@@ -16,35 +16,36 @@ use crate::Error;
 const MESSAGES: usize = 64;
 /// The largest IP packet of a jumbo frame.
 const MESSAGE_BYTES: usize = 9216;
-/// Room for stamps, a destination address, an error with its sender, ECN bits and what a kernel may add.
+/// Room for timestamps, a destination address, an error with its sender, ECN bits and further data of the kernel.
 const CONTROL_WORDS: usize = 40;
 /// ICMP's types of "time exceeded" (RFC 792, RFC 4443 §3.3).
 const EXCEEDED_V4: u8 = 11;
 const EXCEEDED_V6: u8 = 3;
-/// Between two receives the wall clock is set, not slewed, when it gains or loses more than this.
+/// A greater difference between wall clock and monotonic clock over two receives means that the wall clock was set, not
+/// slewed.
 const CLOCK_STEP: Duration = Duration::from_millis(2);
 
-/// A datagram with its stamp.
+/// A datagram with its timestamp.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamped<'a> {
-    /// From whom; `None` where the address is of another family.
+    /// The source address; `None` if it is of another family.
     pub remote: Option<SocketAddr>,
-    /// To which of this host's addresses.
+    /// The destination address on this host.
     pub local: Option<IpAddr>,
-    /// When the kernel got it; when it was read, if the kernel does not say.
+    /// When the kernel received it; when it was read, without a kernel timestamp.
     pub arrived: Instant,
-    /// What it holds. A raw ICMP socket for IPv4 begins with the IP header.
+    /// The payload. A raw ICMP socket for IPv4 includes the IP header.
     pub payload: &'a [u8],
-    /// The router where a packet of ours had no hops left, in messages of the error queue.
+    /// In messages of the error queue, the router at which the hop limit of our packet ended.
     pub(crate) offender: Option<IpAddr>,
 }
 
-/// Room for what one call to the kernel brings.
+/// The buffer of one receive.
 pub struct StampedBuffer {
     bytes: Box<[u8]>,
     control: Box<[[u64; CONTROL_WORDS]]>,
     meta: Vec<Meta>,
-    /// At the last receive.
+    /// The clocks at the last receive.
     clock: Option<Clock>,
 }
 
@@ -57,25 +58,25 @@ struct Meta {
     length: usize,
 }
 
-/// Makes the kernel stamp what this socket receives, and keep datagrams apart.
+/// Makes the kernel add timestamps to received datagrams, and keep datagrams apart.
 ///
 /// # Errors
-/// [`Error::System`] when the kernel has no stamps.
+/// [`Error::System`] when the kernel has no timestamps.
 pub(crate) fn stamp_arrivals(socket: &impl AsFd) -> Result<(), Error> {
-    // A kernel or a socket without it joins nothing.
+    // A kernel or a socket without GRO joins nothing.
     let _ = set(socket, libc::SOL_UDP, libc::UDP_GRO, 0);
     set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1).map_err(Error::System)
 }
 
-/// Makes the kernel put each packet into the error queue, with a stamp, when it hands it to the device. Says whether it does:
-/// some kernels have no such stamps, and then the time of the call has to do.
+/// Makes the kernel put each packet into the error queue, with a timestamp, when it passes it to the device. Returns
+/// whether it does; some kernels cannot, and the time of the call is used then.
 pub(crate) fn stamp_departures(socket: &impl AsFd) -> bool {
     let flags = libc::SOF_TIMESTAMPING_TX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
     let flags = libc::c_int::try_from(flags).unwrap_or(0);
     set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags).is_ok()
 }
 
-/// Makes the kernel put into the error queue what routers say of our packets.
+/// Makes the kernel put the errors that routers report for our packets into the error queue.
 pub(crate) fn queue_errors(socket: &impl AsFd, ipv4: bool) -> Result<(), Error> {
     let (level, name) = match ipv4 {
         true => (libc::IPPROTO_IP, libc::IP_RECVERR),
@@ -108,7 +109,7 @@ fn set(
 }
 
 impl StampedBuffer {
-    /// An empty buffer of 576 KiB.
+    /// Creates an empty buffer of 576 KiB.
     pub fn new() -> Self {
         Self {
             bytes: vec![0; MESSAGES * MESSAGE_BYTES].into_boxed_slice(),
@@ -118,14 +119,14 @@ impl StampedBuffer {
         }
     }
 
-    /// Receives what is there from a non-blocking socket; `false` when nothing is. What happened to single datagrams
-    /// (an ICMP error that waited in the socket) counts as something received.
+    /// Receives available datagrams from a non-blocking socket; `false` when there are none. Errors of single datagrams
+    /// (a pending ICMP error) count as received.
     pub(crate) fn recv(&mut self, socket: &impl AsFd) -> bool {
         self.recv_from(socket, 0)
     }
 
-    /// The same for the error queue: packets of ours with the stamp of their departure ([`stamp_departures`]), and what
-    /// routers said of them ([`queue_errors`]).
+    /// Receives from the error queue: our packets with their departure timestamps ([`stamp_departures`]), and the
+    /// errors that routers reported for them ([`queue_errors`]).
     pub(crate) fn recv_errors(&mut self, socket: &impl AsFd) -> bool {
         self.recv_from(socket, libc::MSG_ERRQUEUE)
     }
@@ -162,8 +163,8 @@ impl StampedBuffer {
             header.msg_control = control.as_mut_ptr().cast();
             header.msg_controllen = size_of_val(control);
         }
-        // SAFETY: every header points at its own name, vector, room and control area, which live across the call and have
-        // the lengths written beside them.
+        // SAFETY: every header points at its own name, vector, room and control area, which live across the call and
+        // have the lengths written beside them.
         let received = unsafe {
             libc::recvmmsg(
                 socket.as_fd().as_raw_fd(),
@@ -177,7 +178,7 @@ impl StampedBuffer {
             return io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock;
         };
         let clock = Clock::now();
-        // Stamps from before the wall clock was set would be as wrong as it was.
+        // Timestamps from before the wall clock was set would be wrong by the same step.
         let stepped = clock.stepped(&mut self.clock);
         for (header, name) in headers.iter().zip(&names).take(received) {
             let control = control_data(&header.msg_hdr);
@@ -222,7 +223,7 @@ impl std::fmt::Debug for StampedBuffer {
     }
 }
 
-/// The wall clock, by which the kernel stamps, beside the one that nobody sets.
+/// The wall clock, which the kernel's timestamps use, and the monotonic clock.
 #[derive(Clone, Copy)]
 struct Clock {
     now: Instant,
@@ -239,7 +240,7 @@ impl Clock {
         }
     }
 
-    /// Whether the wall clock was set since `before`, which becomes now.
+    /// Whether the wall clock was set since `before`, which is updated.
     fn stepped(self, before: &mut Option<Self>) -> bool {
         let Some(before) = before.replace(self) else {
             return false;
@@ -250,7 +251,7 @@ impl Clock {
 
     fn instant_of(&self, stamp: Duration) -> Instant {
         let age = self.wall.saturating_sub(stamp);
-        // Older than a socket's buffer can be: the wall clock was set in between.
+        // Older than a socket's buffer allows: the wall clock was set in between.
         match age < Duration::from_secs(10) {
             true => self.now.checked_sub(age).unwrap_or(self.now),
             false => self.now,
@@ -258,7 +259,7 @@ impl Clock {
     }
 }
 
-/// What the kernel says beside a datagram.
+/// The control messages of a datagram.
 #[derive(Default)]
 struct Control {
     stamp: Option<Duration>,
@@ -269,8 +270,8 @@ struct Control {
 #[expect(unsafe_code, reason = "control messages are read in place")]
 fn control_data(header: &libc::msghdr) -> Control {
     let mut control = Control::default();
-    // SAFETY: the kernel filled the header, whose control area is still alive; the macros stay inside of it. What a message
-    // holds is read unaligned, in the type that its level and kind have.
+    // SAFETY: the kernel filled the header, whose control area is still alive; the macros stay inside of it. What a
+    // message holds is read unaligned, in the type that its level and kind have.
     unsafe {
         let mut message = libc::CMSG_FIRSTHDR(header);
         while let Some(head) = message.as_ref() {
@@ -345,7 +346,7 @@ mod tests {
         let start = Instant::now();
         let ms = Duration::from_millis;
         let mut before = None;
-        // Wall clock, time passed, whether it was set in between; NTP slews by 5 µs in 10 ms at most.
+        // Wall clock, elapsed time, whether it was set in between; NTP slews by 5 µs in 10 ms at most.
         for (wall_us, passed, set) in [
             (1_000_000_000, ms(0), false),
             (1_000_010_005, ms(10), false),
@@ -380,9 +381,9 @@ mod tests {
         };
         let mut buffer = StampedBuffer::new();
         let waits = Duration::from_millis(5);
-        // The kernel begins to stamp a moment after it is asked to.
+        // The kernel begins to add timestamps a moment after the request.
         let stamped = (0..1000).any(|_| {
-            // Two of one call, which offloading could join.
+            // Two datagrams of one call, which offloading could join.
             send(b"onettwo2");
             std::thread::sleep(waits);
             assert!(buffer.recv(&receiver));

@@ -1,12 +1,12 @@
-//! The offset between two clocks that nobody set, from samples of four timestamps as in NTP (RFC 5905 §8). Queues make the two
-//! ways unequal, so the sample of least round trip is believed, until it is too old for clocks that drift apart.
+//! The offset between two unsynchronised clocks, from samples of four timestamps as in NTP (RFC 5905 §8). Queues make
+//! the two directions unequal, so the sample of least RTT is used until clock drift makes it too old.
 
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
 };
 
-/// Clocks of computers drift apart by at most this much (100 ppm).
+/// Greatest clock drift assumed between two computers (100 ppm).
 const DRIFT_PARTS: i64 = 10_000;
 const SUB_WINDOW: Duration = Duration::from_secs(1);
 const SUB_WINDOWS: usize = 30;
@@ -19,7 +19,7 @@ struct Sample {
 }
 
 impl Sample {
-    /// The most by which the offset may be wrong at `now`, as far as queues and drift go.
+    /// Bound of the offset's error at `now` from queues and drift, in microseconds.
     fn error_micros(&self, now: Instant) -> i64 {
         let age =
             i64::try_from(now.saturating_duration_since(self.at).as_micros()).unwrap_or(i64::MAX);
@@ -29,22 +29,22 @@ impl Sample {
 
 /// Offset between our clock and the peer's, both durations since each side's own epoch.
 ///
-/// A constant difference between the two ways of the fastest path cannot be seen, and shifts every one-way delay by half of it.
+/// A constant asymmetry of the fastest path cannot be measured and shifts every one-way delay by half of it.
 #[derive(Clone, Debug, Default)]
 pub struct ClockOffset {
-    /// The best sample of each sub-window and when that began, oldest first.
+    /// Start and best sample of each sub-window, oldest first.
     windows: VecDeque<(Instant, Sample)>,
     best: Option<Sample>,
 }
 
 impl ClockOffset {
-    /// Knows nothing yet.
+    /// Creates an estimate without samples.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes one exchange: we sent at `sent`, the peer received it at `received` and answered at `replied` by its own clock, and
-    /// we heard the answer at `heard`. An impossible sample (an answer before its question) is ignored.
+    /// Adds one exchange: we sent at `sent`, the peer received it at `received` and replied at `replied` by its own
+    /// clock, and the reply arrived at `heard`. An impossible sample (a reply before its request) is ignored.
     pub fn on_sample(
         &mut self,
         now: Instant,
@@ -76,12 +76,12 @@ impl ClockOffset {
             .min_by_key(|sample| sample.error_micros(now));
     }
 
-    /// The peer's clock minus ours in microseconds, once a sample was taken.
+    /// The peer's clock minus ours in microseconds, `None` before the first sample.
     pub fn offset_micros(&self) -> Option<i64> {
         self.best.map(|sample| sample.offset_micros)
     }
 
-    /// How long something was on its way that we sent at `sent` by our clock and the peer received at `received` by its own.
+    /// One-way delay of a packet that we sent at `sent` by our clock and the peer received at `received` by its own.
     /// Never negative; `None` before the first sample.
     pub fn one_way(&self, sent: Duration, received: Duration) -> Option<Duration> {
         let elapsed = i128::from(micros(received)?)

@@ -1,5 +1,5 @@
-//! Filters over delays and rates: the smoothed mean and variation of RFC 6298 §2, and an extremum over a moving window so
-//! that a floor which no longer holds is forgotten.
+//! Filters for delays and rates: the smoothed mean and variation of RFC 6298 §2, and an extremum over a moving window,
+//! so that an outdated minimum expires.
 
 use std::{
     collections::VecDeque,
@@ -68,7 +68,7 @@ impl<T: Ord + Copy> WindowedMin<T> {
         }
     }
 
-    /// Nothing expires while nothing is added: an idle path keeps what was last known of it.
+    /// Nothing expires while nothing is added: an idle path keeps its last value.
     pub(crate) fn least(&self) -> Option<T> {
         self.parts.iter().map(|(_, least)| *least).min()
     }

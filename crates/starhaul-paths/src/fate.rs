@@ -1,11 +1,11 @@
-//! What became of each datagram sent on a path. Fates come in any order and are handed on in the order of sending, which is
-//! what runs of losses need. Sequence numbers wrap (RFC 1982).
+//! The fate of each datagram sent on a path. Fates arrive in any order and are reported in the order of sending, which
+//! the statistics of loss bursts need. Sequence numbers wrap (RFC 1982).
 
 use std::{collections::VecDeque, time::Instant};
 
-/// Most datagrams whose fate is remembered: 65 536 of 1.2 kB are 600 ms at 1 Gbit/s. Beyond, the oldest is forgotten.
+/// Greatest number of datagrams tracked: 65 536 of 1.2 kB are 600 ms at 1 Gbit/s. Beyond it the oldest is forgotten.
 const MAX_TRACKED: usize = 65_536;
-/// Datagrams remembered after their fate was handed on, so that a late acknowledgement is counted once.
+/// Datagrams kept after their fate was reported, so that a late acknowledgement counts once.
 const HISTORY: usize = 2_048;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +13,7 @@ enum Fate {
     Outstanding,
     Acked,
     Lost,
-    /// Number never used, or fate never told.
+    /// The number was never used, or its fate is open.
     Unknown,
 }
 
@@ -25,7 +25,7 @@ struct Slot {
     fate: Fate,
 }
 
-/// A datagram whose fate is certain, in the order of sending.
+/// A datagram with a final fate, in the order of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settled {
     pub(crate) sequence: u32,
@@ -33,14 +33,14 @@ pub(crate) struct Settled {
     pub(crate) lost: bool,
 }
 
-/// What an acknowledgement told.
+/// What an acknowledgement means for a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ack {
-    /// The first word of this datagram.
+    /// The first acknowledgement of this datagram.
     First,
-    /// It had been declared lost; `settled` when the loss had been handed on already.
+    /// The datagram had been declared lost; `settled` if the loss had already been reported.
     Late { settled: bool },
-    /// Never sent, acknowledged before, or long forgotten.
+    /// The datagram was never sent, is acknowledged already, or is no longer tracked.
     Meaningless,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Fates {
     /// Sequence of the first slot.
     base: u32,
     slots: VecDeque<Slot>,
-    /// Slots from the front that were handed on.
+    /// Number of slots from the front that were reported.
     settled: usize,
     outstanding: u64,
     bytes_sent: u64,
@@ -60,7 +60,7 @@ impl Fates {
         self.outstanding
     }
 
-    /// Notes a datagram. A number at or before the last one is ignored.
+    /// Records a datagram. A number at or before the last one is ignored.
     pub(crate) fn on_sent(&mut self, now: Instant, sequence: u32, bytes: usize) {
         let next = self
             .base
@@ -110,7 +110,7 @@ impl Fates {
         }
     }
 
-    /// Whether the datagram was outstanding until now.
+    /// Returns whether the datagram was outstanding until now.
     pub(crate) fn on_lost(&mut self, sequence: u32) -> bool {
         let Some(index) = self.index(sequence) else {
             return false;
@@ -124,7 +124,7 @@ impl Fates {
         true
     }
 
-    /// The next datagram in the order of sending whose fate is certain and was not handed on yet.
+    /// The next datagram, in the order of sending, with a final fate that was not reported yet.
     pub(crate) fn next_settled(&mut self) -> Option<Settled> {
         loop {
             let slot = *self.slots.get(self.settled)?;
@@ -147,7 +147,8 @@ impl Fates {
         }
     }
 
-    /// When the datagram was sent whose acknowledgement, in order, makes `bytes` of what is outstanding known.
+    /// The send time of the datagram whose acknowledgement, if acknowledgements come in order, settles the first
+    /// `bytes` outstanding bytes.
     pub(crate) fn sent_of_outstanding(&self, bytes: u64) -> Option<Instant> {
         let wanted = self
             .slots

@@ -1,8 +1,8 @@
-//! What is known of each path, and when a fragment sent on it would arrive (MPDTP "path monitor"; DMTP §V).
+//! The state of each path, and when a fragment sent on it would arrive (MPDTP "path monitor"; DMTP §V).
 //!
-//! A [`PathMonitor`] is told what was sent on a path, what became of it and what the transport below believes, and answers what
-//! a multipath scheduler asks. A [`ClockOffset`] makes one-way delays of two clocks that nobody set. The optimizer that shares
-//! demand over paths (DMTP §V) belongs beside them, and will read the same monitors.
+//! A [`PathMonitor`] takes the datagrams sent on a path, their fates and the transport's estimates, and gives a
+//! multipath scheduler its predictions. A [`ClockOffset`] gives one-way delays between two unsynchronised clocks. The
+//! optimizer that divides demand over paths (DMTP §V) belongs here and will read the same monitors.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -42,18 +42,18 @@ pub use monitor::PathMonitor;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathId(pub u32);
 
-/// What the transport below knows of a path. A zero bandwidth or RTT means that it does not know.
+/// The transport's state of a path. A zero bandwidth or RTT means unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathUpdate {
     /// Congestion window in bytes.
     pub cwnd: u64,
-    /// Bytes in flight on it.
+    /// Bytes in flight on the path.
     pub bytes_in_flight: u64,
-    /// What its controller believes it can carry: bandwidth estimate, else cwnd per RTT.
+    /// Bandwidth estimate of its controller, else cwnd per RTT.
     pub bandwidth: Bandwidth,
     /// Latest smoothed RTT of the path.
     pub smoothed_rtt: Duration,
-    /// Lowest RTT the transport has seen.
+    /// Lowest RTT that the transport has measured.
     pub min_rtt: Duration,
     /// Largest datagram payload in bytes.
     pub max_datagram: usize,

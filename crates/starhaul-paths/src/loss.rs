@@ -1,6 +1,6 @@
-//! Loss of a path: its rate, the greatest share in a moving window (DMTP §V, which drives the coding rate by it) and the mean
-//! length of bursts (for Gilbert–Elliott). Fed in the order of sending, counted in buckets, so that a loss that proves to be
-//! reordering can be taken back.
+//! Loss of a path: its rate, the greatest share in a moving window (which sets the coding rate in DMTP §V) and the mean
+//! burst length (for Gilbert–Elliott). Takes datagrams in the order of sending and counts them in buckets, so that a
+//! loss that proves to be reordering can be taken back.
 
 use std::{
     collections::VecDeque,
@@ -9,19 +9,19 @@ use std::{
 
 use crate::fate::Settled;
 
-/// What a path loses, as shares of datagrams from 0.0 to 1.0.
+/// The loss of a path, as shares of datagrams from 0.0 to 1.0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Loss {
-    /// Share lost over the last ten seconds, or the last 500 or so datagrams where they took longer.
+    /// Share lost over the last ten seconds, or the last 500 or so datagrams if they span more.
     pub rate: f64,
-    /// Greatest share lost within any bucket (at least 64 datagrams and 100 ms) of the last four seconds, or of the last two
-    /// buckets where they took longer.
+    /// Greatest share lost within any bucket (at least 64 datagrams and 100 ms) of the last four seconds, or of the
+    /// last two buckets if they span more.
     pub window_max: f64,
     /// Mean number of datagrams lost in a row, at least 1.
     pub burst_length: f64,
 }
 
-/// A smaller bucket would make single losses look like a storm.
+/// A smaller bucket would make a single loss a large share.
 const BUCKET_DATAGRAMS: u32 = 64;
 const BUCKET_TIME: Duration = Duration::from_millis(100);
 const RATE_WINDOW: Duration = Duration::from_secs(10);
@@ -42,18 +42,18 @@ struct Bucket {
     lost: u32,
 }
 
-/// Losses in a row whose end was not seen yet.
+/// Losses in a row that have not ended yet.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     first: Settled,
     length: u32,
-    /// Those of it that were not taken back.
+    /// How many of them were not taken back.
     lost: u32,
     outage: bool,
 }
 
-/// An outage counts as loss while it lasts, and is forgotten when it ended: no redundancy on the path could have outlasted it,
-/// and a window that remembered it would ask for the greatest redundancy long after.
+/// An outage counts as loss while it lasts and is forgotten when it ends: no redundancy on the path could have bridged
+/// it, and a window that kept it would ask for the greatest redundancy long after.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LossEstimator {
     buckets: VecDeque<Bucket>,
@@ -64,7 +64,7 @@ pub(crate) struct LossEstimator {
 }
 
 impl LossEstimator {
-    /// Takes the next datagram in the order of sending. `outage_after` is about one RTT.
+    /// Adds the next datagram in the order of sending. `outage_after` is about one RTT.
     pub(crate) fn add(&mut self, datagram: Settled, outage_after: Duration) {
         if datagram.lost {
             let run = self.run.get_or_insert(Run {
@@ -91,7 +91,7 @@ impl LossEstimator {
         self.count(datagram, 1, 0);
     }
 
-    /// A datagram handed in as lost arrived after all.
+    /// A datagram counted as lost has arrived.
     pub(crate) fn take_back(&mut self, sequence: u32) {
         if let Some(run) = &mut self.run {
             let offset = sequence.wrapping_sub(run.first.sequence);
@@ -119,7 +119,7 @@ impl LossEstimator {
             && bucket.lost > 0
         {
             bucket.lost -= 1;
-            // Which burst it belonged to is forgotten: the mean length stays as it was.
+            // Its burst is no longer known: the mean length stays.
             let length = self.burst_length();
             self.losses = (self.losses - 1.0).max(0.0);
             self.bursts = self.losses / length;
@@ -165,7 +165,7 @@ impl LossEstimator {
         full.max(self.newest_share(open_lost))
     }
 
-    /// Share of the newest bucket, filled up with the one before it while it is small.
+    /// Share of the newest bucket, extended by the one before it while it is small.
     fn newest_share(&self, open_lost: u32) -> f64 {
         let (mut total, mut lost) = (open_lost, open_lost);
         for bucket in self.buckets.iter().rev().take(2) {

@@ -1,4 +1,5 @@
-//! The monitor of one path (deadline.md "Path monitor"; MPDTP): joins what its datagrams met with what the transport believes.
+//! The monitor of one path (deadline.md "Path monitor"; MPDTP): combines the fates of its datagrams with the
+//! transport's estimates.
 
 use std::{
     cmp::Reverse,
@@ -15,25 +16,26 @@ use crate::{
     silence::Silence,
 };
 
-/// RTT of a path of which nothing is known (RFC 9002 §6.2.2).
+/// RTT of a path without samples (RFC 9002 §6.2.2).
 const INITIAL_RTT: Duration = Duration::from_millis(333);
-/// A path of which nothing is known is taken to carry this much, so that no prediction is infinite.
+/// Bandwidth assumed for a path without samples, so that every prediction is finite.
 const LEAST_BANDWIDTH: Bandwidth = Bandwidth::from_kbit(8);
 const FLOOR_WINDOW: Duration = Duration::from_secs(10);
 const RATE_WINDOW: Duration = Duration::from_secs(10);
-/// Shortest time over which arrivals are counted as a rate; acknowledgements come in batches.
+/// Shortest interval of a rate sample; acknowledgements come in batches.
 const RATE_INTERVAL: Duration = Duration::from_millis(100);
 const LEAST_MARGIN: Duration = Duration::from_millis(1);
-/// A margin of so much may always be allowed: the scheduling of the peer.
+/// The margin may always be this large, for scheduling delay at the peer.
 const MOST_LEAST_MARGIN: Duration = Duration::from_millis(10);
 /// Longest prediction: later than every deadline, and safe to add to an instant.
 const FOREVER: Duration = Duration::from_secs(86_400);
 
-/// What is known of one path, and what it promises.
+/// Measurements and predictions of one path.
 ///
-/// Each datagram handed to [`on_sent`](Self::on_sent) wants one later call of [`on_acked`](Self::on_acked) or
-/// [`on_lost`](Self::on_lost). Words about datagrams never sent, or told twice, change nothing, and time that runs backwards
-/// counts as standing still. Memory is bounded: of more than 65 536 datagrams without known fate the oldest are forgotten.
+/// Each datagram passed to [`on_sent`](Self::on_sent) needs one later call of [`on_acked`](Self::on_acked) or
+/// [`on_lost`](Self::on_lost). Calls for datagrams never sent, and repeated calls, change nothing; time that runs
+/// backwards counts as standing still. Memory is bounded: beyond 65 536 datagrams with open fate the oldest are
+/// forgotten.
 #[derive(Clone, Debug)]
 pub struct PathMonitor {
     now: Instant,
@@ -45,13 +47,14 @@ pub struct PathMonitor {
     turnaround: Option<Smoothed>,
     one_way: Option<Smoothed>,
     rates: WindowedMin<Reverse<Bandwidth>>,
-    /// Since when arrivals are counted for the next rate, and their bytes.
+    /// Start of the current rate interval, and the bytes that arrived in it.
     interval: Option<(Instant, u64)>,
     silence: Silence,
 }
 
 impl PathMonitor {
-    /// A path that costs `cost` per bit (any unit, the same for all paths) and of which the transport says `update`.
+    /// Creates the monitor of a path with price `cost` per bit (any unit, the same for all paths) and the transport's
+    /// `update`.
     pub fn new(now: Instant, cost: f64, update: PathUpdate) -> Self {
         let mut monitor = Self {
             now,
@@ -71,11 +74,11 @@ impl PathMonitor {
         monitor
     }
 
-    /// Takes what the transport believes now.
+    /// Takes the transport's present estimates.
     pub fn update(&mut self, now: Instant, update: PathUpdate) {
         self.advance(now);
         let update = bounded(update);
-        // A transport whose own floor never expires repeats it; only a new value is news.
+        // A transport whose own minimum never expires repeats it; only a new value is a new sample.
         if update.min_rtt != self.transport.min_rtt {
             self.add_floor(update.min_rtt);
         }
@@ -83,7 +86,7 @@ impl PathMonitor {
         self.transport = update;
     }
 
-    /// What the transport said last.
+    /// The transport's last estimates.
     pub fn transport(&self) -> &PathUpdate {
         &self.transport
     }
@@ -93,12 +96,12 @@ impl PathMonitor {
         self.cost
     }
 
-    /// The price changes.
+    /// Sets the price per bit.
     pub fn set_cost(&mut self, cost: f64) {
         self.cost = cost;
     }
 
-    /// A datagram was sent. Sequences grow by 1 per datagram on this path and wrap.
+    /// A datagram was sent. Sequence numbers grow by 1 per datagram on this path and wrap.
     pub fn on_sent(&mut self, now: Instant, sequence: u32, bytes: usize) {
         self.advance(now);
         self.fates.on_sent(self.now, sequence, bytes);
@@ -106,8 +109,8 @@ impl PathMonitor {
         self.settle();
     }
 
-    /// A datagram was sent that the session's acknowledgements do not mention, since it is one itself. The transport answers it
-    /// all the same, if it answers at all.
+    /// A datagram was sent that the session does not acknowledge, since it carries only acknowledgements. The transport
+    /// still acknowledges it if it acknowledges anything.
     pub fn on_sent_unacknowledged(&mut self, now: Instant, sequence: u32) {
         self.advance(now);
         if self.silence.transport_answers {
@@ -115,8 +118,9 @@ impl PathMonitor {
         }
     }
 
-    /// The transport's own acknowledgement of a datagram, first word or not. Unlike the session's, which may take another way, it
-    /// comes back over the path itself; from the first one on these alone tell whether the path is silent.
+    /// The transport acknowledged a datagram, perhaps not as the first. Unlike the session's acknowledgements, which
+    /// may take another path, this one came over the path itself; from the first one on only these decide whether the
+    /// path is silent.
     pub fn on_transport_ack(&mut self, now: Instant, sequence: u32) {
         self.advance(now);
         self.silence.transport_answers = true;
@@ -124,8 +128,8 @@ impl PathMonitor {
             .on_answer(self.now, sequence, self.silence_rtt());
     }
 
-    /// First word of the datagram's arrival, by the session's acknowledgement over any path or by the transport's.
-    /// `one_way` is received (peer's clock) − `sent` (ours) − the clocks' offset, when known.
+    /// A datagram was acknowledged for the first time, by the session over any path or by the transport. `one_way` is
+    /// received (peer's clock) − `sent` (ours) − the clocks' offset, when known.
     pub fn on_acked(
         &mut self,
         now: Instant,
@@ -144,7 +148,7 @@ impl PathMonitor {
         let turnaround = self.now.saturating_duration_since(sent);
         self.add_turnaround(turnaround);
         if let Some(one_way) = one_way {
-            // Nothing arrives later than it was acknowledged, whatever the clocks say.
+            // No datagram arrives later than its acknowledgement, whatever the clocks give.
             add(&mut self.one_way, one_way.min(turnaround));
         }
         self.count_delivered(bytes);
@@ -155,7 +159,7 @@ impl PathMonitor {
         self.settle();
     }
 
-    /// The datagram was declared lost, by the session or by the transport.
+    /// The session or the transport declared the datagram lost.
     pub fn on_lost(&mut self, now: Instant, sequence: u32) {
         self.advance(now);
         if self.fates.on_lost(sequence) {
@@ -163,12 +167,12 @@ impl PathMonitor {
         }
     }
 
-    /// A datagram declared lost was acknowledged after all.
+    /// A datagram declared lost was acknowledged.
     pub fn on_late_ack(&mut self, now: Instant, sequence: u32, sent: Instant) {
         self.on_acked(now, sequence, sent, 0, None);
     }
 
-    /// Smoothed RTT: the transport's, else that of this session's acknowledgements; 333 ms before either.
+    /// Smoothed RTT: the transport's, else that of the session's acknowledgements; 333 ms before either.
     pub fn smoothed_rtt(&self) -> Duration {
         if !self.transport.smoothed_rtt.is_zero() {
             return self.transport.smoothed_rtt;
@@ -177,26 +181,26 @@ impl PathMonitor {
             .map_or(INITIAL_RTT, |turnaround| turnaround.mean)
     }
 
-    /// Least RTT of about the last ten seconds in which anything was heard.
+    /// Least RTT of the last ten seconds or so in which samples arrived.
     pub fn min_rtt(&self) -> Duration {
         self.floor.least().unwrap_or_else(|| self.smoothed_rtt())
     }
 
-    /// Smoothed time from sending to arrival; half of the RTT while the clocks' offset is unknown.
+    /// Smoothed one-way delay; half of the RTT while the clocks' offset is unknown.
     pub fn one_way_delay(&self) -> Duration {
         self.one_way
             .map_or(self.smoothed_rtt() / 2, |one_way| one_way.mean)
     }
 
-    /// Greatest rate at which this session's datagrams arrived in the last ten seconds; zero before the first measurement. Lower
-    /// than the path's capacity when little was sent.
+    /// Greatest rate at which this session's datagrams arrived in the last ten seconds; zero before the first
+    /// measurement. Lower than the path's capacity when little was sent.
     pub fn delivery_rate(&self) -> Bandwidth {
         self.rates
             .least()
             .map_or(Bandwidth::ZERO, |Reverse(rate)| rate)
     }
 
-    /// What the path can carry: the transport's belief, else what was measured, else a window per RTT. Never zero.
+    /// What the path can carry: the transport's estimate, else the measured rate, else a window per RTT. Never zero.
     pub fn bandwidth(&self) -> Bandwidth {
         let window_rate = || Bandwidth::from_bytes_over(self.transport.cwnd, self.smoothed_rtt());
         [self.transport.bandwidth, self.delivery_rate()]
@@ -206,21 +210,21 @@ impl PathMonitor {
             .max(LEAST_BANDWIDTH)
     }
 
-    /// Smoothed time from sending until the first word of arrival.
+    /// Smoothed acknowledgement time: from sending until the first acknowledgement.
     pub fn word_after(&self) -> Duration {
         self.turnaround().mean
     }
 
-    /// Time from sending until an acknowledgement is overdue: the smoothed time until the first word of arrival, and a margin of
-    /// four variations, at least 1 ms and at most half of that time (but always 10 ms may be allowed).
+    /// Time from sending until an acknowledgement is overdue: the smoothed acknowledgement time and a margin of four
+    /// variations, at least 1 ms and at most half of that time (the margin may always be 10 ms).
     pub fn overdue_after(&self) -> Duration {
         let turnaround = self.turnaround();
         let most = (turnaround.mean / 2).max(MOST_LEAST_MARGIN);
         turnaround.mean + (turnaround.variation * 4).clamp(LEAST_MARGIN, most)
     }
 
-    /// When `bytes` would have arrived, sent after `bytes_ahead` that wait for this path already: the window must open, what is
-    /// ahead and they must be serialised, and the last byte travels one way. At most a day from now.
+    /// When `bytes` would arrive, sent behind `bytes_ahead` that already wait for this path: the window must open, both
+    /// must be serialised, and the last byte takes the one-way delay. At most a day from now.
     pub fn predict_arrival(&self, now: Instant, bytes_ahead: u64, bytes: u64) -> Instant {
         let queue = bytes_ahead.saturating_add(bytes);
         let serialised = self.bandwidth().time_to_send(queue);
@@ -228,36 +232,37 @@ impl PathMonitor {
         now + sent_after.saturating_add(self.one_way_delay()).min(FOREVER)
     }
 
-    /// What the path loses. An outage longer than an RTT is forgotten when it ended.
+    /// The path's loss. An outage longer than an RTT is forgotten when it ends.
     pub fn loss(&self) -> Loss {
         self.loss.loss()
     }
 
-    /// What was sent on the path is not answered for longer than about one RTT plus margin; true until an answer to something
-    /// sent lately comes.
+    /// Whether the path is silent: data sent on it has been unacknowledged for longer than about one RTT plus a margin.
+    /// Ends with an acknowledgement of recent data.
     pub fn is_suspect(&self) -> bool {
         self.silence.is_suspect()
     }
 
-    /// When the path becomes suspect if nothing is heard; `None` while it owes nothing or is suspect already.
+    /// When the path becomes suspect if nothing arrives; `None` while nothing is unacknowledged or it is suspect
+    /// already.
     pub fn silence_deadline(&self) -> Option<Instant> {
         self.silence.deadline(self.silence_rtt())
     }
 
-    /// Time passed. True when the path just became suspect.
+    /// Advances time. Returns true when the path has just become suspect.
     pub fn on_timeout(&mut self, now: Instant) -> bool {
         self.advance(now);
         self.silence.on_timeout(self.now, self.silence_rtt())
     }
 
-    /// Anything arrived from the peer over this path: a sign of life while the transport acknowledges nothing by itself, and none
-    /// for our direction as soon as it does.
+    /// A packet of the peer arrived over this path: a sign of life only while the transport does not acknowledge by
+    /// itself.
     pub fn on_heard(&mut self, now: Instant) {
         self.advance(now);
         self.silence.on_heard(self.now);
     }
 
-    /// Datagrams without known fate.
+    /// Number of datagrams with open fate.
     pub fn outstanding(&self) -> u64 {
         self.fates.outstanding()
     }
@@ -266,7 +271,7 @@ impl PathMonitor {
         self.now = self.now.max(now);
     }
 
-    /// Time after which answers over the path itself are due.
+    /// RTT within which acknowledgements over the path itself are due.
     fn silence_rtt(&self) -> Duration {
         if self.silence.transport_answers {
             return self.smoothed_rtt();
@@ -288,7 +293,7 @@ impl PathMonitor {
     }
 
     fn add_turnaround(&mut self, sample: Duration) {
-        // An acknowledgement that was lost and repeated says little about the path.
+        // An acknowledgement that was lost and repeated is no sample of the path.
         let most = self
             .turnaround()
             .mean
@@ -296,7 +301,7 @@ impl PathMonitor {
             .max(MOST_LEAST_MARGIN);
         let sample = sample.min(most).min(FOREVER);
         add(&mut self.turnaround, sample);
-        // Acknowledgements may come back over a faster path, so the transport's own RTT goes first.
+        // Acknowledgements may return over a faster path, so the transport's own RTT has precedence.
         if self.transport.smoothed_rtt.is_zero() {
             self.add_floor(sample);
         }
@@ -322,9 +327,9 @@ impl PathMonitor {
         }
     }
 
-    /// Time until the window lets the last of `queue` bytes go. Bytes in flight free it as their acknowledgements come; what is
-    /// more waits for whole rounds, in each of which the window may double (the least wait, so that nothing is given up that a
-    /// growing window would carry; the bandwidth bounds it from below).
+    /// Time until the window admits the last of `queue` bytes. Acknowledgements of bytes in flight free the window; the
+    /// rest waits for whole rounds, each of which may double the window. This is the least wait, so that nothing is
+    /// given up that a growing window would carry; the bandwidth bounds it from below.
     fn window_wait(&self, now: Instant, queue: u64) -> Duration {
         let in_flight = self.transport.bytes_in_flight;
         let excess = queue
@@ -352,7 +357,7 @@ impl PathMonitor {
     }
 }
 
-/// No RTT is beyond all bounds, so that sums of a few stay within theirs.
+/// Bounds each RTT, so that sums of a few do not overflow.
 fn bounded(update: PathUpdate) -> PathUpdate {
     PathUpdate {
         smoothed_rtt: update.smoothed_rtt.min(FOREVER),

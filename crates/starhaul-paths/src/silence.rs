@@ -1,6 +1,6 @@
-//! When a path counts as silent (deadline.md "Path monitor"): the oldest datagram sent after the newest one that was answered has
-//! waited for longer than a round trip and a margin. What counts is how far the answers have come in what *we* sent: packets
-//! of the peer say nothing of our direction, and late word of what left long ago says nothing of now.
+//! When a path counts as silent (deadline.md "Path monitor"): the oldest datagram sent after the newest acknowledged
+//! one has waited for longer than an RTT and a margin. Progress is measured in *our* sequence of datagrams: packets of
+//! the peer prove nothing about our direction, and a late acknowledgement of an old datagram nothing about the present.
 
 use std::{
     collections::VecDeque,
@@ -9,17 +9,17 @@ use std::{
 
 use crate::delay::Smoothed;
 
-/// Datagrams sent within this time of each other are remembered together.
+/// Datagrams sent within this time of each other form one group.
 const GRAIN: Duration = Duration::from_millis(1);
-/// Most such groups remembered: four seconds at least; beyond, the last one grows.
+/// Greatest number of groups kept: four seconds at least; beyond, the last one grows.
 const MAX_GROUPS: usize = 4_096;
-/// A receiver may keep the answer to a single packet back for so long (RFC 9000 §18.2, `max_ack_delay`).
+/// A receiver may delay the acknowledgement of a single packet by this much (RFC 9000 §18.2, `max_ack_delay`).
 const MAX_ACK_DELAY: Duration = Duration::from_millis(25);
-/// What was sent so long after something else has an answer of its own.
+/// A datagram sent this long after the one before it gets an acknowledgement of its own.
 const NEXT_ANSWER: Duration = Duration::from_millis(5);
-/// Silence shorter than this beyond one RTT is the scheduling of the peer.
+/// Silence shorter than this beyond one RTT may be scheduling delay at the peer.
 const LEAST_MARGIN: Duration = Duration::from_millis(10);
-/// So few datagrams may all have been lost by chance; their retransmission is to be heard of first.
+/// So few datagrams may all be lost by chance; wait for the acknowledgement of their retransmission first.
 const FEW: u32 = 3;
 
 /// Datagrams sent at about the same time.
@@ -30,23 +30,23 @@ struct Group {
     sent: Instant,
 }
 
-/// What was sent and not answered, and what follows from it.
+/// Unacknowledged datagrams and the silence deadline derived from them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Silence {
     unanswered: VecDeque<Group>,
-    /// Answers come from the transport, over the path itself; those of the session then prove nothing.
+    /// The transport acknowledges over the path itself; acknowledgements of the session then prove nothing.
     pub(crate) transport_answers: bool,
-    /// When the path was last heard to be alive.
+    /// When the path last showed a sign of life.
     heard: Option<Instant>,
     round_trip: Option<Smoothed>,
-    /// When answers were heard last, and the shortest round trip among those.
+    /// When the last acknowledgements arrived, and the shortest RTT among them.
     sampled: Option<Instant>,
     sample: Option<Duration>,
     suspect: bool,
 }
 
 impl Silence {
-    /// A datagram that will be answered was sent.
+    /// A datagram that the peer will acknowledge was sent.
     pub(crate) fn on_sent(&mut self, now: Instant, sequence: u32) {
         let full = self.unanswered.len() >= MAX_GROUPS;
         match self.unanswered.back_mut() {
@@ -62,11 +62,11 @@ impl Silence {
         }
     }
 
-    /// A datagram was answered; `rtt` is the path's.
+    /// A datagram was acknowledged; `rtt` is the path's.
     pub(crate) fn on_answer(&mut self, now: Instant, sequence: u32, rtt: Duration) {
         let mut sent = None;
         while let Some(group) = self.unanswered.front_mut() {
-            // Serial arithmetic (RFC 1982): how many of the group come after the answered one.
+            // Serial arithmetic (RFC 1982): how many of the group come after the acknowledged one.
             let after = group.last.wrapping_sub(sequence);
             if after >= 1 << 31 {
                 sent = Some(group.sent);
@@ -95,8 +95,8 @@ impl Silence {
         self.suspect &= self.due(rtt).is_some_and(|due| due <= now);
     }
 
-    /// Something of the peer arrived over the path. While only the session answers, perhaps over another path, that is the best
-    /// there is to tell a path that lost acknowledgements from a dead one.
+    /// A packet of the peer arrived over the path. While only the session acknowledges, perhaps over another path, this
+    /// is the best way to tell a path that lost acknowledgements from a dead one.
     pub(crate) fn on_heard(&mut self, now: Instant) {
         if !self.transport_answers {
             self.heard = Some(now);
@@ -104,17 +104,17 @@ impl Silence {
         }
     }
 
-    /// The path is silent.
+    /// Whether the path is silent.
     pub(crate) const fn is_suspect(&self) -> bool {
         self.suspect
     }
 
-    /// When it will be, if nothing is heard; `None` when it owes nothing or is silent already.
+    /// When the path becomes silent if nothing arrives; `None` when nothing is unacknowledged or it is silent already.
     pub(crate) fn deadline(&self, rtt: Duration) -> Option<Instant> {
         self.due(rtt).filter(|_| !self.suspect)
     }
 
-    /// True when the path just fell silent.
+    /// Returns true when the path has just become silent.
     pub(crate) fn on_timeout(&mut self, now: Instant, rtt: Duration) -> bool {
         let silent = self.deadline(rtt).is_some_and(|due| due <= now);
         self.suspect |= silent;
@@ -127,7 +127,7 @@ impl Silence {
             .unanswered
             .get(1)
             .is_some_and(|next| next.sent < due && next.sent + rtt + LEAST_MARGIN > due);
-        // A single one may have been lost by chance; what left after it has had no time to be answered.
+        // A single datagram may be lost by chance; there was no time yet to acknowledge what was sent after it.
         if alone {
             self.due_from(1, rtt)
         } else {
@@ -135,11 +135,11 @@ impl Silence {
         }
     }
 
-    /// When the groups from the one at `index` on are overdue.
+    /// When the groups from the one at `index` on become overdue.
     fn due_from(&self, index: usize, rtt: Duration) -> Option<Instant> {
         let groups = || self.unanswered.iter().skip(index);
         let first = groups().next()?.sent;
-        // One answer may be lost, or kept back; the next one that is due speaks for both.
+        // One acknowledgement may be lost or delayed; the next one due covers both.
         let latest = first + MAX_ACK_DELAY;
         let answered = groups()
             .map(|group| group.sent)
@@ -157,7 +157,7 @@ impl Silence {
             let most = half.max(LEAST_MARGIN);
             variation.saturating_mul(4).clamp(LEAST_MARGIN, most)
         };
-        // While answers keep coming, though late, a queue grows and nobody is silent.
+        // While acknowledgements keep arriving, though late, a queue grows and the path is not silent.
         let expected = answered.checked_add(rtt)?;
         let expected = self.heard.map_or(expected, |heard| {
             let wait = if self.transport_answers {

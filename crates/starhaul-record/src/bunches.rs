@@ -1,18 +1,18 @@
-//! Packets that left one after the other while the delay fell arrive together. A delay that is known to a millisecond or
-//! two does not say when each of them left; that a link does not suddenly carry several times as much does.
+//! Packets that left one after the other while the delay fell arrive together. A delay known to a millisecond or two
+//! does not give each departure; the bound is that a link's capacity does not suddenly multiply.
 
 /// Milliseconds in a block.
 const BLOCK: usize = 10;
-/// Blocks on either side of one whose mean says what a link carries.
+/// Blocks on either side of one whose mean gives the link's capacity.
 const AROUND: usize = 50;
-/// A block with so many times the mean is a bunch.
+/// A block with this many times the mean is a bunch.
 const BUNCH: u64 = 2;
-/// Blocks with less than this part of the mean may have been robbed by a bunch.
+/// Blocks with less than this fraction of the mean may have lost bytes to a bunch.
 const EMPTY: u64 = 4;
-/// No delay falls by more than so many blocks at once.
+/// Upper bound of a sudden fall of the delay, in blocks.
 const REACH: usize = 20;
 
-/// Spreads bunches in bytes by millisecond over the empty time right after them, or else right before them.
+/// Moves bunches (bytes by millisecond) to the empty time right after them, or else right before them.
 pub(crate) fn spread_bunches(bytes: &mut [u64]) {
     let mut sums: Vec<u64> = bytes
         .chunks(BLOCK)
@@ -42,7 +42,7 @@ pub(crate) fn spread_bunches(bytes: &mut [u64]) {
     }
 }
 
-/// The mean of the blocks around one, without itself and without empty ones.
+/// The mean of the blocks around one, without that block and empty ones.
 fn mean_around(sums: &[u64], index: usize) -> u64 {
     let from = index.saturating_sub(AROUND);
     let around = sums
@@ -55,7 +55,7 @@ fn mean_around(sums: &[u64], index: usize) -> u64 {
     total / u64::max(count, 1)
 }
 
-/// Adds to a block, evenly.
+/// Adds bytes evenly to a block.
 fn add(bytes: &mut [u64], sums: &mut [u64], block: usize, more: u64) {
     let Some(bins) = bytes.chunks_mut(BLOCK).nth(block) else {
         return;
@@ -69,7 +69,7 @@ fn add(bytes: &mut [u64], sums: &mut [u64], block: usize, more: u64) {
     }
 }
 
-/// Takes from a block, in proportion to what each millisecond has.
+/// Removes bytes from a block, in proportion to those of each millisecond.
 fn take(bytes: &mut [u64], sums: &mut [u64], block: usize, less: u64) {
     let (Some(bins), Some(sum)) = (bytes.chunks_mut(BLOCK).nth(block), sums.get_mut(block)) else {
         return;
@@ -81,7 +81,7 @@ fn take(bytes: &mut [u64], sums: &mut [u64], block: usize, less: u64) {
         *bin -= part;
         rest -= part;
     }
-    // What rounding left.
+    // The remainder of the division.
     for bin in bins {
         let part = rest.min(*bin);
         *bin -= part;

@@ -1,5 +1,5 @@
-//! The client of recordings: opens a session, sends or receives the heavy flow, runs the light flow, and writes down all
-//! that was seen.
+//! The client of recordings: opens a session, sends or receives the heavy flow, runs the light flow, and writes the
+//! journal.
 
 mod light;
 mod running;
@@ -20,13 +20,13 @@ use crate::{
 };
 
 const RETRY: Duration = Duration::from_millis(500);
-/// A server is asked for so long.
+/// How long the client tries to reach a server.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// A token and a number, behind the headers of an echo request.
+/// Size of a token and a number, after the headers of an echo request.
 const PROBE_PAYLOAD_BYTES: u32 = 12;
 
-/// How the light flow travels.
+/// The protocol of the light flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Light {
     /// ICMP echo, sent by the caller for [`Client::poll_probe`]; beside the heavy flow.
@@ -35,18 +35,18 @@ pub enum Light {
     Udp,
 }
 
-/// What a client is made of.
+/// The configuration of a client.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// Shared with the server.
+    /// The key shared with the server.
     pub key: Key,
     /// Random bytes, new for each client.
     pub nonce: [u8; 16],
-    /// What is asked for.
+    /// The recording to request.
     pub request: Request,
-    /// How the light flow travels.
+    /// The protocol of the light flow.
     pub light: Light,
-    /// What IP and UDP add to each payload, in bytes: 28, or 48 over IPv6.
+    /// Size of the IP and UDP headers of each payload, in bytes: 28, or 48 over IPv6.
     pub header_bytes: u16,
     /// The server's address as given, for the journal.
     pub server: String,
@@ -55,12 +55,12 @@ pub struct ClientConfig {
 }
 
 impl ClientConfig {
-    /// What the client's echo requests carry before their number, so that the server knows whose they are.
+    /// The bytes before the number in the client's echo requests, by which the server recognises them.
     pub fn token(&self) -> [u8; 8] {
         token(&self.nonce)
     }
 
-    /// Ten seconds of the path up, at most 500 Mbit/s, with UDP as the light flow.
+    /// A recording of ten seconds upward, at most 500 Mbit/s, with UDP as the light flow.
     pub fn new(key: Key, nonce: [u8; 16]) -> Self {
         Self {
             key,
@@ -80,18 +80,18 @@ impl ClientConfig {
     }
 }
 
-/// How far a recording is.
+/// The progress of a recording.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
-    /// What the heavy flow does.
+    /// Phase of the heavy flow.
     pub phase: Phase,
     /// The heavy flow has ended, and the light flow runs alone.
     pub alone: bool,
-    /// The share that is done, 0 to 1, as far as it can be told.
+    /// The share that is done, 0 to 1, as an estimate.
     pub done: f64,
-    /// At what rate the heavy flow arrived lately.
+    /// Recent arrival rate of the heavy flow.
     pub arriving: Bandwidth,
-    /// The newest round trip of the light flow.
+    /// The newest RTT of the light flow.
     pub round_trip: Option<Duration>,
 }
 
@@ -119,7 +119,7 @@ enum State {
 }
 
 impl Client {
-    /// A client whose clock begins at `now`.
+    /// Creates a client whose clock begins at `now`.
     pub fn new(config: ClientConfig, now: Instant) -> Self {
         let state = State::Greeting { sent: None };
         Self {
@@ -130,7 +130,7 @@ impl Client {
         }
     }
 
-    /// A datagram of the server arrived at `arrived`, as the kernel says, and was read at `now`.
+    /// Takes a datagram of the server that arrived at `arrived` by the kernel's timestamp and was read at `now`.
     pub fn handle_datagram(&mut self, now: Instant, arrived: Instant, payload: &[u8]) {
         let Ok(sealed) = Sealed::parse(payload) else {
             return;
@@ -161,7 +161,7 @@ impl Client {
                         self.entries.push_back(running.begin());
                         State::Running(Box::new(running))
                     }
-                    // One of ours that was interrupted may still be there for some seconds.
+                    // An interrupted recording of this key may still run for some seconds.
                     Message::Refuse {
                         reason: Refusal::KeyBusy,
                         ..
@@ -184,7 +184,7 @@ impl Client {
         self.state = state;
     }
 
-    /// The ICMP answer to the probe of this number arrived.
+    /// Takes the ICMP answer to the probe with this number.
     pub fn handle_probe_reply(&mut self, arrived: Instant, number: u32) {
         if let State::Running(running) = &mut self.state {
             let ip_bytes = PROBE_PAYLOAD_BYTES + u32::from(self.config.header_bytes);
@@ -192,7 +192,7 @@ impl Client {
         }
     }
 
-    /// The next datagrams for the server.
+    /// The next datagrams to send to the server.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
         let gone = now >= self.epoch + PATIENCE;
         match &mut self.state {
@@ -209,7 +209,7 @@ impl Client {
                 return Some(Transmit::single(hello.seal(self.config.key.mac())));
             }
             State::Asking { sent: Some(_), .. } if now >= self.epoch + PATIENCE / 2 => {
-                // The challenge grows old.
+                // The challenge may have expired.
                 self.state = State::Greeting { sent: None };
                 return self.poll_transmit(now);
             }
@@ -244,7 +244,7 @@ impl Client {
         None
     }
 
-    /// The number of an ICMP echo to be sent now.
+    /// The number of an ICMP echo request to send now.
     pub fn poll_probe(&mut self, now: Instant) -> Option<u32> {
         match &mut self.state {
             State::Running(running) if running.light.icmp => running.light.poll(now),
@@ -267,7 +267,7 @@ impl Client {
         self.entries.pop_front()
     }
 
-    /// Ends the recording where it is; what is left to be sent is the farewell that this gives.
+    /// Ends the recording early; returns the farewell to send.
     pub fn leave(&mut self) -> Option<Transmit> {
         let farewell = match &self.state {
             State::Running(running) => {
@@ -282,7 +282,7 @@ impl Client {
         farewell
     }
 
-    /// How the recording ended, once it has.
+    /// The result of the recording, once it has ended.
     pub fn result(&self) -> Option<&Result<(), Error>> {
         match &self.state {
             State::Ended(result) => Some(result),
@@ -290,7 +290,7 @@ impl Client {
         }
     }
 
-    /// How far it is; `None` before the server has agreed, and at the end.
+    /// The progress; `None` before the server has accepted, and at the end.
     pub fn progress(&self, now: Instant) -> Option<Progress> {
         match &self.state {
             State::Running(running) => Some(running.progress(now)),

@@ -1,29 +1,29 @@
-//! One-way delay over time out of the light flow, and its removal from arrivals: a trace says what leaves the bottleneck
-//! when, while a receiver sees it one delay later.
+//! One-way delay over time from the light flow, and its removal from arrivals: a trace gives departures from the
+//! bottleneck, while a receiver sees them one delay later.
 
 use std::time::Duration;
 
 use starhaul_link::DelaySeries;
 
-/// The step of a delay file of LeoReplayer.
+/// Step of a LeoReplayer delay file.
 const GRID_US: i64 = 10_000;
 const GRID: Duration = Duration::from_millis(10);
 
-/// Whether the light flow waits in the same queue as the heavy one: whether its round trip grows by about what the queue
-/// holds. `queue_us` is how much longer packets of the heavy flow were under way than at best.
+/// Whether the light flow waits in the same queue as the heavy one: whether its RTT grows by about the queue's length.
+/// `queue_us` is the additional delay of heavy-flow packets over their least.
 pub(crate) fn shares_queue(
     quiet_us: impl IntoIterator<Item = u32>,
     loaded_us: impl IntoIterator<Item = u32>,
     queue_us: i64,
 ) -> bool {
-    /// A shorter queue changes no delay that matters.
+    /// Queues shorter than this do not matter.
     const LEAST_QUEUE_US: i64 = 3000;
     match (median(quiet_us), median(loaded_us)) {
         (Some(quiet), Some(loaded)) => {
             let growth = i64::from(loaded) - i64::from(quiet);
             growth > (queue_us / 2).max(LEAST_QUEUE_US)
         }
-        // Nothing came through beside the heavy flow.
+        // No packet arrived beside the heavy flow.
         _ => true,
     }
 }
@@ -42,9 +42,9 @@ pub(crate) struct DelayCurve {
 }
 
 impl DelayCurve {
-    /// The mean of the measured delays in each cell from about `begin_us` to `end_us`; a cell without one takes that of the
-    /// cell before. `points` are instants of departure and delays; a steady pace of one step puts them in the middle of the
-    /// cells. `None` without any point in the range.
+    /// Creates the mean of the measured delays in each cell from about `begin_us` to `end_us`; a cell without a
+    /// measurement takes that of the cell before. `points` are instants of departure and delays; at a steady interval
+    /// of one step they lie in the middle of the cells. `None` without any point in the range.
     pub(crate) fn new(begin_us: i64, end_us: i64, points: &[(i64, i64)]) -> Option<Self> {
         let phase_us = phase(points.iter().map(|(at, _)| *at)) - GRID_US / 2;
         let begin_us = begin_us - (begin_us - phase_us).rem_euclid(GRID_US);
@@ -70,7 +70,7 @@ impl DelayCurve {
         })
     }
 
-    /// The same, each delay less by so much.
+    /// The curve with each delay reduced by this much.
     pub(crate) fn shortened(mut self, by_us: i64) -> Self {
         for cell in &mut self.cells_us {
             *cell = (*cell - by_us).max(0);
@@ -78,33 +78,34 @@ impl DelayCurve {
         self
     }
 
-    /// The first beginning of a cell from `us` on.
+    /// The first start of a cell at or after `us`.
     pub(crate) fn next_step(&self, us: i64) -> i64 {
         us + (self.begin_us - us).rem_euclid(GRID_US)
     }
 
-    /// The delay of what leaves at this instant.
+    /// The delay of a packet that leaves at this instant.
     pub(crate) fn at(&self, us: i64) -> i64 {
         let cell = usize::try_from((us - self.begin_us).div_euclid(GRID_US)).unwrap_or(0);
         let cell = cell.min(self.cells_us.len().saturating_sub(1));
         self.cells_us.get(cell).copied().unwrap_or(0)
     }
 
-    /// The same from `begin_us` on, as a trace has it.
+    /// The curve from `begin_us` on, as the series of a trace.
     pub(crate) fn series(&self, begin_us: i64, end_us: i64) -> Option<DelaySeries> {
         let begins = std::iter::successors(Some(begin_us), |at| Some(at + GRID_US));
         let steps = begins.take_while(|at| *at < end_us).map(|at| {
-            // The middle of the step, should the two grids not meet.
+            // The middle of the step, in case the two grids differ.
             let delay = u64::try_from(self.at(at + GRID_US / 2)).unwrap_or(0);
             (GRID, Duration::from_micros(delay))
         });
         DelaySeries::from_steps(steps)
     }
 
-    /// When what arrived left: the bytes of each millisecond from `begin_us` on by their departure. A link keeps the order,
-    /// so what leaves while the delay falls arrives together; those bytes are spread over the time in which they can have left.
+    /// Converts arrivals to departures: the bytes of each millisecond from `begin_us` on. A link keeps the order, so
+    /// packets that leave while the delay falls arrive together; their bytes are spread over the time in which they can
+    /// have left.
     ///
-    /// Both clocks are one. `arrivals` holds bytes by millisecond of arrival from `arrivals_begin_us` on.
+    /// Both clocks are the same. `arrivals` holds bytes by millisecond of arrival from `arrivals_begin_us` on.
     pub(crate) fn departures(
         &self,
         arrivals_begin_us: i64,
@@ -119,7 +120,7 @@ impl DelayCurve {
         for index in 0..=count {
             let leaves = begin_us + 1000 * i64::try_from(index).unwrap_or(i64::MAX / 2000);
             latest = latest.max(leaves + self.at(leaves));
-            // Bins that end by then have left before.
+            // Bins that end by then left earlier.
             let ended = (latest - arrivals_begin_us).div_euclid(1000);
             let ended = usize::try_from(ended).unwrap_or(0).min(arrivals.len());
             group.end = index;
@@ -136,9 +137,9 @@ impl DelayCurve {
     }
 }
 
-/// Where in a step most instants lie.
+/// The position in a step at which most instants lie.
 fn phase(instants: impl Iterator<Item = i64>) -> i64 {
-    /// Enough to know a pace.
+    /// Number of instants that suffice for the position.
     const SAMPLE: usize = 1000;
     let mut instants = instants.peekable();
     let first = instants.peek().copied().unwrap_or(0);
@@ -149,7 +150,7 @@ fn phase(instants: impl Iterator<Item = i64>) -> i64 {
     (first + median(apart).unwrap_or(0)).rem_euclid(GRID_US)
 }
 
-/// Adds the bytes to the bins in equal parts, the first ones taking what is left over.
+/// Adds the bytes to the bins in equal parts; the first ones take the remainder.
 fn spread(bytes: u64, bins: &mut [u64]) {
     let count = bins.len() as u64;
     if count == 0 {
@@ -179,7 +180,7 @@ mod tests {
         });
         let points: Vec<_> = points.map(|(at, delay)| (at + 5_000, delay)).collect();
         let curve = DelayCurve::new(0, 1_000_000, &points).unwrap();
-        // What really happens: one packet leaves each millisecond, and the order is kept.
+        // The true arrivals: one packet leaves each millisecond, and the order is kept.
         let mut arrivals = vec![0_u64; 1100];
         let mut latest = 0;
         for left in 0..1000_i64 {

@@ -1,5 +1,5 @@
-//! From a journal to a trace: capacity out of the saturated arrivals, one-way delay out of the light flow, random loss out
-//! of the flow below the capacity.
+//! Converts a journal to a trace: capacity from the saturated arrivals, one-way delay from the light flow, random loss
+//! from the flow below the capacity.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -14,51 +14,51 @@ use crate::{
     ways::beside,
 };
 
-/// Where the delay of a recording comes from.
+/// Source of a recording's delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DelaySource {
-    /// ICMP echo beside the heavy flow, in a band of its own. UDP echoes on the way that the heavy flow does not load tell
-    /// the two ways apart, as far as they change within 15 s; over such a time both get the same median.
+    /// ICMP echo beside the heavy flow, in a band of its own. UDP echoes in the unloaded direction separate the delays
+    /// of both directions for changes within 15 s; over such a time both get the same median.
     Icmp,
     /// ICMP echo after the heavy flow, whose queue it would share: half of each round trip.
     IcmpAlone,
-    /// UDP echo after the heavy flow: each way by both clocks, whose offset is that of the faster round trips.
+    /// UDP echo after the heavy flow: each direction by both clocks, whose offset is that of the faster RTTs.
     UdpAlone,
-    /// The recording was interrupted before: half of the median round trip of an idle path, for all of the time.
+    /// Half of the median RTT of the idle path for the whole trace, as the recording was interrupted early.
     Constant,
 }
 
-/// One direction of a path, as measured.
+/// One direction of a path as measured.
 #[derive(Clone, Debug)]
 pub struct Recording {
-    /// What was asked for.
+    /// The parameters of the recording.
     pub begin: Begin,
-    /// Capacity and one-way delay.
+    /// Capacity and one-way delay of the path.
     pub trace: Trace,
     /// Random loss.
     pub loss: LossEstimate,
-    /// When the trace begins, by the client's clock.
+    /// Start of the trace, by the client's clock.
     pub started: Duration,
-    /// Where the delay comes from.
+    /// Source of the delay.
     pub delay_source: DelaySource,
-    /// Packets of the light flow while the link was saturated, or alone, and how many had no answer, either way.
+    /// Packets of the light flow while the link was saturated, or alone, and the number without an answer.
     pub light: (u64, u64),
-    /// How much longer packets were under way behind the full queue than at best.
+    /// Additional delay of packets behind the full queue over their least.
     pub queue: Duration,
-    /// Seconds of the trace in which the link was not saturated for sure: its capacity may be greater there.
+    /// Seconds of the trace in which the link may not have been saturated: the capacity may be greater there.
     pub unsaturated_seconds: Vec<u32>,
-    /// Time of which no arrivals are known.
+    /// Time without feedback about arrivals.
     pub missing: Duration,
-    /// Whether the recording ended as it should.
+    /// Whether the recording was completed.
     pub complete: bool,
 }
 
 impl Recording {
-    /// Makes a trace of what was written down. `name` stands in errors.
+    /// Converts a journal to a trace. `name` is used in errors.
     ///
     /// # Errors
-    /// [`Error::TooLittle`] when the link was not yet saturated, or nothing is known of its delay.
+    /// [`Error::TooLittle`] when the link was not yet saturated, or there is no measurement of its delay.
     pub fn from_journal(name: &str, entries: &[Entry]) -> Result<Self, Error> {
         let too_little = |reason: &str| Error::TooLittle {
             file: name.to_owned(),
@@ -89,7 +89,7 @@ impl Recording {
             DelaySource::Icmp => curve,
             _ => curve.shortened(saturated.mean_wait_us()),
         };
-        // What left first: all of the arrivals are later than this plus its delay.
+        // The earliest departure: all arrivals are later than this plus its delay.
         let begin_us = curve.next_step(arrivals_begin_us - curve.at(arrivals_begin_us));
         let end_us = arrivals_end_us - curve.at(arrivals_end_us);
         let longest_us = i64::from(begin.seconds) * 1_000_000;
@@ -122,14 +122,14 @@ impl Recording {
         })
     }
 
-    /// Whether `--max-rate` was what limited the heavy flow, at least for a second.
+    /// Whether `--max-rate` limited the heavy flow for at least a second.
     pub fn is_limited(&self) -> bool {
         !self.unsaturated_seconds.is_empty()
             && self.trace.capacity.mean_rate() > self.begin.max_rate.scaled(0.7)
     }
 }
 
-/// What a journal holds, sorted.
+/// The contents of a journal, sorted.
 struct Facts<'a> {
     intervals: Vec<&'a Interval>,
     probes: Vec<Probe>,
@@ -177,7 +177,7 @@ impl<'a> Facts<'a> {
         }
         let arrived = || facts.intervals.iter().filter(|seen| seen.received > 0);
         facts.least_us = arrived().map(|seen| seen.way_min_us).min().unwrap_or(0);
-        // What comes after the last packet is not part of the flow any more.
+        // Intervals after the last packet do not belong to the flow.
         let last = facts.intervals.iter().rposition(|seen| seen.received > 0);
         facts.intervals.truncate(last.map_or(0, |last| last + 1));
         let full = facts
@@ -196,8 +196,8 @@ impl<'a> Facts<'a> {
             .map_or(0, |full| full.saturating_sub(self.least_us))
     }
 
-    /// The server's clock minus the client's: the median over the faster half of the round trips, of which half is taken
-    /// for each way. (The very fastest one is fast because one of its ways happened to be.)
+    /// The server's clock minus the client's: the median over the faster half of the RTTs, with half of each RTT per
+    /// direction. (The very fastest is fast because one of its directions happened to be.)
     fn clock_offset_us(&self) -> Option<i64> {
         let alone = |probe: &&Probe| {
             self.alone
@@ -217,14 +217,14 @@ impl<'a> Facts<'a> {
         median(exchanges.into_iter().map(|(_, offset)| offset))
     }
 
-    /// The one-way delay over the client's time, and where it comes from.
+    /// The one-way delay over the client's time, and its source.
     fn delay_curve(
         &self,
         offset_us: i64,
         arrivals_begin_us: i64,
         arrivals: &[u64],
     ) -> Option<(DelayCurve, DelaySource)> {
-        // Departures are earlier than arrivals, by at most that.
+        // Departures precede arrivals by at most this.
         const MARGIN_US: i64 = 2_000_000;
         let arrivals_us = 1000 * i64::try_from(arrivals.len()).ok()?;
         let begin_us = arrivals_begin_us - MARGIN_US;
@@ -287,7 +287,7 @@ impl<'a> Facts<'a> {
         )
     }
 
-    /// When a packet of the light flow left on its way in our direction, by the client's clock, and how long that way took.
+    /// When a packet of the light flow left in our direction, by the client's clock, and its one-way delay.
     fn one_way(&self, probe: &Probe, offset_us: i64) -> Option<(i64, i64)> {
         let (at, rtt) = (signed(probe.at_us), i64::from(probe.rtt_us?));
         let server_at = probe.server_us.map(|server| signed(server) - offset_us);
@@ -327,7 +327,7 @@ struct Arrivals {
 
 impl Arrivals {
     fn of(intervals: &[&Interval]) -> Option<Self> {
-        // The first interval still holds packets of before.
+        // The first interval still contains packets of the phase before.
         let mut saturated = intervals
             .iter()
             .filter(|seen| seen.phase == Phase::Saturated)
@@ -342,7 +342,7 @@ impl Arrivals {
             let place = usize::try_from(i64::from(seen.first_ms) - arrivals.first_ms).ok()?;
             let missing = place.saturating_sub(arrivals.bins.len());
             arrivals.missing_ms += missing as u64;
-            // What is known twice counts once.
+            // Duplicate reports count once.
             arrivals.bins.resize(place, 0);
             arrivals
                 .bins
@@ -351,8 +351,8 @@ impl Arrivals {
         Some(arrivals)
     }
 
-    /// How long a packet that comes at any time waits for the next opportunity to be sent, on average. A link does that again
-    /// when the trace is replayed, so it is no part of the delay. Outages are left out.
+    /// The mean time that a packet waits for the next opportunity. A link adds it again when the trace is replayed, so
+    /// it is no part of the delay. Outages are left out.
     fn mean_wait_us(&self) -> i64 {
         const OUTAGE_MS: u64 = 45;
         let (mut time, mut squares, mut gap) = (0, 0, 0);
@@ -375,7 +375,7 @@ impl Arrivals {
     }
 }
 
-/// Delivery opportunities that carried these bytes, of which a share was lost after them.
+/// Delivery opportunities that carried these bytes, of which a share was lost afterwards.
 #[expect(clippy::cast_precision_loss, reason = "bytes of one millisecond")]
 fn capacity(departures: &[u64], loss: f64) -> Result<Opportunities, String> {
     let scale = 1.0 / (1.0 - loss.clamp(0.0, 0.9));
@@ -385,7 +385,7 @@ fn capacity(departures: &[u64], loss: f64) -> Result<Opportunities, String> {
     }))
 }
 
-/// Seconds in which no more was lost than at random: nothing says that the link was full.
+/// Seconds with no more than random loss: nothing shows that the link was full.
 fn unsaturated(intervals: &[&Interval], first_ms: i64, random_loss: f64) -> Vec<u32> {
     let mut seconds: Vec<(u64, u64)> = Vec::new();
     for seen in intervals
@@ -409,7 +409,7 @@ fn unsaturated(intervals: &[&Interval], first_ms: i64, random_loss: f64) -> Vec<
         let all = received + lost;
         all > 0 && lost as f64 / all as f64 > random_loss + 0.01
     };
-    // The last one is not whole.
+    // The last second is incomplete.
     seconds.pop();
     (0..)
         .zip(seconds)

@@ -1,5 +1,4 @@
-//! What a recording writes down as it goes: one JSON object a line, so that a recording that was killed loses its last line
-//! and nothing else.
+//! The journal of a recording: one JSON object per line, so that a recording that is killed loses only its last line.
 
 use std::io::BufRead;
 
@@ -7,75 +6,75 @@ use starhaul_units::Bandwidth;
 
 use crate::{Direction, Error, Interval, MAX_SECONDS, PACKET_BYTES};
 
-/// The version of the journal.
+/// Version of the journal's format.
 const FORMAT: u32 = 1;
 const MAX_LINE_BYTES: usize = 16 << 10;
 const MAX_LINES: usize = 2_000_000;
-/// No clock of a recording goes further, in microseconds.
+/// Upper bound of a recording's clocks, in microseconds.
 const LATEST_US: u64 = MAX_SECONDS as u64 * 4_000_000;
 
 /// One line of a journal.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Entry {
-    /// The first line: what is recorded.
+    /// The first line: the parameters of the recording.
     Begin(Begin),
-    /// Arrivals of the heavy flow; by the clock of its receiver.
+    /// Arrivals of the heavy flow by its receiver's clock.
     Received(Interval),
-    /// One packet of the light flow.
+    /// A packet of the light flow.
     Probe(Probe),
-    /// When the ICMP echo request that was sent at an instant reached the server.
+    /// The arrival of an ICMP echo request at the server.
     Stamp {
         /// When it was sent, by the client's clock; as in its [`Probe`].
         at_us: u64,
         /// When it arrived, by the server's clock.
         server_us: u64,
     },
-    /// From here on the light flow runs alone, and stands for what could not be measured beside the heavy flow.
+    /// From here on the light flow runs alone, in place of measurements beside the heavy flow.
     Alone {
-        /// When, by the client's clock.
+        /// Start by the client's clock.
         at_us: u64,
-        /// For which instant of the heavy flow this one stands.
+        /// The instant of the heavy flow that this one replaces.
         stands_for_us: u64,
     },
     /// The last line of a recording that was not interrupted.
     End {
-        /// Packets of the heavy flow that were sent, where the client sent them.
+        /// Packets of the heavy flow that were sent, if the client sent them.
         sent: Option<u64>,
     },
 }
 
-/// What is recorded, and how.
+/// The parameters of a recording.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Begin {
     /// The version of the journal.
     pub format: u32,
-    /// Which way the heavy flow goes.
+    /// Direction of the heavy flow.
     pub direction: Direction,
     /// The server's address as given.
     pub server: String,
     /// The wall clock at the client's time 0, milliseconds since 1970.
     pub started_unix_ms: u64,
-    /// How long the link is to be saturated.
+    /// Length of the saturated phase in seconds.
     pub seconds: u32,
-    /// Size of the heavy flow's IP packets.
+    /// Size of the heavy flow's IP packets in bytes.
     pub packet_bytes: u16,
-    /// The heavy flow is never faster: the least of what both sides allow.
+    /// Rate limit of the heavy flow: the least of both sides' limits.
     pub max_rate: Bandwidth,
 }
 
-/// One packet of the light flow and its answer.
+/// A packet of the light flow and its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Probe {
-    /// ICMP echo; otherwise UDP.
+    /// ICMP echo if true, UDP echo otherwise.
     pub icmp: bool,
     /// When it was sent, by the client's clock.
     pub at_us: u64,
-    /// Until its answer; none came where this is missing.
+    /// Time until its answer; `None` without an answer.
     pub rtt_us: Option<u32>,
-    /// When the server got it, by its clock; of UDP. For ICMP see [`Entry::Stamp`].
+    /// Arrival at the server of a UDP echo, by the server's clock. For ICMP see [`Entry::Stamp`].
     pub server_us: Option<u64>,
 }
 
@@ -84,7 +83,7 @@ impl Begin {
 }
 
 impl Entry {
-    /// The line, with its end.
+    /// The line, with its line break.
     pub fn to_line(&self) -> String {
         // Plain structures of numbers and texts have a JSON form.
         let mut line = serde_json::to_string(self).unwrap_or_default();
@@ -93,7 +92,7 @@ impl Entry {
     }
 
     /// # Errors
-    /// What is wrong with the line.
+    /// A text that describes the error in the line.
     fn parse(line: &[u8]) -> Result<Self, String> {
         let entry: Self = serde_json::from_slice(line).map_err(|error| error.to_string())?;
         let impossible = |field: &str| Err(format!("the field {field} has an impossible value"));
@@ -128,10 +127,10 @@ impl Entry {
     }
 }
 
-/// Reads a journal; a last line that was cut is left out. `name` stands in errors.
+/// Reads a journal; an incomplete last line is left out. `name` is used in errors.
 ///
 /// # Errors
-/// [`Error::Journal`] names the first line that is damaged.
+/// [`Error::Journal`] with the first damaged line.
 pub fn parse_journal(name: &str, mut input: impl BufRead) -> Result<Vec<Entry>, Error> {
     let mut entries = Vec::new();
     let mut line = Vec::new();

@@ -1,12 +1,12 @@
-//! Who may record: keys shared by both sides, and the tags (HMAC-SHA-256, RFC 2104, cut to 128 bits) that every message
-//! carries.
+//! Authentication: keys shared by both sides, and the tags (HMAC-SHA-256, RFC 2104, truncated to 128 bits) of all
+//! messages.
 
 use ring::hmac;
 
 /// Bytes of a tag.
 pub const TAG_BYTES: usize = 16;
 
-/// Names a key on the wire without telling anything of it.
+/// Identifies a key on the wire without revealing it.
 pub type KeyId = [u8; 8];
 
 /// A secret that a client and a server share. `Debug` shows its public name only.
@@ -16,11 +16,11 @@ pub struct Key {
     mac: Mac,
 }
 
-/// Makes and checks tags.
+/// Computes and verifies tags.
 #[derive(Clone)]
 pub struct Mac(hmac::Key);
 
-/// One for each direction, so that no message can be sent back to whoever made it.
+/// A key for each direction, so that no message can be reflected to its sender.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionKeys {
     pub(crate) to_server: Mac,
@@ -29,7 +29,7 @@ pub(crate) struct SessionKeys {
 }
 
 impl Key {
-    /// A key made of 32 secret bytes that serve no other purpose.
+    /// Creates a key from 32 secret bytes that serve no other purpose.
     pub fn new(secret: &[u8; 32]) -> Self {
         let mac = Mac::new(secret);
         let mut id = KeyId::default();
@@ -37,7 +37,7 @@ impl Key {
         Self { id, mac }
     }
 
-    /// Its name on the wire.
+    /// The identifier on the wire.
     pub fn id(&self) -> KeyId {
         self.id
     }
@@ -46,7 +46,7 @@ impl Key {
         &self.mac
     }
 
-    /// The keys of the session that this handshake opens.
+    /// The keys of the session opened by this handshake.
     pub(crate) fn session(&self, nonce: &[u8], cookie: &[u8]) -> SessionKeys {
         let derive = |purpose: &[u8]| self.mac.derive(&[purpose, nonce, cookie]);
         let mut session = [0; 8];
@@ -60,26 +60,26 @@ impl Key {
 }
 
 impl Mac {
-    /// Tags made with this secret.
+    /// Creates tags with this secret.
     pub fn new(secret: &[u8; 32]) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
     }
 
-    /// The tag of these bytes.
+    /// Computes the tag of these bytes.
     pub(crate) fn tag(&self, signed: &[u8]) -> [u8; TAG_BYTES] {
         let mut tag = [0; TAG_BYTES];
         fill(&mut tag, hmac::sign(&self.0, signed).as_ref());
         tag
     }
 
-    /// Whether the tag belongs to these bytes; takes as long whatever is wrong with it.
+    /// Whether the tag belongs to these bytes, in constant time.
     pub(crate) fn verify(&self, signed: &[u8], tag: &[u8; TAG_BYTES]) -> bool {
         let ours = self.tag(signed);
         let difference = ours.iter().zip(tag).fold(0, |all, (a, b)| all | (a ^ b));
         std::hint::black_box(difference) == 0
     }
 
-    /// 32 bytes for one purpose, over parts whose lengths are fixed by their place.
+    /// Derives 32 bytes for one purpose from parts of fixed lengths.
     pub(crate) fn derive(&self, parts: &[&[u8]]) -> [u8; 32] {
         let mut context = hmac::Context::with_key(&self.0);
         context.update(b"starhaul record 1 ");
@@ -104,7 +104,7 @@ impl std::fmt::Debug for Mac {
     }
 }
 
-/// Copies the beginning of `from`, as much as there is room.
+/// Copies as much of the beginning of `from` as fits.
 fn fill(to: &mut [u8], from: &[u8]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = *from;

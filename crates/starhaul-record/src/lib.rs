@@ -1,9 +1,9 @@
-//! Measuring a real path into a trace, in the manner of LeoReplayer (LeoCC §5.2 and Appendix B): a heavy flow above the
-//! capacity shows the capacity, a light flow shows delay and loss.
+//! Measures a real path into a trace, in the manner of LeoReplayer (LeoCC §5.2 and Appendix B): a heavy flow above the
+//! capacity measures the capacity, a light flow measures delay and loss.
 //!
-//! [`Client`] and [`Server`] are state machines: datagrams and instants go in, datagrams, probes and journal entries come
-//! out; sockets and clocks are the caller's. [`Recording::from_journal`] turns entries into a trace, also those of a
-//! recording that was interrupted.
+//! [`Client`] and [`Server`] are state machines: they take datagrams and instants and give datagrams, probes and
+//! journal entries; the caller owns sockets and clocks. [`Recording::from_journal`] converts entries to a trace, also
+//! those of an interrupted recording.
 //!
 //! ```
 //! use std::time::Instant;
@@ -48,7 +48,7 @@ pub use output::Summary;
 pub use server::{EchoRequest, Server, ServerConfig, ServerEvent};
 pub use wire::{Interval, MAX_SECONDS, PACKET_BYTES, Refusal, Request, WireError};
 
-/// Which way the heavy flow goes.
+/// Direction of the heavy flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
@@ -80,7 +80,7 @@ impl FromStr for Direction {
     }
 }
 
-/// What the heavy flow does.
+/// Phase of the heavy flow.
 #[derive(
     Clone,
     Copy,
@@ -95,16 +95,16 @@ impl FromStr for Direction {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// Nothing: the path is idle, for the base delay and the clocks.
+    /// No packets: the idle path gives the base delay and the clock offset.
     #[default]
     Idle = 0,
-    /// Looks for the capacity.
+    /// The rate rises until the capacity is found.
     Search = 1,
-    /// Runs at half of it, so that only random loss is left.
+    /// Half of the capacity, so that only random loss remains.
     Below = 2,
-    /// Keeps the link saturated: the recording proper.
+    /// Above the capacity: the recording itself.
     Saturated = 3,
-    /// Done.
+    /// The heavy flow has ended.
     Done = 4,
 }
 
@@ -127,7 +127,7 @@ impl Phase {
 pub struct Transmit {
     /// One or more payloads, one after the other.
     pub contents: Vec<u8>,
-    /// Bytes of each payload.
+    /// Size of each payload in bytes.
     pub segment_bytes: usize,
 }
 
@@ -141,36 +141,36 @@ impl Transmit {
     }
 }
 
-/// Why there is no recording.
+/// Why a recording failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nobody answers, or somebody who does not know the key.
+    /// No server answers, or one without this key.
     #[error(
         "the server does not answer: is it running at this address, does a firewall let UDP through, and does it have this key? \
-         (a server says nothing to a key that it does not know)"
+         (a server does not answer a key that it does not know)"
     )]
     NoAnswer,
-    /// The server knows the key and says no.
+    /// The server has the key and refuses.
     #[error("the server refused the recording: {0}")]
     Refused(#[from] Refusal),
-    /// The session was set up and then nothing came any more.
+    /// The session was set up, and then no message arrived.
     #[error("the server fell silent; what was recorded until then is in the journal")]
     Silent,
-    /// The heavy flow never arrived.
+    /// No packet of the heavy flow arrived.
     #[error(
         "no packet of the heavy flow arrived: does the path carry IP packets of {packet_bytes} bytes? (try a smaller --packet-bytes)"
     )]
     NothingArrived {
-        /// Their size.
+        /// Size of the packets in bytes.
         packet_bytes: u16,
     },
-    /// A journal is damaged somewhere else than at its end.
+    /// A journal is damaged before its last line.
     #[error("{file}:{line}: {reason}")]
     Journal {
         /// The file.
         file: String,
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
         /// What is wrong with the line.
         reason: String,

@@ -1,15 +1,15 @@
-//! Random loss, apart from what a full queue drops: counted while the heavy flow runs at half of the capacity and packets
-//! are not under way for longer than at best.
+//! Random loss, without drops of a full queue: counted while the heavy flow runs at half of the capacity and packets
+//! have nearly their least delay.
 
 use crate::{Interval, Phase};
 
 /// Quantile of the normal distribution for 95 %.
 const Z: f64 = 1.96;
-/// A stretch without any arrival, longer than this, is an outage and no random loss.
+/// A longer interval without arrivals is an outage, not random loss.
 const OUTAGE_MS: usize = 40;
-/// Which part of a full queue may be filled where losses are counted.
+/// Losses count while the queue is below this fraction of a full one.
 const QUEUE_SHARE: i64 = 2;
-/// Assumed of a full queue where none was seen.
+/// Assumed delay of a full queue if none was measured.
 const DEFAULT_QUEUE_US: i64 = 50_000;
 
 /// Random loss of one direction, as measured.
@@ -17,21 +17,21 @@ const DEFAULT_QUEUE_US: i64 = 50_000;
 pub struct LossEstimate {
     /// Packets counted, lost ones included.
     pub packets: u64,
-    /// Those lost.
+    /// Packets lost.
     pub lost: u64,
     /// Runs of lost packets.
     pub bursts: u64,
     /// The share lost.
     pub share: f64,
-    /// The true share is between this …
+    /// Lower bound of the true share with 95 % confidence (Wilson 1927) for independent losses; bursts widen the range.
     pub low: f64,
-    /// … and this with a confidence of 95 % (Wilson 1927), if losses are independent; bursts make the range wider.
+    /// Upper bound of the same.
     pub high: f64,
 }
 
 impl LossEstimate {
-    /// Counts in the intervals of a recording. `least_us` and `full_us`: how long packets are under way at best, and behind
-    /// a full queue.
+    /// Counts packets in the intervals of a recording. `least_us` and `full_us` are the least delay, and that behind a
+    /// full queue.
     pub(crate) fn of<'a>(
         intervals: impl Iterator<Item = &'a Interval>,
         least_us: i64,
@@ -56,7 +56,7 @@ impl LossEstimate {
         counted.finish()
     }
 
-    /// Of one packet in every so many that were sent.
+    /// Computes the share and its confidence interval from the counts.
     #[expect(
         clippy::cast_precision_loss,
         reason = "counts beyond 2^53 do not occur"
@@ -67,7 +67,7 @@ impl LossEstimate {
             return Self { high: 1.0, ..self };
         }
         self.share = self.lost as f64 / n;
-        // Losses in bursts say less than as many independent ones.
+        // Losses in bursts carry less information than as many independent ones.
         let independent = n * (self.bursts.max(1) as f64 / self.lost.max(1) as f64).min(1.0);
         let (p, z2) = (self.share, Z * Z / independent);
         let middle = (p + z2 / 2.0) / (1.0 + z2);
@@ -77,7 +77,7 @@ impl LossEstimate {
         self
     }
 
-    /// The same as a setting of a link: `0.2%`, or `ge:1%:5` where losses come in bursts.
+    /// The loss as a setting of a link: `0.2%`, or `ge:1%:5` if losses come in bursts.
     #[expect(
         clippy::cast_precision_loss,
         reason = "counts beyond 2^53 do not occur"

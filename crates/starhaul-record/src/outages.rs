@@ -1,35 +1,36 @@
-//! What the light flow shows of an outage: all that was sent in it arrives at once, one delay after its end. That wait is no
-//! delay. After an outage the delay may be greater for a while, and what is sent while it falls arrives at once, too; the
-//! heavy flow tells the two apart, since in an outage nothing of it leaves.
+//! Outages in the light flow: all packets sent in an outage arrive together, one delay after its end; that wait is no
+//! path delay. After an outage the delay may be greater for a while, and packets sent while it falls arrive together,
+//! too. The heavy flow separates the two, as none of it leaves in an outage.
 
 use crate::delay::median;
 
 /// Milliseconds without any arrival that may be an outage.
 const LEAST_GAP_MS: usize = 30;
-/// The first packet of the light flow after a gap arrives this soon.
+/// The first packet of the light flow after a gap arrives within this time.
 const FIRST_US: i64 = 5_000;
 /// Packets of the light flow that arrive within this time of each other left together.
 const TOGETHER_US: i64 = 1_000;
-/// Behind so many that left together others may have had to wait again, and come within this time.
+/// After a group of this size further packets may have had to wait again, and arrive within this time.
 const LARGE_GROUP: usize = 30;
 const LATER_US: i64 = 30_000;
-/// At least so many of them, that were sent over at least this time.
+/// Least number of packets of such a group, which were sent over at least this time.
 const LEAST_HELD: usize = 3;
 const LEAST_HELD_US: i64 = 25_000;
-/// No packet of the light flow is waited for longer than about that.
+/// Approximate upper bound of the wait of a light-flow packet.
 const LONGEST_US: i64 = 4_000_000;
-/// Milliseconds in which the heavy flow's packets come together behind an outage, and those after them whose mean says what the
-/// link carries then. What it carries grows after an outage: the nearest time counts.
+/// Milliseconds in which the heavy flow's packets arrive together after an outage, and those after them whose mean
+/// gives the link's capacity. Capacity grows after an outage, so the nearest time counts.
 const ARRIVAL_MS: usize = 3;
 const AFTERWARDS_MS: usize = 40;
-/// The same where a greater delay falls so slowly that they come one after the other, but faster than the link carries them.
+/// The same where a greater delay falls so slowly that they arrive one after the other, but faster than the link's
+/// capacity.
 const SLOW_ARRIVAL_MS: usize = 25;
 const SLOW_AFTERWARDS_MS: usize = 200;
-/// What is sent for so long after the first arrival tells the delay when that is over.
+/// Packets sent for this long after the first arrival give the delay after that phase.
 const SETTLED_US: i64 = 40_000;
 
-/// Takes from `points`, instants of departure and delays, the time for which packets waited for the end of an outage.
-/// They are in order then. `arrivals` has the bytes that arrived in each millisecond from `begin_us` on, by the same clock.
+/// Subtracts from `points`, instants of departure and delays, the wait for the end of an outage; they are in order
+/// then. `arrivals` has the bytes that arrived in each millisecond from `begin_us` on, by the same clock.
 pub(crate) fn leave_after_outages(points: &mut [(i64, i64)], begin_us: i64, arrivals: &[u64]) {
     points.sort_unstable();
     let mut gap = 0;
@@ -50,7 +51,7 @@ pub(crate) fn leave_after_outages(points: &mut [(i64, i64)], begin_us: i64, arri
 fn after_gap(points: &mut [(i64, i64)], first_us: i64, first_ms: usize, arrivals: &[u64]) {
     let comes_first =
         |(at, delay): &(i64, i64)| (first_us - 1000..first_us + FIRST_US).contains(&(at + delay));
-    // Of a long recording, only what may have come then.
+    // In a long recording, only packets that may have arrived then.
     let early = points.partition_point(|(at, _)| *at < first_us - LONGEST_US);
     let late = points.partition_point(|(at, _)| *at < first_us + FIRST_US);
     let mut candidates = points.get(early..late).unwrap_or(&[]).iter();
@@ -68,11 +69,12 @@ fn after_gap(points: &mut [(i64, i64)], first_us: i64, first_ms: usize, arrivals
     let arrived = first.0 + first.1;
     let ended = match rush(first_ms, arrivals) {
         Rush::AtOnce { longer_us } => {
-            // What is sent next tells the delay right after the outage. It left later than all that arrived before it.
+            // The next packet sent gives the delay right after the outage. It left later than all that arrived before
+            // it.
             let next = waited.get(count).map_or(last.1, |next| next.1);
             let left = match at_once {
                 true => (arrived - next).max(last.0),
-                // The last ones may have been sent when others of them were leaving.
+                // The last ones may have been sent while others of the group were leaving.
                 false => arrived - next,
             };
             left - longer_us
@@ -91,7 +93,7 @@ fn after_gap(points: &mut [(i64, i64)], first_us: i64, first_ms: usize, arrivals
     }
 }
 
-/// How many packets of the light flow waited together.
+/// The number of light-flow packets that waited together.
 struct Held {
     count: usize,
     /// They arrived in one group; on a slow link a few leave at a time.
@@ -117,7 +119,7 @@ fn held(points: &[(i64, i64)]) -> Held {
     }
 }
 
-/// For how much longer a link sent what arrived behind an outage than it took to arrive, in microseconds.
+/// How much longer the link took to send what arrived after an outage than its arrival took, in microseconds.
 enum Rush {
     AtOnce { longer_us: i64 },
     Slow { longer_us: i64 },
@@ -134,7 +136,7 @@ fn rush(first_ms: usize, arrivals: &[u64]) -> Rush {
         let longer = time_us.unwrap_or(0).saturating_sub(1000 * within_ms as u64);
         i64::try_from(longer).unwrap_or(i64::MAX / 4)
     };
-    // At twice the rate of what follows, without those that came at once.
+    // At twice the rate of the following time, without those that arrived at once.
     let between = sum(ARRIVAL_MS, SLOW_ARRIVAL_MS - ARRIVAL_MS) * SLOW_AFTERWARDS_MS as u64;
     let usual = sum(SLOW_ARRIVAL_MS, SLOW_AFTERWARDS_MS) * (SLOW_ARRIVAL_MS - ARRIVAL_MS) as u64;
     match between > 2 * usual {
@@ -151,8 +153,8 @@ fn rush(first_ms: usize, arrivals: &[u64]) -> Rush {
 mod tests {
     use super::*;
 
-    /// What a link of 1500 bytes a millisecond makes of an outage from 500 to `end` ms, after which the delay is `spike` ms and
-    /// falls to 10 ms as fast as time passes: its light flow, and its arrivals.
+    /// The light flow and the arrivals of a link of 1500 bytes per millisecond with an outage from 500 to `end` ms,
+    /// after which the delay is `spike` ms and falls to 10 ms by 1 ms per millisecond.
     fn link(end: i64, spike: i64) -> (Vec<(i64, i64)>, Vec<u64>) {
         let delay = |at: i64| match at {
             at if at < end => 10,

@@ -1,4 +1,4 @@
-//! A recording as files: a pair of LeoReplayer, a table with loss, and what is to be said of it.
+//! A recording as files: a LeoReplayer pair, a table with loss, and a summary.
 
 use std::{
     io::{self, Write},
@@ -12,51 +12,52 @@ use crate::{DelaySource, Direction, LossEstimate, Recording};
 const DELAY_STEP: Duration = Duration::from_millis(10);
 const TABLE_STEP: Duration = Duration::from_millis(50);
 
-/// What is to be said of a recording, for people and programs.
+/// The summary of a recording, for people and programs.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Summary {
-    /// Which way the heavy flow went.
+    /// Direction of the heavy flow.
     pub direction: Direction,
     /// The server's address as given.
     pub server: String,
-    /// The wall clock where the trace begins, milliseconds since 1970.
+    /// The wall clock at the start of the trace, milliseconds since 1970.
     pub started_unix_ms: u128,
-    /// How long the trace is.
+    /// Duration of the trace in seconds.
     pub seconds: f64,
-    /// Whether the recording ended as it should; otherwise it was interrupted.
+    /// Whether the recording was completed; otherwise it was interrupted.
     pub complete: bool,
     /// Mean capacity in Mbit/s, IP headers included.
     pub mean_capacity_mbit: f64,
     /// Capacity of each whole second in Mbit/s.
     pub capacity_mbit: Vec<f64>,
-    /// Seconds in which the link was perhaps not saturated: no queue dropped anything. Capacity may be greater there.
+    /// Seconds in which the link was perhaps not saturated, as no queue dropped packets. The capacity may be greater
+    /// there.
     pub unsaturated_seconds: Vec<u32>,
     /// Whether `--max-rate` is the likely reason.
     pub limited_by_max_rate: bool,
-    /// The greatest rate of the heavy flow, in Mbit/s.
+    /// The rate limit of the heavy flow, in Mbit/s.
     pub max_rate_mbit: f64,
-    /// Where the delay comes from.
+    /// Source of the delay.
     pub delay_source: DelaySource,
     /// Least, median and greatest one-way delay in milliseconds.
     pub delay_ms: [f64; 3],
-    /// Stretches longer than 45 ms without any capacity: start and length in seconds.
+    /// Intervals longer than 45 ms without capacity: start and length in seconds.
     pub outages_s: Vec<(f64, f64)>,
     /// Random loss of this direction.
     pub loss: LossEstimate,
-    /// The same as a setting of a link.
+    /// The loss as a setting of a link.
     pub loss_setting: String,
-    /// Packets of the light flow, and how many had no answer, on either way.
+    /// Packets of the light flow.
     pub light_packets: u64,
-    /// Those.
+    /// Packets of the light flow without an answer, lost in either direction.
     pub light_lost: u64,
-    /// How much longer packets were under way behind the full queue, in milliseconds.
+    /// Additional delay of packets behind the full queue, in milliseconds.
     pub queue_ms: f64,
-    /// Milliseconds of which no arrivals are known.
+    /// Milliseconds without feedback about arrivals.
     pub missing_ms: u128,
 }
 
 impl Recording {
-    /// What is to be said of it.
+    /// The summary of the recording.
     pub fn summary(&self) -> Summary {
         let capacity = &self.trace.capacity;
         let period = capacity.period();
@@ -105,18 +106,18 @@ impl Recording {
         }
     }
 
-    /// Writes the capacity as mahimahi and LeoReplayer read it.
+    /// Writes the capacity in the format of mahimahi and LeoReplayer.
     ///
     /// # Errors
-    /// What the writer says.
+    /// Errors of the writer.
     pub fn write_capacity(&self, out: impl Write) -> io::Result<()> {
         starhaul_link::write_capacity(&self.trace.capacity, out)
     }
 
-    /// Writes the delays as LeoReplayer reads them.
+    /// Writes the delays in the format of LeoReplayer.
     ///
     /// # Errors
-    /// What the writer says.
+    /// Errors of the writer.
     pub fn write_delay(&self, out: impl Write) -> io::Result<()> {
         match &self.trace.delay {
             Some(delay) => starhaul_link::write_delay(delay, out),
@@ -127,7 +128,7 @@ impl Recording {
     /// Writes a table with loss, in steps of 50 ms.
     ///
     /// # Errors
-    /// What the writer says.
+    /// Errors of the writer.
     pub fn write_table(&self, out: impl Write) -> io::Result<()> {
         let loss = LossSeries::from_steps([(self.trace.capacity.period(), self.loss.share)]);
         let trace = match loss {

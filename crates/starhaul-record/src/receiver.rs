@@ -1,5 +1,5 @@
-//! The receiver of the heavy flow, at the client or at the server: arrivals in bins of one millisecond, what is missing,
-//! and how long packets were under way.
+//! The receiver of the heavy flow, at the client or at the server: arrivals in bins of one millisecond, missing
+//! packets, and delays.
 
 use std::{
     collections::VecDeque,
@@ -9,15 +9,15 @@ use std::{
 use crate::wire::{Data, Feedback, Interval, MAX_BINS};
 
 const FEEDBACK_INTERVAL_MS: u64 = 50;
-/// A bin is told of when it has been over for so long: arrivals are noticed a little after their time.
+/// A bin is reported this long after its end, as arrivals are read a little late.
 const SETTLE_MS: u64 = 4;
-/// Packets missing at once beyond this are not believed: the sender's numbers jump.
+/// Greatest plausible gap in packet numbers; beyond it the sender's numbers have jumped.
 const GREATEST_GAP: u64 = 1 << 24;
 
 #[derive(Debug)]
 pub(crate) struct Receiver {
     epoch: Instant,
-    /// The first bin not yet told of; `bins` begins there.
+    /// The first bin not yet reported; `bins` begins there.
     first_ms: u64,
     bins: VecDeque<u32>,
     next_sequence: u64,
@@ -46,7 +46,7 @@ impl Receiver {
         self.received
     }
 
-    /// A packet of the heavy flow whose tag was checked.
+    /// Takes a packet of the heavy flow with a verified tag.
     pub(crate) fn on_data(&mut self, arrived: Instant, data: &Data, ip_bytes: u32) {
         self.on_bytes(arrived, ip_bytes);
         self.received += 1;
@@ -71,7 +71,7 @@ impl Receiver {
                     .saturating_add(u32::try_from(missing).unwrap_or(u32::MAX));
                 seen.bursts = seen.bursts.saturating_add(1);
             }
-            // One that was overtaken, and taken for lost.
+            // A packet that was overtaken and counted as lost.
             None => {
                 seen.lost = seen.lost.saturating_sub(1);
                 seen.bursts = seen.bursts.min(seen.lost);
@@ -81,7 +81,7 @@ impl Receiver {
         self.next_sequence = data.sequence.saturating_add(1);
     }
 
-    /// Another packet of ours, which takes its share of the link.
+    /// Another packet of this session, which takes its share of the link.
     pub(crate) fn on_bytes(&mut self, arrived: Instant, ip_bytes: u32) {
         let ms = self.clock_us(arrived) / 1000;
         let index = usize::try_from(ms.saturating_sub(self.first_ms)).unwrap_or(usize::MAX);
@@ -96,12 +96,12 @@ impl Receiver {
         }
     }
 
-    /// When there is something to tell.
+    /// When the next feedback is due.
     pub(crate) fn poll_timeout(&self) -> Instant {
         self.epoch + Duration::from_millis(self.first_ms + FEEDBACK_INTERVAL_MS + SETTLE_MS)
     }
 
-    /// What was seen since the last feedback, once that is long enough.
+    /// The next feedback, once its interval is long enough.
     pub(crate) fn poll_feedback(
         &mut self,
         now: Instant,
@@ -114,7 +114,7 @@ impl Receiver {
             return None;
         }
         let mut seen = std::mem::take(&mut self.seen);
-        // So that an interval without packets still tells its phase.
+        // An interval without packets keeps its phase.
         self.seen.phase = seen.phase;
         seen.first_ms = u32::try_from(self.first_ms).unwrap_or(u32::MAX);
         seen.bins = (0..count)

@@ -1,5 +1,5 @@
-//! How fast the heavy flow must be: doubles until what arrives falls behind what is sent, then stays a quarter above the
-//! most that arrived lately.
+//! The rate of the heavy flow: doubles until the arrival rate falls behind the send rate, then stays a quarter above
+//! the greatest recent arrival rate.
 
 use std::{
     collections::VecDeque,
@@ -12,22 +12,22 @@ use crate::wire::Feedback;
 
 const FIRST_RATE: Bandwidth = Bandwidth::from_mbit(4);
 const LEAST_RATE: Bandwidth = Bandwidth::from_kbit(500);
-/// Over which a rate of arrival is taken.
+/// Interval of an arrival-rate sample.
 const SAMPLE_MS: u64 = 100;
-/// For how long a rate of arrival is remembered.
+/// Arrival rates are kept for this long.
 const MEMORY: Duration = Duration::from_secs(3);
-/// The heavy flow stays this much above the capacity.
+/// Factor of the heavy flow's rate on the capacity.
 const EXCESS: f64 = 1.25;
-/// A link that passes on less than this share of what is sent is saturated; lies between full and 1 / [`EXCESS`].
+/// A link that delivers less than this share of the send rate is saturated; lies between 1 and 1 / [`EXCESS`].
 const SATURATED: f64 = 0.88;
-/// Saturation or the greatest rate must last so many samples before it is believed.
+/// Saturation or the rate limit must last for this many samples.
 const SAMPLES_TO_SETTLE: u32 = 5;
 
 #[derive(Debug)]
 pub(crate) struct RateSearch {
     max_rate: Bandwidth,
     rate: Bandwidth,
-    /// When the rate was last doubled, by the sender's clock; what was sent before says nothing about it.
+    /// When the rate was last doubled, by the sender's clock; packets sent before do not measure it.
     raised_us: u64,
     sample: (u64, u64),
     arrivals: VecDeque<(Instant, Bandwidth)>,
@@ -50,12 +50,12 @@ impl RateSearch {
         }
     }
 
-    /// How fast to send to keep the link saturated.
+    /// The rate that keeps the link saturated.
     pub(crate) fn rate(&self) -> Bandwidth {
         self.rate
     }
 
-    /// Half of what the link carries, as the median of the last samples has it.
+    /// Half of the link's capacity, from the median of the last samples.
     pub(crate) fn rate_below(&self) -> Bandwidth {
         let mut rates: Vec<_> = self.arrivals.iter().map(|(_, rate)| *rate).collect();
         rates.sort_unstable();
@@ -63,18 +63,18 @@ impl RateSearch {
         median.scaled(0.5).max(LEAST_RATE).min(self.max_rate)
     }
 
-    /// Whether the capacity, or the greatest rate allowed, was found.
+    /// Whether the capacity or the rate limit was found.
     pub(crate) fn is_settled(&self) -> bool {
         self.settled
     }
 
-    /// The link was not saturated until now: samples of that time say nothing.
+    /// The link was not saturated until now: discards the samples of that time.
     pub(crate) fn resume(&mut self, now_us: u64) {
         self.raised_us = now_us;
         self.sample = (0, 0);
     }
 
-    /// Takes what the receiver saw. `now_us` is the sender's clock.
+    /// Takes a feedback of the receiver. `now_us` is the sender's clock.
     pub(crate) fn on_feedback(&mut self, now: Instant, now_us: u64, feedback: &Feedback) {
         self.sample.0 += feedback.seen.bins.len() as u64;
         self.sample.1 += feedback
@@ -87,7 +87,7 @@ impl RateSearch {
             return;
         }
         let (time_ms, bytes) = std::mem::take(&mut self.sample);
-        // Until then the sample may hold what was sent at the previous rate.
+        // Until then the sample may include packets sent at the previous rate.
         if feedback.newest_sent_us < self.raised_us.saturating_add(SAMPLE_MS * 1000 * 3 / 2) {
             return;
         }
@@ -113,7 +113,7 @@ impl RateSearch {
             self.settling = 0;
             self.rate = self.rate.scaled(2.0).min(self.max_rate);
             self.raised_us = now_us;
-            // Rates of before the last doubling are no measure of the capacity.
+            // Rates from before the last doubling do not measure the capacity.
             self.arrivals.clear();
         } else {
             self.settling += 1;
@@ -123,7 +123,7 @@ impl RateSearch {
 
     fn follow(&mut self) {
         let most = self.arrivals.iter().map(|(_, rate)| *rate).max();
-        // An outage is no reason to forget how fast the link was.
+        // An outage does not discard the known rate.
         let least = self.rate.scaled(0.5).max(LEAST_RATE);
         let wanted = most.unwrap_or(self.rate).scaled(EXCESS);
         self.rate = wanted.max(least).min(self.max_rate);

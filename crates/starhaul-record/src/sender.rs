@@ -1,5 +1,5 @@
 //! The sender of the heavy flow, at the client or at the server: phases, pacing, and the rule that it sends only while
-//! the receiver is heard.
+//! feedback of the receiver arrives.
 
 use std::time::{Duration, Instant};
 
@@ -12,17 +12,17 @@ use crate::{
     wire::{Data, Feedback, Message, Request},
 };
 
-/// The path is left alone for so long at the beginning.
+/// Length of the idle phase at the beginning.
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
-/// A receiver that was not heard for so long gets nothing more until it is.
+/// Without feedback for this long the sender pauses until feedback arrives.
 const SILENCE: Duration = Duration::from_secs(1);
-/// The search for the capacity ends after so long, found or not.
+/// Greatest length of the search for the capacity, whether found or not.
 const LONGEST_SEARCH: Duration = Duration::from_secs(20);
-/// Packets of the saturating flow at its beginning and end are not looked at.
+/// This much of the saturating flow at its beginning and end is not evaluated.
 const MARGIN: Duration = Duration::from_millis(400);
-/// Packets become due in portions of this time, so that several leave in one system call.
+/// Packets become due in groups of this time, so that several leave in one system call.
 const PORTION: Duration = Duration::from_micros(500);
-/// What was not sent for longer than this is not made up for.
+/// Packets overdue by more than this are not sent later.
 const LONGEST_DEBT: Duration = Duration::from_millis(10);
 const MAX_SEGMENTS: u64 = 40;
 
@@ -43,8 +43,8 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// `header_bytes` is what IP and UDP add to each payload, `filling` at least a packet of bytes that no link can
-    /// compress.
+    /// `header_bytes` is the size of the IP and UDP headers of each payload, `filling` at least a packet of bytes that
+    /// no link can compress.
     pub(crate) fn new(
         request: Request,
         max_rate: Bandwidth,
@@ -85,7 +85,7 @@ impl Sender {
         }
     }
 
-    /// Takes a feedback whose tag was checked. One that is older than the newest says nothing and keeps nothing alive.
+    /// Takes a feedback with a verified tag. One older than the newest is ignored and is no sign of life.
     pub(crate) fn handle_feedback(&mut self, now: Instant, feedback: &Feedback) {
         if feedback.number < self.next_feedback {
             return;
@@ -95,7 +95,7 @@ impl Sender {
             self.paid_until = now;
         }
         self.heard = now;
-        // Below the capacity nothing can be learnt about it.
+        // Below the capacity feedback does not measure it.
         if matches!(self.phase, Phase::Search | Phase::Saturated) {
             let now_us = self.clock_us(now);
             self.search.on_feedback(now, now_us, feedback);
@@ -126,13 +126,13 @@ impl Sender {
         Some(self.packets(count, now, mac))
     }
 
-    /// When packets are due, or the phase ends.
+    /// When packets are due or the phase ends.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let rate = self.rate();
         let due = (rate != Bandwidth::ZERO).then(|| {
             let packet = rate.time_to_send(u64::from(self.request.packet_bytes));
             let due = self.paid_until + packet.max(PORTION);
-            // Silent: there is nothing to send before a feedback comes, which wakes us by itself.
+            // The receiver is silent: nothing is due before feedback, whose arrival wakes the caller.
             if due > self.heard + SILENCE {
                 due + SILENCE
             } else {

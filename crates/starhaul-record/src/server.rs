@@ -1,5 +1,5 @@
-//! The server of recordings: proves that who asks has the key and receives at its address before anything larger leaves,
-//! then sends or receives the heavy flow and answers echoes.
+//! The server of recordings: verifies that a client has the key and receives at its address before it sends anything
+//! larger, then sends or receives the heavy flow and answers echoes.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -17,41 +17,41 @@ use crate::{
     wire::{Cookie, MAX_STAMPS, Message, Nonce, Sealed, Stamp},
 };
 
-/// How long a challenge may be answered.
+/// How long a challenge is valid.
 const COOKIE_LIFE: Duration = Duration::from_secs(5);
-/// A client that is not heard for so long is gone; mobile links have outages of many seconds.
+/// A session without messages of its client for this long ends; mobile links have outages of many seconds.
 const SESSION_LIFE: Duration = Duration::from_secs(30);
-/// One that is not heard for so long gives way to another recording of its key.
+/// A session silent for this long yields to another recording with its key.
 const YIELDS: Duration = Duration::from_secs(2);
 /// An unacknowledged feedback goes out again after this.
 const REPEAT: Duration = Duration::from_millis(400);
-/// Between two messages that tell when echo requests arrived.
+/// Least time between two messages with arrivals of echo requests.
 const STAMPS_INTERVAL: Duration = Duration::from_millis(50);
 const REPEAT_END: Duration = Duration::from_millis(100);
-/// Repeated feedbacks in one go, so that a returning link is not flooded.
+/// Greatest number of feedbacks repeated at once, so that a returning link is not flooded.
 const MAX_REPEATS: usize = 8;
-/// Less than this is not worth recording with.
+/// The least rate offered to a recording.
 const LEAST_RATE: Bandwidth = Bandwidth::from_mbit(1);
 const MAX_WAITING: usize = 1024;
-/// Feedbacks without acknowledgement at which a session ends: 40 s of them, more than a client waits for any sign of its server.
+/// Unacknowledged feedbacks at which a session ends: 40 s of them, longer than a client waits for its server.
 const MAX_UNACKED: usize = 800;
 const MAX_ENDED: usize = 4096;
 const HEADER_BYTES_V4: u16 = 28;
 const HEADER_BYTES_V6: u16 = 48;
 
-/// What a server is made of.
+/// The configuration of a server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// Who may record.
+    /// Keys of the clients that may record.
     pub keys: Vec<Key>,
-    /// Random bytes that nobody else knows.
+    /// Secret random bytes.
     pub secret: [u8; 32],
-    /// All heavy flows together are never faster than this, in either direction.
+    /// Rate limit of all heavy flows together, per direction.
     pub max_rate: Bandwidth,
 }
 
 impl ServerConfig {
-    /// A server for these keys, of at most 1 Gbit/s.
+    /// Creates the configuration for these keys, with at most 1 Gbit/s.
     pub fn new(keys: Vec<Key>, secret: [u8; 32]) -> Self {
         Self {
             keys,
@@ -61,44 +61,44 @@ impl ServerConfig {
     }
 }
 
-/// What happened at a server.
+/// An event of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServerEvent {
-    /// A recording begins.
+    /// A recording has begun.
     Began {
-        /// Where its client is.
+        /// The client's address.
         client: SocketAddr,
-        /// What it asked for.
+        /// The client's request.
         request: Request,
-        /// How fast the heavy flow may be.
+        /// Rate limit of the heavy flow.
         max_rate: Bandwidth,
     },
-    /// A client that knows a key was told to come later.
+    /// A client with a valid key was refused.
     Refused {
-        /// Where it is.
+        /// The client's address.
         client: SocketAddr,
-        /// Why.
+        /// The reason.
         reason: Refusal,
     },
     /// A recording ended.
     Ended {
-        /// Where its client is.
+        /// The client's address.
         client: SocketAddr,
-        /// Whether the client took leave; otherwise it fell silent, or acknowledged nothing for 40 s.
+        /// Whether the client ended the session; otherwise it fell silent, or acknowledged nothing for 40 s.
         complete: bool,
     },
 }
 
-/// An ICMP echo request of a client, as the server's host sees it; the host answers it by itself.
+/// An ICMP echo request of a client as seen by the server's host, which answers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EchoRequest {
-    /// From whom.
+    /// The sender's address.
     pub from: IpAddr,
-    /// Of [`crate::ClientConfig::token`].
+    /// The token, see [`crate::ClientConfig::token`].
     pub token: [u8; 8],
-    /// Of [`crate::Client::poll_probe`].
+    /// The probe's number, see [`crate::Client::poll_probe`].
     pub number: u32,
-    /// Its size, IP header included.
+    /// Its size in bytes, IP header included.
     pub ip_bytes: u32,
 }
 
@@ -109,7 +109,7 @@ pub struct Server {
     cookies: Mac,
     epoch: Instant,
     sessions: HashMap<u64, Session>,
-    /// Sessions that may not begin again as long as their cookie lives.
+    /// Sessions that may not begin again while their cookie is valid.
     ended: VecDeque<(Instant, u64)>,
     waiting: VecDeque<(SocketAddr, Transmit)>,
     events: VecDeque<ServerEvent>,
@@ -120,10 +120,10 @@ struct Session {
     client: SocketAddr,
     key: KeyId,
     keys: SessionKeys,
-    /// In the echo requests of its client.
+    /// The token in the echo requests of its client.
     token: [u8; 8],
     stamps: VecDeque<Stamp>,
-    /// Stamps that were not told yet.
+    /// Number of stamps not sent yet.
     stamps_new: usize,
     stamps_told: Instant,
     epoch: Instant,
@@ -149,7 +149,7 @@ enum Flow {
 }
 
 impl Server {
-    /// A server without sessions.
+    /// Creates a server without sessions.
     pub fn new(config: ServerConfig, now: Instant) -> Self {
         Self {
             cookies: Mac::new(&config.secret),
@@ -162,7 +162,8 @@ impl Server {
         }
     }
 
-    /// A datagram arrived at `arrived`, as the kernel says, and was read at `now`. What does not belong is ignored.
+    /// Takes a datagram that arrived at `arrived` by the kernel's timestamp and was read at `now`. Foreign datagrams
+    /// are ignored.
     pub fn handle_datagram(
         &mut self,
         now: Instant,
@@ -200,8 +201,8 @@ impl Server {
         }
     }
 
-    /// An ICMP echo request arrived at this host at `arrived`, as the kernel says, and was read at `now`. The client is told when,
-    /// so that it can tell the way to the server from the way back.
+    /// Takes an ICMP echo request that arrived at this host at `arrived` by the kernel's timestamp and was read at
+    /// `now`. The client gets this time, to separate the delays of both directions.
     pub fn handle_echo_request(&mut self, now: Instant, arrived: Instant, request: &EchoRequest) {
         let from = request.from.to_canonical();
         let is_of = |session: &&mut Session| {
@@ -332,7 +333,7 @@ impl Server {
         self.waiting.push_back((from, answer));
     }
 
-    /// How fast the heavy flow may be.
+    /// Decides about a request and the rate limit of its heavy flow.
     fn grant(&mut self, now: Instant, key: KeyId, request: Request) -> Result<Bandwidth, Refusal> {
         for session in self
             .sessions
@@ -376,7 +377,7 @@ impl Server {
 
     fn cookie(&self, issued_ms: u64, from: SocketAddr, id: KeyId, nonce: Nonce) -> Cookie {
         let issued = issued_ms.to_be_bytes();
-        // An address as text has one spelling, and a byte that it cannot hold ends it.
+        // An address as text has one spelling; a byte outside that text ends it.
         let from = format!("{from}\n");
         let mac = self
             .cookies
@@ -423,7 +424,7 @@ impl Session {
                 ended: false,
             },
         };
-        // The heavy flow, then as long for the light flow alone, and what comes before and between.
+        // The heavy flow, the same time for the light flow alone, and the phases before and between.
         let longest = Duration::from_secs(2 * u64::from(request.seconds) + 180);
         Self {
             client,
@@ -459,7 +460,7 @@ impl Session {
             received_us: self.clock_us(arrived),
         });
         self.stamps_new += 1;
-        // After an outage many come at once.
+        // After an outage many arrive at once.
         let soon = now.saturating_duration_since(self.stamps_told) < STAMPS_INTERVAL;
         if soon && self.stamps_new < MAX_STAMPS {
             return None;
@@ -478,7 +479,7 @@ impl Session {
         u64::try_from(time).unwrap_or(u64::MAX)
     }
 
-    /// Whether the client keeps sending and acknowledges no feedback, for which nobody can wait for ever.
+    /// Whether the client keeps sending and acknowledges no feedback, which would fill the server's memory.
     fn acknowledges_nothing(&self) -> bool {
         matches!(&self.flow, Flow::Receives { unacked, .. } if unacked.len() >= MAX_UNACKED)
     }
@@ -588,7 +589,7 @@ impl Session {
     }
 }
 
-/// What marks the echo requests of a client with this nonce.
+/// The token in the echo requests of a client with this nonce.
 pub(crate) fn token(nonce: &Nonce) -> [u8; 8] {
     let mut token = [0; 8];
     token
@@ -611,7 +612,7 @@ pub(crate) fn ip_bytes(peer: SocketAddr, payload_bytes: usize) -> u32 {
         .saturating_add(header_bytes(peer).into())
 }
 
-/// A packet of bytes that no link compresses.
+/// Bytes for packets that no link can compress.
 pub(crate) fn filling(seed: u64) -> Vec<u8> {
     use rand::RngCore as _;
     use rand_chacha::rand_core::SeedableRng as _;

@@ -1,15 +1,15 @@
-//! The two ways of a round trip: what the light flow's packets took up and down, out of two clocks that nobody set.
+//! The one-way delays of a round trip: splits the light flow's RTTs by two unsynchronised clocks.
 
 use crate::{
     Direction, Probe,
     delay::{DelayCurve, median},
 };
 
-/// Two clocks that nobody set, and that drift apart, differ by what makes the median delay of both ways the same over each
-/// interval between reconfigurations, since a constant difference between the two ways cannot be seen.
+/// The offset of two unsynchronised, drifting clocks is chosen such that the median delay of both directions is the
+/// same over each interval between reconfigurations, since a constant asymmetry cannot be measured.
 const WINDOW_US: i64 = 15_000_000;
 
-/// Departures and delays in our direction out of ICMP echoes beside the heavy flow.
+/// Departures and delays in our direction from ICMP echoes beside the heavy flow.
 pub(crate) fn beside(
     probes: &[Probe],
     direction: Direction,
@@ -43,7 +43,7 @@ pub(crate) fn beside(
     ways.collect()
 }
 
-/// The same of packets whose arrival at the server is known: when each was sent, its round trip, and that arrival.
+/// The same for packets with known arrival at the server: send time, RTT and arrival of each.
 fn by_stamps(stamped: &[(i64, i64, i64)], direction: Direction) -> Vec<(i64, i64)> {
     let begin_us = stamped.first().map_or(0, |(at, ..)| *at);
     let whole_us = stamped.last().map_or(0, |(at, ..)| *at) - begin_us + 1;
@@ -65,7 +65,7 @@ fn by_stamps(stamped: &[(i64, i64, i64)], direction: Direction) -> Vec<(i64, i64
     points
 }
 
-/// The delay of the way that the heavy flow does not load, out of UDP echoes. `icmp` holds instants and round trips.
+/// The delay of the direction without the heavy flow, from UDP echoes. `icmp` holds instants and RTTs.
 fn other_way(
     probes: &[Probe],
     icmp: &[(i64, i64)],
@@ -94,7 +94,8 @@ fn other_way(
             continue;
         };
         let mut window = departures(&ways, half - way, direction);
-        // Half of a median is not the median of the halves: look how both ways come out, and share what is between them.
+        // Half of a median is not the median of the halves: compare the results of both directions and divide the
+        // difference.
         if let Some(curve) = DelayCurve::new(from, from + WINDOW_US, &window) {
             let other = |(at, rtt): &(i64, i64)| unloaded(&curve, direction, *at, *rtt);
             let others = median(icmp.iter().map(other)).unwrap_or(0);
@@ -106,7 +107,7 @@ fn other_way(
     DelayCurve::new(begin_us, end_us, &points)
 }
 
-/// Departures and delays of the unloaded way, from instants at the client and differences between the two clocks' times.
+/// Departures and delays of the unloaded direction, from instants at the client and differences of the two clocks.
 fn departures(ways: &[(i64, i64)], clocks_us: i64, direction: Direction) -> Vec<(i64, i64)> {
     let departure = |&(at, way): &(i64, i64)| match direction {
         Direction::Up => (at - way - clocks_us, way + clocks_us),
@@ -115,11 +116,11 @@ fn departures(ways: &[(i64, i64)], clocks_us: i64, direction: Direction) -> Vec<
     ways.iter().map(departure).collect()
 }
 
-/// What a probe's round trip holds of the unloaded way.
+/// The part of a probe's RTT that belongs to the unloaded direction.
 fn unloaded(other: &DelayCurve, direction: Direction, at_us: i64, rtt_us: i64) -> i64 {
     let delay = |leaves_us| other.at(leaves_us).clamp(0, rtt_us);
     match direction {
-        // When it was sent back depends on how long that took.
+        // The delay determines when the answer was sent.
         Direction::Up => delay(at_us + rtt_us - delay(at_us + rtt_us / 2)),
         Direction::Down => delay(at_us),
     }

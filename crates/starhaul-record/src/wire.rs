@@ -1,5 +1,5 @@
-//! What the messages of a recording look like: a magic number, a kind, fields in network byte order, and a tag over all of
-//! it. Parsing is strict and happens before the tag is checked, so it allocates next to nothing.
+//! The wire format of recordings: a magic number, a kind, fields in network byte order, and a tag over all of these.
+//! Parsing is strict and happens before the tag is verified, so it allocates next to nothing.
 
 use starhaul_units::Bandwidth;
 
@@ -9,30 +9,30 @@ use crate::{
 };
 
 const MAGIC: [u8; 4] = *b"SHR1";
-/// A client's first message is filled up to this, so that no answer is larger than what asked for it.
+/// A client's first message is padded to this size, so that no answer is larger than the request.
 const HELLO_BYTES: usize = 160;
-/// Milliseconds in one [`Feedback`] at most.
+/// Greatest number of milliseconds in one [`Feedback`].
 pub(crate) const MAX_BINS: usize = 250;
-/// Instants in one [`Message::Stamps`] at most.
+/// Greatest number of stamps in one [`Message::Stamps`].
 pub(crate) const MAX_STAMPS: usize = 16;
-/// The largest count of bytes in one millisecond that is written; 16 Gbit/s.
+/// The largest number of bytes per millisecond on the wire; 16 Gbit/s.
 const MAX_BIN_BYTES: u32 = (1 << 21) - 1;
-/// The greatest size of an IP packet of the heavy flow, and the least.
+/// The size of an IP packet of the heavy flow, least and greatest.
 pub const PACKET_BYTES: std::ops::RangeInclusive<u16> = 200..=9000;
 /// The longest recording of one direction in seconds.
 pub const MAX_SECONDS: u32 = 7200;
 
 pub(crate) type Nonce = [u8; 16];
-/// When it was made, and a tag over that and over whom it was given to.
+/// Its creation time, and a tag over that and the receiver's address.
 pub(crate) type Cookie = [u8; 24];
 
-/// Why bytes are no message. Whoever sent them is at fault.
+/// Why bytes are no message; the sender is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// Not of this protocol, or of another version.
+    /// The bytes are not of this protocol, or of another version.
     #[error("the datagram is not of this protocol")]
     Foreign,
-    /// Cut, or longer than its kind allows.
+    /// The message is truncated, or longer than its kind allows.
     #[error("the datagram has a wrong length for its kind")]
     Length,
     /// A field has an impossible value.
@@ -40,30 +40,30 @@ pub enum WireError {
     Field(&'static str),
 }
 
-/// What a client asks for.
+/// The recording that a client requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Which way the heavy flow goes.
+    /// Direction of the heavy flow.
     pub direction: Direction,
-    /// How long the heavy flow saturates the link, in seconds, 1 to [`MAX_SECONDS`].
+    /// Length of the saturated phase in seconds, 1 to [`MAX_SECONDS`].
     pub seconds: u32,
-    /// How long a flow below the capacity counts random loss, in milliseconds, at most a minute.
+    /// Length of the phase below the capacity, which counts random loss, in milliseconds, at most a minute.
     pub loss_ms: u32,
-    /// The heavy flow is never faster.
+    /// Rate limit of the heavy flow.
     pub max_rate: Bandwidth,
     /// Size of the heavy flow's IP packets, all headers included; see [`PACKET_BYTES`].
     pub packet_bytes: u16,
 }
 
-/// Why a server that knows the key does not record now.
+/// Why a server that has the key does not record now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// A recording with this key goes on.
+    /// Another recording with this key is running.
     #[error(
         "the server is busy with another recording of this key; wait until it ends, or use another key"
     )]
     KeyBusy,
-    /// The server's rate is given to others.
+    /// Other recordings use the server's rate.
     #[error("the server's --max-rate is all in use by other recordings; try again later")]
     RateBusy,
 }
@@ -95,7 +95,7 @@ pub(crate) enum Message {
     },
     Data(Data),
     Feedback(Feedback),
-    /// A feedback has arrived.
+    /// Acknowledges a feedback.
     Ack {
         session: u64,
         number: u32,
@@ -104,18 +104,18 @@ pub(crate) enum Message {
         session: u64,
         number: u32,
     },
-    /// The same number, and when the echo arrived by the server's clock.
+    /// The number of the echo, and its arrival by the server's clock.
     EchoReply {
         session: u64,
         number: u32,
         received_us: u64,
     },
-    /// When ICMP echo requests arrived by the server's clock; the newest ones, again and again, since some messages are lost.
+    /// Arrivals of ICMP echo requests by the server's clock; the newest ones are repeated, since messages may be lost.
     Stamps {
         session: u64,
         stamps: Vec<Stamp>,
     },
-    /// The sender is done after so many packets.
+    /// The sender has finished after this many packets.
     End {
         session: u64,
         sent: u64,
@@ -125,33 +125,33 @@ pub(crate) enum Message {
     },
 }
 
-/// When the echo request of a number arrived at the server, by its clock.
+/// The arrival of an echo request at the server, by its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) number: u32,
     pub(crate) received_us: u64,
 }
 
-/// A packet of the heavy flow, without what fills it up.
+/// A packet of the heavy flow, without its padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Data {
     pub(crate) session: u64,
     pub(crate) phase: Phase,
     pub(crate) sequence: u64,
-    /// By the sender's clock.
+    /// Send time by the sender's clock.
     pub(crate) sent_us: u64,
 }
 
-/// What the receiver of the heavy flow saw in a stretch of time.
+/// The receiver's report about an interval of the heavy flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Feedback {
     pub(crate) session: u64,
-    /// Counted from 0, without holes.
+    /// Counted from 0, without gaps.
     pub(crate) number: u32,
-    /// All is received; nothing follows.
+    /// The receiver has all packets; no feedback follows.
     pub(crate) end: bool,
     pub(crate) seen: Interval,
-    /// The newest instant of sending among all packets so far, by the sender's clock.
+    /// The newest send time among all packets so far, by the sender's clock.
     pub(crate) newest_sent_us: u64,
 }
 
@@ -159,25 +159,25 @@ pub(crate) struct Feedback {
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Interval {
-    /// When the first bin begins, by the receiver's clock.
+    /// Start of the first bin, by the receiver's clock.
     pub first_ms: u32,
     /// Bytes of IP packets that arrived in each millisecond.
     pub bins: Vec<u32>,
     /// The phase of the newest packet of the heavy flow.
     pub phase: Phase,
-    /// Packets of the heavy flow.
+    /// Packets of the heavy flow that arrived.
     pub received: u32,
-    /// Packets missing before those.
+    /// Packets missing before these.
     pub lost: u32,
-    /// How many runs the missing ones form.
+    /// Number of runs of missing packets.
     pub bursts: u32,
-    /// The least time from sending to arrival; the two clocks have nothing in common.
+    /// The least difference of arrival and send time; the clocks are not synchronised.
     pub way_min_us: i64,
-    /// The greatest.
+    /// The greatest difference.
     pub way_max_us: i64,
 }
 
-/// A message whose tag was not checked yet.
+/// A message whose tag is not verified yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Sealed<'a> {
     pub(crate) message: Message,
@@ -196,7 +196,7 @@ impl<'a> Sealed<'a> {
         let signed_bytes = bytes.len() - reader.rest.len();
         let signed = bytes.get(..signed_bytes).ok_or(WireError::Length)?;
         let tag = reader.array()?;
-        // What fills a packet up says nothing.
+        // The padding of a packet is ignored.
         match message {
             Message::Data(_) => {}
             _ if reader.rest.is_empty() => {}
@@ -215,7 +215,7 @@ impl<'a> Sealed<'a> {
 }
 
 impl Message {
-    /// The message with its tag.
+    /// Encodes the message with its tag.
     pub(crate) fn seal(&self, mac: &Mac) -> Vec<u8> {
         let mut out = Vec::with_capacity(HELLO_BYTES);
         out.extend(MAGIC);
@@ -292,7 +292,7 @@ impl Message {
             Self::Echo { session, number } => {
                 out.extend(session.to_be_bytes());
                 out.extend(number.to_be_bytes());
-                // As long as its answer.
+                // Padding to the length of the answer.
                 out.extend([0; 8]);
             }
             Self::EchoReply {
@@ -321,7 +321,7 @@ impl Message {
         }
     }
 
-    /// To which session it belongs; none before there is one.
+    /// The id of its session; `None` before there is one.
     pub(crate) fn session(&self) -> Option<u64> {
         match self {
             Self::Hello { .. } | Self::Challenge { .. } | Self::Start { .. } => None,
@@ -360,7 +360,7 @@ impl Feedback {
     }
 }
 
-/// Seven bits a byte, the least significant first, as LEB128.
+/// LEB128: seven bits per byte, the least significant first.
 fn write_varint(out: &mut Vec<u8>, mut value: u32) {
     while value > 0x7f {
         out.push((value & 0x7f) as u8 | 0x80);
@@ -583,14 +583,14 @@ impl Reader<'_> {
 }
 
 impl Interval {
-    /// Names the field that cannot be.
+    /// Checks the fields; the error names an invalid one.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         const LONGEST_US: i64 = 1 << 53;
         let last_ms = u64::from(self.first_ms) + self.bins.len() as u64;
         if self.bins.len() > MAX_BINS || self.bins.iter().any(|bin| *bin > MAX_BIN_BYTES) {
             return Err("bins");
         }
-        // With its ramp and its pauses a recording lasts a little longer than it was asked to.
+        // With ramp and pauses a recording lasts a little longer than requested.
         if last_ms > u64::from(MAX_SECONDS) * 2000 {
             return Err("first_ms");
         }

@@ -1,4 +1,5 @@
-//! Recording through a link gives that link back: client and server in virtual time, over links made of known traces.
+//! A recording through a link gives that link's trace: client and server in virtual time, over links made of known
+//! traces.
 #![allow(clippy::unwrap_used, reason = "a test harness")]
 
 use std::{
@@ -17,7 +18,7 @@ use starhaul_sim::{Delivery, HEADER_BYTES, Load, NodeId, Packet, Simulation};
 use starhaul_units::Bandwidth;
 
 const MAIN: u32 = 0;
-/// Where ICMP echoes travel.
+/// The socket of ICMP echoes.
 const ECHO: u32 = 1;
 
 /// The beginning of [`config`]'s nonce.
@@ -45,7 +46,7 @@ enum Node {
         client: Box<Client>,
         entries: Vec<Entry>,
         pending: Vec<Packet<Message>>,
-        /// Whether its echoes travel in the band of ICMP; otherwise they wait with the data.
+        /// Whether its echoes use the ICMP band; otherwise they wait with the data.
         own_band: bool,
     },
     Server {
@@ -243,7 +244,7 @@ impl World {
     }
 }
 
-/// How well a recording agrees with the link it was made through.
+/// The agreement of a recording with its link.
 #[derive(Debug)]
 struct Agreement {
     /// Median over seconds of |recorded − true| / true.
@@ -253,7 +254,7 @@ struct Agreement {
     delay_ms: f64,
     /// |median of recorded − median of true|.
     delay_level_ms: f64,
-    /// By how much the lengths of the outages of both differ at most; as long as can be where their numbers differ.
+    /// Greatest difference between the lengths of corresponding outages; the maximum value if their numbers differ.
     outages_ms: u128,
 }
 
@@ -357,7 +358,7 @@ fn check(case: &Case<'_>) -> Recording {
             );
             assert!(found.outages_ms < 20, "{found:?}");
         }
-        // What is measured later cannot know the jitter of each instant.
+        // Later measurements do not have the jitter of each instant.
         _ => assert!(found.delay_level_ms < 3.0, "{found:?}"),
     }
     let loss = link.loss.mean();
@@ -455,7 +456,7 @@ fn a_cellular_link_comes_back_with_its_outages() {
             found.delay_ms < 1.0 && found.delay_level_ms <= 1.0,
             "{found:?}"
         );
-        // The delay of each 10 ms is another, by up to 30 ms.
+        // The delay of each 10 ms differs by up to 30 ms.
         assert!(found.outages_ms < 40, "{found:?}");
     }
 }

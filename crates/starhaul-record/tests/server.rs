@@ -1,5 +1,4 @@
-//! What a recording server can be made to send, and to whom: only to who has the key, at their own address, and as long as they
-//! listen.
+//! The server sends only to clients with the key, at their own address, and while they respond.
 #![allow(clippy::unwrap_used, reason = "a test harness")]
 
 use std::{
@@ -18,7 +17,7 @@ fn address(host: u8) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, host], 4000))
 }
 
-/// A server, and a client of it that wants the way down at 8 Mbit/s.
+/// A server, and a client that requests 8 Mbit/s downward.
 fn pair(now: Instant) -> (Server, Client) {
     pair_for(now, Direction::Down, 20)
 }
@@ -33,7 +32,7 @@ fn pair_for(now: Instant, direction: Direction, seconds: u32) -> (Server, Client
     (server, Client::new(config, now))
 }
 
-/// Gives the server a datagram from this host; its answers that go to anybody, with their receivers.
+/// Gives the server a datagram from this host; returns its answers with their receivers.
 fn ask(
     server: &mut Server,
     now: Instant,
@@ -44,7 +43,7 @@ fn ask(
     std::iter::from_fn(|| server.poll_transmit(now)).collect()
 }
 
-/// The client's greeting, and its request, which answers the server's challenge.
+/// The client's hello, and its request, which answers the server's challenge.
 fn handshake(server: &mut Server, client: &mut Client, now: Instant) -> (Vec<u8>, Vec<u8>) {
     let hello = client.poll_transmit(now).unwrap().contents;
     let answers = ask(server, now, 1, &hello);
@@ -62,8 +61,8 @@ fn began(server: &mut Server) -> usize {
         .count()
 }
 
-/// Runs both for `time`, 1 ms at a time; what the client says arrives only while `heard`. Bytes that the server sent in each
-/// tenth of a second.
+/// Runs both for `time`, 1 ms at a time; the client's datagrams arrive only if `heard`. Returns the bytes that the
+/// server sent in each tenth of a second.
 fn run(
     server: &mut Server,
     client: &mut Client,
@@ -94,10 +93,11 @@ fn run(
     tenths
 }
 
-/// A client that sends and listens, but whose acknowledgements never come, cannot make the server keep feedbacks without end.
+/// A client that sends and receives, but whose acknowledgements are lost, cannot make the server keep feedbacks without
+/// bound.
 #[test]
 fn who_acknowledges_nothing_is_left_after_forty_seconds() {
-    /// Of [`starhaul_record`]'s messages, behind the magic number.
+    /// The kind byte of acknowledgements, after the magic number.
     const ACK: u8 = 8;
     for (acknowledges, expected) in [(true, None), (false, Some(false))] {
         let mut now = Instant::now();
@@ -134,7 +134,7 @@ fn the_heavy_flow_stops_when_its_receiver_is_not_heard_any_more() {
     let silent = run(&mut server, &mut client, &mut now, MS * 3_000, false);
     assert!(silent[5] > 0, "it waits for a while: {silent:?}");
     assert_eq!(silent[11..].iter().sum::<usize>(), 0, "{silent:?}");
-    // Heard again, it goes on; silent for good, the session ends.
+    // When messages arrive again it continues; after lasting silence the session ends.
     let again = run(&mut server, &mut client, &mut now, MS * 1_000, true);
     assert!(again.iter().sum::<usize>() > 50_000, "{again:?}");
     run(&mut server, &mut client, &mut now, MS * 31_000, false);
@@ -169,13 +169,13 @@ fn a_request_that_is_sent_again_begins_nothing() {
     let (_, start) = handshake(&mut server, &mut client, now);
     ask(&mut server, now, 1, &start);
     assert_eq!(began(&mut server), 1);
-    // A second copy is answered, since the answer may be lost, but it is the same session.
+    // A duplicate is answered, since the answer may be lost, but it is the same session.
     ask(&mut server, now, 1, &start);
     assert_eq!(began(&mut server), 0);
     run(&mut server, &mut client, &mut now, MS * 500, true);
     let farewell = client.leave().unwrap();
     ask(&mut server, now, 1, &farewell.contents);
-    // The session is over, its challenge is still fresh.
+    // The session has ended; its challenge is still valid.
     for from in [1, 9] {
         let answers = ask(&mut server, now + MS * 100, from, &start);
         assert!(answers.is_empty(), "from {from}: {answers:?}");
@@ -188,7 +188,7 @@ fn nobody_else_can_be_flooded() {
     let now = Instant::now();
     let (mut server, mut client) = pair(now);
     let (hello, start) = handshake(&mut server, &mut client, now);
-    // Who has the key sends in the name of a victim: greetings as often as he likes, and a challenge that he was given himself.
+    // A client with the key sends from a forged address: any number of hellos, and a challenge that it got itself.
     let (mut asked, mut sent) = (0, 0);
     for datagram in [&hello, &start].into_iter().cycle().take(2_000) {
         asked += datagram.len();
@@ -227,7 +227,7 @@ fn echo_requests_of_strangers_cause_nothing() {
     assert_eq!(told(&mut server, &mut now, &echo(66, [2; 8])), 0);
     assert_eq!(told(&mut server, &mut now, &echo(1, [3; 8])), 0);
     assert_eq!(told(&mut server, &mut now, &echo(1, [2; 8])), 1);
-    // A flood of them gets less than it is.
+    // A flood of requests gets fewer bytes than it sends.
     let mut flood = 0;
     for _ in 0..1_000 {
         now += Duration::from_micros(100);

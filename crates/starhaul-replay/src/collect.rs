@@ -1,5 +1,4 @@
-//! What the packets of a run tell: the log of each one, and the course of throughput and delay, made on a thread that
-//! nothing waits for.
+//! The per-packet log of a run, and its time series of throughput and delay, made on a thread without deadlines.
 
 use std::{
     fmt::Write as _,
@@ -12,58 +11,58 @@ use starhaul_link::{Cause, Histogram, LinkSpec, Passage};
 
 use crate::forward::{Batch, Fate, Record};
 
-/// Bins of a course; when a run needs more, two become one.
+/// Greatest number of bins of a time series; for longer runs two become one.
 const MAX_BINS: usize = 4096;
 const FIRST_BIN: Duration = Duration::from_millis(20);
-/// The same for whole distributions of delays, of which fewer are kept.
+/// Greatest number of delay distributions of a time series.
 const MAX_DELAY_BINS: usize = 700;
 const FIRST_DELAY_BIN: Duration = Duration::from_millis(100);
 
-/// What one direction's packets did, over time.
+/// Time series of the packets of one direction.
 #[derive(Clone, Debug)]
 pub struct Course {
-    /// Time that each of the bins covers.
+    /// Time covered by each bin.
     pub bin: Duration,
-    /// From the start of the run.
+    /// Bins from the start of the run.
     pub bins: Vec<Bin>,
-    /// Time that each of the distributions of delays covers: a multiple of [`Course::bin`].
+    /// Time covered by each delay distribution: a multiple of [`Course::bin`].
     pub delay_bin: Duration,
     /// Delays of the packets that arrived, from the start of the run.
     pub delays: Vec<Histogram>,
 }
 
-/// A stretch of time in a [`Course`].
+/// An interval of a [`Course`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bin {
     /// Packets that arrived at the far end.
     pub delivered: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub delivered_bytes: u64,
-    /// Packets that were dropped, for whatever reason.
+    /// Packets that were dropped for any cause.
     pub dropped: u64,
-    /// Those of them for which the queue had no room, or that CoDel dropped from it.
+    /// Dropped packets for which the queue had no room, or that CoDel dropped.
     pub dropped_queue: u64,
-    /// Those of them that an outage took; the others fell at random.
+    /// Dropped packets due to an outage; the others were lost at random.
     pub dropped_outage: u64,
-    /// Sum of the delays of those that arrived, from when they came to the link.
+    /// Sum of the delays of the packets that arrived, from their arrival at the link.
     pub delay_sum: Duration,
     /// The shortest of these delays.
     pub delay_min: Option<Duration>,
-    /// The longest.
+    /// The longest of these delays.
     pub delay_max: Duration,
 }
 
-/// One direction as its packets showed it.
+/// The collected data of one direction.
 #[derive(Clone, Debug)]
 pub(crate) struct Collected {
     pub(crate) course: Course,
     pub(crate) delay: Histogram,
     pub(crate) queueing: Histogram,
-    /// If they are to be kept.
+    /// The packets that arrived, if they are kept.
     pub(crate) passages: Option<Vec<Passage>>,
 }
 
-/// How a direction is called in the log.
+/// The name of a direction in the log.
 #[derive(Clone)]
 pub(crate) struct Label {
     pub(crate) link: String,
@@ -72,7 +71,7 @@ pub(crate) struct Label {
     pub(crate) seed: u64,
 }
 
-/// Reads batches until the last sender is gone. The second value is what went wrong with the log, if anything.
+/// Reads batches until the last sender is gone. The second value is the error of the log, if any.
 pub(crate) fn collect(
     batches: &Receiver<Batch>,
     labels: &[Label],
@@ -133,7 +132,7 @@ fn line(text: &mut String, label: &Label, record: &Record) {
     };
     let sent = record.sent.map(|sent| format!("{:.6}", sent.as_secs_f64()));
     let sent = sent.as_deref().unwrap_or("-");
-    // A `String` takes all.
+    // Writing to a `String` cannot fail.
     let _ = writeln!(
         text,
         "{}\t{}\t{}\t{:.6}\t{sent}\t{:.6}\t{}\t{protocol}\t{fate}\t{}",
@@ -206,7 +205,7 @@ impl Collected {
 }
 
 impl Course {
-    /// The bin at `offset`, which may make the bins wider.
+    /// The bin at `offset`, which may widen the bins.
     fn at(&mut self, offset: Duration) -> Option<&mut Bin> {
         place(&mut self.bin, &mut self.bins, MAX_BINS, Bin::join, offset)
     }
@@ -217,7 +216,7 @@ impl Course {
     }
 }
 
-/// The value at `offset`, of at most so many that cover `width` each: where it takes more, each two become one.
+/// The value at `offset`, of at most a given number that cover `width` each: beyond it, each two become one.
 fn place<'a, T: Default>(
     width: &mut Duration,
     values: &'a mut Vec<T>,
@@ -303,7 +302,7 @@ mod tests {
             dropped.dropped_outage,
         );
         assert_eq!(dropped, (4, 2, 1));
-        // 1000 s in whole bins of both kinds, so that they can be drawn side by side
+        // 1000 s in whole bins of both kinds, so that their charts align
         assert_eq!(course.delay_bin.as_nanos() % course.bin.as_nanos(), 0);
         let median = course.delays[100].quantile(0.5).as_secs_f64();
         assert!((0.020..0.021).contains(&median), "{median}");

@@ -1,13 +1,13 @@
-//! One direction of an emulated link: the link and its clock, with what it delivered in each second and how late.
+//! One direction of an emulated link: the link and its clock, with deliveries per second and lateness.
 
 use std::time::{Duration, Instant};
 
 use starhaul_link::{Band, Dropped, Histogram, Link, LinkSpec, LinkStats, Outcome};
 
-/// Seconds of which figures are kept.
+/// Seconds for which figures are kept.
 const MAX_SECONDS: usize = 24 * 3600;
 
-/// One second of a direction; bytes with their IP headers.
+/// Figures of one second of a direction; bytes with IP headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Second {
     /// Bytes that left the link.
@@ -16,18 +16,18 @@ pub struct Second {
     pub capacity_bytes: u64,
 }
 
-/// Runs a link in real time for whoever brings packets and takes them away.
+/// Runs a link in real time for a caller that passes packets in and takes them out.
 #[derive(Debug)]
 pub(crate) struct Conveyor<P> {
     link: Link<P>,
     start: Instant,
     lateness: Histogram,
-    /// By the second in which packets were due.
+    /// Bytes by the second in which packets were due.
     delivered_bytes: Vec<u64>,
 }
 
 impl<P: Clone> Conveyor<P> {
-    /// Traces begin at `start`.
+    /// Creates a conveyor whose traces begin at `start`.
     pub(crate) fn new(spec: &LinkSpec, seed: u64, start: Instant) -> Self {
         Self {
             link: Link::new(spec, seed, start),
@@ -37,12 +37,12 @@ impl<P: Clone> Conveyor<P> {
         }
     }
 
-    /// A packet of so many bytes, the IP header included, came.
+    /// Takes a packet of this size, IP header included.
     pub(crate) fn enqueue(&mut self, band: Band, now: Instant, bytes: usize, packet: P) {
         self.link.enqueue_in(band, now, bytes, packet);
     }
 
-    /// What has become of the next packet by `now`; one that arrived has to leave at once.
+    /// The fate of the next packet by `now`; a packet that arrived must leave at once.
     pub(crate) fn poll(&mut self, now: Instant) -> Option<Outcome<P>> {
         let outcome = self.link.poll(now)?;
         if let Outcome::Arrived(arrival) = &outcome {
@@ -53,7 +53,7 @@ impl<P: Clone> Conveyor<P> {
         Some(outcome)
     }
 
-    /// The next drop by `now` that was not told; never an arrival.
+    /// The next unreported drop by `now`; never an arrival.
     pub(crate) fn poll_dropped(&mut self, now: Instant) -> Option<Dropped<P>> {
         if self.link.untold_drops() == 0 {
             return None;
@@ -64,12 +64,12 @@ impl<P: Clone> Conveyor<P> {
         }
     }
 
-    /// When the next packet may have arrived; `None` while none is under way.
+    /// When the next packet may arrive; `None` if none is in flight.
     pub(crate) fn next_arrival(&self) -> Option<Instant> {
         self.link.next_arrival()
     }
 
-    /// To change it while it runs.
+    /// The link, to change it while it runs.
     pub(crate) fn link(&mut self) -> &mut Link<P> {
         &mut self.link
     }
@@ -78,12 +78,12 @@ impl<P: Clone> Conveyor<P> {
         self.link.stats()
     }
 
-    /// How late packets left.
+    /// The lateness of packets.
     pub(crate) fn lateness(&self) -> &Histogram {
         &self.lateness
     }
 
-    /// Each second since the start, of the first day at most; the last one ends at `end`.
+    /// Figures of each second since the start, for a day at most; the last one ends at `end`.
     pub(crate) fn seconds(&self, end: Instant) -> Vec<Second> {
         let mut seconds = Vec::new();
         let mut from = self.start;
@@ -99,7 +99,7 @@ impl<P: Clone> Conveyor<P> {
         seconds
     }
 
-    /// The packets that have not arrived, at the end of a run.
+    /// The packets still in the link, at the end of a run.
     pub(crate) fn into_held(self) -> impl Iterator<Item = P> {
         self.link.into_held()
     }

@@ -1,4 +1,4 @@
-//! Emulated links in real time over loopback UDP (emulation in the manner of LeoReplayer, without a kernel module or a privilege).
+//! Emulated links in real time over loopback UDP (in the manner of LeoReplayer, without a kernel module or privileges).
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -19,19 +19,19 @@ use starhaul_net::{
 
 use crate::{Error, Second, conveyor::Conveyor, error::system};
 
-/// IPv4 and UDP headers, which take their share of a link.
+/// Size of IPv4 and UDP headers, which use the link's capacity.
 const HEADER_BYTES: usize = 28;
 
-/// Two emulated links, one in each direction, between whoever sends to the relay and one target.
+/// Two emulated links, one in each direction, between the clients of a relay and one target.
 #[derive(Clone, Debug)]
 pub struct RelaySpec {
-    /// Where the packets go.
+    /// Destination of forwarded packets.
     pub target: SocketAddr,
-    /// Toward the target.
+    /// The link toward the target.
     pub forward: LinkSpec,
-    /// Back from it.
+    /// The link back from the target.
     pub reverse: LinkSpec,
-    /// Of everything random in a run: relay `n` of an emulator has its links 2 × `n` and the next one ([`link_seed`]).
+    /// Seed of all random choices: relay `n` of an emulator has the links 2 × `n` and 2 × `n` + 1 ([`link_seed`]).
     pub seed: u64,
 }
 
@@ -52,23 +52,23 @@ pub struct Relay {
     waker: Waker,
 }
 
-/// What a relay has done so far.
+/// The statistics of a relay.
 #[derive(Clone, Debug)]
 pub struct RelayStats {
-    /// Toward the target.
+    /// The direction toward the target.
     pub forward: DirectionStats,
-    /// Back from it.
+    /// The direction back from the target.
     pub reverse: DirectionStats,
-    /// How late packets left, compared with what the links asked for. Above 1 ms at the 99th percentile a run is not to be trusted.
+    /// Delays between due and actual departures. Above 1 ms at the 99th percentile a run is invalid.
     pub lateness: Histogram,
 }
 
-/// One direction's share of [`RelayStats`].
+/// The statistics of one direction.
 #[derive(Clone, Debug)]
 pub struct DirectionStats {
     /// The link's own counters; bytes with IP and UDP headers.
     pub link: LinkStats,
-    /// One entry per second since the start, of the last day at most; the last one is not over yet.
+    /// Figures of each second since the start, for the last day at most; the last one is incomplete.
     pub seconds: Vec<Second>,
 }
 
@@ -76,7 +76,7 @@ impl Emulator {
     /// Binds a loopback address for each relay and starts the thread.
     ///
     /// # Errors
-    /// The system gives no socket or no thread.
+    /// [`Error`] if no socket or thread is available.
     pub fn start(specs: Vec<RelaySpec>) -> Result<Self, Error> {
         let poller = Poller::new()?;
         let (mut relays, mut ports) = (Vec::new(), Vec::new());
@@ -128,12 +128,12 @@ impl Drop for Emulator {
 }
 
 impl Relay {
-    /// Where to send; answers of the target go to whoever sent here last.
+    /// The address for clients; the target's answers go to the client that sent last.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Cuts both directions: what waits and what comes is lost.
+    /// Takes both directions down: queued and arriving packets are lost.
     pub fn set_down(&self) {
         self.change(Link::set_down);
     }
@@ -143,12 +143,12 @@ impl Relay {
         self.change(Link::set_up);
     }
 
-    /// Changes how packets are lost in both directions.
+    /// Sets the random loss of both directions.
     pub fn set_loss(&self, loss: Loss) {
         self.change(|link, now| link.set_loss(now, loss));
     }
 
-    /// What happened so far.
+    /// The statistics so far.
     pub fn stats(&self) -> RelayStats {
         let links = lock(&self.links);
         let now = Instant::now();
@@ -182,14 +182,14 @@ struct Packet {
     ecn: u8,
 }
 
-/// What the thread shares with the [`Relay`]s.
+/// The state that the thread and the [`Relay`]s share.
 #[derive(Debug)]
 struct Links {
     forward: Conveyor<Packet>,
     reverse: Conveyor<Packet>,
 }
 
-/// A relay as the thread sees it.
+/// The thread's state of a relay.
 struct Port {
     front: UdpSocket,
     back: UdpSocket,
@@ -243,7 +243,7 @@ fn run(mut ports: Vec<Port>, mut poller: Poller, stop: &AtomicBool) {
 }
 
 impl Port {
-    /// Sends what has arrived at the far ends; returns when to come back.
+    /// Sends packets that have arrived at the far ends; returns when to call again.
     fn deliver(&self) -> Option<Instant> {
         let mut links = lock(&self.links);
         let forward = deliver(&mut links.forward, &self.back, Some(self.target));
@@ -296,7 +296,7 @@ fn enqueue(direction: &mut Conveyor<Packet>, now: Instant, datagram: &Datagram<'
     direction.enqueue(Band::Data, now, bytes, packet);
 }
 
-/// Sends what has arrived; returns when to come back.
+/// Sends packets that have arrived; returns when to call again.
 fn deliver(
     direction: &mut Conveyor<Packet>,
     socket: &UdpSocket,
@@ -307,7 +307,7 @@ fn deliver(
             continue;
         };
         let Packet { payload, ecn } = arrival.packet;
-        // A full socket loses the packet as any router would; loopback has room for a thousand.
+        // A full socket loses the packet as a router would; loopback has room for a thousand.
         let _ = socket.try_send(&Transmit {
             to,
             from: None,
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(from.try_send(&transmit).unwrap(), contents.len());
     }
 
-    /// The next `count` datagrams with when they came.
+    /// The next `count` datagrams with their arrival times.
     fn receive(socket: &UdpSocket, count: usize) -> Vec<(Instant, Vec<u8>, u8, SocketAddr)> {
         let (mut poller, mut buffer, mut all) = (Poller::new().unwrap(), RecvBuffer::new(), vec![]);
         while all.len() < count {

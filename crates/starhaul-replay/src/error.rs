@@ -2,29 +2,29 @@
 
 use std::io;
 
-/// What can go wrong here.
+/// Errors of emulated links.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A socket or a timer is not to be had.
+    /// No socket or timer is available.
     #[error(transparent)]
     Net(#[from] starhaul_net::Error),
-    /// The system lets this user have no network namespace.
+    /// This user may not create a network namespace.
     #[error(
         "cannot make a network namespace: {source}; run as root (CAP_SYS_ADMIN and CAP_NET_ADMIN), or let users make user \
          namespaces (sysctl kernel.unprivileged_userns_clone=1 or kernel.apparmor_restrict_unprivileged_userns=0, \
          user.max_user_namespaces above 0); `starhaul demo` emulates links without either"
     )]
     Namespace {
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// The system gives no TUN device.
+    /// The system provides no TUN device.
     #[error(
         "cannot make a tun device: {source}; load the kernel's module (modprobe tun), or give this container /dev/net/tun; \
          `starhaul demo` emulates links without it"
     )]
     Tun {
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// The kernel refused a setting of an emulated link, or a device of it failed.
@@ -33,15 +33,15 @@ pub enum Error {
     /// A process could not be started or waited for.
     #[error("cannot run the command under a supervisor: {0}")]
     Command(#[source] io::Error),
-    /// The server was over before it listened.
+    /// The server ended before it listened.
     #[error("the server ended with exit code {code} before it listened; try its command by itself")]
     Server {
-        /// As a shell reports it.
+        /// Its exit code as a shell reports it.
         code: u8,
     },
 }
 
-/// A thread, an event or a lock that the system did not give.
+/// A thread, an event or a lock is not available.
 pub(crate) fn system(source: io::Error) -> Error {
     Error::Net(starhaul_net::Error::System(source))
 }

@@ -1,4 +1,5 @@
-//! One direction of an emulated link in real time: what one TUN device sends, the other receives when the link says so.
+//! One direction of an emulated link in real time: packets sent by one TUN device arrive at the other when the link
+//! delivers them.
 
 use std::{
     io,
@@ -17,37 +18,37 @@ use starhaul_net::{run_first, sharpen_timers};
 
 use crate::{Second, conveyor::Conveyor, tun::Tun};
 
-/// Packets taken from a device before what is due is sent again.
+/// Packets read from a device before due packets are sent again.
 const READ_AT_ONCE: usize = 32;
-/// Rounds of reading and sending follow each other no faster than this.
+/// Least interval of rounds of reading and sending.
 const ROUND: Duration = Duration::from_micros(50);
-/// Records handed over together.
+/// Records passed to the collector at once.
 const BATCH: usize = 1024;
-/// A packet can be no larger.
+/// Size of the largest packet.
 const MAX_PACKET_BYTES: usize = 65_536;
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// What became of a packet.
+/// The fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Delivered,
-    /// The second copy of one that was delivered too.
+    /// The packet is a duplicate of a delivered one.
     Copy,
     Dropped(Cause),
-    /// It was still on its way at the end of the run.
+    /// The packet was still in the link at the end of the run.
     Unfinished,
 }
 
-/// One packet; times since the start of the run.
+/// The record of one packet; times since the start of the run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
     pub(crate) number: u64,
     pub(crate) arrived: Duration,
-    /// When its last byte was sent: before, it waited; after, it travelled.
+    /// When its last byte was sent, between queueing and one-way delay.
     pub(crate) sent: Option<Duration>,
     /// When it left, or was dropped.
     pub(crate) left: Duration,
-    /// Between when it should have left and when it did.
+    /// Delay between the due and the actual departure.
     pub(crate) late: Duration,
     pub(crate) bytes: u32,
     pub(crate) icmp: bool,
@@ -60,7 +61,7 @@ pub(crate) struct Batch {
     pub(crate) records: Vec<Record>,
 }
 
-/// What is needed to run a direction.
+/// The parts of a direction.
 pub(crate) struct Direction {
     pub(crate) number: usize,
     pub(crate) spec: LinkSpec,
@@ -73,24 +74,24 @@ pub(crate) struct Direction {
     pub(crate) records: SyncSender<Batch>,
 }
 
-/// What a direction did.
+/// The results of a direction.
 #[derive(Debug)]
 pub(crate) struct Forwarded {
     pub(crate) stats: LinkStats,
     pub(crate) seconds: Vec<Second>,
     pub(crate) lateness: Histogram,
     pub(crate) cpu: Duration,
-    /// Whether the thread could run before all others.
+    /// Whether the thread had real-time priority.
     pub(crate) first: bool,
-    /// Packets that the receiving side's kernel refused.
+    /// Packets refused by the receiving side's kernel.
     pub(crate) refused: u64,
 }
 
 impl Direction {
-    /// Forwards until told to stop.
+    /// Forwards packets until it is stopped.
     ///
     /// # Errors
-    /// A device failed.
+    /// Errors of a device.
     pub(crate) fn run(self) -> io::Result<Forwarded> {
         sharpen_timers();
         let first = run_first();
@@ -126,7 +127,7 @@ struct Forwarder<'a> {
 }
 
 impl Forwarder<'_> {
-    /// Sends what is due; returns when to come back.
+    /// Sends due packets; returns when to call again.
     fn deliver(&mut self) -> Option<Instant> {
         loop {
             let now = Instant::now();
@@ -151,7 +152,7 @@ impl Forwarder<'_> {
         }
     }
 
-    /// Takes what the device has, up to a bound; says how many packets.
+    /// Reads packets of the device, up to a bound; returns their number.
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         for taken in 0..READ_AT_ONCE {
             let Some(length) = self.direction.from.try_read(buffer)? else {
@@ -198,14 +199,14 @@ impl Forwarder<'_> {
 
     fn hand_over(&mut self) {
         let records = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH));
-        // Waits when the collector is far behind: the run is then late, and says so, but its records are whole.
+        // Waits when the collector is far behind: the run is then late, and reports it, but its records are complete.
         let _ = self.direction.records.send(Batch {
             direction: self.direction.number,
             records,
         });
     }
 
-    /// Tells of what the link dropped last, and of what it still holds.
+    /// Reports the last drops of the link, and the packets that it still holds.
     fn finish(mut self, end: Instant, first: bool) -> Forwarded {
         while let Some(dropped) = self.conveyor.poll_dropped(end) {
             let fate = Fate::Dropped(dropped.cause);
@@ -230,11 +231,11 @@ impl Forwarder<'_> {
     }
 }
 
-/// The waits between rounds. Where wake-ups follow each other closely, one is put off, so that several packets share the
-/// cost of it; a packet that comes after a while is taken at once.
+/// The waits between rounds. Frequent wake-ups are delayed, so that several packets share their cost; after a pause a
+/// packet is read at once.
 struct Pause {
     woke: Instant,
-    /// Since the wake-up before that.
+    /// Time since the wake-up before that.
     apart: Duration,
     put_off: bool,
 }
@@ -248,7 +249,7 @@ impl Pause {
         }
     }
 
-    /// Until there is a packet, the end of the run, or `next`; says whether it is the end.
+    /// Waits for a packet, the end of the run, or `next`; returns whether it is the end.
     fn wait(&mut self, tun: &Tun, stop: &OwnedFd, next: Option<Instant>) -> io::Result<bool> {
         let now = Instant::now();
         let round_over = self.woke + ROUND;

@@ -1,8 +1,8 @@
-//! Emulated links in real time. The same [`starhaul_link::Link`] as in the simulator decides when each packet leaves; here
-//! threads with exact timers only obey it, and say how late they were.
+//! Emulated links in real time. The same [`starhaul_link::Link`] as in the simulator decides when each packet leaves;
+//! threads with exact timers execute its decisions and measure their lateness.
 //!
-//! [`Emulator`] relays UDP between sockets, without a privilege. [`run`] puts a whole command behind links between TUN devices,
-//! in a network namespace of its own.
+//! [`Emulator`] relays UDP between sockets, without privileges. [`run`] puts a whole command behind links between TUN
+//! devices, in a network namespace of its own.
 
 mod collect;
 mod conveyor;

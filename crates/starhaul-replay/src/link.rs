@@ -1,22 +1,23 @@
-//! What is said of an emulated link.
+//! The description of an emulated link.
 
 use starhaul_link::{LinkSpec, link_seed};
 
 /// One emulated link.
 #[derive(Clone, Debug)]
 pub struct ReplayLink {
-    /// What the command sees as the interface's name: 1 to 15 letters, digits, `-` or `_`.
+    /// The interface's name in the command's namespace: 1 to 15 letters, digits, `-` or `_`.
     pub name: String,
-    /// From the command.
+    /// The direction from the command.
     pub up: LinkSpec,
-    /// Toward it.
+    /// The direction toward the command.
     pub down: LinkSpec,
-    /// Of everything random in each direction: up, down ([`link_seed`]).
+    /// Seeds of all random choices: up, down ([`link_seed`]).
     pub seeds: [u64; 2],
 }
 
 impl ReplayLink {
-    /// Link number `number` of a run, whose directions are the links 2 × `number` and the next one of its seed.
+    /// Creates link number `number` of a run; its directions are the links 2 × `number` and 2 × `number` + 1 of the
+    /// seed.
     pub fn new(
         name: impl Into<String>,
         up: LinkSpec,

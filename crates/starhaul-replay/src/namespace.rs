@@ -1,4 +1,4 @@
-//! Network namespaces without a name: held by a descriptor, freed by the kernel with the last process that uses them.
+//! Network namespaces without a name: held by a descriptor, freed by the kernel after the last process that uses them.
 
 use std::{
     fs::File,
@@ -13,10 +13,10 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space,
 pub struct NetworkNamespace(OwnedFd);
 
 impl NetworkNamespace {
-    /// A new and empty one.
+    /// Creates an empty namespace.
     ///
     /// # Errors
-    /// The system lets this user make none (`CAP_SYS_ADMIN`), or is out of resources.
+    /// The system's error if this user may not (`CAP_SYS_ADMIN`), or resources are missing.
     pub fn create() -> io::Result<Self> {
         in_thread(|| {
             unshare(UnshareFlags::NEWNET)?;
@@ -24,17 +24,17 @@ impl NetworkNamespace {
         })
     }
 
-    /// That of the calling thread.
+    /// The namespace of the calling thread.
     pub(crate) fn current() -> io::Result<Self> {
         Ok(Self(File::open("/proc/thread-self/ns/net")?.into()))
     }
 
-    /// Another hold on the same one.
+    /// Another reference to the same namespace.
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         Ok(Self(self.0.try_clone()?))
     }
 
-    /// Moves the calling thread into it; what the thread opens or starts from now on belongs there.
+    /// Moves the calling thread into it; sockets and processes that the thread creates from now on belong there.
     pub(crate) fn enter(&self) -> io::Result<()> {
         Ok(move_into_link_name_space(
             self.0.as_fd(),
@@ -42,11 +42,11 @@ impl NetworkNamespace {
         )?)
     }
 
-    /// Calls `work` inside, on a thread of its own so that the caller stays where it is. Sockets that it opens and processes
-    /// that it starts stay inside.
+    /// Calls `work` inside, on a thread of its own so that the caller stays outside. Sockets and processes created
+    /// there stay inside.
     ///
     /// # Errors
-    /// Those of `work`, and the system refuses to enter or gives no thread.
+    /// Errors of `work`, and the system's if it refuses the namespace or a thread.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         in_thread(|| {
             self.enter()?;

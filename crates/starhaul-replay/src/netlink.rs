@@ -35,7 +35,7 @@ const FRA_TABLE: u16 = 15;
 
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
-/// Nobody else can have the address, so it is usable at once.
+/// Skips duplicate address detection: the address is unique, and usable at once.
 const IFA_F_NODAD: u8 = 2;
 const IFF_UP: u32 = 1;
 const RTPROT_STATIC: u8 = 4;
@@ -43,14 +43,14 @@ const RT_SCOPE_LINK: u8 = 253;
 const RTN_UNICAST: u8 = 1;
 const FR_ACT_TO_TBL: u8 = 1;
 
-/// The routing table that everything uses unless a rule says otherwise.
+/// The routing table used unless a rule selects another.
 pub(crate) const MAIN_TABLE: u32 = 254;
 
 /// A socket to the kernel's routing tables.
 pub(crate) struct Netlink(OwnedFd);
 
 impl Netlink {
-    /// In the namespace of the calling thread.
+    /// Opens a socket in the namespace of the calling thread.
     pub(crate) fn open() -> io::Result<Self> {
         let socket = socket_with(
             AddressFamily::NETLINK,
@@ -62,13 +62,12 @@ impl Netlink {
         Ok(Self(socket))
     }
 
-    /// Brings an interface up, as it is.
+    /// Brings an interface up with its present settings.
     pub(crate) fn set_up(&self, interface: u32) -> io::Result<()> {
         self.ask(Request::link(interface, IFF_UP))
     }
 
-    /// Sets the interface's largest packet and how many packets may wait to be read, forbids it to give itself IPv6
-    /// addresses, and brings it up.
+    /// Sets the interface's MTU and the length of its queue, disables automatic IPv6 addresses, and brings it up.
     pub(crate) fn set_up_as(&self, interface: u32, mtu: u32, queue_packets: u32) -> io::Result<()> {
         let mut inet6 = Vec::new();
         attribute(
@@ -78,7 +77,8 @@ impl Netlink {
         );
         let mut families = Vec::new();
         attribute(&mut families, u16::from(AF_INET6), &inet6);
-        // First: IPv6 gives itself an address as soon as the interface is up. A kernel without IPv6 refuses, and need not know.
+        // Before the interface is up, as IPv6 then creates an address at once. A kernel without IPv6 refuses, without
+        // effect.
         let _ = self.ask(Request::link(interface, 0).with(IFLA_AF_SPEC, &families));
         self.ask(
             Request::link(interface, IFF_UP)
@@ -87,7 +87,7 @@ impl Netlink {
         )
     }
 
-    /// Gives an interface an address whose one neighbour is `peer`, of the same family.
+    /// Adds an address with the single neighbour `peer`, of the same family.
     pub(crate) fn add_address(
         &self,
         interface: u32,
@@ -109,8 +109,7 @@ impl Netlink {
         )
     }
 
-    /// Sends what no other route of the table takes, and is of the family of `source`, through an interface; the lowest
-    /// `metric` wins.
+    /// Adds a default route for the family of `source` to a table, through an interface; the lowest `metric` wins.
     pub(crate) fn add_default_route(
         &self,
         interface: u32,
@@ -142,7 +141,7 @@ impl Netlink {
         )
     }
 
-    /// Lets packets from `source` follow `table`.
+    /// Makes packets from `source` use `table`.
     pub(crate) fn add_source_rule(
         &self,
         source: IpAddr,
@@ -191,7 +190,7 @@ fn family(address: IpAddr) -> u8 {
     }
 }
 
-/// The length of a prefix that holds one address.
+/// The prefix length of a single address.
 fn host_bits(address: IpAddr) -> u8 {
     match address {
         IpAddr::V4(_) => 32,
@@ -226,13 +225,13 @@ impl Request {
         Self(bytes)
     }
 
-    /// A change of an interface, of these of its flags among others.
+    /// A request to change an interface and some of its flags.
     fn link(interface: u32, flags: u32) -> Self {
         // struct ifinfomsg
         let mut body = vec![0; 4];
         body.extend(interface.to_ne_bytes());
         body.extend(flags.to_ne_bytes());
-        // Which flags change: those alone.
+        // The mask of flags to change.
         body.extend(flags.to_ne_bytes());
         Self::new(RTM_NEWLINK, 0, &body)
     }

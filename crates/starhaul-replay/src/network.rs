@@ -1,7 +1,7 @@
 //! The two sides of the links: namespaces, devices, addresses and routes.
 //!
-//! Addresses are of 198.18.0.0/15 and 2001:2::/48, which RFC 2544 and RFC 5180 keep for tests of networks. Four of each belong
-//! to a link; which four follows from how deep runs are nested and from a number that nothing else on the far side has.
+//! Addresses are of 198.18.0.0/15 and 2001:2::/48, which RFC 2544 and RFC 5180 reserve for network tests. Each link has
+//! four of each; which four depends on the nesting depth of runs and on a number that is free on the far side.
 
 use std::{
     io,
@@ -19,7 +19,7 @@ use crate::{
 };
 
 const FIRST_ADDRESS: u32 = u32::from_be_bytes([198, 18, 0, 0]);
-/// Nested runs use one after the other; more than this many begin anew.
+/// Nested runs use one range after the other; beyond this depth ranges repeat.
 const DEPTHS: u32 = 8;
 const LINKS_PER_DEPTH: u32 = 1 << 12;
 const ADDRESSES_PER_LINK: u32 = 4;
@@ -27,25 +27,26 @@ const ADDRESSES_PER_LINK: u32 = 4;
 const FIRST_TABLE: u32 = 1001;
 /// Before the rule of the main table, which is 32766.
 const FIRST_RULE: u32 = 1001;
-/// Where a nested run finds out that it is one.
+/// The variable by which a nested run knows its depth.
 const DEPTH: &str = "STARHAUL_REPLAY_DEPTH";
 const SERVER: &str = "STARHAUL_SERVER";
 const ADDRESS: &str = "STARHAUL_ADDRESS";
-/// Has a namespace pass packets on. Its devices stay hosts: as routers they would report to a group of them, over the links.
+/// Settings that make a namespace forward packets. Its devices stay hosts: as routers they would send multicast reports
+/// over the links.
 const FORWARDING: [(&str, &str); 3] = [
     ("/proc/sys/net/ipv4/ip_forward", "1"),
     ("/proc/sys/net/ipv6/conf/all/forwarding", "1"),
     ("/proc/sys/net/ipv6/conf/default/forwarding", "0"),
 ];
 
-/// Everything that a run has in the kernel; gone when this value and the processes in it are.
+/// The kernel objects of a run; they end with this value and the processes in it.
 pub(crate) struct Network {
-    /// Where the command runs.
+    /// The namespace of the command.
     pub(crate) near: NetworkNamespace,
-    /// Where the links end.
+    /// The namespace at the far end of the links.
     pub(crate) far: NetworkNamespace,
     pub(crate) links: Vec<LinkNetwork>,
-    /// What the command and the server are told.
+    /// Environment variables of the command and the server.
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) warnings: Vec<String>,
 }
@@ -57,7 +58,7 @@ pub(crate) struct LinkNetwork {
 }
 
 impl Network {
-    /// `own_far_side`: the links end in a second new namespace, not in that of the caller.
+    /// `own_far_side`: the links end in a second new namespace instead of the caller's.
     pub(crate) fn create(links: &[ReplayLink], own_far_side: bool) -> Result<Self, Error> {
         let mut warnings = Vec::new();
         let mut own_far_side = own_far_side;
@@ -106,7 +107,7 @@ impl Network {
         depth: u32,
         own_far_side: bool,
     ) -> Result<(), Error> {
-        // In a namespace that others use, the kernel finds a number that is free.
+        // In a shared namespace the kernel chooses a free number.
         let far_name = if own_far_side {
             &link.name
         } else {
@@ -134,7 +135,7 @@ impl Network {
         self.connect(number, (&far, &near), ends, own_far_side)
             .map_err(Error::Network)?;
         self.tell_ends(number, "", ends, own_far_side);
-        // A kernel without IPv6 has IPv4 all the same.
+        // A kernel without IPv6 still has IPv4.
         match self.connect(number, (&far, &near), ends_v6, own_far_side) {
             Ok(()) => self.tell_ends(number, "6", ends_v6, own_far_side),
             Err(error) => tracing::debug!(%error, link = link.name, "no IPv6"),
@@ -158,7 +159,7 @@ impl Network {
             let netlink = Netlink::open()?;
             netlink.add_address(far.index(), far_address, near_address)?;
             if own_far_side {
-                // For the answers to whatever a nested run sends through this one.
+                // For answers to a nested run that sends through this one.
                 netlink.add_default_route(far.index(), far_address, MAIN_TABLE, number + 1)?;
             }
             Ok(())
@@ -167,7 +168,7 @@ impl Network {
             let netlink = Netlink::open()?;
             netlink.add_address(near.index(), near_address, far_address)?;
             netlink.add_default_route(near.index(), near_address, MAIN_TABLE, number + 1)?;
-            // Who binds to this address uses this link, whatever the other routes say.
+            // A socket bound to this address uses this link, regardless of other routes.
             let table = FIRST_TABLE + number;
             netlink.add_default_route(near.index(), near_address, table, 1)?;
             netlink.add_source_rule(near_address, table, FIRST_RULE + number)
@@ -179,7 +180,7 @@ impl Network {
             0 => family.to_owned(),
             number => format!("{family}_{}", number + 1),
         };
-        // Inside another run, its server is what the links lead to in the end.
+        // Inside another run, its server is the final destination of the links.
         let server = std::env::var(format!("{SERVER}{suffix}"));
         let server = server.ok().filter(|_| !own_far);
         self.tell(
@@ -194,7 +195,7 @@ impl Network {
     }
 }
 
-/// Whether anything in the namespace listens for TCP or receives UDP.
+/// Whether a process in the namespace listens for TCP or receives UDP.
 pub(crate) fn listens(network: &NetworkNamespace) -> io::Result<bool> {
     network.inside(|| {
         let table = |name| std::fs::read_to_string(format!("/proc/thread-self/net/{name}"));
@@ -213,14 +214,14 @@ pub(crate) fn listens(network: &NetworkNamespace) -> io::Result<bool> {
     })
 }
 
-/// Of the far and of the near end.
+/// Addresses of the far and of the near end.
 fn addresses(depth: u32, place: u32) -> [Ipv4Addr; 2] {
     let link = (depth % DEPTHS) * LINKS_PER_DEPTH + place % LINKS_PER_DEPTH;
     let first = FIRST_ADDRESS + link * ADDRESSES_PER_LINK;
     [first + 1, first + 2].map(Ipv4Addr::from)
 }
 
-/// The address that has the same end: 2001:2::c612:1 for 198.18.0.1.
+/// The IPv6 address with the same last bytes: 2001:2::c612:1 for 198.18.0.1.
 fn in_ipv6(address: Ipv4Addr) -> Ipv6Addr {
     let [a, b, c, d] = address.octets();
     let [high, low] = [[a, b], [c, d]].map(u16::from_be_bytes);
@@ -234,7 +235,7 @@ fn depth() -> u32 {
 
 fn loopback_up() -> io::Result<()> {
     Netlink::open()?.set_up(interface_index("lo")?)?;
-    // Nested runs send through this one. Where /proc may not be written, they cannot, and nothing else is worse for it.
+    // Nested runs send through this one. If /proc is read-only they cannot, without other effects.
     for (file, value) in FORWARDING {
         let _ = std::fs::write(file, value);
     }

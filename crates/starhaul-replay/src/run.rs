@@ -1,6 +1,6 @@
 //! Runs a command behind emulated links in real time: between two TUN devices, one in a network namespace of the
-//! command's own, the link decides when each packet leaves (seed: LeoReplayer,
-//! LeoCC §5.2; mahimahi, USENIX ATC 2015). Namespaces and devices have no names that could outlive the process.
+//! command's own, the link decides when each packet leaves (LeoReplayer, LeoCC §5.2; mahimahi, USENIX ATC 2015).
+//! Namespaces and devices have no names that could outlive the process.
 
 use std::{
     ffi::OsString,
@@ -27,73 +27,73 @@ use crate::{
     supervisor::{Running, Start},
 };
 
-/// A run is not to be trusted when one packet in a hundred left later than this.
+/// A run is invalid when one packet in a hundred left later than this.
 pub const LATENESS_BOUND: Duration = Duration::from_millis(1);
 /// How long a server may take until it listens.
 const SERVER_PATIENCE: Duration = Duration::from_secs(5);
-/// Batches of records that may wait for the collector.
+/// Greatest number of batches of records that wait for the collector.
 const BATCHES: usize = 1024;
 
-/// What to run, and behind which links.
+/// A command, and the links in front of it.
 pub struct ReplaySpec {
-    /// At least one.
+    /// The links, at least one.
     pub links: Vec<ReplayLink>,
-    /// A line for `sh -c`, to be started on the far side before the command.
+    /// A command line for `sh -c`, started on the far side before the command.
     pub server: Option<OsString>,
     /// Program and arguments.
     pub command: Vec<OsString>,
-    /// Lets the command write to standard error instead of standard output.
+    /// Redirects the command's standard output to standard error.
     pub quiet_output: bool,
-    /// Gets a line for each packet after whatever has been written to it already.
+    /// Receives a line per packet, after its present content.
     pub log: Option<Box<dyn Write + Send>>,
-    /// Keeps in memory what became of each packet that arrived, for [`DirectionReport::passages`].
+    /// Keeps the fate of each packet that arrived, for [`DirectionReport::passages`].
     pub keep_passages: bool,
-    /// With which arguments this program does nothing but call [`supervise`](crate::supervise) with those that follow `--`.
+    /// Arguments with which this program only calls [`supervise`](crate::supervise) with those that follow `--`.
     pub supervisor: Vec<OsString>,
 }
 
-/// What a run did.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct ReplayReport {
     /// The command's exit code as a shell reports it: 128 and the signal for one that was killed.
     pub exit_code: u8,
-    /// From the start of the command to its end.
+    /// Time from the start of the command to its end.
     pub elapsed: Duration,
-    /// In the order of their description.
+    /// Reports of the links in the order of their description.
     pub links: Vec<LinkReport>,
-    /// What the user should know.
+    /// Warnings to show to the user.
     pub warnings: Vec<String>,
 }
 
-/// One link's share of a [`ReplayReport`].
+/// The report of one link.
 #[derive(Clone, Debug)]
 pub struct LinkReport {
-    /// As described.
+    /// The link's name.
     pub name: String,
-    /// From the command.
+    /// The direction from the command.
     pub up: DirectionReport,
-    /// Toward it.
+    /// The direction toward the command.
     pub down: DirectionReport,
 }
 
-/// One direction's share of a [`LinkReport`]; bytes are those of IP packets.
+/// The report of one direction; bytes are those of IP packets.
 #[derive(Clone, Debug)]
 pub struct DirectionReport {
     /// The link's counters.
     pub stats: LinkStats,
-    /// Each second since the start; the last one is not whole.
+    /// Figures of each second since the start; the last one is incomplete.
     pub seconds: Vec<Second>,
-    /// From when a packet came to the link until it left at the far end.
+    /// Delays from a packet's arrival at the link until it left at the far end.
     pub delay: Histogram,
-    /// From when a packet came until its last byte was sent, ICMP left out.
+    /// Time from a packet's arrival until its last byte was sent, without ICMP.
     pub queueing: Histogram,
-    /// How much later than due packets left.
+    /// Delays between due and actual departures.
     pub lateness: Histogram,
-    /// Processor time of the forwarding thread, the kernel's part of sending and receiving included.
+    /// Processor time of the forwarding thread, including system calls.
     pub cpu: Duration,
     /// Throughput, delay and drops over time.
     pub course: Course,
-    /// Every packet that arrived, ICMP left out, if [`ReplaySpec::keep_passages`] asked for it.
+    /// Every packet that arrived, without ICMP, if [`ReplaySpec::keep_passages`] is set.
     pub passages: Vec<Passage>,
 }
 
@@ -108,33 +108,33 @@ impl ReplayReport {
         all
     }
 
-    /// Whether packets left when they should have: p99 of the lateness within [`LATENESS_BOUND`].
+    /// Whether p99 of the lateness is within [`LATENESS_BOUND`].
     pub fn is_valid(&self) -> bool {
         self.lateness().quantile(0.99) <= LATENESS_BOUND
     }
 }
 
 impl DirectionReport {
-    /// What the link could have carried in all, in bytes; without a rate, more than any number.
+    /// Bytes that the link could have carried in all; saturates without a rate limit.
     pub fn capacity_bytes(&self) -> u64 {
         let seconds = self.seconds.iter().map(|second| second.capacity_bytes);
         seconds.fold(0, u64::saturating_add)
     }
 
-    /// Processor time for each packet that came, zero when none did.
+    /// Processor time per packet, zero without packets.
     pub fn cpu_per_packet(&self) -> Duration {
         let packets = u32::try_from(self.stats.enqueued).unwrap_or(u32::MAX);
         self.cpu.checked_div(packets).unwrap_or_default()
     }
 }
 
-/// Makes the links, runs the command until it ends, and takes everything down again.
+/// Creates the links, runs the command until it ends, and removes the links.
 ///
-/// Traces begin when the command does. An ordinary user becomes root in a user namespace of this process, which works
-/// only while it has a single thread.
+/// Traces begin with the command. An ordinary user becomes root in a user namespace of this process, which works only
+/// while it has a single thread.
 ///
 /// # Errors
-/// [`Error::Namespace`], [`Error::Tun`] and [`Error::Network`] when the system does not let us emulate a link;
+/// [`Error::Namespace`], [`Error::Tun`] and [`Error::Network`] when the system does not allow an emulated link;
 /// [`Error::Command`] when a process could not be started, [`Error::Server`] when the server ended before it listened.
 pub fn run(spec: ReplaySpec) -> Result<ReplayReport, Error> {
     let network = Network::create(&spec.links, spec.server.is_some())?;
@@ -200,7 +200,7 @@ fn start_server(
     Ok(server)
 }
 
-/// The threads that carry packets, and the one that takes notes.
+/// The threads that forward packets, and the collector's.
 struct Engine {
     start: Instant,
     stop: Arc<OwnedFd>,
@@ -234,7 +234,7 @@ impl Engine {
             let labels = labels.iter().map(Label::clone).collect::<Vec<_>>();
             move || collect(&receiver, &labels, log, keep_passages)
         })?;
-        // Pages that are swapped out would make packets late; without the right to lock them they may be.
+        // Swapped-out pages would make packets late; without the permission to lock them they may be.
         let _ = rustix::mm::mlockall(rustix::mm::MlockAllFlags::CURRENT);
         let start = Instant::now();
         let mut directions = Vec::new();

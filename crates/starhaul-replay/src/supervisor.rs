@@ -1,5 +1,5 @@
-//! Runs a command as the only child of a small first process in a process namespace of its own: when that process ends,
-//! or whoever started it, the kernel ends everything the command has started, however it was started.
+//! Runs a command as the only child of a small first process in a process namespace of its own: when that process or
+//! its parent ends, the kernel ends every process that the command has started.
 
 use std::{
     ffi::OsString,
@@ -28,9 +28,9 @@ use rustix::{
 
 use crate::namespace::{NetworkNamespace, unshare};
 
-/// How long what a command leaves behind may take to end in good order.
+/// How long the processes left by a command may take to terminate.
 const GRACE: Duration = Duration::from_millis(500);
-/// Signals that whoever waits for a command hands on to it.
+/// Signals that a process waiting for a command forwards to it.
 const HANDED_ON: [i32; 7] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -50,9 +50,9 @@ pub(crate) struct Running {
     thread: JoinHandle<io::Result<ExitStatus>>,
 }
 
-/// What to run, and where.
+/// The command to run, and its namespace.
 pub(crate) struct Start<'a> {
-    /// With which arguments this program calls [`supervise`].
+    /// The arguments with which this program calls [`supervise`].
     pub(crate) supervisor: &'a [OsString],
     pub(crate) network: &'a NetworkNamespace,
     pub(crate) command: &'a [OsString],
@@ -62,10 +62,10 @@ pub(crate) struct Start<'a> {
 }
 
 impl Start<'_> {
-    /// Starts it. Signals that come to this process go to it if `hand_on_signals`.
+    /// Starts it. Signals to this process are forwarded if `hand_on_signals`.
     pub(crate) fn spawn(self, hand_on_signals: bool) -> io::Result<Running> {
         let this_process = pidfd_open(getpid(), PidfdFlags::empty())?;
-        // By the name under which it runs now: the file may have been replaced since.
+        // The executable by its running image: the file may have been replaced since.
         let mut command = Command::new("/proc/self/exe");
         command
             .arg0("starhaul")
@@ -115,7 +115,7 @@ impl Start<'_> {
 }
 
 impl Running {
-    /// Waits for its end: the exit code as a shell reports it.
+    /// Waits for its end; returns the exit code as a shell reports it.
     pub(crate) fn wait(self) -> io::Result<u8> {
         let status = self
             .thread
@@ -124,12 +124,12 @@ impl Running {
         Ok(exit_code(status.code(), status.signal()))
     }
 
-    /// Whether it is over.
+    /// Whether it has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.thread.is_finished()
     }
 
-    /// Asks it to end, and ends it when it has not after a while.
+    /// Terminates it, and kills it after a grace time.
     pub(crate) fn end(self) {
         if !self.is_over() {
             let _ = kill_process(self.pid, Signal::TERM);
@@ -145,10 +145,10 @@ impl Running {
     }
 }
 
-/// The life of a supervisor: runs `command`, hands signals on to it, collects what it leaves behind, and returns its exit
-/// code as a shell reports it. To be called by a process that [`crate::run`] started for it and that has one thread.
+/// Runs `command` as its supervisor: forwards signals to it, collects the processes that it leaves, and returns its
+/// exit code as a shell reports it. Call it from a single-threaded process that [`crate::run`] started for it.
 pub fn supervise(command: &[OsString]) -> u8 {
-    // Only what shows process numbers would notice that this failed.
+    // Only programs that show process numbers would notice a failure.
     if let Err(error) = show_own_processes() {
         tracing::debug!(%error, "/proc shows the processes outside");
     }
@@ -190,11 +190,11 @@ fn wait_for(command: Pid) -> u8 {
     }
 }
 
-/// Asks every other process of the namespace to end, and gives them a moment.
+/// Terminates every other process of the namespace, and waits a moment.
 #[expect(unsafe_code, reason = "kill(2) of all processes has no safe binding")]
 fn end_the_rest() {
     if getpid() != Pid::INIT {
-        // Not in a namespace of its own: the rest are strangers.
+        // Not in a namespace of its own: the other processes are foreign.
         return;
     }
     // SAFETY: a plain system call; as the first process of a namespace it reaches that namespace's processes alone.
@@ -214,10 +214,10 @@ fn exit_code(code: Option<i32>, signal: Option<i32>) -> u8 {
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }
 
-/// A `/proc` that shows the processes of this process namespace.
+/// Mounts a `/proc` of this process namespace.
 fn show_own_processes() -> io::Result<()> {
     unshare(UnshareFlags::NEWNS)?;
-    // What is mounted here must not show outside.
+    // Mounts here must not propagate outside.
     mount_change(
         "/",
         MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
@@ -226,12 +226,12 @@ fn show_own_processes() -> io::Result<()> {
     Ok(mount("proc", "/proc", "proc", flags, None)?)
 }
 
-/// Has the kernel kill the command's process as soon as this one is gone.
+/// Makes the kernel kill the command's process when this one ends.
 #[expect(unsafe_code, reason = "a step between fork and exec")]
 fn end_with(command: &mut Command, this_process: rustix::fd::OwnedFd) {
     let step = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // Had the parent ended before that call, no signal would come.
+        // If the parent had ended before that call, no signal would come.
         let mut parent = [PollFd::from_borrowed_fd(
             this_process.as_fd(),
             PollFlags::IN,
@@ -245,9 +245,9 @@ fn end_with(command: &mut Command, this_process: rustix::fd::OwnedFd) {
     unsafe { command.pre_exec(step) };
 }
 
-/// Whom signals are handed on to, 0 for nobody.
+/// The process to forward signals to, 0 for none.
 static TARGET: AtomicI32 = AtomicI32::new(0);
-/// A signal that came while there was nobody yet.
+/// A signal that arrived before there was a process.
 static PENDING: AtomicI32 = AtomicI32::new(0);
 
 fn hand_on_to(pid: Pid) {
@@ -260,8 +260,8 @@ fn hand_on_to(pid: Pid) {
     }
 }
 
-/// From now on signals sent to this process go to [`TARGET`]. Those that a terminal sends reach the command by themselves,
-/// since it is in the same process group.
+/// Forwards signals sent to this process to [`TARGET`]. Those of a terminal reach the command directly, since it is in
+/// the same process group.
 #[expect(unsafe_code, reason = "sigaction(2) has no safe binding here")]
 fn hand_on() -> io::Result<()> {
     // SAFETY: all-zero is a valid value of this plain structure: no flags, an empty mask.
@@ -274,7 +274,7 @@ fn hand_on() -> io::Result<()> {
         // SAFETY: the kernel only writes `present`, which lives across the call.
         unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut present) };
         if present.sa_sigaction == libc::SIG_IGN {
-            // nohup(1) and shells without job control mean it for the command.
+            // nohup(1) and shells without job control set this for the command.
             continue;
         }
         // SAFETY: the kernel only reads `action`, and the handler does nothing that a handler may not.
@@ -294,7 +294,8 @@ extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _context: *mut 
     }
     match TARGET.load(Ordering::SeqCst) {
         0 => PENDING.store(signal, Ordering::SeqCst),
-        // SAFETY: kill(2) is allowed in a handler. `errno` is not looked at by what was interrupted, which sees EINTR or goes on.
+        // SAFETY: kill(2) is allowed in a handler. Interrupted code does not read `errno` of this call: it sees EINTR
+        // or continues.
         target => unsafe {
             libc::kill(target, signal);
         },

@@ -1,4 +1,5 @@
-//! TUN devices: IP packets that the kernel sends into them are read here, and what is written here arrives from them.
+//! TUN devices: packets that the kernel sends through them are read here, and packets written here arrive at the
+//! kernel.
 
 use std::{
     fs::{File, OpenOptions},
@@ -11,12 +12,12 @@ use std::{
 
 use starhaul_net::interface_index;
 
-/// The largest packet, and what one delivery opportunity of a trace carries.
+/// The largest packet, and the size of a trace's delivery opportunity.
 pub(crate) const MTU: u32 = 1500;
-/// Packets that wait to be read: the kernel must never drop one before the link has seen it.
+/// Length of the read queue: the kernel must never drop a packet before the link has seen it.
 pub(crate) const READ_QUEUE_PACKETS: u32 = 10_000;
 
-/// A TUN device, gone when this value is.
+/// A TUN device, removed when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Tun {
     file: File,
@@ -25,7 +26,7 @@ pub(crate) struct Tun {
 }
 
 impl Tun {
-    /// Makes one in the namespace of the calling thread; a `%d` in the name becomes a free number.
+    /// Creates a device in the namespace of the calling thread; a `%d` in the name becomes a free number.
     #[expect(unsafe_code, reason = "ioctl(2) has no safe binding for TUN devices")]
     pub(crate) fn create(name: &str) -> io::Result<Self> {
         let file = OpenOptions::new()
@@ -68,7 +69,7 @@ impl Tun {
         self.index
     }
 
-    /// The next packet that the kernel sent, if there is one.
+    /// Reads the next packet that the kernel sent, if there is one.
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         match (&self.file).read(buffer) {
             Ok(length) => Ok(Some(length)),
@@ -78,7 +79,7 @@ impl Tun {
         }
     }
 
-    /// Lets the kernel receive a packet.
+    /// Passes a packet to the kernel as received.
     pub(crate) fn write(&self, packet: &[u8]) -> io::Result<()> {
         (&self.file).write(packet).map(|_| ())
     }

@@ -1,4 +1,4 @@
-//! The prober in real time, over links on loopback and against the hosts that a prober meets.
+//! The prober in real time, over links on loopback and against various hosts.
 #![allow(clippy::unwrap_used, reason = "a test harness")]
 
 use std::{
@@ -19,7 +19,7 @@ use starhaul_net::{
 use starhaul_replay::{Emulator, RelaySpec};
 
 const MS: Duration = Duration::from_millis(1);
-/// Longer than anything here takes, however busy the computer.
+/// Longer than any step here takes, however busy the computer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn start(config: ProberConfig) -> (Prober, Receiver<ProberEvent>) {
@@ -30,7 +30,7 @@ fn start(config: ProberConfig) -> (Prober, Receiver<ProberEvent>) {
     (prober.unwrap(), events)
 }
 
-/// The first event that `which` takes.
+/// The first event for which `which` returns a value.
 fn wait_for<T>(
     events: &Receiver<ProberEvent>,
     mut which: impl FnMut(&ProberEvent) -> Option<T>,
@@ -59,7 +59,7 @@ fn found_in(events: &Receiver<ProberEvent>) -> Vec<Reconfiguration> {
     found.collect()
 }
 
-/// Two outages of 90 ms; where the emulator itself was late, the run says nothing.
+/// Two outages of 90 ms; if the emulator itself was late, the run proves nothing.
 #[test]
 fn outages_of_a_link_are_found_by_udp_echo_and_nothing_else_is() {
     let server = EchoServer::start("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -98,7 +98,7 @@ fn outages_of_a_link_are_found_by_udp_echo_and_nothing_else_is() {
     assert!(status.answered * 100 > status.sent * 90, "{status:?}");
 }
 
-/// At the end of the trial a third of what was answered is on its way still, and the path drops a third of the rest.
+/// At the end of the trial a third of the answers is in flight, and the path drops a third of the rest.
 #[test]
 fn a_far_end_behind_a_slow_and_lossy_path_is_probed_on() {
     let server = EchoServer::start("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -145,7 +145,7 @@ fn a_far_end_that_does_not_echo_is_named_and_asked_again() {
     drop(server);
 }
 
-/// Answers to others, answers that come twice, noise, and cookies of nobody.
+/// Answers to other probers, duplicates, noise, and invalid cookies.
 #[test]
 fn a_hostile_far_end_makes_it_find_nothing() {
     let far = UdpSocket::bind(&BindOptions::new("127.0.0.1:0".parse().unwrap())).unwrap();
@@ -166,7 +166,7 @@ fn a_hostile_far_end_makes_it_find_nothing() {
                 let mut foreign = answer;
                 foreign[24] ^= 1; // the token
                 let mut later = answer;
-                later[39] = later[39].wrapping_add(50); // a number that was not asked yet
+                later[39] = later[39].wrapping_add(50); // a number that was not sent yet
                 n = n.wrapping_add(1);
                 longest = longest.max(now - answered);
                 answered = now;
@@ -214,7 +214,7 @@ fn an_interface_that_is_not_there_is_named() {
     }
 }
 
-/// The loopback is one hop away and has no satellite; who may not use ICMP is told so.
+/// The loopback is one hop away and has no satellite; without permission for ICMP the status says so.
 #[test]
 fn the_search_finds_the_end_of_a_way_without_routers() {
     let mut config = ProberConfig::toward("127.0.0.1:9".parse().unwrap());
@@ -242,7 +242,7 @@ fn the_search_finds_the_end_of_a_way_without_routers() {
     }
 }
 
-/// A timetable by the wall clock is better than nothing; who probes knows better.
+/// A timetable by the wall clock is used only while probing is impossible.
 #[test]
 fn while_nobody_can_be_probed_the_timetable_alone_tells() {
     let mut config = by_udp("127.0.0.1:9".parse().unwrap());
@@ -277,7 +277,7 @@ fn while_nobody_can_be_probed_the_timetable_alone_tells() {
     assert!(status.problem.unwrap().contains("nosuchif0"));
 }
 
-/// One probe each second instead of a hundred, and what was missed meanwhile is told by the timetable.
+/// One probe per second instead of a hundred; the timetable signals what was missed meanwhile.
 #[test]
 fn a_prober_that_rests_probes_seldom_and_works_again_at_once() {
     let server = EchoServer::start("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -296,7 +296,7 @@ fn a_prober_that_rests_probes_seldom_and_works_again_at_once() {
         }
     };
     prober.rest(true);
-    // It begins once the address has shown that it answers, and its counters are as of then.
+    // Rest begins once the address has answered; its counters are as of then.
     let rested = status_when(&|status| status.resting);
     let (begun, _) = (Instant::now(), found_in(&events));
     let later = status_when(&|status| status.answered >= rested.answered + 5);

@@ -1,4 +1,4 @@
-//! What an event of the simulator costs when ten links are busy and the others are idle. See docs/performance.md.
+//! The cost of a simulator event when ten links are busy and the others are idle. See docs/performance.md.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,7 +24,7 @@ const WINDOW: usize = 20;
 const TIME: Duration = Duration::from_secs(1);
 const ROUNDS: usize = 15;
 
-/// Sends another packet for each one that comes.
+/// Sends a packet for each one that arrives.
 #[derive(Default)]
 struct Mirror(VecDeque<Datagram>, u64);
 
@@ -71,7 +71,7 @@ fn simulation(links: usize) -> Simulation<Mirror> {
     sim
 }
 
-/// Packets that arrived in [`TIME`], and what that took.
+/// Packets that arrived in [`TIME`], and the wall time of the run.
 fn run(links: usize) -> (u64, Duration) {
     let mut sim = simulation(links);
     let began = Instant::now();
@@ -97,7 +97,7 @@ fn main() {
         });
     }
     group.finish();
-    // A run of some sizes only, as for a profiler, compares nothing.
+    // A run of some sizes only, as for a profiler, prints no ratios.
     if std::env::args()
         .skip(1)
         .any(|argument| argument != "--bench")

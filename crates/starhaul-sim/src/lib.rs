@@ -1,15 +1,15 @@
 //! A deterministic network in virtual time: sans-IO nodes joined by chains of [`starhaul_link::Link`]s.
 //!
-//! A [`Simulation`] owns the nodes and the [`Network`]. The caller keeps the loop: it advances to an instant, or lets
-//! [`Simulation::run_until`] call it back after every event, and has full access to its own node types in between. Packets carry
-//! any [`Load`]; that of [`Udp`] datagrams is here. The same seed and the same calls give the same run, whatever instant it
-//! begins at. What an event costs does not grow with the links that are idle.
+//! A [`Simulation`] owns the nodes and the [`Network`]. The caller owns the loop: it advances to an instant, or passes
+//! a callback to [`Simulation::run_until`] that runs after every event, and has full access to its own node types in
+//! between. Packets carry any [`Load`]; [`Udp`] datagrams are one. The same seed and calls give the same run at any
+//! start instant. The cost of an event does not grow with the number of idle links.
 //!
 //! ```
 //! use std::{collections::VecDeque, net::SocketAddr, time::{Duration, Instant}};
 //! use starhaul_sim::{Datagram, Delivery, Node, Packet, Simulation, Udp};
 //!
-//! /// Sends back what it gets.
+//! /// Sends each datagram back to its sender.
 //! #[derive(Default)]
 //! struct Echo(VecDeque<Datagram>, u32);
 //!

@@ -1,4 +1,4 @@
-//! The links of a simulation, who is reached over which of them, and what travels there.
+//! The links of a simulation, the routes over them, and the packets in flight.
 
 use std::{
     collections::BTreeMap,
@@ -13,27 +13,27 @@ use starhaul_link::{Link, LinkSpec, Outcome, Passage, link_seed};
 
 use crate::{Delivery, Load, MTU_BYTES, NodeId, Packet, schedule::Schedule};
 
-/// A link of the network.
+/// Identifies a link of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(usize);
 
 /// The two links of a path made by [`Network::connect`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathLinks {
-    /// From the first address to the second.
+    /// The link from the first address to the second.
     pub forward: LinkId,
-    /// From the second to the first.
+    /// The link from the second address to the first.
     pub backward: LinkId,
 }
 
-/// Packets that reached no link or no node.
+/// Counters of packets that reached no link or no node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetworkStats {
-    /// Sent from a socket without address, or to where no route leads.
+    /// Packets sent from a socket without address, or to an address without route.
     pub no_route: u64,
-    /// Larger, with their headers, than [`MTU_BYTES`] or than a link of their route carries.
+    /// Packets larger, with their headers, than [`MTU_BYTES`] or than a link of their route carries.
     pub too_large: u64,
-    /// Arrived at an address that no node had any more.
+    /// Packets that arrived at an address that no node had any more.
     pub no_receiver: u64,
 }
 
@@ -43,20 +43,20 @@ pub struct Network<P> {
     seed: u64,
     start: Instant,
     hops: Vec<Hop<P>>,
-    /// When each link has to be visited next.
+    /// When each link is due.
     schedule: Schedule,
     /// Links that the caller may have changed since they were scheduled.
     touched: Vec<usize>,
     addresses: FxHashMap<(NodeId, u32), SocketAddr>,
     sockets: FxHashMap<SocketAddr, (NodeId, u32)>,
     routes: FxHashMap<(SocketAddr, SocketAddr), Arc<Route>>,
-    /// Routes that change later, in the order in which they were told for one instant.
+    /// Routes that change later, those of one instant in the order of the calls.
     changes: BTreeMap<(Instant, u64), Route>,
     changes_told: u64,
     stats: NetworkStats,
 }
 
-/// From one address to another over these links.
+/// A route from one address to another over these links.
 #[derive(Debug)]
 struct Route {
     from: SocketAddr,
@@ -64,29 +64,30 @@ struct Route {
     links: Box<[LinkId]>,
 }
 
-/// A link and what the network knows of it.
+/// A link and the network's state of it.
 #[derive(Debug)]
 struct Hop<P> {
     link: Link<Travelling<P>>,
     mtu_bytes: usize,
-    /// What it delivered, if it is watched.
+    /// Its deliveries, if it is watched.
     passages: Option<Vec<Passage>>,
 }
 
-/// A packet on its way along a route; what the links of a network carry.
+/// A packet in flight along a route; the load of a network's links.
 #[derive(Clone, Debug)]
 pub struct Travelling<P> {
     route: Arc<Route>,
     hops_done: usize,
-    /// When it came to the present link.
+    /// When it arrived at the present link.
     since: Instant,
-    /// What it waited at the links before.
+    /// Its queueing delay at the links before.
     waited: Duration,
     load: P,
 }
 
 impl<P: Load> Network<P> {
-    /// A network without links, whose links take their seeds from `seed` ([`link_seed`]) and begin their traces at `start`.
+    /// Creates a network without links. Links take their seeds from `seed` ([`link_seed`]) and begin their traces at
+    /// `start`.
     pub fn new(seed: u64, start: Instant) -> Self {
         Self {
             seed,
@@ -103,7 +104,7 @@ impl<P: Load> Network<P> {
         }
     }
 
-    /// Gives a node's socket its address, in place of the one that it had. Another socket with that address loses it.
+    /// Binds a node's socket to an address, in place of its former one. Another socket with that address loses it.
     pub fn bind(&mut self, node: NodeId, local: u32, address: SocketAddr) {
         if let Some(loser) = self.sockets.insert(address, (node, local)) {
             self.addresses.remove(&loser);
@@ -125,13 +126,13 @@ impl<P: Load> Network<P> {
         id
     }
 
-    /// Sends what goes from one address to another over these links, one after the other; what is under way keeps its
-    /// route. Links may serve several routes. An empty chain leads nowhere.
+    /// Sets the route from one address to another: these links, one after the other. Packets in flight keep their
+    /// route. Links may serve several routes. An empty list drops all packets.
     pub fn set_route(&mut self, from: SocketAddr, to: SocketAddr, links: &[LinkId]) {
         self.use_route(Route::new(from, to, links));
     }
 
-    /// The same at a later instant: constellations move. Changes of one instant follow each other as they were told.
+    /// Sets a route at a later instant, as constellations move. Changes of one instant apply in the order of the calls.
     pub fn set_route_at(
         &mut self,
         at: Instant,
@@ -144,17 +145,18 @@ impl<P: Load> Network<P> {
         self.changes_told += 1;
     }
 
-    /// Forgets a route: what is sent there from now on is lost.
+    /// Removes a route: packets sent there from now on are lost.
     pub fn remove_route(&mut self, from: SocketAddr, to: SocketAddr) {
         self.routes.remove(&(from, to));
     }
 
-    /// The largest IP packet that a link carries from now on: larger ones are dropped without a word, as a path with a black hole does.
+    /// Sets the largest IP packet that a link carries: it drops larger ones without notice, as a path with an MTU black
+    /// hole does.
     pub fn set_mtu(&mut self, link: LinkId, bytes: usize) {
         self.hops[link.0].mtu_bytes = bytes;
     }
 
-    /// Joins two addresses by one new link in each direction.
+    /// Connects two addresses by one new link in each direction.
     pub fn connect(
         &mut self,
         a: SocketAddr,
@@ -171,7 +173,7 @@ impl<P: Load> Network<P> {
         path
     }
 
-    /// Cuts both directions: what waits and what comes is lost until [`Network::restore`]; what is in flight arrives.
+    /// Cuts both directions: queued and arriving packets are lost until [`Network::restore`]; packets in flight arrive.
     pub fn cut(&mut self, now: Instant, path: PathLinks) {
         self[path.forward].set_down(now);
         self[path.backward].set_down(now);
@@ -208,7 +210,7 @@ impl<P: Load> Network<P> {
         self.enqueue(now, travelling);
     }
 
-    /// The next packet that has reached its receiver by `now`. Of links that are due at one instant, that with the least
+    /// The next packet that has reached its receiver by `now`. Of links due at one instant, the one with the least
     /// number comes first.
     pub fn poll(&mut self, now: Instant) -> Option<Delivery<P>> {
         self.change_routes(now);
@@ -244,25 +246,25 @@ impl<P: Load> Network<P> {
         }
     }
 
-    /// When to call [`Network::poll`] next; `None` while nothing travels and no route changes.
+    /// When to call [`Network::poll`] next; `None` while no packet is in flight and no route changes.
     pub fn next_event(&mut self) -> Option<Instant> {
         self.reschedule();
         let change = self.changes.keys().next().map(|(at, _)| *at);
         [self.schedule.next(), change].into_iter().flatten().min()
     }
 
-    /// Notes from now on what a link delivers, for [`Network::take_passages`].
+    /// Records from now on what a link delivers, for [`Network::take_passages`].
     pub fn watch(&mut self, link: LinkId) {
         self.hops[link.0].passages.get_or_insert_default();
     }
 
-    /// What a watched link delivered since the last call, in its order; nothing of one that is not watched.
+    /// The deliveries of a watched link since the last call, in order; empty for a link that is not watched.
     pub fn take_passages(&mut self, link: LinkId) -> Vec<Passage> {
         let passages = self.hops[link.0].passages.as_mut();
         passages.map(std::mem::take).unwrap_or_default()
     }
 
-    /// What reached no link or no node; what links lost is in their own statistics.
+    /// Counters of packets that reached no link or no node; packets lost on links are in the links' own statistics.
     pub fn stats(&self) -> NetworkStats {
         self.stats
     }
@@ -280,7 +282,7 @@ impl<P: Load> Network<P> {
         }
         packet.since = now;
         hop.link.enqueue_in(packet.load.band(), now, bytes, packet);
-        // A link that drops all that comes is never due; nobody is told here, and nothing is kept.
+        // A link that drops all arriving packets is never due; its drops are not reported, and nothing is kept.
         for _ in 0..hop.link.untold_drops() {
             hop.link.poll(now);
         }
@@ -332,8 +334,8 @@ impl<P> Travelling<P> {
     }
 }
 
-/// Links are reached by their id, to read their statistics or to change them while the network runs. Like an index of a
-/// vector, an id of another network may panic.
+/// Links are indexed by their id, to read their statistics or to change them while the network runs. An id of another
+/// network may panic, like an index out of a vector's bounds.
 impl<P> Index<LinkId> for Network<P> {
     type Output = Link<Travelling<P>>;
 

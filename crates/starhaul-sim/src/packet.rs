@@ -1,4 +1,4 @@
-//! What nodes send each other.
+//! The packets that nodes exchange.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -14,12 +14,12 @@ pub const HEADER_BYTES: usize = 28;
 /// The largest IP packet that links carry.
 pub const MTU_BYTES: usize = 1500;
 
-/// What a packet carries besides its addresses.
+/// The content of a packet besides its addresses.
 pub trait Load: Clone {
     /// Its size on a link, all headers included.
     fn bytes(&self) -> usize;
 
-    /// Which queue of a link it waits in.
+    /// The band of a link's queue in which it waits.
     fn band(&self) -> Band {
         Band::Data
     }
@@ -28,7 +28,7 @@ pub trait Load: Clone {
 /// The load of a UDP datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Udp {
-    /// ECN bits of the IP header; links pass them on.
+    /// ECN bits of the IP header; links leave them unchanged.
     pub ecn: u8,
     /// The UDP payload.
     pub payload: Bytes,
@@ -43,11 +43,11 @@ impl Load for Udp {
 /// A packet to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet<P> {
-    /// From which of the node's sockets.
+    /// The number of the sending node's socket.
     pub local: u32,
-    /// To whom.
+    /// The destination address.
     pub to: SocketAddr,
-    /// What it carries.
+    /// The packet's content.
     pub load: P,
 }
 
@@ -55,7 +55,7 @@ pub struct Packet<P> {
 pub type Datagram = Packet<Udp>;
 
 impl Datagram {
-    /// A datagram from the socket `local`.
+    /// Creates a datagram from the socket `local`.
     pub fn udp(local: u32, to: SocketAddr, ecn: u8, payload: Bytes) -> Self {
         let load = Udp { ecn, payload };
         Self { local, to, load }
@@ -65,14 +65,14 @@ impl Datagram {
 /// A packet that arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery<P> {
-    /// At whom.
+    /// The receiving node.
     pub node: NodeId,
-    /// At which of the node's sockets.
+    /// The number of the receiving node's socket.
     pub local: u32,
-    /// From whom.
+    /// The source address.
     pub from: SocketAddr,
-    /// What it waited at all links of its route until its last byte was sent.
+    /// Time waited at all links of the route until the last byte was sent.
     pub waited: Duration,
-    /// What it carries.
+    /// The packet's content.
     pub load: P,
 }

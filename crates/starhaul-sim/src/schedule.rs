@@ -1,4 +1,4 @@
-//! When each link has something to do, on a heap: what idle links cost does not grow with their number.
+//! The next event of each link, on a heap: idle links cost nothing.
 
 use std::{cmp::Reverse, collections::BinaryHeap, time::Instant};
 
@@ -6,17 +6,17 @@ use std::{cmp::Reverse, collections::BinaryHeap, time::Instant};
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
     at: Vec<Option<Instant>>,
-    /// An entry that disagrees with `at` is out of date, and goes when it comes to the top.
+    /// An entry that disagrees with `at` is out of date and is removed when it reaches the top.
     heap: BinaryHeap<Reverse<(Instant, usize)>>,
 }
 
 impl Schedule {
-    /// Another link, with nothing to do.
+    /// Adds a link without an event.
     pub(crate) fn add(&mut self) {
         self.at.push(None);
     }
 
-    /// Says when a link has something to do, in place of what was said before.
+    /// Sets a link's next event, in place of the former one.
     pub(crate) fn set(&mut self, link: usize, at: Option<Instant>) {
         let Some(known) = self.at.get_mut(link).filter(|known| **known != at) else {
             return;
@@ -27,12 +27,12 @@ impl Schedule {
         }
     }
 
-    /// When the first of all has something to do.
+    /// The earliest event of all links.
     pub(crate) fn next(&mut self) -> Option<Instant> {
         self.first().map(|(at, _)| at)
     }
 
-    /// The least number of those that are due first, if any are by `now`.
+    /// The least number of the links due first, if any are due by `now`.
     pub(crate) fn due(&mut self, now: Instant) -> Option<usize> {
         self.first()
             .filter(|(at, _)| *at <= now)

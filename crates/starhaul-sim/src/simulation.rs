@@ -1,4 +1,5 @@
-//! The loop of virtual time: it jumps from event to event, hands datagrams and timeouts to nodes, and collects what they send.
+//! The loop of virtual time: it jumps from event to event, passes packets and timeouts to nodes, and collects what they
+//! send.
 
 use std::{
     collections::VecDeque,
@@ -7,16 +8,16 @@ use std::{
 
 use crate::{Delivery, Load, Network, NodeId, Packet};
 
-/// The finest step of time that a timer gets: one that is still due after it was handled is handled again this much later, so
-/// that a node that never stops asking cannot stop time.
+/// The finest step of time of a timer: one that is still due after it was handled is handled again this much later, so
+/// that a node whose timer is always due cannot stop time.
 const TIMER_GRAIN: Duration = Duration::from_micros(1);
 
 /// A sans-IO machine with numbered sockets.
 pub trait Node {
-    /// What its packets carry.
+    /// The load of its packets.
     type Load: Load;
 
-    /// A packet arrived.
+    /// Takes a packet that arrived.
     fn handle_packet(&mut self, now: Instant, packet: Delivery<Self::Load>);
 
     /// Puts the next packets to send into `out`; called after every input until it puts none.
@@ -25,7 +26,7 @@ pub trait Node {
     /// When [`Node::handle_timeout`] is due.
     fn poll_timeout(&mut self) -> Option<Instant>;
 
-    /// The time asked for has come.
+    /// Handles the timer returned by [`Node::poll_timeout`].
     fn handle_timeout(&mut self, now: Instant);
 }
 
@@ -44,7 +45,7 @@ pub struct Simulation<N: Node> {
 }
 
 impl<N: Node> Simulation<N> {
-    /// An empty simulation whose time begins at `start`; `seed` decides all that links do at random.
+    /// An empty simulation whose time begins at `start`; `seed` determines all random choices of the links.
     pub fn new(seed: u64, start: Instant) -> Self {
         Self {
             network: Network::new(seed, start),
@@ -72,8 +73,9 @@ impl<N: Node> Simulation<N> {
         self.now - self.start
     }
 
-    /// Goes to the next event if it comes by `until`, does all that is due then, and returns `true`; otherwise goes to
-    /// `until` and returns `false`. Begins by sending all that nodes want to send, after the last event or the caller's calls.
+    /// Advances to the next event if it comes by `until`, handles all events of that instant, and returns `true`;
+    /// otherwise advances to `until` and returns `false`. First sends what nodes have to send after the last event or
+    /// the caller's calls.
     pub fn step(&mut self, until: Instant) -> bool {
         self.send_all();
         match self.next_event() {
@@ -97,13 +99,13 @@ impl<N: Node> Simulation<N> {
         true
     }
 
-    /// Runs for `time` without an application.
+    /// Runs for `time` without calling an application.
     pub fn run_for(&mut self, time: Duration) {
         self.run_until(self.now + time, |_| None);
     }
 
-    /// Runs until `until`, and calls `application` at once, after every event, and at the end: there it uses the nodes,
-    /// changes the network, and says when it wants to be called at the latest.
+    /// Runs until `until`, and calls `application` at once, after every event, and at the end: it uses the nodes,
+    /// changes the network, and returns the latest instant of its next call.
     pub fn run_until(
         &mut self,
         until: Instant,
@@ -119,7 +121,8 @@ impl<N: Node> Simulation<N> {
         }
     }
 
-    /// Runs until nothing travels and no timer is set, and returns `true`; or until `limit`, and returns `false`.
+    /// Runs until no packet is in flight and no timer is set, and returns `true`; or until `limit`, and returns
+    /// `false`.
     pub fn run_until_idle(&mut self, limit: Instant) -> bool {
         loop {
             self.send_all();

@@ -11,7 +11,7 @@ use crate::*;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Sends a numbered datagram each interval to one peer, and writes down what it gets.
+/// Sends a numbered datagram each interval to one peer, and records the datagrams that it receives.
 #[derive(Debug, Default)]
 struct Flow {
     peer: Option<(u32, SocketAddr)>,
@@ -98,7 +98,7 @@ fn spec(text: &str) -> LinkSpec {
     text.parse().unwrap()
 }
 
-/// A sender (node 0) that reaches a silent receiver (node 1) over one link of this kind.
+/// A sender (node 0) that reaches a silent receiver (node 1) over one link with this description.
 fn pair(
     seed: u64,
     start: Instant,
@@ -147,7 +147,7 @@ fn a_route_of_several_links_adds_them_up_and_can_change() {
     assert_eq!(sim.nodes[1].received[0].at, start + MS * (2 + 30 + 1 + 10));
     sim.network.set_route(a, b, &[path.forward]);
     sim.run_for(MS * 45);
-    // the shorter way overtakes what is still on the longer one
+    // packets on the shorter route overtake those on the longer one
     assert_eq!(sim.nodes[1].numbers(), [0, 1, 2, 6, 3, 7, 4, 8, 5]);
     sim.network.remove_route(a, b);
     sim.run_for(MS * 100);
@@ -184,7 +184,7 @@ fn a_link_that_its_owner_changes_is_visited_when_it_is_due_then() {
     assert_eq!(sim.nodes[1].received[0].at, start + MS * 11);
 }
 
-/// Packets of a kind of their own: pings, which have their band of the link, and bulk, which fills its queue.
+/// Packets of another load type: pings, which have a band of their own on the link, and bulk, which fills its queue.
 #[derive(Clone, Debug, PartialEq)]
 enum Kind {
     Ping,
@@ -273,7 +273,7 @@ fn what_cannot_be_carried_is_counted() {
         .send(start, sender, datagram(0, address("10.9.9.9:1"), 100));
     sim.network.send(start, sender, datagram(0, b, 1473));
     sim.network.send(start, sender, datagram(0, b, 1472));
-    // the receiver moves away while one is under way
+    // the receiver moves away while a packet is in flight
     sim.network.bind(NodeId(1), 5, address("10.0.0.3:30"));
     sim.run_for(MS * 10);
     let expected = NetworkStats {
@@ -353,7 +353,7 @@ fn a_network_where_nothing_travels_is_idle() {
     assert_eq!(sim.nodes[1].received.len(), sim.nodes[0].sent as usize);
 }
 
-/// What arrives when at the far end of a bad path.
+/// The arrivals at the far end of a bad path, with their times.
 fn log(seed: u64, start: Instant) -> Vec<(Duration, u32)> {
     let bad = "synth=leo,seed=2,loss=ge:3%:3,jitter=2ms,reorder=2%:8ms,duplicate=1%";
     let (mut sim, path) = pair(seed, start, bad, Duration::from_micros(700));

@@ -1,4 +1,4 @@
-//! Units that every room shares. A bare number elsewhere says its unit in its name; a rate is always a [`Bandwidth`].
+//! Units that every crate shares. A bare number elsewhere has its unit in its name; a rate is always a [`Bandwidth`].
 //!
 //! ```
 //! use starhaul_units::Bandwidth;
@@ -11,14 +11,14 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A data rate in bits per second. Zero is allowed and means that nothing can be sent.
+/// A data rate in bits per second. Zero is allowed and means that the sender cannot send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bandwidth(u64);
 
 impl Bandwidth {
-    /// No rate at all.
+    /// The rate zero.
     pub const ZERO: Self = Self(0);
-    /// The greatest rate that can be expressed.
+    /// The greatest rate that the type can hold.
     pub const MAX: Self = Self(u64::MAX);
 
     /// A rate of `bits` per second.
@@ -41,7 +41,7 @@ impl Bandwidth {
         Self(mbit.saturating_mul(1_000_000))
     }
 
-    /// The rate that delivers `bytes` in `elapsed`; [`Bandwidth::MAX`] when no time passed.
+    /// The rate that delivers `bytes` in `elapsed`; [`Bandwidth::MAX`] if `elapsed` is zero.
     pub fn from_bytes_over(bytes: u64, elapsed: Duration) -> Self {
         if elapsed.is_zero() {
             return Self::MAX;
@@ -49,23 +49,23 @@ impl Bandwidth {
         Self(scaled_ratio(bytes, 8_000_000_000, elapsed.as_nanos()))
     }
 
-    /// Bits per second.
+    /// The rate in bits per second.
     pub const fn bits_per_second(self) -> u64 {
         self.0
     }
 
-    /// Whole bytes per second, rounded down.
+    /// The rate in whole bytes per second, rounded down.
     pub const fn bytes_per_second(self) -> u64 {
         self.0 / 8
     }
 
-    /// Million bits per second.
+    /// The rate in million bits per second.
     #[expect(clippy::cast_precision_loss, reason = "a display value")]
     pub fn mbit(self) -> f64 {
         self.0 as f64 / 1e6
     }
 
-    /// How long `bytes` take at this rate; [`Duration::MAX`] at rate zero.
+    /// The time that sending `bytes` takes at this rate; [`Duration::MAX`] at rate zero.
     pub fn time_to_send(self, bytes: u64) -> Duration {
         if self.0 == 0 {
             return Duration::MAX;
@@ -73,7 +73,7 @@ impl Bandwidth {
         Duration::from_nanos(scaled_ratio(bytes, 8_000_000_000, u128::from(self.0)))
     }
 
-    /// How many whole bytes pass in `elapsed`; saturates.
+    /// The whole bytes sent at this rate in `elapsed`; saturates.
     pub fn bytes_in(self, elapsed: Duration) -> u64 {
         let bytes = u128::from(self.0).saturating_mul(elapsed.as_nanos()) / 8_000_000_000;
         u64::try_from(bytes).unwrap_or(u64::MAX)
@@ -97,7 +97,7 @@ impl Bandwidth {
     }
 }
 
-/// `value` · `factor` / `divisor`, which is not zero; saturates. Division of 128 bits is slow, and seldom needed.
+/// `value` · `factor` / `divisor`, which is not zero; saturates. A 128-bit division is slow and rarely needed.
 fn scaled_ratio(value: u64, factor: u64, divisor: u128) -> u64 {
     match (value.checked_mul(factor), u64::try_from(divisor)) {
         (Some(product), Ok(divisor)) => product / divisor,
@@ -127,7 +127,7 @@ impl fmt::Display for Bandwidth {
     }
 }
 
-/// A text is not a rate.
+/// The text is not a rate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a rate: write a number and bit, kbit, mbit or gbit, for example 10mbit")]
 pub struct ParseBandwidthError(String);

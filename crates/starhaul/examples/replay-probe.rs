@@ -1,11 +1,11 @@
-//! Traffic whose timing is known, for measuring an emulated link from outside of the emulator:
+//! Traffic of known timing, which measures an emulated link from outside of the emulator:
 //! `starhaul replay … --server 'replay-probe sink FILE' -- replay-probe blast 60 30 1472`
 //!
 //! - `sink FILE`: receives UDP on port 4700 until it is ended; answers each datagram that begins with `?`. FILE gets a line
 //!   for each datagram: arrival in nanoseconds of the monotonic clock, bytes of the IP packet.
 //! - `blast MBIT SECONDS BYTES`: sends datagrams of BYTES at MBIT (of IP packets) to `$STARHAUL_SERVER`.
 //! - `ping MILLISECONDS SECONDS`: ICMP echo to `$STARHAUL_SERVER`; a line for each answer: round trip in nanoseconds.
-//! - `ask FROM`: asks the sink from that local address, and prints what came back.
+//! - `ask FROM`: asks the sink from that local address, and prints the answer.
 //!
 //! Over IPv6 where `$STARHAUL_SERVER` is replaced by `$STARHAUL_SERVER6`.
 #![allow(clippy::unwrap_used, reason = "a test tool")]
@@ -21,9 +21,9 @@ use std::{
 use socket2::{Domain, Protocol, Socket, Type};
 
 const PORT: u16 = 4700;
-/// IPv4 and UDP.
+/// Size of the IPv4 and UDP headers.
 const HEADER_BYTES: usize = 28;
-/// How much longer the header of IPv6 is.
+/// Additional size of the IPv6 header.
 const MORE_IN_IPV6: usize = 20;
 
 fn main() {
@@ -68,7 +68,7 @@ fn sink(file: &str) {
     let socket = bound.unwrap();
     socket.set_recv_buffer_size(8 << 20).unwrap();
     let socket = UdpSocket::from(socket);
-    // Written at once in whole blocks, so that a sudden end loses little.
+    // Written in whole blocks, so that a sudden end loses little.
     let mut out = BufWriter::new(File::create(file).unwrap());
     let start = Instant::now();
     socket
@@ -99,19 +99,19 @@ fn blast(mbit: f64, length: Duration, bytes: usize) {
     let (start, mut due) = (Instant::now(), Instant::now());
     while start.elapsed() < length {
         while due <= Instant::now() {
-            // A full device queue drops, as it would on a real host.
+            // A full device queue drops packets, as on a real host.
             let _ = socket.send(&payload);
             due += interval;
         }
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
     }
-    // The run ends with this program; what is on its way should arrive, and be written down.
+    // The run ends with this program; packets in flight should arrive, and be written.
     std::thread::sleep(Duration::from_millis(500));
 }
 
 fn ping(interval: Duration, length: Duration) {
     let to = SocketAddr::new(server(), 0);
-    // What asks, what answers, and what stands before that: an IPv6 socket shows no header.
+    // The request and reply types, and the header before them: an IPv6 socket includes no header.
     let (protocol, request, answer, header) = match to {
         SocketAddr::V4(_) => (Protocol::ICMPV4, 8, 0, 20),
         SocketAddr::V6(_) => (Protocol::ICMPV6, 128, 129, 0),
@@ -144,7 +144,7 @@ fn ping(interval: Duration, length: Duration) {
         packet.extend(number.to_be_bytes());
         packet.extend(now.to_be_bytes());
         packet.resize(64, 0);
-        // The kernel writes that of ICMPv6 itself.
+        // The kernel writes the checksum of ICMPv6 itself.
         let checksum = checksum(&packet).to_be_bytes();
         packet[2..4].copy_from_slice(&checksum);
         socket.send(&packet).unwrap();
@@ -164,7 +164,7 @@ fn ask(from: SocketAddr) {
     println!("{}", std::str::from_utf8(&buffer[..length]).unwrap());
 }
 
-/// RFC 1071.
+/// The checksum of RFC 1071.
 fn checksum(packet: &[u8]) -> u16 {
     let words = packet
         .chunks(2)

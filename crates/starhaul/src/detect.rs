@@ -1,4 +1,4 @@
-//! `starhaul detect`: the prober of `starhaul-net` in, a line for each reconfiguration out, and a summary.
+//! `starhaul detect`: runs the prober of `starhaul-net`, prints a line for each reconfiguration, and a summary.
 
 mod told;
 
@@ -22,20 +22,21 @@ use tokio::{
 use self::told::Told;
 use crate::output::{Usage, redraws};
 
-/// Between looks at the prober's figures.
+/// Interval of reading the prober's status.
 const LOOK: Duration = Duration::from_millis(500);
-/// Events that wait for a slow reader; more are counted in the summary only.
+/// Greatest number of events that wait for output; further ones are only counted in the summary.
 const MAX_WAITING: usize = 1024;
-/// Where the search leads when no far end is named: it goes no further than ten hops.
+/// Destination of the search without a configured far end: it goes no further than ten hops.
 const ANYWHERE: &str = "1.1.1.1";
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Whom to probe: auto for the nearest stable address behind the satellite, or an IP address (most Starlink dishes:
+    /// Host to probe: auto for the nearest stable address behind the satellite, or an IP address (most Starlink dishes:
     /// 100.64.0.1)
     #[arg(long, value_name = "ADDR", default_value = "auto")]
     target: String,
-    /// A far end behind the satellite, as host or host:port, an IPv6 address with a port in brackets: the search leads there, and UDP echo goes to its port
+    /// A far end behind the satellite, as host or host:port, an IPv6 address with a port in brackets: the search leads
+    /// there, and UDP echo goes to its port
     #[arg(long, value_name = "HOST", env = "STARHAUL_SERVER", default_value = ANYWHERE)]
     toward: String,
     /// How to probe
@@ -63,7 +64,7 @@ pub(crate) struct Arguments {
     /// Print one JSON object per event, each on its line
     #[arg(long)]
     json: bool,
-    /// Be the far end of UDP echo on this address instead
+    /// Answer UDP echo on this address instead of probing
     #[arg(long, value_name = "ADDR")]
     serve: Option<SocketAddr>,
 }
@@ -103,7 +104,7 @@ async fn detect(arguments: &Arguments) -> anyhow::Result<()> {
     let (tell, mut events) = mpsc::channel(MAX_WAITING);
     let start = Instant::now();
     let prober = Prober::start(config, move |event| {
-        // The prober waits for nobody.
+        // The prober must not wait for output.
         let _ = tell.try_send(event);
     })?;
     let mut told = Told::new(start, arguments.json);
@@ -132,13 +133,13 @@ async fn detect(arguments: &Arguments) -> anyhow::Result<()> {
         }
     }
     bar.finish_and_clear();
-    // What it found in the last moment still belongs to it.
+    // Events of the last moment belong to the run.
     while let Ok(event) = events.try_recv() {
         told.event(&event, &prober.status())?;
     }
     told.summary(&prober.status(), start.elapsed())?;
     if !probed {
-        bail!("nobody could be probed");
+        bail!("no host could be probed");
     }
     Ok(())
 }
@@ -185,7 +186,7 @@ fn config(arguments: &Arguments) -> anyhow::Result<ProberConfig> {
     })
 }
 
-/// Its address, of the version of `like`; port 0 when none was said.
+/// Resolves the address, in the version of `like`; port 0 if none was given.
 fn far_end(text: &str, like: Option<IpAddr>) -> anyhow::Result<SocketAddr> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(SocketAddr::new(address, 0));
@@ -205,7 +206,7 @@ fn far_end(text: &str, like: Option<IpAddr>) -> anyhow::Result<SocketAddr> {
     found.with_context(|| format!("--toward {text:?} has no address of a fitting IP version"))
 }
 
-/// Why UDP echo cannot go to `text`, and how to write it.
+/// Why UDP echo cannot go to `text`, and how to write a port.
 fn no_port(text: &str, address: IpAddr) -> String {
     let bare = text.parse::<Ipv6Addr>().is_ok();
     let meant = text
@@ -243,7 +244,7 @@ fn between(text: &str, least: Duration, most: Duration) -> Result<Duration, Stri
         .ok_or_else(|| format!("not a duration from {least:?} to {most:?}, e.g. 10ms"))
 }
 
-/// What ends a program in order.
+/// The signals that end the program in order.
 struct Signals {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,

@@ -21,7 +21,7 @@ pub(crate) struct Arguments {
     action: Option<Action>,
 }
 
-/// The configuration in either of two spellings, the same for all that read one.
+/// The configuration file, as an option or a positional argument of every command that reads one.
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
 struct ConfigFile {
@@ -52,7 +52,7 @@ impl ConfigFile {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Check a configuration and its key file, and say what it means
+    /// Check a configuration and its key file, and describe what it configures
     Check {
         #[command(flatten)]
         file: ConfigFile,
@@ -113,7 +113,7 @@ fn serve(file: &Path) -> anyhow::Result<()> {
                 _ = terminate.recv() => break "SIGTERM",
                 _ = interrupt.recv() => break "SIGINT",
                 _ = hangup.recv() => {
-                    // The kernel sends it too when the terminal goes away, and then nobody asks for a reload.
+                    // The kernel also sends it when the terminal closes, which is no request to reload.
                     if on_terminal && !std::io::stderr().is_terminal() {
                         break "SIGHUP, as the terminal is gone";
                     }
@@ -124,14 +124,14 @@ fn serve(file: &Path) -> anyhow::Result<()> {
         tracing::info!(signal, "gateway ends");
         tokio::select! {
             () = gateway.shutdown() => Ok(()),
-            // Asked twice: at once.
+            // A second signal ends at once.
             _ = terminate.recv() => Ok(()),
             _ = interrupt.recv() => Ok(()),
         }
     })
 }
 
-/// Reads the configuration again; what is wrong with it is logged, and the gateway goes on as it is.
+/// Reloads the configuration; errors are logged, and the gateway keeps the old one.
 async fn reload(gateway: &mut Gateway, file: &Path) {
     let reloaded = match Config::load(file) {
         Ok(config) => gateway.reload(config).await,

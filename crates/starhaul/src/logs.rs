@@ -1,4 +1,4 @@
-//! What is logged on standard error: the rules that were typed, checked, and whether lines have colours.
+//! Logging on standard error: validates the given rules, and decides about colours.
 
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::Targets;
@@ -6,7 +6,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
-/// The crates of the suite as they name themselves in a log.
+/// The crates of the suite by their names in a log.
 const TARGETS: [&str; 16] = [
     "starhaul",
     "starhaul_cc",
@@ -26,7 +26,7 @@ const TARGETS: [&str; 16] = [
     "starhaul_units",
 ];
 
-/// Begins to log by these rules; says what is wrong with them.
+/// Starts logging by these rules; the error describes an invalid rule.
 pub(crate) fn begin(rules: &str) -> Result<(), String> {
     check(rules)?;
     let filter: Targets = rules.parse().map_err(|error| format!("{error}"))?;
@@ -38,8 +38,8 @@ pub(crate) fn begin(rules: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A filter takes each word that is no level for the name of a part of the program, and logs nothing else: a misspelt
-/// level would silence everything.
+/// A filter takes each unknown level for a target name, and logs nothing else: a misspelt level would silence
+/// everything.
 fn check(rules: &str) -> Result<(), String> {
     let rules = rules.split(',').map(str::trim);
     let rules: Vec<_> = rules.filter(|rule| !rule.is_empty()).collect();
@@ -65,7 +65,7 @@ fn check_rule(rule: &str) -> Result<(), String> {
     let ours = target.is_empty() || TARGETS.contains(&target);
     match (ours, level) {
         (true, _) => Ok(()),
-        // Parts of other programs' names are theirs.
+        // Targets outside the suite are not checked.
         (false, Some(_)) if !target.starts_with("starhaul") => Ok(()),
         (false, None) if !target.starts_with("starhaul") => Err(no_level(rule)),
         (false, _) => Err(match nearest(target, &TARGETS) {
@@ -99,7 +99,7 @@ fn nearest<'n>(text: &str, names: &[&'n str]) -> Option<&'n str> {
     (distance * 2 <= name.len().max(text.len())).then_some(name)
 }
 
-/// Colours are for a terminal, and not for everyone (no-color.org).
+/// Colours are only for terminals, and can be disabled (no-color.org).
 fn is_coloured() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     crate::output::redraws(&std::io::stderr()) && !refused

@@ -1,6 +1,6 @@
-//! The command line: parse arguments, call a room, print.
+//! The command line: parses arguments, calls a crate, prints.
 //!
-//! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; `replay` passes on that of its command.
+//! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; `replay` returns that of its command.
 
 mod demo;
 mod detect;
@@ -57,9 +57,9 @@ enum Command {
     Replay(replay::Arguments),
     #[command(name = replay::SUPERVISOR, hide = true)]
     ReplaySupervisor(replay::SupervisorArguments),
-    /// Look into, convert, draw, make or shorten traces of links
+    /// Show, convert, plot, generate or cut traces of links
     Trace(trace::Arguments),
-    /// Measure a real path and write it down as a trace that can be replayed
+    /// Measure a real path and write it as a trace that can be replayed
     Record(record::Arguments),
     /// Watch a satellite link for reconfigurations, live
     ///
@@ -84,13 +84,13 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => error.exit(),
     };
-    // An empty variable is none.
+    // An empty variable counts as unset.
     let of_variable = matches.value_source("log") == Some(ValueSource::EnvVariable);
     let log = arguments.log.as_deref();
     let log = log.filter(|rules| !of_variable || !rules.is_empty());
     let log = log_level(&matches).or(log);
     let log = log.unwrap_or(match arguments.command {
-        // Its table redraws itself where log lines would go.
+        // The demo redraws its table where log lines would appear.
         Command::Demo(_) => "warn",
         _ => "info",
     });
@@ -118,7 +118,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads our output has seen enough.
+        // The reader of the output has closed it.
         Err(error) if error.is::<output::Closed>() => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", told_once(&error));
@@ -127,7 +127,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The command line, where every subcommand takes `--log LEVEL` too, but for those that have another `--log`.
+/// The command line, where every subcommand also takes `--log LEVEL`, except those that have a `--log` of their own.
 pub(crate) fn command() -> clap::Command {
     Arguments::command().mut_subcommands(|subcommand| match subcommand.get_name() {
         "replay" | replay::SUPERVISOR => subcommand,
@@ -143,14 +143,14 @@ pub(crate) fn command() -> clap::Command {
 
 const LOG_LEVEL: &str = "log_level";
 
-/// What was given after a subcommand.
+/// The log level given after a subcommand.
 fn log_level(matches: &ArgMatches) -> Option<&str> {
     let (_, matches) = matches.subcommand()?;
     let here = matches.try_get_one::<String>(LOG_LEVEL).ok().flatten();
     log_level(matches).or(here.map(String::as_str))
 }
 
-/// The error and its causes, without those whose words stand in it already.
+/// The error and its causes, without causes whose text is already part of it.
 fn told_once(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {

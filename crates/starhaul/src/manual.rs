@@ -1,4 +1,4 @@
-//! Completions and manual pages, made from the definition of the command line.
+//! Completions and manual pages, generated from the definition of the command line.
 
 mod reference;
 
@@ -24,12 +24,12 @@ pub(crate) struct ManpagesArguments {
     directory: PathBuf,
 }
 
-/// A term, and what it means.
+/// A term and its description.
 type Entry = (&'static str, &'static str);
 
-/// What the manual page of a command says beside its options.
+/// Parts of a command's manual page beside its options.
 struct Facts {
-    /// The command and those below it.
+    /// The name of the command, with its parents.
     command: &'static str,
     exit_status: &'static [Entry],
     files: &'static [Entry],
@@ -198,7 +198,7 @@ fn write_all(directory: &Path) -> io::Result<()> {
     std::fs::write(directory.join("starhaul-gateway.toml.5"), page.render())
 }
 
-/// A page for the command and for each below it.
+/// Writes a page for the command and for each of its subcommands.
 fn write_command(command: &clap::Command, directory: &Path) -> io::Result<()> {
     let shown = || {
         command

@@ -1,4 +1,4 @@
-//! Standard output, which may be a pipe whose reader leaves early; names of files to write; and what was typed.
+//! Standard output, which may be a pipe with an early end; names of output files; and the command line as typed.
 
 use std::{
     ffi::OsString,
@@ -6,13 +6,13 @@ use std::{
     path::Path,
 };
 
-/// Nobody reads standard output any more.
+/// The reader of standard output has closed it.
 #[derive(Debug)]
 pub(crate) struct Closed;
 
 impl std::fmt::Display for Closed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("nobody reads the output")
+        f.write_str("the reader of the output has closed it")
     }
 }
 
@@ -21,7 +21,7 @@ impl std::error::Error for Closed {}
 /// Prints text as it is.
 ///
 /// # Errors
-/// [`Closed`] when the reader left, or what the system says.
+/// [`Closed`] when the reader has closed the pipe, or the system's error.
 pub(crate) fn print(text: impl AsRef<[u8]>) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_ref()).and_then(|()| out.flush());
@@ -31,12 +31,12 @@ pub(crate) fn print(text: impl AsRef<[u8]>) -> anyhow::Result<()> {
     }
 }
 
-/// Whether lines written there can be drawn over: a terminal that obeys.
+/// Whether lines can be overwritten: the stream is a terminal that supports it.
 pub(crate) fn redraws(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// What was asked for cannot be, and what would be right.
+/// A wrong command line, with a remedy.
 #[derive(Debug)]
 pub(crate) struct Usage(pub(crate) String);
 
@@ -48,19 +48,19 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// The kinds of pictures that are written.
+/// The kinds of plot files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Picture {
     Svg,
-    /// HTML that needs no network.
+    /// HTML that loads nothing from the network.
     Page,
 }
 
 impl Picture {
-    /// The kind that the name of `option`'s file promises.
+    /// The kind that the file name of `option` indicates.
     ///
     /// # Errors
-    /// [`Usage`] for names that promise something else.
+    /// [`Usage`] for other file names.
     pub(crate) fn of(option: &str, file: &Path) -> Result<Self, Usage> {
         let ending = ending(file);
         match ending.as_str() {
@@ -82,10 +82,10 @@ impl Picture {
     }
 }
 
-/// Refuses a folder that is named like a file, unless it is there.
+/// Refuses a folder with the name of a file, unless it exists.
 ///
 /// # Errors
-/// [`Usage`] names one that would do.
+/// [`Usage`] with a name that would do.
 pub(crate) fn check_folder(option: &str, folder: &Path) -> Result<(), Usage> {
     const FILES: [&str; 9] = [
         "html", "htm", "json", "csv", "svg", "png", "pdf", "txt", "gz",
@@ -100,19 +100,19 @@ pub(crate) fn check_folder(option: &str, folder: &Path) -> Result<(), Usage> {
     )))
 }
 
-/// What a name ends in after its last dot, in small letters.
+/// The part of a name after its last dot, in lower case.
 pub(crate) fn ending(file: &Path) -> String {
     let ending = file.extension().unwrap_or_default();
     ending.to_string_lossy().to_ascii_lowercase()
 }
 
-/// What was typed, with the program's bare name, so that a shell takes it again.
+/// The command line as typed, with the program's bare name, quoted for a shell.
 pub(crate) fn command_line() -> String {
     let arguments = std::env::args_os().skip(1);
     shell_line(std::iter::once("starhaul".into()).chain(arguments))
 }
 
-/// A line of which a shell makes these words.
+/// A line that a shell splits into these words.
 pub(crate) fn shell_line(words: impl IntoIterator<Item = OsString>) -> String {
     let words = words.into_iter();
     let quoted = words.map(|word| quoted(&word.to_string_lossy()));
@@ -127,7 +127,7 @@ fn quoted(word: &str) -> String {
     if !word.chars().any(char::is_control) {
         return format!("'{}'", word.replace('\'', r"'\''"));
     }
-    // All on one line, as POSIX.1-2024 has it.
+    // All on one line, as in POSIX.1-2024.
     let mut text = String::from("$'");
     for character in word.chars() {
         match character {

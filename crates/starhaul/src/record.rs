@@ -1,4 +1,4 @@
-//! `starhaul record`: keys, addresses and a folder in, a trace and its summary out; the recording itself is in
+//! `starhaul record`: takes keys, addresses and a folder, writes a trace and its summary; the recording itself is in
 //! `starhaul-record` and `starhaul-net`.
 
 mod files;
@@ -26,7 +26,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::output::{check_folder, print};
 
-/// Of the secrets that `starhaul keygen` makes; keeps recordings apart from all else that a key is used for.
+/// Derivation purpose of the secrets of `starhaul keygen`; separates recordings from all other uses of a key.
 const PURPOSE: &[u8] = b"record";
 
 #[derive(clap::Args)]
@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Be the far side of recordings, for whoever has one of these keys
+    /// Serve recordings to clients that have one of these keys
     Server(ServerArguments),
     /// Record the path to a server and write traces of it
     Client(ClientArguments),
@@ -163,7 +163,7 @@ fn record(arguments: &ClientArguments) -> anyhow::Result<()> {
         LightArgument::Icmp => LightChoice::Icmp,
         LightArgument::Udp => LightChoice::Udp,
     };
-    // Before anything is sent, so that nothing is in vain.
+    // Before the first packet, so that a failure costs nothing.
     let journals = directions
         .iter()
         .map(|direction| files::new_journal(&arguments.out, *direction));
@@ -204,7 +204,7 @@ fn config(
     config.request = Request {
         direction,
         seconds: arguments.seconds,
-        // Enough packets to see small losses, and not long beside the recording itself.
+        // Enough packets to measure small losses, and short compared with the recording itself.
         loss_ms: (arguments.seconds * 1000 / 6).clamp(2_000, 20_000),
         max_rate: arguments.max_rate,
         packet_bytes: arguments.packet_bytes,
@@ -236,7 +236,7 @@ fn random<const N: usize>() -> anyhow::Result<[u8; N]> {
     }
 }
 
-/// Ends the recording well at the first signal, and the program at the second.
+/// Ends the recording in order at the first signal, and the program at the second.
 fn stop_on_signal(stop: Stop) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,4 +1,4 @@
-//! `starhaul replay`: links and a command in, a summary out; all the rest is in `starhaul-net`.
+//! `starhaul replay`: takes links and a command, prints a summary; the emulation is in `starhaul-replay`.
 
 mod result;
 mod source;
@@ -19,19 +19,20 @@ use starhaul_replay::{ReplayLink, ReplaySpec, run as run_behind, supervise};
 
 use crate::output::{Picture, Usage, command_line, print, shell_line};
 
-/// The run was late, and the command has no complaint of its own.
+/// Exit code of a run that was late, if the command succeeded.
 const INVALID: u8 = 3;
 /// The subcommand under which this program is the first process of a command's process namespace.
 pub(crate) const SUPERVISOR: &str = "replay-supervisor";
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Both directions of a link: a folder that starhaul record wrote, or, for both alike, a file that starhaul trace reads or
-    /// a folder with one LeoReplayer pair; more settings may follow, as in DIR,loss=0.2%,queue=500p; once for each link
+    /// Both directions of a link: a folder that starhaul record wrote, or, for both alike, a file that starhaul trace
+    /// reads or a folder with one LeoReplayer pair; more settings may follow, as in DIR,loss=0.2%,queue=500p; once for
+    /// each link
     #[arg(long, value_name = "PATH")]
     trace: Vec<String>,
-    /// From the command: rate=50mbit,delay=25ms,loss=0.2%,queue=500p or bw=FILE,delay=FILE or synth=leo,seed=3 or csv=FILE;
-    /// once for each link
+    /// From the command: rate=50mbit,delay=25ms,loss=0.2%,queue=500p or bw=FILE,delay=FILE or synth=leo,seed=3 or
+    /// csv=FILE; once for each link
     #[arg(long, value_name = "SPEC")]
     up: Vec<String>,
     /// Toward the command; once for each link
@@ -43,15 +44,15 @@ pub(crate) struct Arguments {
     /// Queue of each direction that names none: 500p (packets) or 64000b (bytes)
     #[arg(long, value_name = "QUEUE")]
     queue: Option<String>,
-    /// Start this on the far side first, as `sh -c CMD`; the command finds its address in $STARHAUL_SERVER (over the other
-    /// links: $STARHAUL_SERVER_2…). Without it the far side is this host
+    /// Start this on the far side first, as `sh -c CMD`; the command finds its address in $STARHAUL_SERVER (over the
+    /// other links: $STARHAUL_SERVER_2…). Without it the far side is this host
     #[arg(long, value_name = "CMD")]
     server: Option<OsString>,
     /// Write a line for each packet
     #[arg(id = "packet_log", long = "log", value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Draw throughput beside capacity, delay and drops over time: a picture when FILE ends in .svg, one page that needs no
-    /// network when it ends in .html
+    /// Draw throughput beside capacity, delay and drops over time: a picture when FILE ends in .svg, one page that
+    /// needs no network when it ends in .html
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     /// Seed of everything random in the links
@@ -75,7 +76,7 @@ pub(crate) fn supervisor(arguments: &SupervisorArguments) -> ExitCode {
     supervise(&arguments.command).into()
 }
 
-/// A link as it was written.
+/// A link as given on the command line.
 struct Written {
     name: String,
     up: String,
@@ -134,7 +135,7 @@ pub(crate) fn run(args: Arguments) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The n-th of each option belongs to the n-th link.
+/// The n-th occurrence of each option belongs to the n-th link.
 fn written(args: &Arguments) -> anyhow::Result<Vec<Written>> {
     let (up, down, named) = (args.up.len(), args.down.len(), args.link.len());
     let (traces, links) = (args.trace.len(), args.trace.len() + up);
@@ -220,7 +221,7 @@ fn begin_log(file: &PathBuf, links: &[Written], seed: u64) -> anyhow::Result<Buf
     begin().with_context(|| format!("cannot write the log {}", file.display()))
 }
 
-/// A file for a picture, made before the run so that it is not in vain.
+/// The file of a plot, created before the run so that a failure costs nothing.
 struct Plot {
     name: PathBuf,
     file: File,

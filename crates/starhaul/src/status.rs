@@ -1,4 +1,4 @@
-//! `starhaul status`: asks a running gateway, prints JSON or tables.
+//! `starhaul status`: queries a running gateway, prints JSON or tables.
 
 mod tables;
 
@@ -21,19 +21,19 @@ pub(crate) struct Arguments {
     /// Print the JSON object that the gateway gives; with --watch one in each line
     #[arg(long)]
     json: bool,
-    /// Ask again every second until interrupted
+    /// Repeat every second until interrupted
     #[arg(long)]
     watch: bool,
-    /// Fail, with exit code 1, where a configured session or path is down, or no session is open at all
+    /// Fail, with exit code 1, if a configured session or path is down, or no session is open at all
     #[arg(long, conflicts_with = "watch")]
     check: bool,
     /// Show so many streams of each session, the busiest first [default: 10; all with --json]
     #[arg(long, value_name = "N")]
     streams: Option<usize>,
-    /// Show only what concerns this peer
+    /// Show only the sessions of this peer
     #[arg(long, value_name = "NAME")]
     peer: Option<String>,
-    /// Show only what this rule carries
+    /// Show only the streams of this rule
     #[arg(long, value_name = "NAME")]
     rule: Option<String>,
     /// Control socket of the gateway [default: $XDG_RUNTIME_DIR/starhaul/control.sock, else
@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
     socket: Option<PathBuf>,
 }
 
-/// Streams of a session in a table, unless more are asked for.
+/// Default number of streams of a session in a table.
 const STREAMS: usize = 10;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Cursor home and clear to the end, so that a watched table stays in place.
@@ -86,12 +86,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
 }
 
-/// Whether each look replaces the one before on the screen.
+/// Whether each status replaces the previous one on the screen.
 fn is_in_place(arguments: &Arguments) -> bool {
     arguments.watch && !arguments.json && crate::output::redraws(&std::io::stdout())
 }
 
-/// Says in one line that all is well, or fails with what is not.
+/// Returns one line when all is well; otherwise fails with the problems.
 fn check(arguments: &Arguments, mut status: Status) -> anyhow::Result<()> {
     arguments.select(&mut status);
     let problems = status.problems();
@@ -128,7 +128,7 @@ fn show_status(
     print(text)
 }
 
-/// The gateway that was watched has stopped, or is being started again: on a screen that is all there is to see; else it is told once.
+/// The watched gateway does not answer: on a screen the message replaces the tables; elsewhere it is printed once.
 fn say_silence(
     arguments: &Arguments,
     first: bool,
@@ -148,7 +148,7 @@ fn say_silence(
 }
 
 impl Arguments {
-    /// Leaves out what was not asked for.
+    /// Removes the parts that were not selected.
     fn select(&self, status: &mut Status) {
         if let Some(peer) = &self.peer {
             status.peers.retain(|other| other.name == *peer);

@@ -1,5 +1,5 @@
-//! `starhaul trace`: recordings in; figures, other files and pictures out. What they are is in `starhaul-link`, how they look
-//! in `starhaul-lab`.
+//! `starhaul trace`: reads recordings; writes figures, other formats and plots. Traces are in `starhaul-link`, plots in
+//! `starhaul-lab`.
 
 mod compare;
 mod info;
@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show capacity, delay, loss, outages and the rhythm of reconfigurations
+    /// Show capacity, delay, loss, outages and regular reconfigurations
     #[command(after_help = concat!("Examples:\n  starhaul trace info bw.txt delay.txt\n  starhaul trace info --json path.csv\n  ",
         "starhaul trace info synth=leo,seed=3"))]
     Info(InfoArguments),
@@ -48,12 +48,12 @@ enum Command {
     Plot(PlotArguments),
     /// Make a trace of a model
     ///
-    /// leo: Starlink as recorded by LeoCC's authors, with a reconfiguration every 15 s. geo: a geostationary satellite. cellular:
-    /// a phone network in motion (Sprout's model).
+    /// leo: Starlink as recorded by LeoCC's authors, with a reconfiguration every 15 s. geo: a geostationary satellite.
+    /// cellular: a phone network in motion (Sprout's model).
     #[command(after_help = concat!("Examples:\n  starhaul trace synth leo --seconds 120 --seed 7 --out path.csv\n  ",
         "starhaul trace synth cellular --rate 30mbit --out bw.txt --out-delay delay.txt"))]
     Synth(SynthArguments),
-    /// Say how well two traces agree, such as a recording and the link that it was made through
+    /// Compare two traces, such as a recording and the link that it was made through
     ///
     /// SECOND may begin anywhere in FIRST, which repeats. A pair of files is written as a link: bw=FILE,delay=FILE.
     #[command(after_help = concat!("Examples:\n  starhaul trace compare bw=bw.txt,delay=delay.txt bw=here/up-bw.txt,delay=here/up-delay.txt\n  ",
@@ -114,7 +114,7 @@ struct CompareArguments {
     /// A file, or a link such as synth=leo,seed=3 or bw=FILE,delay=FILE
     #[arg(value_name = "FIRST")]
     first: String,
-    /// The same
+    /// The second trace, written in the same way
     #[arg(value_name = "SECOND")]
     second: String,
     /// Where in FIRST the other begins [default: where both agree best]
@@ -140,7 +140,8 @@ struct ConvertArguments {
 struct PlotArguments {
     #[command(flatten)]
     source: Source,
-    /// Where to write: one HTML page that needs no network when FILE ends in .html or is -, a picture when it ends in .svg
+    /// Where to write: one HTML page that needs no network when FILE ends in .html or is -, a picture when it ends in
+    /// .svg
     #[arg(long, short, value_name = "FILE")]
     out: PathBuf,
     /// Draw from here
@@ -258,10 +259,10 @@ fn cut(arguments: &CutArguments) -> anyhow::Result<()> {
     arguments.target.write(&recording.cut(arguments.from..to)?)
 }
 
-/// A recording, and where it comes from.
+/// A recording, and its source.
 struct Read {
     name: String,
-    /// Of a file.
+    /// The format of a file.
     format: Option<Format>,
     recording: Recording,
 }

@@ -1,4 +1,4 @@
-//! The program as a person meets it: output, exit codes, files, signals.
+//! The program from the user's side: output, exit codes, files, signals.
 #![allow(clippy::unwrap_used, reason = "a test harness")]
 
 mod program;
@@ -128,7 +128,7 @@ fn completions_and_manual_pages_know_the_commands() {
     assert!(directory.path().join("starhaul-gateway.1").exists());
 }
 
-/// Ends the child however the test ends.
+/// Ends the child with the test.
 struct Running(Child);
 
 impl Drop for Running {
@@ -138,7 +138,7 @@ impl Drop for Running {
     }
 }
 
-/// Sample to service: two keys, two files, two processes, `status` in both forms, and an end by signal.
+/// From sample to service: two keys, two files, two processes, `status` in both forms, and an end by signal.
 #[test]
 fn two_gateways_meet_and_tell_their_status() {
     let directory = tempfile::tempdir().unwrap();
@@ -190,7 +190,7 @@ fn two_gateways_meet_and_tell_their_status() {
         "{table}"
     );
 
-    // The logs are held until here: a gateway that cannot write them is not what is tested.
+    // The logs are held until here: a gateway that cannot write them is not tested.
     for (mut running, _log, socket) in [(near, near_log, &near_socket), (far, far_log, &far_socket)]
     {
         let pid = running.0.id().to_string();
@@ -252,7 +252,7 @@ fn an_error_is_told_once() {
     assert!(said.contains(&address), "{said}");
 }
 
-/// Starts a gateway and waits until it says that it runs.
+/// Starts a gateway and waits until it reports that it runs.
 fn start(config: &Path) -> (Running, BufReader<std::process::ChildStderr>) {
     let mut child = starhaul(&["gateway", "--config", path(config)])
         .stderr(Stdio::piped())
@@ -320,14 +320,14 @@ fn what_lab_found_is_printed_though_it_cannot_be_written() {
         let mut lab = starhaul(&["lab", "leocc"]);
         lab.args(traces).args(rest).output().unwrap()
     };
-    // A folder where a file must go is noticed only when the results are there.
+    // A folder in place of a file is detected only when the results are written.
     fs::create_dir_all(out.join("results.json")).unwrap();
     let late = lab(&out);
     assert!(!late.status.success());
     let results: serde_json::Value = serde_json::from_slice(&late.stdout).unwrap();
     assert!(results["rows"][0]["metrics"].is_object(), "{results}");
     assert!(text(&late.stderr).contains("cannot keep the results"));
-    // A file where the folder must be is noticed before anything runs.
+    // A file in place of the folder is detected before the run.
     let early = lab(&traces.join("even.txt"));
     assert!(!early.status.success() && early.stdout.is_empty());
     let said = text(&early.stderr);

@@ -1,4 +1,4 @@
-//! What a person types wrongly, and what the program answers: options, names of files, keys, configurations.
+//! Wrong input of users and the program's answers: options, names of files, keys, configurations.
 #![allow(clippy::unwrap_used, reason = "a test harness")]
 
 mod program;
@@ -20,7 +20,7 @@ struct Site {
     own_key: String,
 }
 
-/// Of nobody here.
+/// A key that belongs to no gateway of the tests.
 const OTHER_KEY: &str = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=";
 
 impl Site {
@@ -41,7 +41,7 @@ impl Site {
         file
     }
 
-    /// A configuration with one peer; `rest` comes after it.
+    /// A configuration with one peer; `rest` is appended.
     fn config(&self, top: &str, peer_key: &str, rest: &str) -> PathBuf {
         let text = format!(
             "{top}\ncontrol = \"off\"\n[identity]\nfile = \"a.key\"\n[[peer]]\nname = \"b\"\npublic_key = \"{peer_key}\"\n{rest}"
@@ -50,7 +50,7 @@ impl Site {
     }
 }
 
-/// Runs it and wants this exit code, and all of these words on standard error.
+/// Runs the program and expects this exit code, and all of these texts on standard error.
 fn wants(arguments: &[&str], code: i32, said: &[&str]) {
     let output = run(arguments);
     let error = text(&output.stderr);
@@ -87,7 +87,7 @@ fn a_level_that_is_none_is_an_error_and_not_silence() {
             .env("STARHAUL_LOG", level)
             .output()
             .unwrap();
-        // An empty variable is one that is not set.
+        // An empty variable counts as unset.
         let expected = if level.is_empty() { 0 } else { 2 };
         assert_eq!(output.status.code(), Some(expected), "{level}: {output:?}");
     }
@@ -103,10 +103,10 @@ fn a_level_that_is_none_is_an_error_and_not_silence() {
     }
 }
 
-/// A gateway in a terminal of `script` (util-linux), until it logs; what it logged.
+/// Runs a gateway in a terminal of `script` (util-linux) until it logs; returns the log.
 fn logged_on_a_terminal(site: &Site, variables: &[(&str, &str)]) -> Option<String> {
     let busy = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    // The address is taken, so that it ends by itself, after a warning of its key file.
+    // The address is in use, so the gateway ends after a warning about its key file.
     let listen = format!("listen = \"{}\"", busy.local_addr().unwrap());
     let config = site.config(&listen, OTHER_KEY, "");
     fs::set_permissions(site.file("a.key"), fs::Permissions::from_mode(0o644)).unwrap();
@@ -135,7 +135,7 @@ fn logs_are_coloured_on_a_terminal_that_wants_it_and_nowhere_else() {
         assert!(said.contains("WARN"), "{variable:?}: {said:?}");
         assert!(!said.contains('\x1b'), "{variable:?}: {said:?}");
     }
-    // no-color.org: an empty variable asks for nothing.
+    // no-color.org: an empty variable has no effect.
     let said = logged_on_a_terminal(&site, &[("NO_COLOR", "")]).unwrap();
     assert!(said.contains("\x1b["), "{said:?}");
 }
@@ -298,7 +298,7 @@ fn check_finds_two_rules_on_one_address() {
         let output = check(listen, one, other);
         assert!(output.status.success(), "{one:?} {other:?}: {output:?}");
     }
-    // Where peers are accepted is taken too.
+    // The address for peers is in use as well.
     let output = check(listen, ("udp", "127.0.0.1:4600"), ("udp", "127.0.0.1:5000"));
     let said = text(&output.stderr);
     assert!(
@@ -365,7 +365,7 @@ fn check_finds_what_would_fail_when_the_gateway_runs() {
         2,
         &["control:", "107 bytes"],
     );
-    // What may be right is a warning.
+    // Values that may be intended give a warning.
     for (rest, said) in [
         (session("") + second, "\"p\" and \"q\" lead the same way"),
         (session("interface = \"nonesuch0\"\n"), "nonesuch0"),
@@ -455,7 +455,7 @@ fn a_value_without_its_quotes_is_told_to_need_them() {
         2,
         &["quotes", "deadline = \"800ms\""],
     );
-    // Other mistakes are not about quotes.
+    // Other errors do not mention quotes.
     let config = site.write("wrong.toml", "listen = [\"127.0.0.1:1\"\n[identity]\n");
     let said = run(&["gateway", "check", path(&config)]).stderr;
     assert!(!text(&said).contains("quotes"), "{}", text(&said));
@@ -491,7 +491,7 @@ fn a_configuration_is_named_alike_by_all_that_read_one() {
     let config = site.config(&listen, OTHER_KEY, "");
     wants(&["gateway", "check", path(&config)], 0, &[]);
     wants(&["gateway", "check", "--config", path(&config)], 0, &[]);
-    // Both read it, and get as far as its address.
+    // Both read it, and fail at its address.
     wants(&["gateway", "--config", path(&config)], 1, &["in use"]);
     wants(&["gateway", path(&config)], 1, &["in use"]);
     wants(&["gateway"], 2, &["--config"]);
@@ -548,7 +548,7 @@ fn a_secret_that_others_may_read_draws_a_warning() {
     assert!(!said.contains("chmod"), "{said}");
 }
 
-/// Ends the child however the test ends.
+/// Ends the child with the test.
 struct Running(Child);
 
 impl Drop for Running {
@@ -565,7 +565,7 @@ fn gateway(config: &Path, log: &Path) -> Running {
     Running(command.spawn().unwrap())
 }
 
-/// What a gateway tells of itself, once that is what is waited for.
+/// The status of a gateway, once `wanted` accepts it.
 fn status_when(socket: &Path, wanted: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
     loop {
         let output = run(&["status", "--json", "--socket", path(socket)]);

@@ -1,4 +1,4 @@
-//! `starhaul trace` as a person meets it.
+//! `starhaul trace` from the user's side.
 #![allow(clippy::unwrap_used, reason = "a test harness")]
 
 use std::{
@@ -38,7 +38,7 @@ fn a_model_goes_through_every_format_and_stays_the_same() {
     done(folder, "convert a.csv --out bw.txt --out-delay delay.txt");
     done(folder, "convert bw.txt delay.txt --out b.csv");
     let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
-    // but for the loss, which the pair does not hold
+    // except for the loss, which the pair does not contain
     let without_loss = |table: String| -> Vec<String> {
         let columns = |line: &str| line.splitn(4, ',').take(3).collect::<Vec<_>>().join(",");
         table.lines().map(columns).collect()

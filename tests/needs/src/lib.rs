@@ -1,8 +1,8 @@
-//! What a test needs of the machine it runs on, and what happens where that is missing.
+//! Requirements of tests on the machine, and the handling of missing ones.
 //!
-//! Such a test says so by [`skip`] and returns. It then passes, unless `STARHAUL_REQUIRE`, a list like
-//! `netns,iperf3,traces`, names what is missing: a machine that is known to have it must not pass by skipping.
-//! `STARHAUL_SKIPPED=FILE` collects a line for each test that was skipped, since a passing test's output is not shown.
+//! Such a test calls [`skip`] and returns. It then passes, unless `STARHAUL_REQUIRE`, a list like
+//! `netns,iperf3,traces`, names the missing need: a machine that is known to have it must not pass by skipping.
+//! `STARHAUL_SKIPPED=FILE` collects a line for each skipped test, since a passing test's output is not shown.
 //!
 //! ```no_run
 //! use starhaul_needs::{Need, skip, trace};
@@ -22,33 +22,33 @@ use std::{
     thread,
 };
 
-/// What not every machine has.
+/// A requirement that not every machine meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// The right to make network namespaces and TUN devices.
+    /// Permission to create network namespaces and TUN devices.
     Netns,
-    /// The program of this name.
+    /// The program `iperf3`.
     Iperf3,
     /// The recorded traces, which are not part of the project.
     Traces,
-    /// IPv6, on loopback at least.
+    /// IPv6, at least on loopback.
     Ipv6,
-    /// The right to send ICMP echo requests, or to use raw sockets.
+    /// Permission to send ICMP echo requests, or to use raw sockets.
     Icmp,
-    /// `setpriv`, and the right to drop a capability.
+    /// `setpriv`, and permission to drop a capability.
     Setpriv,
-    /// `script` of util-linux, which makes a terminal.
+    /// `script` of util-linux, which creates a terminal.
     Script,
     /// A congestion controller of the kernel.
     Kernel,
-    /// Enough of the processor to keep time.
+    /// Enough processor time for exact timing.
     Time,
-    /// Leave to open several thousand files.
+    /// Permission to open several thousand files.
     OpenFiles,
 }
 
 impl Need {
-    /// All of them.
+    /// All needs.
     pub const ALL: [Self; 10] = [
         Self::Netns,
         Self::Iperf3,
@@ -62,7 +62,7 @@ impl Need {
         Self::OpenFiles,
     ];
 
-    /// As `STARHAUL_REQUIRE` writes it.
+    /// The name in `STARHAUL_REQUIRE`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Netns => "netns",
@@ -85,10 +85,10 @@ impl Display for Need {
     }
 }
 
-/// Says that this test, or the rest of it, is skipped and why; the test then returns.
+/// Reports that this test, or the rest of it, is skipped and why; the test then returns.
 ///
 /// # Panics
-/// `STARHAUL_REQUIRE` names this need, or one that nobody knows.
+/// `STARHAUL_REQUIRE` names this need, or an unknown one.
 pub fn skip(need: Need, why: impl Display) {
     if let Err(problem) = missing(need, &env::var("STARHAUL_REQUIRE").unwrap_or_default()) {
         panic!("{problem}: {why}");
@@ -98,7 +98,7 @@ pub fn skip(need: Need, why: impl Display) {
         return;
     };
     let current = thread::current();
-    // Where tests run one after another they have no thread of their own.
+    // Tests that run one after another have no thread of their own.
     let test = current.name().filter(|name| *name != "main");
     let program = env::args().next().unwrap_or_default();
     let program = Path::new(&program).file_stem().unwrap_or_default();
@@ -117,8 +117,8 @@ pub fn skip(need: Need, why: impl Display) {
     }
 }
 
-/// A recorded trace of this name, below the folder that `STARHAUL_TRACES` names or beside the project; `None`, with the
-/// reason said, where it is not there.
+/// A recorded trace of this name, below the folder in `STARHAUL_TRACES` or beside the project; `None`, with a reported
+/// reason, if it does not exist.
 ///
 /// # Panics
 /// As [`skip`] does.
@@ -137,7 +137,7 @@ pub fn trace(file: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// Whether a need may be missing on a machine where this list is required.
+/// Whether a need may be missing where this list is required.
 fn missing(need: Need, required: &str) -> Result<(), String> {
     let names = Need::ALL.map(Need::name);
     for name in required

@@ -13,7 +13,7 @@ use starhaul_units::Bandwidth;
 const MTU: u16 = 1200;
 const A_DAY: Duration = Duration::from_secs(86_400);
 
-/// Every congestion controller, told the same things, possible or not: its window stays in bounds.
+/// Every congestion controller with the same calls, plausible or not: its window stays in bounds.
 pub fn congestion_control(data: &[u8]) {
     let start = Instant::now() + Duration::from_secs(1);
     let feed = RateFeed::new(Bandwidth::from_mbit(5));
@@ -104,7 +104,7 @@ fn control(
     Ok(())
 }
 
-/// A path monitor told of datagrams in any order: no figure leaves its range.
+/// A path monitor with calls in any order: no figure leaves its range.
 pub fn path_monitor(data: &[u8]) {
     let mut now = Instant::now() + Duration::from_secs(1);
     let mut source = Unstructured::new(data);

@@ -1,4 +1,5 @@
-//! The bulk flow of the lab: a sender and a receiver between which packets are held back, lost, doubled and swapped.
+//! The bulk flow of the lab: a sender and a receiver, and packets that are delayed, lost, duplicated and reordered
+//! between them.
 
 use std::{
     collections::BTreeSet,
@@ -8,17 +9,17 @@ use std::{
 use starhaul_cc::ControllerConfig;
 use starhaul_flow::{Ack, AckPolicy, DataPacket, PACKET_BYTES, Receiver, Sender, Source};
 
-/// More than any window that a few hundred operations can open.
+/// More packets than any window after a few hundred operations.
 const MOST_UNDER_WAY: usize = 100_000;
-/// Packets that one operation lets leave.
+/// Packets sent by one operation.
 const BURST: usize = 64;
 const ONE_WAY: Duration = Duration::from_millis(10);
-/// Clean time at the end, in which all that was lost must be found and sent again: several of the longest probe timeouts
-/// that the operations before can have led to.
+/// Time without losses at the end, in which all losses must be detected and retransmitted: several of the longest probe
+/// timeouts that the operations can lead to.
 const CLEAN: Duration = Duration::from_secs(600);
 
-/// Whatever happens to packets and acknowledgements, what is in flight stays within the window, and once the path is clean
-/// every piece of the data arrives.
+/// For any fate of packets and acknowledgements, the flight stays within the window, and once the path is reliable
+/// every data chunk arrives.
 pub fn lab_flow(data: &[u8]) {
     let Some((&first, operations)) = data.split_first() else {
         return;
@@ -84,7 +85,7 @@ impl Flow {
             }
             6 => self.wake(),
             _ => {
-                // Of packets that never left, and one that comes a second time.
+                // Of packets that were never sent, and a duplicate.
                 let beyond = self.greatest + 1 + u64::from(argument);
                 let ack = Ack {
                     ranges: vec![(beyond, beyond + 3)],
@@ -131,7 +132,7 @@ impl Flow {
         self.acks.extend(self.receiver.poll_transmit(self.now));
     }
 
-    /// From here on each packet takes 10 ms, and so does each acknowledgement.
+    /// From here on each packet and each acknowledgement takes 10 ms.
     fn finish(&mut self) {
         self.packets.clear();
         self.acks.clear();

@@ -1,4 +1,4 @@
-//! What applications, operators and the peer's gateway may say to a gateway.
+//! Input of a gateway from applications, operators and the peer.
 
 use std::{
     path::Path,
@@ -19,10 +19,10 @@ use starhaul_quic::PublicKey;
 
 use super::parts;
 
-/// Of a gateway that has nothing to do.
+/// The status of an idle gateway.
 const IDLE_STATUS: &str = r#"{"version":"0.1.0","public_key":"k","uptime_s":1.5,"listen":["127.0.0.1:1"],"peers":[],"ingress":[],"sessions":[]}"#;
 
-/// A configuration file. What is refused is refused with a line of text, what is taken can be described.
+/// A configuration file: refused with a line of text, or accepted and described.
 pub fn gateway_config(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -44,8 +44,8 @@ pub fn gateway_label(data: &[u8]) {
     }
 }
 
-/// What a client says on a gateway's control socket: each line has one line of answer, and only the one request that
-/// there is gets the status.
+/// Input of a client on a gateway's control socket: each line has one line of answer, and only the one valid request
+/// gets the status.
 pub fn gateway_control(data: &[u8]) {
     let status: Status = serde_json::from_str(IDLE_STATUS).expect("a status");
     for line in data.split_inclusive(|byte| *byte == b'\n') {
@@ -86,8 +86,8 @@ pub fn gateway_text(data: &[u8]) {
     }
 }
 
-/// RTP packets of an application, each part one: every packet is in exactly one frame, whole and in order. The first byte
-/// of a part says how long after the one before it comes.
+/// RTP packets of an application, one per part: every packet is in exactly one frame, whole and in order. The first
+/// byte of a part is its delay after the one before.
 pub fn rtp(data: &[u8]) {
     ignore(rtp::packets(&Bytes::copy_from_slice(data)));
     for codec in [Codec::None, Codec::Audio, Codec::H264, Codec::H265] {
@@ -128,14 +128,14 @@ pub fn rtp(data: &[u8]) {
         assembler.handle_timeout(now + Duration::from_secs(1));
         take(&mut assembler);
         assert_eq!(assembler.poll_timeout(), None, "a frame is open for ever");
-        // Sources are gathered apart from each other, so only the whole can be compared.
+        // Sources are gathered separately, so only the whole can be compared.
         given.sort();
         taken.sort();
         assert_eq!(taken, given, "packets were lost or doubled");
     }
 }
 
-/// A SOCKS5 client's handshake in one piece and byte by byte, and its datagrams.
+/// A SOCKS5 client's handshake at once and byte by byte, and its datagrams.
 pub fn socks5(data: &[u8]) {
     let whole = converse(std::iter::once(data));
     let bytewise = converse(data.chunks(1));
@@ -175,5 +175,5 @@ fn converse<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, Option<Stri
     (answers, None)
 }
 
-/// For calls of which only that they return matters.
+/// Ignores the result of a call that only has to return.
 fn ignore<T>(_: T) {}

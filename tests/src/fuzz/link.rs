@@ -39,7 +39,7 @@ pub fn link_trace(data: &[u8]) {
     }
 }
 
-/// A recording in the format that it seems to have, its figures, and the way through other formats and back.
+/// A recording in its detected format, its figures, and the conversion to other formats and back.
 pub fn link_convert(data: &[u8]) {
     let recording = match Format::detect("fuzz".as_ref(), data) {
         Format::Mahimahi => parse_capacity("fuzz", data)
@@ -105,13 +105,13 @@ pub fn link_spec(data: &[u8]) {
         );
     }
     if let Ok(bandwidth) = Bandwidth::from_str(text) {
-        // As people read it, it is rounded.
+        // The display form is rounded.
         assert!(
             Bandwidth::from_str(&bandwidth.to_string()).is_ok(),
             "{text} as {bandwidth}"
         );
     }
-    // Names of files stay in this folder, where none fits.
+    // Names of files stay in this folder, where none matches.
     if text.contains(['/', '\\', '.'])
         && ["bw=", "csv=", "delay="]
             .iter()
@@ -129,7 +129,7 @@ fn arrivals(link: &mut Link<u64>, now: Instant) -> usize {
     outcomes.filter_map(Outcome::arrived).count()
 }
 
-/// What goes in comes out or is counted, and time goes on.
+/// Every packet is delivered or counted, and time advances.
 fn carry(spec: &LinkSpec) {
     const PACKETS: u64 = 50;
     let start = Instant::now();

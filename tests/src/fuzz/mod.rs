@@ -1,4 +1,4 @@
-//! The bodies of the fuzz targets: each takes any bytes and panics where a promise is broken. `fuzz/` runs them under
+//! The bodies of the fuzz targets: each takes any bytes and panics when a promise is broken. `fuzz/` runs them under
 //! libFuzzer; the ordinary tests replay the corpora in `fuzz/corpus`.
 
 mod control;
@@ -23,10 +23,10 @@ pub use prober::{detector, prober_datagram, prober_search};
 pub use record::{record_datagram, record_journal, record_session};
 pub use session::{fec_decode, quic_handshake, session_datagram, session_pair};
 
-/// Takes any bytes.
+/// The body of a target.
 pub type Body = fn(&[u8]);
 
-/// Every target by the name of its file and of the folder of its corpus.
+/// All targets, by the name of the file and of the corpus folder.
 pub const TARGETS: [(&str, Body); 25] = [
     ("congestion_control", congestion_control),
     ("detector", detector),
@@ -55,7 +55,7 @@ pub const TARGETS: [(&str, Body); 25] = [
     ("socks5", socks5),
 ];
 
-/// Splits what a fuzzer made into parts, each behind its length in two bytes; the last may be cut.
+/// Splits fuzzer input into parts, each after its length in two bytes; the last may be truncated.
 pub fn parts(mut data: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (length, rest) = data.split_first_chunk::<2>()?;

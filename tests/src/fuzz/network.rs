@@ -1,8 +1,8 @@
-//! The kernel's news of the network. They come from the kernel alone; nothing that could be in them may stop the reader.
+//! rtnetlink messages. Only the kernel sends them; no content may stop the parser.
 
 use starhaul_net::{NetworkChange, parse_news};
 
-/// A datagram of rtnetlink's groups: no more changes than messages fit, and what is left of a cut one counts as missed.
+/// A datagram of rtnetlink's groups: it has no more changes than messages fit, and a truncated one counts as missed.
 pub fn network_news(data: &[u8]) {
     let news = |data| {
         let mut all = Vec::new();

@@ -1,7 +1,7 @@
 //! Two whole stacks with a hostile network between them, before, during and after the handshake.
 //!
-//! TLS takes its ephemeral keys from the system, so ciphertexts differ from run to run; what is promised does not depend
-//! on them.
+//! TLS takes its ephemeral keys from the system, so ciphertexts differ from run to run; the tested promises do not
+//! depend on them.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -19,15 +19,15 @@ use starhaul_session::{BlockOptions, Event, Mode, StreamConfig, StreamId};
 
 /// More operations than this make a run too slow for a fuzzer.
 const MAX_OPERATIONS: usize = 400;
-/// Packets on their way to one side; more are lost.
+/// Greatest number of packets in flight to one side; more are lost.
 const MAX_QUEUED: usize = 512;
-/// Packets that left lately and may be repeated.
+/// Greatest number of recent packets that may be repeated.
 const MAX_REMEMBERED: usize = 64;
-/// Steps without time going on; a stack that needs more would never rest.
+/// Greatest number of steps without progress of time; a stack that needs more would never be idle.
 const MAX_STEPS: usize = 20_000;
 
-/// A client and a server over two paths. What the network does to their packets, and what it sends of its own, is read
-/// from the input: nobody but the client gets in, what arrives was sent and arrives once, and all comes to an end.
+/// A client and a server over two paths. The input decides the fates of their packets, and the network's own packets:
+/// only the client is accepted, delivered data were sent and are delivered once, and everything ends.
 pub fn quic_node(data: &[u8]) {
     run_nodes(data);
 }
@@ -41,7 +41,7 @@ pub struct NodeReport {
     pub bytes: usize,
 }
 
-/// The same, with a report.
+/// As [`quic_node`], with a report.
 pub fn run_nodes(data: &[u8]) -> NodeReport {
     let mut source = Unstructured::new(data);
     let mut world = World::new();
@@ -65,14 +65,14 @@ struct Packet {
 
 struct Side {
     node: Node,
-    /// Packets that are on their way here.
+    /// Packets in flight to this side.
     queue: VecDeque<Packet>,
     remembered: VecDeque<(u32, Vec<u8>)>,
     opened: BTreeSet<SessionHandle>,
     closed: BTreeSet<SessionHandle>,
     streams: Vec<(SessionHandle, StreamId)>,
     received: BTreeSet<(u64, u32, u32)>,
-    /// Reliable streams: of the client what was written, of the server what was read, by the client's session and stream.
+    /// Reliable streams: bytes written at the client, bytes read at the server, by the client's session and stream.
     bytes: BTreeMap<(u64, u32), usize>,
     partial: BTreeMap<(SessionHandle, StreamId), Vec<u8>>,
 }
@@ -91,7 +91,7 @@ fn address(side: usize, path: u32) -> SocketAddr {
     SocketAddr::from(([10, path, 0, u8::from(side == 1)], 4600))
 }
 
-/// What stands at `offset` in every reliable stream of a session of the client.
+/// The byte at `offset` in every reliable stream of a session of the client.
 fn byte_of(session: u64, offset: usize) -> u8 {
     let number = session.to_be_bytes();
     number
@@ -203,7 +203,7 @@ impl World {
                 let length = usize::from(length).min(source.len());
                 let mut payload = source.bytes(length)?.to_vec();
                 if long {
-                    // What opens a connection must fill a whole packet.
+                    // The packet that opens a connection must be padded to full size.
                     payload.resize(1200, 0);
                 }
                 let from = SocketAddr::from(([192, 0, 2, operation], u16::from(operation % 2)));
@@ -321,7 +321,7 @@ impl World {
         self.drain(0);
     }
 
-    /// The server reads what the client wrote.
+    /// The server reads a stream of the client.
     fn read(&mut self, session: SessionHandle, stream: StreamId) {
         let side = &mut self.sides[1];
         let Some(machine) = side.node.session(session) else {
@@ -351,7 +351,7 @@ impl World {
         side.bytes.insert((from, stream.0), whole.len());
     }
 
-    /// The network is good from now on: what was written to sessions that live arrives.
+    /// Makes the network reliable: data written to open sessions arrive.
     fn heal(&mut self) {
         for _ in 0..2000 {
             self.exchange(1);
@@ -375,7 +375,7 @@ impl World {
         panic!("what was written to a session that lives did not arrive");
     }
 
-    /// A detector at one side tells of an event, and of its satellite segment.
+    /// A detector at one side signals an event, and the RTT of its satellite segment.
     fn detect(&mut self, at: usize, (path, ago, confidence): (bool, u8, f64)) {
         let (node, now) = (&mut self.sides[at].node, self.now);
         let ago = Duration::from_millis(ago.into());
@@ -421,7 +421,7 @@ impl World {
         self.drain(to);
     }
 
-    /// Both sides get what is on its way to them, and time for answers, so many times.
+    /// Both sides get the packets in flight to them, and time for answers, so many times.
     fn exchange(&mut self, times: usize) {
         for _ in 0..times.min(40) {
             for to in [0, 1] {
@@ -436,7 +436,7 @@ impl World {
     fn advance(&mut self, by: Duration) {
         self.now += by;
         for at in [0, 1] {
-            // What follows from a timer may itself be due at once.
+            // A timer's successor may itself be due at once.
             for _ in 0..3 {
                 self.sides[at].node.handle_timeout(self.now);
                 self.drain(at);
@@ -457,7 +457,7 @@ impl World {
             };
             let path = transmit.local.0;
             assert_ne!(transmit.remote.port(), 0, "an answer to nobody");
-            // Answers to addresses that the network made up go nowhere.
+            // Answers to forged addresses are dropped.
             let to = 1 - at;
             if transmit.remote != address(to, path) {
                 continue;
@@ -524,7 +524,7 @@ impl World {
         }
     }
 
-    /// Both close; then each session has ended once, and nothing is left to wait for.
+    /// Both close; then each session has ended once, and no timer is set.
     fn come_to_an_end(&mut self) {
         self.exchange(10);
         self.heal();

@@ -1,4 +1,4 @@
-//! What watches the satellite hop: the detector and the search by lists of operations, and what anyone may send to a prober.
+//! Detection on the satellite hop: the detector and the search by lists of operations, and any datagrams to a prober.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -11,8 +11,8 @@ use starhaul_net::prober::{
     ECHO_BYTES, EchoMessage, EchoResponder, HopSearch, IpVersion, number_behind_token, parse_icmp,
 };
 
-/// A detector told of probes and answers in any order, at any time: it finds no more than its refractory time allows, and
-/// says nothing impossible of what it finds.
+/// A detector with probes and answers in any order, at any time: it finds no more events than its refractory time
+/// allows, with plausible values.
 pub fn detector(data: &[u8]) {
     let mut now = Instant::now() + Duration::from_secs(100_000);
     let mut source = Unstructured::new(data);
@@ -76,7 +76,7 @@ fn watch(
     Ok(None)
 }
 
-/// What comes to a prober's sockets, as ICMP of both versions and as echo, for the asker and for the one who answers.
+/// Datagrams to a prober's sockets, as ICMP of both versions and as echo, for client and responder.
 pub fn prober_datagram(data: &[u8]) {
     let Some((token, packet)) = data.split_first_chunk::<8>() else {
         return;
@@ -105,7 +105,7 @@ pub fn prober_datagram(data: &[u8]) {
     }
 }
 
-/// A search told of answers in any order: it ends, and chooses only who answered.
+/// A search with answers in any order: it ends, and selects only hops that answered.
 pub fn prober_search(data: &[u8]) {
     let start = Instant::now();
     let mut now = start;

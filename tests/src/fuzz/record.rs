@@ -1,4 +1,4 @@
-//! What anybody may send to a recording server or client, what becomes of a recording on a bad path, and damaged journals.
+//! Any datagrams to a recording server or client, a recording on a bad path, and damaged journals.
 
 use std::{
     net::SocketAddr,
@@ -30,7 +30,7 @@ fn pair(now: Instant, direction: Direction, light: Light) -> (Server, Client) {
     )
 }
 
-/// Datagrams of somebody without a key: nothing is answered, nothing is written down.
+/// Datagrams of a client without a key: there is no answer and no journal entry.
 pub fn record_datagram(data: &[u8]) {
     let now = Instant::now();
     let (mut server, mut client) = pair(now, Direction::Up, Light::Udp);
@@ -48,8 +48,8 @@ pub fn record_datagram(data: &[u8]) {
     );
 }
 
-/// A recording whose datagrams are lost, doubled, damaged and late: it ends, and until the client has answered from its
-/// address the server sends no more than it got.
+/// A recording whose datagrams are lost, duplicated, damaged and late: it ends, and until the client has answered from
+/// its address the server sends no more bytes than it got.
 pub fn record_session(data: &[u8]) {
     let mut now = Instant::now() + Duration::from_secs(1);
     let mut source = Unstructured::new(data);
@@ -109,7 +109,7 @@ pub fn record_session(data: &[u8]) {
     assert_eq!(read, entries);
 }
 
-/// Delivers a batch, each datagram as the source says.
+/// Delivers a batch, with the fate of each datagram read from the source.
 fn each(transmit: &Transmit, source: &mut Unstructured<'_>, mut deliver: impl FnMut(&[u8])) {
     for datagram in transmit.contents.chunks(transmit.segment_bytes.max(1)) {
         match source.arbitrary::<u8>().unwrap_or(0) % 16 {
@@ -133,7 +133,7 @@ fn each(transmit: &Transmit, source: &mut Unstructured<'_>, mut deliver: impl Fn
     }
 }
 
-/// A journal: what can be read can be made into a trace and described, or is refused with a line of text.
+/// A journal: converted to a trace and described, or refused with a line of text.
 pub fn record_journal(data: &[u8]) {
     let Ok(entries) = parse_journal("fuzz", data) else {
         return;

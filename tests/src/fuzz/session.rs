@@ -1,4 +1,4 @@
-//! What a peer's session and handshake may send.
+//! Input of a session and a handshake from the peer.
 
 use std::time::{Duration, Instant};
 
@@ -22,8 +22,8 @@ pub fn session_pair(data: &[u8]) {
     run(&Plan::from_bytes(data, MAX_OPERATIONS));
 }
 
-/// Datagrams of any content on two paths to a session that has streams and blocks of its own; each part is one, its first
-/// byte says how long after the one before it arrives and on which path.
+/// Datagrams of any content on two paths to a session with streams and blocks of its own; each part is one, its first
+/// byte gives the delay after the one before and the path.
 pub fn session_datagram(data: &[u8]) {
     let mut now = Instant::now();
     let mut session = busy_session(now);
@@ -62,7 +62,7 @@ pub fn session_datagram(data: &[u8]) {
     assert_eq!(session.poll_timeout(), None);
 }
 
-/// A server with two paths, a stream of each kind, and things sent on them.
+/// A server with two paths, a stream of each kind, and data sent on them.
 fn busy_session(now: Instant) -> Session {
     let config = SessionConfig {
         max_receive_bytes: MAX_RECEIVED_BYTES,
@@ -112,8 +112,8 @@ fn busy_session(now: Instant) -> Session {
     session
 }
 
-/// Messages of the join handshake: read wherever they are cut, and what is written of them reads the same. A hello may be longer
-/// than what is understood of it.
+/// Messages of the join handshake: parsed from any truncation, and re-encoding parses to the same value. A hello may be
+/// longer than its known part.
 pub fn quic_handshake(data: &[u8]) {
     let mut rest = data;
     while let Ok(Some((message, length))) = wire::parse(rest) {
@@ -138,7 +138,7 @@ pub fn quic_handshake(data: &[u8]) {
     }
 }
 
-/// Fragments of an erasure code: any that a peer may send, and those of a real block with some lost.
+/// Fragments of an erasure code: arbitrary ones of a peer, and those of a real block with losses.
 pub fn fec_decode(data: &[u8]) {
     let mut source = Unstructured::new(data);
     let _ = decode_any(&mut source);

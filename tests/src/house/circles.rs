@@ -1,4 +1,4 @@
-//! Which files of a crate import each other in a circle, and which experiments of the lab import one another.
+//! Finds circular imports between the files of a crate, and imports between experiments of the lab.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,7 +7,7 @@ use std::{
 
 use super::source::{Scan, SourceError, scan_crate};
 
-/// Re-exports followed from one name to the file that it comes from.
+/// Greatest number of re-exports followed from a name to its file.
 const MOST_REEXPORTS: usize = 8;
 
 /// A file of a crate by its place among the modules; the root is empty.
@@ -21,7 +21,7 @@ pub struct Imports {
 type Edges = BTreeMap<Module, BTreeSet<Module>>;
 
 impl Imports {
-    /// Reads the crate whose sources are in `folder`, tests left out.
+    /// Reads the crate with sources in `folder`, without tests.
     ///
     /// # Errors
     /// A file that cannot be read.
@@ -48,8 +48,8 @@ impl Imports {
         })
     }
 
-    /// Groups of files that import each other, by name. Files beside those below them are no circle: a module may use what it is
-    /// made of, and its parts what they share.
+    /// Groups of files that import each other, by name. A file and those below it are no circle: a module may use its
+    /// parts, and its parts what they share.
     pub fn circles(&self) -> Vec<Vec<String>> {
         let edges = self.edges();
         let reached: BTreeMap<&Module, BTreeSet<&Module>> = edges
@@ -69,7 +69,7 @@ impl Imports {
         circles
     }
 
-    /// Imports of one of these modules, or what is below it, by another of them: `from -> to`.
+    /// Imports of one of these modules, or of a module below it, by another of them: `from -> to`.
     pub fn between(&self, modules: &[&str]) -> Vec<String> {
         let owner = |module: &Module| {
             let path = module.join("::");
@@ -96,7 +96,7 @@ impl Imports {
             .collect()
     }
 
-    /// The files that a file imports from, its ancestors and descendants left out.
+    /// The files that a file imports, without its ancestors and descendants.
     fn imported_by(&self, module: &Module, scan: &Scan) -> BTreeSet<Module> {
         let paths = scan.paths.iter();
         let files = paths.filter_map(|path| self.file_of(&self.absolute(module, path)?, 0));
@@ -105,7 +105,7 @@ impl Imports {
             .collect()
     }
 
-    /// A path from the root of the crate; `None` for one of another crate.
+    /// The path from the root of the crate; `None` for one of another crate.
     fn absolute(&self, module: &Module, path: &[String]) -> Option<Module> {
         let (first, rest) = path.split_first()?;
         let mut base = module.clone();
@@ -132,7 +132,7 @@ impl Imports {
         Some(base)
     }
 
-    /// The file that says what a path names, through re-exports.
+    /// The file that defines the item of a path, through re-exports.
     fn file_of(&self, path: &[String], depth: usize) -> Option<Module> {
         let known = (0..=path.len()).rev();
         let length = known

@@ -1,13 +1,13 @@
-//! What a crate reaches through its normal dependencies, as `cargo tree` resolves it for that crate alone.
+//! Checks the normal dependencies of a crate, as `cargo tree` resolves them for that crate alone.
 //!
-//! `cargo metadata` would not do: it joins the features of the whole workspace, so a test tool that wants system randomness
-//! would seem to give it to every core.
+//! `cargo metadata` would not do: it joins the features of the whole workspace, so a test tool that needs system
+//! randomness would seem to give it to every core.
 
 use std::{path::Path, process::Command};
 
 use super::{CORES, FLOORS};
 
-/// Packages no core may reach: runtimes, sockets, clocks, threads, and the system's randomness.
+/// Packages that no core may depend on: runtimes, sockets, clocks, threads, and the system's randomness.
 const FORBIDDEN: [&str; 22] = [
     "async-io",
     "async-std",
@@ -33,17 +33,17 @@ const FORBIDDEN: [&str; 22] = [
     "web-time",
 ];
 
-/// A forbidden package that a core may reach through one dependency, and why.
+/// A forbidden package that a core may depend on through one dependency, and why.
 const DOORS: [(&str, &str, &str); 3] = [
     // A TLS library must draw its keys from the system; tests of the cores above do not depend on their values.
     ("starhaul-quic", "ring", "getrandom"),
     // Connection ids and packet number skips; noq-proto takes no seed for its reset keys.
     ("starhaul-quic", "noq-proto", "getrandom"),
-    // Only its HMAC is used, which draws nothing.
+    // Only its HMAC is used, which needs no randomness.
     ("starhaul-record", "ring", "getrandom"),
 ];
 
-/// Where `cargo tree` could not be asked or read.
+/// Errors of running `cargo tree` and parsing its output.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
     /// It could not be started.
@@ -52,7 +52,7 @@ pub enum TreeError {
     /// It ran and failed.
     #[error("cargo tree failed: {0}")]
     Failed(String),
-    /// A line of its answer is not `depth name version`.
+    /// A line of its output is not `depth name version`.
     #[error("cargo tree answered a line that is no dependency: {0:?}")]
     Line(String),
 }
@@ -87,7 +87,7 @@ pub fn tree_of(workspace: &Path, name: &str) -> Result<String, TreeError> {
     }
 }
 
-/// What crate `name` with this tree does that it may not; empty when all is well.
+/// The forbidden dependencies of crate `name` with this tree; empty when there are none.
 pub fn violations(name: &str, tree: &str) -> Result<Vec<String>, TreeError> {
     let mut found = Vec::new();
     // The packages from the root of the tree to the current line.
@@ -121,7 +121,7 @@ fn has_door(name: &str, chain: &[&str]) -> bool {
     })
 }
 
-/// A crate without a floor counts as above all others, so that it may be used by none.
+/// A crate without a floor counts as above all others, so that no crate may use it.
 fn floor(name: &str) -> usize {
     FLOORS
         .iter()

@@ -1,7 +1,7 @@
-//! The rules of the house as checks: which crate may use which, and what a protocol core may not touch.
+//! The rules of the house as checks: allowed dependencies between crates, and forbidden parts of protocol cores.
 //!
-//! A core is a state machine: time, randomness and input are handed to it, so that the same code runs under real sockets, in
-//! virtual time and in a fuzzer.
+//! A core is a state machine: its caller passes in time, randomness and input, so that the same code runs under real
+//! sockets, in virtual time and in a fuzzer.
 
 pub mod circles;
 pub mod dependencies;
@@ -46,5 +46,5 @@ pub const EXPERIMENTS: [&str; 7] = [
     "experiments::qoe",
 ];
 
-/// The only crates that may hold `unsafe` code: those that call the kernel.
+/// The only crates that may contain `unsafe` code: those that make system calls.
 pub const UNSAFE_ALLOWED: [&str; 2] = ["starhaul-net", "starhaul-replay"];

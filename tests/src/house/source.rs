@@ -1,7 +1,7 @@
-//! What the source of a core may not say: a clock, a socket, a thread, a global random source, `async`, `unsafe`.
+//! Checks the source of a core: no clock, socket, thread, global random source, `async` or `unsafe`.
 //!
-//! Files are read as the compiler reads them, from `lib.rs` along its `mod` declarations, so comments, strings and
-//! modules under `#[cfg(test)]` do not count.
+//! Files are parsed as by the compiler, from `lib.rs` along its `mod` declarations, so comments, strings and modules
+//! under `#[cfg(test)]` do not count.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{Attribute, Item, UseTree, spanned::Spanned, visit::Visit};
 
-/// Paths that no core may name, and what to do instead.
+/// Paths that no core may name, and what to use instead.
 const FORBIDDEN: [(&[&str], &str); 17] = [
     (&["Instant", "now"], TIME),
     (&["SystemTime", "now"], TIME),
@@ -29,7 +29,7 @@ const FORBIDDEN: [(&[&str], &str); 17] = [
     (&["async"], "a core does not wait"),
     (&[".await"], "a core does not wait"),
 ];
-/// Files that may say one of them, and why.
+/// Files that may name one of them, and why.
 const EXCEPTIONS: [(&str, &str); 1] = [
     // A new key pair is drawn when an operator asks for one; no state machine calls it.
     ("starhaul-quic/src/identity.rs", "SystemRandom"),
@@ -38,26 +38,26 @@ const TIME: &str = "take `now: Instant` as an argument";
 const SOCKET: &str = "hand datagrams in and out";
 const RANDOM: &str = "take a seed or a seeded generator";
 
-/// A file that could not be checked.
+/// Why a file could not be checked.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// It could not be read.
+    /// The file could not be read.
     #[error("{} cannot be read: {error}", .file.display())]
     Read {
         /// The file.
         file: PathBuf,
-        /// Why not.
+        /// The error of the system.
         error: std::io::Error,
     },
-    /// It is not Rust.
+    /// The file is not valid Rust.
     #[error("{} cannot be parsed: {error}", .file.display())]
     Parse {
         /// The file.
         file: PathBuf,
-        /// Why not.
+        /// The error of the parser.
         error: syn::Error,
     },
-    /// A module's file is at neither of its two places.
+    /// A module's file is at neither of its two locations.
     #[error("module {module} of {} has no file", .file.display())]
     NoFile {
         /// The file that declares it.
@@ -67,22 +67,22 @@ pub enum SourceError {
     },
 }
 
-/// What one source text says.
+/// The findings in one source text.
 #[derive(Debug, Default)]
 pub struct Scan {
-    /// Forbidden words: line, and what is wrong.
+    /// Forbidden paths: line, and description.
     pub violations: Vec<(usize, String)>,
     /// Lines with `unsafe`.
     pub unsafe_lines: Vec<usize>,
     /// Modules outside tests whose text is in files of their own.
     pub modules: Vec<String>,
-    /// Every path that it imports or names from the root of the crate.
+    /// Every path imported or named from the root of the crate.
     pub paths: Vec<Vec<String>>,
-    /// Those of them that it gives on.
+    /// Those of them that are re-exported.
     pub reexports: Vec<Vec<String>>,
 }
 
-/// Every file of the library with `root` (a `lib.rs` or `main.rs`) outside tests, with what it says.
+/// Scans every file of the library with `root` (a `lib.rs` or `main.rs`) outside tests.
 pub fn scan_crate(root: &Path) -> Result<Vec<(PathBuf, Scan)>, SourceError> {
     let mut waiting = vec![root.to_path_buf()];
     let mut scanned = Vec::new();
@@ -113,7 +113,7 @@ pub fn scan_crate(root: &Path) -> Result<Vec<(PathBuf, Scan)>, SourceError> {
     Ok(scanned)
 }
 
-/// Reads one source text.
+/// Scans one source text.
 pub fn scan(text: &str) -> syn::Result<Scan> {
     let file = syn::parse_file(text)?;
     let mut scan = Scan::default();
@@ -158,7 +158,7 @@ fn is_test_only(attributes: &[Attribute]) -> bool {
 
 struct Reader<'a> {
     scan: &'a mut Scan,
-    /// Within an import, where a path may begin anywhere.
+    /// Within an import, where a path may begin at any crate.
     in_use: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What the applications of both sides do, and how they check what the sessions answer.
+//! The actions of the applications of both sides, and their checks of the sessions' answers.
 
 use starhaul_session::{BlockId, BlockOptions, Mode, StreamConfig, StreamError, StreamId};
 
@@ -86,14 +86,14 @@ impl World<'_> {
         }
     }
 
-    /// Reliable streams that `side` knows.
+    /// Reliable streams known to `side`.
     pub(super) fn reliable_of(&self, side: Side) -> Vec<StreamId> {
         self.ledger.matching(|stream| {
             stream.config.mode == Mode::Reliable && (stream.opener == side || stream.is_known)
         })
     }
 
-    /// Streams that `side` may send on, whatever their kind.
+    /// Streams of any kind on which `side` may send.
     pub(super) fn writable_by(&self, side: Side) -> Vec<StreamId> {
         self.ledger.matching(|stream| {
             stream.opener == side || (stream.config.mode == Mode::Reliable && stream.is_known)

@@ -1,4 +1,4 @@
-//! What was promised and what was kept, seen from outside both sessions.
+//! The promises and their fulfilment, observed from outside both sessions.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -11,11 +11,11 @@ use super::operation::Side;
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     pub(super) streams: BTreeMap<StreamId, Stream>,
-    /// The peer said what its session never sent, so only safety is checked.
+    /// The peer sent forged messages, so only safety is checked.
     pub(super) is_tainted: bool,
     /// The application of the side does not take its events now, so its blocks may have ended.
     pub(super) unheard: [bool; 2],
-    /// Reconfigurations that the side's detector told of, and that it heard of from the other.
+    /// Reconfigurations signalled by the side's detector, and received from the peer.
     pub(super) signals_told: [u32; 2],
     signals_heard: [u32; 2],
 }
@@ -24,15 +24,15 @@ pub(super) struct Ledger {
 pub(super) struct Stream {
     pub(super) opener: Side,
     pub(super) config: StreamConfig,
-    /// The peer was told.
+    /// The peer has learnt of the stream.
     pub(super) is_known: bool,
     pub(super) finished: bool,
-    /// The peer was told that all has ended.
+    /// The peer has learnt that all has ended.
     end_seen: bool,
-    /// The greatest block that an ordered stream has handed on.
+    /// The greatest block that an ordered stream has delivered.
     last_received: Option<u32>,
     pub(super) blocks: Vec<Block>,
-    /// By writer.
+    /// Both directions, by writer.
     pub(super) bytes: [Direction; 2],
 }
 
@@ -55,13 +55,13 @@ pub(super) struct Direction {
     pub(super) finished: bool,
     pub(super) reset: Option<u32>,
     pub(super) stopped: Option<u32>,
-    /// The writer was refused room and not told of new room since.
+    /// The writer was refused for lack of credit and has had no event since.
     pub(super) blocked: bool,
-    /// The reader was told that there is something, and has not found it empty since.
+    /// The reader had a readable event, and has not read to the end since.
     pub(super) readable: bool,
     /// The reader saw the end or the reset.
     pub(super) ended: bool,
-    /// The writer was told of the stop.
+    /// The writer had the event of the stop.
     pub(super) stop_seen: bool,
 }
 
@@ -145,7 +145,7 @@ impl Ledger {
         .collect()
     }
 
-    /// Checks what `side`'s session told its application.
+    /// Checks an event of `side`'s session.
     pub(super) fn on_event(&mut self, now: Instant, side: Side, event: &Event) {
         match event {
             Event::BlockOutcome {
@@ -363,7 +363,7 @@ impl Ledger {
         );
     }
 
-    /// Everything has ended by both ledgers' word; what has not, in words.
+    /// The open items of both ledgers as text; empty when all has ended.
     pub(super) fn unfinished(&self) -> Vec<String> {
         let mut open = Vec::new();
         for (id, stream) in &self.streams {
@@ -395,7 +395,7 @@ impl Ledger {
         open
     }
 
-    /// Blocks that sender and receiver say different things of, once all has ended.
+    /// Blocks whose outcome differs between sender and receiver, once all has ended.
     pub(super) fn contradictions(&self) -> Vec<String> {
         let all = self.streams.iter().flat_map(|(id, stream)| {
             let blocks = stream.blocks.iter().enumerate();
@@ -422,13 +422,13 @@ impl Ledger {
     }
 }
 
-/// What a block of this name says.
+/// The content of a block with this id.
 pub(super) fn block_data(stream: StreamId, block: BlockId, length: usize) -> Bytes {
     let seed = u64::from(stream.0) << 32 | u64::from(block.0);
     pattern(seed, 0, length).into()
 }
 
-/// What `writer` writes to a reliable stream from `start` on.
+/// The bytes that `writer` writes to a reliable stream from `start` on.
 pub(super) fn stream_data(stream: StreamId, writer: Side, start: u64, length: usize) -> Vec<u8> {
     pattern(u64::from(stream.0) << 8 | writer as u64, start, length)
 }

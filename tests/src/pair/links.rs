@@ -1,4 +1,4 @@
-//! The paths between the two sessions: what becomes of each datagram, and what the transport below hears of it.
+//! The paths between the two sessions: the fate of each datagram, and what the transport below learns of it.
 
 use std::{
     collections::BTreeMap,
@@ -13,10 +13,10 @@ use starhaul_units::Bandwidth;
 
 use super::operation::{Condition, Meddling, SLOTS, Side};
 
-/// A transport that reports losses does so this long after the answer was due.
+/// A transport that reports losses does so this long after the acknowledgement was due.
 const LOSS_PATIENCE: Duration = Duration::from_millis(30);
 
-/// Something that will happen.
+/// A scheduled event.
 #[derive(Clone, Debug)]
 pub(super) enum Happening {
     Arrival {
@@ -24,7 +24,7 @@ pub(super) enum Happening {
         path: Life,
         payload: Bytes,
     },
-    /// The transport learns what became of a datagram.
+    /// The transport learns the fate of a datagram.
     Fate {
         side: Side,
         path: Life,
@@ -43,8 +43,8 @@ pub(super) enum Happening {
     },
 }
 
-/// A path from coming up to going: one connection of the transport, to which its datagrams belong. The next life may have the
-/// same number.
+/// The life of a path from up to down: one connection of the transport, to which its datagrams belong. The next life
+/// may have the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Life {
     pub(super) id: PathId,
@@ -55,7 +55,7 @@ pub(super) struct Life {
 #[derive(Clone, Debug)]
 pub(super) struct Slot {
     pub(super) condition: Condition,
-    /// The life that each side has up.
+    /// The present life at each side.
     pub(super) up: [Option<Life>; 2],
     in_flight: [u64; 2],
     busy_until: [Option<Instant>; 2],
@@ -110,8 +110,8 @@ impl Links {
         self.coming.insert((at, self.count), happening);
     }
 
-    /// Brings a path up, under its old number or a new one, on `first` now and on the other side when it hears of it, which
-    /// takes so many times as long as the way there.
+    /// Brings a path up, under its old number or a new one, on `first` now and on the other side after a multiple of
+    /// the one-way delay.
     pub(super) fn bring_up(
         &mut self,
         now: Instant,
@@ -185,7 +185,7 @@ impl Links {
         self.slots[slot].out_until = Some(until);
     }
 
-    /// Every link becomes good.
+    /// Makes every link reliable.
     pub(super) fn heal(&mut self) {
         for (slot, entry) in self.slots.iter_mut().enumerate() {
             entry.condition = Condition::good(slot);
@@ -270,13 +270,13 @@ impl Links {
         }
     }
 
-    /// Drops, doubles or hurries a datagram on its way. Its fate, as the transport sees it, stays.
+    /// Drops, duplicates or delivers a datagram in flight. Its fate as seen by the transport stays.
     pub(super) fn meddle(&mut self, now: Instant, datagram: usize, how: Meddling) {
         let Some(key) = self.nth_arrival(datagram) else {
             return;
         };
         match how {
-            // What the transport acknowledges has arrived.
+            // A datagram that the transport acknowledges has arrived.
             Meddling::Drop => self.drop_arrival(key),
             Meddling::Double => {
                 let happening = self.coming[&key].clone();
@@ -306,7 +306,7 @@ impl Links {
         }
     }
 
-    /// A datagram reached nobody: the transport must not say that it arrived.
+    /// A datagram had no receiver: the transport must not acknowledge it.
     pub(super) fn on_unheard(&mut self, to: Side, path: Life, payload: &Bytes) {
         // Bytes 1 to 4 are its number.
         let number = payload

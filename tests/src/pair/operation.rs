@@ -1,4 +1,4 @@
-//! What may happen to a pair of sessions, read from random bytes.
+//! The operations on a pair of sessions, read from random bytes.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use starhaul_session::Mode;
 /// Either session of the pair.
 pub(super) type Side = usize;
 
-/// Paths that may be up at once.
+/// Greatest number of paths at once.
 pub(super) const SLOTS: usize = 3;
 
-/// One thing that an application, the network or the transport does. Streams, blocks and paths are named by an index into those
-/// that exist, modulo their number.
+/// One action of an application, the network or the transport. Streams, blocks and paths are selected by an index into
+/// those that exist, modulo their number.
 #[derive(Clone, Debug)]
 pub(super) enum Operation {
-    /// A stream begins.
+    /// Opens a stream.
     Open {
         side: Side,
         mode: Mode,
@@ -25,74 +25,74 @@ pub(super) enum Operation {
         ordered: bool,
         label_bytes: usize,
     },
-    /// A block is given to a stream of the side's own.
+    /// Sends a block on a stream of the side's own.
     Send {
         side: Side,
         stream: usize,
         bytes: usize,
         deadline: Option<Duration>,
         priority: Option<u8>,
-        /// How many blocks before this one the block lies on which it depends.
+        /// Distance to the earlier block on which it depends.
         depends_back: Option<u32>,
     },
-    /// A block's deadline or priority changes.
+    /// Changes a block's deadline or priority.
     Update {
         side: Side,
         block: usize,
         deadline: Option<Duration>,
         priority: Option<u8>,
     },
-    /// A block is taken back.
+    /// Cancels a block.
     Retreat { side: Side, block: usize },
-    /// A direction ends.
+    /// Ends a direction.
     Finish { side: Side, stream: usize },
-    /// Bytes are written to a reliable stream of either side.
+    /// Writes bytes to a reliable stream of either side.
     Write {
         side: Side,
         stream: usize,
         bytes: usize,
     },
-    /// … and read.
+    /// Reads from a reliable stream.
     Read {
         side: Side,
         stream: usize,
         max: usize,
     },
-    /// A direction of a reliable stream is abandoned by its writer.
+    /// Resets a direction of a reliable stream.
     Reset {
         side: Side,
         stream: usize,
         code: u32,
     },
-    /// … or by its reader.
+    /// Stops reading a direction of a reliable stream.
     Stop {
         side: Side,
         stream: usize,
         code: u32,
     },
-    /// Time passes.
+    /// Advances time.
     Advance(Duration),
-    /// The driver of both sides is late: inputs of so much time are taken at its end, and before the timers.
+    /// Delays the driver of both sides: the inputs of this time are delivered at its end, before the timers.
     Stall(Duration),
-    /// A path comes up, perhaps under the number of its former life; on the second side later than on the first, and later still
-    /// when the word of it is lost.
+    /// Brings a path up, perhaps under the number of its former life; on the second side later than on the first, and
+    /// later still when its acceptance is lost.
     PathUp {
         first: Side,
         slot: usize,
         rejoins: bool,
         ways: u32,
     },
-    /// A path goes, likewise.
+    /// Takes a path down, likewise.
     PathDown { first: Side, slot: usize },
-    /// The links of a path change.
+    /// Changes the links of a path.
     Condition { slot: usize, condition: Condition },
-    /// A path carries nothing for a while.
+    /// Makes a path drop everything for a while.
     Outage { slot: usize, time: Duration },
-    /// A datagram on its way is dropped, doubled, or arrives now.
+    /// Drops, duplicates or delivers a datagram in flight.
     Meddle { datagram: usize, how: Meddling },
-    /// Side takes its events only from now on, or no more until it does again.
+    /// The side takes its events from now on, or stops doing so.
     Events { side: Side, taken: bool },
-    /// A side's detector tells of a path: its segment's RTT, and an event so long ago.
+    /// A side's detector signals the RTT of a path's segment, and an event in the past.
     Signal {
         side: Side,
         slot: usize,
@@ -100,11 +100,11 @@ pub(super) enum Operation {
     },
     /// The transport reports the fate of a datagram that was never sent.
     NonsenseReport { side: Side, slot: usize, ahead: u32 },
-    /// The peer's transport hands over what the peer's session never sent.
+    /// The peer's transport delivers data that the peer's session never sent.
     Forge { side: Side, forgery: Forgery },
 }
 
-/// What becomes of a datagram on its way.
+/// A manipulation of a datagram in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Meddling {
     Drop,
@@ -112,20 +112,20 @@ pub(super) enum Meddling {
     DeliverNow,
 }
 
-/// What a hostile peer sends.
+/// Data of a hostile peer.
 #[derive(Clone, Debug)]
 pub(super) enum Forgery {
-    /// A datagram on its way with one byte changed.
+    /// A datagram in flight with one byte changed.
     Changed { datagram: usize, at: usize, xor: u8 },
-    /// Bytes after a type that exists.
+    /// Bytes after a valid type.
     Bytes { kind: u8, body: Vec<u8> },
 }
 
-/// How the links of one path behave.
+/// The properties of the links of one path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Condition {
     pub(super) delay: Duration,
-    /// Up to this much more, by chance, so that datagrams overtake each other.
+    /// Greatest random addition to the delay, so that datagrams overtake each other.
     pub(super) jitter: Duration,
     /// Share of datagrams lost, in 256ths.
     pub(super) loss: u8,
@@ -136,29 +136,29 @@ pub(super) struct Condition {
     pub(super) max_datagram: usize,
 }
 
-/// A whole run.
+/// A plan of a whole run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Of the network's chances.
+    /// Seed of the network's random choices.
     pub(super) seed: u64,
-    /// Most bytes that each session may hold for sending.
+    /// Bound of bytes that each session holds for sending.
     pub(super) max_send_bytes: usize,
-    /// … and after receipt.
+    /// Bound of bytes that each session holds after receipt.
     pub(super) max_receive_bytes: usize,
     /// The transport reports acknowledgements.
     pub(super) reports_acks: bool,
-    /// The transport reports losses; sometimes wrongly.
+    /// The transport reports losses, sometimes wrongly.
     pub(super) reports_losses: bool,
     /// The network heals after the operations, and everything must end. Otherwise the sessions are closed as they are.
     pub(super) heals: bool,
-    /// [`Operation::Forge`] is carried out; from then on only safety is checked.
+    /// [`Operation::Forge`] is executed; from then on only safety is checked.
     pub(super) is_hostile: bool,
-    /// What happens, in order.
+    /// The operations in order.
     pub(super) operations: Vec<Operation>,
 }
 
 impl Plan {
-    /// The plan that `bytes` say, of at most `most` operations.
+    /// Reads the plan from `bytes`, with at most `most` operations.
     pub fn from_bytes(bytes: &[u8], most: usize) -> Self {
         let mut source = Unstructured::new(bytes);
         let mut plan = Self::header(&mut source).unwrap_or(Self {

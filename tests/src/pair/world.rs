@@ -1,4 +1,4 @@
-//! Carries out a plan: two sessions, the links between them, and the ledger that checks them.
+//! Executes a plan: two sessions, the links between them, and the ledger that checks them.
 
 use std::{
     collections::BTreeSet,
@@ -16,38 +16,38 @@ use super::{
     operation::{Forgery, Operation, Plan, SLOTS, Side},
 };
 
-/// After the links have healed everything must have ended by then: the longest deadline, and time for what was backed up.
+/// Time after the links have healed in which everything must end: the longest deadline, and time for queued data.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Steps at one instant beyond which the sessions count as spinning.
 const MAX_STEPS_AT_ONCE: u32 = 10_000;
-/// Control messages under way: a few for each of the streams of a run.
+/// Bound of control messages in flight: a few for each stream of a run.
 const MOST_CONTROL_BYTES: usize = 200_000;
-/// What a page of a stream costs.
+/// Memory of a page of a stream.
 const PAGE_BYTES: usize = 4096 + 1024;
-/// What a reliable stream may send before the receiver has said more.
+/// Bytes that a reliable stream may send before the first credit.
 const FIRST_CREDIT_BYTES: usize = 64 << 10;
 /// Below this the transport under a session carries no datagrams (RFC 9000 §14).
 const LEAST_DATAGRAM: usize = 1150;
 
-/// What a run did.
+/// The results of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Of every datagram and event; the same plan gives the same.
+    /// Digest of all datagrams and events; the same plan gives the same.
     pub digest: u64,
     /// Session datagrams sent.
     pub datagrams: u64,
     /// Blocks that the sessions accepted.
     pub blocks: usize,
-    /// … of which this many arrived.
+    /// Blocks of these that arrived.
     pub received: usize,
     /// Bytes read from reliable streams.
     pub bytes_read: u64,
 }
 
-/// Carries out `plan`.
+/// Executes `plan`.
 ///
 /// # Panics
-/// Where a session breaks a promise.
+/// A session breaks a promise.
 pub fn run(plan: &Plan) -> Report {
     let mut world = World::new(plan);
     for operation in &plan.operations {
@@ -67,7 +67,7 @@ pub(super) struct World<'a> {
     pub(super) sessions: [Session; 2],
     pub(super) links: Links,
     pub(super) ledger: Ledger,
-    /// Both sides read all they can and end what they write.
+    /// Both sides read everything and end their streams.
     pub(super) is_ending: bool,
     pub(super) is_over: bool,
     digest: DefaultHasher,
@@ -84,7 +84,7 @@ impl<'a> World<'a> {
             ..SessionConfig::default()
         };
         use starhaul_session::Side::{Client, Server};
-        // The clocks of the sides do not agree.
+        // The clocks of the sides differ.
         let sessions = [
             Session::new(config.clone(), Client, start - Duration::from_secs(7)),
             Session::new(config, Server, start),
@@ -199,7 +199,7 @@ impl<'a> World<'a> {
         self.ledger.signals_told[side] += 1;
     }
 
-    /// No event is heard twice, or of the future.
+    /// No event arrives twice, or from the future.
     fn drain_signals(&mut self, side: Side) {
         while let Some(signal) = self.sessions[side].poll_path_signal() {
             match signal {
@@ -255,7 +255,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Lets time pass, with all that happens meanwhile.
+    /// Advances time, with all events on the way.
     fn advance(&mut self, time: Duration) {
         let until = self.now + time;
         let mut steps = 0;
@@ -287,8 +287,8 @@ impl<'a> World<'a> {
             .for_each(|session| session.handle_timeout(until));
     }
 
-    /// Lets time pass without a look at the sessions. Then come the inputs, and last the timers: none of them is forgotten, and
-    /// none is told again.
+    /// Advances time without calling the sessions. Then the inputs are delivered, and last the timers: none is lost,
+    /// and none fires twice.
     fn stall(&mut self, time: Duration) {
         self.drain();
         self.now += time;
@@ -360,7 +360,7 @@ impl<'a> World<'a> {
         self.drain_events(to);
     }
 
-    /// Takes what both sessions have to say and to send.
+    /// Takes all events and datagrams of both sessions.
     fn drain(&mut self) {
         for side in 0..2 {
             self.drain_events(side);
@@ -436,7 +436,7 @@ impl<'a> World<'a> {
                 .count()
         };
         let streams = self.sessions.iter().map(reliable).sum::<usize>();
-        // Half is for blocks. Of a stream whole pages are kept, which cost a seventh more than their bytes.
+        // Half is for blocks. Streams use whole pages, which cost a seventh more than their bytes.
         let granted = self.plan.max_receive_bytes / 2 + FIRST_CREDIT_BYTES * (streams + 1);
         let most_received =
             self.plan.max_receive_bytes / 2 + granted * 8 / 7 + 2 * PAGE_BYTES * (streams + 1);
@@ -446,7 +446,7 @@ impl<'a> World<'a> {
         );
     }
 
-    /// Heals the network and waits until all has ended, where the plan says so; then closes both sessions.
+    /// Heals the network and waits until all has ended, if the plan requires it; then closes both sessions.
     fn finish(&mut self) {
         if self.plan.heals && !self.is_over {
             self.heal();
@@ -484,7 +484,7 @@ impl<'a> World<'a> {
         self.is_ending = true;
         self.ledger.unheard = [false; 2];
         self.links.heal();
-        // Paths that are coming or going do so first.
+        // Finish pending path changes first.
         self.advance(Duration::from_secs(1));
         self.links.bring_up(self.now, 0, 0, true, 1);
         for side in 0..2 {
@@ -520,7 +520,7 @@ impl<'a> World<'a> {
                 .all(|session| session.held_bytes() == (0, 0))
     }
 
-    /// What has ended is forgotten.
+    /// Checks that ended streams and blocks leave no state.
     fn check_nothing_left(&self) {
         for (side, session) in self.sessions.iter().enumerate() {
             if session.dropped_on_receipt() > 0 {
@@ -567,5 +567,5 @@ pub(super) fn nth<T: Copy>(all: &[T], index: usize) -> Option<T> {
     all.get(index.checked_rem(all.len())?).copied()
 }
 
-/// For calls that may rightly be refused.
+/// Ignores an error that is allowed.
 fn ignore(_: Result<(), StreamError>) {}

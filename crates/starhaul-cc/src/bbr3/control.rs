@@ -1,4 +1,4 @@
-//! What the model and the state make of it: pacing rate, burst and window (draft-ietf-ccwg-bbr-06 §5.6).
+//! Pacing rate, burst and window from the model and the state (draft-ietf-ccwg-bbr-06 §5.6).
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::limits::{MAX_CWND_BYTES, clamp_rate, initial_window, real, window_byt
 const STARTUP_PACING_GAIN: f64 = 2.77;
 const DRAIN_PACING_GAIN: f64 = 0.5;
 const CWND_GAIN: f64 = 2.0;
-/// §2.5: pacing stays this share of the estimate, so that queues do not persist.
+/// §2.5: pacing factor on the estimate, so that queues do not persist.
 const PACING_MARGIN: f64 = 0.99;
 const MIN_WINDOW_PACKETS: u64 = 4;
 const MAX_SEND_QUANTUM_BYTES: u64 = 64 * 1024;
@@ -67,18 +67,18 @@ impl Bbr3 {
             .clamp(least, MAX_CWND_BYTES.max(least));
     }
 
-    /// Bytes that keep the path busy at `gain` times this bandwidth; `None` while nothing is known.
+    /// Bandwidth-delay product of this bandwidth times `gain`; `None` before any sample.
     pub(super) fn bdp(&self, bandwidth: Option<Bandwidth>, gain: f64) -> Option<u64> {
         let (bandwidth, min_rtt) = (bandwidth?, self.min_rtt.rtt()?);
         Some(window_bytes(real(bandwidth.bytes_in(min_rtt)) * gain, 0))
     }
 
-    /// §5.6.4.2: the same, with room for what bursts take out of the pipe.
+    /// §5.6.4.2: the same, with room for bursts.
     pub(super) fn inflight(&self, gain: f64) -> u64 {
         self.quantized(self.bdp(self.model.bandwidth(), gain))
     }
 
-    /// §5.6.4.2: the same, with room for what aggregated acknowledgements take, too.
+    /// §5.6.4.2: the same, with room also for aggregated acknowledgements.
     pub(super) fn max_inflight(&self, gain: f64) -> u64 {
         let bdp = self.bdp(self.model.bandwidth(), gain);
         let extra = self.model.extra_acked_bytes();
@@ -89,7 +89,7 @@ impl Bbr3 {
         let Some(inflight) = inflight else {
             return initial_window(self.max_datagram_bytes);
         };
-        // As §5.5.8.1 has it for TCP: ends of QUIC paths send and acknowledge in batches, too.
+        // As in §5.5.8.1 for TCP: QUIC endpoints send and acknowledge in batches, too.
         let inflight = inflight.max(3 * self.send_quantum()).max(self.min_cwnd());
         match self.state {
             State::ProbeBwUp => inflight.saturating_add(2 * self.max_datagram_bytes),
@@ -119,7 +119,7 @@ impl Bbr3 {
     }
 }
 
-/// The rate before any is measured: the first window over the first round trip, in startup.
+/// The rate before any measurement: the first window per first RTT, in startup.
 pub(super) fn startup_rate(cwnd_bytes: u64, rtt: Duration) -> Bandwidth {
     clamp_rate(Bandwidth::from_bytes_over(cwnd_bytes, rtt).scaled(STARTUP_PACING_GAIN))
 }

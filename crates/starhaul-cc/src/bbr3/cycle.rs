@@ -1,5 +1,5 @@
-//! The cycle of probing for bandwidth and the long-term bound on what is in flight
-//! (draft-ietf-ccwg-bbr-06 §5.3.3, §5.5.10.2).
+//! The cycle of probing for bandwidth and the long-term bound of bytes in flight (draft-ietf-ccwg-bbr-06 §5.3.3,
+//! §5.5.10.2).
 
 use std::time::{Duration, Instant};
 
@@ -13,35 +13,35 @@ use crate::{
 
 pub(super) const DOWN_PACING_GAIN: f64 = 0.9;
 pub(super) const UP_PACING_GAIN: f64 = 1.25;
-/// What cruising leaves of the long-term bound to others.
+/// Share of the long-term bound that cruising leaves to other flows.
 const HEADROOM: f64 = 0.15;
-/// Between two probes: so long, and up to a second more.
+/// Least time between two probes; up to a second is added.
 const PROBE_WAIT: Duration = Duration::from_secs(2);
-/// No longer than Reno would need to regain a lost window, but at most so many rounds.
+/// Bound of the time between probes in rounds: those that Reno needs to regain a lost window, at most this many.
 const MAX_RENO_ROUNDS: u64 = 63;
 const MAX_UP_ROUNDS: u32 = 30;
 
-/// Where the cycle stands.
+/// The state of the cycle.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cycle {
-    /// `None` until losses showed a bound.
+    /// `None` until losses gave a bound.
     pub(super) inflight_long_term: Option<u64>,
     pub(super) rounds_since_probe: u64,
-    /// Cycles so far, by which the bandwidth filter slides.
+    /// Number of cycles so far, the axis of the bandwidth filter.
     count: u64,
     since: Option<Instant>,
     probe_wait: Duration,
     acks: AckPhase,
-    /// Losses now tell of the probe.
+    /// Losses now belong to the probe.
     probing: bool,
-    /// The last probe that climbed until it was stopped lost too much.
+    /// The last probe that rose until it was stopped lost too much.
     too_high: bool,
     /// The last probe was stopped where the one before it lost too much.
     precautionary: bool,
     up: Climb,
 }
 
-/// What the acknowledgements that come in tell of.
+/// The phase that the arriving acknowledgements measure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum AckPhase {
     #[default]
@@ -52,12 +52,12 @@ enum AckPhase {
     ProbeStopping,
 }
 
-/// How the long-term bound rises while a probe meets it: faster each round.
+/// The rise of the long-term bound while a probe reaches it: faster each round.
 #[derive(Clone, Copy, Debug, Default)]
 struct Climb {
     rounds: u32,
     acked_bytes: u64,
-    /// Bytes acknowledged for each packet by which it rises.
+    /// Bytes acknowledged per packet by which the bound rises.
     bytes_per_packet: u64,
 }
 
@@ -79,7 +79,7 @@ impl Bbr3 {
         )
     }
 
-    /// §5.3.3.9.
+    /// Advances the cycle (§5.3.3.9).
     pub(super) fn update_cycle(&mut self, now: Instant, sample: &RateSample, bytes_in_flight: u64) {
         if !self.full_pipe.reached() || self.adapt_long_term(sample) {
             return;
@@ -92,7 +92,7 @@ impl Bbr3 {
                 self.state = State::ProbeBwCruise;
             }
             State::ProbeBwRefill if self.rounds.started() => {
-                // The pipe is full: from now on losses tell of the probe.
+                // The pipe is full: from now on losses belong to the probe.
                 self.cycle.probing = true;
                 self.enter_up(now, sample.delivery_rate);
             }
@@ -130,7 +130,7 @@ impl Bbr3 {
         self.steepen_climb();
     }
 
-    /// Chance keeps flows from probing together; what was delivered stands in for it.
+    /// Desynchronises the probes of flows; the bytes delivered replace a random number.
     fn pick_probe_wait(&mut self) {
         let mixed = self
             .sampler
@@ -161,7 +161,7 @@ impl Bbr3 {
             self.cycle.precautionary = true;
             true
         } else if self.is_bounded_by_long_term() {
-            // The bound, and not the path, keeps the rate from growing.
+            // The bound, not the path, limits the rate.
             self.full_pipe
                 .restart_from(sample.delivery_rate.unwrap_or_default());
             false
@@ -174,8 +174,8 @@ impl Bbr3 {
         }
     }
 
-    /// §5.3.3.6. The window keeps the flight that an acknowledgement leaves below the bound, so that what was in flight
-    /// before counts, with the burst that is to follow, as it does in Linux.
+    /// §5.3.3.6. The window keeps the flight left by an acknowledgement below the bound, so the flight before it
+    /// counts, with the burst to follow, as in Linux.
     fn is_at_long_term(&self, sample: &RateSample, bytes_in_flight: u64) -> bool {
         let inflight = bytes_in_flight
             .saturating_add(sample.acked_bytes)
@@ -190,7 +190,7 @@ impl Bbr3 {
         limited && bound.is_some_and(|bound| self.cwnd_bytes >= bound)
     }
 
-    /// §5.3.3.9: whether it decided what comes next.
+    /// §5.3.3.9: returns whether it decided the next phase.
     fn adapt_long_term(&mut self, sample: &RateSample) -> bool {
         if self.rounds.started() {
             match self.cycle.acks {
@@ -202,7 +202,7 @@ impl Bbr3 {
                         self.cycle.count += 1;
                     }
                     if self.in_probe_bw() && self.cycle.precautionary && !self.cycle.too_high {
-                        // The bound proved safe: at once beyond it.
+                        // The bound proved safe: probe beyond it at once.
                         self.enter_refill();
                         return true;
                     }
@@ -210,7 +210,7 @@ impl Bbr3 {
                 _ => {}
             }
         }
-        // What lost too much is told by each lost packet.
+        // Each lost packet reports excessive loss by itself.
         if lost_too_much(sample) {
             return false;
         }
@@ -224,7 +224,7 @@ impl Bbr3 {
         false
     }
 
-    /// §5.5.10.2: a probe put too much in flight.
+    /// §5.5.10.2: lowers the bound after a probe with too much in flight.
     fn lower_long_term(&mut self, now: Instant, inflight: u64, app_limited: bool) {
         self.cycle.too_high = true;
         self.cycle.probing = false;
@@ -238,7 +238,7 @@ impl Bbr3 {
         }
     }
 
-    /// §5.5.10.2: the very packet whose loss passes the threshold shows where the bound is.
+    /// §5.5.10.2: the packet whose loss crosses the threshold gives the bound.
     pub(super) fn handle_lost_packet(&mut self, now: Instant, lost: &LossSample) {
         let (in_flight, lost_bytes) = (
             real(lost.tx_in_flight_bytes),

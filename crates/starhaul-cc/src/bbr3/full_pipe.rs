@@ -1,5 +1,5 @@
-//! Notices that the bandwidth no longer grows although more is sent: once for startup, and again in
-//! each probe for bandwidth (draft-ietf-ccwg-bbr-06 §5.3.1.2).
+//! Detects that the bandwidth no longer grows although more is sent: once for startup, and again in each probe for
+//! bandwidth (draft-ietf-ccwg-bbr-06 §5.3.1.2).
 
 use starhaul_units::Bandwidth;
 
@@ -16,7 +16,7 @@ pub(super) struct FullPipe {
 }
 
 impl FullPipe {
-    /// A round began whose first sample was not limited by the application.
+    /// A round began with a first sample that the application did not limit.
     pub(super) fn on_round(&mut self, delivery_rate: Option<Bandwidth>) {
         if self.now {
             return;
@@ -32,13 +32,13 @@ impl FullPipe {
         }
     }
 
-    /// Looks for a plateau above this rate.
+    /// Searches for a plateau above this rate.
     pub(super) fn restart_from(&mut self, rate: Bandwidth) {
         self.restart();
         self.bandwidth = rate;
     }
 
-    /// Looks for a plateau anew. That the pipe was full once is not forgotten.
+    /// Restarts the search. [`FullPipe::reached`] is unchanged.
     pub(super) fn restart(&mut self) {
         *self = Self {
             reached: self.reached,
@@ -46,18 +46,18 @@ impl FullPipe {
         };
     }
 
-    /// Losses show it, whatever the bandwidth did.
+    /// Sets the plateau as found because of losses.
     pub(super) fn set_reached(&mut self) {
         self.now = true;
         self.reached = true;
     }
 
-    /// The pipe was full once.
+    /// Whether the pipe was ever full.
     pub(super) fn reached(&self) -> bool {
         self.reached
     }
 
-    /// The present search found a plateau.
+    /// Whether the present search found a plateau.
     pub(super) fn now(&self) -> bool {
         self.now
     }

@@ -1,11 +1,12 @@
-//! BBR version 3 (draft-ietf-ccwg-bbr-06): paces at the greatest delivery rate of two probing cycles,
-//! within bounds on rate and flight learned from losses: long-term ones when probing loses over 2 %,
-//! short-term ones when anything is lost between probes.
+//! BBR version 3 (draft-ietf-ccwg-bbr-06): paces at the greatest delivery rate of two probing cycles, within bounds on
+//! rate and flight learned from losses: long-term ones when probing loses over 2 %, short-term ones for any loss
+//! between probes.
 //!
-//! Where the draft and Google's Linux branch (google/bbr, v3) differ, the draft is followed unless said otherwise. Linux
-//! drains startup with a gain of 0.35 in place of 0.5 and each probe with 0.91 in place of 0.9; ends no drain by rounds; sees growth
-//! in any sample of a round and not only in the first; adds at most 100 ms of aggregated acknowledgements, of 5 to 10 rounds;
-//! forgets losses when startup ends; bounds the short-term flight by the long-term one in cruise.
+//! Where the draft and Google's Linux branch (google/bbr, v3) differ, the draft is followed unless said otherwise.
+//! Linux drains startup with a gain of 0.35 in place of 0.5 and each probe with 0.91 in place of 0.9; ends no drain by
+//! rounds; sees growth in any sample of a round and not only in the first; adds at most 100 ms of aggregated
+//! acknowledgements, of 5 to 10 rounds; forgets losses when startup ends; bounds the short-term flight by the long-term
+//! one in cruise.
 
 use std::time::{Duration, Instant};
 
@@ -31,13 +32,13 @@ use full_pipe::FullPipe;
 use model::Model;
 use probe_rtt::{MinRtt, ProbeRtt};
 
-/// §2.8: of what was in flight; more says that too much was.
+/// §2.8: the greatest share of the flight that may be lost.
 const LOSS_THRESHOLD: f64 = 0.02;
-/// §2.8: what is kept after a loss.
+/// §2.8: the factor of a decrease.
 const BETA: f64 = 0.7;
-/// §5.3.1.3: losses in one round that end startup, when they are above the threshold.
+/// §5.3.1.3: losses in one round, above the threshold, that end startup.
 const STARTUP_LOSS_EVENTS: u32 = 6;
-/// §5.3.2: an estimate of startup that others' traffic made too great is not waited for longer.
+/// §5.3.2: bounds the drain, for a startup estimate that other traffic inflated.
 const MAX_DRAIN_ROUNDS: u64 = 3;
 
 /// Model-based congestion control with bounds learned from losses.
@@ -55,20 +56,20 @@ pub(crate) struct Bbr3 {
 
     pacing_rate: Bandwidth,
     cwnd_bytes: u64,
-    /// The window to come back to after probing the RTT, a collapse, or a loss that was none.
+    /// The window to restore after probing the RTT, a collapse, or a spurious loss.
     prior_cwnd_bytes: u64,
-    /// The newest packet when a loss began recovery, which ends with the acknowledgement of a later one.
+    /// The newest packet sent when recovery began; recovery ends with the acknowledgement of a later one.
     recovery: Option<u64>,
-    /// In this recovery the window collapsed.
+    /// The window collapsed in this recovery.
     collapsed: bool,
     /// The count of rounds when draining began.
     drain_began: u64,
-    /// The window held something back in this round, and in the last.
+    /// Whether the window limited sending in this round, and in the last.
     cwnd_limited: [bool; 2],
     loss_events_in_round: u32,
-    /// The newest packet left the application with nothing more to send.
+    /// The newest packet left the application without data.
     app_limited: bool,
-    /// Sending resumed after idleness: no reason to probe the RTT, which idleness has probed.
+    /// Sending resumed after idleness, which has already probed the RTT.
     idle_restart: bool,
     undo: Option<Box<Undo>>,
 }
@@ -84,17 +85,17 @@ enum State {
     ProbeRtt,
 }
 
-/// §5.5.11.1: what a loss that proves spurious gives back.
+/// §5.5.11.1: the state restored when a loss proves spurious.
 #[derive(Clone, Debug)]
 struct Undo {
-    /// The state that it ended, when it did.
+    /// The state that the loss ended, if it did.
     state: Option<State>,
     model: Model,
     inflight_long_term: Option<u64>,
 }
 
 impl Bbr3 {
-    /// A controller in startup, for packets of at most `mtu_bytes`.
+    /// Creates a controller in startup, for packets of at most `mtu_bytes`.
     pub(crate) fn new(mtu_bytes: u16) -> Self {
         let max_datagram_bytes = max_datagram_bytes(mtu_bytes);
         let cwnd_bytes = initial_window(max_datagram_bytes);
@@ -122,7 +123,7 @@ impl Bbr3 {
         }
     }
 
-    /// §5.2.3: what each acknowledgement does, in this order.
+    /// §5.2.3: the steps of each acknowledgement, in this order.
     fn update(&mut self, now: Instant, sample: &RateSample, bytes_in_flight: u64) {
         self.rounds.update(sample, self.sampler.delivered_bytes());
         if self.rounds.started() {
@@ -152,7 +153,7 @@ impl Bbr3 {
         }
     }
 
-    /// Whether a whole round of startup lost too much.
+    /// Returns whether a whole round of startup lost too much.
     fn take_congestion_signals(&mut self, sample: &RateSample, delivered: u64) -> bool {
         let round_over = self
             .model
@@ -209,7 +210,7 @@ impl Bbr3 {
         self.cwnd_bytes = self.cwnd_bytes.max(self.prior_cwnd_bytes);
     }
 
-    /// §5.5.10.2 and §5.5.11.1: the first loss saves what may yet be given back.
+    /// §5.5.10.2 and §5.5.11.1: saves at the first loss what an undo restores.
     fn note_loss(&mut self) {
         if self.recovery.is_none() {
             self.recovery = self.sampler.newest_sent();
@@ -223,14 +224,14 @@ impl Bbr3 {
         self.model.note_loss(self.sampler.delivered_bytes());
     }
 
-    /// Losses are about to end the present state.
+    /// Saves the present state before losses end it.
     fn set_undo_state(&mut self) {
         if let Some(undo) = &mut self.undo {
             undo.state = Some(self.state);
         }
     }
 
-    /// §5.4.1.
+    /// Restarts from idleness (§5.4.1).
     fn restart_from_idle(&mut self, now: Instant) {
         self.idle_restart = true;
         self.model.restart_aggregation(now);
@@ -307,7 +308,7 @@ impl Controller for Bbr3 {
             self.loss_events_in_round = self.loss_events_in_round.saturating_add(1);
         }
         if event.persistent {
-            // §5.6.4.4: one packet beyond what is in flight, which is nothing.
+            // §5.6.4.4: one packet beyond the flight, which is empty.
             self.save_cwnd();
             if !self.is_probing() {
                 self.model.keep_inflight(self.prior_cwnd_bytes);
@@ -318,7 +319,7 @@ impl Controller for Bbr3 {
         }
     }
 
-    /// §5.5.11.2.
+    /// Undoes the last decrease (§5.5.11.2).
     fn on_spurious_congestion_event(&mut self, _now: Instant) {
         let Some(undo) = self.undo.take() else {
             return;
@@ -384,7 +385,7 @@ impl Controller for Bbr3 {
     }
 }
 
-/// More than the threshold of the flight in which the newest acknowledged packet was sent is lost.
+/// Whether more than the threshold was lost of the flight in which the newest acknowledged packet was sent.
 fn lost_too_much(sample: &RateSample) -> bool {
     real(sample.lost_since_sent_bytes) > real(sample.tx_in_flight_bytes) * LOSS_THRESHOLD
 }

@@ -1,5 +1,5 @@
-//! What the path delivers: the greatest rate of two cycles, the short-term bounds of
-//! draft-ietf-ccwg-bbr-06 §5.5.10.3, and how much acknowledgements come in bulk (§5.5.9).
+//! The model of the path: the greatest rate of two cycles, the short-term bounds of draft-ietf-ccwg-bbr-06 §5.5.10.3,
+//! and the aggregation of acknowledgements (§5.5.9).
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::{
     limits::{real, window_bytes},
 };
 
-/// The present cycle and the one before.
+/// The bandwidth filter covers the present cycle and the one before.
 const BANDWIDTH_WINDOW_CYCLES: u64 = 1;
 const EXTRA_ACKED_WINDOW_ROUNDS: u64 = 10;
 
@@ -23,7 +23,7 @@ pub(super) struct Model {
     bandwidth_short_term: Option<Bandwidth>,
     inflight_short_term: Option<u64>,
 
-    /// The best of the round so far.
+    /// The greatest sample of the round so far.
     bandwidth_latest: Bandwidth,
     inflight_latest: u64,
     loss_in_round: bool,
@@ -52,7 +52,7 @@ impl Model {
         }
     }
 
-    /// Takes a sample; whether it ends a round of losses.
+    /// Takes a sample; returns whether it ends a round with losses.
     pub(super) fn take_sample(&mut self, sample: &RateSample, delivered: u64, cycle: u64) -> bool {
         let rate = sample.delivery_rate.unwrap_or_default();
         self.bandwidth_latest = self.bandwidth_latest.max(rate);
@@ -70,7 +70,7 @@ impl Model {
         self.loss_round_started
     }
 
-    /// A round ended outside of probing: what was lost in it lowers the short-term bounds.
+    /// Lowers the short-term bounds for the losses of a round that ended outside of probing.
     pub(super) fn adapt_lower_bounds(&mut self, cwnd_bytes: u64) {
         if !self.loss_in_round {
             return;
@@ -89,7 +89,7 @@ impl Model {
         self.loss_in_round = false;
     }
 
-    /// §5.5.10.1: the next round's best begins with this sample.
+    /// §5.5.10.1: begins the next round's maximum with this sample.
     pub(super) fn advance_latest(&mut self, sample: &RateSample) {
         if self.loss_round_started {
             self.bandwidth_latest = sample.delivery_rate.unwrap_or_default();
@@ -97,8 +97,8 @@ impl Model {
         }
     }
 
-    /// Something was lost or marked. The round that it counts in lasts a whole round trip from the
-    /// first such event on, so that the best of it shows what the path carries in spite of it.
+    /// Records a loss or a mark. The round that it counts in lasts a whole RTT from the first such event on, so that
+    /// its maximum shows what the path carries in spite of it.
     pub(super) fn note_loss(&mut self, delivered: u64) {
         if !self.loss_in_round {
             self.loss_round_ends_at_delivered = delivered;
@@ -106,26 +106,26 @@ impl Model {
         self.loss_in_round = true;
     }
 
-    /// The window is about to collapse, which would say nothing of what the path holds: what was in
-    /// it is where short-term bounds begin. The draft has nothing of it, the Linux branch does so.
+    /// Keeps the flight before the window collapses, as the start of the short-term bounds: the collapsed window is no
+    /// estimate of the path. As in the Linux branch; the draft leaves it open.
     pub(super) fn keep_inflight(&mut self, cwnd_bytes: u64) {
         self.inflight_short_term.get_or_insert(cwnd_bytes);
     }
 
-    /// §5.3.3.3: a probe begins, which the short-term bounds must not hold up.
+    /// §5.3.3.3: clears the short-term bounds, which must not limit a probe.
     pub(super) fn forget_short_term(&mut self) {
         self.bandwidth_short_term = None;
         self.inflight_short_term = None;
     }
 
-    /// What was seen in this round says nothing of the next phase.
+    /// Clears the round's signals, which do not apply to the next phase.
     pub(super) fn reset_congestion_signals(&mut self) {
         self.loss_in_round = false;
         self.bandwidth_latest = Bandwidth::ZERO;
         self.inflight_latest = 0;
     }
 
-    /// The losses since `before` were spurious.
+    /// Undoes the losses since `before`, which were spurious.
     pub(super) fn undo_to(&mut self, before: &Self) {
         self.loss_in_round = false;
         self.bandwidth_short_term = match (self.bandwidth_short_term, before.bandwidth_short_term) {
@@ -138,7 +138,7 @@ impl Model {
         };
     }
 
-    /// The rate to pace by; `None` before the first sample.
+    /// The bandwidth to pace by; `None` before the first sample.
     pub(super) fn bandwidth(&self) -> Option<Bandwidth> {
         let best = self.max_bandwidth.best()?;
         Some(
@@ -151,7 +151,7 @@ impl Model {
         self.max_bandwidth.best()
     }
 
-    /// The most delivered within a round trip in this round.
+    /// The greatest number of bytes delivered within an RTT in this round.
     pub(super) fn inflight_latest(&self) -> u64 {
         self.inflight_latest
     }
@@ -160,7 +160,7 @@ impl Model {
         self.inflight_short_term
     }
 
-    /// Bytes acknowledged beyond what the bandwidth explains.
+    /// Updates the bytes acknowledged beyond what the bandwidth explains.
     pub(super) fn update_aggregation(
         &mut self,
         now: Instant,

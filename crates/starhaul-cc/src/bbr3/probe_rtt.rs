@@ -1,5 +1,5 @@
-//! The least round-trip time of ten seconds, and the short spells with half a pipe in flight that
-//! find it when nothing else has for five (draft-ietf-ccwg-bbr-06 §5.3.4).
+//! The least RTT of ten seconds, and the short ProbeRTT phases with half a BDP in flight that measure it when no sample
+//! has for five (draft-ietf-ccwg-bbr-06 §5.3.4).
 
 use std::time::{Duration, Instant};
 
@@ -11,17 +11,17 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 const PROBE_TIME: Duration = Duration::from_millis(200);
 const PROBE_CWND_GAIN: f64 = 0.5;
 
-/// The least RTT, by which the pipe is measured, and the one that decides about probing.
+/// The least RTT, which gives the BDP, and the one that decides about probing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MinRtt {
     least: Option<(Duration, Instant)>,
     recent: Option<(Duration, Instant)>,
 }
 
-/// The spell in progress.
+/// The ProbeRTT phase in progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ProbeRtt {
-    /// Set once the flight is small enough.
+    /// The end of the phase; set once the flight is small enough.
     until: Option<Instant>,
     round_done: bool,
 }
@@ -31,7 +31,7 @@ impl MinRtt {
         self.least.map(|(rtt, _)| rtt)
     }
 
-    /// Takes a sample; whether the RTT is to be probed.
+    /// Takes a sample; returns whether the RTT is to be probed.
     fn update(&mut self, now: Instant, rtt: Duration) -> bool {
         let older = |stamp: Instant, than| now.saturating_duration_since(stamp) > than;
         let expired = self.recent.is_some_and(|(_, at)| older(at, PROBE_INTERVAL));
@@ -78,7 +78,7 @@ impl Bbr3 {
     }
 
     fn handle_probe_rtt(&mut self, now: Instant, bytes_in_flight: u64) {
-        // What is delivered meanwhile is less than the path carries.
+        // Deliveries in this phase are below the path's rate.
         self.sampler.mark_app_limited();
         match self.probe_rtt.until {
             None if bytes_in_flight <= self.probe_rtt_cwnd() => {
@@ -98,7 +98,7 @@ impl Bbr3 {
         }
     }
 
-    /// Also when sending resumes after idleness, by which the spell may be over (§5.4.1).
+    /// Also ends the phase when sending resumes after idleness (§5.4.1).
     pub(super) fn end_probe_rtt_in_time(&mut self, now: Instant) {
         if self.probe_rtt.until.is_none_or(|until| now <= until) {
             return;

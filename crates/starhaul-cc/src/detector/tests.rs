@@ -5,19 +5,19 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 
-/// Start and end of each.
+/// Start and end of each gap.
 type Gaps = Vec<(Duration, Duration)>;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A path as the prober sees it: silent during outages, else answering after an RTT.
+/// A simulated path: silent during outages, else answering after an RTT.
 struct Path {
     outages: Gaps,
     rtt: Box<dyn Fn(Duration) -> Duration>,
     loss: f64,
-    /// How late each probe leaves, by its number.
+    /// Lateness of each probe, by its number.
     late: fn(u64) -> Duration,
-    /// Probes that wait in an outage are lost rather than late.
+    /// Probes sent in an outage are lost rather than late.
     outage_loses: bool,
 }
 
@@ -32,7 +32,7 @@ impl Path {
         }
     }
 
-    /// When and how long, by the detector.
+    /// Start and length of each reconfiguration that the detector finds.
     fn found(&self, config: DetectorConfig, seconds: u64, seed: u64) -> Vec<(Duration, Duration)> {
         let start = Instant::now();
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -144,8 +144,8 @@ fn losing_three_probes_in_a_row_is_no_reconfiguration() {
     assert!(found[0].0 > 2051 * MS && found[0].0 < 2090 * MS);
 }
 
-/// A flow overfills the queue that probes share, for ten minutes: each is dropped by chance, and some five in a row. Outages show
-/// all the same, for what waits in the queue comes late, and what an outage takes is more than chance does.
+/// A flow overfills the queue shared with the probes for ten minutes: probes are dropped at random, sometimes five in a
+/// row. Outages are detected all the same: queued probes arrive late, and an outage loses more than chance does.
 #[test]
 fn probes_that_a_full_queue_drops_by_chance_are_no_reconfiguration() {
     for (loss, seed) in [(0.05, 1), (0.1, 2), (0.2, 3), (0.3, 4)] {
@@ -171,7 +171,7 @@ fn probes_that_a_full_queue_drops_by_chance_are_no_reconfiguration() {
     }
 }
 
-/// A kernel of 250 ticks a second rounds 10 ms up to 12, and a busy machine leaves the prober out for 200 ms.
+/// A kernel of 250 ticks a second rounds 10 ms up to 12, and a busy machine stops the prober for 200 ms.
 #[test]
 fn a_prober_that_is_late_itself_finds_nothing() {
     let mut path = Path::quiet();
@@ -181,8 +181,8 @@ fn a_prober_that_is_late_itself_finds_nothing() {
     assert_eq!(path.found(DetectorConfig::default(), 20, 1).len(), 1);
 }
 
-/// A flow beside it fills 400 ms of queue in a second and drains it in two, and after an outage a burst is
-/// dropped whole: one event.
+/// A concurrent flow fills 400 ms of queue in a second and drains it in two, and after an outage a whole burst is
+/// dropped: one event.
 #[test]
 fn a_queue_that_fills_and_overflows_after_an_outage_is_one_event() {
     let mut path = Path::quiet();
@@ -201,7 +201,7 @@ fn a_queue_that_fills_and_overflows_after_an_outage_is_one_event() {
     assert_eq!(path.found(DetectorConfig::default(), 30, 1).len(), 1);
 }
 
-/// With a timetable a shorter silence is believed at its times, and elsewhere the threshold stays.
+/// With a timetable a shorter silence counts at its times; elsewhere the threshold stays.
 #[test]
 fn a_timetable_helps_and_is_not_required() {
     let mut path = Path::quiet();
@@ -265,7 +265,7 @@ fn answers_out_of_order_twice_or_unasked_change_nothing() {
         let found = detector.on_response(start + MS * at, sequence);
         assert_eq!(found, None, "response {sequence} at {at} ms");
     }
-    // Probe 3 was asked and is the next answer after probe 2's: 60 ms of silence are real.
+    // Probe 3 was sent and is the next answered after probe 2: 60 ms of silence are real.
     assert!(detector.on_response(start + 100 * MS, 3).is_some());
 }
 
@@ -284,7 +284,7 @@ fn an_outage_shows_before_it_ends_and_the_segments_rtt_is_known() {
     assert_eq!(detector.outage_in_progress(start + 98 * MS), Some(50 * MS));
 }
 
-/// Its interface is down for a second: that is no satellite's doing.
+/// The interface is down for a second, which is no reconfiguration.
 #[test]
 fn probes_that_could_not_be_sent_are_no_silence() {
     let start = Instant::now();
@@ -301,7 +301,7 @@ fn probes_that_could_not_be_sent_are_no_silence() {
     }
 }
 
-/// Between the call and the device a busy host let it wait: not the path's time.
+/// A busy host delayed the probe between call and device: that time is not the path's.
 #[test]
 fn a_probe_that_left_late_has_the_round_trip_of_the_path() {
     let start = Instant::now();
@@ -334,7 +334,7 @@ fn a_detector_that_rests_probes_seldom_and_what_it_missed_is_no_outage() {
     let (found, sent) = round(&mut detector, start + 1000 * MS, &|_| true);
     assert_eq!((found.len(), sent), (0, 100));
     detector.rest();
-    // Every other probe is lost, which at this pace says nothing.
+    // Every other probe is lost, which at this rate indicates nothing.
     let (found, sent) = round(&mut detector, start + 21_000 * MS, &|sequence| {
         sequence % 2 == 0
     });
@@ -350,7 +350,7 @@ fn a_detector_that_rests_probes_seldom_and_what_it_missed_is_no_outage() {
     detector.resume(start + 22_000 * MS);
     let next = detector.next_probe() - start;
     assert!((22_000 * MS..22_001 * MS).contains(&next), "{next:?}");
-    // The answer to a probe from before comes now, and ends no outage.
+    // The response to an earlier probe arrives now and ends no outage.
     assert_eq!(detector.on_response(start + 22_400 * MS, late), None);
     let silent = start + 23_000 * MS..start + 23_090 * MS;
     let (found, _) = round(&mut detector, start + 22_990 * MS, &|_| true);

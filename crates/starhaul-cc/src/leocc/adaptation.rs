@@ -1,5 +1,5 @@
-//! Adaptation (LeoCC §4.2.2): what a flow does while the path changes under it. It drains to half of what the path held, measures
-//! the new one, and goes on at the rate it had.
+//! Adaptation (LeoCC §4.2.2), the phase after a reconfiguration: the flow drains to half of the old BDP, measures the
+//! new path, and continues at its former rate.
 
 use std::time::{Duration, Instant};
 
@@ -11,21 +11,22 @@ use crate::{
     rounds::FullPipe,
 };
 
-/// The published code stays in Adaptation this long at least.
+/// Minimum length of Adaptation in the published code.
 const CODE_ADAPTATION: Duration = Duration::from_millis(200);
-/// Adaptation ends at the latest then, whatever does not come back.
+/// Maximum length of Adaptation, whichever packets are lost.
 const MAX_ADAPTATION: Duration = Duration::from_secs(1);
-/// Without a reconfiguration for W_RT nothing is left of what Adaptation measured: it is run as BBR probes its RTT.
+/// Without a reconfiguration for W_RT the measurements of Adaptation expire: it is then run as BBR probes its RTT.
 const UNTOLD_ADAPTATION: Duration = Duration::from_secs(10);
-/// Nor when no RTT was in the band for so many rounds, two cycles.
+/// Adaptation is run also when no RTT was in the band for this many rounds, two cycles.
 const BEYOND_BAND_ROUNDS: u64 = 16;
-/// Rounds with the path half empty in which RTTs are collected.
+/// Rounds with the path half empty in which RTTs are sampled.
 const ADAPTATION_ROUNDS: u32 = 2;
 /// LeoCC §4.2.2: Adaptation holds this share of the path's BDP in flight.
 const ADAPTATION_SHARE: f64 = 0.5;
 
 impl LeoCc {
-    /// Nobody told of a reconfiguration, but the RTT has left its band for good, or the band has grown old.
+    /// Returns whether Adaptation is needed without a signal: the RTT has left its band for good, or the band is too
+    /// old.
     pub(super) fn needs_adaptation(&mut self, now: Instant, rtt: Duration) -> bool {
         if self.options.published_code || !self.options.adaptation {
             return false;
@@ -63,7 +64,7 @@ impl LeoCc {
     }
 
     pub(super) fn adapt(&mut self, now: Instant, bytes_in_flight: u64) {
-        // What is delivered meanwhile is less than the path carries.
+        // Deliveries in this phase are below the path's rate.
         self.sampler.mark_app_limited();
         let Mode::Adaptation {
             since,

@@ -1,17 +1,17 @@
-//! The range in which a path's RTT swings without a queue: LeoCC §4.2.1, eq. 3, by a middle-pass filter over
-//! the flow's own samples since the last reconfiguration.
+//! The range of a path's RTT without a queue: LeoCC §4.2.1, eq. 3, by a middle-pass filter over the flow's own samples
+//! since the last reconfiguration.
 
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
 };
 
-/// Samples kept; a longer time is sampled more sparsely.
+/// Maximum number of samples; longer times are sampled more sparsely.
 const MAX_SAMPLES: usize = 256;
-/// Bands are resolved to this share of the RTT, and not finer than 1 ms.
+/// Resolution of a band as a share of the RTT, at least 1 ms.
 const BIN_SHARE: f64 = 1.0 / 32.0;
 const MIN_BIN: Duration = Duration::from_millis(1);
-/// A bin is part of a band when it holds at least this share of what a bin holds on average.
+/// A bin belongs to a band when it holds at least this share of the average bin's samples.
 const BAND_SHARE: f64 = 0.4;
 
 /// Collects RTT samples taken while the path was not full.
@@ -25,7 +25,7 @@ pub(crate) struct RttBand {
 }
 
 impl RttBand {
-    /// Keeps samples not older than `window`.
+    /// Creates a band of samples not older than `window`.
     pub(crate) fn new(window: Duration) -> Self {
         Self {
             window,
@@ -36,7 +36,7 @@ impl RttBand {
         }
     }
 
-    /// Samples from before now say nothing any more.
+    /// Discards the samples before now.
     pub(crate) fn reset(&mut self, now: Instant) {
         self.samples.clear();
         self.band = None;
@@ -44,7 +44,7 @@ impl RttBand {
         self.since = Some(now);
     }
 
-    /// A sample from a path that was not full.
+    /// Adds a sample from a path that was not full.
     pub(crate) fn update(&mut self, now: Instant, rtt: Duration) {
         let age = now.saturating_duration_since(*self.since.get_or_insert(now));
         let spacing = age.min(self.window) / u32::try_from(MAX_SAMPLES).unwrap_or(u32::MAX);
@@ -68,13 +68,13 @@ impl RttBand {
         self.middle = self.band.and_then(|band| median_within(&rtts, band));
     }
 
-    /// bRTT_l and bRTT_h.
+    /// The edges bRTT_l and bRTT_h.
     pub(crate) fn band(&self) -> Option<(Duration, Duration)> {
         self.band
     }
 
-    /// The median of the band's samples. Flows that share a path find the same one, while the edges, where few samples lie,
-    /// differ from flow to flow.
+    /// The median of the band's samples. Flows that share a path find the same median, while the edges, with few
+    /// samples, differ from flow to flow.
     pub(crate) fn middle(&self) -> Option<Duration> {
         self.middle
     }
@@ -86,7 +86,7 @@ fn median_within(rtts: &[Duration], (low, high): (Duration, Duration)) -> Option
     rtts.get(first + (end - first) / 2).copied()
 }
 
-/// From the lowest to the highest bin in which `rtts`, which are sorted, concentrate.
+/// The range from the lowest to the highest bin in which the sorted `rtts` concentrate.
 fn middle_pass(rtts: &[Duration]) -> Option<(Duration, Duration)> {
     let (least, middle) = (*rtts.first()?, *rtts.get(rtts.len() / 2)?);
     let width = middle.mul_f64(BIN_SHARE).max(MIN_BIN);
@@ -147,7 +147,7 @@ mod tests {
         assert!((20 * MS..27 * MS).contains(&middle), "{middle:?}");
     }
 
-    /// A spike that makes the band wide for one flow and not for its neighbour hardly moves the middle.
+    /// A spike that widens the band of one flow and not of its neighbour hardly moves the middle.
     #[test]
     fn a_spike_moves_the_edge_and_not_the_middle() {
         let start = Instant::now();

@@ -1,5 +1,5 @@
-//! Where the bottleneck is (LeoCC §4.3): what the whole path's RTT has beyond the satellite segment's belongs to
-//! the ground, and when that spikes, so does a queue there.
+//! Locates the bottleneck (LeoCC §4.3): the excess of the end-to-end RTT over that of the satellite segment belongs to
+//! the ground, and a spike of it shows a queue there.
 
 use std::time::{Duration, Instant};
 
@@ -7,15 +7,16 @@ use crate::filter::WindowedFilter;
 
 /// RTT_non-sat without a queue is its least value over this time (W_RT).
 const WINDOW: Duration = Duration::from_secs(20);
-/// A spike is this much above it, or half of it when that is more: above what a satellite path swings by itself.
+/// A spike exceeds the minimum by this much, or by half of it when that is more: beyond the variation of a satellite
+/// path.
 const SPIKE: Duration = Duration::from_millis(30);
 const SPIKE_SHARE: f64 = 0.5;
-/// A spike must last so long: an outage's is over sooner.
+/// Minimum length of a spike: that of an outage ends sooner.
 const LASTING: Duration = Duration::from_millis(300);
-/// A prober silent for so long says nothing of now.
+/// Measurements of a prober that has been silent for this long are ignored.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Compares the two RTTs.
+/// Compares end-to-end and satellite-segment RTT.
 #[derive(Clone, Debug)]
 pub(super) struct Bottleneck {
     segment: Option<(Instant, Duration)>,
@@ -34,18 +35,18 @@ impl Default for Bottleneck {
 }
 
 impl Bottleneck {
-    /// RTT_term-PoP, from the prober.
+    /// Takes RTT_term-PoP from the prober.
     pub(super) fn on_segment_rtt(&mut self, now: Instant, rtt: Duration) {
         self.segment = Some((now, rtt));
     }
 
-    /// The prober is at work.
+    /// Whether the prober gives measurements.
     pub(super) fn is_probed(&self, now: Instant) -> bool {
         self.segment
             .is_some_and(|(at, _)| now.saturating_duration_since(at) <= FRESH)
     }
 
-    /// RTT_e2e, which is bRTT_latest.
+    /// Takes RTT_e2e, which is bRTT_latest.
     pub(super) fn on_end_to_end_rtt(&mut self, now: Instant, rtt: Duration) {
         let Some((at, segment)) = self.segment else {
             return;
@@ -64,7 +65,7 @@ impl Bottleneck {
         }
     }
 
-    /// A queue has stood in the terrestrial segment for a while.
+    /// Whether a queue has stood in the terrestrial segment for a while.
     pub(super) fn is_on_the_ground(&self, now: Instant) -> bool {
         self.spike_since
             .is_some_and(|since| now.saturating_duration_since(since) >= LASTING)
@@ -77,7 +78,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Feeds both RTTs each 10 ms for four seconds, half of them spiked; whether the bottleneck then is on the ground.
+    /// Feeds both RTTs each 10 ms for four seconds, half of them spiked; returns whether the bottleneck is then on the
+    /// ground.
     fn after(end_to_end_ms: u32, segment_ms: Option<u32>) -> bool {
         let start = Instant::now();
         let mut bottleneck = Bottleneck::default();
@@ -94,7 +96,7 @@ mod tests {
         bottleneck.is_on_the_ground(now)
     }
 
-    /// A queue behind the PoP shows in the whole path alone; a satellite's longer way shows in both.
+    /// A queue behind the PoP shows only end to end; a longer satellite path shows in both.
     #[test]
     fn only_what_the_satellite_segment_does_not_explain_is_on_the_ground() {
         assert!(after(120, Some(20)));

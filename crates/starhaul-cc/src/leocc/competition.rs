@@ -1,17 +1,18 @@
-//! Whether greedy flows stand in the queue that `leocc2` keeps short: then its narrow window would give them everything.
+//! Detects greedy flows in the queue that `leocc2` keeps short: with its narrow window they would take all capacity.
 
 use std::time::{Duration, Instant};
 
 use crate::filter::WindowedFilter;
 
-/// The path's length without anybody's queue is the least that was measured in this time, four intervals of Starlink's.
+/// The RTT without any queue is the least of this time, four intervals of Starlink's.
 const FLOOR_WINDOW: Duration = Duration::from_secs(60);
-/// A queue is somebody else's when it is so much longer than what flows of our kind leave.
+/// A queue belongs to other flows when it exceeds that of `leocc2` flows by this much.
 const STANDING: Duration = Duration::from_millis(25);
-/// And when it lasts: an outage's spike is over sooner, and so is the queue that a step down of the capacity leaves.
+/// It must also last this long: the spike of an outage ends sooner, and so does the queue after a step down of the
+/// capacity.
 const LASTING: Duration = Duration::from_secs(1);
 
-/// Looks for queues that do not drain although this flow gives way.
+/// Detects queues that do not drain although this flow reduces its window.
 #[derive(Clone, Debug)]
 pub(super) struct Competition {
     floor: WindowedFilter<Duration, Instant>,
@@ -30,7 +31,7 @@ impl Default for Competition {
 }
 
 impl Competition {
-    /// `low` is the path's least RTT, measured while all flows of our kind had drained it.
+    /// `low` is the path's least RTT, measured while all `leocc2` flows had drained it.
     pub(super) fn on_drained(&mut self, now: Instant, low: Duration) {
         self.floor.update(now, low);
         let floor = self.floor.best().unwrap_or(low);
@@ -38,7 +39,7 @@ impl Competition {
         self.present = low > floor.saturating_add(STANDING);
     }
 
-    /// The queue now, and the one that this flow and others like it would leave.
+    /// Takes the present queue, and the one that this flow and others like it would leave.
     pub(super) fn on_queue(&mut self, now: Instant, queue: Duration, own: Duration) {
         if queue <= own.saturating_add(STANDING) {
             self.standing_since = None;
@@ -50,7 +51,7 @@ impl Competition {
         }
     }
 
-    /// Somebody fills the queue and does not give way.
+    /// Whether other flows fill the queue and do not yield.
     pub(super) fn is_present(&self) -> bool {
         self.present
     }
@@ -62,7 +63,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// A queue of `queue_ms` for so long, where flows of our kind would leave 10 ms.
+    /// The state after a queue of `queue_ms` for `for_ms`, where `leocc2` flows would leave 10 ms.
     fn after(start: Instant, queue_ms: u32, for_ms: u32) -> Competition {
         let mut competition = Competition::default();
         competition.on_drained(start, 30 * MS);
@@ -80,7 +81,7 @@ mod tests {
         assert!(!after(start, 30, 5000).is_present(), "flows of our kind");
     }
 
-    /// After a reconfiguration it is the path without a queue that tells: flows of our kind have all drained it.
+    /// After a reconfiguration the RTT without a queue decides: all `leocc2` flows have drained it.
     #[test]
     fn who_does_not_drain_is_still_there_and_who_left_is_not() {
         let start = Instant::now();
@@ -92,7 +93,7 @@ mod tests {
         assert!(!competition.is_present());
     }
 
-    /// A path that became longer for good is taken for a queue no longer than the floor is remembered.
+    /// A path that became longer for good counts as a queue only until the old minimum expires.
     #[test]
     fn a_longer_path_is_believed_in_the_end() {
         let start = Instant::now();

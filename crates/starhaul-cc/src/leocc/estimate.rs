@@ -1,5 +1,5 @@
-//! What LeoCC believes of the path since the last reconfiguration: two bandwidth estimates and the RTT with its
-//! band (LeoCC §4.1.2, §4.2.1, eqs. 1–3), or the same as the published code computes them.
+//! LeoCC's model of the path since the last reconfiguration: two bandwidth estimates and the RTT with its band (LeoCC
+//! §4.1.2, §4.2.1, eqs. 1–3), or the same as in the published code.
 
 use std::time::{Duration, Instant};
 
@@ -15,17 +15,17 @@ use crate::{
 
 /// W_BW, in rounds.
 const BANDWIDTH_WINDOW_ROUNDS: u64 = 10;
-/// W_RT.
+/// W_RT, the window of RTT samples.
 const RTT_WINDOW: Duration = Duration::from_secs(20);
-/// The published code's filters: variances of process, measurement and first estimate.
+/// Noise of the published code's filters: variances of process, measurement and first estimate.
 const CODE_NOISE: (f64, f64, f64) = (4.0, 4.0, 25.0);
-/// The published code takes its band's width from so many RTTs.
+/// Number of RTTs from which the published code takes its band's width.
 const CODE_BAND_SAMPLES: usize = 100;
-/// RTTs are filtered as means over this share of the least RTT: samples of one moment share their noise, so each by itself
-/// would be taken for the truth.
+/// RTTs are filtered as means over this share of the least RTT: samples of one moment share their noise, so single ones
+/// would look like changes of the RTT.
 const RTT_MEAN_SHARE: f64 = 0.25;
 
-/// bBW_a, bBW_m, bRTT_l, bRTT_h and bRTT_latest.
+/// The estimates bBW_a, bBW_m, bRTT_l, bRTT_h and bRTT_latest.
 #[derive(Clone, Debug)]
 pub(super) struct Estimate {
     options: LeoCcOptions,
@@ -37,13 +37,13 @@ pub(super) struct Estimate {
     mean: RttMean,
     band: RttBand,
     min_rtt: WindowedFilter<Duration, Instant>,
-    /// The published code's width, from the first RTTs.
+    /// The first RTTs, from which the published code takes the band's width.
     code_rtts: Vec<Duration>,
     code_width: Option<Duration>,
     since: Option<Instant>,
 }
 
-/// The mean of the samples of a moment.
+/// The mean of the RTT samples of one moment.
 #[derive(Clone, Copy, Debug, Default)]
 struct RttMean {
     since: Option<Instant>,
@@ -77,7 +77,7 @@ impl Estimate {
         }
     }
 
-    /// Discards what was measured before the reconfiguration at `now`; the paper's way.
+    /// Discards all measurements before the reconfiguration at `now`, as in the paper.
     pub(super) fn discard(&mut self, now: Instant) {
         self.since = Some(now);
         self.aggressive = WindowedFilter::max(BANDWIDTH_WINDOW_ROUNDS);
@@ -85,7 +85,7 @@ impl Estimate {
         self.discard_rtt(now);
     }
 
-    /// Discards the RTTs only, to measure them anew.
+    /// Discards the RTTs only.
     pub(super) fn discard_rtt(&mut self, now: Instant) {
         if self.options.published_code {
             return;
@@ -96,12 +96,12 @@ impl Estimate {
         self.min_rtt = WindowedFilter::min(RTT_WINDOW);
     }
 
-    /// Forgets the greatest rates only; the published code's way.
+    /// Discards the greatest rates only, as in the published code.
     pub(super) fn discard_aggressive(&mut self) {
         self.aggressive = WindowedFilter::max(BANDWIDTH_WINDOW_ROUNDS);
     }
 
-    /// bBW_a = bBW_m = `rate` (LeoCC §4.2.2).
+    /// Sets bBW_a = bBW_m = `rate` (LeoCC §4.2.2).
     pub(super) fn restart_from(&mut self, round: u64, rate: Bandwidth) {
         self.aggressive.update(round, rate);
         self.moderate.restart_from(real(rate.bits_per_second()));
@@ -114,7 +114,7 @@ impl Estimate {
             .is_none_or(|since| now.checked_sub(rtt).is_some_and(|sent| sent >= since))
     }
 
-    /// A rate for the aggressive filter, from any ACK.
+    /// Adds the rate of any ACK to the aggressive filter.
     pub(super) fn on_rate(&mut self, now: Instant, round: u64, sample: &RateSample) {
         if let Some(rate) = sample.delivery_rate
             && (!sample.app_limited || self.aggressive.best().is_none_or(|best| rate >= best))
@@ -124,13 +124,13 @@ impl Estimate {
         }
     }
 
-    /// What a whole round delivered, for the moderate filter; samples within a round overlap.
+    /// Adds the rate of a whole round to the moderate filter; samples within a round overlap.
     pub(super) fn on_round_rate(&mut self, rate: Bandwidth) {
         self.moderate_raw = Some(rate);
         self.moderate.update(real(rate.bits_per_second()));
     }
 
-    /// An RTT; `unloaded` says that the path was not full when it was measured.
+    /// Adds an RTT; `unloaded` if the path was not full when it was measured.
     pub(super) fn on_rtt(&mut self, now: Instant, rtt: Duration, unloaded: bool) {
         if self.options.published_code {
             self.latest.update(rtt.as_secs_f64());
@@ -157,7 +157,7 @@ impl Estimate {
         }
     }
 
-    /// What the prober measured; the published code makes its band of the first of these.
+    /// Adds an RTT of the prober; the published code makes its band of the first of these.
     pub(super) fn on_probe_rtt(&mut self, rtt: Duration) {
         if self.options.published_code {
             self.learn_code_width(rtt);
@@ -176,7 +176,7 @@ impl Estimate {
         Some(Bandwidth::from_bits_per_second(window_bytes(bits, 0)))
     }
 
-    /// bRTT_latest.
+    /// The latest RTT, bRTT_latest.
     pub(super) fn latest_rtt(&self) -> Option<Duration> {
         if !self.options.kalman {
             return self.latest_raw;
@@ -186,7 +186,7 @@ impl Estimate {
             .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
     }
 
-    /// bRTT_l and bRTT_h.
+    /// The band, bRTT_l and bRTT_h.
     pub(super) fn band(&self) -> Option<(Duration, Duration)> {
         if self.options.published_code {
             let least = self.min_rtt.best()?;
@@ -199,7 +199,7 @@ impl Estimate {
         }
     }
 
-    /// The RTT of the path as it mostly is without a queue.
+    /// The typical RTT of the path without a queue.
     pub(super) fn middle_rtt(&self) -> Option<Duration> {
         let middle = self.band.middle().filter(|_| self.options.band);
         middle.or_else(|| self.band().map(|(low, _)| low))

@@ -1,24 +1,24 @@
-//! Which reconfigurations to act on: a hint must be safe when it is wrong (draft-lai-ccwg-lsncc-01), so that a
-//! flood of them costs no more than some short adaptations.
+//! Selects the reconfigurations to act on: a hint must be safe when it is wrong (draft-lai-ccwg-lsncc-01), so a flood
+//! of hints costs no more than some short adaptations.
 
 use std::time::{Duration, Instant};
 
 use crate::Reconfiguration;
 
-/// No operator reconfigures more often; several detectors may tell of the same event.
+/// No operator reconfigures more often; several detectors may report the same event.
 const MIN_SPACING: Duration = Duration::from_secs(1);
-/// What happened longer ago has shown in the flow's own samples.
+/// Older events are reflected in the flow's own samples.
 const MAX_AGE: Duration = Duration::from_secs(2);
 const MIN_CONFIDENCE: f64 = 0.25;
 
-/// Remembers the last reconfiguration acted on.
+/// The last reconfiguration acted on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HintFilter {
     last: Option<Instant>,
 }
 
 impl HintFilter {
-    /// Whether to act on this one.
+    /// Returns whether to act on this one.
     pub(crate) fn accept(&mut self, now: Instant, hint: &Reconfiguration) -> bool {
         let spaced = self
             .last
@@ -31,7 +31,7 @@ impl HintFilter {
         accepted
     }
 
-    /// When the last one came that was acted on.
+    /// When the last accepted reconfiguration was signalled.
     pub(crate) fn last(&self) -> Option<Instant> {
         self.last
     }

@@ -1,25 +1,25 @@
-//! Which parts of LeoCC are in use: the paper's, the published code's, ours, and each with a part taken away.
+//! The parts of LeoCC in use: the paper's, the published code's, those of `leocc2`, and each with one part removed.
 
-/// What of LeoCC is in use; the lab takes parts away to see what each is good for.
+/// The parts of LeoCC in use; the lab removes parts to measure their effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeoCcOptions {
-    /// Follow the published code where it differs from the paper (the kernel module of SpaceNetLab/LeoCC).
+    /// Follow the published code (the kernel module of SpaceNetLab/LeoCC) where it differs from the paper.
     pub published_code: bool,
-    /// Bound what is in flight by the moderate estimate, the middle of the band and a small target queue, in place of
-    /// twice the aggressive BDP: this is `leocc2`.
+    /// Bound the flight by the moderate estimate, the middle of the band and a small target queue, instead of twice the
+    /// aggressive BDP: this is `leocc2`.
     pub target_queue: bool,
-    /// Listen to reconfigurations.
+    /// Use reconfiguration signals.
     pub detector: bool,
-    /// Filter rates and RTTs by Kalman filters; otherwise the last sample counts.
+    /// Smooth rates and RTTs by Kalman filters; otherwise use the last sample.
     pub kalman: bool,
-    /// Allow the RTT to swing in its band; otherwise only its least value is free of a queue.
+    /// Allow the RTT to vary within its band; otherwise only its minimum counts as free of a queue.
     pub band: bool,
-    /// Drain and measure anew after a reconfiguration; otherwise only forget.
+    /// Drain and measure again after a reconfiguration; otherwise only discard the model.
     pub adaptation: bool,
 }
 
 impl LeoCcOptions {
-    /// `leocc`: all that the paper describes.
+    /// `leocc`: all parts that the paper describes.
     pub const PAPER: Self = Self {
         published_code: false,
         target_queue: false,
@@ -28,17 +28,17 @@ impl LeoCcOptions {
         band: true,
         adaptation: true,
     };
-    /// `leocc-code`: what its authors published as code.
+    /// `leocc-code`: the variant that its authors published as code.
     pub const PUBLISHED_CODE: Self = Self {
         published_code: true,
         ..Self::PAPER
     };
-    /// `leocc2`: ours.
+    /// `leocc2`: the variant of this project.
     pub const TARGET_QUEUE: Self = Self {
         target_queue: true,
         ..Self::PAPER
     };
-    /// The paper's and ours with one part taken away, by the names under which experiments ask for them.
+    /// `leocc` and `leocc2` with one part removed, by their names in experiments.
     pub const ABLATIONS: [(&str, Self); 8] = [
         ("leocc-no-detector", Self::PAPER.without_detector()),
         ("leocc-no-kalman", Self::PAPER.without_kalman()),
@@ -53,7 +53,7 @@ impl LeoCcOptions {
         ),
     ];
 
-    /// The name by which this choice is asked for; that of the nearest one where it has none of its own.
+    /// The name of this choice, or of the nearest one that has a name.
     pub fn name(&self) -> &'static str {
         if self.published_code {
             return "leocc-code";

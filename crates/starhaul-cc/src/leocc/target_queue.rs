@@ -1,24 +1,24 @@
-//! `leocc2`: what is in flight is bounded by the moderate estimate, the middle of the band and a small target queue, as long as
-//! somebody tells of reconfigurations and nobody fills the queue.
+//! `leocc2`: bounds the flight by the moderate estimate, the middle of the band and a small target queue, as long as
+//! reconfigurations are signalled and no other flow fills the queue.
 
 use std::time::{Duration, Instant};
 
 use super::{BURST_GAIN, LeoCc};
 use crate::limits::{MAX_CWND_BYTES, real, window_bytes};
 
-/// The queue aimed at. Inside an interval satellites deliver in bunches up to 6 ms apart, as their frames have it; with less
-/// than this queued the link idles between.
+/// The target queue. Between reconfigurations satellites deliver in bursts up to 6 ms apart, because of their frames;
+/// with a shorter queue the link idles between them.
 const TARGET_QUEUE: Duration = Duration::from_millis(7);
-/// Each flow queues so many packets besides, whatever its rate, which makes flows equal (FAST TCP's α).
+/// Additional packets queued per flow at any rate, which makes rates equal (FAST TCP's α).
 const FAIR_PACKETS: u64 = 6;
-/// Who hears no prober, nor for so long, four intervals of Starlink's, of a reconfiguration, has nobody who tells. A path that
-/// became longer unnoticed would then starve by the narrow window, and the paper's is kept.
+/// Signals count as absent without a prober and without a reconfiguration for this long, four intervals of Starlink's.
+/// The narrow window would then starve on a path that became longer unnoticed, so the paper's window is used.
 const INFORMED: Duration = Duration::from_secs(60);
-/// The window has drained most of what a burst left, so that less draining will do.
+/// Gain of the drain round: the window has already drained most of the burst, so less draining is enough.
 pub(super) const DRAIN_GAIN: f64 = 0.9;
 
 impl LeoCc {
-    /// Somebody tells of reconfigurations, so that the band is that of the path as it is.
+    /// Whether reconfigurations are signalled, so that the band is that of the present path.
     fn is_informed(&self) -> bool {
         let told = self.hints.last();
         self.updated_at.is_some_and(|now| {
@@ -27,18 +27,19 @@ impl LeoCc {
         })
     }
 
-    /// The window may be narrow: nobody else would take what is left free.
+    /// Whether the window may be narrow: no other flow would take the capacity left free.
     pub(super) fn is_narrow(&self) -> bool {
         self.options.target_queue && self.is_informed() && !self.competition.is_present()
     }
 
-    /// Beside greedy flows the target is the aggressive one and twice its BDP may be in flight, as BBR has it.
+    /// Whether greedy flows are present: the target is then the aggressive one, and twice its BDP may be in flight, as
+    /// in BBR.
     pub(super) fn is_competing(&self) -> bool {
         self.options.target_queue && self.is_informed() && self.competition.is_present()
     }
 
-    /// What fits into the path at bBW_m and the middle of the band, and the target queue. Both estimates come from what was
-    /// really delivered, so that the window follows the path within rounds, and a burst has its room.
+    /// The BDP at bBW_m and the middle of the band, plus the target queue. Both estimates come from actual deliveries,
+    /// so the window follows the path within rounds, and a burst has room.
     pub(super) fn target_queue_window(&self, phase: usize) -> u64 {
         let Some(middle) = self.estimate.middle_rtt() else {
             return self.cwnd_bytes;
@@ -51,7 +52,8 @@ impl LeoCc {
             .min(MAX_CWND_BYTES)
     }
 
-    /// Flows of our kind, all with the rate this one had after Adaptation, queue the target and α / rate.
+    /// Compares the queue with that of `leocc2` flows, all with this flow's rate after Adaptation: the target and α /
+    /// rate each.
     pub(super) fn look_for_competition(&mut self, now: Instant) {
         if self.is_informed()
             && let (Some(latest), Some(middle)) =

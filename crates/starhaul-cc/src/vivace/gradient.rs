@@ -1,5 +1,5 @@
-//! The slope of round-trip times over an interval by linear regression (Vivace §5), ignored when it
-//! is small or no greater than what noise would give.
+//! The slope of the RTT over an interval by linear regression (Vivace §5), taken as zero when it is small or within the
+//! noise.
 
 use std::time::{Duration, Instant};
 
@@ -19,10 +19,10 @@ pub(super) struct RttGradient {
 }
 
 impl RttGradient {
-    /// A packet sent at `sent` took `rtt`.
+    /// Adds a packet sent at `sent` with RTT `rtt`.
     pub(super) fn update(&mut self, sent: Instant, rtt: Duration) {
         let (first_sent, first_rtt) = *self.origin.get_or_insert((sent, rtt));
-        // Relative to the first packet, so that nothing is lost to rounding.
+        // Relative to the first packet, to keep precision.
         let x = sent.saturating_duration_since(first_sent).as_secs_f64()
             - first_sent.saturating_duration_since(sent).as_secs_f64();
         let y = rtt.as_secs_f64() - first_rtt.as_secs_f64();
@@ -34,7 +34,7 @@ impl RttGradient {
         self.yy += y * y;
     }
 
-    /// Seconds of RTT per second; 0 when it falls, is flat or is lost in noise.
+    /// Slope in seconds of RTT per second; 0 when it falls, is flat or is within the noise.
     pub(super) fn rise(&self) -> f64 {
         if self.count < 3.0 {
             return 0.0;
@@ -47,8 +47,8 @@ impl RttGradient {
         }
         let slope = xy / xx;
         let residual = (yy - slope * xy).max(0.0);
-        // Meng et al. (Proteus, SIGCOMM 2020), §5: what is left of the regression, over the time that it spans, could
-        // have made such a slope. Evenly spaced samples span √12 standard deviations.
+        // Meng et al. (Proteus, SIGCOMM 2020), §5: the slope must exceed what the residuals of the regression could
+        // cause over its time span. Evenly spaced samples span √12 standard deviations.
         let span = (12.0 * xx / self.count).sqrt();
         let error = (residual / self.count).sqrt() / span;
         if slope >= FLAT && slope > error {

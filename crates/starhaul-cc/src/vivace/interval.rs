@@ -1,5 +1,4 @@
-//! Monitor intervals (Vivace §3): which packets were sent in each, what became of them, and the
-//! utility that this amounts to.
+//! Monitor intervals (Vivace §3): the packets sent in each, their fates, and the resulting utility.
 
 use std::{
     collections::VecDeque,
@@ -15,17 +14,18 @@ use crate::{AckedPacket, limits::packet_bytes, rtt::rtt_sample, sent::SentPacket
 const RATE_EXPONENT: f64 = 0.9;
 const LATENCY_COEFFICIENT: f64 = 900.0;
 const LOSS_COEFFICIENT: f64 = 11.35;
-/// Fewer packets say nothing of loss or of the slope of the RTT.
+/// Fewer packets give no estimate of loss or of the RTT's slope.
 const MIN_PACKETS: u32 = 10;
-/// Who sent less than this share of the rate was held up by the window, and tells nothing of the rate.
+/// An interval that sent less than this share of its rate was limited by the window and gives no result for the rate.
 const LEAST_SHARE: f64 = 0.8;
 const SHORTEST: Duration = Duration::from_micros(1);
-/// With more waiting, packets never meet their fate.
+/// Bound on intervals in flight, for packets whose fates never arrive.
 const MAX_INTERVALS: usize = 32;
-/// Who heard of an interval so much later hears no more of this one: losses are noticed in a round.
+/// An interval is complete once a packet sent this many intervals later is acknowledged: losses are detected within a
+/// round.
 const OVERDUE_INTERVALS: u64 = 4;
 
-/// What one interval showed.
+/// The result of one interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Outcome {
     pub(super) mbit: f64,
@@ -35,19 +35,19 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// What more rate would gain if all of it were lost, as on a link whose queue is full; for each Mbit/s.
+    /// The utility gained per Mbit/s if all of the added rate were lost, as on a link with a full queue.
     pub(super) fn gradient_of_loss(&self) -> f64 {
         RATE_EXPONENT * self.mbit.powf(RATE_EXPONENT - 1.0) - LOSS_COEFFICIENT
     }
 }
 
-/// The intervals of which packets are in flight, the one in progress last.
+/// Intervals with packets in flight, the one in progress last.
 #[derive(Clone, Debug)]
 pub(super) struct Intervals {
     queue: VecDeque<Interval>,
-    /// Of the first in the queue.
+    /// The id of the first interval in the queue.
     first_id: u64,
-    /// The newest of which a packet was acknowledged.
+    /// The newest interval of which a packet was acknowledged.
     newest_acked: u64,
     sent: SentPackets<u64>,
 }
@@ -61,7 +61,7 @@ struct Interval {
     acked: u32,
     lost: u32,
     gradient: RttGradient,
-    /// The application, and not the rate, limited what was sent.
+    /// The application, not the rate, limited what was sent.
     limited: bool,
     ended: Option<Instant>,
     sent_bytes: u64,
@@ -77,7 +77,7 @@ impl Intervals {
         }
     }
 
-    /// Drops the interval in progress if nothing was sent in it, as it would tell nothing. Returns whether it is missed.
+    /// Drops the interval in progress if nothing was sent in it. Returns whether its purpose is unfulfilled.
     pub(super) fn drop_unsent(&mut self) -> bool {
         let dropped = self.queue.pop_back_if(|last| last.sent == 0);
         dropped.is_some_and(|interval| interval.purpose != Purpose::Waiting)
@@ -102,12 +102,12 @@ impl Intervals {
         });
     }
 
-    /// Too many wait for their packets' fates.
+    /// Whether too many intervals wait for the fates of their packets.
     pub(super) fn is_full(&self) -> bool {
         self.queue.len() >= MAX_INTERVALS
     }
 
-    /// The interval in progress is a round trip long and holds enough packets.
+    /// Whether the interval in progress has lasted an RTT and has enough packets.
     pub(super) fn is_over(&self, now: Instant, rtt: Duration) -> bool {
         self.queue.back().is_none_or(|interval| {
             now.saturating_duration_since(interval.began) >= rtt && interval.sent >= MIN_PACKETS
@@ -119,7 +119,7 @@ impl Intervals {
         self.queue.back().map(|interval| interval.mbit)
     }
 
-    /// An interval of this purpose is in progress or waited for.
+    /// Whether an interval of this purpose is in progress or its result is outstanding.
     pub(super) fn awaits(&self, purpose: Purpose) -> bool {
         self.queue.iter().any(|i| i.purpose == purpose)
     }
@@ -139,7 +139,7 @@ impl Intervals {
         }
     }
 
-    /// Whether the packet was in flight.
+    /// Takes an acknowledgement. Returns whether the packet was in flight.
     pub(super) fn on_ack(&mut self, packet: &AckedPacket) -> bool {
         let Some(id) = self.sent.take(packet.packet_number) else {
             return false;
@@ -160,8 +160,7 @@ impl Intervals {
         }
     }
 
-    /// The next interval whose packets all met their fate; without an outcome when it says nothing
-    /// of its rate.
+    /// The next interval whose packets all have a fate; its outcome is `None` if it gives no result for its rate.
     pub(super) fn next_outcome(&mut self) -> Option<(Purpose, Option<Outcome>)> {
         let first = self.queue.front()?;
         let overdue = self.newest_acked >= self.first_id + OVERDUE_INTERVALS;
@@ -175,7 +174,7 @@ impl Intervals {
         Some((interval.purpose, interval.outcome()))
     }
 
-    /// Results of what was sent so far do not matter any more.
+    /// Discards the results of everything sent so far.
     pub(super) fn forget(&mut self) {
         self.first_id += self.queue.len() as u64;
         self.queue.clear();

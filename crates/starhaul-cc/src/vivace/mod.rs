@@ -1,6 +1,6 @@
-//! PCC Vivace (Dong et al., NSDI 2018), with its latency-aware utility: two pairs of monitor intervals show in which
-//! direction the utility rises, and the rate goes there interval by interval, in steps along the gradient, for as
-//! long as it does. As in the authors' code (PCC-Uspace), where the paper leaves the order of things open.
+//! PCC Vivace (Dong et al., NSDI 2018), with its latency-aware utility: two pairs of monitor intervals find the
+//! direction in which the utility rises, and the rate moves that way along the gradient, interval by interval, as long
+//! as the utility rises. Where the paper leaves the order of steps open, this follows the authors' code (PCC-Uspace).
 
 use std::time::{Duration, Instant};
 
@@ -24,23 +24,23 @@ use interval::{Intervals, Outcome};
 use step::Stepper;
 use trial::{Trial, slope};
 
-/// The window only keeps a dead path from being filled: so many round trips of the rate, as PCC-Kernel has it.
+/// The window holds this many RTTs of the rate, as in PCC-Kernel; it limits only dead paths.
 const WINDOW_ROUNDS: f64 = 2.0;
 const MIN_WINDOW_PACKETS: u64 = 4;
-/// More loss than this is none that the utility was made to bear (up to 5 %, §4.1).
+/// Loss beyond this share is no loss that the utility is meant to tolerate (up to 5 %, §4.1).
 const HEAVY_LOSS: f64 = 0.1;
-/// Before the first sample.
+/// RTT assumed before the first sample.
 const ASSUMED_RTT: Duration = Duration::from_millis(100);
-/// Bounds of the rate, so that a path believed dead is still tried.
+/// Lower bound of the rate, so that a path assumed dead is still probed.
 const MIN_MBIT: f64 = 0.05;
 const MAX_MBIT: f64 = 1e6;
 
-/// Online learning of the rate.
+/// The controller: online learning of the rate.
 #[derive(Clone, Debug)]
 pub(crate) struct Vivace {
     max_datagram_bytes: u64,
     rtt: SmoothedRtt,
-    /// The rate in the middle, in Mbit/s.
+    /// The base rate, in Mbit/s.
     mbit: f64,
     phase: Phase,
     intervals: Intervals,
@@ -49,30 +49,30 @@ pub(crate) struct Vivace {
     started: bool,
 }
 
-/// What the intervals to come are for.
+/// The phase, which sets the purpose of the next intervals.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
-    /// The rate doubles as long as that raises the utility.
+    /// The rate doubles while the utility rises.
     Starting { best: Option<Outcome> },
-    /// Looking for the direction.
+    /// Trials find the direction.
     Probing(Trial),
-    /// Going there from `last`, as long as the utility rises.
+    /// The rate moves from `last` while the utility rises.
     Moving { upwards: bool, last: Outcome },
 }
 
-/// Why an interval is sent.
+/// The purpose of an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     Starting,
-    /// Its number in the trial.
+    /// An interval of the trial, by its number.
     Trial(u8),
     Moving,
-    /// To send on while results are awaited.
+    /// Sending continues while results are outstanding.
     Waiting,
 }
 
 impl Vivace {
-    /// A controller in its starting phase, for packets of at most `mtu_bytes`.
+    /// Creates a controller in its starting phase, for packets of at most `mtu_bytes`.
     pub(crate) fn new(mtu_bytes: u16) -> Self {
         let max_datagram_bytes = max_datagram_bytes(mtu_bytes);
         let first = Bandwidth::from_bytes_over(initial_window(max_datagram_bytes), ASSUMED_RTT);
@@ -91,7 +91,7 @@ impl Vivace {
     fn begin_interval(&mut self, now: Instant) {
         let stuck = self.intervals.is_full() || self.intervals.drop_unsent();
         if stuck && let Phase::Probing(_) = self.phase {
-            // One of the trial would be missing for ever.
+            // The trial would never be complete without it.
             self.intervals.forget();
             self.phase = Phase::Probing(self.new_trial());
         } else if stuck {
@@ -101,7 +101,7 @@ impl Vivace {
         self.intervals.begin(now, purpose, self.mbit * share);
     }
 
-    /// And the rate to send at, per rate in the middle.
+    /// The purpose of the next interval, and its rate relative to the base rate.
     fn next_purpose(&mut self) -> (Purpose, f64) {
         let only = match &mut self.phase {
             Phase::Probing(trial) => {
@@ -147,7 +147,7 @@ impl Vivace {
     /// §4.1: doubles until the utility falls, then goes back to the rate before.
     fn start(&mut self, now: Instant, best: Option<Outcome>, outcome: Option<Outcome>) {
         let Some(outcome) = outcome else {
-            // The application had too little to send: nothing is known of this rate.
+            // The application had too little to send: there is no result for this rate.
             return self.begin_interval(now);
         };
         match best {
@@ -169,7 +169,7 @@ impl Vivace {
         }
     }
 
-    /// The first step, or another trial when this one was inconclusive.
+    /// Takes the first step, or begins another trial when this one was inconclusive.
     fn decide(&mut self, now: Instant, trial: &Trial) {
         let Some(finding) = trial.finding() else {
             return self.probe(now);
@@ -178,15 +178,15 @@ impl Vivace {
         self.step(now, finding.gradient, finding.middle);
     }
 
-    /// A step down at once: what is sent in vain beyond random loss pays at no rate (§4.1), and the queue is full, so that the
-    /// rest of the trial would take long.
+    /// Reduces the rate at once: loss far beyond random loss lowers the utility at any rate (§4.1), and with a full
+    /// queue the rest of the trial would take long.
     fn flee(&mut self, now: Instant, from: Outcome) {
         self.intervals.forget();
         self.stepper = Stepper::default();
         self.step(now, from.gradient_of_loss(), from);
     }
 
-    /// Another step, or back to the last rate when the utility fell.
+    /// Takes another step, or returns to the last rate when the utility fell.
     fn go_on(&mut self, now: Instant, upwards: bool, last: Outcome, outcome: Option<Outcome>) {
         let Some(outcome) = outcome else {
             return self.begin_interval(now);
@@ -215,7 +215,7 @@ impl Vivace {
         self.begin_interval(now);
     }
 
-    /// Chance keeps flows from probing alike; the packet number stands in for it.
+    /// The order must differ between flows; the packet number replaces a random number.
     fn new_trial(&self) -> Trial {
         Trial::new(self.newest_sent.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 62)
     }
@@ -274,8 +274,8 @@ impl Controller for Vivace {
         self.intervals.on_packet_lost(packet.packet_number);
     }
 
-    /// Losses count where their packets were sent. When nothing gets through any more, no interval
-    /// can tell: half the rate, and look anew.
+    /// Losses count in the interval that sent the packets. When no packet gets through, no interval has a result: halve
+    /// the rate and start a trial.
     fn on_congestion_event(&mut self, event: CongestionEvent) {
         if event.persistent {
             self.set_mbit(self.mbit / 2.0);
@@ -284,7 +284,7 @@ impl Controller for Vivace {
         }
     }
 
-    /// The losses were counted already, and the next trial will tell.
+    /// The losses have been counted already; the next trial gives a new result.
     fn on_spurious_congestion_event(&mut self, _now: Instant) {}
 
     fn on_mtu_update(&mut self, mtu_bytes: u16) {

@@ -1,14 +1,14 @@
-//! How far to go along the gradient (Vivace §4.2): further with each step in the same direction, and
-//! within a boundary that widens only as long as it is met.
+//! The size of a step along the gradient (Vivace §4.2): it grows with each step in the same direction, within a
+//! boundary that widens only while steps reach it.
 
 /// θ0: Mbit/s for each unit of gradient.
 const CONVERSION: f64 = 1.0;
-/// ω0 and δ: shares of the rate by which it may change at first, and more each time.
+/// ω0 and δ: the boundary of a rate change as a share of the rate, at first and per increment.
 const FIRST_BOUNDARY: f64 = 0.05;
 const BOUNDARY_INCREMENT: f64 = 0.1;
 const MAX_STEPS_IN_A_ROW: u32 = 1000;
 
-/// Remembers how steady the direction is.
+/// The step size and its boundary.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stepper {
     upwards: bool,
@@ -18,7 +18,7 @@ pub(super) struct Stepper {
 }
 
 impl Stepper {
-    /// The change of a rate of `mbit` that this gradient asks for, in Mbit/s.
+    /// The change in Mbit/s of a rate of `mbit` for this gradient.
     pub(super) fn step(&mut self, gradient: f64, mbit: f64) -> f64 {
         if !gradient.is_finite() || gradient == 0.0 {
             return 0.0;
@@ -41,7 +41,7 @@ impl Stepper {
             self.increments = self.increments.saturating_add(1);
             change
         } else {
-            // The least boundary that would have done.
+            // The least boundary that allows the step.
             while self.increments > 0 && wanted <= boundary(self.increments - 1) {
                 self.increments -= 1;
             }
@@ -50,7 +50,7 @@ impl Stepper {
         if upwards { change } else { -change }
     }
 
-    /// m(τ).
+    /// The confidence amplifier m(τ).
     fn amplifier(&self) -> f64 {
         let steps = f64::from(self.in_a_row);
         if self.in_a_row <= 3 {

@@ -1,11 +1,11 @@
-//! The search for a direction (Vivace §4.1): two pairs of intervals, each a little above and a little below the rate
-//! in random order. Only when both pairs agree is anything concluded.
+//! The search for a direction (Vivace §4.1): two pairs of intervals, each a little above and a little below the base
+//! rate in random order. A trial gives a direction only if both pairs agree.
 
 use super::{Outcome, Purpose};
 
-/// ε: how far apart the rates of a pair are from the one in the middle.
+/// ε: distance of a pair's rates from the base rate, as a share of it.
 pub(super) const PROBE_SHARE: f64 = 0.05;
-/// Two pairs.
+/// Intervals of a trial: two pairs.
 pub(super) const INTERVALS: u8 = 4;
 
 /// Two pairs of intervals around one rate.
@@ -17,17 +17,17 @@ pub(super) struct Trial {
     outcomes: [Option<Outcome>; INTERVALS as usize],
 }
 
-/// What both pairs say.
+/// The common result of both pairs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Finding {
-    /// Utility gained for each Mbit/s.
+    /// Utility gained per Mbit/s.
     pub(super) gradient: f64,
-    /// The middle of all four.
+    /// The mean of all four intervals.
     pub(super) middle: Outcome,
 }
 
 impl Trial {
-    /// The two lowest bits of `chance` decide the order within each pair.
+    /// Creates a trial; the two lowest bits of `chance` decide the order within each pair.
     pub(super) fn new(chance: u64) -> Self {
         Self {
             higher_first: [chance & 1 == 0, chance & 2 == 0],
@@ -37,7 +37,7 @@ impl Trial {
         }
     }
 
-    /// What the next interval is for.
+    /// The purpose of the next interval.
     pub(super) fn next(&mut self) -> Purpose {
         if self.sent >= INTERVALS {
             return Purpose::Waiting;
@@ -46,7 +46,7 @@ impl Trial {
         Purpose::Trial(self.sent - 1)
     }
 
-    /// The rate of interval `number` per rate in the middle.
+    /// The rate of interval `number` relative to the base rate.
     pub(super) fn share(&self, number: u8) -> f64 {
         if self.is_higher(number) {
             1.0 + PROBE_SHARE
@@ -55,7 +55,7 @@ impl Trial {
         }
     }
 
-    /// What interval `number` showed. Returns whether it was the last one.
+    /// Takes the outcome of interval `number`. Returns whether it was the last one.
     pub(super) fn take(&mut self, number: u8, outcome: Option<Outcome>) -> bool {
         if let Some(slot) = self.outcomes.get_mut(usize::from(number)) {
             *slot = outcome;
@@ -64,7 +64,7 @@ impl Trial {
         self.told >= INTERVALS
     }
 
-    /// Nothing when the pairs contradict each other, or one of the intervals told nothing.
+    /// `None` when the pairs contradict each other, or an interval has no outcome.
     pub(super) fn finding(&self) -> Option<Finding> {
         let [a, b, c, d] = self.outcomes;
         let (a, b, c, d) = (a?, b?, c?, d?);
@@ -90,7 +90,7 @@ impl Trial {
     }
 }
 
-/// Utility gained for each Mbit/s between two rates; nothing when they are the same.
+/// Utility gained per Mbit/s between two rates; `None` when they are equal.
 pub(super) fn slope(a: Outcome, b: Outcome) -> Option<f64> {
     let slope = (a.utility - b.utility) / (a.mbit - b.mbit);
     slope.is_finite().then_some(slope)

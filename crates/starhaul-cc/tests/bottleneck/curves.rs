@@ -1,7 +1,7 @@
-//! Window and rate of every controller over one fixed path, pinned so that no change of behaviour
-//! goes unnoticed: 20 Mbit/s and 40 ms with 0.1 % loss; at 12 s an outage of 100 ms, after which the
-//! path carries 12 Mbit/s over 55 ms, which is told a round trip later. `STARHAUL_RENEW_CURVES=1 cargo test -p starhaul-cc curves`
-//! renews the files in `tests/curves`; their differences belong into the review.
+//! Window and rate of every controller over one fixed path, pinned so that every change of behaviour shows: 20 Mbit/s
+//! and 40 ms with 0.1 % loss; at 12 s an outage of 100 ms, after which the path carries 12 Mbit/s over 55 ms; the
+//! signal comes an RTT later. `STARHAUL_RENEW_CURVES=1 cargo test -p starhaul-cc curves` renews the files in
+//! `tests/curves`; review their differences.
 
 use std::{fmt::Write as _, fs, path::PathBuf, time::Duration};
 
@@ -22,7 +22,7 @@ fn path() -> Path {
     path
 }
 
-/// A line each second: time, window, what was delivered in the second before, queue, phase.
+/// One line per second: time, window, bytes delivered in the second before, queue, phase.
 fn curve(config: &ControllerConfig) -> String {
     let run = path().run(config, SECONDS.into());
     let mut text = String::from("    s  packets   Mbit/s   queue  state\n");

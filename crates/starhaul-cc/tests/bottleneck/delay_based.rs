@@ -1,4 +1,4 @@
-//! Vegas, Copa and Hybla over a simulated bottleneck, against what is published of them.
+//! Vegas, Copa and Hybla over a simulated bottleneck, against published results.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ fn queue_packets(run: &Run, from: f64, to: f64) -> f64 {
     run.mean_queue(from, to) / PACKET_BYTES as f64
 }
 
-/// Brakmo and Peterson (1995) §3.2: between α = 2 and β = 4 packets of its own are queued, whatever
-/// the path, and none is lost once it knows the path.
+/// Brakmo and Peterson (1995) §3.2: between α = 2 and β = 4 packets of its own are queued on any path, and none is lost
+/// once it has measured the path.
 #[test]
 fn vegas_keeps_two_to_four_packets_queued() {
     for (mbit, rtt_ms) in [(2, 30), (20, 40), (50, 60), (5, 200)] {
@@ -26,7 +26,7 @@ fn vegas_keeps_two_to_four_packets_queued() {
     }
 }
 
-/// Why Vegas is not used: Reno's relatives fill the queue and it gives way (Mo et al., 1999).
+/// Mo et al. (1999): controllers of Reno's kind fill the queue and Vegas yields, which is why it is not used.
 #[test]
 fn vegas_gives_way_to_cubic() {
     let path = Path::new(20, 40).queue_bdp(2.0);
@@ -38,7 +38,7 @@ fn vegas_gives_way_to_cubic() {
     assert!(vegas < 0.2 && cubic > 0.75, "{vegas:.3} against {cubic:.3}");
 }
 
-/// It takes a path that became longer for a queue, as its least RTT never expires.
+/// Vegas takes a longer path for a queue, as its least RTT never expires.
 #[test]
 fn vegas_starves_on_a_path_that_became_longer() {
     let mut path = Path::new(20, 40);
@@ -50,8 +50,8 @@ fn vegas_starves_on_a_path_that_became_longer() {
     assert!(share < 0.1, "{share:.3}");
 }
 
-/// Arun and Balakrishnan (2018) §3.1: the queue goes between nothing and 2.5/δ packets, 1.25/δ in
-/// the mean, with δ = ½ and on any path; the link stays busy, and random loss does not matter.
+/// Arun and Balakrishnan (2018) §3.1: the queue varies between nothing and 2.5/δ packets, 1.25/δ on average, with δ = ½
+/// on any path; the link stays busy, and random loss has no effect.
 #[test]
 fn copa_keeps_about_its_inverse_delta_queued() {
     for (mbit, rtt_ms, loss) in [(20, 40, 0.0), (100, 60, 0.0), (50, 20, 0.0), (20, 40, 0.02)] {
@@ -91,8 +91,8 @@ fn copa_flows_share_equally() {
     assert!(sum > 0.97, "{sum:.3}");
 }
 
-/// §2.3: beside a flow that keeps the queue full Copa turns to competitive mode and is not starved,
-/// as Vegas would be; alone again it turns back.
+/// §2.3: beside a flow that keeps the queue full Copa turns to competitive mode and does not starve, as Vegas would;
+/// alone again it turns back.
 #[test]
 fn copa_competes_with_cubic() {
     let path = Path::new(20, 40).queue_bdp(1.0);
@@ -109,8 +109,7 @@ fn copa_competes_with_cubic() {
     assert!(competing(30.0, 90.0) > 0.5, "{:.2}", competing(30.0, 90.0));
 }
 
-/// Caini and Firrincieli (2004) §3: throughput is that of a connection of 25 ms, MSS/RTT0 × sqrt(3/2p),
-/// however long the round trip.
+/// Caini and Firrincieli (2004) §3: throughput is that of a connection of 25 ms, MSS/RTT0 × sqrt(3/2p), at any RTT.
 #[test]
 fn hybla_is_as_fast_on_long_paths_as_on_short_ones() {
     let loss = 0.005;
@@ -126,8 +125,8 @@ fn hybla_is_as_fast_on_long_paths_as_on_short_ones() {
     }
 }
 
-/// Hoe's estimate: the threshold of the first slow start is what the path holds, reached in two rounds
-/// of a geostationary path, where doubling takes six.
+/// Hoe's estimate: the threshold of the first slow start is the path's BDP, reached in two rounds of a geostationary
+/// path, where doubling takes six.
 #[test]
 fn hybla_finds_its_first_threshold_in_one_round() {
     let path = Path::new(10, 600).queue_bdp(1.0);

@@ -1,5 +1,5 @@
-//! Senders over one bottleneck in virtual time: a rate, a drop-tail queue, a fixed delay and random
-//! loss. A sender mostly has data and declares loss as RFC 9002 §6 does.
+//! Senders over one bottleneck in virtual time: a rate, a drop-tail queue, a fixed delay and random loss. A sender
+//! usually has data and declares loss as in RFC 9002 §6.
 
 use std::{
     collections::VecDeque,
@@ -18,7 +18,7 @@ pub(crate) const PACKET_BYTES: u64 = 1452;
 const MTU: u16 = 1452;
 const PACKET_THRESHOLD: u64 = 3;
 
-/// What the path does.
+/// The properties of the path.
 #[derive(Clone, Debug)]
 pub(crate) struct Path {
     pub(crate) rate: Bandwidth,
@@ -26,17 +26,17 @@ pub(crate) struct Path {
     pub(crate) queue_bytes: u64,
     pub(crate) loss: f64,
     pub(crate) seed: u64,
-    /// Each so many packets one is lost.
+    /// One packet of this many is lost.
     pub(crate) loss_each: Option<u64>,
-    /// From this time on the round trip takes so long, which must not be less than before.
+    /// From this time on the RTT is this, which must not be less than before.
     pub(crate) later_rtt: Option<(Duration, Duration)>,
     /// From this time on the bottleneck has this rate.
     pub(crate) later_rate: Option<(Duration, Bandwidth)>,
-    /// From this time on the application has only so much to send.
+    /// From this time on the application offers only this rate.
     pub(crate) offered: Option<(Duration, Bandwidth)>,
-    /// Nothing passes between these two times.
+    /// No packet passes between these two times.
     pub(crate) outage: Option<(Duration, Duration)>,
-    /// When senders are told of a reconfiguration, in order.
+    /// The times of reconfiguration signals to senders, in order.
     pub(crate) reconfigured: Vec<Duration>,
 }
 
@@ -77,7 +77,7 @@ impl Path {
         runs.remove(0)
     }
 
-    /// Several flows, each from so many seconds on.
+    /// Runs several flows, each from its start in seconds.
     pub(crate) fn run_all(&self, flows: &[(ControllerConfig, u64)], seconds: u64) -> Vec<Run> {
         let start = Instant::now();
         let end = start + Duration::from_secs(seconds);
@@ -108,7 +108,7 @@ pub(crate) struct Sample {
     pub(crate) estimate: Option<Bandwidth>,
 }
 
-/// What happened.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Run {
     pub(crate) samples: Vec<Sample>,
@@ -154,7 +154,7 @@ struct InFlight {
     sent: Instant,
 }
 
-/// What all senders share.
+/// The bottleneck that all senders share.
 struct Bottleneck {
     path: Path,
     rng: ChaCha8Rng,
@@ -172,7 +172,7 @@ impl Bottleneck {
         }
     }
 
-    /// When the acknowledgement of this packet arrives, if it gets through.
+    /// When the acknowledgement of this packet arrives; `None` if the packet is lost.
     fn carry(&mut self, now: Instant, number: u64) -> Option<Instant> {
         let lost = self.queue_bytes(now) > self.path.queue_bytes
             || self.in_outage(now)
@@ -222,20 +222,20 @@ impl Bottleneck {
 
 struct Sender {
     start: Instant,
-    /// When it next has something to do.
+    /// When the sender has its next event.
     wake: Instant,
     controller: Box<dyn Controller>,
     pacer: Pacer,
     next_number: u64,
-    /// When the application has its next packet.
+    /// When the application offers its next packet.
     next_data: Instant,
     in_flight: VecDeque<InFlight>,
-    /// When the acknowledgement of each packet that got through arrives.
+    /// Arrival time of the acknowledgement of each packet that arrived.
     acks: VecDeque<(Instant, u64)>,
     last_progress: Instant,
     last_rtt: Duration,
     delivered_bytes: u64,
-    /// Reconfigurations that it was told of.
+    /// Number of reconfigurations signalled so far.
     told: usize,
     record: Run,
 }
@@ -259,7 +259,7 @@ impl Sender {
         }
     }
 
-    /// Does what is due at the time it is to wake, and says when it is to wake again.
+    /// Handles the events that are due and sets the next wake-up.
     fn step(&mut self, bottleneck: &mut Bottleneck) {
         let now = self.wake;
         self.tell_of_reconfigurations(now, bottleneck);
@@ -368,7 +368,7 @@ impl Sender {
         });
     }
 
-    /// Declares lost what is in flight with numbers up to `newest`; nothing is ever reordered.
+    /// Declares lost all packets in flight with numbers up to `newest`; packets are never reordered.
     fn declare_lost(&mut self, now: Instant, newest: u64, persistent: bool) {
         let (mut lost_bytes, mut sent) = (0, None);
         while let Some(packet) = self.in_flight.front().copied()

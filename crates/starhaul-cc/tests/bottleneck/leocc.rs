@@ -1,4 +1,4 @@
-//! LeoCC's variants over a simulated bottleneck that is reconfigured, against what the paper says of them.
+//! LeoCC's variants over a simulated bottleneck that is reconfigured, against the paper's claims.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ fn each_variant_fills_a_steady_link_with_little_queue() {
     }
 }
 
-/// LeoCC §4.2.2: after a step down the queue is gone again within some tens of rounds, and the link stays busy.
+/// LeoCC §4.2.2: after a step down the queue drains within some tens of rounds, and the link stays busy.
 #[test]
 fn a_step_down_is_followed_within_thirty_rounds() {
     for config in VARIANTS {
@@ -66,7 +66,8 @@ fn a_step_down_is_followed_within_thirty_rounds() {
     }
 }
 
-/// Each cycle of eight rounds gains a quarter, so that a doubling takes about four; the code starts up anew.
+/// Each cycle of eight rounds gains a quarter, so a doubling takes about four; the published code restarts from
+/// startup.
 #[test]
 fn a_step_up_is_found_within_five_cycles() {
     for config in VARIANTS {
@@ -87,7 +88,7 @@ fn a_path_that_became_longer_is_used_in_full() {
     }
 }
 
-/// Without anybody's word the paper's variant and ours see that no RTT is in the band any more, and measure anew.
+/// Without a signal the paper's variant and `leocc2` detect that no RTT is in the band any more, and measure again.
 #[test]
 fn an_unannounced_longer_path_is_found_out() {
     for (name, least) in [("leocc-no-detector", 0.88), ("leocc2-no-detector", 0.7)] {
@@ -97,7 +98,7 @@ fn an_unannounced_longer_path_is_found_out() {
     }
 }
 
-/// LeoCC §2.1: 0.5–6 % of packets are lost at random within a second, and this says nothing of congestion.
+/// LeoCC §2.1: 0.5–6 % of packets are lost at random within a second, which shows no congestion.
 #[test]
 fn random_loss_does_not_slow_it_down() {
     for (loss, seed) in [(0.005, 1), (0.02, 2), (0.05, 3)] {
@@ -112,8 +113,8 @@ fn random_loss_does_not_slow_it_down() {
     }
 }
 
-/// draft-lai-ccwg-lsncc-01: safe when wrong. A false signal each second and a half costs one short adaptation each, and a
-/// flood of them no more.
+/// draft-lai-ccwg-lsncc-01: safe when wrong. A false signal each second and a half costs one short adaptation each, and
+/// a flood of them no more.
 #[test]
 fn false_signals_cost_little() {
     let honest = Path::new(40, 20).queue_bdp(4.0);
@@ -145,7 +146,7 @@ fn the_published_code_starts_up_again() {
     assert!(!visited(&paper, "startup", 5.0, 25.0));
 }
 
-/// Ours aims at 7 ms and six packets queued, and a quarter of the window more in one round of eight.
+/// `leocc2` aims at 7 ms and six packets queued, and a quarter of the window more in one round of eight.
 #[test]
 fn ours_keeps_its_target_queued_at_the_rate_of_bbr() {
     let path = reconfigured(30, 26).loss(0.005, 7);
@@ -179,7 +180,7 @@ fn flows_share_a_link_equally() {
     }
 }
 
-/// Copa §2.3 has the same aim: where a flow keeps the queue full, one that keeps it short must notice, or it starves.
+/// Copa §2.3 has the same aim: a flow that keeps the queue short must detect one that keeps it full, or it starves.
 #[test]
 fn ours_is_not_starved_by_cubic() {
     let mut path = Path::new(48, 30).queue_bdp(4.0);

@@ -1,4 +1,4 @@
-//! Each controller over a simulated bottleneck, against what is published of it.
+//! Each controller over a simulated bottleneck, against published results.
 
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss, reason = "test code")]
 
@@ -62,7 +62,7 @@ fn cubic_follows_its_response_function_on_long_paths() {
     }
 }
 
-/// RFC 9438 §4.3: where Reno does well, Cubic does as well.
+/// RFC 9438 §4.3: on paths where Reno performs well, Cubic performs the same.
 #[test]
 fn cubic_is_as_reno_on_short_paths() {
     let path = Path::new(20, 10).loss(0.005, 4);
@@ -90,7 +90,7 @@ fn hystart_ends_slow_start_with_less_loss_and_still_fills_the_pipe() {
     assert!(share > 0.95, "{share:.3}");
 }
 
-/// Startup takes log2(BDP / first window) rounds, three to notice, and one or two to drain.
+/// Startup takes log2(BDP / first window) rounds, three to detect the plateau, and one or two to drain.
 #[test]
 fn bbr_fills_the_pipe_within_a_few_rounds_and_drains_its_queue() {
     for (mbit, rtt_ms) in [(20, 30), (100, 60), (10, 600), (1, 100)] {
@@ -123,8 +123,8 @@ fn bbr_keeps_its_rate_under_random_loss() {
     }
 }
 
-/// The least RTT is looked at afresh when none as low was seen for ten seconds: four packets in
-/// flight for 200 ms or a round.
+/// The least RTT is measured again when no sample was as low for ten seconds: four packets in flight for 200 ms or a
+/// round.
 #[test]
 fn bbr_probes_the_rtt_and_comes_back() {
     let path = Path::new(20, 40).queue_bdp(4.0);
@@ -143,7 +143,7 @@ fn bbr_probes_the_rtt_and_comes_back() {
     assert!(run.share(&path, 5.0, 35.0) > 0.93);
 }
 
-/// Emptying a path of 600 ms takes a round, holding it empty another, filling it a third.
+/// Emptying a path of 600 ms takes a round, keeping it empty another, filling it a third.
 #[test]
 fn bbr_does_not_starve_a_geostationary_path_while_it_probes_the_rtt() {
     let mut path = Path::new(10, 600).queue_bdp(2.0);
@@ -160,7 +160,7 @@ fn bbr_does_not_starve_a_geostationary_path_while_it_probes_the_rtt() {
     assert!(share > 0.92, "{share:.3}");
 }
 
-/// From when to when a state lasted, in seconds.
+/// Start and end of each visit to a state, in seconds.
 fn visits(run: &Run, state: &str) -> Vec<(f64, f64)> {
     let mut visits = Vec::new();
     let mut since = None;
@@ -178,8 +178,8 @@ fn visits(run: &Run, state: &str) -> Vec<(f64, f64)> {
     visits
 }
 
-/// Cardwell et al. (2016), figure 3: at 40 ms a doubled bottleneck is found in three cycles of eight
-/// rounds, each of which gains a quarter, and a halved one within two of the filter's windows.
+/// Cardwell et al. (2016), figure 3: at 40 ms a doubled bottleneck is found in three cycles of eight rounds, each of
+/// which gains a quarter, and a halved one within two of the filter's windows.
 #[test]
 fn bbr_finds_a_bottleneck_that_changed() {
     for (mbit, later, rounds) in [(10, 20, 34), (20, 10, 25)] {
@@ -212,7 +212,7 @@ fn dedicated_sends_at_the_rate_of_its_link_whatever_is_lost() {
         let run = path.run(&config, 20);
         let share = run.share(&path, 2.0, 20.0) / (1.0 - loss);
         assert!((0.96..=0.995).contains(&share), "{path:?}: {share:.3}");
-        // From the first round trip on, and without a queue.
+        // From the first RTT on, and without a queue.
         let first = run.share(
             &path,
             path.rtt.as_secs_f64(),
@@ -230,7 +230,7 @@ fn dedicated_sends_at_the_rate_of_its_link_whatever_is_lost() {
     }
 }
 
-/// A video that needs a tenth of the path must not make the controller forget the other nine.
+/// A video that needs a tenth of the path must not lower the estimate of the path.
 #[test]
 fn bbr_keeps_its_estimate_while_the_application_sends_little() {
     let mut path = Path::new(20, 50);
@@ -242,8 +242,7 @@ fn bbr_keeps_its_estimate_while_the_application_sends_little() {
     assert!(least.unwrap() > path.rate.scaled(0.9), "{least:?}");
 }
 
-/// A probe timeout of half a second must fit in, and a whole geostationary round trip before any is
-/// measured.
+/// A probe timeout of half a second must fit in, and a whole geostationary RTT before the first sample.
 #[test]
 fn dedicated_has_an_ample_window() {
     let (start, rate) = (Instant::now(), Bandwidth::from_mbit(10));

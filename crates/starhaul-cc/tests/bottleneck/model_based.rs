@@ -1,4 +1,4 @@
-//! BBRv3, Vivace and SaTCP over a simulated bottleneck, against what is published of them.
+//! BBRv3, Vivace and SaTCP over a simulated bottleneck, against published results.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ fn bbr3_tolerates_a_percent_of_random_loss() {
     }
 }
 
-/// §3.4: the probing cycle and the spells at half a pipe each five seconds, in a queue far below a
-/// loss-based controller's.
+/// §3.4: the probing cycle and the ProbeRTT phases at half a BDP each five seconds, with a queue far below a loss-based
+/// controller's.
 #[test]
 fn bbr3_goes_through_its_cycle_with_little_queue() {
     let path = Path::new(20, 40).queue_bdp(4.0);
@@ -63,8 +63,8 @@ fn bbr3_loses_less_than_version_1_in_a_shallow_queue() {
     assert!(v3.share(&path, 5.0, 30.0) > 0.8);
 }
 
-/// §5.3.3.6: after a probe that lost too much the next one turns back at the bound, and when that went well another follows at
-/// once, a round trip or two later; without losses none does.
+/// §5.3.3.6: after a probe that lost too much the next one turns back at the bound, and if that loses little another
+/// follows within an RTT or two; without losses none does.
 #[test]
 fn bbr3_probes_with_precaution_after_a_probe_that_lost() {
     // Seconds from the end of each probe to the beginning of the next.
@@ -94,8 +94,8 @@ fn bbr3_probes_with_precaution_after_a_probe_that_lost() {
     );
 }
 
-/// Dong et al. (2018) §6.1: at least 90 % of the rate with hardly any queue; two intervals of a round trip each that
-/// are 5 % too fast put a tenth of a BDP there.
+/// Dong et al. (2018) §6.1: at least 90 % of the rate with hardly any queue; two intervals of an RTT each that are 5 %
+/// too fast queue a tenth of a BDP.
 #[test]
 fn vivace_converges_to_the_rate_with_little_queue() {
     for (mbit, rtt_ms) in [(2, 30), (20, 40), (100, 30)] {
@@ -109,7 +109,7 @@ fn vivace_converges_to_the_rate_with_little_queue() {
     }
 }
 
-/// §4.2: a rate that changed is found in some steps, each longer than the one before. Where it halved the queue is full
+/// §4.2: a changed rate is found in some steps, each longer than the one before. Where it halved the queue is full
 /// until then, so that each of the about ten rounds lasts three of an empty path, and loses half to a fifth of a BDP.
 #[test]
 fn vivace_follows_a_rate_that_changed() {
@@ -125,7 +125,7 @@ fn vivace_follows_a_rate_that_changed() {
     }
 }
 
-/// §4.1: c = 11.35 is chosen to bear up to 5 % of random loss.
+/// §4.1: c = 11.35 is chosen to tolerate up to 5 % of random loss.
 #[test]
 fn vivace_bears_random_loss() {
     for (loss, least) in [(0.01, 0.75), (0.03, 0.5)] {
@@ -140,8 +140,8 @@ fn vivace_bears_random_loss() {
     }
 }
 
-/// §4.4, theorem 1: any number of senders with the same utility function converge to a fair share, whatever they had when
-/// the next one came. Where their share of a step is small it takes minutes.
+/// §4.4, theorem 1: any number of senders with the same utility function converge to a fair share from any rates. Where
+/// their share of a step is small it takes minutes.
 #[test]
 fn vivace_flows_converge_to_a_fair_share() {
     for (flows, mbit_each) in [(2, 25), (4, 6), (4, 25), (8, 6)] {
@@ -158,8 +158,8 @@ fn vivace_flows_converge_to_a_fair_share() {
     }
 }
 
-/// What a handover loses shrinks the window as any loss does, but it is back nine times as soon, whether the news
-/// comes before or after the loss is noticed (LeoEM's code); a loss long after costs what it costs Cubic.
+/// A handover's loss shrinks the window as any loss does, but the window is regained nine times as soon, whether the
+/// signal precedes or follows the detection of the loss (LeoEM's code); a loss long after costs what it costs Cubic.
 #[test]
 fn satcp_comes_back_quickly_from_a_reconfiguration() {
     let cubic = seconds_to_regain(&Cubic, 60, None);
@@ -171,7 +171,7 @@ fn satcp_comes_back_quickly_from_a_reconfiguration() {
     assert_eq!(seconds_to_regain(&SaTcp, 60, Some(20_000)), cubic);
 }
 
-/// A timeout during a handover does not make it forget where it was (LeoEM's code), so that it is there soon after slow start.
+/// A timeout during a handover keeps the curve (LeoEM's code), so that the window is regained soon after slow start.
 #[test]
 fn satcp_keeps_its_curve_through_a_timeout() {
     let cubic = seconds_to_regain(&Cubic, 1040, None);
@@ -179,7 +179,8 @@ fn satcp_keeps_its_curve_through_a_timeout() {
     assert!(satcp < cubic / 2.0, "{satcp:.2} of {cubic:.2} s");
 }
 
-/// After an outage at 30 s, from the decrease until the window is as before. `told` in ms.
+/// Time from the decrease until the window is regained, after an outage at 30 s. `told` is the time of the signal in
+/// ms.
 fn seconds_to_regain(config: &ControllerConfig, outage_ms: u64, told: Option<u64>) -> f64 {
     let ms = Duration::from_millis;
     let mut path = Path::new(50, 60).queue_bdp(1.0);
@@ -195,7 +196,7 @@ fn seconds_to_regain(config: &ControllerConfig, outage_ms: u64, told: Option<u64
     (back - from).as_secs_f64()
 }
 
-/// Without any news it is Cubic.
+/// Without signals it is Cubic.
 #[test]
 fn satcp_is_cubic_without_a_signal() {
     let path = Path::new(20, 40).loss(0.002, 5);

@@ -14,7 +14,7 @@ fn block(rng: &mut ChaCha8Rng, count: u8, length: usize) -> Vec<Bytes> {
     (0..count).map(fragment).collect()
 }
 
-/// Encodes, loses all but as many fragments as are needed, in any order, and decodes.
+/// Encodes, drops all fragments but the number needed, shuffles those, and decodes.
 fn roundtrip(codec: &mut Codec, seed: u64, data_count: u8, redundancy_count: u8, length: usize) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let data = block(&mut rng, data_count, length);
@@ -62,7 +62,7 @@ proptest! {
         roundtrip(&mut Codec::new(), seed, data, redundancy.min(255 - data), length);
     }
 
-    /// What a peer sends is never a reason to panic, and a whole answer is as long as asked for.
+    /// No input of a peer causes a panic, and a successful result has the requested length.
     #[test]
     fn wild_fragments_give_an_answer_or_an_error(
         data: u8, redundancy: u8,

@@ -3,7 +3,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 
-/// The table of deadline.md, computed independently.
+/// The table of deadline.md, computed independently of the rule.
 #[test]
 fn random_loss_gives_the_published_table() {
     let losses = [0.005, 0.01, 0.02, 0.05, 0.1];
@@ -84,7 +84,7 @@ fn longer_bursts_need_more() {
     );
 }
 
-/// Share of `trials` codes that a loss process (true = lost) defeats.
+/// Share of `trials` codes that cannot be decoded under a loss process (true = lost).
 fn failures(trials: u32, data: u8, n: u8, mut lost: impl FnMut(u8) -> bool) -> f64 {
     let failed = (0..trials)
         .filter(|_| (0..data + n).filter(|index| lost(*index)).count() > usize::from(n))
@@ -92,8 +92,8 @@ fn failures(trials: u32, data: u8, n: u8, mut lost: impl FnMut(u8) -> bool) -> f
     failed as f64 / f64::from(trials)
 }
 
-/// The rule's n must hold its promise in a simulation of its channel and n − 1 must break it, both by more than the sampling
-/// error of these fixed seeds allows for.
+/// Simulates the rule's channel: n must meet ε and n − 1 must miss it, both by more than the sampling error of these
+/// fixed seeds.
 fn check_by_simulation(name: &str, epsilon: f64, n: u8, share: impl Fn(u8) -> f64) {
     let (at, below) = (share(n), share(n - 1));
     let slack = 3.0 * (epsilon / f64::from(TRIALS)).sqrt();

@@ -16,8 +16,8 @@ use crate::{
     series::SeriesBuilder, text,
 };
 
-/// Parses a CSV table with a header line. Columns: `t_s` (increasing), `capacity_mbps`, and where there are such `owd_ms` or
-/// else `rtt_ms` (halved), and `loss_p` (a probability); others are not read. A row holds until the next one, the last one as
+/// Parses a CSV table with a header line. Columns: `t_s` (increasing), `capacity_mbps`, and optionally `owd_ms` or else
+/// `rtt_ms` (halved), and `loss_p` (a probability); others are ignored. A row holds until the next one, the last one as
 /// long as the one before it.
 pub fn parse_csv(name: &str, input: impl BufRead) -> Result<Trace, Error> {
     let mut lines = Lines::new(name, input);
@@ -61,12 +61,12 @@ pub fn parse_csv(name: &str, input: impl BufRead) -> Result<Trace, Error> {
     )
 }
 
-/// Writes a table for [`parse_csv`] with a row for each `step` (whole milliseconds, at least one): the mean capacity in it, and
-/// the delay and loss at its start. With steps of 1 ms the capacity is exact. A last step that is not whole is written as a whole
-/// one that carries as much.
+/// Writes a table for [`parse_csv`] with a row for each `step` (whole milliseconds, at least one): the mean capacity in
+/// it, and the delay and loss at its start. With steps of 1 ms the capacity is exact. An incomplete last step is
+/// written as a whole one with the same number of bytes.
 ///
 /// # Errors
-/// What the writer says; [`io::ErrorKind::InvalidInput`] without a capacity.
+/// Errors of the writer; [`io::ErrorKind::InvalidInput`] without a capacity.
 pub fn write_csv(recording: &Recording, step: Duration, mut out: impl Write) -> io::Result<()> {
     let Some(capacity) = &recording.capacity else {
         let problem = "a table needs a capacity, and there are only delays";
@@ -106,14 +106,14 @@ struct Row {
     loss: Option<f64>,
 }
 
-/// The rows of a table, read one by one.
+/// Reads the rows of a table one by one.
 struct Rows<'a, R> {
     lines: Lines<'a, R>,
     columns: Columns,
     begin: Duration,
-    /// The row that is read already, since only the next one tells how long it holds.
+    /// The row read ahead, since the next row ends it.
     ahead: Option<Row>,
-    /// Between the last two rows.
+    /// Time between the last two rows.
     distance: Option<Duration>,
 }
 
@@ -154,11 +154,11 @@ impl<R: BufRead> Rows<'_, R> {
     }
 }
 
-/// Where the table keeps what we read.
+/// Indices of the columns in the table.
 struct Columns {
     time: usize,
     capacity: usize,
-    /// And by which share of it the delay is.
+    /// The column of the delay, and the factor from its value to the one-way delay.
     delay: Option<(usize, f64)>,
     loss: Option<usize>,
 }
@@ -184,7 +184,7 @@ impl Columns {
                 .and_then(|value| text::decimal(value.trim()))
                 .ok_or_else(|| format!("has no number in column {name}"))
         };
-        // Whole milliseconds, the grid of opportunities, so that no fraction is cut off row after row.
+        // Whole milliseconds, the grid of opportunities, so that rounding does not accumulate.
         let time_ms = (field(self.time, "t_s")? * 1e3).round();
         let mbit = field(self.capacity, "capacity_mbps")?;
         if mbit > 1e6 {
@@ -203,7 +203,7 @@ impl Columns {
         }
         Ok(Row {
             time: Duration::try_from_secs_f64(time_ms / 1e3).map_err(|e| e.to_string())?,
-            // Half a bit more, so that what was written comes back where binary fractions fall short.
+            // Rounds to the nearest bit per second, so that written values are read back exactly.
             capacity: Bandwidth::from_mbit(1).scaled(mbit + 5e-7),
             delay: match delay {
                 Some(ms) if ms > MAX_DELAY_MS => return Err("has an impossible delay".to_owned()),

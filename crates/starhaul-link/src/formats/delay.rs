@@ -1,4 +1,4 @@
-//! One-way delay as LeoReplayer writes it (LeoCC §5.2).
+//! One-way delay in the format of LeoReplayer (LeoCC §5.2).
 
 use std::{
     io::{self, BufRead, Write},
@@ -11,8 +11,8 @@ use crate::{DelaySeries, Error, MAX_TRACE_DURATION, text};
 const GRID: Duration = Duration::from_millis(10);
 pub(super) const MAX_DELAY_MS: f64 = 600_000.0;
 
-/// Parses a LeoReplayer delay file: line *i* is the one-way delay in milliseconds during [10·*i*, 10·*i* + 10) ms. Zeros
-/// at the start mean that nothing was measured yet, and take the first measured value.
+/// Parses a LeoReplayer delay file: line *i* is the one-way delay in milliseconds during [10·*i*, 10·*i* + 10) ms.
+/// Zeros at the start are missing measurements and take the first measured value.
 pub fn parse_delay(name: &str, input: impl BufRead) -> Result<DelaySeries, Error> {
     let mut lines = Lines::new(name, input);
     let mut values = Vec::new();
@@ -34,11 +34,11 @@ pub fn parse_delay(name: &str, input: impl BufRead) -> Result<DelaySeries, Error
     DelaySeries::from_steps(values).ok_or_else(|| lines.whole("holds no measured delay".to_owned()))
 }
 
-/// Writes delays as LeoReplayer lines, in milliseconds with at most three decimals: what holds at the start of each 10 ms. No
-/// delay at the start would mean a missing one, and is written as 0.001.
+/// Writes delays as LeoReplayer lines, in milliseconds with at most three decimals: the delay at the start of each 10
+/// ms. A delay of zero at the start would mean a missing value and is written as 0.001.
 ///
 /// # Errors
-/// What the writer says.
+/// Errors of the writer.
 pub fn write_delay(delay: &DelaySeries, mut out: impl Write) -> io::Result<()> {
     let mut measured = false;
     for (span, value) in delay.steps() {

@@ -1,13 +1,13 @@
-//! Path logs of LeoEM: a line is `t$[node ids]$number of hops$[one-way delay of each hop, s]$total one-way delay, s`, one per
-//! second (github.com/XuyangCaoUCSD/LeoEM).
+//! Path logs of LeoEM: a line is `t$[node ids]$number of hops$[one-way delay of each hop, s]$total one-way delay, s`,
+//! one per second (github.com/XuyangCaoUCSD/LeoEM).
 
 use std::{io::BufRead, sync::Arc, time::Duration};
 
 use super::{delay::MAX_DELAY_MS, lines::Lines};
 use crate::{DelaySeries, Error, LossSeries, MAX_TRACE_DURATION, Recording, text};
 
-/// Parses a LeoEM path log into its total delays; the last line holds as long as the one before it. A second without a path
-/// (`t$NULL`) has the delay before it, and loses all that is sent.
+/// Parses the total delays of a LeoEM path log; the last line holds as long as the one before it. A second without a
+/// path (`t$NULL`) keeps the delay before it and loses all packets.
 pub fn parse_leoem(name: &str, input: impl BufRead) -> Result<Recording, Error> {
     let mut lines = Lines::new(name, input);
     let mut rows: Vec<(Duration, Option<Duration>)> = Vec::new();
@@ -49,7 +49,7 @@ pub fn parse_leoem(name: &str, input: impl BufRead) -> Result<Recording, Error> 
     })
 }
 
-/// The time and, where there is a path, its delay.
+/// The time and, if there is a path, its delay.
 fn parse_line(line: &str) -> Result<(Duration, Option<Duration>), &'static str> {
     let fields: Vec<&str> = line.split('$').collect();
     let time = match fields.first().map(|time| time.parse::<u64>()) {
@@ -72,5 +72,5 @@ fn parse_line(line: &str) -> Result<(Duration, Option<Duration>), &'static str> 
         .ok_or("does not end with a delay in seconds")
 }
 
-/// A log may begin at any second of these many years.
+/// Bound of the first second of a log.
 const MAX_START_S: u64 = 100 * 366 * 86_400;

@@ -8,7 +8,7 @@ use crate::Error;
 const MAX_FILE_BYTES: u64 = 1 << 30;
 const MAX_LINE_BYTES: usize = 4096;
 
-/// The lines of a file, counted and bounded.
+/// Reads the lines of a file, with line numbers and bounded lengths.
 pub(super) struct Lines<'a, R> {
     file: &'a str,
     input: Take<R>,
@@ -26,7 +26,7 @@ impl<'a, R: BufRead> Lines<'a, R> {
         }
     }
 
-    /// The next line without its end; a text whose bytes are not UTF-8 becomes one that no parser accepts.
+    /// The next line without its end; invalid UTF-8 becomes a text that no parser accepts.
     pub(super) fn next_line(&mut self) -> Result<Option<&str>, Error> {
         self.line.clear();
         let mut bounded = (&mut self.input).take(MAX_LINE_BYTES as u64);

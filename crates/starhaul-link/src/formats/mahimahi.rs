@@ -1,12 +1,12 @@
-//! Capacity as mahimahi (Netravali et al., USENIX ATC 2015) and LeoReplayer (LeoCC §5.2) write it.
+//! Capacity in the format of mahimahi (Netravali et al., USENIX ATC 2015) and LeoReplayer (LeoCC §5.2).
 
 use std::io::{self, BufRead, Write};
 
 use super::lines::Lines;
 use crate::{Error, Opportunities, opportunities::Builder};
 
-/// Parses mahimahi lines: each an integer millisecond that offers one opportunity of 1500 bytes, none before the one
-/// above; the series repeats at its last stamp. `name` stands in errors.
+/// Parses mahimahi lines: each is an integer millisecond with one opportunity of 1500 bytes, not before that of the
+/// line above; the series repeats at its last stamp. `name` is used in errors.
 pub fn parse_capacity(name: &str, input: impl BufRead) -> Result<Opportunities, Error> {
     let mut lines = Lines::new(name, input);
     let mut builder = Builder::default();
@@ -21,11 +21,11 @@ pub fn parse_capacity(name: &str, input: impl BufRead) -> Result<Opportunities, 
     builder.finish().map_err(|why| lines.whole(why))
 }
 
-/// Writes capacity as mahimahi lines. The series would repeat at its last opportunity, so where it ends in silence, that
-/// opportunity moves to the end.
+/// Writes capacity as mahimahi lines. The series would repeat at its last opportunity, so if it ends with an empty
+/// interval, that opportunity moves to the end.
 ///
 /// # Errors
-/// What the writer says.
+/// Errors of the writer.
 pub fn write_capacity(capacity: &Opportunities, mut out: impl Write) -> io::Result<()> {
     let end = capacity.period();
     for number in 1..capacity.per_period() {

@@ -1,5 +1,6 @@
-//! Readers and writers of recorded links: mahimahi and LeoReplayer files (LeoCC §5.2), CSV tables, and LeoEM's path logs.
-//! Readers are strict: a bad line is an error with file, line and reason. They read line by line, also out of gzip.
+//! Readers and writers of recorded links: mahimahi and LeoReplayer files (LeoCC §5.2), CSV tables, and LeoEM's path
+//! logs. Readers are strict: a bad line is an error with file, line and reason. They read line by line, also out of
+//! gzip.
 
 mod csv;
 mod delay;
@@ -27,7 +28,7 @@ use crate::{
     text::{self, setting},
 };
 
-/// The form of a trace file.
+/// The format of a trace file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Capacity of mahimahi or LeoReplayer, see [`parse_capacity`].
@@ -41,7 +42,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Every format with its name.
+    /// All formats with their names.
     pub const ALL: [(&str, Self); 4] = [
         ("mahimahi", Self::Mahimahi),
         ("delay", Self::Delay),
@@ -49,15 +50,15 @@ impl Format {
         ("leoem", Self::Leoem),
     ];
 
-    /// Its name.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         let named = Self::ALL.iter().find(|(_, format)| *format == self);
         named.map_or("", |(name, _)| name)
     }
 
-    /// The format of a file, by the beginning of its (unpacked) content: `$` is LeoEM's, a comma a table's. Numbers that
-    /// never fall are a capacity, unless one has a fraction or the file's name contains `delay` or `owd`; all other numbers are
-    /// delays.
+    /// Detects the format of a file from the beginning of its (unpacked) content: `$` is LeoEM's, a comma a table's.
+    /// Numbers that never decrease are a capacity, unless one has a fraction or the file's name contains `delay` or
+    /// `owd`; all other numbers are delays.
     pub fn detect(file: &Path, beginning: &[u8]) -> Self {
         let text = String::from_utf8_lossy(beginning);
         let first = text.lines().next().unwrap_or_default();
@@ -78,7 +79,7 @@ impl Format {
             match line.trim().parse::<u64>() {
                 Ok(stamp) if stamp >= last => last = stamp,
                 Ok(_) => return Self::Delay,
-                // A fraction; what is no number at all is told by the reader, with its line.
+                // A fraction; the reader reports an invalid number with its line.
                 Err(_) if text::decimal(line.trim()).is_some() => return Self::Delay,
                 Err(_) => break,
             }
@@ -104,7 +105,7 @@ impl FromStr for Format {
 }
 
 impl Trace {
-    /// Reads a LeoReplayer pair, or with no `delay` file a mahimahi trace alone.
+    /// Reads a LeoReplayer pair, or without a `delay` file a mahimahi trace alone.
     pub fn read(capacity: &Path, delay: Option<&Path>) -> Result<Self, Error> {
         let capacity = parse_capacity(&capacity.to_string_lossy(), open(capacity)?)?;
         let delay = delay.map(read_delay).transpose()?.unwrap_or_default();
@@ -122,7 +123,7 @@ impl Trace {
 }
 
 impl Recording {
-    /// Reads one file, in this format or else in the one it seems to have; says which.
+    /// Reads one file, in the given format or else the detected one; returns the format, too.
     pub fn read(file: &Path, format: Option<Format>) -> Result<(Self, Format), Error> {
         let name = file.to_string_lossy();
         let mut input = open(file)?;
@@ -149,7 +150,7 @@ pub(crate) fn read_delay(file: &Path) -> Result<Recording, Error> {
     }
 }
 
-/// A file to read, unpacked if it is gzip.
+/// Opens a file, unpacking gzip.
 fn open(file: &Path) -> Result<Box<dyn BufRead>, Error> {
     let opened = || {
         let mut input = BufReader::with_capacity(BUFFER_BYTES, File::open(file)?);
@@ -167,7 +168,7 @@ fn open(file: &Path) -> Result<Box<dyn BufRead>, Error> {
 }
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
-/// Also what a format is recognized by.
+/// Size of the buffer, which also is the beginning used for detection.
 const BUFFER_BYTES: usize = 1 << 16;
 
 fn read_error(file: &str, error: &io::Error) -> Error {

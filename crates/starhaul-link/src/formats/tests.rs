@@ -216,7 +216,7 @@ fn what_is_written_is_read_again() {
             let (capacity, delay) = (&trace.capacity, trace.delay.as_ref().unwrap());
             let file = written(|out| write_capacity(capacity, out));
             let again = parse_capacity(name, &*file).unwrap();
-            // a trace that ends in silence has moved its last opportunity there
+            // a trace with an empty end has its last opportunity moved there
             assert_eq!(again.period(), capacity.period(), "{name} {seed}");
             let (before, all) = (again.per_period() - 1, capacity.per_period());
             assert_eq!(again.per_period(), all, "{name} {seed}");
@@ -326,7 +326,7 @@ fn formats_are_recognized_by_what_is_in_the_file() {
         ("a.txt", "1\n1\n5\n", Format::Mahimahi),
         ("a.txt", "12\n12.5\n", Format::Delay),
         ("a.txt", "12\n11\n", Format::Delay),
-        // cut within a number that would fall
+        // cut within a number that would be less than the one before
         ("a.txt", "12\n13\n1", Format::Mahimahi),
         ("delay_1.txt", "12\n12\n", Format::Delay),
         ("a", "t_s,owd_ms,capacity_mbps\n", Format::Csv),
@@ -356,7 +356,7 @@ fn packed_files_are_unpacked_while_they_are_read() {
         (recording.capacity.unwrap().per_period(), format),
         (3, Format::Mahimahi)
     );
-    // a bad line is counted in the text, a damaged archive is told as such
+    // a bad line is counted in the text, a damaged archive has an error of its own
     std::fs::write(&file, pack(b"1\nx\n")).unwrap();
     assert_eq!(
         line_of(Recording::read(&file, Some(Format::Mahimahi)).unwrap_err()),
@@ -387,7 +387,7 @@ fn recorded_path_logs_are_read_whole() {
     }
 }
 
-/// Lines that are nearly right, which arbitrary bytes hardly ever are.
+/// Almost valid lines, which arbitrary bytes hardly ever are.
 fn nearly_a_trace() -> impl Strategy<Value = Vec<u8>> {
     proptest::string::bytes_regex(
         "(t_s,owd_ms,capacity_mbps\r?\n)?([0-9]{0,8}[.,\r -]?[0-9]{0,4}\n){0,30}",

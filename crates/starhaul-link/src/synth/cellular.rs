@@ -1,7 +1,8 @@
-//! The cellular model: Sprout's stochastic link (Winstein, Sivaraman, Balakrishnan, NSDI 2013, §3.1–3.2), whose parameters
-//! its authors chose for LTE and 3G networks. Packets leave as a Poisson process whose rate does a random walk, sticky at
-//! zero. Here the rate is drawn anew after an outage, as in another cell: Sprout's walk, which goes on from zero, is a model to
-//! infer with and would spend half of its time there. The delay has the retransmissions of LTE's HARQ: 8 ms each (3GPP TS 36.213 §8), at a block error rate of 10 % (§7.2.3).
+//! The cellular model: Sprout's stochastic link (Winstein, Sivaraman, Balakrishnan, NSDI 2013, §3.1–3.2), with its
+//! authors' parameters for LTE and 3G networks. Packets leave as a Poisson process whose rate does a random walk,
+//! sticky at zero. Here the rate is drawn again after an outage, as in another cell: Sprout's walk, which continues
+//! from zero, is a model for inference and would spend half of its time there. The delay has the retransmissions of
+//! LTE's HARQ: 8 ms each (3GPP TS 36.213 §8), at a block error rate of 10 % (§7.2.3).
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -14,24 +15,24 @@ use crate::{Error, MAX_TRACE_DURATION, OPPORTUNITY_BYTES, Opportunities, Trace};
 
 const HARQ_ROUND_MS: u64 = 8;
 
-/// A cellular link in motion: its capacity wanders between nothing and twice its mean within seconds.
+/// A cellular link in motion: its capacity varies between zero and twice its mean within seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CellularModel {
-    /// How long the series lasts before it repeats.
+    /// Length of the series before it repeats.
     pub duration: Duration,
     /// Mean rate; the greatest is about twice that.
     pub mean_rate: Bandwidth,
-    /// How far the rate walks in a second, as a share of the greatest rate (Sprout: 200 of 1000 packets per second).
+    /// Change of the rate in a second, as a share of the greatest rate (Sprout: 200 of 1000 packets per second).
     pub walk: f64,
-    /// How often per second an outage, in which nothing is sent, ends (Sprout: 1).
+    /// Rate per second at which an outage ends (Sprout: 1).
     pub outage_escape: f64,
-    /// One-way delay, in milliseconds; each link has its own, drawn from this range.
+    /// One-way delay, in milliseconds; each link draws its own from this range.
     pub base_delay_ms: RangeInclusive<u64>,
     /// Random addition to it, in milliseconds: the wait for a grant.
     pub delay_variation_ms: RangeInclusive<u64>,
-    /// How often a block must be sent again, which takes 8 ms each time, 0 to below 1.
+    /// Probability of a block error, each of which costs 8 ms, 0 to below 1.
     pub block_errors: f64,
-    /// Random loss, which HARQ and RLC leave to almost none.
+    /// Probability of random loss; HARQ and RLC leave almost none.
     pub loss: f64,
 }
 
@@ -51,13 +52,13 @@ impl Default for CellularModel {
 }
 
 impl CellularModel {
-    /// The same with another mean rate, if one is given.
+    /// The model with this mean rate, if one is given.
     pub fn with_rate(mut self, rate: Option<Bandwidth>) -> Self {
         self.mean_rate = rate.unwrap_or(self.mean_rate);
         self
     }
 
-    /// A trace of this model. The same seed gives the same trace. Errors: settings that make no trace.
+    /// Generates a trace. The same seed gives the same trace. Errors: settings that make no trace.
     pub fn generate(&self, seed: u64) -> Result<Trace, Error> {
         if self.duration > MAX_TRACE_DURATION {
             return Err(no_trace("cellular", "its duration is too long"));
@@ -115,11 +116,11 @@ impl CellularModel {
     }
 }
 
-/// The rate at which a step of the grid carries a Poisson number of packets, whose mean is given by `rate`.
+/// A rate at which a step of the grid carries a Poisson number of packets, with mean `rate`.
 fn poisson(rate: Bandwidth, rng: &mut ChaCha8Rng) -> Bandwidth {
     let mean = rate.mbit() * 1e6 * GRID.as_secs_f64() / (8 * OPPORTUNITY_BYTES) as f64;
     if mean > 1e4 {
-        // Beyond counting one by one; its spread is below 1 %.
+        // Too many to draw one by one; the spread is below 1 %.
         return rate;
     }
     // Exponential gaps until the step is over.

@@ -1,5 +1,5 @@
-//! The GEO model. No public recording of a geostationary link was found; its delay is that of light over 2 × 35,786–41,679 km
-//! (239–278 ms) and of the modems' frames.
+//! The GEO model. There is no public recording of a geostationary link; the delay is that of light over 2 ×
+//! 35,786–41,679 km (239–278 ms) plus the modems' frames.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -9,18 +9,18 @@ use starhaul_units::Bandwidth;
 use super::{GRID, draw, finish, no_trace, steps};
 use crate::{Error, Opportunities, Trace};
 
-/// A geostationary link: a fixed rate and a delay that hardly moves. RTT 550–650 ms when both directions are of this model.
+/// A geostationary link: a fixed rate and a nearly constant delay. RTT 550–650 ms if both directions use it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GeoModel {
-    /// How long the series lasts before it repeats.
+    /// Length of the series before it repeats.
     pub duration: Duration,
-    /// The rate.
+    /// The link's rate.
     pub rate: Bandwidth,
-    /// One-way delay, in milliseconds; each link has its own, drawn from this range.
+    /// One-way delay, in milliseconds; each link draws its own from this range.
     pub base_delay_ms: RangeInclusive<u64>,
     /// Random addition to it, in milliseconds.
     pub delay_variation_ms: RangeInclusive<u64>,
-    /// Random loss.
+    /// Probability of random loss.
     pub loss: f64,
 }
 
@@ -37,13 +37,13 @@ impl Default for GeoModel {
 }
 
 impl GeoModel {
-    /// The same with another rate, if one is given.
+    /// The model with this rate, if one is given.
     pub fn with_rate(mut self, rate: Option<Bandwidth>) -> Self {
         self.rate = rate.unwrap_or(self.rate);
         self
     }
 
-    /// A trace of this model. The same seed gives the same trace. Errors: settings that make no trace.
+    /// Generates a trace. The same seed gives the same trace. Errors: settings that make no trace.
     pub fn generate(&self, seed: u64) -> Result<Trace, Error> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let capacity = Opportunities::from_rates([(self.duration, self.rate)])

@@ -1,5 +1,5 @@
-//! The LEO model. It has the structure that LeoCC (§3) found on Starlink: every 15 s the network reconfigures, with a short
-//! outage, a spike of delay and a step of capacity; in between both vary little.
+//! The LEO model. It has the structure that LeoCC (§3) found on Starlink: every 15 s the network reconfigures, with a
+//! short outage, a spike of delay and a step of capacity; between reconfigurations both vary little.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -10,28 +10,28 @@ use starhaul_units::Bandwidth;
 use super::{GRID, draw, finish, gaussian, no_trace, steps};
 use crate::{Error, MAX_TRACE_DURATION, Opportunities, Trace};
 
-/// In which a spike of delay falls to nothing.
+/// Time in which a spike of delay decays.
 const SPIKE_TIME: Duration = Duration::from_millis(50);
-/// How much of the slow part of the rate stays from one step of the grid to the next: a third after a second.
+/// Autoregressive factor per grid step of the slow part of the rate: a third remains after a second.
 const SLOW: f64 = 0.99;
-/// How often the delay is the same as 10 ms before without being drawn again.
+/// Probability that the delay stays the same as 10 ms before.
 const SAME_DELAY: f64 = 0.4;
 
-/// A low-orbit link with periodic reconfigurations. Its default is fitted on a recorded Starlink uplink of 120 s: mean rate
-/// 48.7 Mbit/s, outages of 59–135 ms, one-way delay 7–68 ms with a median of 11 ms. The loss is that with which LeoCC's
-/// authors replay such an uplink.
+/// A low-orbit link with periodic reconfigurations. Its defaults are fitted to a recorded Starlink uplink of 120 s:
+/// mean rate 48.7 Mbit/s, outages of 59–135 ms, one-way delay 7–68 ms with a median of 11 ms. The loss is that with
+/// which LeoCC's authors replay such an uplink.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LeoModel {
-    /// How long the series lasts before it repeats; at least one interval, rounded up to whole ones.
+    /// Length of the series before it repeats; at least one interval, rounded up to whole ones.
     pub duration: Duration,
     /// Time between two reconfigurations.
     pub interval: Duration,
     /// Mean rate over all intervals.
     pub mean_rate: Bandwidth,
-    /// By which share of the mean the rate of one interval may differ from it, 0 to 1.
+    /// Greatest deviation of an interval's rate from the mean, as a share of it, 0 to 1.
     pub rate_spread: f64,
-    /// Standard deviation of the rate of 100 ms within an interval, as a share of the interval's rate, 0 to 1. Half of its
-    /// square changes slowly (over about a second), half at once.
+    /// Standard deviation of the rate over 100 ms within an interval, as a share of the interval's rate, 0 to 1. Half
+    /// of the variance is slow (about a second), half independent.
     pub rate_variation: f64,
     /// Length of the outage at each reconfiguration, in milliseconds.
     pub outage_ms: RangeInclusive<u64>,
@@ -41,7 +41,7 @@ pub struct LeoModel {
     pub delay_variation_ms: RangeInclusive<u64>,
     /// Delay right after an outage, in milliseconds; it falls back to the band within 50 ms.
     pub spike_ms: RangeInclusive<u64>,
-    /// Random loss.
+    /// Probability of random loss.
     pub loss: f64,
 }
 
@@ -63,13 +63,13 @@ impl Default for LeoModel {
 }
 
 impl LeoModel {
-    /// The same with another mean rate, if one is given.
+    /// The model with this mean rate, if one is given.
     pub fn with_rate(mut self, rate: Option<Bandwidth>) -> Self {
         self.mean_rate = rate.unwrap_or(self.mean_rate);
         self
     }
 
-    /// A trace of this model. The same seed gives the same trace. Errors: settings that make no trace.
+    /// Generates a trace. The same seed gives the same trace. Errors: settings that make no trace.
     pub fn generate(&self, seed: u64) -> Result<Trace, Error> {
         let steps_per_interval = steps(self.interval);
         let intervals = steps(self.duration)
@@ -82,7 +82,7 @@ impl LeoModel {
             ));
         }
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        // The comb may begin anywhere, so that runs of different seeds do not meet it at the same instant.
+        // The comb may start anywhere, so that runs of different seeds do not reconfigure at the same instant.
         let offset = rng.random_range(0..steps_per_interval);
         let mut state = Interval::draw(self, &mut rng);
         let (mut rates, mut delays) = (Vec::new(), Vec::new());
@@ -101,10 +101,10 @@ impl LeoModel {
     }
 }
 
-/// What holds between two reconfigurations.
+/// The state between two reconfigurations.
 struct Interval {
     rate: Bandwidth,
-    /// The part of the rate that changes slowly, as a share of it.
+    /// The slow part of the rate, as a share of it.
     slow: f64,
     outage: Duration,
     base_ms: u64,
@@ -127,7 +127,7 @@ impl Interval {
         }
     }
 
-    /// One step of the grid, which begins `age` after the reconfiguration: nothing as long as the outage lasts.
+    /// Adds one step of the grid, which begins `age` after the reconfiguration: no capacity during the outage.
     fn add_rates(
         &mut self,
         model: &LeoModel,
@@ -137,7 +137,7 @@ impl Interval {
     ) {
         let part = model.rate_variation.clamp(0.0, 1.0) * std::f64::consts::FRAC_1_SQRT_2;
         self.slow = SLOW * self.slow + (1.0 - SLOW * SLOW).sqrt() * part * gaussian(rng);
-        // Ten steps, of independent parts, make 100 ms.
+        // Ten steps of independent parts make 100 ms.
         let fast = part * 10_f64.sqrt() * gaussian(rng);
         let factor = (1.0 + self.slow + fast).max(0.0);
         let silent = self.outage.saturating_sub(age).min(GRID);
@@ -145,7 +145,7 @@ impl Interval {
         rates.push((GRID - silent, self.rate.scaled(factor)));
     }
 
-    /// In milliseconds, as recordings have it.
+    /// The delay in whole milliseconds, as in recordings.
     fn delay(&mut self, model: &LeoModel, age: Duration, rng: &mut ChaCha8Rng) -> u64 {
         if !rng.random_bool(SAME_DELAY) {
             self.variation_ms = draw(&model.delay_variation_ms, rng);

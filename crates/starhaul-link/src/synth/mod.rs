@@ -1,4 +1,4 @@
-//! Models of links that need no recording.
+//! Link models, which need no recording.
 
 mod cellular;
 mod geo;
@@ -34,15 +34,15 @@ pub enum Model {
 }
 
 impl Model {
-    /// Every model with its name.
+    /// All models with their names.
     pub const ALL: [(&str, Self); 3] = [
         ("leo", Self::Leo),
         ("geo", Self::Geo),
         ("cellular", Self::Cellular),
     ];
 
-    /// A trace of the model's defaults, but with this (mean) rate and duration where they are given. The same seed gives
-    /// the same trace. Errors: a rate or duration that makes no trace.
+    /// Generates a trace of the model's defaults, with this (mean) rate and duration if given. The same seed gives the
+    /// same trace. Errors: a rate or duration that makes no trace.
     pub fn generate(
         self,
         rate: Option<Bandwidth>,
@@ -103,7 +103,7 @@ fn draw(range: &RangeInclusive<u64>, rng: &mut ChaCha8Rng) -> u64 {
     rng.random_range(range.clone())
 }
 
-/// Whole steps of the grid.
+/// Number of whole grid steps.
 fn steps(time: Duration) -> u32 {
     u32::try_from(time.as_millis() / GRID.as_millis()).unwrap_or(u32::MAX)
 }
@@ -112,7 +112,7 @@ fn no_trace(model: &str, reason: impl ToString) -> Error {
     setting("synth", model, reason)
 }
 
-/// Normally distributed with mean 0 and variance 1 (Box and Muller 1958).
+/// A normal random number with mean 0 and variance 1 (Box and Muller 1958).
 fn gaussian(rng: &mut ChaCha8Rng) -> f64 {
     let (radius, angle): (f64, f64) = (rng.random(), rng.random());
     (-2.0 * (1.0 - radius).ln()).sqrt() * (TAU * angle).cos()

@@ -1,4 +1,4 @@
-//! The echo requests that a host answers, as a raw socket sees them: when each arrived.
+//! Receives the echo requests that this host answers, through a raw socket, with their arrival times.
 
 use std::{
     net::IpAddr,
@@ -18,10 +18,10 @@ const ECHO_REQUEST_V4: u8 = 8;
 const ECHO_REQUEST_V6: u8 = 128;
 const HEADER_BYTES: usize = 8;
 const IPV6_HEADER_BYTES: usize = 40;
-/// Calls to the kernel before somebody else has a turn.
+/// Greatest number of system calls per turn.
 const RECEIVES: usize = 8;
 
-/// Sees the echo requests that this host answers, and when they arrived.
+/// Receives the echo requests that this host answers, with their arrival times.
 #[derive(Debug)]
 pub(crate) struct EchoListener {
     socket: Socket,
@@ -30,10 +30,10 @@ pub(crate) struct EchoListener {
 }
 
 impl EchoListener {
-    /// A listener on all of this host's addresses of one family. It takes a raw socket, and so `CAP_NET_RAW`.
+    /// Listens on all of this host's addresses of one family. Needs a raw socket, and so `CAP_NET_RAW`.
     ///
     /// # Errors
-    /// [`Error::System`] when the kernel does not give it.
+    /// [`Error::System`] when the kernel refuses.
     pub(crate) fn new(is_ipv4: bool) -> Result<Self, Error> {
         let (domain, protocol) = match is_ipv4 {
             true => (Domain::IPV4, Protocol::ICMPV4),
@@ -49,7 +49,7 @@ impl EchoListener {
         })
     }
 
-    /// Receives requests that are there, but not so many that others wait: when each arrived, and what it is.
+    /// Receives available requests, up to a bound: arrival time and request.
     pub(crate) fn recv(&mut self, mut each: impl FnMut(Instant, EchoRequest)) {
         for _ in 0..RECEIVES {
             if !self.buffer.recv(&self.socket) {
@@ -72,7 +72,7 @@ impl AsFd for EchoListener {
     }
 }
 
-/// What a raw socket got, if it is an echo request as a [`Pinger`] sends it.
+/// Parses a received packet, if it is an echo request of a [`Pinger`].
 fn request(from: IpAddr, is_ipv4: bool, payload: &[u8]) -> Option<EchoRequest> {
     let (header, kind, unseen) = match is_ipv4 {
         true => (usize::from(payload.first()? & 0x0f) * 4, ECHO_REQUEST_V4, 0),
@@ -123,7 +123,7 @@ mod tests {
                     .wait_fds(&[(listener.as_fd(), false)], Some(deadline))
                     .unwrap();
                 listener.recv(|_, request| seen.push(request));
-                // Others may ping this host, too.
+                // Other hosts may ping this host, too.
                 seen.retain(|request| request.token == *b"listened");
             }
             let expected = EchoRequest {

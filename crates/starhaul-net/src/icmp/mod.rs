@@ -1,4 +1,4 @@
-//! ICMP echo (RFC 792, RFC 4443 §4.1) from an unprivileged ping socket or a raw one, with the kernel's stamps.
+//! ICMP echo (RFC 792, RFC 4443 §4.1) from an unprivileged ping socket or a raw one, with kernel timestamps.
 
 mod listener;
 mod packet;
@@ -22,15 +22,15 @@ use crate::{
 pub(crate) use self::listener::EchoListener;
 pub use self::packet::{IcmpMessage, IpVersion, number_behind_token, parse_icmp};
 
-/// Receives before something else gets a turn.
+/// Greatest number of receives per turn.
 const RECEIVES: usize = 64;
 
-/// Which way packets have to take out of this host.
+/// The source address and interface of packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Via {
-    /// The address they come from; `None` lets the kernel choose.
+    /// The source address; `None` lets the kernel choose.
     pub local: Option<IpAddr>,
-    /// The network interface they use (`SO_BINDTODEVICE`).
+    /// The network interface (`SO_BINDTODEVICE`).
     pub interface: Option<String>,
 }
 
@@ -40,25 +40,25 @@ pub struct Pinger {
     socket: Socket,
     host: IpAddr,
     raw: bool,
-    /// In every packet, so that answers to others are told apart.
+    /// A token in every packet, to recognise answers to it.
     token: [u8; 8],
     buffer: StampedBuffer,
 }
 
 impl Pinger {
-    /// A pinger for this host; the kernel gives a ping socket to groups in `net.ipv4.ping_group_range`, and a raw one to
-    /// those with `CAP_NET_RAW`.
+    /// Creates a pinger for this host; the kernel allows a ping socket to groups in `net.ipv4.ping_group_range`, and a
+    /// raw one with `CAP_NET_RAW`.
     ///
     /// # Errors
-    /// [`Error::System`] when it gives neither.
+    /// [`Error::System`] when it allows neither.
     pub fn new(host: IpAddr, token: [u8; 8]) -> Result<Self, Error> {
         Self::through(host, token, &Via::default())
     }
 
-    /// The same, by a certain way out.
+    /// As [`Pinger::new`] with a given source address and interface.
     ///
     /// # Errors
-    /// As [`Pinger::new`]; and [`Error::Bind`] or [`Error::Interface`] when there is no such way.
+    /// As [`Pinger::new`]; [`Error::Bind`] or [`Error::Interface`] if these do not exist.
     pub fn through(host: IpAddr, token: [u8; 8], via: &Via) -> Result<Self, Error> {
         let (socket, raw) = open(IpVersion::of(host), via)?;
         socket
@@ -74,17 +74,17 @@ impl Pinger {
         })
     }
 
-    /// Whether it is a raw socket.
+    /// Whether the socket is raw.
     pub(crate) fn is_raw(&self) -> bool {
         self.raw
     }
 
-    /// From now on the kernel says when requests left ([`Pinger::departures`]). Whether it can.
+    /// Enables departure timestamps ([`Pinger::departures`]). Returns whether the kernel has them.
     pub(crate) fn stamp_departures(&self) -> bool {
         stamp_departures(&self.socket)
     }
 
-    /// Sends a request with this number. One that the system refuses is lost.
+    /// Sends a request with this number. If the system refuses it, it counts as lost.
     pub fn send(&self, number: u32) {
         if let Err(error) = self.try_send(number) {
             tracing::debug!(host = %self.host, %error, "icmp send refused");
@@ -94,13 +94,13 @@ impl Pinger {
     /// Sends a request with this number.
     ///
     /// # Errors
-    /// The system refuses it, now or for good.
+    /// The system's error, temporary or permanent.
     pub(crate) fn try_send(&self, number: u32) -> io::Result<()> {
         let packet = echo_request(IpVersion::of(self.host), self.token, number);
         self.socket.send(&packet).map(|_| ())
     }
 
-    /// Receives answers that are there: when each arrived, and its number.
+    /// Receives available answers: arrival time and number.
     pub fn recv(&mut self, mut each: impl FnMut(Instant, u32)) {
         let version = IpVersion::of(self.host);
         let behind_header = self.raw && self.host.is_ipv4();
@@ -117,7 +117,7 @@ impl Pinger {
         }
     }
 
-    /// When requests left this host, and their numbers.
+    /// Departure times of requests, and their numbers.
     pub(crate) fn departures(&mut self, mut each: impl FnMut(Instant, u32)) {
         for _ in 0..RECEIVES {
             if !self.buffer.recv_errors(&self.socket) {
@@ -132,7 +132,7 @@ impl Pinger {
     }
 }
 
-/// Sends echo requests toward one host that routers before it answer, as their hop limits say.
+/// Sends echo requests with small hop limits toward one host, so that the routers before it answer.
 #[derive(Debug)]
 pub(crate) struct HopPinger {
     socket: Socket,
@@ -149,7 +149,7 @@ pub(crate) struct HopAnswer {
     pub(crate) from: IpAddr,
     /// The low half of the request's number.
     pub(crate) sequence: u16,
-    /// It is from where the request was to go in the end.
+    /// Whether it came from the request's destination.
     pub(crate) reached: bool,
 }
 
@@ -212,7 +212,7 @@ impl HopPinger {
                 }
             }
         }
-        // Ping sockets are told of routers here, and only of their own requests.
+        // Ping sockets receive errors of routers here, and only for their own requests.
         for _ in 0..RECEIVES {
             if self.raw || !self.buffer.recv_errors(&self.socket) {
                 break;
@@ -240,7 +240,7 @@ impl AsFd for HopPinger {
     }
 }
 
-/// A ping socket, or else a raw one; says whether it is raw.
+/// Opens a ping socket, or else a raw one; returns whether it is raw.
 fn open(version: IpVersion, via: &Via) -> Result<(Socket, bool), Error> {
     let (domain, protocol) = match version {
         IpVersion::V4 => (Domain::IPV4, Protocol::ICMPV4),

@@ -1,4 +1,5 @@
-//! ICMP echo and what routers say of it on the wire (RFC 792, RFC 4443 §4.1, §3.3). Anyone may send anything to a raw socket.
+//! The wire format of ICMP echo and of errors from routers (RFC 792, RFC 4443 §4.1, §3.3). A raw socket receives any
+//! packet.
 
 use std::net::IpAddr;
 
@@ -13,17 +14,17 @@ const IPV6_HEADER_BYTES: usize = 40;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 
-/// The version of IP below.
+/// The IP version of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IpVersion {
-    /// RFC 792.
+    /// ICMP over IPv4 (RFC 792).
     V4,
-    /// RFC 4443.
+    /// ICMPv6 (RFC 4443).
     V6,
 }
 
 impl IpVersion {
-    /// That of an address.
+    /// The version of an address.
     pub fn of(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(_) => Self::V4,
@@ -32,24 +33,24 @@ impl IpVersion {
     }
 }
 
-/// What came, as far as a prober cares.
+/// A received message of interest to a prober.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpMessage {
-    /// An answer that carries this prober's token.
+    /// An answer with this prober's token.
     Reply {
-        /// Of the probe.
+        /// Number of the probe.
         number: u32,
     },
-    /// A router dropped an echo request of this identifier, which had travelled far enough.
+    /// A router dropped an echo request of this identifier at the end of its hop limit.
     Exceeded {
-        /// Of the request.
+        /// Identifier of the request.
         identifier: [u8; 2],
         /// The low half of its number.
         sequence: u16,
     },
 }
 
-/// An echo request. The kernel fills in the checksum of ICMPv6, and checksum and identifier of ping sockets.
+/// Encodes an echo request. The kernel fills in the checksum of ICMPv6, and checksum and identifier of ping sockets.
 pub(super) fn echo_request(version: IpVersion, token: [u8; 8], number: u32) -> Vec<u8> {
     let kind = match version {
         IpVersion::V4 => ECHO_REQUEST_V4,
@@ -73,13 +74,13 @@ pub(super) fn echo_request(version: IpVersion, token: [u8; 8], number: u32) -> V
     packet
 }
 
-/// Of a raw socket's requests.
+/// The identifier in requests of a raw socket.
 pub(super) fn identifier(token: [u8; 8]) -> [u8; 2] {
     [token[0], token[1]]
 }
 
-/// Reads a packet as a socket gave it: behind its IP header (raw sockets of IPv4) or without.
-/// `None` for all that is of no interest to the prober with this token.
+/// Parses a packet as received: with its IP header (raw sockets of IPv4) or without. `None` for all packets of no
+/// interest to the prober with this token.
 pub fn parse_icmp(
     version: IpVersion,
     behind_header: bool,
@@ -112,7 +113,7 @@ pub fn parse_icmp(
     }
 }
 
-/// Reads an echo request of ours as a router or the kernel quotes it: only its header has to be there.
+/// Parses an echo request of ours as quoted by a router or the kernel: only its header must be present.
 pub(super) fn parse_quoted(version: IpVersion, packet: &[u8]) -> Option<IcmpMessage> {
     let request = match version {
         IpVersion::V4 => ECHO_REQUEST_V4,
@@ -126,7 +127,7 @@ pub(super) fn parse_quoted(version: IpVersion, packet: &[u8]) -> Option<IcmpMess
     })
 }
 
-/// The number of a probe in a packet that the kernel gave back, below whatever headers.
+/// The number of a probe in a packet that the kernel returned, after any headers.
 pub fn number_behind_token(token: [u8; 8], packet: &[u8]) -> Option<u32> {
     let at = packet
         .windows(token.len())
@@ -169,7 +170,7 @@ mod tests {
         [&header[..], contents].concat()
     }
 
-    /// The reply that RFC 792 makes of a request.
+    /// The reply to a request according to RFC 792.
     fn reply(token: [u8; 8], number: u32) -> Vec<u8> {
         let mut packet = echo_request(IpVersion::V4, token, number);
         packet[0] = 0;
@@ -202,7 +203,7 @@ mod tests {
         };
         let read = |packet: &[u8]| parse_icmp(IpVersion::V4, true, TOKEN, packet);
         assert_eq!(read(&ipv4(1, &exceeded)), Some(expected));
-        // A datagram of UDP that begins with the same bytes is not ours.
+        // A UDP datagram that begins with the same bytes is no answer.
         let udp = [&[11, 0, 0, 0, 0, 0, 0, 0][..], &ipv4(17, &request[..8])].concat();
         assert_eq!(read(&ipv4(1, &udp)), None);
     }

@@ -1,5 +1,5 @@
-//! The kernel's news of links, addresses and default routes (rtnetlink(7)): who has lost a path need not wait for a timer to
-//! find it again.
+//! Notifications of the kernel about links, addresses and default routes (rtnetlink(7)), so that recovery of a lost
+//! path need not wait for a timer.
 
 mod news;
 
@@ -22,14 +22,15 @@ use crate::Error;
 
 /// `RTMGRP_LINK`, `RTMGRP_IPV4_IFADDR`, `RTMGRP_IPV4_ROUTE`, `RTMGRP_IPV6_IFADDR` and `RTMGRP_IPV6_ROUTE`.
 const GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
-/// A link of many parts is told in some 16 KiB; what is larger is cut, and counts as missed.
+/// Bound of a notification: that of a link with many parts takes some 16 KiB; a larger one is truncated and counts as
+/// missed.
 const BUFFER_BYTES: usize = 32 << 10;
-/// Of the kernel's queue: some hundred changes at once.
+/// Size of the kernel's queue: some hundred changes at once.
 const QUEUE_BYTES: usize = 256 << 10;
-/// Messages read before something else gets a turn; a router of the Internet changes routes all day.
+/// Messages read per call; a router of the Internet changes routes all day.
 const MESSAGES_AT_ONCE: usize = 256;
 
-/// Hears what changes in the network namespace of the thread that opened it.
+/// Receives changes in the network namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct NetworkMonitor {
     socket: OwnedFd,
@@ -37,7 +38,7 @@ pub struct NetworkMonitor {
 }
 
 impl NetworkMonitor {
-    /// Starts to listen.
+    /// Subscribes to notifications.
     ///
     /// # Errors
     /// [`Error::System`] when no descriptor is left, or the system has no rtnetlink for this process.
@@ -53,7 +54,7 @@ impl NetworkMonitor {
             // Protocol 0 is NETLINK_ROUTE.
             None,
         )?;
-        // A smaller queue loses news sooner, which is told as well.
+        // A smaller queue overflows sooner, which is reported as well.
         let _ = sockopt::set_socket_recv_buffer_size(&socket, QUEUE_BYTES);
         bind(&socket, &SocketAddrNetlink::new(0, GROUPS))?;
         Ok(Self {
@@ -62,10 +63,10 @@ impl NetworkMonitor {
         })
     }
 
-    /// Hands on what has been told since the last call; what is left for the next one keeps the descriptor readable.
+    /// Passes on the changes since the last call; if some are left the descriptor stays readable.
     ///
     /// # Errors
-    /// [`Error::System`] when nothing will be heard any more.
+    /// [`Error::System`] when no more notifications can arrive.
     pub fn recv(&mut self, mut each: impl FnMut(NetworkChange)) -> Result<(), Error> {
         for _ in 0..MESSAGES_AT_ONCE {
             let received = recvfrom(&self.socket, &mut *self.buffer, RecvFlags::TRUNC);
@@ -73,7 +74,7 @@ impl NetworkMonitor {
                 Ok((_, whole, sender)) => (whole, sender),
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => continue,
-                // The queue ran over.
+                // The queue overflowed.
                 Err(Errno::NOBUFS) => {
                     each(NetworkChange::Missed);
                     continue;
@@ -82,7 +83,7 @@ impl NetworkMonitor {
             };
             let sender = sender.and_then(|sender| SocketAddrNetlink::try_from(sender).ok());
             if sender.is_none_or(|sender| sender.pid() != 0) {
-                // Not the kernel.
+                // The sender is not the kernel.
                 continue;
             }
             match self.buffer.get(..whole) {
@@ -107,7 +108,7 @@ mod tests {
     #[test]
     fn a_quiet_network_has_no_news() {
         let mut monitor = NetworkMonitor::open().unwrap();
-        // Others may change something meanwhile.
+        // Other processes may change something meanwhile.
         let mut news = 0;
         monitor.recv(|_| news += 1).unwrap();
         assert!(news < MESSAGES_AT_ONCE);

@@ -1,39 +1,39 @@
-//! Reads rtnetlink's messages (linux/netlink.h, linux/rtnetlink.h). Sans-IO; whatever it is given, it ends, and keeps nothing.
+//! Parses rtnetlink messages (linux/netlink.h, linux/rtnetlink.h). Sans-IO and stateless; it terminates for any input.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Something in the network of this host changed.
+/// A change in the network of this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NetworkChange {
-    /// An interface is there, new or with something about it changed.
+    /// An interface was created or changed.
     Link {
-        /// Its number, which no other one has until it is gone.
+        /// Its index, which is unique while it exists.
         index: u32,
-        /// It is up, and what it leads to is there (`IFF_UP`, `IFF_RUNNING`).
+        /// Whether it is up and has carrier (`IFF_UP`, `IFF_RUNNING`).
         running: bool,
     },
-    /// An interface is gone. One that is made later under the same name is another one.
+    /// An interface was removed. A later one of the same name is a different interface.
     LinkGone {
-        /// Its number.
+        /// Its index.
         index: u32,
     },
-    /// This host has an address, and may use it.
+    /// This host has a usable address.
     Address {
-        /// Of the interface.
+        /// Index of the interface.
         index: u32,
         /// The address.
         address: IpAddr,
     },
     /// This host has lost an address.
     AddressGone {
-        /// Of the interface.
+        /// Index of the interface.
         index: u32,
         /// The address.
         address: IpAddr,
     },
-    /// There is another way to all that no other route leads to, or one less.
+    /// A default route was added or removed.
     DefaultRoute,
-    /// News were lost, or are not understood: everything must be looked at again.
+    /// Notifications were lost or are invalid: check everything again.
     Missed,
 }
 
@@ -51,17 +51,17 @@ const IFF_RUNNING: u32 = 0x40;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFA_FLAGS: u16 = 8;
-/// Not usable: duplicate address detection has not ended, or found another host with it.
+/// Not usable: duplicate address detection is still running, or found a conflict.
 const IFA_F_UNUSABLE: u32 = 0x40 | 0x08;
 const AF_UNSPEC: u8 = 0;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 const RTN_UNICAST: u8 = 1;
-/// Bits of an attribute's type that are none of it (`NLA_F_NESTED`, `NLA_F_NET_BYTEORDER`).
+/// Flag bits in an attribute's type (`NLA_F_NESTED`, `NLA_F_NET_BYTEORDER`).
 const TYPE_FLAGS: u16 = 0xc000;
 
-/// Hands on the changes of one datagram of the kernel, in their order. Messages of other kinds are skipped; what is cut or
-/// contradicts itself counts as [`NetworkChange::Missed`].
+/// Passes on the changes of one datagram of the kernel in order. Other messages are skipped; truncated or inconsistent
+/// ones count as [`NetworkChange::Missed`].
 pub fn parse_news(mut datagram: &[u8], mut each: impl FnMut(NetworkChange)) {
     while !datagram.is_empty() {
         let Some((kind, body, rest)) = split_message(datagram) else {
@@ -76,7 +76,7 @@ pub fn parse_news(mut datagram: &[u8], mut each: impl FnMut(NetworkChange)) {
     }
 }
 
-/// A message shorter than its own fields.
+/// A message shorter than its fields.
 struct Malformed;
 
 fn split_message(datagram: &[u8]) -> Option<(u16, &[u8], &[u8])> {
@@ -97,7 +97,7 @@ fn change(kind: u16, body: &[u8]) -> Result<Option<NetworkChange>, Malformed> {
     }
 }
 
-/// `struct ifinfomsg`. The outer `None` is a malformed message, the inner one is of no interest, here and below.
+/// Parses `struct ifinfomsg`. The outer `None` is a malformed message, the inner one is of no interest, here and below.
 fn link(is_there: bool, body: &[u8]) -> Option<Option<NetworkChange>> {
     let family = *body.first()?;
     let (index, flags) = (number(body, 4)?, number(body, 8)?);
@@ -109,12 +109,12 @@ fn link(is_there: bool, body: &[u8]) -> Option<Option<NetworkChange>> {
             running: flags & running == running,
         }),
         (AF_UNSPEC, false) => Some(NetworkChange::LinkGone { index }),
-        // What a bridge says of its ports.
+        // A bridge's message about its ports.
         _ => None,
     })
 }
 
-/// `struct ifaddrmsg` and its attributes.
+/// Parses `struct ifaddrmsg` and its attributes.
 fn address(is_there: bool, body: &[u8]) -> Option<Option<NetworkChange>> {
     let [family, _, flags, _] = field(body, 0)?;
     let index = number(body, 4)?;
@@ -138,7 +138,7 @@ fn address(is_there: bool, body: &[u8]) -> Option<Option<NetworkChange>> {
             .get(length.next_multiple_of(4)..)
             .unwrap_or_default();
     }
-    // On links between two points the other one is the far end's.
+    // On point-to-point links the other one is the peer's.
     let Some(address) = local.or(any) else {
         return Some(None);
     };
@@ -149,7 +149,7 @@ fn address(is_there: bool, body: &[u8]) -> Option<Option<NetworkChange>> {
     })
 }
 
-/// `struct rtmsg`.
+/// Parses `struct rtmsg`.
 fn route(body: &[u8]) -> Option<Option<NetworkChange>> {
     let [_, prefix_bits, ..]: [u8; 12] = field(body, 0)?;
     let kind = *body.get(7)?;

@@ -1,10 +1,10 @@
-//! UDP echo for hosts without permission for ICMP: a far end of ours answers each question with as many bytes.
+//! UDP echo for hosts without permission for ICMP: a responder of ours answers each probe with as many bytes.
 //!
-//! Nobody can use it against strangers: it answers questions only behind a cookie that went to the asker's own address before
-//! (as QUIC's Retry does, RFC 9000 §8.1.2), tells few cookies a second, never says more than it was told, and has bounds for
-//! each address and in all. Whoever sends from forged addresses costs it little: what it keeps of strangers has a fixed place,
-//! and only those who have shown a cookie have an entry of their own. Datagrams begin with a byte that no QUIC packet of ours begins with (RFC 9443), so that the port
-//! of a gateway serves both.
+//! It cannot be used for reflection: it answers probes only with a cookie that was sent to the client's address before
+//! (as QUIC's Retry, RFC 9000 §8.1.2), sends few cookies per second, never sends more bytes than it got, and has limits
+//! for each address and in all. Forged addresses cost it little: state for unknown addresses has a fixed size, and only
+//! addresses that have shown a cookie have an entry of their own. Datagrams begin with a byte that no QUIC packet of
+//! ours begins with (RFC 9443), so the port of a gateway serves both.
 
 use std::{
     collections::HashMap,
@@ -15,69 +15,69 @@ use std::{
 
 use ring::hmac;
 
-/// Bytes of each datagram, whichever way it goes.
+/// Size of each datagram in both directions.
 pub const ECHO_BYTES: usize = 40;
 
 /// The first byte has neither bit of QUIC's headers; the last is the version.
 const MAGIC: [u8; 7] = *b"\x10shecho";
-/// A cookie is good for this long at least, and for twice as long at most.
+/// Least lifetime of a cookie; the greatest is twice as long.
 const COOKIE_LIFE: Duration = Duration::from_secs(300);
-/// Addresses that have shown a cookie of late and are known by it; of at most twice as many the rate is kept.
+/// Greatest number of addresses with a valid cookie that are known; rates are kept for at most twice as many.
 const MAX_KNOWN: usize = 4096;
-/// Strangers share the rates of so many places, by a hash of their addresses.
+/// Number of rate buckets that unknown addresses share, by a hash of the address.
 const PLACES: usize = 1024;
-/// Cookies and answers that one address may have each second. Hosts behind one address share them.
+/// Cookies and answers per address and second. Hosts behind one address share them.
 const COOKIES_PER_ADDRESS: f64 = 10.0;
 const ANSWERS_PER_ADDRESS: f64 = 1000.0;
-/// Cookies and answers for all addresses each second.
+/// Cookies and answers per second for all addresses.
 const COOKIES_IN_ALL: f64 = 200.0;
 const ANSWERS_IN_ALL: f64 = 20_000.0;
-/// Cookies of strangers that are put to the test each second; the cookie of who is known is compared with what it showed before.
+/// Cookies of unknown addresses verified per second; that of a known address is compared with the one it showed before.
 const TESTS_IN_ALL: f64 = 2_000.0;
 
-/// What the holder of an address shows to get answers.
+/// Proof that its sender receives at an address.
 pub type Cookie = [u8; 16];
 
 /// A datagram of the echo protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EchoMessage {
-    /// Asks for a cookie.
+    /// Requests a cookie.
     Hello {
-        /// The prober's, so that it knows its answers.
+        /// The prober's token, by which it recognises answers.
         token: [u8; 8],
     },
-    /// The cookie for the address that said hello.
+    /// The cookie for the address of the hello.
     Welcome {
-        /// As in the hello.
+        /// The token of the hello.
         token: [u8; 8],
-        /// To be shown with questions.
+        /// The cookie to send with probes.
         cookie: Cookie,
     },
     /// A probe.
     Question {
-        /// The prober's.
+        /// The prober's token.
         token: [u8; 8],
-        /// As it was told.
+        /// The cookie of the welcome.
         cookie: Cookie,
-        /// Of the probe.
+        /// Number of the probe.
         number: u32,
     },
     /// The answer to a probe.
     Answer {
-        /// As in the question.
+        /// The token of the probe.
         token: [u8; 8],
-        /// As in the question.
+        /// The number of the probe.
         number: u32,
     },
 }
 
 impl EchoMessage {
-    /// Whether a datagram is meant for an echo, well formed or not.
+    /// Whether a datagram belongs to this protocol, well-formed or not.
     pub fn is_echo(datagram: &[u8]) -> bool {
         datagram.starts_with(&MAGIC)
     }
 
-    /// Reads a datagram; `None` when it is no echo or malformed.
+    /// Decodes a datagram; `None` when it is no echo message or malformed.
     pub fn decode(datagram: &[u8]) -> Option<Self> {
         let rest = datagram
             .strip_prefix(&MAGIC)
@@ -100,7 +100,7 @@ impl EchoMessage {
         })
     }
 
-    /// Writes it.
+    /// Encodes the message.
     pub fn encode(&self) -> [u8; ECHO_BYTES] {
         let (kind, token, cookie, number) = match *self {
             Self::Hello { token } => (0, token, Cookie::default(), 0),
@@ -123,7 +123,7 @@ impl EchoMessage {
     }
 }
 
-/// The far end of the probes of hosts without ICMP. Sans-IO.
+/// The responder to probes of hosts without ICMP. Sans-IO.
 #[derive(Debug)]
 pub struct EchoResponder {
     key: hmac::Key,
@@ -131,22 +131,22 @@ pub struct EchoResponder {
     cookies: Bucket,
     tests: Bucket,
     answers: Bucket,
-    /// Cookies for strangers, by the hash of their addresses, which nobody outside can foresee.
+    /// Rate buckets of unknown addresses, by a keyed hash of the address.
     places: Box<[Bucket]>,
     hash: RandomState,
     known: Known,
 }
 
-/// An address that has shown a cookie.
+/// An address with a valid cookie.
 #[derive(Clone, Copy, Debug)]
 struct Asker {
     cookie: Cookie,
-    /// Of which time the cookie is.
+    /// The epoch of the cookie.
     epoch: u64,
     answers: Bucket,
 }
 
-/// Those who have shown a cookie, in two generations, so that forgetting the oldest costs nothing.
+/// Addresses with a valid cookie, in two generations, so that dropping the oldest costs nothing.
 #[derive(Debug, Default)]
 struct Known {
     young: HashMap<IpAddr, Asker>,
@@ -154,7 +154,7 @@ struct Known {
 }
 
 impl EchoResponder {
-    /// A responder whose cookies nobody can guess without `secret`.
+    /// Creates a responder; cookies cannot be forged without `secret`.
     pub fn new(secret: [u8; 32], now: Instant) -> Self {
         Self {
             key: hmac::Key::new(hmac::HMAC_SHA256, &secret),
@@ -168,7 +168,7 @@ impl EchoResponder {
         }
     }
 
-    /// What to answer to the sender of a datagram, from the address at which it came; mostly nothing to those who are not ours.
+    /// The answer to a datagram from this address; `None` for most datagrams of unknown senders.
     pub fn answer(
         &mut self,
         now: Instant,
@@ -209,7 +209,7 @@ impl EchoResponder {
         tag.as_ref().first_chunk().copied().unwrap_or_default()
     }
 
-    /// Cookies go to strangers: first what all of them share, so that a flood is over with the fewest steps.
+    /// Allows a cookie: the common limit is checked first, so that a flood costs few steps.
     fn allow_cookie(&mut self, now: Instant, address: IpAddr) -> Option<()> {
         if self.cookies.level(now) < 1.0 {
             return None;
@@ -219,7 +219,7 @@ impl EchoResponder {
         (place.take(now) && self.cookies.take(now)).then_some(())
     }
 
-    /// Answers go to those who show their cookie; what tells the good ones from the others costs little where it is often done.
+    /// Allows an answer to an address with a valid cookie; the most frequent checks are the cheapest.
     fn allow_answer(&mut self, now: Instant, address: IpAddr, cookie: Cookie) -> Option<()> {
         let epoch = self.epoch(now);
         let is_recent = |of: u64| of == epoch || of + 1 == epoch;
@@ -233,7 +233,7 @@ impl EchoResponder {
                 }
                 let mut recent = [Some(epoch), epoch.checked_sub(1)].into_iter().flatten();
                 let epoch = recent.find(|epoch| same(self.cookie(*epoch, address), cookie))?;
-                // Who renews its cookie keeps its rate.
+                // An address that renews its cookie keeps its rate.
                 let answers = self.known.get(address).map(|known| known.answers);
                 Asker {
                     cookie,
@@ -248,7 +248,7 @@ impl EchoResponder {
     }
 }
 
-/// In a time that does not tell how much of it is right.
+/// Compares in constant time.
 fn same(one: Cookie, other: Cookie) -> bool {
     let pairs = one.iter().zip(other);
     pairs.fold(0, |differing, (a, b)| differing | (a ^ b)) == 0
@@ -267,7 +267,7 @@ impl Known {
     }
 }
 
-/// So much each second, and as much at once.
+/// A token bucket of one second's rate.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     rate: f64,
@@ -399,7 +399,7 @@ mod tests {
         let start = Instant::now();
         let mut responder = EchoResponder::new([7; 32], start);
         let cookie = welcomed(&mut responder, start, address(1)).unwrap();
-        // 60 000 a second, from 4096 addresses.
+        // 60 000 datagrams per second from 4096 addresses.
         for n in 0..60_000 {
             let now = start + Duration::from_secs(2) + Duration::from_micros(17) * n;
             let _ = welcomed(&mut responder, now, address(2 + n % 4096));
@@ -419,7 +419,7 @@ mod tests {
         assert!(ask(start, address(1), cookie).is_some());
         for n in 0..60_000 {
             let now = start + Duration::from_micros(17) * n;
-            // From others, and in its own name.
+            // From other addresses, and from its own.
             assert!(ask(now, address(2 + n % 4096), [9; 16]).is_none());
             assert!(ask(now, address(1), [9; 16]).is_none());
             if n % 1000 == 999 {

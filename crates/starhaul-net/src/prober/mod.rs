@@ -1,5 +1,6 @@
-//! Probes the satellite hop of a real path every 10 ms and tells of its reconfigurations (LeoCC §4.1.1): ICMP echo where this
-//! user may, else UDP echo to a far end of ours; on a thread of its own, by the kernel's stamps, for all flows of the host.
+//! Probes the satellite hop of a real path every 10 ms and reports its reconfigurations (LeoCC §4.1.1): by ICMP echo if
+//! permitted, else UDP echo to a responder of ours; on a thread of its own, with kernel timestamps, for all flows of
+//! the host.
 
 mod echo;
 mod run;
@@ -30,46 +31,46 @@ pub use self::{
 };
 pub use crate::icmp::{IcmpMessage, IpVersion, Via, number_behind_token, parse_icmp};
 
-/// Whom to probe.
+/// The host to probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProbeTarget {
-    /// The nearest stable address behind the satellite, which the prober finds on the way to [`ProberConfig::toward`].
+    /// The nearest stable address behind the satellite, which the prober finds on the path to [`ProberConfig::toward`].
     Auto,
     /// This host, e.g. 100.64.0.1 behind most Starlink dishes.
     Host(IpAddr),
 }
 
-/// How to probe.
+/// The protocol of the probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ProbeMethod {
-    /// ICMP where this user may use it and somebody answers, else UDP.
+    /// ICMP if permitted and answered, else UDP.
     #[default]
     Auto,
-    /// ICMP echo or nothing.
+    /// ICMP echo only.
     Icmp,
     /// UDP echo to [`ProberConfig::toward`], which answers with an [`EchoResponder`].
     Udp,
 }
 
-/// What a [`Prober`] does.
+/// The configuration of a [`Prober`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProberConfig {
-    /// Whom.
+    /// The host to probe.
     pub target: ProbeTarget,
-    /// A far end behind the satellite: the search leads to its address, and UDP echo goes to its port.
+    /// A host behind the satellite: the search runs toward its address, and UDP echo goes to its port.
     pub toward: Option<SocketAddr>,
-    /// How.
+    /// The protocol of the probes.
     pub method: ProbeMethod,
-    /// Which way out of this host.
+    /// Source address and interface.
     pub via: Via,
-    /// Interval, Δ_outage and refractory time. Its schedule is ignored: `timetable` makes it.
+    /// Interval, Δ_outage and refractory time. Its schedule is ignored and comes from `timetable`.
     pub detector: DetectorConfig,
-    /// The operator's timetable, if it is known.
+    /// The operator's timetable, if known.
     pub timetable: Option<Timetable>,
 }
 
 impl ProberConfig {
-    /// Finds out everything by itself on the way to a far end.
+    /// Probes toward a host, with everything else found automatically.
     pub fn toward(far_end: SocketAddr) -> Self {
         Self {
             target: ProbeTarget::Auto,
@@ -82,42 +83,42 @@ impl ProberConfig {
     }
 }
 
-/// What a prober tells as it comes.
+/// An event of a prober.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ProberEvent {
-    /// The path was reconfigured. Its time is on this host's clock, when the first answer came again. While nobody can be probed the
-    /// timetable alone tells, and is named as the source.
+    /// The path was reconfigured, at the arrival of the first answer by this host's clock. While no host can be probed
+    /// the timetable alone gives the signal, and is named as the source.
     Reconfiguration(Reconfiguration),
-    /// What the satellite segment takes there and back (LeoCC §4.3); a few times each second, and only from ICMP, which
-    /// goes no further.
+    /// The RTT of the satellite segment (LeoCC §4.3); a few times per second, and only with ICMP, whose target is at
+    /// its end.
     SegmentRtt {
-        /// When it was so.
+        /// When it was measured.
         at: Instant,
         /// The median of the last probes.
         rtt: Duration,
     },
-    /// The stage changed; [`Prober::status`] says more.
+    /// The stage changed; see [`Prober::status`].
     Stage(Stage),
 }
 
-/// What a prober is about.
+/// The stage of a prober.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Looking for the nearest stable address behind the satellite.
+    /// Searching the nearest stable address behind the satellite.
     Searching,
-    /// Probing.
+    /// Probing a host.
     Probing {
-        /// Whom.
+        /// The probed host.
         target: IpAddr,
-        /// How it came to this address; `None` when it was told.
+        /// Why this address was selected; `None` when it was configured.
         found: Option<FoundHop>,
-        /// By which socket.
+        /// The kind of probes.
         by: ProbedBy,
     },
-    /// It cannot probe now, and tries again.
+    /// Unable to probe now; another attempt follows.
     Waiting {
-        /// Why, for people, and what to do.
+        /// The reason and a remedy, for people.
         problem: String,
     },
 }
@@ -129,12 +130,12 @@ pub enum ProbedBy {
     PingSocket,
     /// ICMP echo from a raw socket (`CAP_NET_RAW`).
     RawSocket,
-    /// UDP echo to a far end of ours.
+    /// UDP echo to a responder of ours.
     UdpEcho,
 }
 
 impl ProbedBy {
-    /// In words.
+    /// The name for logs and tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::PingSocket => "ICMP echo (ping socket)",
@@ -144,34 +145,34 @@ impl ProbedBy {
     }
 }
 
-/// How a prober fares.
+/// The state and counters of a prober.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProberStatus {
-    /// What it is about.
+    /// The present stage.
     pub stage: Stage,
-    /// What was in the way when it last could not probe; `None` once it probes.
+    /// Why it could last not probe; `None` once it probes.
     pub problem: Option<String>,
-    /// Why not by ICMP, where it would have liked to.
+    /// Why ICMP was not possible, if it was tried.
     pub icmp_refused: Option<String>,
-    /// Whether its thread runs before all ordinary ones (`SCHED_FIFO`).
+    /// Whether its thread has real-time priority (`SCHED_FIFO`).
     pub first: bool,
-    /// Whether the kernel says when probes left; that of answers it always does.
+    /// Whether the kernel gives departure timestamps; it always gives those of arrivals.
     pub departures_stamped: bool,
     /// Probes sent.
     pub sent: u64,
     /// Probes answered.
     pub answered: u64,
-    /// Probes that this host itself refused to send.
+    /// Probes that this host refused to send.
     pub refused: u64,
     /// Reconfigurations found.
     pub found: u64,
-    /// The median round trip of the last probes.
+    /// The median RTT of the last probes.
     pub rtt: Option<Duration>,
     /// The last reconfiguration.
     pub last: Option<Reconfiguration>,
-    /// An outage that has begun and not ended, so far.
+    /// The length so far of an outage that has not ended.
     pub outage: Option<Duration>,
-    /// It probes seldom, and finds nothing: [`Prober::rest`].
+    /// Whether it is at rest, see [`Prober::rest`].
     pub resting: bool,
 }
 
@@ -195,7 +196,7 @@ impl Default for ProberStatus {
     }
 }
 
-/// A prober at work; it ends when this is dropped.
+/// A running prober; it ends when this value is dropped.
 #[derive(Debug)]
 pub struct Prober {
     shared: Arc<Shared>,
@@ -205,17 +206,17 @@ pub struct Prober {
 #[derive(Debug, Default)]
 struct Shared {
     stopped: AtomicBool,
-    /// What was asked for; it rests once it knows that the address answers steadily.
+    /// Whether rest was requested; it begins once the address is known to answer steadily.
     rest: AtomicBool,
     status: Mutex<ProberStatus>,
 }
 
 impl Prober {
-    /// Starts to probe on a thread of its own, where `each` is called with what it finds. What is missing later (an
-    /// interface, an answer) it waits for.
+    /// Starts to probe on a thread of its own, which calls `each` with its events. If an interface or an answer is
+    /// missing it keeps trying.
     ///
     /// # Errors
-    /// [`Error::System`] when the system has no thread or no descriptor left.
+    /// [`Error::System`] when no thread or descriptor is available.
     pub fn start(
         config: ProberConfig,
         each: impl FnMut(ProberEvent) + Send + 'static,
@@ -231,16 +232,16 @@ impl Prober {
         Ok(Self { shared, waker })
     }
 
-    /// Nothing flows over what it watches: it probes each [`DetectorConfig::idle_interval`], which shows that somebody answers and
-    /// finds no reconfigurations. Or something flows again, and it probes at its full pace from this moment on; then it tells of the
-    /// last time of a timetable that has passed meanwhile.
+    /// Begins rest while no flow uses the path: it probes each [`DetectorConfig::idle_interval`], which shows that the
+    /// host answers but detects no reconfigurations. Or ends it: it probes at the full rate from now on, and first
+    /// reports the last time of a timetable that passed meanwhile.
     pub fn rest(&self, rest: bool) {
         if self.shared.rest.swap(rest, Ordering::SeqCst) != rest {
             self.waker.wake();
         }
     }
 
-    /// How it fares.
+    /// The state and counters.
     pub fn status(&self) -> ProberStatus {
         self.shared.status().clone()
     }

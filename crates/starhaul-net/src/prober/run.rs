@@ -1,4 +1,4 @@
-//! The prober's thread: looks for whom to probe, probes, and begins anew when that does not answer any more.
+//! The prober's thread: searches a host, probes it, and restarts when it no longer answers.
 
 use std::{
     io,
@@ -22,22 +22,22 @@ use crate::{
     socket::is_gone,
 };
 
-/// Between attempts when there is nobody to probe.
+/// Wait between attempts when no host can be probed.
 const RETRY: Duration = Duration::from_secs(2);
-/// A chosen address has to answer this share of the probes of its first seconds.
+/// Length of the trial of a selected address, which must answer most of its first probes.
 const TRIAL: Duration = Duration::from_secs(2);
 const TRIAL_SHARE: f64 = 0.7;
-/// After such a silence the way may lead elsewhere.
+/// After silence for this long the path may have changed.
 const SILENCE: Duration = Duration::from_secs(10);
-/// A far end that echoes welcomes us by then.
+/// Longest wait for the cookie of a responder.
 const WELCOME: Duration = Duration::from_secs(3);
-/// This many refusals one after the other: the socket has to be made anew.
+/// This many consecutive refusals mean that a new socket is needed.
 const REFUSALS: u32 = 100;
-/// Between figures for those who watch.
+/// Interval of updates of the status.
 const REPORT: Duration = Duration::from_millis(200);
-/// Between looks at the wall clock, by which timetables go.
+/// Interval of comparisons with the wall clock, for timetables.
 const TIMETABLE: Duration = Duration::from_secs(10);
-/// At most so many addresses on a way turn out to answer unsteadily before it gives up.
+/// Greatest number of addresses excluded for unsteady answers before it gives up.
 const MAX_EXCLUDED: usize = 4;
 
 pub(super) struct Run {
@@ -46,24 +46,24 @@ pub(super) struct Run {
     shared: Arc<Shared>,
     each: Box<dyn FnMut(ProberEvent) + Send>,
     token: [u8; 8],
-    /// What was in the way when it was last told.
+    /// The problem that was last reported.
     problem: Option<String>,
-    /// When the timetable alone tells of a reconfiguration, while nobody can be probed.
+    /// When the timetable alone signals a reconfiguration, while no host can be probed.
     hint_at: Option<Instant>,
 }
 
-/// How probing of one address ended.
+/// Why probing of one address ended.
 enum End {
     Stopped,
-    /// It answers too few: another address may answer more.
+    /// It answers too few probes: another address may answer more.
     Unsteady,
-    /// It answers no more.
+    /// It no longer answers.
     Silent,
-    /// The socket is of no use any more.
+    /// The socket is unusable.
     Gone(io::Error),
 }
 
-/// Probes of either kind.
+/// The socket of either kind of probes.
 enum Channel {
     Icmp(Pinger),
     Udp(EchoClient),
@@ -102,7 +102,7 @@ impl Run {
         }
     }
 
-    /// Probes whom it can, until that ends; says what is in the way when it can probe nobody.
+    /// Searches and probes until that ends; returns the problem if no host can be probed.
     fn attempt(&mut self) -> Result<(), String> {
         let refused = match self.config.method {
             ProbeMethod::Udp => None,
@@ -130,10 +130,11 @@ impl Run {
         let toward = self.config.toward.map_or_else(String::new, |toward| {
             format!(" on the way to {}", toward.ip())
         });
-        let nobody = || format!("nobody{toward} answers ICMP steadily: name an address that does");
+        let no_host =
+            || format!("no host{toward} answers ICMP steadily: name an address that does");
         while excluded.len() < MAX_EXCLUDED && !self.is_stopped() {
             let Some(found) = search.choose(&excluded) else {
-                return Err(nobody());
+                return Err(no_host());
             };
             let before = excluded.len();
             self.ping(found.address, Some(found), &mut excluded)?;
@@ -143,11 +144,11 @@ impl Run {
         }
         match self.is_stopped() {
             true => Ok(()),
-            false => Err(nobody()),
+            false => Err(no_host()),
         }
     }
 
-    /// Asks all hops on the way.
+    /// Sends requests to all hops on the path.
     fn search(&mut self) -> Result<HopSearch, String> {
         let toward = self.config.toward.ok_or(
             "no address is configured, and without a far end there is no way to search for one",
@@ -173,7 +174,7 @@ impl Run {
         }
     }
 
-    /// Probes one host until that ends; whoever is unsteady is excluded.
+    /// Probes one host until that ends; an unsteady one is excluded.
     fn ping(
         &mut self,
         host: IpAddr,
@@ -201,7 +202,7 @@ impl Run {
                 Ok(())
             }
             End::Unsteady => Err(format!("{host} answers too few ICMP echo requests")),
-            // The way may lead elsewhere now.
+            // The path may have changed.
             End::Silent if found.is_some() => Ok(()),
             End::Silent => Err(format!("{host} does not answer ICMP echo requests")),
             End::Gone(error) => Err(format!("cannot send to {host}: {error}")),
@@ -229,7 +230,7 @@ impl Run {
             hello.map_err(|error| explain(&error))?;
             self.wait(&[client.as_fd()], until.min(client.next_hello()))?;
             client.recv(|_, _| ());
-            // Stamps of hellos that left; as long as one waits, the socket is ready at once.
+            // Timestamps of hellos that left; while one is pending, the socket is ready at once.
             client.departures(|_, _| ());
             if self.is_stopped() {
                 return Ok(());
@@ -246,13 +247,13 @@ impl Run {
         }
     }
 
-    /// Probes until something ends it.
+    /// Probes until one of the ends occurs.
     fn probe(&mut self, mut channel: Channel) -> Result<End, String> {
         let start = Instant::now();
         let mut config = self.config.detector;
         config.schedule = None;
         let mut detector = Detector::new(config, start);
-        // A far end of ours echoes all that it gets: what is missing, the path has lost.
+        // A responder of ours answers every probe: missing answers are losses of the path.
         let mut tally = Tally::new(start, matches!(channel, Channel::Icmp(_)));
         let (mut report_at, mut timetable_at) = (start + REPORT, start);
         let mut sequence = 0;
@@ -268,7 +269,7 @@ impl Run {
             let now = Instant::now();
             for event in found {
                 self.found(event);
-                // It may move.
+                // The timetable may move.
                 timetable_at = now;
             }
             let rest = tally.tried && self.shared.rest.load(Ordering::SeqCst);
@@ -285,12 +286,12 @@ impl Run {
             }
             if now >= report_at {
                 report_at = now + rested_since.map_or(REPORT, |_| REPORT.max(config.idle_interval));
-                // Nobody needs the segment's round trip while nothing flows.
+                // The segment's RTT is not needed while no flow is active.
                 let tells = matches!(channel, Channel::Icmp(_)) && rested_since.is_none();
                 self.report(now, &detector, &mut tally, tells);
             }
             if now >= detector.next_probe() {
-                // Just before the call, so that no wait of ours comes in between.
+                // Just before the call, so that no delay of this thread is included.
                 sequence = detector.on_probe_sent(Instant::now());
                 let number = u32::try_from(sequence & u64::from(u32::MAX)).unwrap_or(0);
                 match channel.try_send(now, number) {
@@ -309,7 +310,7 @@ impl Run {
         }
     }
 
-    /// Begins to rest, or ends that.
+    /// Begins or ends rest.
     fn change_pace(
         &mut self,
         now: Instant,
@@ -350,14 +351,14 @@ impl Run {
         (self.each)(ProberEvent::Reconfiguration(event));
     }
 
-    /// The timetable as it is now known.
+    /// The timetable as presently known.
     fn schedule(&self, now: Instant) -> Option<Schedule> {
         let timetable = self.config.timetable?;
         let last = self.shared.status().last;
         timetable.schedule_now(now, last.map(|last| last.at))
     }
 
-    /// What the timetable tells while nobody can be probed.
+    /// Signals the timetable's times while no host can be probed.
     fn hint_when_due(&mut self) {
         let now = Instant::now();
         if let Some(at) = self.hint_at.filter(|at| now >= *at) {
@@ -367,7 +368,7 @@ impl Run {
     }
 
     fn next_hint(&self, now: Instant) -> Option<Instant> {
-        // What was found goes astray by and by; the wall clock does not.
+        // Times from the last reconfiguration become inaccurate; the wall clock does not.
         self.config.timetable?.offset?;
         timetable::next_hint(&self.schedule(now)?, now)
     }
@@ -388,7 +389,7 @@ impl Run {
         }
     }
 
-    /// Whatever keeps it from probing again and again is told once.
+    /// Reports a stage; a repeated problem is reported once.
     fn tell(&mut self, stage: Stage) {
         let probing = matches!(stage, Stage::Probing { .. });
         let problem = match &stage {
@@ -471,18 +472,18 @@ impl Channel {
     }
 }
 
-/// What became of the probes to one address.
+/// The fates of the probes to one address.
 struct Tally {
     start: Instant,
     tried: bool,
-    /// Whether whom we probe has to answer most probes.
+    /// Whether the probed host must answer most probes.
     choosy: bool,
     last_answer: Option<Instant>,
-    /// After how long without answers the way may lead elsewhere.
+    /// Silence of this length means that the path may have changed.
     silence: Duration,
-    /// How many were sent up to the newest one that was answered, and how many of those were.
+    /// Number of probes up to the newest answered one, and how many of them were answered.
     all: (u64, u64),
-    /// Sent, answered and refused since they were last told.
+    /// Sent, answered and refused since the last report.
     untold: (u64, u64, u64),
     refusals: u32,
 }
@@ -506,7 +507,7 @@ impl Tally {
         self.untold.0 += 1;
     }
 
-    /// From now on answers come at another pace.
+    /// From now on answers arrive at another rate.
     fn expect_answers(&mut self, now: Instant, silence: Duration) {
         self.last_answer = Some(now);
         self.silence = silence;
@@ -514,7 +515,7 @@ impl Tally {
 
     fn answered(&mut self, at: Instant, number: u64) {
         self.last_answer = self.last_answer.max(Some(at));
-        // Later ones may be on their way: a satellite far out takes a third of the trial for one round trip.
+        // Later ones may be in flight: over a distant satellite one RTT takes a third of the trial.
         self.all.0 = self.all.0.max(number.saturating_add(1));
         self.all.1 += 1;
         self.untold.1 += 1;
@@ -552,11 +553,11 @@ impl Tally {
     }
 }
 
-/// The probe of this number that is nearest to the newest one.
+/// The full number of the probe with these low bits that is nearest to the newest one.
 fn widen(newest: u64, number: u32) -> u64 {
     let low = u32::try_from(newest & u64::from(u32::MAX)).unwrap_or(0);
     let back = low.wrapping_sub(number);
-    // A number that was not sent yet wraps to nearly everything; no probe has it.
+    // A number that was not sent yet wraps to a huge one, which no probe has.
     newest.checked_sub(u64::from(back)).unwrap_or(u64::MAX)
 }
 

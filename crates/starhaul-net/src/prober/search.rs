@@ -1,47 +1,47 @@
-//! Finds the nearest stable address behind the satellite (LeoCC §4.1.1's PoP): requests with few hops left make the routers
-//! on the way show themselves, and the first behind a leap of the round trip is it. Sans-IO.
+//! Finds the nearest stable address behind the satellite (LeoCC §4.1.1's PoP): requests with small hop limits make the
+//! routers on the path answer, and the first one after a jump of the RTT is selected. Sans-IO.
 
 use std::{
     net::IpAddr,
     time::{Duration, Instant},
 };
 
-/// Hops that are looked at; the PoP is the first or second behind a dish.
+/// Greatest number of hops probed; the PoP is the first or second behind a dish.
 const MAX_HOPS: u8 = 10;
-/// Questions to each hop. Routers answer few at once: Linux six, and then one each second.
+/// Requests per hop. Routers answer few at once: Linux six, and then one per second.
 const ROUNDS: u8 = 5;
 const ROUND_INTERVAL: Duration = Duration::from_millis(300);
-/// Between two questions, so that they do not wait for each other.
+/// Interval of requests, so that they do not wait for each other.
 const PROBE_INTERVAL: Duration = Duration::from_millis(10);
-/// After the last question.
+/// Wait after the last request.
 const PATIENCE: Duration = Duration::from_millis(1500);
-/// A steady hop answers all questions but one.
+/// Least number of answers of a steady hop: all but one.
 const STEADY: usize = 4;
-/// Up to a low orbit and down again takes 7 ms at least, there and back; no local network takes as long at its best.
+/// Least RTT over a low orbit; the best RTT of a local network is lower.
 const SATELLITE_RTT: Duration = Duration::from_millis(7);
 
-/// What to ask now: a request with so many hops left, and this number.
+/// A request to send now, with this hop limit and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HopProbe {
-    /// From 1.
+    /// Hop limit, from 1.
     pub hops: u8,
-    /// Of the request.
+    /// Number of the request.
     pub sequence: u16,
 }
 
-/// Why an address was chosen.
+/// Why an address was selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FoundBy {
-    /// The round trip leaps there: it is behind the satellite.
+    /// The RTT jumps there: it is behind the satellite.
     Leap,
-    /// It is the first behind the local network; no hop shows a leap.
+    /// It is the first hop behind the local network; no hop shows a jump.
     FirstOutside,
-    /// It is the end of the way, and nothing before it would do.
+    /// It is the destination, and no hop before it qualifies.
     End,
 }
 
 impl FoundBy {
-    /// In words, for logs.
+    /// The reason as text, for logs.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Leap => "the round trip leaps there",
@@ -51,20 +51,20 @@ impl FoundBy {
     }
 }
 
-/// The chosen address.
+/// The selected address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundHop {
-    /// Of the router, or of the end of the way.
+    /// Address of the router, or of the destination.
     pub address: IpAddr,
-    /// How many hops away; from 1.
+    /// Its distance in hops, from 1.
     pub hops: u8,
-    /// The best round trip.
+    /// The least RTT.
     pub rtt: Duration,
-    /// Why.
+    /// Why it was selected.
     pub by: FoundBy,
 }
 
-/// A search.
+/// A search for the nearest stable address behind the satellite.
 #[derive(Clone, Debug)]
 pub struct HopSearch {
     start: Instant,
@@ -79,13 +79,13 @@ struct Hop {
     from: Option<IpAddr>,
     answers: usize,
     best: Option<Duration>,
-    /// Other addresses answered, too.
+    /// Whether other addresses answered, too.
     changing: bool,
     reached: bool,
 }
 
 impl HopSearch {
-    /// A search that begins at `now`.
+    /// Creates a search that begins at `now`.
     pub fn new(now: Instant) -> Self {
         let questions = usize::from(ROUNDS) * usize::from(MAX_HOPS);
         Self {
@@ -96,7 +96,7 @@ impl HopSearch {
         }
     }
 
-    /// What is to be sent by `now`; drain it.
+    /// The next request due by `now`; call it until `None`.
     pub fn poll_probe(&mut self, now: Instant) -> Option<HopProbe> {
         loop {
             let (due, hops) = self.next_question()?;
@@ -105,7 +105,7 @@ impl HopSearch {
             }
             let sequence = self.asked;
             self.asked += 1;
-            // Behind the end of the way there is nobody.
+            // There are no hops behind the destination.
             if self.end().is_some_and(|end| hops > end) {
                 continue;
             }
@@ -116,7 +116,7 @@ impl HopSearch {
         }
     }
 
-    /// When to come back.
+    /// When to call again.
     pub fn poll_timeout(&self) -> Instant {
         match self.next_question() {
             Some((due, _)) => due,
@@ -124,8 +124,7 @@ impl HopSearch {
         }
     }
 
-    /// An answer arrived; `reached` when it is from the end of the way. Answers that nobody asked for, and second ones,
-    /// count for nothing.
+    /// Takes an answer; `reached` if it is from the destination. Unknown and duplicate answers are ignored.
     pub fn on_answer(&mut self, arrived: Instant, sequence: u16, from: IpAddr, reached: bool) {
         let Some(sent) = self.sent.get_mut(usize::from(sequence)) else {
             return;
@@ -145,12 +144,12 @@ impl HopSearch {
         hop.best = Some(hop.best.map_or(rtt, |best| best.min(rtt)));
     }
 
-    /// Whether all has been asked and waited for.
+    /// Whether all requests were sent and their time has passed.
     pub fn is_over(&self, now: Instant) -> bool {
         self.next_question().is_none() && (now >= self.over_at() || self.all_answered())
     }
 
-    /// The best address of those that are not `excluded` because they turned out not to answer steadily.
+    /// The best address that is not `excluded` for unsteady answers.
     pub fn choose(&self, excluded: &[IpAddr]) -> Option<FoundHop> {
         let mut nearest: Option<Duration> = None;
         let (mut outside, mut last) = (None, None);
@@ -158,7 +157,7 @@ impl HopSearch {
             let (Some(address), Some(rtt)) = (hop.from, hop.best) else {
                 continue;
             };
-            // Without a hop before it, what is near is this host itself.
+            // Without a hop before it, the reference is this host itself.
             let before = nearest.unwrap_or_default();
             let leaps = rtt.saturating_sub(before) >= SATELLITE_RTT;
             let found = |by| FoundHop {
@@ -187,7 +186,7 @@ impl HopSearch {
         outside.or(last)
     }
 
-    /// Hops to the end of the way, once it answered.
+    /// Distance of the destination in hops, once it answered.
     fn end(&self) -> Option<u8> {
         let mut hops = (1u8..).zip(&self.hops);
         hops.find(|(_, hop)| hop.reached).map(|(number, _)| number)
@@ -212,7 +211,8 @@ impl HopSearch {
     }
 }
 
-/// Of a local network (RFC 1918, RFC 4193, RFC 3927). Addresses of operators' own networks (RFC 6598) are not.
+/// Whether the address is of a local network (RFC 1918, RFC 4193, RFC 3927). Operators' own networks (RFC 6598) are
+/// not.
 fn is_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {
@@ -230,10 +230,10 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// A router: its address, its round trip, and how many of the questions it answers.
+    /// A router: its address, its RTT, and how many requests it answers.
     type Router = (&'static str, u32, usize);
 
-    /// The last of them is the end of the way.
+    /// A search over these routers; the last one is the destination.
     fn search(way: &[Router]) -> HopSearch {
         let start = Instant::now();
         let mut search = HopSearch::new(start);
@@ -280,23 +280,23 @@ mod tests {
                 2,
                 FoundBy::Leap,
             ),
-            // The dish is asked directly.
+            // The dish is probed directly.
             (
                 &[("100.64.0.1", 31, 5), ("172.16.251.2", 32, 5), END],
                 "100.64.0.1",
                 1,
                 FoundBy::Leap,
             ),
-            // It answers now and then only: the next one behind the same leap.
+            // It answers only some requests: the next one after the same jump is selected.
             (
                 &[HOME, ("100.64.0.1", 24, 2), ("206.224.64.1", 25, 5), END],
                 "206.224.64.1",
                 3,
                 FoundBy::Leap,
             ),
-            // Nothing between here and a far end one hop away.
+            // No router between this host and a destination one hop away.
             (&[("198.18.0.1", 40, 60)], "198.18.0.1", 1, FoundBy::Leap),
-            // No satellite at all.
+            // A path without a satellite.
             (
                 &[HOME, ("198.51.100.1", 2, 5), ("203.0.113.9", 6, 60)],
                 "198.51.100.1",

@@ -1,4 +1,4 @@
-//! The answering side of UDP echo by itself, where no gateway does it.
+//! A UDP echo responder with a socket of its own, for hosts without a gateway.
 
 use std::{
     net::SocketAddr,
@@ -18,7 +18,7 @@ use crate::{
     BindOptions, Error, Poller, RecvBuffer, Transmit, UdpSocket, Waker, realtime::run_first,
 };
 
-/// The far end of probes by UDP echo, for all who ask.
+/// The responder to UDP echo probes of any client.
 #[derive(Debug)]
 pub struct EchoServer {
     address: SocketAddr,
@@ -27,14 +27,14 @@ pub struct EchoServer {
     stopped: Arc<AtomicBool>,
 }
 
-/// It looks around this often when nobody asks.
+/// Longest wait without datagrams.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 impl EchoServer {
     /// Binds an address and answers there, on a thread of its own, until it is dropped.
     ///
     /// # Errors
-    /// The address cannot be bound, or the system is out of resources.
+    /// [`Error`] if the address cannot be bound, or the system is out of resources.
     pub fn start(address: SocketAddr) -> Result<Self, Error> {
         let socket = UdpSocket::bind(&BindOptions::new(address))?;
         let address = socket.local_addr();
@@ -74,7 +74,7 @@ impl EchoServer {
         })
     }
 
-    /// Where it answers, with the port that the kernel chose.
+    /// The bound address, with the port that the kernel chose.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
@@ -84,7 +84,7 @@ impl Drop for EchoServer {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.stop.wake();
-        // Whoever binds the same address next finds it free.
+        // The next one that binds the address finds it free.
         let _ = self.thread.take().map(thread::JoinHandle::join);
     }
 }
@@ -98,7 +98,7 @@ fn answer(
         for datagram in buffer.datagrams() {
             let answer = responder.answer(Instant::now(), datagram.remote.ip(), datagram.payload);
             if let Some(answer) = answer {
-                // One that finds the socket full is lost, as on any congested link.
+                // A datagram that does not fit the socket's buffer is lost, as on a congested link.
                 socket.try_send(&Transmit {
                     to: datagram.remote,
                     from: datagram.local,

@@ -1,4 +1,4 @@
-//! When operators reconfigure by themselves (LeoCC §3), by the wall clock or by what was found so far.
+//! The timetables of operators' reconfigurations (LeoCC §3), by the wall clock or by the last one found.
 
 use std::{
     fmt,
@@ -9,37 +9,38 @@ use std::{
 use starhaul_cc::{Reconfiguration, ReconfigurationSource, Schedule};
 use starhaul_link::parse_duration;
 
-/// Shorter periods would leave no time without a reconfiguration in the margin of the detector.
+/// A shorter period would leave no time outside the margin of the detector.
 const LEAST_PERIOD: Duration = Duration::from_secs(1);
 const MOST: Duration = Duration::from_secs(60);
-/// The longest outage (LeoCC §3): packets pass again so long after the time at the latest.
+/// The longest outage (LeoCC §3): packets pass again at most this long after the time.
 const OVER_AFTER: Duration = Duration::from_millis(135);
-/// Of what nobody has seen: LeoCC and SaTCP act on it, and a detector at either end is surer.
+/// Confidence in a reconfiguration that was not detected: LeoCC and SaTCP act on it, and a detector at either end has
+/// more.
 const CONFIDENCE: f64 = 0.5;
 
 /// An operator's timetable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Timetable {
-    /// Since 1970-01-01 00:00:00 UTC, by this host's clock; where the period divides a minute, that is also after each full minute.
-    /// `None` where it is not known: then the times go by the last reconfiguration that was found.
+    /// Offset from 1970-01-01 00:00:00 UTC by this host's clock; if the period divides a minute, also after each full
+    /// minute. `None` if unknown: the times then follow the last reconfiguration that was found.
     pub offset: Option<Duration>,
-    /// Between two.
+    /// Time between two reconfigurations.
     pub period: Duration,
 }
 
 impl Timetable {
-    /// Starlink's: 12, 27, 42 and 57 seconds after each full minute (LeoCC §3).
+    /// Starlink: 12, 27, 42 and 57 seconds after each full minute (LeoCC §3).
     pub const STARLINK: Self = Self {
         offset: Some(Duration::from_secs(12)),
         period: Duration::from_secs(15),
     };
-    /// OneWeb's: each 11 s or so (LeoCC §3), nobody has said from when.
+    /// OneWeb: about each 11 s (LeoCC §3), with an unknown offset.
     pub const ONEWEB: Self = Self {
         offset: None,
         period: Duration::from_secs(11),
     };
 
-    /// The timetable on the clock that nobody sets, while the wall clock says `unix` since 1970 and the last reconfiguration was
+    /// The timetable on the monotonic clock, while the wall clock is `unix` since 1970 and the last reconfiguration was
     /// found at `last`.
     pub fn schedule(self, unix: Duration, now: Instant, last: Option<Instant>) -> Option<Schedule> {
         let anchor = match self.offset {
@@ -57,7 +58,7 @@ impl Timetable {
         })
     }
 
-    /// The same by this host's wall clock.
+    /// As [`Timetable::schedule`], by this host's wall clock.
     pub(super) fn schedule_now(self, now: Instant, last: Option<Instant>) -> Option<Schedule> {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
         self.schedule(unix, now, last)
@@ -70,13 +71,13 @@ pub(super) fn next_hint(schedule: &Schedule, now: Instant) -> Option<Instant> {
     schedule.next_after(before)?.checked_add(OVER_AFTER)
 }
 
-/// The same for the last time of it, if that came after `since`.
+/// When packets pass again after the last time of a schedule, if that came after `since`.
 pub(super) fn last_hint(schedule: &Schedule, now: Instant, since: Instant) -> Option<Instant> {
     let last = next_hint(schedule, now.checked_sub(schedule.period)?)?;
     (since..=now).contains(&last).then_some(last)
 }
 
-/// What a timetable alone tells.
+/// The reconfiguration signalled by a timetable alone.
 pub(super) fn hint(at: Instant) -> Reconfiguration {
     Reconfiguration {
         at,
@@ -86,15 +87,15 @@ pub(super) fn hint(at: Instant) -> Reconfiguration {
     }
 }
 
-/// A text that is no timetable.
+/// Why a text is no timetable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseTimetableError {
-    /// It has not the form of one.
+    /// The text has no valid form.
     #[error(
         "{0:?} is no timetable: write starlink, oneweb, or for example \"12s every 15s\", or \"every 11s\" where only that is known"
     )]
     Form(String),
-    /// Its times are out of range.
+    /// The times are out of range.
     #[error("the period of a timetable is 1 s to 60 s, and its offset at most 60 s")]
     Range,
 }
@@ -166,14 +167,14 @@ mod tests {
         }
     }
 
-    /// Whatever the period, the times go on over full minutes, hours and days as if nothing were there.
+    /// For any period the times continue over full minutes, hours and days.
     #[test]
     fn times_are_a_period_apart_also_where_a_minute_ends() {
         let now = Instant::now();
         for text in ["12s every 15s", "0s every 11s", "7300ms every 13.7s"] {
             let timetable: Timetable = text.parse().unwrap();
             let offset = timetable.offset.unwrap();
-            // 2026-01-01 00:00:00 UTC, looked at again every second for some minutes.
+            // 2026-01-01 00:00:00 UTC, evaluated every second for some minutes.
             let midnight = Duration::from_secs(1_767_225_600);
             for look in 0..200 {
                 let unix = midnight - 100 * 1000 * MS + look * 1000 * MS;

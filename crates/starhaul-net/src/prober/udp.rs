@@ -1,4 +1,4 @@
-//! The asking side of UDP echo: keeps a cookie at hand, and asks.
+//! The client side of UDP echo: keeps a valid cookie, and sends probes.
 
 use std::{
     io,
@@ -14,15 +14,16 @@ use crate::{
     stamped::{StampedBuffer, stamp_arrivals, stamp_departures},
 };
 
-/// Between hellos without a cookie, or where it seems to be good no more.
+/// Interval of hellos without a cookie, or while it seems to be invalid.
 const HELLO_INTERVAL: Duration = Duration::from_millis(250);
-/// Cookies live for five minutes at least.
+/// Renewal time of cookies, which are valid for five minutes at least.
 const RENEWAL: Duration = Duration::from_secs(60);
-/// Probes pass unanswered for so long in an outage, or because the far end began anew and knows no old cookies.
+/// Probes remain unanswered for this long in an outage, or because the responder was restarted and does not accept old
+/// cookies.
 const SILENCE: Duration = Duration::from_secs(1);
 /// Kernel buffer; a probe is small.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Receives before something else gets a turn.
+/// Greatest number of receives per turn.
 const RECEIVES: usize = 16;
 
 pub(super) struct EchoClient {
@@ -67,12 +68,12 @@ impl EchoClient {
         stamp_departures(&self.socket)
     }
 
-    /// Whether there is a cookie to ask with.
+    /// Whether there is a cookie for probes.
     pub(super) fn is_welcome(&self) -> bool {
         self.cookie.is_some()
     }
 
-    /// Says hello when it is time.
+    /// Sends a hello when it is due.
     pub(super) fn handle_timeout(&mut self, now: Instant) -> Result<(), Error> {
         if now < self.next_hello {
             return Ok(());
@@ -87,7 +88,7 @@ impl EchoClient {
         self.transmit(EchoMessage::Hello { token }).map(|_| ())
     }
 
-    /// Sends a question.
+    /// Sends a probe.
     pub(super) fn try_send(&mut self, now: Instant, number: u32) -> io::Result<()> {
         let (Some(cookie), token) = (self.cookie, self.token) else {
             return Err(io::ErrorKind::NotConnected.into());
@@ -108,7 +109,7 @@ impl EchoClient {
         }
     }
 
-    /// Receives what is there: when each answer arrived, and its number.
+    /// Receives available answers: arrival time and number.
     pub(super) fn recv(&mut self, mut each: impl FnMut(Instant, u32)) {
         for _ in 0..RECEIVES {
             if !self.buffer.recv(&self.socket) {
@@ -134,7 +135,7 @@ impl EchoClient {
         }
     }
 
-    /// When questions left this host, and their numbers.
+    /// Departure times of probes, and their numbers.
     pub(super) fn departures(&mut self, mut each: impl FnMut(Instant, u32)) {
         for _ in 0..RECEIVES {
             if !self.buffer.recv_errors(&self.socket) {
@@ -152,7 +153,7 @@ impl EchoClient {
         self.next_hello
     }
 
-    /// Whether it left.
+    /// Returns whether the datagram left.
     fn transmit(&self, message: EchoMessage) -> Result<bool, Error> {
         let contents = message.encode();
         let refused = self.socket.refused();

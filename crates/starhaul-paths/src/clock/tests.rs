@@ -15,7 +15,7 @@ impl Clocks {
         self.offset + ours.mul_f64(1.0 + self.drift_ppm / 1e6)
     }
 
-    /// One exchange from `sent`, with these times on the way there and back and 2 ms of thinking between.
+    /// One exchange from `sent`, with these one-way delays and 2 ms of processing between.
     fn exchange(&self, clock: &mut ClockOffset, sent: Duration, there: Duration, back: Duration) {
         let (received, replied) = (sent + there, sent + there + Duration::from_millis(2));
         let heard = replied + back;
@@ -46,7 +46,7 @@ fn the_offset_is_found_within_a_millisecond_despite_queues_and_drift() {
         let mut clock = ClockOffset::new();
         for tick in 1..=600u32 {
             let sent = tick * ms(100.0);
-            // Queues of up to 80 ms, nearly all of them on the way there.
+            // Queues of up to 80 ms, nearly all in the forward direction.
             let queue = rng.random::<f64>().powi(2) * 80.0;
             clocks.exchange(
                 &mut clock,

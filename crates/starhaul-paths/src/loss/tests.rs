@@ -144,7 +144,7 @@ fn an_outage_is_loss_while_it_lasts_and_forgotten_when_it_ended() {
     assert_eq!((sender.loss().rate, sender.loss().window_max), (0.5, 1.0));
     sender.send(false);
     assert_eq!(sender.loss(), clean);
-    // A long burst within an RTT is none.
+    // A long burst within an RTT is no outage.
     (0..100).for_each(|_| sender.send(true));
     sender.send(false);
     assert!(

@@ -17,8 +17,8 @@ fn update(rtt: Duration, mbit: u64) -> PathUpdate {
     }
 }
 
-/// Sends a datagram each millisecond for `count` ms over a path whose acknowledgements come after `rtt`, those of datagrams
-/// `lost` says never.
+/// Sends a datagram each millisecond for `count` ms over a path with acknowledgement time `rtt`; those that `lost`
+/// selects are never acknowledged.
 fn exchange(
     path: &mut PathMonitor,
     from: Instant,
@@ -112,7 +112,7 @@ fn one_way_delay_is_measured_apart_from_the_way_back() {
         path.on_acked(sent + 350 * MS, sequence, sent, 1_200, Some(300 * MS));
     }
     assert_eq!(path.one_way_delay(), 300 * MS);
-    // An absurd clock cannot make the delay longer than the time until the acknowledgement came.
+    // An absurd clock cannot make the delay longer than the acknowledgement time.
     let sent = start + 500 * MS;
     path.on_sent(sent, 100, 1_200);
     path.on_acked(
@@ -167,7 +167,7 @@ fn a_silent_path_is_suspect_after_an_rtt_and_margin_and_comes_back_by_itself() {
             assert_eq!(suspect_at.replace(now), None, "told twice");
         }
         path.on_sent(now, 300 + tick, 1_200);
-        // The transport gives up datagrams one by one; that is no sign of life.
+        // The transport declares datagrams lost one by one; that is no sign of life.
         if let Some(lost) = tick.checked_sub(105) {
             path.on_lost(now, 300 + lost);
         }
@@ -185,14 +185,15 @@ fn a_silent_path_is_suspect_after_an_rtt_and_margin_and_comes_back_by_itself() {
     probed.on_acked(cut + 360 * MS, 500, cut + 260 * MS, 20, None);
     assert!(!probed.is_suspect());
 
-    // The transport's word counts the same.
+    // The transport's acknowledgement counts the same.
     path.on_sent(cut + 260 * MS, 500, 20);
     path.on_transport_ack(cut + 300 * MS, 500);
     assert!(!path.is_suspect() && path.silence_deadline().is_none());
     assert!(path.outstanding() > 0);
 }
 
-/// Audio alone, 47 packets a second, over a path that is cut just after one of them: its silence shows within 1.5 RTT and 50 ms.
+/// Audio alone, 47 packets a second, over a path cut just after one of them: silence is detected within 1.5 RTT and 50
+/// ms.
 #[test]
 fn a_cut_path_that_carries_little_is_suspect_in_time() {
     for rtt in [20, 40, 60, 150, 300].map(|ms| ms * MS) {
@@ -245,8 +246,8 @@ fn losses_alone_do_not_make_a_path_suspect() {
     );
 }
 
-/// A sender with a window and a link with a queue, byte by byte where the monitor sees sums: when does the last byte of the
-/// queue arrive? All datagrams have 1000 bytes.
+/// A sender with a window and a link with a queue, byte by byte where the monitor works with sums: gives the arrival of
+/// the queue's last byte. All datagrams have 1000 bytes.
 struct QueuedLink {
     rate: Bandwidth,
     one_way: Duration,
@@ -277,7 +278,7 @@ impl QueuedLink {
     }
 }
 
-/// Sends `before` datagrams, waits, predicts for `queue` more and compares with what happens to them.
+/// Sends `before` datagrams, waits, predicts for `queue` more and compares with the simulated arrivals.
 fn check_prediction(mbit: u64, one_way_ms: u32, cwnd: u64, before: u32, wait_ms: u32, queue: u32) {
     let start = Instant::now();
     let one_way = one_way_ms * MS;
@@ -332,7 +333,7 @@ fn predictions_agree_with_a_simulated_queue() {
             // A window as large as the path, full and then draining.
             check_prediction(mbit, one_way_ms, bandwidth_delay, 500, 0, queue);
             check_prediction(mbit, one_way_ms, bandwidth_delay, 500, one_way_ms, queue);
-            // A small window, just filled: what is more must wait for an RTT.
+            // A small window, just filled: the rest must wait for an RTT.
             check_prediction(mbit, one_way_ms, 40_000, 40, 0, queue);
         }
     }
@@ -351,7 +352,7 @@ enum Operation {
     Update(u64, u64, u32, u32),
 }
 
-/// Sequences near each other and near the wrap, and wild ones.
+/// Sequences near each other and near the wrap, and arbitrary ones.
 fn sequence() -> impl Strategy<Value = u32> {
     prop_oneof![8 => (0..40u32).prop_map(|offset| (u32::MAX - 20).wrapping_add(offset)), 1 => any::<u32>()]
 }

@@ -1,4 +1,4 @@
-//! The light flow: packets at a steady pace whose round trips tell delay and loss (LeoCC, Appendix B).
+//! The light flow: packets at a steady rate whose RTTs give delay and loss (LeoCC, Appendix B).
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -8,31 +8,31 @@ use std::{
 use super::micros;
 use crate::{Entry, Probe, wire::Stamp};
 
-/// Between two packets of the light flow; as in LeoCC, Appendix B.
+/// Interval of the light flow; as in LeoCC, Appendix B.
 const PROBE_INTERVAL: Duration = Duration::from_millis(10);
-/// Between two UDP echoes while nothing else is measured.
+/// Interval of UDP echoes while nothing else is measured.
 const CONTACT_INTERVAL: Duration = Duration::from_millis(100);
-/// A packet of the light flow without an answer for so long is lost.
+/// A packet of the light flow without an answer for this long is lost.
 pub(super) const PROBE_LIFE: Duration = Duration::from_secs(3);
-/// Measurements kept for the question whether the light flow sees the queue.
+/// Number of RTTs kept for the test whether the light flow shares the queue.
 pub(super) const MAX_ROUND_TRIPS: usize = 100_000;
 
-/// Packets at a steady pace and their answers.
+/// Packets at a steady rate, and their answers.
 #[derive(Debug)]
 pub(super) struct LightFlow {
     pub(super) icmp: bool,
     pub(super) active: bool,
-    /// Whether the heavy flow saturates the link now, if that can be said.
+    /// Whether the heavy flow saturates the link now, if known.
     pub(super) loaded: Option<bool>,
     epoch: Instant,
     next: Instant,
     next_echo: Instant,
     number: u32,
-    /// Sent and not answered: when, whether by ICMP, and `loaded` of that time.
+    /// Packets without an answer: send time, whether ICMP, and `loaded` at that time.
     pub(super) outstanding: BTreeMap<u32, (Instant, bool, Option<bool>)>,
-    /// ICMP echo requests whose arrival the server may still tell, and when they were sent.
+    /// ICMP echo requests whose arrival the server may still report, and their send times.
     unstamped: BTreeMap<u32, Instant>,
-    /// Whether the server tells it at all.
+    /// Whether the server reports arrivals at all.
     stamps: bool,
     pub(super) newest: Option<Duration>,
     pub(super) quiet_us: Vec<u32>,
@@ -66,8 +66,8 @@ impl LightFlow {
         Some(self.launch(now, self.icmp))
     }
 
-    /// The next UDP echo. It is the light flow itself; or it goes beside one of ICMP of which the server sees nothing, where it
-    /// tells each way of the round trip apart, of which the heavy flow loads only one; or it lets both sides hear of each other.
+    /// The number of the next UDP echo. It is the light flow itself; or it runs beside an ICMP flow without stamps, to
+    /// measure each direction separately; or it only keeps the session alive.
     pub(super) fn poll_echo(&mut self, now: Instant) -> Option<u32> {
         if !self.icmp
             && let Some(number) = self.poll(now)
@@ -136,7 +136,7 @@ impl LightFlow {
         }));
     }
 
-    /// The server says when echo requests arrived; it says each several times.
+    /// Takes the server's report of arrivals of echo requests, each of which is repeated several times.
     pub(super) fn stamped(&mut self, stamps: &[Stamp], entries: &mut VecDeque<Entry>) {
         for stamp in stamps {
             if let Some(sent) = self.unstamped.remove(&stamp.number) {
@@ -178,7 +178,7 @@ impl LightFlow {
     }
 }
 
-/// The next instant of a steady pace after `now`; what this thread slept through is left out.
+/// The next instant of a steady interval after `now`; missed ones are skipped.
 fn next_in_pace(last: Instant, interval: Duration, now: Instant) -> Instant {
     let late = now.saturating_duration_since(last).as_nanos() / interval.as_nanos().max(1);
     let steps = u32::try_from(late).unwrap_or(u32::MAX - 1) + 1;

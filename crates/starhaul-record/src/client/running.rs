@@ -1,5 +1,5 @@
-//! A session of the client: the heavy flow in its direction, the light flow beside or after it, and what of both is written
-//! down.
+//! A session of the client: the heavy flow in its direction, the light flow beside or after it, and the journal of
+//! both.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -23,15 +23,15 @@ use crate::{
     wire::{Feedback, Message},
 };
 
-/// A server that is not heard for so long is gone; mobile links have outages of many seconds.
+/// A session without messages of its server for this long ends; mobile links have outages of many seconds.
 const SILENCE: Duration = Duration::from_secs(30);
 const REPEAT_END: Duration = Duration::from_millis(100);
-/// The low-orbit network changes its paths on this grid; what the light flow measures later keeps its place on it.
+/// The reconfiguration grid of low-orbit networks; measurements of the light flow alone keep their place on it.
 const RECONFIGURATION_INTERVAL: Duration = Duration::from_secs(15);
-/// Before the light flow alone, for queues to empty.
+/// Pause before the light flow alone, for queues to empty.
 const DRAIN: Duration = Duration::from_millis(500);
 const FAREWELLS: u32 = 3;
-/// More than the longest recording has.
+/// More feedbacks than the longest recording has.
 const MAX_FEEDBACKS: usize = 400_000;
 
 /// A session with a server.
@@ -53,7 +53,7 @@ pub(super) struct Running {
     queue: Queue,
 }
 
-/// How much longer packets were under way behind a full queue than at best, in the receiver's terms.
+/// Additional delay of packets behind a full queue over their least, by the receiver's clock.
 #[derive(Debug, Default)]
 struct Queue {
     least_us: Option<i64>,
@@ -78,7 +78,7 @@ enum Flow {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Stage {
     Heavy,
-    /// Waits for the light flow alone to begin.
+    /// A pause before the light flow alone.
     Pause {
         until: Instant,
     },
@@ -218,7 +218,7 @@ impl Running {
         }
     }
 
-    /// An ICMP answer, of which the server says nothing.
+    /// An ICMP answer without a stamp of the server.
     pub(super) fn handle_probe_reply(
         &mut self,
         arrived: Instant,
@@ -251,7 +251,7 @@ impl Running {
         entries.push_back(Entry::Received(seen.clone()));
     }
 
-    /// Goes on to what time brings; the result at the end.
+    /// Advances to `now`; returns the result at the end.
     pub(super) fn advance(
         &mut self,
         now: Instant,
@@ -265,7 +265,7 @@ impl Running {
         if phase == Phase::Saturated && self.saturated_from.is_none() {
             self.saturated_from = Some(now);
         }
-        // Beside the heavy flow only where it has a band of its own.
+        // Beside the heavy flow only if it has a band of its own.
         self.light.active = match self.stage {
             Stage::Heavy => self.light.icmp || phase == Phase::Idle,
             Stage::Alone { .. } => true,
@@ -274,7 +274,7 @@ impl Running {
         self.light.loaded = match phase {
             Phase::Saturated => Some(true),
             Phase::Idle | Phase::Below => Some(false),
-            // After it the queue may not be empty yet.
+            // Right after it the queue may not be empty yet.
             Phase::Done if !matches!(self.stage, Stage::Heavy | Stage::Drain { .. }) => Some(false),
             Phase::Search | Phase::Done => None,
         };
@@ -316,7 +316,7 @@ impl Running {
         None
     }
 
-    /// The heavy flow is over: what else is to be measured?
+    /// The heavy flow has ended: selects the next measurement.
     fn after_heavy(&mut self, now: Instant) {
         let full = median(self.queue.full_us.iter().copied());
         let queue_us = match (self.queue.least_us, full) {
@@ -346,7 +346,7 @@ impl Running {
         };
     }
 
-    /// Whether the heavy flow has ended and all that the receiver saw of it is here.
+    /// Whether the heavy flow has ended and all feedback of its receiver has arrived.
     fn is_complete(&self) -> bool {
         match &self.flow {
             Flow::Receives { ended, .. } => *ended,

@@ -1,4 +1,4 @@
-//! What `starhaul detect` says: lines for people, or objects of JSON.
+//! The output of `starhaul detect`: lines for people, or JSON objects.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -8,7 +8,7 @@ use starhaul_net::prober::{ProbedBy, ProberEvent, ProberStatus, Stage};
 
 use crate::output::print;
 
-/// Says what happens.
+/// Prints events and the summary.
 pub(super) struct Told {
     start: Instant,
     json: bool,
@@ -70,7 +70,7 @@ impl Told {
     fn stage(&self, stage: &Stage, status: &ProberStatus) -> anyhow::Result<()> {
         match stage {
             Stage::Searching => self.say(
-                || "looking for the nearest stable address behind the satellite".to_owned(),
+                || "searching for the nearest stable address behind the satellite".to_owned(),
                 || json!({"event": "searching"}),
             ),
             Stage::Waiting { problem } => self.say(
@@ -175,7 +175,7 @@ impl Told {
     }
 }
 
-/// One line that is drawn again and again.
+/// The status line, which is redrawn.
 pub(super) fn live(status: &ProberStatus) -> String {
     let rtt = status
         .rtt
@@ -201,7 +201,7 @@ fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-/// In percent; probes still on their way count as sent.
+/// The share in percent; probes in flight count as sent.
 fn share(answered: u64, sent: u64) -> Option<f64> {
     #[expect(clippy::cast_precision_loss, reason = "a share for people")]
     let share = answered as f64 / sent as f64 * 100.0;
@@ -213,7 +213,7 @@ fn median(mut durations: Vec<Duration>) -> Option<Duration> {
     durations.get(durations.len() / 2).copied()
 }
 
-/// Since 1970 (UTC).
+/// Time since 1970 (UTC).
 fn wall_clock(at: Instant) -> Duration {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)

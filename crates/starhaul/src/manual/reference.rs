@@ -1,10 +1,10 @@
-//! The manual page of the configuration file, made of the reference (`docs/configuration.md`) and the sample.
+//! The manual page of the configuration file, generated from the reference (`docs/configuration.md`) and the sample.
 
 use roff::{Inline, Roff, bold, roman};
 use starhaul_gateway::Config;
 
 const REFERENCE: &str = include_str!("../../../../docs/configuration.md");
-/// The last chapter of the reference that is about the file.
+/// The last chapter of the reference about the file.
 const LAST_CHAPTER: &str = "Bounds that cannot be configured";
 
 pub(super) fn page() -> Roff {
@@ -64,7 +64,7 @@ fn verbatim<'l>(page: &mut Roff, lines: impl Iterator<Item = &'l str>) {
     page.control("fi", []);
 }
 
-/// Of a row of a table, without the marks around them.
+/// The cells of a table row, without the separators.
 fn cells(row: &str) -> Vec<&str> {
     row.trim()
         .trim_matches('|')
@@ -73,7 +73,7 @@ fn cells(row: &str) -> Vec<&str> {
         .collect()
 }
 
-/// A paragraph for each row: its first cell, and what the others say.
+/// A paragraph for each row: its first cell, then the others.
 fn table(page: &mut Roff, rows: &[Vec<&str>]) {
     let [titles, _rule, rows @ ..] = rows else {
         return;
@@ -104,7 +104,7 @@ fn table(page: &mut Roff, rows: &[Vec<&str>]) {
     }
 }
 
-/// Text with the marks of Markdown: code and what is strong becomes bold, of a link its words are left.
+/// Converts Markdown text: code and strong text become bold, links keep their text only.
 fn inline(text: &str) -> Vec<Inline> {
     let mut found = Vec::new();
     for (index, part) in without_links(text).split('`').enumerate() {
@@ -127,7 +127,7 @@ fn without_links(text: &str) -> String {
             break;
         };
         match words.rfind('[') {
-            // Also where the words have brackets of their own, as those of a table in TOML.
+            // Also if the text contains brackets, as a table name in TOML.
             Some(_) => {
                 let start = start_of_link(words);
                 let (before, linked) = words.split_at(start);
@@ -141,7 +141,7 @@ fn without_links(text: &str) -> String {
     out + rest
 }
 
-/// Where the bracket is that opens the link which ends here.
+/// The index of the bracket that opens the link which ends here.
 fn start_of_link(words: &str) -> usize {
     let mut depth = 1;
     for (at, letter) in words.char_indices().rev() {

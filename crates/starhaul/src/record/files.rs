@@ -1,4 +1,4 @@
-//! The folder of a recording: journals while it goes on, traces and a summary when it is over.
+//! The folder of a recording: journals during the recording, traces and a summary afterwards.
 
 use std::{
     fs::File,
@@ -15,7 +15,7 @@ fn journal(folder: &Path, direction: Direction) -> PathBuf {
     folder.join(format!("{}-journal.jsonl", direction.name()))
 }
 
-/// An empty journal; what is there already is not touched.
+/// Creates an empty journal; an existing one is not touched.
 pub(crate) fn new_journal(folder: &Path, direction: Direction) -> anyhow::Result<BufWriter<File>> {
     let file = journal(folder, direction);
     File::create_new(&file)
@@ -29,7 +29,7 @@ pub(crate) fn new_journal(folder: &Path, direction: Direction) -> anyhow::Result
         })
 }
 
-/// Makes traces of the journals in a folder, and says what they are.
+/// Converts the journals in a folder to traces; returns their summary.
 pub(crate) fn finish(folder: &Path, json: bool) -> anyhow::Result<String> {
     let mut summaries = Vec::new();
     for direction in DIRECTIONS {
@@ -39,7 +39,7 @@ pub(crate) fn finish(folder: &Path, json: bool) -> anyhow::Result<String> {
         };
         let name = file.to_string_lossy();
         let entries = parse_journal(&name, BufReader::new(input))?;
-        // A direction that was not begun is no failure of the other.
+        // A direction that was not started is no failure of the other.
         if entries.is_empty() {
             continue;
         }

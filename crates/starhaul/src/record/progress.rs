@@ -1,4 +1,4 @@
-//! How far a recording is: a bar on a terminal, nothing elsewhere.
+//! The progress of a recording: a bar on a terminal, nothing elsewhere.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use starhaul_record::{Direction, Phase, Progress};
@@ -28,7 +28,7 @@ impl Bar {
     pub(crate) fn show(&mut self, progress: Progress) {
         let doing = match (progress.phase, progress.alone) {
             (Phase::Idle, _) => "leaves the path idle",
-            (Phase::Search, _) => "looks for the capacity",
+            (Phase::Search, _) => "searches for the capacity",
             (Phase::Below, _) => "counts losses below the capacity",
             (Phase::Saturated, false) => "records",
             (Phase::Saturated | Phase::Done, _) => "measures the delay alone",

@@ -1,4 +1,4 @@
-//! What `starhaul replay --json` prints.
+//! The output of `starhaul replay --json`.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use starhaul_units::Bandwidth;
 
 use super::Written;
 
-/// A whole run.
+/// The results of a run.
 #[derive(Serialize)]
 pub(crate) struct RunResult<'a> {
     exit_code: u8,
-    /// Whether packets left when they should have.
+    /// Whether packets left in time.
     valid: bool,
     seed: u64,
     elapsed_s: f64,
     lateness_us: Quantiles,
-    /// Upper bound in microseconds and count of each step that is not empty.
+    /// Upper bound in microseconds and count of each non-empty step.
     lateness_histogram_us: Vec<(f64, u64)>,
     links: Vec<LinkResult<'a>>,
     warnings: &'a [String],
@@ -31,7 +31,7 @@ struct LinkResult<'a> {
     down: DirectionResult<'a>,
 }
 
-/// Bytes are those of whole IP packets.
+/// The results of one direction; bytes are those of whole IP packets.
 #[derive(Serialize)]
 struct DirectionResult<'a> {
     spec: &'a str,
@@ -46,11 +46,11 @@ struct DirectionResult<'a> {
     dropped_outage: u64,
     throughput_mbit: f64,
     delay_ms: Quantiles,
-    /// Until the last byte was sent; ICMP left out.
+    /// Time until the last byte was sent, without ICMP.
     queueing_ms: Quantiles,
     lateness_us: Quantiles,
     cpu_us_per_packet: f64,
-    /// One entry per second from the start; the last one is not whole.
+    /// One entry per second from the start; the last one is incomplete.
     seconds: Vec<SecondResult>,
 }
 
@@ -128,7 +128,7 @@ impl<'a> DirectionResult<'a> {
 }
 
 impl Quantiles {
-    /// In units of which a second has `per_second`.
+    /// Converts to a unit of which a second has `per_second`.
     fn new(histogram: &Histogram, per_second: f64) -> Self {
         let scaled = |duration: Duration| duration.as_secs_f64() * per_second;
         Self {

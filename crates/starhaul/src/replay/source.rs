@@ -1,4 +1,4 @@
-//! `--trace`: both directions of a link from one folder or file, written as `--up` and `--down` have it.
+//! `--trace`: both directions of a link from one folder or file, in the form of `--up` and `--down`.
 
 use std::{fs, path::Path};
 
@@ -11,8 +11,8 @@ use super::Usage;
 /// Settings of one direction, by their names.
 type Settings = Vec<(&'static str, String)>;
 
-/// The two directions of `PATH[,SETTING…]`, up and down: of a folder that `starhaul record` wrote, of a folder with one
-/// LeoReplayer pair, or of a file. Settings that are given replace those that PATH has.
+/// The two directions of `PATH[,SETTING…]`, up and down: of a folder of `starhaul record`, of a folder with one
+/// LeoReplayer pair, or of a file. Given settings replace those of PATH.
 pub(super) fn directions(text: &str) -> anyhow::Result<[String; 2]> {
     let (name, given) = text.split_once(',').unwrap_or((text, ""));
     let path = Path::new(name);
@@ -64,7 +64,7 @@ fn folder(folder: &Path) -> anyhow::Result<[Settings; 2]> {
     }
 }
 
-/// What `starhaul record` found of one direction.
+/// The settings of one direction from a folder of `starhaul record`.
 fn recorded(folder: &Path, way: &str) -> anyhow::Result<Settings> {
     let file = |ending: &str| {
         folder
@@ -161,7 +161,7 @@ mod tests {
         let up = "bw=DIR/up-bw.txt,delay=DIR/up-delay.txt,loss=ge:1%:5";
         let down = "bw=DIR/down-bw.txt,delay=DIR/down-delay.txt,loss=0.3%";
         assert_eq!(written(folder, "").unwrap(), [up, down]);
-        // What is given counts, for both.
+        // A given setting applies to both directions.
         let up = "bw=DIR/up-bw.txt,delay=DIR/up-delay.txt,loss=0%,queue=codel";
         let down = up.replace("up-", "down-");
         assert_eq!(

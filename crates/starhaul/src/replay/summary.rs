@@ -1,4 +1,4 @@
-//! What `starhaul replay` tells a person at the end.
+//! The summary of `starhaul replay` for people.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -6,13 +6,13 @@ use starhaul_link::Histogram;
 use starhaul_replay::{DirectionReport, LATENESS_BOUND, ReplayReport};
 use starhaul_units::Bandwidth;
 
-/// Upper bounds of what is shown of the lateness, in microseconds.
+/// Upper bounds of the lateness histogram's rows, in microseconds.
 const STEPS: [u64; 7] = [20, 50, 100, 200, 500, 1000, 2000];
 
-/// Throughput, losses and delays of each direction, then how late packets left.
+/// Throughput, losses and delays of each direction, then the lateness of packets.
 pub(crate) fn summary(report: &ReplayReport) -> String {
     let mut text = String::new();
-    // A `String` takes all.
+    // Writing to a `String` cannot fail.
     let _ = writeln!(
         text,
         "{:<20} {:>9} {:>9} {:>7} {:>7} {:>7} {:>11} {:>11} {:>21} {:>8}",
@@ -52,7 +52,7 @@ pub(crate) fn summary(report: &ReplayReport) -> String {
 fn row(text: &mut String, name: &str, direction: &DirectionReport, elapsed: Duration) {
     let stats = direction.stats;
     let capacity = Bandwidth::from_bytes_over(direction.capacity_bytes(), elapsed).mbit();
-    // A link without a rate could carry anything.
+    // A link without a rate has no bound.
     let capacity = match capacity < 1e6 {
         true => format!("{capacity:.2}"),
         false => "no limit".to_owned(),

@@ -6,14 +6,14 @@ use starhaul_gateway::status::{
 };
 use starhaul_units::Bandwidth;
 
-/// What every terminal shows in one line.
+/// The width of the narrowest terminal.
 const WIDTH: usize = 80;
-/// Names are up to 64 characters long, and then cut.
+/// Names have up to 64 characters; longer ones than this are cut.
 const NAME: usize = 12;
 /// An IPv4 address and its port.
 const ADDRESS: usize = 21;
 
-/// Everything that people look at first; of the streams of each session so many.
+/// The tables of the status, with this many streams of each session.
 pub(super) fn tables(status: &Status, socket: &std::path::Path, streams: usize) -> String {
     let mut text = String::new();
     let up = format!("gateway up {} · ", age(status.uptime_s));
@@ -41,7 +41,7 @@ pub(super) fn tables(status: &Status, socket: &std::path::Path, streams: usize) 
     text
 }
 
-/// The bounds that were reached, and what raises them.
+/// The limits that were reached, and the settings that raise them.
 fn reached_limits(status: &Status) -> String {
     let reached = status.limits.iter().filter(|limit| limit.count > 0);
     let lines: String = reached
@@ -60,7 +60,7 @@ fn reached_limits(status: &Status) -> String {
     }
 }
 
-/// A peer, the rules that lead to it, and what their streams have carried.
+/// A peer, the rules that lead to it, and the traffic of their streams.
 fn peer_text(status: &Status, peer: &Peer) -> String {
     let mut text = format!("\npeer {}", cut(&peer.name, 24));
     match peer.sessions {
@@ -145,7 +145,7 @@ fn rates(traffic: Traffic) -> String {
     )
 }
 
-/// A number and its prefix apart, before a unit.
+/// Separates a number and its prefix, before a unit.
 fn spaced(number: String) -> String {
     let at = number.trim_end_matches(char::is_alphabetic).len();
     let (digits, prefix) = number.split_at(at);
@@ -173,7 +173,7 @@ fn rule_table(rules: &[&Ingress]) -> Table {
     table
 }
 
-/// What applications lost at a rule, if anything.
+/// The losses of applications at a rule, if any.
 fn rule_problems(rule: &Ingress) -> String {
     let dropped = &rule.dropped;
     let counts = [
@@ -265,7 +265,7 @@ fn path_table(session: &Session) -> Table {
     table
 }
 
-/// Where the paths lead, and who decides how much they carry.
+/// The destinations of the paths, and their limits.
 fn way_table(session: &Session) -> Table {
     let mut table = table(&["path", "remote", "controller"], 3);
     for path in &session.paths {
@@ -282,7 +282,7 @@ fn way_table(session: &Session) -> Table {
     table
 }
 
-/// How large our packets are on each path that has a connection.
+/// The packet size of each connected path.
 fn packet_sizes(session: &Session) -> String {
     let known = session.paths.iter().filter(|path| path.packet_bytes > 0);
     let sizes: Vec<_> = known
@@ -294,14 +294,14 @@ fn packet_sizes(session: &Session) -> String {
     }
 }
 
-/// What keeps the prober of a path from probing.
+/// Why the prober of a path cannot probe.
 fn prober_problem(path: &Path) -> Option<&str> {
     let detector = path.detector.as_ref()?;
     let problem = detector.problem.as_deref()?;
     (detector.state != "probing").then_some(problem)
 }
 
-/// What controllers that know of reconfigurations believe; narrow, so that it fits beside the others' 80 columns.
+/// The models of controllers that use reconfigurations; narrow, so that it fits 80 columns.
 fn controller_table(session: &Session) -> Option<Table> {
     let knows = |path: &&Path| path.model.is_some() || path.reconfigurations.count > 0;
     let mut paths = session.paths.iter().filter(knows).peekable();
@@ -344,7 +344,7 @@ fn show(value: Option<String>) -> String {
     value.unwrap_or_else(|| "–".to_owned())
 }
 
-/// What our direction of a path is believed to carry; at least so much, where little is sent: then nobody knows more.
+/// The estimated capacity of our direction of a path; a lower bound if little is sent.
 fn capacity(path: &Path, figures: &PathFigures) -> String {
     let rate = compact(figures.rate_bit_per_s);
     let tried = path.bytes_in_flight >= path.cwnd_bytes / 4;
@@ -383,7 +383,7 @@ fn stream_table(session: &Session, most: usize) -> Table {
     table
 }
 
-/// A table whose columns from the `texts`th on hold numbers.
+/// A table with text in the first `texts` columns and numbers in the others.
 fn table(columns: &[&str], texts: usize) -> Table {
     let mut table = Table::new();
     table
@@ -398,7 +398,7 @@ fn table(columns: &[&str], texts: usize) -> Table {
     table
 }
 
-/// A name, cut so that it fits a column.
+/// A name, cut at its end to fit a column.
 fn cut(text: &str, most: usize) -> String {
     match text.chars().count() <= most {
         true => text.to_owned(),
@@ -406,7 +406,7 @@ fn cut(text: &str, most: usize) -> String {
     }
 }
 
-/// The same for what is told apart by its end.
+/// A text, cut at its beginning, for texts that differ at the end.
 fn cut_front(text: &str, most: usize) -> String {
     let count = text.chars().count();
     match count <= most {
@@ -417,7 +417,7 @@ fn cut_front(text: &str, most: usize) -> String {
     }
 }
 
-/// A sentence below a table, in lines that fit.
+/// A sentence below a table, wrapped.
 fn wrapped(text: &str) -> String {
     let mut lines = String::new();
     let mut line = String::new();
@@ -458,7 +458,7 @@ fn compact(number: u64) -> String {
     format!("{value:.digits$}{prefix}")
 }
 
-/// Reconfigurations are seconds apart, so a tenth counts.
+/// A tenth matters, as reconfigurations are seconds apart.
 fn short_age(seconds: f64) -> String {
     match seconds {
         ..60.0 => format!("{seconds:.1} s"),
@@ -560,7 +560,7 @@ mod tests {
         }
     }
 
-    /// A gateway of an earlier version says nothing of models.
+    /// A gateway of an earlier version has no models in its status.
     #[test]
     fn a_path_without_the_new_fields_is_read() {
         let old = r#"{"name":"a","remote":"127.0.0.1:1","state":"down","controller":"","controller_state":"",
@@ -590,7 +590,7 @@ mod tests {
         }
     }
 
-    /// Everything as long as it can be, and a thousand streams.
+    /// All values of greatest length, and a thousand streams.
     #[test]
     fn the_worst_status_fits_eighty_columns_and_few_lines() {
         let name = "n".repeat(64);

@@ -1,4 +1,4 @@
-//! How well two traces agree, for people and for programs.
+//! The agreement of two traces, for people and for programs.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use starhaul_link::Comparison;
 
 use super::Read;
 
-/// Outages that the text lists one by one.
+/// Greatest number of outages that the text lists.
 const LISTED: usize = 20;
 
 pub(super) fn text(first: &Read, second: &Read, found: &Comparison) -> String {

@@ -8,7 +8,7 @@ use starhaul_units::Bandwidth;
 
 use super::Read;
 
-/// Outages that the text lists one by one.
+/// Greatest number of outages that the text lists.
 const LISTED: usize = 20;
 
 pub(super) fn text(read: &Read, summary: &Summary) -> String {
@@ -143,7 +143,7 @@ fn ms(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }
 
-/// To the kbit/s.
+/// Rounds to kbit/s.
 fn mbit(rate: Bandwidth) -> f64 {
     (rate.mbit() * 1e3).round() / 1e3
 }

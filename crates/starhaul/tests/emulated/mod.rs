@@ -1,7 +1,7 @@
 //! The program behind `starhaul replay`, for tests that need an emulated link in real time.
 //!
-//! Needs network namespaces and TUN devices; where the system gives none, each test says so and passes. Where the run itself
-//! says that this computer was too busy to keep time, it is repeated, and then skipped with that reason.
+//! Needs network namespaces and TUN devices; without them each test reports that and passes. A run that was late
+//! because the computer is too busy is repeated, and then skipped with that reason.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -26,14 +26,14 @@ use starhaul_needs::{Need, skip};
 
 pub const STARHAUL: &str = env!("CARGO_BIN_EXE_starhaul");
 pub const ATTEMPTS: usize = 3;
-/// A [`Sleeper`] sleeps so long at once.
+/// Interval of a [`Sleeper`].
 const SLEEP: Duration = Duration::from_millis(10);
-/// Woken later than this, it was kept waiting.
+/// A later wake-up counts as late.
 const LATE: Duration = Duration::from_millis(5);
-/// Woken later than this even once, a program shows a gap as long as an outage's.
+/// A single later wake-up may show as a gap as long as an outage.
 const TOO_LATE: Duration = Duration::from_millis(35);
 
-/// The program, with nothing of the environment that would change what it does.
+/// The program, without environment variables that would change its behaviour.
 pub fn starhaul(arguments: &[&str]) -> Command {
     let mut command = Command::new(STARHAUL);
     command
@@ -51,7 +51,7 @@ pub fn replay(arguments: &[&str]) -> Command {
     command
 }
 
-/// The traffic of known timing, `examples/replay-probe.rs`.
+/// The traffic generator of known timing, `examples/replay-probe.rs`.
 pub fn probe() -> String {
     let probe = Path::new(STARHAUL).with_file_name("examples/replay-probe");
     assert!(
@@ -61,7 +61,7 @@ pub fn probe() -> String {
     probe.to_str().unwrap().to_owned()
 }
 
-/// Whether this system did not let the program make what a replay needs; says so.
+/// Whether this system did not allow a replay; reports it.
 pub fn is_refused(output: &Output) -> bool {
     let said = String::from_utf8_lossy(&output.stderr);
     let refused = said.contains("cannot make a network namespace")
@@ -72,7 +72,7 @@ pub fn is_refused(output: &Output) -> bool {
     refused
 }
 
-/// A thread that asks to be woken a hundred times a second, as the programs behind a link do: they have no priority, the links have.
+/// A thread that wakes up a hundred times a second with ordinary priority, as the programs behind a link do.
 pub struct Sleeper {
     over: Arc<AtomicBool>,
     thread: JoinHandle<Wakes>,
@@ -104,7 +104,7 @@ impl Sleeper {
         Self { over, thread }
     }
 
-    /// Whether programs ran when they were due, but for one time in fifty and never too late.
+    /// Whether wake-ups were in time, except for one in fifty and none by far.
     pub fn was_woken_in_time(self) -> bool {
         self.over.store(true, Ordering::Relaxed);
         let wakes = self.thread.join().unwrap();
@@ -112,13 +112,13 @@ impl Sleeper {
     }
 }
 
-/// Says that this computer had no time for a test.
+/// Reports that this computer was too busy for a test.
 pub fn skip_busy() {
     skip(Need::Time, "this computer is too busy to keep it");
 }
 
-/// Runs a replay that prints JSON until packets left, and programs ran, when they should have; `None`, with the reason said,
-/// where they never do or where the system does not let us.
+/// Runs a replay that prints JSON until packets left in time and programs ran in time; `None`, with a reported reason,
+/// if they never do or the system does not allow it.
 pub fn run_in_time(arguments: &[&str]) -> Option<(Value, Output)> {
     for _ in 0..ATTEMPTS {
         let sleeper = Sleeper::start();
@@ -136,7 +136,7 @@ pub fn run_in_time(arguments: &[&str]) -> Option<(Value, Output)> {
     None
 }
 
-/// Runs all at once, each in a thread of its own that has this one's name; gives what came of them in their order.
+/// Runs all jobs concurrently, each in a thread with this thread's name; returns their results in order.
 pub fn at_once<R: Send, const N: usize>(jobs: [impl FnOnce() -> R + Send; N]) -> [R; N] {
     let name = thread::current().name().unwrap_or_default().to_owned();
     thread::scope(|scope| {
@@ -148,12 +148,12 @@ pub fn at_once<R: Send, const N: usize>(jobs: [impl FnOnce() -> R + Send; N]) ->
     })
 }
 
-/// What the program printed.
+/// The program's JSON output.
 pub fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-/// A recorded trace, and its text; `None`, with the reason said, where there are no recorded traces.
+/// A recorded trace, and its text; `None`, with a reported reason, if it does not exist.
 pub fn recorded_trace(name: &str) -> Option<(PathBuf, String)> {
     let file = starhaul_needs::trace(name)?;
     let text = fs::read_to_string(&file).unwrap();

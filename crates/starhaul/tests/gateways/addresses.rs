@@ -11,10 +11,10 @@ use crate::{
     wait_for,
 };
 
-/// What must arrive for a transfer to be going on: more than all buffers on the way hold.
+/// Bytes that must arrive to show progress: more than all buffers on the path hold.
 const PROGRESS: u64 = 2 << 20;
 
-/// A pair with both paths up, and a download under way over them.
+/// A pair with both paths up, and a download over them.
 fn downloading(network: &Network) -> (Pair, Transfer) {
     let pair = Pair::start(network);
     pair.wait_until_up(&["link0", "link1"]);
@@ -23,7 +23,7 @@ fn downloading(network: &Network) -> (Pair, Transfer) {
     (pair, download)
 }
 
-/// How often the field's log says that a path came up.
+/// How often the field logged that a path came up.
 fn times_up(pair: &Pair, path: &str) -> usize {
     let log = pair.field.log();
     log.lines()
@@ -105,7 +105,7 @@ fn a_session_outlives_a_change_of_all_its_addresses() {
     download.finish();
 }
 
-/// An address that is new is tentative for a second or two: the kernel refuses it to a socket until it has asked around.
+/// A new address is tentative for a second or two: sockets cannot use it before duplicate address detection ends.
 #[test]
 fn ipv6_paths_outlive_a_change_of_address_and_an_interface_made_again() {
     if std::net::UdpSocket::bind("[::1]:0").is_err() {

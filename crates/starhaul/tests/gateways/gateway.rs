@@ -1,4 +1,4 @@
-//! The program as a gateway on one side, and a pair of them.
+//! The program as a gateway on one side, and a pair of gateways.
 
 use std::{
     fs::{self, File},
@@ -16,24 +16,24 @@ use crate::{
 };
 
 const STARHAUL: &str = env!("CARGO_BIN_EXE_starhaul");
-/// Where the ground takes peers, on every address.
+/// The ground's port for peers, on every address.
 pub(crate) const PORT: u16 = 4600;
 
-/// A gateway process. It ends with the test; where the test fails, its log is shown.
+/// A gateway process. It ends with the test; a failed test prints its log.
 pub(crate) struct Gateway {
     name: &'static str,
     process: Child,
     directory: PathBuf,
 }
 
-/// A gateway on each side: the field opens the session.
+/// A gateway on each side; the field opens the session.
 pub(crate) struct Pair {
     pub(crate) field: Gateway,
     pub(crate) ground: Gateway,
     directory: TempDir,
 }
 
-/// A path over each link, bound to its interface: what follows `[[session]]` where a test says nothing else.
+/// A path over each link, bound to its interface: the default content of `[[session]]`.
 pub(crate) fn paths(network: &Network) -> String {
     let path = |link| {
         let remote = Network::address(Side::Ground, link);
@@ -45,18 +45,18 @@ pub(crate) fn paths(network: &Network) -> String {
 }
 
 impl Pair {
-    /// Starts both, with a path over each link. The field forwards 127.0.0.1:8080 to 127.0.0.1:8000 on the ground, as
-    /// [`crate::transfer`] wants it.
+    /// Starts both, with a path over each link. The field forwards 127.0.0.1:8080 to 127.0.0.1:8000 on the ground, for
+    /// [`crate::transfer`].
     pub(crate) fn start(network: &Network) -> Self {
         Self::start_with(network, &paths(network), "", "")
     }
 
-    /// The same with other paths (tables `[[session.path]]`), and with further tables for either side.
+    /// Starts both with other paths (tables `[[session.path]]`), and with further tables for either side.
     pub(crate) fn start_with(network: &Network, paths: &str, field: &str, ground: &str) -> Self {
         Self::listening(network, "0.0.0.0", paths, field, ground)
     }
 
-    /// The same over IPv6, with a path over each link, bound to its interface.
+    /// Starts both over IPv6, with a path over each link, bound to its interface.
     pub(crate) fn start_ipv6(network: &Network) -> Self {
         let path = |link| {
             let remote = Network::ipv6(link, 1);
@@ -102,17 +102,17 @@ impl Pair {
         }
     }
 
-    /// Where their files are.
+    /// The directory of their files.
     pub(crate) fn directory(&self) -> &std::path::Path {
         self.directory.path()
     }
 
-    /// Waits until the field says that all of these paths are up.
+    /// Waits until the field reports that all of these paths are up.
     pub(crate) fn wait_until_up(&self, names: &[&str]) {
         self.wait_for_state(names, "up");
     }
 
-    /// Waits until the field says that all of these paths are in this state.
+    /// Waits until the field reports that all of these paths are in this state.
     pub(crate) fn wait_for_state(&self, names: &[&str], state: &str) {
         wait_for(&format!("{names:?} {state}"), || {
             names
@@ -165,7 +165,7 @@ impl Gateway {
         gateway
     }
 
-    /// What it logged until now.
+    /// The log so far.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.file("log")).unwrap()
     }
@@ -200,12 +200,12 @@ impl Gateway {
             .unwrap_or_default()
     }
 
-    /// `up`, `suspect` or `down`; `None` where there is no such path.
+    /// `up`, `suspect` or `down`; `None` without such a path.
     pub(crate) fn path_state(&self, name: &str) -> Option<String> {
         Some(self.path(name)["state"].as_str()?.to_owned())
     }
 
-    /// Has another configuration read; `change` gets the present one.
+    /// Reloads with a configuration that `change` makes of the present one.
     pub(crate) fn reload(&self, change: impl FnOnce(String) -> String) {
         let file = self.file("toml");
         let text = fs::read_to_string(&file).unwrap();
@@ -220,7 +220,7 @@ impl Gateway {
         assert!(sent.unwrap().success());
     }
 
-    /// Waits for its end after a signal; whether it ended in time and how.
+    /// Waits for its end after a signal; `None` if it did not end in time.
     pub(crate) fn wait(&mut self, most: Duration) -> Option<std::process::ExitStatus> {
         let until = std::time::Instant::now() + most;
         loop {

@@ -1,4 +1,4 @@
-//! The harness itself: what it makes carries, what it cuts does not, and what it mends carries again.
+//! The harness itself: its links carry packets, cut ones do not, and restored ones do again.
 
 use std::net::UdpSocket;
 

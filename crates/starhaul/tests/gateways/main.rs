@@ -1,8 +1,8 @@
-//! Two gateways as processes, each in a network namespace of its own, joined by veth pairs: what happens to a transfer when
-//! interfaces and addresses change under it.
+//! Two gateways as processes, each in a network namespace of its own, joined by veth pairs: a transfer while interfaces
+//! and addresses change.
 //!
-//! A test makes a [`network::Network`] (or is skipped there), starts a [`gateway::Pair`] in it, and lets a
-//! [`transfer::Transfer`] run while it does what is to be survived.
+//! A test creates a [`network::Network`] (or is skipped there), starts a [`gateway::Pair`] in it, and runs a
+//! [`transfer::Transfer`] while it changes the network.
 #![allow(
     dead_code,
     clippy::unwrap_used,
@@ -21,10 +21,10 @@ mod transfer;
 
 use std::time::{Duration, Instant};
 
-/// What takes seconds takes longer on a busy computer; a test that waits so long for anything fails.
+/// Steps take longer on a busy computer; a wait beyond this fails the test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until `done` says what it waited for.
+/// Waits until `done` returns a value.
 fn wait_for<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + PATIENCE;
     loop {

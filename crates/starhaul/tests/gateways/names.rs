@@ -1,4 +1,4 @@
-//! A path whose name the resolver never tells.
+//! A path with a host name that the resolver does not answer.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
@@ -17,7 +17,7 @@ use crate::{
     wait_for,
 };
 
-/// Where the system's resolver asks.
+/// The name servers of the system's resolver.
 fn name_servers() -> Vec<IpAddr> {
     let text = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
     let servers = text.lines().filter_map(|line| {
@@ -31,7 +31,7 @@ fn name_servers() -> Vec<IpAddr> {
     }
 }
 
-/// The system's name servers, inside the field: they take questions, and answer from when they are told to.
+/// The system's name servers, inside the field: they receive queries, and answer once they are allowed to.
 struct NameServers {
     questions: Arc<AtomicUsize>,
     answer: Arc<AtomicBool>,
@@ -67,7 +67,7 @@ impl NameServers {
     }
 }
 
-/// An answer of RFC 1035 §4: one address for questions of type A, none for others.
+/// An answer of RFC 1035 §4: one address for queries of type A, none for others.
 fn answer_to(question: &[u8], address: Ipv4Addr) -> Vec<u8> {
     let name = question[12..].iter().position(|byte| *byte == 0).unwrap();
     let end = 12 + name + 5;
@@ -82,7 +82,7 @@ fn answer_to(question: &[u8], address: Ipv4Addr) -> Vec<u8> {
     answer
 }
 
-/// A path to an address, which is up, and one to a name, of which the name servers do not tell yet.
+/// A path to an address, which is up, and one to a name that the name servers do not answer yet.
 fn start(network: &Network) -> (NameServers, Pair) {
     let there: Ipv4Addr = Network::address(Side::Ground, 1).parse().unwrap();
     let servers = NameServers::start(network, there);
@@ -112,7 +112,7 @@ fn a_silent_resolver_holds_up_neither_the_session_nor_its_end() {
         pair.field.log().contains("does not resolve").then_some(())
     });
 
-    // A question that has just been asked keeps the system's resolver busy for at least five seconds.
+    // A pending query keeps the system's resolver busy for at least five seconds.
     let asked = servers.questions();
     wait_for("another question", || {
         (servers.questions() > asked).then_some(())

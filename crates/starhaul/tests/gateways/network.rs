@@ -1,8 +1,8 @@
 //! Two network namespaces, *field* and *ground*, and the links between them.
 //!
-//! Link `k` is a veth pair whose ends are called `wan{k}` on both sides, with the addresses 10.77.`k`.2 in the field and
-//! 10.77.`k`.1 on the ground. Nothing of it has a name outside the test: the kernel frees namespaces and devices with the last
-//! process in them, however the test ends.
+//! Link `k` is a veth pair whose ends are called `wan{k}` on both sides, with the addresses 10.77.`k`.2 in the field
+//! and 10.77.`k`.1 on the ground. Nothing has a name outside the test: the kernel frees namespaces and devices with the
+//! last process in them.
 
 use std::{
     io,
@@ -27,7 +27,8 @@ pub(crate) enum Side {
 }
 
 impl Network {
-    /// The sides and `links` links between them, all up; `None`, with the reason said, where this system does not let us.
+    /// Creates the sides and `links` links between them, all up; `None`, with a reported reason, if this system does
+    /// not allow it.
     pub(crate) fn create(links: u8) -> Option<Self> {
         let (field, ground) = match (NetworkNamespace::create(), NetworkNamespace::create()) {
             (Ok(field), Ok(ground)) => (field, ground),
@@ -66,7 +67,7 @@ impl Network {
         format!("fd77:{link}::{host}")
     }
 
-    /// Gives one end of a link an IPv6 address. The kernel lets nobody use it before it has asked whether another host does.
+    /// Adds an IPv6 address to one end of a link. It is usable after the kernel's duplicate address detection.
     pub(crate) fn add_ipv6(&self, side: Side, link: u8, host: u8) {
         let address = Self::ipv6(link, host);
         self.ip(side, &format!("address add {address}/64 dev wan{link}"));
@@ -91,7 +92,7 @@ impl Network {
         self.ip(Side::Field, &format!("link delete wan{link}"));
     }
 
-    /// Takes the addresses of one end of a link away and gives it another one of the same network.
+    /// Replaces the addresses of one end of a link by another one of the same network.
     pub(crate) fn change_address(&self, side: Side, link: u8, host: u8) {
         self.ip(side, &format!("address flush dev wan{link}"));
         self.ip(
@@ -100,10 +101,10 @@ impl Network {
         );
     }
 
-    /// Lets everything that is sent over a link vanish without a word, in both directions.
+    /// Drops all packets on a link without notice, in both directions.
     pub(crate) fn cut(&self, link: u8) {
         for (side, other) in [(Side::Field, Side::Ground), (Side::Ground, Side::Field)] {
-            // To a neighbour that nobody is.
+            // The neighbour does not exist.
             let there = Self::address(other, link);
             let wrong = format!(
                 "neigh replace {there} lladdr 02:00:00:00:00:01 dev wan{link} nud permanent"
@@ -112,7 +113,7 @@ impl Network {
         }
     }
 
-    /// Mends what [`Network::cut`] did.
+    /// Undoes [`Network::cut`].
     pub(crate) fn mend(&self, link: u8) {
         for (side, other) in [(Side::Field, Side::Ground), (Side::Ground, Side::Field)] {
             let there = Self::address(other, link);
@@ -120,17 +121,17 @@ impl Network {
         }
     }
 
-    /// Sets the largest IP packet of one end of a link. An end drops larger packets that come from the other one without a
-    /// word, so with one small end the link is a path whose middle is narrow.
+    /// Sets the MTU of one end of a link. That end drops larger packets of the other one without notice, so with one
+    /// small end the link acts as a path with an MTU black hole.
     pub(crate) fn set_mtu(&self, side: Side, link: u8, mtu: u16) {
         for end in [Side::Field, Side::Ground] {
-            // Else batches pass the veth as one large packet, whatever the other end may take.
+            // Otherwise batches pass the veth as one large packet, whatever the MTU of the other end.
             self.ip(end, &format!("link set wan{link} gso_max_segs 1"));
         }
         self.ip(side, &format!("link set wan{link} mtu {mtu}"));
     }
 
-    /// Runs `ip` with these arguments on one side; what it refuses fails the test.
+    /// Runs `ip` with these arguments on one side; an error fails the test.
     pub(crate) fn ip(&self, side: Side, arguments: &str) {
         if let Err(refusal) = self.try_ip(side, arguments) {
             panic!("{refusal}");
@@ -174,7 +175,7 @@ impl Network {
     }
 }
 
-/// The one place where a test that needs namespaces is skipped.
+/// Skips a test that needs namespaces; the only place where this happens.
 fn skip(reason: &str) -> Option<Network> {
     let why = "with veth devices; run as root, or under `unshare --user --map-root-user`";
     starhaul_needs::skip(starhaul_needs::Need::Netns, format!("{why}: {reason}"));

@@ -1,4 +1,4 @@
-//! Links narrower than Ethernet, from the beginning or while data flow.
+//! Links narrower than Ethernet, from the beginning or while data are sent.
 
 use crate::{
     gateway::{Gateway, Pair},
@@ -7,7 +7,7 @@ use crate::{
     wait_for,
 };
 
-/// Waits until a gateway has found that a path carries packets with this many bytes of UDP payload, and no more.
+/// Waits until a gateway has found that a path carries packets with exactly this many bytes of UDP payload.
 fn wait_for_size(gateway: &Gateway, path: &str, bytes: u64) {
     wait_for(&format!("packets of {bytes} bytes on {path}"), || {
         (gateway.path(path)["packet_bytes"] == bytes).then_some(())
@@ -31,12 +31,12 @@ fn an_upload_crosses_narrow_links_and_one_that_becomes_narrower() {
     network.set_mtu(Side::Ground, 1, 1280);
     upload.wait_for_progress(size);
     wait_for_size(&pair.field, "link1", 1252);
-    // The interface itself, so that the kernel refuses what is too large.
+    // At the interface itself, so that the kernel refuses larger packets.
     network.set_mtu(Side::Field, 0, 1280);
     upload.wait_for_progress(size);
     wait_for_size(&pair.field, "link0", 1252);
     upload.wait_for_progress(size);
     upload.finish();
-    // A computer that stops for some milliseconds makes a path suspect, not for long.
+    // A computer that stops for some milliseconds makes a path suspect for a short time.
     pair.wait_until_up(&["link0", "link1"]);
 }

@@ -1,4 +1,4 @@
-//! Paths are changed by SIGHUP under a download, which must not notice.
+//! SIGHUP changes paths during a download, which must not be interrupted.
 
 use crate::{
     gateway::{PORT, Pair},
@@ -15,7 +15,7 @@ fn path(name: &str, link: u8, more: &str) -> String {
     )
 }
 
-/// Has the field read a configuration with other paths, and waits until these are up and no others are there.
+/// Reloads the field with other paths, and waits until exactly these are up.
 fn change(pair: &Pair, paths: &[(&str, u8, &str)]) {
     let text = paths
         .iter()
@@ -61,7 +61,7 @@ fn paths_are_added_changed_moved_and_removed_under_a_download() {
         change(&pair, paths);
         download.wait_for_progress(size);
     }
-    // The ground knows of no path that is not there any more.
+    // The ground has no paths that no longer exist.
     wait_for("one path on the ground", || {
         let status = pair.ground.status();
         (status["sessions"][0]["paths"].as_array()?.len() == 1).then_some(())
@@ -71,7 +71,7 @@ fn paths_are_added_changed_moved_and_removed_under_a_download() {
     download.finish();
 }
 
-/// The way of the only path is changed to one that leads nowhere, and then to one that works.
+/// The only path is changed to an unreachable address, and then to a working one.
 #[test]
 fn a_mistaken_path_does_not_end_a_download() {
     let Some(network) = Network::create(2) else {

@@ -15,7 +15,7 @@ use crate::{gateway, gateway::Pair, network::Network, transfer::Transfer};
 
 const CLIENTS: usize = 200;
 
-/// A server that sends to everybody without end, until told otherwise.
+/// A server that sends to every client without end, until it is stopped.
 fn serve(listener: &TcpListener, enough: &AtomicBool) {
     listener.set_nonblocking(true).unwrap();
     let mut clients: Vec<TcpStream> = Vec::new();
@@ -66,7 +66,7 @@ fn two_hundred_clients_that_stop_reading_do_not_hold_up_a_download() {
             client
         })
         .collect();
-    // Both what ran before and what begins now goes on while they hold what they were sent.
+    // Transfers that ran before and new ones progress while the stalled clients hold their data.
     before.wait_for_progress(4 * size);
     before.finish();
     let during = Transfer::download(&network);

@@ -1,4 +1,4 @@
-//! A TCP transfer through the pair of gateways that lasts as long as a test needs, whose bytes are checked.
+//! A TCP transfer through the pair of gateways that lasts as long as a test needs and verifies its bytes.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -15,16 +15,16 @@ use ring::digest;
 
 use crate::{PATIENCE, network::Network, wait_for};
 
-/// 26 Mbit/s where nothing is slower: enough to fill every queue, and little for a busy computer.
+/// 26 Mbit/s without a slower link: fills every queue, and is little for a busy computer.
 const CHUNK_BYTES: usize = 32 << 10;
 const CHUNK_INTERVAL: Duration = Duration::from_millis(10);
-/// Where the field's rule listens, and where it leads to on the ground.
+/// The listening address of the field's rule, and its target on the ground.
 const ENTRY: &str = "127.0.0.1:8080";
 const TARGET: &str = "127.0.0.1:8000";
 
 type Hash = [u8; 32];
 
-/// Bytes on their way.
+/// A transfer in progress.
 pub(crate) struct Transfer {
     sent: JoinHandle<io::Result<Hash>>,
     received: JoinHandle<io::Result<Hash>>,
@@ -59,7 +59,7 @@ impl Transfer {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Ends it in order and compares what was sent with what arrived, to the last byte.
+    /// Ends it in order and compares sent and received bytes.
     pub(crate) fn finish(self) {
         self.enough.store(true, Ordering::Relaxed);
         let sent = self.sent.join().unwrap().expect("sending");
@@ -94,7 +94,7 @@ impl Transfer {
 fn send(mut to: TcpStream, enough: &AtomicBool) -> io::Result<Hash> {
     let mut hash = digest::Context::new(&digest::SHA256);
     let mut chunk = vec![0; CHUNK_BYTES];
-    // No two chunks are alike, so that none can stand for another.
+    // All chunks differ, so that none can replace another.
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     while !enough.load(Ordering::Relaxed) {
         for word in chunk.chunks_exact_mut(8) {

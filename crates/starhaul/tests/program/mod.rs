@@ -1,4 +1,4 @@
-//! The program, run as a person runs it, and what it said.
+//! Runs the program as a user does, and captures its output.
 
 use std::{
     path::Path,

@@ -1,4 +1,5 @@
-//! `starhaul detect` and gateways on LEO paths, in real time behind `starhaul replay`, against the gaps that the link really had.
+//! `starhaul detect` and gateways on LEO paths, in real time behind `starhaul replay`, against the true gaps of the
+//! link.
 
 use std::{fs, ops::Range, path::Path, process::Command};
 
@@ -10,20 +11,20 @@ use crate::{
     turn::{Load, turn},
 };
 
-/// 24 Mbit/s, silent in each of these gaps, as mahimahi writes it.
+/// 24 Mbit/s with these gaps, in mahimahi's format.
 fn trace(gaps: &[Range<u64>], length_ms: u64) -> String {
     let open = (1..=length_ms).filter(|ms| !gaps.iter().any(|gap| gap.contains(ms)));
     open.map(|ms| format!("{ms}\n{ms}\n")).collect()
 }
 
-/// Gaps of stamps beyond Δ_outage: when each ended, in seconds.
+/// The end of each gap longer than Δ_outage, in seconds.
 fn ends(stamps: &str) -> Vec<f64> {
     let stamps: Vec<u64> = stamps.lines().map(|line| line.parse().unwrap()).collect();
     let gaps = stamps.windows(2).filter(|pair| pair[1] - pair[0] > 45);
     gaps.map(|pair| pair[1] as f64 / 1e3).collect()
 }
 
-/// Runs `starhaul detect` beside a flow that keeps the link full; gives the events, on the clock of the link.
+/// Runs `starhaul detect` beside a flow that keeps the link full; returns the events on the clock of the link.
 fn detect(bandwidth: &Path, by: &str, seconds: u32, load_mbit: u32) -> Option<Vec<(f64, Value)>> {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
@@ -33,7 +34,7 @@ fn detect(bandwidth: &Path, by: &str, seconds: u32, load_mbit: u32) -> Option<Ve
         format!("bw={},delay=15ms,queue=300p", bandwidth.display()),
     );
     let server = format!("{probe} sink /dev/null & exec {STARHAUL} detect --serve 0.0.0.0:4701");
-    // Alone at first, so that the first packet of the log is its own.
+    // Alone at first, so that the first packet of the log is a probe.
     let script = format!(
         "{STARHAUL} detect --by {by} --toward $STARHAUL_SERVER:4701 --seconds {seconds} --json >{events} & sleep 0.3; \
          {probe} blast {load_mbit} {seconds} 1472; wait"
@@ -51,7 +52,7 @@ fn detect(bandwidth: &Path, by: &str, seconds: u32, load_mbit: u32) -> Option<Ve
     Some(events.collect())
 }
 
-/// Each of the outages was found within 150 ms of its end, and nothing else.
+/// Each outage was detected within 150 ms of its end, and nothing else.
 fn assert_found(events: &[(f64, Value)], ends: &[f64]) {
     let found: Vec<f64> = events
         .iter()
@@ -74,7 +75,7 @@ fn of_kind<'e>(events: &'e [(f64, Value)], kind: &str) -> &'e Value {
 fn reconfigurations_beside_a_full_queue_are_found_by_icmp_and_by_udp() {
     let directory = tempfile::tempdir().unwrap();
     let bandwidth = directory.path().join("bw");
-    // The short one is no reconfiguration.
+    // The short gap is no reconfiguration.
     let gaps = [4000..4060, 5000..5030, 6000..6135, 7500..7590];
     let stamps = trace(&gaps, 20_000);
     fs::write(&bandwidth, &stamps).unwrap();
@@ -106,7 +107,7 @@ fn the_eight_reconfigurations_of_a_recorded_link_are_found_and_no_other() {
     let Some((_, stamps)) = recorded_trace("leocc-example/bw_example.txt") else {
         return;
     };
-    // Its two minutes, one beside the other.
+    // Both take two minutes, so they run concurrently.
     let directory = tempfile::tempdir().unwrap();
     let stamps: Vec<u64> = stamps.lines().map(|line| line.parse().unwrap()).collect();
     let minutes = [0..60_000, 60_000..120_000].map(|minute: Range<u64>| {
@@ -133,7 +134,7 @@ fn the_eight_reconfigurations_of_a_recorded_link_are_found_and_no_other() {
     }
 }
 
-/// The first address that `starhaul detect` probes behind a link with nothing else on it, run by `command` toward `far_end`.
+/// The first address probed by `starhaul detect` behind an otherwise idle link, run by `command` toward `far_end`.
 fn probing(command: &str, far_end: &str) -> Option<Value> {
     let directory = tempfile::tempdir().unwrap();
     let events = directory.path().join("events");
@@ -155,7 +156,7 @@ fn probing(command: &str, far_end: &str) -> Option<Value> {
     Some(of_kind(&events, "probing").clone())
 }
 
-/// In a namespace of its own no group may use ping sockets, and without `CAP_NET_RAW` nobody raw ones.
+/// In a namespace of its own no group may use ping sockets, and raw ones need `CAP_NET_RAW`.
 #[test]
 fn who_may_not_use_icmp_probes_by_udp_echo() {
     let without_raw = "setpriv --inh-caps=-net_raw --bounding-set=-net_raw";
@@ -197,7 +198,7 @@ fn the_search_finds_the_hop_behind_the_satellite_on_the_way_to_an_ipv6_address()
     assert_eq!(probing["hops"], 1, "{probing}");
 }
 
-/// Both gateways know: the one with the dish by its prober, the other by the session's acknowledgements.
+/// Both gateways are signalled: the one with the dish by its prober, the other by the session's acknowledgements.
 #[test]
 fn a_gateway_on_a_leo_path_tells_its_controller_and_the_peers() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `starhaul lab flow` as a person meets it: over loopback, and behind `starhaul replay` where the system lets us.
+//! `starhaul lab flow` from the user's side: over loopback, and behind `starhaul replay` if the system allows it.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -37,7 +37,7 @@ impl Server {
         if !arguments.contains(&"--secret") {
             said += &lines.next().unwrap().unwrap();
         }
-        // What it says later must find a reader.
+        // Later output must be read, or the pipe fills.
         std::thread::spawn(move || lines.for_each(drop));
         Self(child, address, said)
     }
@@ -152,8 +152,7 @@ fn a_flow_of_leocc_is_told_of_the_outage_that_the_satellite_hop_shows() {
     assert_eq!(told["reconfigurations"], 1, "{told} {said}");
 }
 
-/// Runs an experiment in real time, for one second on a link that any computer keeps up with.
-/// What the program says that it lacked.
+/// The missing need that the program reports.
 fn lacked(results: &Value) -> Need {
     let late = results["skipped"].to_string().contains("too busy");
     if late { Need::Time } else { Need::Netns }
@@ -184,7 +183,7 @@ fn agreement_measures_each_way_and_judges_it() {
         link,
         "--json",
     ]);
-    // Without namespaces the virtual half is told all the same.
+    // Without namespaces the virtual part is still reported.
     let Some(results) = results else { return };
     let rows = results["rows"].as_array().unwrap();
     let ways: Vec<_> = rows
@@ -222,7 +221,7 @@ fn the_scatter_in_real_time_has_the_shape_of_the_virtual_one() {
     let Some(results) = results else { return };
     assert_eq!(results["experiment"], "leocc");
     assert_eq!(results["real"]["runs"], 1);
-    // A late run is made again once.
+    // A late run is repeated once.
     let late = results["real"]["invalid_runs"].as_u64().unwrap();
     let rows = results["rows"].as_array().unwrap();
     let runs = results["runs"].as_array().unwrap();

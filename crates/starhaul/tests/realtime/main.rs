@@ -1,4 +1,4 @@
-//! What takes real time: emulated links, recordings and flows, all in one program so that they wait beside each other.
+//! Tests in real time: emulated links, recordings and flows, in one program so that they wait concurrently.
 #![allow(clippy::unwrap_used, reason = "a test harness")]
 
 mod detect;

@@ -1,4 +1,4 @@
-//! Recordings as a person makes them: over loopback, killed on the way, and through an emulated link.
+//! Recordings from the user's side: over loopback, killed early, and through an emulated link.
 
 use std::{
     fs,
@@ -30,7 +30,7 @@ fn key(folder: &Path, name: &str) -> String {
     path(&file).to_owned()
 }
 
-/// A server on loopback, and its address out of its log.
+/// A server on loopback, and its address as logged.
 struct Server(Child, String);
 
 impl Server {
@@ -109,7 +109,7 @@ fn both_directions_over_loopback_become_traces_that_can_be_read() {
     let summary = json(&output);
     for (index, direction) in ["up", "down"].iter().enumerate() {
         assert_eq!(summary[index]["direction"], *direction);
-        // Loopback carries all of it.
+        // Loopback carries all of the heavy flow.
         let rate = summary[index]["mean_capacity_mbit"].as_f64().unwrap();
         if !in_time && rate <= 4.0 {
             return skip_busy();
@@ -183,7 +183,8 @@ fn a_stranger_hears_nothing() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("the server does not answer"));
 }
 
-/// Records the way up over `link` for `seconds` behind a replay; says why not when this system or its load does not let us.
+/// Records upward over `link` for `seconds` behind a replay; if this system or its load does not allow it, reports the
+/// reason and returns `None`.
 fn recorded(folder: &Path, link: &str, seconds: u32) -> Option<PathBuf> {
     let key = key(folder, "key");
     let out = folder.join("out");
@@ -203,7 +204,7 @@ fn recorded(folder: &Path, link: &str, seconds: u32) -> Option<PathBuf> {
         return None;
     }
     assert!(out.join("summary.json").exists(), "{output:?}");
-    // It says so with its exit code alone where the program prints for itself.
+    // The exit code reports it, when the program's output is redirected.
     if output.status.code() == Some(3) || !in_time {
         skip_busy();
         return None;

@@ -1,4 +1,4 @@
-//! `starhaul replay` as a person meets it, measured from outside by `examples/replay-probe.rs`.
+//! `starhaul replay` from the user's side, measured from outside by `examples/replay-probe.rs`.
 
 mod iperf3;
 mod pictures;
@@ -24,12 +24,12 @@ fn run(arguments: &[&str]) -> Output {
     replay(arguments).output().unwrap()
 }
 
-/// The program did; where no delay is bounded from above the run may have been a late one (3).
+/// Success; without an upper bound of a delay, a late run (3) counts, too.
 fn succeeded(status: ExitStatus) -> bool {
     matches!(status.code(), Some(0 | 3))
 }
 
-/// Whether this system lets us; if not, says why.
+/// Whether this system allows a replay; if not, reports the reason.
 fn allowed() -> bool {
     let output = run(&[&QUICK[..], &["--", "true"]].concat());
     let refused = is_refused(&output);
@@ -132,7 +132,7 @@ fn a_program_bound_to_an_address_uses_that_link() {
     let rest = ["--server", &sink, "--json", "--", "sh", "-c", &script];
     let output = run(&[&leo[..], &geo, &rest].concat());
     let result = json(&output);
-    // What the server saw, and then the addresses.
+    // The packets that the server got, then the addresses.
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let lines: Vec<&str> = said.lines().collect();
     let [first, second, third, any, addresses] = lines[..] else {
@@ -184,14 +184,14 @@ fn ipv6_crosses_the_same_links() {
         took_ms.len() > 3 && took_ms.iter().all(|took| *took >= 10.0),
         "{said}"
     );
-    // Nothing but what was asked for is on the links: no router solicitation, no group report.
+    // Only requested packets are on the links: no router solicitation, no group report.
     let result = json(&output);
     let delivered = |link: usize| result["links"][link]["up"]["delivered"].as_u64();
     let pings = u64::try_from(took_ms.len()).unwrap();
     assert_eq!((delivered(0), delivered(1)), (Some(1 + pings), Some(1)));
 }
 
-/// Two rates and three gaps, as mahimahi writes them.
+/// Two rates and three gaps, in mahimahi's format.
 fn trace() -> (String, Vec<u64>) {
     let mut stamps: Vec<u64> = Vec::new();
     for ms in 1..=4000u64 {
@@ -217,7 +217,7 @@ fn udp_above_capacity_gets_each_second_what_the_trace_offers_and_shows_its_gaps(
     let file = |name: &str| directory.path().join(name);
     let (text, stamps) = trace();
     fs::write(file("bw"), text).unwrap();
-    // Full in 90 ms, and for 130 ms without a packet to come: the sender has no priority.
+    // Full within 90 ms, and for 130 ms without a packet, as the sender has no priority.
     let up = format!("bw={},delay=20ms,queue=400p", file("bw").display());
     let server = format!("{} sink {}", probe(), file("sink").display());
     let log = file("log");
@@ -236,7 +236,7 @@ fn udp_above_capacity_gets_each_second_what_the_trace_offers_and_shows_its_gaps(
     let Some(_) = run_in_time(&[&links[..], &rest].concat()) else {
         return;
     };
-    // The receiver's clock began before the links; the first packet sets it right.
+    // The receiver's clock began before the links; the first packet corrects it.
     let rows = rows(&log);
     let first = rows.iter().find(|row| row.fate == "delivered").unwrap();
     let received = fs::read_to_string(file("sink")).unwrap();
@@ -335,7 +335,7 @@ fn runs_at_once_do_not_meet() {
     }
 }
 
-/// A process that does not outlive the test.
+/// A process that ends with the test.
 struct Started {
     child: Child,
 }

@@ -1,14 +1,14 @@
-//! How many tests run at once: an emulated link keeps time only where the processors are not all taken.
+//! Limits how many tests run at once: an emulated link keeps time only while processors are free.
 
 use std::{
     sync::{Condvar, Mutex, PoisonError},
     thread,
 };
 
-/// What a test takes of one processor while it runs, in percent, as measured.
+/// Share of one processor that a test uses, in percent, as measured.
 #[derive(Clone, Copy)]
 pub(crate) enum Load {
-    /// Waits most of the time.
+    /// Mostly waiting.
     Light = 15,
     /// Carries some Mbit/s, or starts programs one after the other.
     Middle = 35,
@@ -16,7 +16,7 @@ pub(crate) enum Load {
     Heavy = 60,
 }
 
-/// What all tests together may take of each processor; the rest is for what this computer does beside them.
+/// Share of each processor for all tests together; the rest is for other processes.
 const ALL: usize = 80;
 
 static TAKEN: Mutex<usize> = Mutex::new(0);
@@ -25,7 +25,7 @@ static GIVEN_BACK: Condvar = Condvar::new();
 /// A test's share of the processors, until dropped.
 pub(crate) struct Turn(usize);
 
-/// Waits until there is room for this load. Who has a turn must not ask for another.
+/// Waits until there is capacity for this load. A caller must not hold another turn.
 pub(crate) fn turn(load: Load) -> Turn {
     let all = ALL * thread::available_parallelism().map_or(1, usize::from);
     let load = (load as usize).min(all);

@@ -1,4 +1,4 @@
-//! The kernel's congestion control by `iperf3`, which CI installs; skipped with the reason where something is missing.
+//! The kernel's congestion control by `iperf3`, which CI installs; skipped with the reason if it is missing.
 
 use std::{fs, process::Command};
 
@@ -11,10 +11,11 @@ use crate::{
     turn::{Load, turn},
 };
 
-/// A short satellite uplink. At one lost packet in a hundred Cubic has a small part of it left, on any computer.
+/// A short satellite uplink. At 1 % loss Cubic uses a small part of it, on any computer.
 const UP: &str = "synth=leo,seed=3,rate=20mbit,loss=1%";
 
-/// What arrived, in Mbit/s as iperf3 counts and in bytes; `None`, with the reason said, where the kernel does not have it.
+/// The received rate in Mbit/s according to iperf3, and bytes; `None`, with a reported reason, if the kernel lacks the
+/// controller.
 fn transfer(congestion_control: &str, arguments: &[&str]) -> Option<(f64, u64)> {
     // Over IPv6, where the kernel has it.
     let server = "${STARHAUL_SERVER6:-$STARHAUL_SERVER}";
@@ -33,7 +34,7 @@ fn transfer(congestion_control: &str, arguments: &[&str]) -> Option<(f64, u64)> 
         skip(Need::Kernel, format!("it has no {congestion_control}"));
         return None;
     }
-    // 3: so late that the figures do not count; which one carries more remains.
+    // Exit code 3: too late for valid figures; the order of the rates still holds.
     assert!(matches!(output.status.code(), Some(0 | 3)), "{output:?}");
     let result: Value =
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));

@@ -1,4 +1,4 @@
-//! `--plot`, `--trace` and what the log says of its run.
+//! `--plot`, `--trace` and the log of its run.
 
 use std::{
     fs,
@@ -98,7 +98,7 @@ fn a_log_names_the_command_as_a_shell_takes_it() {
         &["--log", log.to_str().unwrap(), "--", "sh", "-c", script],
     ]
     .concat());
-    // The address is another one where other runs are there at that moment.
+    // The address differs while other runs exist.
     let said = |output: Output| {
         let said = String::from_utf8(output.stdout).unwrap();
         said.starts_with("it's  198.18.") && said.lines().count() == 1

@@ -1,4 +1,4 @@
-//! What a lone ping over a replay takes, against what the links' delays say of the two instants at which it passed them.
+//! The RTT of a lone ping over a replay, against the links' delays at the two instants at which it passed them.
 
 use std::{fs, path::Path};
 
@@ -8,7 +8,7 @@ use crate::{
     turn::{Load, turn},
 };
 
-/// A value for each 10 ms, from the beginning again after its end.
+/// A value for each 10 ms, repeated after its end.
 struct Delays(Vec<f64>);
 
 impl Delays {
@@ -19,14 +19,15 @@ impl Delays {
     }
 }
 
-/// An answered ping: when it arrived at each link, in seconds of the links, and what its program measured.
+/// An answered ping: its arrival at each link, in seconds of the links, and the measured RTT.
 struct Ping {
     up_s: f64,
     down_s: f64,
     took_ms: f64,
 }
 
-/// Pings every 20 ms, beside what the shell command `load` sends; `None`, with the reason said, where that cannot be measured.
+/// Pings every 20 ms beside the traffic of the shell command `load`; `None`, with a reported reason, if that cannot be
+/// measured.
 fn pings(links: [&str; 4], load: &str, seconds: &str) -> Option<Vec<Ping>> {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("log");
@@ -58,7 +59,7 @@ fn pings(links: [&str; 4], load: &str, seconds: &str) -> Option<Vec<Ping>> {
     Some(all.collect())
 }
 
-/// How far the round trips are off, in milliseconds, least first.
+/// The errors of the RTTs in milliseconds, in ascending order.
 fn errors(pings: &[Ping], expected_ms: impl Fn(&Ping) -> f64) -> Vec<f64> {
     let off = |ping: &Ping| (ping.took_ms - expected_ms(ping)).abs();
     let mut errors: Vec<f64> = pings.iter().map(off).collect();
@@ -66,7 +67,7 @@ fn errors(pings: &[Ping], expected_ms: impl Fn(&Ping) -> f64) -> Vec<f64> {
     errors
 }
 
-/// Of `errors` in order.
+/// A percentile of the sorted `errors`.
 fn quantile(errors: &[f64], percent: usize) -> f64 {
     errors[(errors.len() * percent / 100).min(errors.len() - 1)]
 }
@@ -91,11 +92,11 @@ fn a_lone_ping_takes_the_delay_of_the_trace_and_a_full_queue_does_not_slow_it() 
             let Some(mut pings) = pings(links, load, "2.5") else {
                 return;
             };
-            // At the seam of two delays either is right.
+            // Where the delay changes, either value is right.
             pings.retain(|ping| (1.0..99.0).contains(&(ping.up_s * 1e3 % 100.0)));
             measured = errors(&pings, |ping| delays.ms_at(ping.up_s));
-            // Order is kept when the delay falls, so a ping may come later than its own delay: 5 of 100 at most do here.
-            // A busy computer lets the pinging program send late, which no link explains: then once more.
+            // Packets keep their order when the delay falls, so a ping may arrive later than its own delay: at most 5
+            // of 100 do here. A busy computer makes the ping program send late, which no link explains: repeat then.
             if quantile(&measured, 90) < 1.0 {
                 break;
             }
@@ -108,7 +109,7 @@ fn a_lone_ping_takes_the_delay_of_the_trace_and_a_full_queue_does_not_slow_it() 
     }
 }
 
-/// docs/replay.md says what it prints on an idle computer.
+/// docs/replay.md quotes the result on an idle computer.
 #[test]
 fn a_lone_ping_over_a_recorded_link_takes_its_two_delays() {
     let [bandwidth, delay] =
@@ -134,7 +135,7 @@ fn a_lone_ping_over_a_recorded_link_takes_its_two_delays() {
             "{} pings: median {median:.2} ms off, p95 {p95:.2} ms",
             errors.len()
         );
-        // As above: the pinging program may have sent late.
+        // As above: the ping program may have sent late.
         if errors.len() > 1000 && median < 1.0 && p95 < 2.0 {
             return;
         }

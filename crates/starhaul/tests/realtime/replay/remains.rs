@@ -1,5 +1,5 @@
-//! What runs leave behind when they are killed. The test runs again inside namespaces of its own, where every device and
-//! route is one of these runs', and so is every network namespace that the kernel counts there.
+//! Killed runs leave nothing behind. The test runs again inside namespaces of its own, where every device, route and
+//! network namespace counted by the kernel belongs to these runs.
 
 use std::{env, fs, path::PathBuf, process::Command, time::Duration};
 
@@ -21,8 +21,8 @@ fn nothing_remains_of_runs_that_were_killed() {
         return kill_runs();
     }
     let _turn = turn(Load::Middle);
-    // In a user namespace the kernel's count of network namespaces is ours alone; without the right to one, root has the
-    // rest of the test.
+    // In a user namespace the kernel counts only our network namespaces; without permission for one, root runs the rest
+    // of the test.
     for namespaces in [&["--user", "--map-root-user", "--net"][..], &["--net"]] {
         let works = Command::new("unshare")
             .args(namespaces)
@@ -61,7 +61,7 @@ fn kill_runs() {
     let marker = format!("STARHAUL_TEST_RUN={}", std::process::id());
     let (name, value) = marker.split_once('=').unwrap();
     let server = format!("{} sink /dev/null", probe());
-    // What leaves its session and its parent is caught as well.
+    // A process that leaves its session and its parent is terminated as well.
     let script = "setsid sleep 1000 & (setsid sleep 1000 &) ; sleep 1000";
     let (mut most_devices, mut most_routes) = (0, 0);
     for cycle in 0..50 {
@@ -73,7 +73,7 @@ fn kill_runs() {
         let mut command = replay(&arguments);
         command.env(name, value);
         let mut running = Started::new(command);
-        // From before there is anything until long after all is there.
+        // From before the first kernel object until well after the last one.
         std::thread::sleep(Duration::from_millis(cycle * 3));
         most_devices = most_devices.max(devices().len());
         most_routes = most_routes.max(routes().len());
@@ -87,19 +87,20 @@ fn kill_runs() {
     wait_until("no process remains", || processes_with(&marker).is_empty());
     wait_until("no device remains", || devices() == ["lo"]);
     wait_until("no route or rule remains", || routes() == routes_before);
-    // Room for the namespace of this test and the two of a run: were any left of the hundred before, there would be none.
+    // Room for the namespaces of this test and two of a run: with any of the hundred earlier ones left, there would be
+    // none.
     if let Err(error) = fs::write(LIMIT, "3") {
         println!("network namespaces were not counted: {LIMIT}: {error}");
         return;
     }
     let run = || super::run(&[&QUICK[..], &["--server", &server, "--", "true"]].concat());
-    // The kernel takes its time to free them, and a run that finds too few leaves one more to free.
+    // The kernel frees them with a delay, and a run that gets too few leaves one more to free.
     let freed = || {
         std::thread::sleep(Duration::from_secs(1));
         run().status.success()
     };
     wait_until("no network namespace remains", freed);
-    // The count is one that matters.
+    // The limit takes effect.
     fs::write(LIMIT, "2").unwrap();
     let said = String::from_utf8_lossy(&run().stderr).into_owned();
     assert!(said.contains("cannot make a network namespace"), "{said}");
@@ -108,19 +109,19 @@ fn kill_runs() {
 fn devices() -> Vec<String> {
     let text = fs::read_to_string("/proc/thread-self/net/dev").unwrap();
     let names = text.lines().filter_map(|line| line.split_once(':'));
-    // What a kernel gives each network namespace by itself is down, and not ours.
+    // Devices that the kernel creates in each network namespace are down, and not ours.
     let names = names.map(|(name, _)| name.trim().to_owned());
     names
         .filter(|name| name == "lo" || name.starts_with("starhaul"))
         .collect()
 }
 
-/// Of both families.
+/// The routes of both families.
 fn routes() -> Vec<String> {
     let tables = ["route", "ipv6_route"].map(|table| {
         let text = fs::read_to_string(format!("/proc/thread-self/net/{table}"));
         let lines = text.unwrap_or_default();
-        // Those of the loopback interface come and go with it.
+        // Routes of the loopback interface come and go with it.
         let lines = lines.lines().filter(|line| line.contains("starhaul"));
         lines.map(str::to_owned).collect::<Vec<_>>()
     });
