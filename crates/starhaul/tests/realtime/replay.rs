@@ -7,6 +7,7 @@ mod remains;
 
 use std::{
     fs,
+    path::Path,
     process::{Child, Command, ExitStatus, Output, Stdio},
     time::{Duration, Instant},
 };
@@ -14,7 +15,7 @@ use std::{
 use starhaul_needs::Need;
 
 use crate::{
-    emulated::{STARHAUL, is_refused, json, probe, replay, rows, run_in_time},
+    emulated::{ATTEMPTS, Row, STARHAUL, is_refused, json, probe, replay, rows, run_in_time},
     turn::{Load, turn},
 };
 
@@ -207,6 +208,30 @@ fn trace() -> (String, Vec<u64>) {
     (text, stamps)
 }
 
+/// What the sink received: when each datagram left the link by the sink's own clock, in seconds of the links, and the log.
+fn blasted(bandwidth: &Path) -> Option<(Vec<f64>, Vec<Row>)> {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name);
+    // Full within 90 ms, and for 130 ms without a packet, as the sender has no priority.
+    let up = format!("bw={},delay=20ms,queue=400p", bandwidth.display());
+    let server = format!("{} sink {}", probe(), file("sink").display());
+    let log = file("log");
+    let links = ["--up", &up, "--down", "delay=1ms", "--server", &server];
+    let log_to = ["--log", log.to_str().unwrap(), "--json", "--"];
+    let command = [&probe(), "blast", "90", "3.9", "1472"];
+    run_in_time(&[&links[..], &log_to, &command].concat())?;
+    // The receiver's clock began before the links; the first packet corrects it.
+    let rows = rows(&log);
+    let first = rows.iter().find(|row| row.fate == "delivered").unwrap();
+    let received = fs::read_to_string(file("sink")).unwrap();
+    let received = received.lines().map(|line| line.split_once(' ').unwrap());
+    let received = received.map(|(at, _)| at.parse::<f64>().unwrap() / 1e9);
+    let received: Vec<f64> = received.collect();
+    let shift = first.left_s - received[0];
+    let arrivals = received.iter().map(|at| at + shift - 0.020);
+    Some((arrivals.collect(), rows))
+}
+
 #[test]
 fn udp_above_capacity_gets_each_second_what_the_trace_offers_and_shows_its_gaps() {
     if !allowed() {
@@ -214,67 +239,44 @@ fn udp_above_capacity_gets_each_second_what_the_trace_offers_and_shows_its_gaps(
     }
     let _turn = turn(Load::Middle);
     let directory = tempfile::tempdir().unwrap();
-    let file = |name: &str| directory.path().join(name);
+    let bandwidth = directory.path().join("bw");
     let (text, stamps) = trace();
-    fs::write(file("bw"), text).unwrap();
-    // Full within 90 ms, and for 130 ms without a packet, as the sender has no priority.
-    let up = format!("bw={},delay=20ms,queue=400p", file("bw").display());
-    let server = format!("{} sink {}", probe(), file("sink").display());
-    let log = file("log");
-    let links = ["--up", &up, "--down", "delay=1ms", "--server", &server];
-    let rest = [
-        "--log",
-        log.to_str().unwrap(),
-        "--json",
-        "--",
-        &probe(),
-        "blast",
-        "90",
-        "3.9",
-        "1472",
-    ];
-    let Some(_) = run_in_time(&[&links[..], &rest].concat()) else {
-        return;
-    };
-    // The receiver's clock began before the links; the first packet corrects it.
-    let rows = rows(&log);
-    let first = rows.iter().find(|row| row.fate == "delivered").unwrap();
-    let received = fs::read_to_string(file("sink")).unwrap();
-    let received = received.lines().map(|line| line.split_once(' ').unwrap());
-    let received: Vec<f64> = received
-        .map(|(at, _)| at.parse::<f64>().unwrap() / 1e9)
-        .collect();
-    let shift = first.left_s - received[0];
-    let arrivals: Vec<f64> = received.iter().map(|at| at + shift - 0.020).collect();
-
-    for second in [1.0, 2.0] {
-        let within = |at: f64| (second..second + 1.0).contains(&(at - 0.0005));
-        let got = arrivals.iter().filter(|at| within(**at)).count();
-        let offered = stamps.iter().filter(|ms| within(**ms as f64 / 1e3)).count();
-        let share = got as f64 / offered as f64;
-        assert!(
-            (0.98..=1.02).contains(&share),
-            "second {second}: {got} of {offered} packets"
+    fs::write(&bandwidth, text).unwrap();
+    let expected = [61.0, 136.0, 91.0];
+    for attempt in 1..=ATTEMPTS {
+        let Some((arrivals, rows)) = blasted(&bandwidth) else {
+            return;
+        };
+        let gaps = arrivals.windows(2).map(|pair| (pair[1] - pair[0]) * 1e3);
+        let gaps: Vec<f64> = gaps.filter(|gap| *gap > 45.0).collect();
+        let is_close = |(gap, expected): (&f64, f64)| (gap - expected).abs() < 3.0;
+        let as_expected = gaps.len() == expected.len() && gaps.iter().zip(expected).all(is_close);
+        // The sink has no priority either; where it is woken late, its clock shows a gap that the link did not have.
+        if !as_expected && attempt < ATTEMPTS {
+            continue;
+        }
+        assert!(as_expected, "{gaps:?}");
+        for second in [1.0, 2.0] {
+            let within = |at: f64| (second..second + 1.0).contains(&(at - 0.0005));
+            let got = arrivals.iter().filter(|at| within(**at)).count();
+            let offered = stamps.iter().filter(|ms| within(**ms as f64 / 1e3)).count();
+            let share = got as f64 / offered as f64;
+            assert!(
+                (0.98..=1.02).contains(&share),
+                "second {second}: {got} of {offered} packets"
+            );
+        }
+        // Every packet has its line and its fate.
+        let data = rows
+            .iter()
+            .filter(|row| row.direction == "up" && row.protocol == "-");
+        assert!(data.clone().any(|row| row.fate == "queue"));
+        assert_eq!(
+            data.filter(|row| row.fate == "delivered").count(),
+            arrivals.len()
         );
+        return;
     }
-    let gaps: Vec<f64> = arrivals
-        .windows(2)
-        .map(|pair| (pair[1] - pair[0]) * 1e3)
-        .filter(|gap| *gap > 45.0)
-        .collect();
-    assert_eq!(gaps.len(), 3, "{gaps:?}");
-    for (gap, expected) in gaps.iter().zip([61.0, 136.0, 91.0]) {
-        assert!((gap - expected).abs() < 3.0, "{gaps:?}");
-    }
-    // Every packet has its line and its fate.
-    let data = rows
-        .iter()
-        .filter(|row| row.direction == "up" && row.protocol == "-");
-    assert!(data.clone().any(|row| row.fate == "queue"));
-    assert_eq!(
-        data.filter(|row| row.fate == "delivered").count(),
-        received.len()
-    );
 }
 
 #[test]
