@@ -43,26 +43,33 @@ async fn gateway(identity: &Identity, peer: &Identity, rest: &str) -> Gateway {
         .unwrap()
 }
 
-async fn connect(count: usize) -> ([Gateway; 2], Vec<(TcpStream, TcpStream)>) {
+/// Two gateways with one path; the near one has these rules besides.
+pub(crate) async fn pair(rules: &str) -> [Gateway; 2] {
     let [ours, theirs] = [1, 2].map(|secret| Identity::from_secret([secret; 32]));
-    let application = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let target = application.local_addr().unwrap();
     let far = "listen = [\"127.0.0.1:0\"]\negress = { allow = [\"127.0.0.0/8:*\"] }\n";
     let far = gateway(&theirs, &ours, far).await;
     let near = format!(
-        "tcp = [{{ name = \"r\", listen = \"127.0.0.1:0\", target = \"{target}\" }}]\n\
-         session = [{{ peer = \"peer\", path = [{{ name = \"loopback\", remote = \"{}\" }}] }}]\n",
+        "{rules}session = [{{ peer = \"peer\", path = [{{ name = \"loopback\", remote = \"{}\" }}] }}]\n",
         far.listen_addresses()[0]
     );
     let near = gateway(&ours, &theirs, &near).await;
     near.connected("peer").await;
-    let ingress = near.ingress_address("r").unwrap();
+    [near, far]
+}
+
+async fn connect(count: usize) -> ([Gateway; 2], Vec<(TcpStream, TcpStream)>) {
+    let application = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target = application.local_addr().unwrap();
+    let rule =
+        format!("tcp = [{{ name = \"r\", listen = \"127.0.0.1:0\", target = \"{target}\" }}]\n");
+    let gateways = pair(&rule).await;
+    let ingress = gateways[0].ingress_address("r").unwrap();
     let mut connections = Vec::new();
     for _ in 0..count {
         let (sender, accepted) = tokio::join!(TcpStream::connect(ingress), application.accept());
         connections.push((sender.unwrap(), accepted.unwrap().0));
     }
-    ([near, far], connections)
+    (gateways, connections)
 }
 
 impl Contender for Gateways {

@@ -9,6 +9,7 @@
 mod bare;
 mod gateways;
 mod stream;
+mod udp;
 
 use std::time::Duration;
 
@@ -77,6 +78,10 @@ fn main() {
         }
     }
     print_ratios(&contenders);
+    drop(contenders);
+    if only.is_none_or(|only| "UDP rule".contains(only.as_str())) {
+        udp::print_losses();
+    }
 }
 
 fn print_ratios(contenders: &[(&str, Box<dyn Contender>, Costs)]) {

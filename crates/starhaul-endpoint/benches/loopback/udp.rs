@@ -1,0 +1,83 @@
+//! Datagrams of an application through a UDP rule of two gateways, at rates that rise until some are lost.
+
+use std::{
+    net::UdpSocket,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use socket2::SockRef;
+
+use crate::{gateways, stream};
+
+/// Application bytes of each datagram.
+const DATAGRAM_BYTES: usize = 1200;
+const SENDING: Duration = Duration::from_secs(3);
+const MBIT: [f64; 5] = [100.0, 300.0, 600.0, 800.0, 1000.0];
+/// As an application that expects such rates asks for.
+const BUFFER_BYTES: usize = 4 << 20;
+
+/// Prints how many of the datagrams sent at each rate arrive.
+pub(crate) fn print_losses() {
+    let runtime = stream::runtime();
+    let sink = UdpSocket::bind("127.0.0.1:0").unwrap();
+    SockRef::from(&sink)
+        .set_recv_buffer_size(BUFFER_BYTES)
+        .unwrap();
+    sink.set_read_timeout(Some(Duration::from_millis(100)))
+        .unwrap();
+    let rule = format!(
+        "udp = [{{ name = \"r\", listen = \"127.0.0.1:0\", target = \"{}\", deadline = \"1s\" }}]\n",
+        sink.local_addr().unwrap()
+    );
+    let gateways = runtime.block_on(gateways::pair(&rule));
+    let source = UdpSocket::bind("127.0.0.1:0").unwrap();
+    source
+        .connect(gateways[0].ingress_address("r").unwrap())
+        .unwrap();
+    let (received, over) = (
+        Arc::new(AtomicU64::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let counting = {
+        let (received, over) = (received.clone(), over.clone());
+        thread::spawn(move || {
+            let mut buffer = [0; 2048];
+            while !over.load(Ordering::Relaxed) {
+                if sink.recv(&mut buffer).is_ok() {
+                    received.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        })
+    };
+    for mbit in MBIT {
+        let before = received.load(Ordering::Relaxed);
+        let sent = send(&source, mbit);
+        thread::sleep(Duration::from_millis(1500));
+        let arrived = received.load(Ordering::Relaxed) - before;
+        let lost = 100.0 * (1.0 - arrived as f64 / sent as f64);
+        println!("UDP rule at {mbit:6.0} Mbit/s: {sent} datagrams, {lost:.2} % lost");
+    }
+    over.store(true, Ordering::Relaxed);
+    let _ = counting.join();
+}
+
+/// Sends at that rate and returns how many datagrams it was.
+fn send(source: &UdpSocket, mbit: f64) -> u64 {
+    let interval = Duration::from_secs_f64(DATAGRAM_BYTES as f64 * 8e-6 / mbit);
+    let payload = [7; DATAGRAM_BYTES];
+    let (start, mut due, mut sent) = (Instant::now(), Instant::now(), 0);
+    while start.elapsed() < SENDING {
+        while due <= Instant::now() {
+            source.send(&payload).unwrap();
+            sent += 1;
+            due += interval;
+        }
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+    }
+    sent
+}
