@@ -14,6 +14,17 @@ pub struct System {
     controller: ControllerConfig,
 }
 
+/// The class of colour of a controller: what it takes for congestion.
+pub(crate) fn family(system: &str) -> &'static str {
+    match system.trim_start_matches("kernel-") {
+        system if system.starts_with("leocc") => "leocc",
+        system if system.starts_with("bbr") => "bbr",
+        "copa" | "vegas" => "delay",
+        "vivace" => "learn",
+        _ => "loss",
+    }
+}
+
 impl System {
     /// Every controller that finds its rate by itself.
     pub fn all() -> Vec<Self> {

@@ -1,5 +1,6 @@
 //! `starhaul replay`: links and a command in, a summary out; all the rest is in `starhaul-net`.
 
+mod picture;
 mod result;
 mod source;
 mod summary;
@@ -13,10 +14,10 @@ use std::{
 };
 
 use anyhow::Context as _;
-use starhaul_lab::report::ReplayPicture;
 use starhaul_link::LinkSpec;
 use starhaul_replay::{ReplayLink, ReplaySpec, run as run_behind, supervise};
 
+use self::picture::ReplayPicture;
 use crate::output::{Picture, Usage, command_line, print, shell_line};
 
 /// The run was late, and the command has no complaint of its own.

@@ -24,7 +24,12 @@ pub const CORES: [&str; 10] = [
 /// Every crate by floor, lowest first; a crate uses only floors below its own.
 pub const FLOORS: [&[&str]; 9] = [
     &["starhaul-units"],
-    &["starhaul-cc", "starhaul-fec", "starhaul-link"],
+    &[
+        "starhaul-cc",
+        "starhaul-fec",
+        "starhaul-link",
+        "starhaul-plot",
+    ],
     &["starhaul-paths", "starhaul-record", "starhaul-sim"],
     &["starhaul-session", "starhaul-net", "starhaul-flow"],
     &["starhaul-quic", "starhaul-replay"],

@@ -1,13 +1,16 @@
 //! What the comparison found, and its files.
 
-use std::{fmt::Write as _, fs, path::Path};
+use std::{fs, path::Path};
 
+use maud::html;
 use serde::{Deserialize, Serialize};
 use starhaul_flow::Metrics;
+use starhaul_plot::{Column, Table, Value, made_by, page};
 
 use crate::{
     Error,
-    report::{CHART_STYLE, PAGE_STYLE, escape},
+    kit::{self, columns},
+    systems::family,
 };
 
 /// Virtual against real time, in throughput and mean queueing delay; ours against the kernel's, in throughput.
@@ -169,59 +172,68 @@ impl Results {
     /// For a terminal.
     pub fn table(&self) -> String {
         let mut text = String::new();
-        let mut link = None;
-        // Writing to a string cannot fail.
-        for row in &self.rows {
-            if link.replace(&row.params.link) != Some(&row.params.link) {
-                let _ = writeln!(
-                    text,
-                    "{}\n{:<14}{:<11}{:>8}{:>8}{:>10}{:>9}{:>9}{:>8}",
-                    row.params.link,
-                    "system",
-                    "way",
-                    "Mbit/s",
-                    "use %",
-                    "queue ms",
-                    "p95 ms",
-                    "rtt ms",
-                    "lost %"
-                );
-            }
-            let m = &row.metrics;
-            let _ = writeln!(
-                text,
-                "{:<14}{:<11}{:>8.2}{:>8.1}{:>10.2}{:>9.1}{:>9.1}{:>8.2}{}",
-                row.system,
-                row.params.way,
-                m.throughput_mbps,
-                m.utilisation * 100.0,
-                m.queue_delay_mean_ms,
-                m.queue_delay_p95_ms,
-                m.rtt_mean_ms,
-                m.loss_rate * 100.0,
-                late(row)
-            );
+        for (link, table) in self.measured().split("link") {
+            text += &format!("{link}\n{}\n", table.without("runs").without_empty().text());
         }
-        text.push('\n');
         for skipped in &self.skipped {
-            let _ = writeln!(text, "{skipped}");
+            text += &format!("{skipped}\n");
         }
-        for verdict in &self.verdicts {
-            let _ = writeln!(
-                text,
-                "{:<9} {:<52}{:>8.2} {:>8.2} {:>+7.1} %{}  {}",
-                said(verdict),
-                verdict.what,
-                verdict.value,
-                verdict.reference,
-                verdict.difference * 100.0,
+        text + &self.judged().text()
+    }
+
+    /// What was measured over each link in each way.
+    fn measured(&self) -> Table {
+        let mut columns = vec![
+            Column::name("link", "link", |row: &Row| (&row.params.link).into()),
+            Column::name("system", "system", |row: &Row| (&row.system).into()),
+            Column::name("way", "way", |row: &Row| (&row.params.way).into()),
+        ];
+        columns.extend(columns::metrics(|row: &Row| &row.metrics));
+        columns.extend([
+            Column::name("runs", "runs, Mbit/s", |row: &Row| {
+                let runs = row
+                    .runs
+                    .iter()
+                    .map(|run| format!("{:.2}", run.throughput_mbps));
+                runs.collect::<Vec<_>>().join(", ").into()
+            }),
+            Column::name("late", "", |row: &Row| late(row).into()),
+        ]);
+        let table = Table::of(&columns, &self.rows);
+        table
+            .without("capacity_mbps")
+            .without("rtt_p95_ms")
+            .coloured("system", family)
+    }
+
+    /// What agrees.
+    fn judged(&self) -> Table {
+        let figure = |key, name, of: fn(&Verdict) -> f64| {
+            Column::number(key, name, "", 2, move |verdict: &Verdict| {
+                of(verdict).into()
+            })
+        };
+        let columns = [
+            Column::name("verdict", "", |verdict: &Verdict| {
+                Value::Verdict(said(verdict).to_owned(), verdict.holds())
+            }),
+            Column::name("what", "compared", |verdict: &Verdict| {
+                (&verdict.what).into()
+            }),
+            figure("value", "first", |verdict| verdict.value),
+            figure("reference", "second", |verdict| verdict.reference),
+            Column::number("difference", "difference", "%", 1, |verdict: &Verdict| {
+                format!("{:+.1}", verdict.difference * 100.0).into()
+            }),
+            Column::number("bound", "bound", "%", 0, |verdict: &Verdict| {
                 verdict
                     .bound
-                    .map_or(String::new(), |bound| format!(" of {:.0} %", bound * 100.0)),
-                verdict.link,
-            );
-        }
-        text
+                    .map(|bound| format!("{:.0}", bound * 100.0))
+                    .into()
+            }),
+            Column::name("link", "link", |verdict: &Verdict| (&verdict.link).into()),
+        ];
+        Table::of(&columns, &self.verdicts)
     }
 
     /// Writes `report.html` and `results.json` into `folder`, which is made if it is not there.
@@ -244,68 +256,28 @@ impl Results {
 
     /// The whole page.
     pub fn html(&self) -> String {
-        let mut body = String::from(
-            "<h1>Virtual and real time</h1><p>The same flow over the same links: packets alone and the whole stack in virtual time, the \
-             stack in real time behind the replay, and the kernel's TCP beside it. Medians of the runs.</p>",
-        );
-        for skipped in &self.skipped {
-            let _ = write!(body, "<p>{}</p>", escape(skipped));
-        }
-        body.push_str("<h2>What agrees</h2><div class=\"table\"><table><thead><tr><th>link</th><th>compared</th><th>first</th><th>second</th><th>difference</th><th>bound</th><th></th></tr></thead><tbody>");
-        for verdict in &self.verdicts {
-            let class = if verdict.holds() { "yes" } else { "no" };
-            let _ = write!(
-                body,
-                "<tr><td>{}</td><td>{}</td><td>{:.2}</td><td>{:.2}</td><td>{:+.1} %</td><td>{}</td><td class=\"{class}\">{}</td></tr>",
-                escape(&verdict.link),
-                escape(&verdict.what),
-                verdict.value,
-                verdict.reference,
-                verdict.difference * 100.0,
-                verdict
-                    .bound
-                    .map_or_else(|| "–".to_owned(), |bound| format!("{:.0} %", bound * 100.0)),
-                said(verdict),
-            );
-        }
-        body.push_str("</tbody></table></div><h2>Runs</h2><div class=\"table\"><table><thead><tr><th>link</th><th>system</th><th>way</th><th>Mbit/s</th><th>of capacity, %</th><th>queue mean, ms</th><th>queue p95, ms</th><th>RTT mean, ms</th><th>lost, %</th><th>runs, Mbit/s</th></tr></thead><tbody>");
-        for row in &self.rows {
-            let m = &row.metrics;
-            let runs: Vec<_> = row
-                .runs
-                .iter()
-                .map(|run| format!("{:.2}", run.throughput_mbps))
-                .collect();
-            let _ = write!(
-                body,
-                "<tr><td>{}</td><td>{}</td><td>{}{}</td><td>{:.2}</td><td>{:.1}</td><td>{:.2}</td><td>{:.1}</td><td>{:.1}</td><td>{:.2}</td><td>{}</td></tr>",
-                escape(&row.params.link),
-                escape(&row.system),
-                row.params.way,
-                late(row),
-                m.throughput_mbps,
-                m.utilisation * 100.0,
-                m.queue_delay_mean_ms,
-                m.queue_delay_p95_ms,
-                m.rtt_mean_ms,
-                m.loss_rate * 100.0,
-                runs.join(", ")
-            );
-        }
-        let _ = write!(
-            body,
-            "</tbody></table></div><footer><p>Made by <code>{}</code>, seed {}, Starhaul {}.</p><p>Throughput: bytes of IP packets that the link \
-             delivered, from the start of the program on. Queueing delay: from a packet's coming to the link until its last byte left. Both \
-             are the link's own figures, the same in every way; those of packets alone leave out what was sent twice.</p></footer>",
-            escape(&self.command),
-            self.seed,
-            env!("CARGO_PKG_VERSION")
-        );
-        format!(
-            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-             <title>Starhaul lab: agreement, seed {}</title><style>{CHART_STYLE}{PAGE_STYLE}</style></head>\n<body><main>{body}</main></body></html>\n",
-            self.seed
-        )
+        let body = html! {
+            h1 { "Virtual and real time" }
+            p {
+                "The same flow over the same links: packets alone and the whole stack in virtual time, the stack in real time behind \
+                 the replay, and the kernel's TCP beside it. Medians of the runs."
+            }
+            @for skipped in &self.skipped { p { (skipped) } }
+            h2 { "What agrees" }
+            (self.judged().html())
+            h2 { "Runs" }
+            (self.measured().without_empty().html())
+            footer {
+                (made_by(&self.command, Some(self.seed)))
+                p {
+                    "Throughput: bytes of IP packets that the link delivered, from the start of the program on. Queueing delay: from a \
+                     packet's coming to the link until its last byte left. Both are the link's own figures, the same in every way; \
+                     those of packets alone leave out what was sent twice."
+                }
+            }
+        };
+        let title = format!("Starhaul lab: agreement, seed {}", self.seed);
+        page(&title, kit::STYLE, &body)
     }
 }
 
@@ -320,8 +292,8 @@ fn said(verdict: &Verdict) -> &'static str {
 fn late(row: &Row) -> String {
     match row.invalid_runs {
         0 => String::new(),
-        1 => "  1 late run does not count".to_owned(),
-        runs => format!("  {runs} late runs do not count"),
+        1 => "1 late run does not count".to_owned(),
+        runs => format!("{runs} late runs do not count"),
     }
 }
 

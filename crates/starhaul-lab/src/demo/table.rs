@@ -7,7 +7,11 @@ use std::{
 };
 
 use super::{DemoResult, Progress, SystemProgress};
-use crate::{baseline, load::Class, report::percent};
+use crate::{
+    baseline,
+    load::Class,
+    report::{self, percent},
+};
 
 const LINE_EVERY: Duration = Duration::from_secs(5);
 const BAR_CELLS: u64 = 30;
@@ -70,69 +74,14 @@ impl<W: Write> Live<W> {
 
 /// Both systems side by side.
 pub fn final_table(result: &DemoResult) -> String {
-    let mut out = String::new();
-    let systems = result.systems.named();
-    text(
-        &mut out,
-        format_args!(
-            "{:<7}{:<10}{:>6}{:>9}{:>6}{:>6}{:>9}{:>10}{:>10}{:>10}\n",
-            "class", "system", "sent", "on time", "late", "lost", "%", "p50 ms", "p95 ms", "p99 ms"
-        ),
-    );
-    for class in Class::ALL {
-        for (number, (name, system)) in systems.iter().enumerate() {
-            let score = system.classes.of(class);
-            text(
-                &mut out,
-                format_args!(
-                    "{:<7}{name:<10}{:>6}{:>9}{:>6}{:>6}{:>9}{:>10}{:>10}{:>10}\n",
-                    if number == 0 { class.name() } else { "" },
-                    score.sent,
-                    score.on_time,
-                    score.late,
-                    score.lost,
-                    percent(score),
-                    ms(score.p50_ms),
-                    ms(score.p95_ms),
-                    ms(score.p99_ms),
-                ),
-            );
-        }
-    }
-    text(
-        &mut out,
-        format_args!(
-            "\n{:<17}{:>9}{:>14}{:>10}{:>12}{:>12}{:>12}\n",
-            "system", "QoE", "download MB", "Mbit/s", "SHA-256", "LEO MB", "GEO MB"
-        ),
-    );
-    for (name, system) in systems {
-        text(
-            &mut out,
-            format_args!(
-                "{name:<17}{:>9.1}{:>14.1}{:>10.2}{:>12}{:>12.1}{:>12.1}\n",
-                system.qoe,
-                megabytes(system.download.bytes),
-                system.download.mbit_per_s,
-                if system.download.sha256_ok {
-                    "intact"
-                } else {
-                    "NOT INTACT"
-                },
-                megabytes(system.paths.leo.bytes),
-                megabytes(system.paths.geo.bytes),
-            ),
-        );
-    }
     let [ours, theirs] = [&result.systems.starhaul, &result.systems.mpquic];
-    text(
-        &mut out,
-        format_args!(
-            "\nAgainst the baseline: QoE {}, download {}. Seed {}.\n",
-            ratio(ours.qoe, theirs.qoe),
-            ratio(ours.download.mbit_per_s, theirs.download.mbit_per_s),
-            result.seed,
-        ),
+    let mut out = format!(
+        "{}\n{}\nAgainst the baseline: QoE {}, download {}. Seed {}.\n",
+        report::classes(result).text(),
+        report::paths(result).text(),
+        ratio(ours.qoe, theirs.qoe),
+        ratio(ours.download.mbit_per_s, theirs.download.mbit_per_s),
+        result.seed,
     );
     for line in wrapped(baseline::NOTE, NOTE_COLUMNS) {
         text(&mut out, format_args!("{line}\n"));
@@ -223,15 +172,6 @@ fn line(progress: &Progress, seconds: u64) -> String {
         );
     }
     out
-}
-
-fn ms(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"))
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a display value")]
-fn megabytes(bytes: u64) -> f64 {
-    bytes as f64 / 1e6
 }
 
 fn text(out: &mut String, arguments: std::fmt::Arguments<'_>) {

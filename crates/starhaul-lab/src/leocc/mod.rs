@@ -2,7 +2,6 @@
 //! controller over every trace, in virtual time.
 
 mod case;
-mod csv;
 mod detector;
 mod digest;
 mod experiment;
@@ -12,7 +11,6 @@ mod job;
 mod jobs;
 mod options;
 mod pace;
-mod parts;
 mod plan;
 mod real;
 mod reconfigurations;
@@ -23,6 +21,7 @@ mod run;
 mod section;
 mod summary;
 mod table;
+mod tables;
 mod traces;
 
 pub use case::{Kind, TraceCase};

@@ -190,29 +190,18 @@ impl Results {
             fs::write(&file, text).map_err(Error::io(format!("cannot write {}", file.display())))
         };
         put("results.json", self.json()? + "\n")?;
-        put("results.csv", self.csv())?;
+        put("results.csv", self.all_runs().csv())?;
         put("report.html", self.html())?;
         for (name, text) in self.pictures() {
             put(&name, text)?;
         }
-        let rivals = self.rivals_csv();
         let others = [
-            ("rivals.csv", rivals.lines().count() < 2, rivals),
-            (
-                "fairness.csv",
-                self.fairness.is_empty(),
-                self.fairness_csv(),
-            ),
-            (
-                "detector.csv",
-                self.detector.is_empty(),
-                self.detector_csv(),
-            ),
-            ("series.csv", self.courses.is_empty(), self.series_csv()),
+            ("rivals.csv", self.rivals()),
+            ("fairness.csv", self.shares()),
+            ("detector.csv", self.detections()),
+            ("series.csv", self.series_table()),
         ];
-        others
-            .into_iter()
-            .filter(|(_, empty, _)| !empty)
-            .try_for_each(|(name, _, text)| put(name, text))
+        let mut others = others.into_iter().filter(|(_, table)| !table.is_empty());
+        others.try_for_each(|(name, table)| put(name, table.csv()))
     }
 }

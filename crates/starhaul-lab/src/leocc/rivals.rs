@@ -166,7 +166,7 @@ mod tests {
         assert_eq!((all.within_goal, all.beaten, all.ahead), (1, 1, 1));
         let text = results.table();
         assert!(text.contains("leocc2 beside others, loss 0.2 %"), "{text}");
-        let csv = results.rivals_csv();
+        let csv = results.rivals().csv();
         assert!(
             csv.contains("all,leocc2,bbr,3,1.0000,0.8000,2.0000,0.7500"),
             "{csv}"

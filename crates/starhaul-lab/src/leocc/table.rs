@@ -1,38 +1,72 @@
-//! The results as a table for a terminal: per loss and system, medians over the traces of a group.
-
-use std::fmt::Write as _;
+//! Every part that ran as text for a terminal: medians over its traces.
 
 use super::{
     results::{Results, Row},
-    summary::{Summary, groups, losses},
+    summary::{groups, losses},
+    tables,
 };
 use crate::kit::statistics::distinct;
 
 impl Results {
-    /// Every part that ran: medians over all traces.
+    /// The whole text.
     pub fn table(&self) -> String {
-        let mut text = String::new();
+        let mut parts: Vec<String> = Vec::new();
         for loss in losses(&self.rows) {
             for (kind, rows) in groups(&self.rows, &loss) {
-                add_group(&mut text, kind, &loss, &rows);
+                let of = match distinct(rows.iter().map(|row| &row.params.trace)).len() {
+                    1 => "one trace".to_owned(),
+                    traces => format!("medians of {traces} traces"),
+                };
+                let table = tables::medians(rows).without("trace");
+                parts.push(format!("{kind}, loss {loss}, {of}\n{}", table.text()));
             }
         }
-        self.add_beside(&mut text);
-        self.add_parts(&mut text);
-        for line in self.beside_kernel() {
-            text.push_str(&line);
-            text.push('\n');
+        for (system, loss, table) in self.beside_tables() {
+            parts.push(format!(
+                "{system} beside others, loss {loss}: throughput and mean queueing delay per theirs, run by run\n{}",
+                table.text()
+            ));
+        }
+        if let Some(first) = self.courses.first() {
+            let table = tables::courses(&self.courses).text();
+            parts.push(format!(
+                "Over time, trace {}; --out DIR draws it\n{table}",
+                first.trace
+            ));
+        }
+        for study in self.variations() {
+            for loss in losses(study.rows) {
+                let of_loss = |row: &&Row| row.params.loss_name() == loss;
+                let table = tables::medians(study.rows.iter().filter(of_loss));
+                parts.push(format!("{}, loss {loss}\n{}", study.name, table.text()));
+            }
+        }
+        if !self.fairness.is_empty() {
+            let table = tables::fairness(&self.fairness).text();
+            parts.push(format!("Fairness, no random loss\n{table}"));
+        }
+        if !self.detector.is_empty() {
+            let table = tables::detector(&self.detector).text();
+            parts.push(format!("Detector\n{table}"));
         }
         let left_out = self.skipped.iter().filter(|_| self.real.is_some());
-        for line in left_out {
-            text.push_str(line);
-            text.push('\n');
+        let said = self.beside_kernel().into_iter().chain(left_out.cloned());
+        let said: Vec<String> = said.chain(self.late_runs()).collect();
+        if !said.is_empty() {
+            parts.push(said.join("\n") + "\n");
         }
-        if let Some(late) = self.late_runs() {
-            text.push_str(&late);
-            text.push('\n');
+        parts.join("\n")
+    }
+
+    /// LeoCC and its variants beside each other system: who, at which loss, and the table.
+    pub(super) fn beside_tables(&self) -> Vec<(String, String, starhaul_plot::Table)> {
+        let mut tables = Vec::new();
+        for (system, of_system) in self.rivals().split("system") {
+            for (loss, table) in of_system.split("loss") {
+                tables.push((system.clone(), loss, table));
+            }
         }
-        text
+        tables
     }
 
     /// What must be said when this computer was too busy.
@@ -44,33 +78,4 @@ impl Results {
             self.runs.len()
         ))
     }
-}
-
-fn add_group(text: &mut String, kind: &str, loss: &str, rows: &[&Row]) {
-    let traces = distinct(rows.iter().map(|row| row.params.trace.as_str())).len();
-    let of = match traces {
-        1 => "one trace".to_owned(),
-        _ => format!("medians of {traces} traces"),
-    };
-    // Writing to a string cannot fail.
-    let _ = writeln!(text, "{kind}, loss {loss}, {of}");
-    let _ = writeln!(
-        text,
-        "{:<16}{:>8}{:>8}{:>10}{:>9}{:>9}{:>9}{:>8}",
-        "system", "Mbit/s", "use %", "queue ms", "p95 ms", "rtt ms", "p95 ms", "lost %"
-    );
-    for Summary { system, metrics } in Summary::of_all(rows) {
-        let _ = writeln!(
-            text,
-            "{system:<16}{:>8.2}{:>8.1}{:>10.2}{:>9.1}{:>9.1}{:>9.1}{:>8.2}",
-            metrics.throughput_mbps,
-            metrics.utilisation * 100.0,
-            metrics.queue_delay_mean_ms,
-            metrics.queue_delay_p95_ms,
-            metrics.rtt_mean_ms,
-            metrics.rtt_p95_ms,
-            metrics.loss_rate * 100.0,
-        );
-    }
-    text.push('\n');
 }

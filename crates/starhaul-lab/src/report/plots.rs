@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::chart::{Chart, Scale};
+use starhaul_plot::{Chart, Scale};
+
 use crate::{
     demo::{Course, Paths, Sample, Systems},
     load::Class,

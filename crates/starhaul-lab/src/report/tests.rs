@@ -7,7 +7,7 @@ use crate::{
     apps::download::DownloadScore,
     demo::{PathResult, Paths, Sample},
     load::Classes,
-    score::ClassLog,
+    score::{ClassLog, ClassScore},
 };
 
 /// A made-up run: ours delivers all after 40 ms, the baseline loses every fourth block and is slow.

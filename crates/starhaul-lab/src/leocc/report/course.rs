@@ -1,11 +1,8 @@
 //! One flow over time: rate under capacity, round-trip time, the controller's state, reconfigurations.
 
-use super::family;
-use crate::{
-    kit::statistics::distinct,
-    leocc::Course,
-    report::chart::{Chart, Scale},
-};
+use starhaul_plot::{Chart, Scale};
+
+use crate::{kit::statistics::distinct, leocc::Course, systems::family};
 
 const SIZE: (f64, f64) = (560.0, 190.0);
 /// Two plots, rate and round-trip time, and a legend of the states.

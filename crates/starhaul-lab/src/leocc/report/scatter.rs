@@ -1,13 +1,14 @@
 //! Throughput against delay with the Pareto front, as LeoCC's fig. 3.
 
-use super::family;
+use starhaul_plot::{Chart, Scale};
+
 use crate::{
     kit::statistics::distinct,
     leocc::{
         results::{Results, Row},
         summary::{Summary, groups, losses},
     },
-    report::chart::{Chart, Scale},
+    systems::family,
 };
 
 const SIZE: (f64, f64) = (560.0, 360.0);

@@ -4,13 +4,9 @@
 use std::time::{Duration, Instant};
 
 use starhaul_link::{Comb, Delay, Link, LinkSpec, Recording, Summary};
+use starhaul_plot::{Chart, LINE_WIDTH, Panel, Scale, Sheet};
 use starhaul_replay::{Course, DirectionReport, LATENESS_BOUND, ReplayLink, ReplayReport};
 use starhaul_units::Bandwidth;
-
-use super::{
-    chart::{Chart, Scale},
-    sheet::{Panel, Sheet, WIDTH},
-};
 
 const HEIGHT: f64 = 210.0;
 const LOW: f64 = 120.0;
@@ -21,29 +17,29 @@ const NO_LIMIT: f64 = 1e6;
 
 /// What the picture of a run is made of.
 #[derive(Clone, Copy, Debug)]
-pub struct ReplayPicture<'a> {
+pub(crate) struct ReplayPicture<'a> {
     /// What the run did.
-    pub report: &'a ReplayReport,
+    pub(crate) report: &'a ReplayReport,
     /// Its links, in the same order.
-    pub links: &'a [ReplayLink],
+    pub(crate) links: &'a [ReplayLink],
     /// What people wrote for the two directions of each: up, down.
-    pub written: &'a [[String; 2]],
+    pub(crate) written: &'a [[String; 2]],
     /// Of everything random.
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// What ran behind the links.
-    pub program: &'a str,
+    pub(crate) program: &'a str,
     /// The command line that repeats it.
-    pub command: &'a str,
+    pub(crate) command: &'a str,
 }
 
 impl ReplayPicture<'_> {
     /// One picture, light or dark as its viewer is.
-    pub fn svg(&self) -> String {
+    pub(crate) fn svg(&self) -> String {
         self.sheet().svg()
     }
 
     /// One page that needs no network.
-    pub fn html(&self) -> String {
+    pub(crate) fn html(&self) -> String {
         self.sheet().html()
     }
 
@@ -257,7 +253,7 @@ impl<'a> Side<'a> {
     /// An empty chart with the marks.
     fn chart(&self, height: f64, title: &str, unit: &str, y: Scale) -> Chart {
         let x = Scale::Linear(0.0, self.elapsed.as_secs_f64().max(1e-3));
-        let mut chart = Chart::sized((WIDTH, height), title, unit, x, y);
+        let mut chart = Chart::sized((LINE_WIDTH, height), title, unit, x, y);
         chart.stripes("outage", self.outages.iter().copied());
         chart.verticals("reconfiguration", self.reconfigurations.iter().copied());
         chart

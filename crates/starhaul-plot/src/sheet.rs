@@ -2,10 +2,12 @@
 
 use std::fmt::Write as _;
 
-use super::{CHART_STYLE, PAGE_STYLE, escape};
+use maud::{PreEscaped, html};
+
+use crate::{CHART_STYLE, card, escape, keys, made_by, page};
 
 /// Width of a chart that fills a line of the sheet.
-pub(super) const WIDTH: f64 = 1120.0;
+pub const LINE_WIDTH: f64 = 1120.0;
 const GAP: f64 = 14.0;
 /// Of lines of small text.
 const LINE: f64 = 18.0;
@@ -14,34 +16,38 @@ const SMALL_CHARACTERS: usize = 172;
 const LARGE_CHARACTERS: usize = 116;
 
 /// What stands on the sheet; all text is as people read it, not yet escaped.
-#[derive(Debug, Default)]
-pub(super) struct Sheet<'a> {
-    pub(super) title: &'a str,
+#[derive(Clone, Debug, Default)]
+pub struct Sheet<'a> {
+    /// The headline.
+    pub title: &'a str,
     /// Below the title, each from a line of its own.
-    pub(super) sentences: Vec<String>,
-    /// What nobody may overlook.
-    pub(super) warning: Option<String>,
+    pub sentences: Vec<String>,
+    /// What a reader must not overlook.
+    pub warning: Option<String>,
     /// Classes of colour, and what they stand for.
-    pub(super) marks: Vec<(&'static str, &'static str)>,
+    pub marks: Vec<(&'static str, &'static str)>,
     /// Title, value, and what else there is to say; on the page only.
-    pub(super) figures: Vec<(String, String, String)>,
-    pub(super) panels: Vec<Panel>,
-    pub(super) command: &'a str,
+    pub figures: Vec<(String, String, String)>,
+    /// Charts from top to bottom.
+    pub panels: Vec<Panel>,
+    /// The command line that makes it again.
+    pub command: &'a str,
 }
 
 /// A chart over the whole width.
-#[derive(Debug)]
-pub(super) struct Panel {
+#[derive(Clone, Debug)]
+pub struct Panel {
     /// Opens a part of the sheet: a name, and what there is to say.
-    pub(super) heading: Option<(String, String)>,
-    pub(super) height: f64,
-    /// From [`super::chart::Chart::svg`].
-    pub(super) chart: String,
+    pub heading: Option<(String, String)>,
+    /// Of the chart; [`LINE_WIDTH`] is its width.
+    pub height: f64,
+    /// From [`crate::Chart::svg`].
+    pub chart: String,
 }
 
 impl Sheet<'_> {
     /// One picture, light or dark as its viewer is.
-    pub(super) fn svg(&self) -> String {
+    pub fn svg(&self) -> String {
         let mut picture = Picture::default();
         picture.text("headline", 26.0, self.title, LARGE_CHARACTERS);
         for sentence in &self.sentences {
@@ -61,7 +67,7 @@ impl Sheet<'_> {
             picture.panel(panel);
         }
         picture.text("caption", LINE, self.command, SMALL_CHARACTERS);
-        let (width, height) = (WIDTH + 2.0 * GAP, picture.y + GAP);
+        let (width, height) = (LINE_WIDTH + 2.0 * GAP, picture.y + GAP);
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"system-ui, sans-serif\">\n\
              <style>{CHART_STYLE}</style>\n<rect class=\"sheet\" width=\"{width}\" height=\"{height}\"/>{}</svg>\n",
@@ -70,48 +76,31 @@ impl Sheet<'_> {
     }
 
     /// One page that needs no network.
-    pub(super) fn html(&self) -> String {
-        let mut body = format!("<h1>{}</h1>", escape(self.title));
-        for sentence in &self.sentences {
-            let _ = write!(body, "<p>{}</p>", escape(sentence));
-        }
-        if let Some(warning) = &self.warning {
-            let _ = write!(body, "<p class=\"warning\">{}</p>", escape(warning));
-        }
-        body.push_str("<p>");
-        for (class, words) in &self.marks {
-            let _ = write!(body, "<span class=\"key {class}\"><i></i>{words}</span>");
-        }
-        body.push_str("</p><div class=\"cards\">");
-        for (title, value, below) in &self.figures {
-            let [title, value, below] = [title, value, below].map(|text| escape(text));
-            let _ = write!(
-                body,
-                "<div class=\"card\"><h3>{title}</h3><b>{value}</b><p>{below}</p></div>"
-            );
-        }
-        body.push_str("</div>");
-        for panel in &self.panels {
-            if let Some((name, words)) = &panel.heading {
-                let _ = write!(body, "<h2>{}</h2><p>{}</p>", escape(name), escape(words));
+    pub fn html(&self) -> String {
+        let body = html! {
+            h1 { (self.title) }
+            @for sentence in &self.sentences {
+                p { (sentence) }
             }
-            let _ = write!(
-                body,
-                "<figure style=\"margin-top:14px\">{}</figure>",
-                panel.chart
-            );
-        }
-        let _ = write!(
-            body,
-            "<footer><p>Made by <code>{}</code>, Starhaul {}.</p></footer>",
-            escape(self.command),
-            env!("CARGO_PKG_VERSION")
-        );
-        format!(
-            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-             <title>{}</title><style>{CHART_STYLE}{PAGE_STYLE}</style></head>\n<body><main>{body}</main></body></html>\n",
-            escape(self.title)
-        )
+            @if let Some(warning) = &self.warning {
+                p.warning { (warning) }
+            }
+            p { (keys(self.marks.iter().copied())) }
+            div.cards {
+                @for (title, value, below) in &self.figures {
+                    (card("", title, value, &html! { p { (below) } }))
+                }
+            }
+            @for panel in &self.panels {
+                @if let Some((name, words)) = &panel.heading {
+                    h2 { (name) }
+                    p { (words) }
+                }
+                figure style="margin-top:14px" { (PreEscaped(&panel.chart)) }
+            }
+            footer { (made_by(self.command, None)) }
+        };
+        page(self.title, "", &body)
     }
 }
 
@@ -160,8 +149,8 @@ impl Picture {
         let (y, height) = (self.y, panel.height);
         let _ = write!(
             self.body,
-            "<rect class=\"panel\" x=\"{GAP}\" y=\"{y}\" width=\"{WIDTH}\" height=\"{height}\" rx=\"8\"/>\n\
-             <svg x=\"{GAP}\" y=\"{y}\" width=\"{WIDTH}\" height=\"{height}\" {}",
+            "<rect class=\"panel\" x=\"{GAP}\" y=\"{y}\" width=\"{LINE_WIDTH}\" height=\"{height}\" rx=\"8\"/>\n\
+             <svg x=\"{GAP}\" y=\"{y}\" width=\"{LINE_WIDTH}\" height=\"{height}\" {}",
             panel.chart.trim_start_matches("<svg ")
         );
         self.y += height + GAP;

@@ -10,7 +10,7 @@ const LINE: f64 = 12.0;
 
 impl Chart {
     /// An empty chart with its grid; `x_name` stands below the axis.
-    pub(crate) fn named(
+    pub fn named(
         size: (f64, f64),
         title: &str,
         unit: &str,
@@ -37,7 +37,7 @@ impl Chart {
     }
 
     /// A disc with an explanation for whoever points at it.
-    pub(crate) fn point(&mut self, class: &str, at: (f64, f64), radius: f64, what: &str) {
+    pub fn point(&mut self, class: &str, at: (f64, f64), radius: f64, what: &str) {
         let (x, y) = self.at(at.0, at.1);
         self.push(format_args!(
             r#"<circle class="point {class}" cx="{x:.1}" cy="{y:.1}" r="{radius}"><title>{what}</title></circle>"#
@@ -48,7 +48,7 @@ impl Chart {
     }
 
     /// A name beside a point, where room is. Call it once all points are drawn.
-    pub(crate) fn label(&mut self, class: &str, at: (f64, f64), text: &str) {
+    pub fn label(&mut self, class: &str, at: (f64, f64), text: &str) {
         let (x, y) = self.at(at.0, at.1);
         let width = CHARACTER * f64::from(u32::try_from(text.chars().count()).unwrap_or(0));
         let mut places = Vec::new();
@@ -99,7 +99,7 @@ impl Chart {
     }
 
     /// A coloured stretch in a strip above the plot.
-    pub(crate) fn stretch(&mut self, class: &str, from: f64, to: f64, what: &str) {
+    pub fn stretch(&mut self, class: &str, from: f64, to: f64, what: &str) {
         let (from, to) = (self.at(from, 0.0).0, self.at(to, 0.0).0);
         self.push(format_args!(
             r#"<rect class="stretch {class}" x="{from:.1}" y="{}" width="{:.2}" height="5"><title>{what}</title></rect>"#,
@@ -109,7 +109,7 @@ impl Chart {
     }
 
     /// A dashed line across, with its name at the left.
-    pub(crate) fn ceiling(&mut self, y: f64, name: &str) {
+    pub fn ceiling(&mut self, y: f64, name: &str) {
         self.named_rule(y, name, "start", LEFT + 4.0);
     }
 }

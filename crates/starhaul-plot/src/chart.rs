@@ -4,8 +4,10 @@ mod labels;
 
 use std::fmt::Write;
 
-pub(super) const WIDTH: f64 = 420.0;
-pub(super) const HEIGHT: f64 = 230.0;
+/// Width and height of a chart of the usual size.
+pub const WIDTH: f64 = 420.0;
+/// See [`WIDTH`].
+pub const HEIGHT: f64 = 230.0;
 const LEFT: f64 = 46.0;
 const RIGHT: f64 = 10.0;
 const TOP: f64 = 28.0;
@@ -13,7 +15,7 @@ const BOTTOM: f64 = 26.0;
 
 /// Maps values to places along an axis.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Scale {
+pub enum Scale {
     /// Evenly from the first to the second value.
     Linear(f64, f64),
     /// By the logarithm; both values are positive.
@@ -21,8 +23,8 @@ pub(crate) enum Scale {
 }
 
 /// A chart under construction. What is drawn later lies on top.
-#[derive(Debug)]
-pub(crate) struct Chart {
+#[derive(Clone, Debug)]
+pub struct Chart {
     width: f64,
     height: f64,
     /// What is below the horizontal axis.
@@ -36,12 +38,13 @@ pub(crate) struct Chart {
 
 impl Scale {
     /// From 0 to a round number not below `most`, which may be 0.
-    pub(crate) fn up_to(most: f64) -> Self {
+    pub fn up_to(most: f64) -> Self {
         let step = nice_step(most.max(1e-9) / 5.0);
         Self::Linear(0.0, (most.max(1e-9) / step).ceil() * step)
     }
 
-    pub(crate) fn place(self, value: f64) -> f64 {
+    /// Where on the axis, 0 to 1.
+    pub fn place(self, value: f64) -> f64 {
         let place = match self {
             Self::Linear(from, to) => (value - from) / (to - from),
             Self::Log(from, to) => (value.max(from) / from).ln() / (to / from).ln(),
@@ -50,7 +53,7 @@ impl Scale {
     }
 
     /// Around values from `least` to `most`, from 0 unless they lie close together far above it.
-    pub(super) fn around(least: f64, most: f64) -> Self {
+    pub fn around(least: f64, most: f64) -> Self {
         if least < most / 2.0 || most <= 0.0 {
             return Self::up_to(most);
         }
@@ -63,7 +66,7 @@ impl Scale {
     }
 
     /// About five round values.
-    pub(crate) fn ticks(self) -> Vec<f64> {
+    pub fn ticks(self) -> Vec<f64> {
         self.about(5.0)
     }
 
@@ -88,12 +91,12 @@ impl Scale {
 
 impl Chart {
     /// An empty chart with its grid; x is in seconds.
-    pub(super) fn new(title: &str, unit: &str, x: Scale, y: Scale) -> Self {
+    pub fn new(title: &str, unit: &str, x: Scale, y: Scale) -> Self {
         Self::sized((WIDTH, HEIGHT), title, unit, x, y)
     }
 
     /// The same in another size.
-    pub(super) fn sized(size: (f64, f64), title: &str, unit: &str, x: Scale, y: Scale) -> Self {
+    pub fn sized(size: (f64, f64), title: &str, unit: &str, x: Scale, y: Scale) -> Self {
         let mut chart = Self::framed(size, BOTTOM, title, unit, (x, y));
         let below = chart.height - BOTTOM + 16.0;
         for tick in x.about((chart.width / 84.0).round()) {
@@ -141,13 +144,13 @@ impl Chart {
     }
 
     /// A line through the points.
-    pub(crate) fn line(&mut self, class: &str, points: &[(f64, f64)]) {
+    pub fn line(&mut self, class: &str, points: &[(f64, f64)]) {
         let path = self.path(points);
         self.push(format_args!(r#"<path class="line {class}" d="{path}"/>"#));
     }
 
     /// The area below the points.
-    pub(crate) fn area(&mut self, class: &str, points: &[(f64, f64)]) {
+    pub fn area(&mut self, class: &str, points: &[(f64, f64)]) {
         let (Some(first), Some(last)) = (points.first(), points.last()) else {
             return;
         };
@@ -159,7 +162,7 @@ impl Chart {
     }
 
     /// A dot at each point.
-    pub(super) fn dots(&mut self, class: &str, points: impl Iterator<Item = (f64, f64)>) {
+    pub fn dots(&mut self, class: &str, points: impl Iterator<Item = (f64, f64)>) {
         let mut path = String::new();
         for (x, y) in points {
             let (x, y) = self.at(x, y);
@@ -170,7 +173,7 @@ impl Chart {
     }
 
     /// A short stroke above the chart at each value of x.
-    pub(super) fn strokes(&mut self, class: &str, row: u8, values: impl Iterator<Item = f64>) {
+    pub fn strokes(&mut self, class: &str, row: u8, values: impl Iterator<Item = f64>) {
         let top = TOP - 1.0 + 6.0 * f64::from(row);
         let mut path = String::new();
         for x in values {
@@ -181,8 +184,8 @@ impl Chart {
         ));
     }
 
-    /// The space between two courses over the same values of x: (x, lower, upper).
-    pub(super) fn band(&mut self, class: &str, points: &[(f64, f64, f64)]) {
+    /// The space between two lines over the same values of x: (x, lower, upper).
+    pub fn band(&mut self, class: &str, points: &[(f64, f64, f64)]) {
         let upper: Vec<_> = points.iter().map(|&(x, _, upper)| (x, upper)).collect();
         let lower: Vec<_> = points.iter().rev().map(|&(x, low, _)| (x, low)).collect();
         if points.is_empty() {
@@ -195,7 +198,7 @@ impl Chart {
     }
 
     /// A stripe from top to bottom for each span of x, at least as wide as can be seen.
-    pub(crate) fn stripes(&mut self, class: &str, spans: impl Iterator<Item = (f64, f64)>) {
+    pub fn stripes(&mut self, class: &str, spans: impl Iterator<Item = (f64, f64)>) {
         let height = self.height - TOP - self.bottom;
         let mut path = String::new();
         for (from, to) in spans {
@@ -210,12 +213,7 @@ impl Chart {
     }
 
     /// A bar of this width, in units of x, from one value of y to another at each value of x: (x, lower, upper).
-    pub(super) fn bars(
-        &mut self,
-        class: &str,
-        width: f64,
-        bars: impl Iterator<Item = (f64, f64, f64)>,
-    ) {
+    pub fn bars(&mut self, class: &str, width: f64, bars: impl Iterator<Item = (f64, f64, f64)>) {
         let mut path = String::new();
         for (x, lower, upper) in bars {
             let (left, top) = self.at(x - width / 2.0, upper);
@@ -230,7 +228,7 @@ impl Chart {
     }
 
     /// A dashed line from top to bottom, below a pin, at each value of x.
-    pub(super) fn verticals(&mut self, class: &str, values: impl Iterator<Item = f64>) {
+    pub fn verticals(&mut self, class: &str, values: impl Iterator<Item = f64>) {
         let bottom = self.height - self.bottom;
         let (mut path, mut pins) = (String::new(), String::new());
         for x in values {
@@ -245,7 +243,7 @@ impl Chart {
     }
 
     /// A dashed line across, with its name at the right.
-    pub(super) fn rule(&mut self, y: f64, name: &str) {
+    pub fn rule(&mut self, y: f64, name: &str) {
         self.named_rule(y, name, "end", self.width - RIGHT - 2.0);
     }
 
@@ -261,7 +259,7 @@ impl Chart {
     }
 
     /// The chart with a description for those who do not see it.
-    pub(crate) fn svg(self, description: &str) -> String {
+    pub fn svg(self, description: &str) -> String {
         format!(
             r#"<svg viewBox="0 0 {} {}" role="img" aria-label="{description}">{}</svg>"#,
             self.width, self.height, self.body

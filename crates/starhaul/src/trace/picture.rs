@@ -3,11 +3,7 @@
 use std::time::Duration;
 
 use starhaul_link::{DelaySeries, LossSeries, Opportunities, Recording, Summary};
-
-use super::{
-    chart::{Chart, Scale},
-    sheet::{Panel, Sheet, WIDTH},
-};
+use starhaul_plot::{Chart, LINE_WIDTH, Panel, Scale, Sheet};
 
 const HEIGHT: f64 = 250.0;
 /// Points of a course: about one for each pixel.
@@ -15,25 +11,25 @@ const POINTS: u32 = 1_000;
 
 /// What the picture of a trace is made of.
 #[derive(Clone, Copy, Debug)]
-pub struct TraceReport<'a> {
+pub(crate) struct TraceReport<'a> {
     /// What people call it.
-    pub name: &'a str,
+    pub(crate) name: &'a str,
     /// What is drawn.
-    pub recording: &'a Recording,
+    pub(crate) recording: &'a Recording,
     /// Its figures.
-    pub summary: &'a Summary,
+    pub(crate) summary: &'a Summary,
     /// The command line that repeats it.
-    pub command: &'a str,
+    pub(crate) command: &'a str,
 }
 
 impl TraceReport<'_> {
     /// One picture, light or dark as its viewer is.
-    pub fn svg(&self) -> String {
+    pub(crate) fn svg(&self) -> String {
         self.sheet().svg()
     }
 
     /// One page that needs no network.
-    pub fn html(&self) -> String {
+    pub(crate) fn html(&self) -> String {
         self.sheet().html()
     }
 
@@ -107,7 +103,7 @@ impl TraceReport<'_> {
     fn chart(&self, title: &str, unit: &str, y: Scale) -> Chart {
         let duration = self.summary.duration;
         let x = Scale::Linear(0.0, duration.as_secs_f64().max(1e-3));
-        let mut chart = Chart::sized((WIDTH, HEIGHT), title, unit, x, y);
+        let mut chart = Chart::sized((LINE_WIDTH, HEIGHT), title, unit, x, y);
         let outages = self.summary.outages.iter();
         chart.stripes(
             "outage",
