@@ -12,6 +12,10 @@ use std::{
     time::Duration,
 };
 
+use starhaul_demo::{
+    load::{Class, Classes},
+    score::ClassScore,
+};
 use starhaul_lab::{
     experiments::{
         aggregation::goodput,
@@ -19,8 +23,6 @@ use starhaul_lab::{
         dmtp::{BLOCKS_PER_STEP, DmtpSetup, LOSS_STEPS, StepResult},
         qoe::{BANDWIDTH_FACTORS, Control, LOSSES, NETEM_QUEUE, QoeSetup},
     },
-    load::{Class, Classes},
-    score::ClassScore,
     workload::bulk::Bulk,
     worlds::{pipe::Pipe, stack::World},
 };

@@ -7,9 +7,10 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// The crates of the suite as they name themselves in a log.
-const TARGETS: [&str; 16] = [
+const TARGETS: [&str; 17] = [
     "starhaul",
     "starhaul_cc",
+    "starhaul_demo",
     "starhaul_endpoint",
     "starhaul_fec",
     "starhaul_flow",

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
+use starhaul_demo::{load::Classes, score::ClassScore};
 use starhaul_session::Session;
 
 use crate::{
     Error,
-    load::Classes,
-    score::ClassScore,
     workload::{
         bulk::Bulk,
         media::{Logs, Sending},

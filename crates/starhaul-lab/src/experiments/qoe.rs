@@ -7,13 +7,15 @@
 use std::time::Duration;
 
 use starhaul_cc::{ControllerConfig, RateFeed};
+use starhaul_demo::{
+    load::{self, Class, Classes},
+    score::ClassScore,
+};
 use starhaul_link::{LinkSpec, Loss, QueueLimit};
 use starhaul_units::Bandwidth;
 
 use crate::{
     Error,
-    load::{self, Class, Classes},
-    score::ClassScore,
     workload::media::{Logs, Sending},
     worlds::stack::{PathSetup, World},
 };

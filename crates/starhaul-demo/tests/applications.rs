@@ -5,10 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use starhaul_lab::{
+use starhaul_demo::{
+    self as demo, DemoOptions,
     apps::{self, download::Server, lock},
     baseline::Carrier,
-    demo::{self, DemoOptions},
     load::Class,
 };
 use starhaul_link::Loss;

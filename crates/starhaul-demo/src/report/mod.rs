@@ -3,16 +3,12 @@
 mod plots;
 mod tables;
 
-pub use tables::{classes, paths, percent};
+pub(crate) use tables::{classes, paths, percent};
 
 use maud::html;
 use starhaul_plot::{Tiles, card, figures, keys, made_by, page};
 
-use crate::{
-    baseline,
-    demo::{Course, DemoResult, SystemResult, Systems},
-    load::Class,
-};
+use crate::{Course, DemoResult, SystemResult, Systems, baseline, load::Class};
 
 /// What a report is made of.
 #[derive(Clone, Debug)]

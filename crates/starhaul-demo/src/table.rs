@@ -182,11 +182,7 @@ fn text(out: &mut String, arguments: std::fmt::Arguments<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        demo::{Paths, Systems},
-        load::Classes,
-        score::ClassLog,
-    };
+    use crate::{Paths, Systems, load::Classes, score::ClassLog};
 
     fn progress(seconds: u64) -> Progress {
         let system = || SystemProgress {

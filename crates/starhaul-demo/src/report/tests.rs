@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
+    PathResult, Paths, Sample,
     apps::download::DownloadScore,
-    demo::{PathResult, Paths, Sample},
     load::Classes,
     score::{ClassLog, ClassScore},
 };

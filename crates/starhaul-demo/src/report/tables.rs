@@ -2,18 +2,14 @@
 
 use starhaul_plot::{Column, Table, Value};
 
-use crate::{
-    demo::{DemoResult, SystemResult},
-    load::Class,
-    score::ClassScore,
-};
+use crate::{DemoResult, SystemResult, load::Class, score::ClassScore};
 
 /// A class as one system carried it.
 type Carried<'a> = (Class, &'static str, &'a ClassScore);
 type Named<'a> = (&'static str, &'a SystemResult);
 
 /// Every class, both systems below each other.
-pub fn classes(result: &DemoResult) -> Table {
+pub(crate) fn classes(result: &DemoResult) -> Table {
     let latency = |key, name, of: fn(&ClassScore) -> Option<f64>| {
         Column::number(key, name, "ms", 1, move |row: &Carried<'_>| {
             of(row.2).into()
@@ -48,7 +44,7 @@ pub fn classes(result: &DemoResult) -> Table {
 }
 
 /// The download, and what went over which path.
-pub fn paths(result: &DemoResult) -> Table {
+pub(crate) fn paths(result: &DemoResult) -> Table {
     let columns = [
         Column::name("system", "system", |row: &Named<'_>| row.0.into()),
         Column::number("qoe", "QoE", "", 2, |row: &Named<'_>| row.1.qoe.into()),
@@ -74,7 +70,7 @@ pub fn paths(result: &DemoResult) -> Table {
 }
 
 /// The share on time in percent; 100 only when nothing is missing.
-pub fn percent(score: &ClassScore) -> String {
+pub(crate) fn percent(score: &ClassScore) -> String {
     let percent = score.on_time_share() * 100.0;
     if score.on_time == score.sent {
         "100".to_owned()

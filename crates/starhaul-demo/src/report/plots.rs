@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use starhaul_plot::{Chart, Scale};
 
-use crate::{
-    demo::{Course, Paths, Sample, Systems},
-    load::Class,
-};
+use crate::{Course, Paths, Sample, Systems, load::Class};
 
 /// Share of the blocks of each second that came on time.
 pub(super) fn on_time_share(courses: &Systems<Course>, class: Class) -> String {
