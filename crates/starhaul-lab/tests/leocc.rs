@@ -3,7 +3,10 @@
 
 use std::{fs, path::Path};
 
-use starhaul_lab::leocc::{Options, Plan, Results, Section};
+use starhaul_lab::{
+    experiments::leocc::{Options, Plan, Results, Section},
+    kit::Found as _,
+};
 
 /// Five seconds of 8 and 4 Mbit/s with an outage of 70 ms in between.
 fn write_trace(folder: &Path) {
@@ -64,7 +67,7 @@ fn every_part_gives_its_rows_whatever_the_order_in_which_they_ran() {
     assert_eq!(all.json().unwrap(), again.json().unwrap());
     assert_eq!(all.rows.len(), 4);
     assert_eq!(all.courses.len(), 2);
-    let deaf = |row: &&starhaul_lab::leocc::Row| row.system == "leocc-no-detector";
+    let deaf = |row: &&starhaul_lab::experiments::leocc::Row| row.system == "leocc-no-detector";
     // At either loss.
     assert_eq!(all.ablation.iter().filter(deaf).count(), 2);
     // Of one kind 2, 4 and 8; LeoCC beside Cubic and BBR, Cubic beside BBR.

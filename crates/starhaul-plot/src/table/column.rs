@@ -37,7 +37,6 @@ pub(super) enum Sum {
     /// Only rows in which it is the same are summed up.
     Same,
     Median,
-    Mean,
     Total,
     Least,
     Greatest,
@@ -122,12 +121,6 @@ impl<R> Column<R> {
         self.sum(Sum::Median)
     }
 
-    /// Summed up by the mean.
-    #[must_use]
-    pub fn mean(self) -> Self {
-        self.sum(Sum::Mean)
-    }
-
     /// Summed up by adding.
     #[must_use]
     pub fn total(self) -> Self {
@@ -195,13 +188,20 @@ impl Head {
         words.join(", ")
     }
 
+    /// A figure as people read it.
+    pub(super) fn scaled(&self, number: f64) -> f64 {
+        match self.show {
+            Show::Percent(_) => number * 100.0,
+            _ => number,
+        }
+    }
+
     /// A value for people.
     pub(super) fn shown(&self, value: &Value) -> String {
         match (value, self.show) {
             (Value::Text(text) | Value::Verdict(text, _), _) => text.clone(),
-            (Value::Number(number), Show::Decimals(decimals)) => format!("{number:.decimals$}"),
-            (Value::Number(number), Show::Percent(decimals)) => {
-                format!("{:.decimals$}", number * 100.0)
+            (Value::Number(number), Show::Decimals(decimals) | Show::Percent(decimals)) => {
+                format!("{:.decimals$}", self.scaled(*number))
             }
             (Value::Number(number), Show::Words) => number.to_string(),
             (Value::Count(count), _) => count.to_string(),
@@ -228,17 +228,13 @@ impl Sum {
     pub(super) fn of<'v>(self, values: impl Iterator<Item = &'v Value> + Clone) -> Value {
         let numbers = || values.clone().filter_map(Value::number);
         let some = |number: f64| match numbers().next() {
-            // A total of counts is a count again.
             Some(_) => Value::Number(number),
             None => Value::Nothing,
         };
         match self {
             Self::Same | Self::Dropped => values.clone().next().cloned().unwrap_or(Value::Nothing),
             Self::Median => some(median(numbers().collect())),
-            Self::Mean => {
-                let (sum, count) = numbers().fold((0.0, 0.0), |(sum, n), x| (sum + x, n + 1.0));
-                some(sum / f64::max(count, 1.0))
-            }
+            // A total of counts is a count again.
             Self::Total => match values.clone().all(|value| matches!(value, Value::Count(_))) {
                 true => Value::Count(values.map(count).sum()),
                 false => some(numbers().sum()),

@@ -62,6 +62,15 @@ impl Table {
         self.rows.iter().filter_map(value)
     }
 
+    /// The figures of a column as people read them, shares in percent.
+    pub fn figures(&self, key: &str) -> Vec<Option<f64>> {
+        let Some(head) = self.heads.iter().find(|head| head.key == key) else {
+            return Vec::new();
+        };
+        let figure = |value: &Value| value.number().map(|number| head.scaled(number));
+        self.values(key).map(figure).collect()
+    }
+
     /// Says what a column shares with the row above only once, to people.
     #[must_use]
     pub fn grouped(mut self) -> Self {
@@ -94,23 +103,32 @@ impl Table {
         self
     }
 
-    /// The rows for each value of this column, in the order in which they come first, without that column.
-    pub fn split(&self, key: &str) -> Vec<(String, Self)> {
-        let Some(at) = self.heads.iter().position(|head| head.key == key) else {
-            return vec![(String::new(), self.clone())];
-        };
+    /// The rows for each value of these columns, in the order in which they come first, without those columns.
+    pub fn split(&self, keys: &[&str]) -> Vec<(String, Self)> {
+        let named = |at: &usize| keys.contains(&self.heads[*at].key);
+        let columns: Vec<usize> = (0..self.heads.len()).filter(named).collect();
         let mut parts: Vec<(String, Self)> = Vec::new();
         for row in &self.rows {
-            let name = self.heads[at].shown(&row[at]);
-            if !parts.iter().any(|(known, _)| *known == name) {
-                parts.push((name.clone(), self.emptied()));
-            }
-            let part = parts.iter_mut().find(|(known, _)| *known == name);
-            if let Some((_, part)) = part {
-                part.rows.push(row.clone());
+            let name = columns.iter().map(|at| self.heads[*at].shown(&row[*at]));
+            let name = name.collect::<Vec<_>>().join(", ");
+            match parts.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, part)) => part.rows.push(row.clone()),
+                None => {
+                    let rows = vec![row.clone()];
+                    parts.push((
+                        name,
+                        Self {
+                            rows,
+                            ..self.emptied()
+                        },
+                    ));
+                }
             }
         }
-        let without = |(name, part): (String, Self)| (name, part.without(key));
+        let without = |(name, part): (String, Self)| {
+            let part = keys.iter().fold(part, |part, key| part.without(key));
+            (name, part)
+        };
         parts.into_iter().map(without).collect()
     }
 

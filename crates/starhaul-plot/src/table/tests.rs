@@ -75,7 +75,7 @@ fn a_page_gets_colours_verdicts_and_escaped_text() {
 
 #[test]
 fn parts_are_split_and_empty_columns_left_out() {
-    let parts = table().split("system");
+    let parts = table().split(&["system"]);
     let names: Vec<_> = parts
         .iter()
         .map(|(name, part)| (&**name, part.len()))

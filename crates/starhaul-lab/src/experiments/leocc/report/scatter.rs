@@ -3,11 +3,11 @@
 use starhaul_plot::{Chart, Scale};
 
 use crate::{
-    kit::statistics::distinct,
-    leocc::{
+    experiments::leocc::{
         results::{Results, Row},
         summary::{Summary, groups, losses},
     },
+    kit::statistics::distinct,
     systems::family,
 };
 

@@ -1,7 +1,5 @@
 //! What the comparison found, and its files.
 
-use std::{fs, path::Path};
-
 use maud::html;
 use serde::{Deserialize, Serialize};
 use starhaul_flow::Metrics;
@@ -172,7 +170,7 @@ impl Results {
     /// For a terminal.
     pub fn table(&self) -> String {
         let mut text = String::new();
-        for (link, table) in self.measured().split("link") {
+        for (link, table) in self.measured().split(&["link"]) {
             text += &format!("{link}\n{}\n", table.without("runs").without_empty().text());
         }
         for skipped in &self.skipped {
@@ -234,24 +232,6 @@ impl Results {
             Column::name("link", "link", |verdict: &Verdict| (&verdict.link).into()),
         ];
         Table::of(&columns, &self.verdicts)
-    }
-
-    /// Writes `report.html` and `results.json` into `folder`, which is made if it is not there.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn write(&self, folder: &Path) -> Result<(), Error> {
-        fs::create_dir_all(folder)
-            .map_err(Error::io(format!("cannot make {}", folder.display())))?;
-        for (name, text) in [
-            ("results.json", self.json()? + "\n"),
-            ("report.html", self.html()),
-        ] {
-            let file = folder.join(name);
-            fs::write(&file, text)
-                .map_err(Error::io(format!("cannot write {}", file.display())))?;
-        }
-        Ok(())
     }
 
     /// The whole page.

@@ -123,7 +123,7 @@ fn compare(rows: &[&Row], system: &str, other: &str, loss: &str) -> Option<Besid
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::leocc::summary::tests::row;
+    use crate::experiments::leocc::summary::tests::row;
 
     fn run(system: &str, trace: &str, loss: f64, [rate, mean, p95]: [f64; 3]) -> Row {
         let mut row = row(system, trace, rate, p95);

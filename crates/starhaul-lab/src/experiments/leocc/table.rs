@@ -61,8 +61,8 @@ impl Results {
     /// LeoCC and its variants beside each other system: who, at which loss, and the table.
     pub(super) fn beside_tables(&self) -> Vec<(String, String, starhaul_plot::Table)> {
         let mut tables = Vec::new();
-        for (system, of_system) in self.rivals().split("system") {
-            for (loss, table) in of_system.split("loss") {
+        for (system, of_system) in self.rivals().split(&["system"]) {
+            for (loss, table) in of_system.split(&["loss"]) {
                 tables.push((system.clone(), loss, table));
             }
         }

@@ -1,10 +1,12 @@
 //! Does a controller do the same in virtual and in real time? The same flow over the same links in the simulator, behind
 //! the replay, and beside the kernel's own TCP; whoever believes the simulator's figures believes them for this.
 
+mod command;
 mod links;
 mod results;
 mod simulated;
 
+pub use command::Agreement;
 pub use links::AgreementLink;
 pub use results::{Params, Results, Row, Verdict};
 pub use simulated::simulated;
@@ -16,27 +18,32 @@ use starhaul_flow::{FlowNetwork, FlowPath, FlowSetup, Metrics};
 
 use crate::{
     Error,
-    kit::{Progress, statistics::medians},
+    kit::{Progress, repeats::Runs, statistics::medians},
     realtime::{Bench, Measured, OVERHEAD, RealRun, Sender},
-    repeats::Runs,
     systems::unknown,
     traces::Direction,
 };
 
 /// What `starhaul lab agreement` was asked for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct Options {
-    /// One link, one run, 10 s.
+    /// One link, one run of 10 s each
+    #[arg(long)]
     pub quick: bool,
-    /// Names of our controllers; Cubic and BBR if empty.
+    /// Our controllers [default: cubic,bbr]; the kernel's of the same names run beside them
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub systems: Vec<String>,
-    /// Forward links in place of the usual ones.
+    /// A link for the data, as `starhaul replay` takes it, in place of the usual ones; may be repeated
+    #[arg(long = "link", value_name = "SPEC")]
     pub links: Vec<String>,
-    /// Runs of each, of which the medians count.
+    /// Runs of each, of which the medians count [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub runs: Option<u32>,
-    /// For how long each runs.
+    /// How long each runs [default: 30]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub seconds: Option<u32>,
-    /// Of the first run; the others follow.
+    /// Of the first run; the others follow
+    #[arg(skip)]
     pub seed: u64,
 }
 

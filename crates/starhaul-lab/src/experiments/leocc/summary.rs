@@ -103,9 +103,9 @@ fn pairs<'a>(
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::leocc::Params;
+    use crate::experiments::leocc::Params;
 
-    pub(in crate::leocc) fn row(
+    pub(in crate::experiments::leocc) fn row(
         system: &str,
         trace: &str,
         throughput_mbps: f64,

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use crate::{
-    kit::statistics::distinct,
-    leocc::{
+    experiments::leocc::{
         digest::{self, Variant},
         results::Row,
         section::AS_IT_IS,
     },
+    kit::statistics::distinct,
 };
 
 const WIDTH: f64 = 1120.0;

@@ -39,17 +39,31 @@ impl Section {
         Self::Detector,
     ];
 
-    /// What to type after `starhaul lab` for this part alone.
-    pub const fn command(self) -> &'static str {
+    /// The figure or section of the paper.
+    pub(super) fn stands_for(self) -> &'static str {
         match self {
-            Self::Scatter => "leocc --only scatter",
-            Self::Series => "leocc --only series",
-            Self::Ablation => "leocc --only ablation",
-            Self::Queues => "leocc --only queues",
-            Self::Sensitivity => "leocc --only sensitivity",
-            Self::Shift => "leocc --only shift",
-            Self::Fairness => "leocc --only fairness",
-            Self::Detector => "leocc --only detector",
+            Self::Scatter => "LeoCC fig. 3",
+            Self::Series => "LeoCC fig. 4",
+            Self::Ablation => "LeoCC §4",
+            Self::Queues => "LeoCC §6.1",
+            Self::Sensitivity => "LeoCC §4.1",
+            Self::Shift => "LeoCC §4.3",
+            Self::Fairness => "LeoCC §6",
+            Self::Detector => "LeoCC fig. 7",
+        }
+    }
+
+    /// What it shows.
+    pub(super) fn shows(self) -> &'static str {
+        match self {
+            Self::Scatter => "throughput against delay, with the Pareto front",
+            Self::Series => "rate, capacity, RTT and state over one trace",
+            Self::Ablation => "LeoCC without each of its parts; paper against published code",
+            Self::Queues => "a queue of one bandwidth-delay product",
+            Self::Sensitivity => "other detector thresholds; missing and false signals",
+            Self::Shift => "a ground link as the bottleneck",
+            Self::Fairness => "2, 4 and 8 flows of a kind; beside Cubic and BBR",
+            Self::Detector => "precision and recall of the reconfiguration detector",
         }
     }
 

@@ -2,6 +2,7 @@
 //! controller over every trace, in virtual time.
 
 mod case;
+mod command;
 mod detector;
 mod digest;
 mod experiment;
@@ -25,6 +26,7 @@ mod tables;
 mod traces;
 
 pub use case::{Kind, TraceCase};
+pub use command::LeoCc;
 pub use options::{Options, QueueChoice};
 pub use plan::Plan;
 pub use real::RealPlan;

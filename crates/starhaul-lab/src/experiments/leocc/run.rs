@@ -161,7 +161,7 @@ mod tests {
     use starhaul_link::{DelaySeries, Opportunities, Trace};
 
     use super::*;
-    use crate::leocc::Kind;
+    use crate::experiments::leocc::Kind;
 
     /// 20 s of 12 Mbit/s with an outage of 80 ms each 4 s.
     fn case() -> TraceCase {

@@ -2,7 +2,7 @@
 
 use starhaul_plot::{Chart, Scale};
 
-use crate::{kit::statistics::distinct, leocc::Course, systems::family};
+use crate::{experiments::leocc::Course, kit::statistics::distinct, systems::family};
 
 const SIZE: (f64, f64) = (560.0, 190.0);
 /// Two plots, rate and round-trip time, and a legend of the states.

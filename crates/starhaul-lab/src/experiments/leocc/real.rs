@@ -18,10 +18,10 @@ use crate::{
     Error,
     kit::{
         parallel::{Progress, span},
+        repeats::Runs,
         statistics::medians,
     },
     realtime::{Bench, Measured, OVERHEAD, RealRun, Sender},
-    repeats::Runs,
 };
 
 const SYSTEMS: [&str; 7] = [

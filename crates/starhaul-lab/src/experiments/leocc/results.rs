@@ -1,7 +1,5 @@
 //! What the experiment found, and its files.
 
-use std::{fs, path::Path};
-
 use serde::{Deserialize, Serialize, Serializer};
 use starhaul_flow::{Alarm, Metrics, Sample};
 
@@ -176,32 +174,5 @@ impl Results {
     /// None in practice.
     pub fn json(&self) -> Result<String, Error> {
         serde_json::to_string(self).map_err(|error| Error::Failed(error.to_string()))
-    }
-
-    /// Writes `report.html`, `results.json`, tables and plots into `folder`, which is made if it is not there.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn write(&self, folder: &Path) -> Result<(), Error> {
-        fs::create_dir_all(folder)
-            .map_err(Error::io(format!("cannot make {}", folder.display())))?;
-        let put = |name: &str, text: String| {
-            let file = folder.join(name);
-            fs::write(&file, text).map_err(Error::io(format!("cannot write {}", file.display())))
-        };
-        put("results.json", self.json()? + "\n")?;
-        put("results.csv", self.all_runs().csv())?;
-        put("report.html", self.html())?;
-        for (name, text) in self.pictures() {
-            put(&name, text)?;
-        }
-        let others = [
-            ("rivals.csv", self.rivals()),
-            ("fairness.csv", self.shares()),
-            ("detector.csv", self.detections()),
-            ("series.csv", self.series_table()),
-        ];
-        let mut others = others.into_iter().filter(|(_, table)| !table.is_empty());
-        others.try_for_each(|(name, table)| put(name, table.csv()))
     }
 }
