@@ -7,7 +7,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// The crates of the suite as they name themselves in a log.
-const TARGETS: [&str; 17] = [
+const TARGETS: [&str; 18] = [
     "starhaul",
     "starhaul_cc",
     "starhaul_demo",
@@ -19,6 +19,7 @@ const TARGETS: [&str; 17] = [
     "starhaul_link",
     "starhaul_net",
     "starhaul_paths",
+    "starhaul_plot",
     "starhaul_quic",
     "starhaul_record",
     "starhaul_replay",
