@@ -20,7 +20,7 @@ use crate::{
     Error,
     kit::{Progress, repeats::Runs, statistics::medians},
     realtime::{Bench, Measured, OVERHEAD, RealRun, Sender},
-    systems::unknown,
+    systems::{kernel::Kernel, own::Own, unknown},
     traces::Direction,
 };
 
@@ -73,7 +73,7 @@ impl Way {
 pub struct Plan {
     links: Vec<AgreementLink>,
     own: Vec<ControllerConfig>,
-    kernel: Vec<Sender>,
+    kernel: Vec<Kernel>,
     runs: u32,
     seconds: u32,
     seed: u64,
@@ -100,7 +100,7 @@ impl Plan {
         let beside = ["cubic", "bbr"]
             .into_iter()
             .filter(|name| own.iter().any(|config| config.name() == *name))
-            .map(|name| Sender::Kernel(name.to_owned()));
+            .map(|name| Kernel(name.to_owned()));
         let (mut kernel, mut skipped) = (Vec::new(), Vec::new());
         for sender in beside {
             match sender.missing() {
@@ -188,8 +188,10 @@ impl Plan {
     ) -> Result<Results, Error> {
         let began = Instant::now();
         let mut results = Results::new(command, self.seed, self.skipped.clone());
-        let senders: Vec<Sender> = self.own.iter().cloned().map(Sender::Own).collect();
-        let mut senders: Vec<&Sender> = senders.iter().chain(&self.kernel).collect();
+        let own: Vec<Own> = self.own.iter().cloned().map(Own).collect();
+        let mut senders: Vec<&dyn Sender> = Vec::new();
+        senders.extend(own.iter().map(|own| own as &dyn Sender));
+        senders.extend(self.kernel.iter().map(|kernel| kernel as &dyn Sender));
         if let Some(why) = missing {
             let skipped = format!("skipped: everything in real time, because {why}");
             results.skipped.push(skipped);
@@ -207,7 +209,7 @@ impl Plan {
                     results.add(config.name(), link, way, &runs, 0);
                 }
             }
-            for sender in &senders {
+            for &sender in &senders {
                 let runs = Runs::of(self.seeds(), |seed| {
                     bench(&RealRun {
                         sender,

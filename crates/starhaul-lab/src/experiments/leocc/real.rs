@@ -1,7 +1,10 @@
 //! The same in real time: our controllers over our own stack beside the kernel's over TCP, one flow at a time behind the
 //! replay of a trace.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use starhaul_flow::Metrics;
 
@@ -22,6 +25,7 @@ use crate::{
         statistics::medians,
     },
     realtime::{Bench, Measured, OVERHEAD, RealRun, Sender},
+    systems::sender,
 };
 
 const SYSTEMS: [&str; 7] = [
@@ -40,7 +44,7 @@ const QUICK_TIME: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub struct RealPlan {
     cases: Vec<TraceCase>,
-    senders: Vec<Sender>,
+    senders: Vec<Arc<dyn Sender>>,
     losses: Vec<f64>,
     queue: QueueChoice,
     runs: u32,
@@ -84,7 +88,7 @@ impl RealPlan {
         }
         let mut senders = Vec::new();
         for name in names {
-            let sender = Sender::named(name)?;
+            let sender = sender(name)?;
             match sender.missing() {
                 None => senders.push(sender),
                 Some(why) => skipped.push(why),
@@ -181,7 +185,7 @@ impl RealPlan {
                         });
                     };
                     let runs = Runs::of(self.seeds(), |seed| {
-                        let measured = bench(&self.real_run(case, loss, sender, seed)?)?;
+                        let measured = bench(&self.real_run(case, loss, sender.as_ref(), seed)?)?;
                         done += took;
                         total += if measured.valid { Duration::ZERO } else { took };
                         tell(done, total);
@@ -192,7 +196,7 @@ impl RealPlan {
                     let given_up = self.seeds().count().saturating_sub(runs.valid.len());
                     total -= took.saturating_mul(u32::try_from(given_up).unwrap_or(u32::MAX));
                     tell(done, total);
-                    self.add(&mut results, case, loss, sender, &runs);
+                    self.add(&mut results, case, loss, sender.as_ref(), &runs);
                 }
             }
         }
@@ -213,7 +217,7 @@ impl RealPlan {
         results: &mut Results,
         case: &TraceCase,
         loss: DataLoss,
-        sender: &Sender,
+        sender: &dyn Sender,
         runs: &Runs,
     ) {
         let row = |variant, metrics| Row {
@@ -239,7 +243,7 @@ impl RealPlan {
         &self,
         case: &TraceCase,
         loss: DataLoss,
-        sender: &'a Sender,
+        sender: &'a dyn Sender,
         seed: u64,
     ) -> Result<RealRun<'a>, Error> {
         let path = case.path(loss, case.queue(self.queue))?;
@@ -311,7 +315,7 @@ mod tests {
         assert!(said.contains(&format!("1 system over {trace}")), "{said}");
         assert!(said.contains("3 runs of each: 34 s"), "{said}");
         let loss = DataLoss::Random(0.01);
-        let run = plan.real_run(&plan.cases[0], loss, &plan.senders[0], 1);
+        let run = plan.real_run(&plan.cases[0], loss, plan.senders[0].as_ref(), 1);
         assert_eq!(run.unwrap().seconds, 10);
         let both = Options {
             sections: vec![super::super::Section::Series],

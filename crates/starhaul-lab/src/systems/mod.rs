@@ -1,10 +1,19 @@
-//! The controllers that an experiment compares, by name.
+//! Who is measured, by name: controllers of ours in virtual time, and whatever sends in real time, each a file of its own.
 
-use std::time::Instant;
+pub(crate) mod kernel;
+pub(crate) mod own;
+
+use std::{sync::Arc, time::Instant};
 
 use starhaul_cc::{Controller, ControllerConfig, LeoCcOptions};
 
-use crate::Error;
+use crate::{Error, realtime::Sender};
+
+/// Finds a sender of a kind by its name; `None` if the name is of another kind.
+type Find = fn(&str) -> Option<Result<Arc<dyn Sender>, Error>>;
+
+/// Every kind of sender in real time. A rival is a file and a line here.
+const SENDERS: &[Find] = &[kernel::named, own::named];
 
 /// A controller.
 #[derive(Clone, Debug)]
@@ -69,6 +78,20 @@ impl System {
     }
 }
 
+/// The sender in real time that is called `name`: a controller of ours, or `kernel-cubic`.
+///
+/// # Errors
+/// [`Error::Settings`] when there is none.
+pub(crate) fn sender(name: &str) -> Result<Arc<dyn Sender>, Error> {
+    let found = SENDERS.iter().find_map(|find| find(name));
+    found.unwrap_or_else(|| {
+        let unknown = unknown(name);
+        Err(Error::Settings(format!(
+            "{unknown}; kernel-NAME for those of TCP"
+        )))
+    })
+}
+
 /// That there is no system of this name, and which was meant.
 pub(crate) fn unknown(name: &str) -> String {
     let known = System::all().into_iter().chain(System::ablations());
@@ -103,5 +126,28 @@ mod tests {
         for system in System::all().into_iter().chain(System::ablations()) {
             assert_eq!(System::named(&system.name).unwrap().name, system.name);
         }
+    }
+
+    #[test]
+    fn senders_are_found_by_the_names_that_tables_show() {
+        for name in ["cubic", "leocc2", "kernel-bbr"] {
+            assert_eq!(sender(name).unwrap().name(), name);
+        }
+        for (name, said) in [
+            ("reno", "newreno"),
+            ("kernel-", "kernel-cubic"),
+            ("kernel-a;b", "kernel-cubic"),
+        ] {
+            let error = sender(name).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_controller_that_the_kernel_has_not_is_named() {
+        let kernel = sender("kernel-nosuch").unwrap();
+        let said = kernel.missing().unwrap();
+        assert!(said.contains("kernel-nosuch"), "{said}");
+        assert_eq!(sender("bbr").unwrap().missing(), None);
     }
 }
