@@ -47,7 +47,7 @@ pub(crate) fn classes(result: &DemoResult) -> Table {
 pub(crate) fn paths(result: &DemoResult) -> Table {
     let columns = [
         Column::name("system", "system", |row: &Named<'_>| row.0.into()),
-        Column::number("qoe", "QoE", "", 2, |row: &Named<'_>| row.1.qoe.into()),
+        Column::number("qoe", "QoE", "", 1, |row: &Named<'_>| row.1.qoe.into()),
         Column::number("download_mb", "download", "MB", 1, |row: &Named<'_>| {
             megabytes(row.1.download.bytes).into()
         }),
@@ -59,12 +59,14 @@ pub(crate) fn paths(result: &DemoResult) -> Table {
             let said = if intact { "intact" } else { "NOT INTACT" };
             Value::Verdict(said.to_owned(), intact)
         }),
-        Column::number("leo_mb", "LEO", "MB both ways", 1, |row: &Named<'_>| {
+        Column::number("leo_mb", "LEO both ways", "MB", 1, |row: &Named<'_>| {
             megabytes(row.1.paths.leo.bytes).into()
-        }),
-        Column::number("geo_mb", "GEO", "MB both ways", 1, |row: &Named<'_>| {
+        })
+        .brief("LEO"),
+        Column::number("geo_mb", "GEO both ways", "MB", 1, |row: &Named<'_>| {
             megabytes(row.1.paths.geo.bytes).into()
-        }),
+        })
+        .brief("GEO"),
     ];
     Table::of(&columns, &result.systems.named()).coloured("system", colour)
 }
