@@ -1,6 +1,6 @@
 //! What can go wrong in the lab.
 
-/// Why an experiment or the demo could not run.
+/// Why an experiment could not run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -18,12 +18,9 @@ pub enum Error {
     /// An experiment did not go as it must for its figures to mean anything.
     #[error("{0}")]
     Failed(String),
-    /// The baseline's QUIC stack refused.
-    #[error("baseline: {0}")]
-    Baseline(String),
-    /// A socket failed.
+    /// The baseline or an application of the demo failed.
     #[error(transparent)]
-    Net(#[from] starhaul_net::Error),
+    Demo(#[from] starhaul_demo::Error),
     /// A link could not be emulated.
     #[error(transparent)]
     Replay(#[from] starhaul_replay::Error),
@@ -36,9 +33,6 @@ pub enum Error {
     /// An endpoint refused, or its peer is not there.
     #[error(transparent)]
     Endpoint(#[from] starhaul_endpoint::Error),
-    /// A gateway refused.
-    #[error(transparent)]
-    Gateway(#[from] starhaul_gateway::Error),
 }
 
 impl Error {

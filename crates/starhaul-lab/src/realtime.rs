@@ -1,83 +1,35 @@
-//! One flow behind an emulated link in real time: over our own stack, or over the kernel's TCP by `iperf3`. What is measured
-//! is what the link itself saw, the same for both.
+//! One flow of any sender behind an emulated link in real time. What is measured is what the link itself saw, the same for all.
 
-use std::{ffi::OsString, path::PathBuf, process::Command, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use starhaul_cc::ControllerConfig;
 use starhaul_flow::Metrics;
 use starhaul_link::{LinkSpec, link_seed};
 use starhaul_replay::{DirectionReport, ReplayLink, ReplayReport, ReplaySpec, run};
 
-use crate::{
-    Error,
-    traces::Direction,
-    transfer::{PORT, Secret},
-};
+use crate::{Error, traces::Direction};
 
 /// How long the program that carries a flow takes to start and to end, about.
 pub(crate) const OVERHEAD: Duration = Duration::from_millis(1500);
-/// Where the kernel says which of its controllers there are.
-const KERNEL_CONTROLLERS: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
-/// Before the name of a controller of the kernel.
-const KERNEL: &str = "kernel-";
 
-/// What sends.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Sender {
-    /// Our stack with this controller.
-    Own(ControllerConfig),
-    /// The kernel's TCP with the controller of this name.
-    Kernel(String),
-}
-
-impl Sender {
-    /// The sender called `name`: a controller of ours, or `kernel-cubic`.
-    ///
-    /// # Errors
-    /// [`Error::Settings`] when there is none.
-    pub fn named(name: &str) -> Result<Self, Error> {
-        match name.strip_prefix(KERNEL) {
-            Some(kernel)
-                if !kernel.is_empty() && kernel.bytes().all(|b| b.is_ascii_alphanumeric()) =>
-            {
-                Ok(Self::Kernel(kernel.to_owned()))
-            }
-            Some(_) => Err(Error::Settings(format!(
-                "{name:?} is no controller of the kernel: write kernel-cubic"
-            ))),
-            None => ControllerConfig::from_name(name, None)
-                .map(Self::Own)
-                .map_err(|_| {
-                    let unknown = crate::systems::unknown(name);
-                    Error::Settings(format!("{unknown}; kernel-NAME for those of TCP"))
-                }),
-        }
-    }
-
+/// What sends in real time.
+pub trait Sender: std::fmt::Debug + Send + Sync {
     /// Its name in tables.
-    pub fn name(&self) -> String {
-        match self {
-            Self::Own(config) => config.name().to_owned(),
-            Self::Kernel(name) => format!("{KERNEL}{name}"),
-        }
-    }
+    fn name(&self) -> String;
 
     /// Why this computer cannot run it, as far as that is known beforehand.
-    pub fn missing(&self) -> Option<String> {
-        let Self::Kernel(name) = self else {
-            return None;
-        };
-        let known = std::fs::read_to_string(KERNEL_CONTROLLERS).unwrap_or_default();
-        if !known.split_whitespace().any(|known| known == name) {
-            return Some(format!(
-                "skipped: {KERNEL}{name}, because this kernel has it not: modprobe tcp_{name}"
-            ));
-        }
-        let iperf3 = Command::new("iperf3").arg("--version").output();
-        iperf3
-            .is_err()
-            .then(|| format!("skipped: {KERNEL}{name}, because iperf3 is not installed"))
-    }
+    fn missing(&self) -> Option<String>;
+
+    /// The programs that carry a flow for so many seconds, to the near side if it goes `down`.
+    fn ends(&self, bench: &Bench, seconds: u32, down: bool) -> Ends;
+}
+
+/// The programs at both ends of a flow. What they print is of no use: the link tells.
+#[derive(Clone, Debug)]
+pub struct Ends {
+    /// A line for a shell on the far side.
+    pub server: OsString,
+    /// The command on the near side, which finds the other's address in `STARHAUL_SERVER`.
+    pub client: Vec<OsString>,
 }
 
 /// How flows are run on this computer.
@@ -93,7 +45,7 @@ pub struct Bench {
 #[derive(Clone, Debug)]
 pub struct RealRun<'a> {
     /// What sends.
-    pub sender: &'a Sender,
+    pub sender: &'a dyn Sender,
     /// Whether the data come from the command's side or go to it.
     pub direction: Direction,
     /// The link of the data.
@@ -142,7 +94,8 @@ impl Bench {
             Direction::Up => (&run_of.forward, &run_of.backward, [data, back]),
             Direction::Down => (&run_of.backward, &run_of.forward, [back, data]),
         };
-        let (server, command) = self.commands(run_of);
+        let is_down = run_of.direction == Direction::Down;
+        let Ends { server, client } = run_of.sender.ends(self, run_of.seconds, is_down);
         let report = run(ReplaySpec {
             links: vec![ReplayLink {
                 name: "link".to_owned(),
@@ -151,7 +104,7 @@ impl Bench {
                 seeds,
             }],
             server: Some(server),
-            command,
+            command: client,
             quiet_output: true,
             log: None,
             keep_passages: true,
@@ -165,58 +118,6 @@ impl Bench {
             )));
         }
         measured(&report, run_of)
-    }
-
-    /// A line for a shell on the far side, and the command on the near one. What they print is of no use: the link tells.
-    fn commands(&self, run: &RealRun<'_>) -> (OsString, Vec<OsString>) {
-        let seconds = run.seconds.to_string();
-        let down = run.direction == Direction::Down;
-        let (server, client) = match run.sender {
-            Sender::Kernel(controller) => {
-                let mut client: Vec<OsString> = ["iperf3", "-C", controller, "-t", &seconds]
-                    .map(OsString::from)
-                    .into();
-                client.extend(down.then(|| "-R".into()));
-                client.push("-c".into());
-                // It takes its end by a signal for a failure, and says so.
-                ("exec iperf3 -s >/dev/null 2>&1".into(), client)
-            }
-            Sender::Own(config) => self.own(config.name(), &seconds, down),
-        };
-        let mut command: Vec<OsString> = match run.sender {
-            Sender::Kernel(_) => [
-                "sh",
-                "-c",
-                "exec \"$0\" \"$@\" \"$STARHAUL_SERVER\" >/dev/null",
-            ],
-            Sender::Own(_) => ["sh", "-c", "exec \"$0\" \"$@\" >/dev/null"],
-        }
-        .map(OsString::from)
-        .into();
-        command.extend(client);
-        (server, command)
-    }
-
-    fn own(&self, controller: &str, seconds: &str, down: bool) -> (OsString, Vec<OsString>) {
-        let secret = Secret::generate();
-        let end = |which: &str| {
-            let mut words: Vec<OsString> = vec![self.program.clone().into()];
-            let rest = ["--log", "warn", "lab", "flow", which, "--secret", &secret];
-            words.extend(rest.map(OsString::from));
-            words.extend(["--controller", controller].map(OsString::from));
-            words
-        };
-        let mut server = OsString::from("exec");
-        for word in end("server") {
-            server.push(" '");
-            server.push(word);
-            server.push("'");
-        }
-        server.push(format!(" --listen 0.0.0.0:{PORT}"));
-        let mut client = end("client");
-        client.extend(["--json", "--seconds", seconds].map(OsString::from));
-        client.extend(down.then(|| "--down".into()));
-        (server, client)
     }
 }
 
@@ -239,32 +140,4 @@ fn metrics(data: &DirectionReport, back: &DirectionReport, seconds: u32) -> Metr
     let capacity = capacities.map(|second| second.capacity_bytes).sum();
     let time = Duration::from_secs(seconds.into());
     Metrics::by_link(time, capacity, &data.passages, &back.passages, data.stats)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn senders_are_found_by_the_names_that_tables_show() {
-        for name in ["cubic", "leocc2", "kernel-bbr"] {
-            assert_eq!(Sender::named(name).unwrap().name(), name);
-        }
-        for (name, said) in [
-            ("reno", "newreno"),
-            ("kernel-", "kernel-cubic"),
-            ("kernel-a;b", "kernel-cubic"),
-        ] {
-            let error = Sender::named(name).unwrap_err().to_string();
-            assert!(error.contains(said), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_controller_that_the_kernel_has_not_is_named() {
-        let sender = Sender::named("kernel-nosuch").unwrap();
-        let said = sender.missing().unwrap();
-        assert!(said.contains("kernel-nosuch"), "{said}");
-        assert_eq!(Sender::named("bbr").unwrap().missing(), None);
-    }
 }

@@ -12,21 +12,23 @@ use std::{
     time::Duration,
 };
 
-use starhaul_lab::{
-    experiments::{
-        aggregation::goodput,
-        cut::{CutSetup, Traffic, Way},
-        dmtp::{BLOCKS_PER_STEP, DmtpSetup, LOSS_STEPS, StepResult},
-        qoe::{BANDWIDTH_FACTORS, Control, LOSSES, NETEM_QUEUE, QoeSetup},
-    },
+use starhaul_demo::{
     load::{Class, Classes},
     score::ClassScore,
+};
+use starhaul_lab::{
+    experiments::{
+        aggregation::{self, GRID},
+        cut::{self, CutResult, CutSetup, Traffic},
+        dmtp::{BLOCKS_PER_STEP, DmtpSetup, LOSS_STEPS, MODES, StepResult},
+        mpdtp::{BANDWIDTH_FACTORS, Control, LOSSES, NETEM_QUEUE, QoeSetup, SHORT_QUEUE},
+    },
     workload::bulk::Bulk,
     worlds::{pipe::Pipe, stack::World},
 };
 use starhaul_link::QueueLimit;
+use starhaul_plot::Table;
 use starhaul_session::Mode;
-use starhaul_units::Bandwidth;
 
 fn seeds(few: u64) -> impl Iterator<Item = u64> {
     let count = std::env::var("STARHAUL_SEEDS")
@@ -34,14 +36,6 @@ fn seeds(few: u64) -> impl Iterator<Item = u64> {
         .and_then(|text| text.parse().ok())
         .unwrap_or(few);
     1..=count
-}
-
-const fn pipe(mbit: u64, rtt_ms: u64, loss: f64) -> Pipe {
-    Pipe {
-        rate: Bandwidth::from_mbit(mbit),
-        rtt: Duration::from_millis(rtt_ms),
-        loss,
-    }
 }
 
 /// DMTP fig. 7: with both protections nothing is late up to 10 % loss.
@@ -55,7 +49,7 @@ fn dmtp_blocks_on_time_by_loss_and_mode() {
             .map(|loss| format!("{:>7}", loss * 100.0))
             .concat()
     );
-    for mode in [Mode::None, Mode::Retransmit, Mode::Fec, Mode::FecRetransmit] {
+    for (mode, name) in MODES {
         let mut totals = [StepResult::default(); LOSS_STEPS.len()];
         for seed in seeds(1) {
             let setup = DmtpSetup {
@@ -68,7 +62,7 @@ fn dmtp_blocks_on_time_by_loss_and_mode() {
                 .iter()
                 .map(|step| format!("{:>7}", step.on_time))
                 .collect();
-            println!("{:<16} {seed:>4} {row}", format!("{mode:?}"));
+            println!("{:<16} {seed:>4} {row}", name);
             for ((total, step), loss) in totals.iter_mut().zip(&steps).zip(LOSS_STEPS) {
                 total.sent += step.sent;
                 total.on_time += step.on_time;
@@ -97,7 +91,7 @@ fn as_unprotected(step: &StepResult, loss: f64) -> bool {
 /// MPDTP fig. 4: half the bandwidth that is wanted, and up to five times as much.
 #[test]
 fn qoe_by_bandwidth() {
-    let queues = [(NETEM_QUEUE, "1000 p"), SHORT_QUEUE];
+    let queues = [(NETEM_QUEUE, "1000 p"), (SHORT_QUEUE, "42 kB")];
     qoe_table(
         &queues,
         &BANDWIDTH_FACTORS.map(|factor| (factor, 0.0001)),
@@ -128,7 +122,7 @@ fn qoe_by_bandwidth() {
 fn qoe_by_loss() {
     // With so much bandwidth nothing queues.
     qoe_table(
-        &[SHORT_QUEUE],
+        &[(SHORT_QUEUE, "42 kB")],
         &LOSSES.map(|loss| (5.0, loss)),
         |setup, ours, theirs| {
             assert!(
@@ -140,9 +134,6 @@ fn qoe_by_loss() {
         },
     );
 }
-
-/// A quarter of a second at the least of the bandwidths.
-const SHORT_QUEUE: (QueueLimit, &str) = (QueueLimit::Bytes(42_000), "42 kB");
 
 /// Prints QoE and shares on time for each queue and each (bandwidth factor, loss).
 fn qoe_table(
@@ -190,49 +181,25 @@ fn qoe_table(
 /// A bulk stream uses both paths, and never suffers from having one more.
 #[test]
 fn aggregation_grid() {
-    const WARM_UP: Duration = Duration::from_secs(4);
-    const MEASURED: Duration = Duration::from_secs(8);
-    let run = |pipes: &[Pipe], seed| goodput(pipes, WARM_UP, MEASURED, seed).unwrap();
-    println!(
-        "{:<30}{:<30} {:>8} {:>8} {:>8} {:>7} {:>7}",
-        "path 1", "path 2", "alone 1", "alone 2", "both", "of sum", "of best"
-    );
+    let mut rows = Vec::new();
     for seed in seeds(1) {
-        for (first, second, least_of_sum) in [
-            (pipe(20, 30, 0.0), pipe(20, 300, 0.0), 0.9),
-            (pipe(50, 30, 0.0), pipe(10, 600, 0.0), 0.0),
-            (pipe(50, 30, 0.01), pipe(10, 600, 0.01), 0.0),
-            (pipe(20, 30, 0.02), pipe(20, 300, 0.0), 0.0),
-            (pipe(20, 30, 0.0), pipe(20, 300, 0.02), 0.0),
-            (pipe(5, 50, 0.0), pipe(50, 50, 0.0), 0.0),
-            (pipe(2, 600, 0.01), pipe(50, 20, 0.0), 0.0),
-        ] {
-            let alone = [run(&[first], seed), run(&[second], seed)];
-            let both = run(&[first, second], seed);
-            let sum = (first.rate.mbit() + second.rate.mbit()).max(f64::MIN_POSITIVE);
-            let best = alone[0].max(alone[1]);
-            let (of_sum, of_best) = (both.mbit() / sum, both.mbit() / best.mbit());
-            println!(
-                "{:<30}{:<30} {:>8.2} {:>8.2} {:>8.2} {of_sum:>7.3} {of_best:>7.3}",
-                describe(&first),
-                describe(&second),
-                alone[0].mbit(),
-                alone[1].mbit(),
-                both.mbit()
-            );
+        for (pipes, least_of_sum) in GRID {
+            let row = aggregation::Setup { pipes, seed }.run().unwrap();
             assert!(
-                of_sum >= least_of_sum && of_best >= 0.95,
-                "seed {seed}: {first:?}, {second:?}"
+                row.of_sum() >= least_of_sum && row.of_best() >= 0.95,
+                "seed {seed}: {row:?}"
             );
+            rows.push(row);
         }
     }
+    println!("{}", Table::of(&aggregation::columns(), &rows).text());
 }
 
 /// The session comes up over whichever path is there, and works before the other one joins.
 #[test]
 fn any_path_may_be_the_first_one_up() {
     for missing in 0..2 {
-        let pipes = [pipe(20, 40, 0.01), pipe(10, 120, 0.01)];
+        let pipes = [Pipe::new(20, 40, 0.01), Pipe::new(10, 120, 0.01)];
         let paths: Vec<_> = pipes.iter().map(|pipe| pipe.setup().unwrap()).collect();
         let mut world = World::starhaul_without(1, &paths, &[missing]).unwrap();
         let mut bulk = Bulk::open(&mut world).unwrap();
@@ -259,52 +226,15 @@ fn any_path_may_be_the_first_one_up() {
 /// within 1.5 RTT of the cut path and 50 ms.
 #[test]
 fn a_cut_path_loses_nothing() {
-    let pairs = [
-        (pipe(20, 25, 0.0), pipe(10, 150, 0.0), Way::Both),
-        (pipe(20, 150, 0.0), pipe(20, 25, 0.0), Way::Both),
-        (pipe(20, 30, 0.0), pipe(20, 300, 0.0), Way::Both),
-        (pipe(20, 300, 0.001), pipe(20, 30, 0.001), Way::Both),
-        (pipe(20, 60, 0.0), pipe(20, 60, 0.0), Way::Both),
-        (pipe(20, 40, 0.01), pipe(10, 120, 0.01), Way::Both),
-        (pipe(20, 25, 0.0), pipe(10, 150, 0.0), Way::There),
-        (pipe(20, 25, 0.0), pipe(10, 150, 0.0), Way::Back),
-        (pipe(20, 150, 0.0), pipe(10, 25, 0.0), Way::There),
-        (pipe(20, 150, 0.0), pipe(10, 25, 0.0), Way::Back),
-    ];
-    println!(
-        "{:<9} {:>8} {:<6} {:>4} {:>7} {:>12} {:>9} {:>9} {:>11}  on time, %",
-        "traffic",
-        "RTTs ms",
-        "dead",
-        "seed",
-        "cut at",
-        "new data ms",
-        "limit ms",
-        "stall ms",
-        "comeback ms"
-    );
     let mut setups = Vec::new();
     for seed in seeds(2) {
         for traffic in [Traffic::Blocks, Traffic::Messages, Traffic::All] {
-            for (index, (first, second, way)) in pairs.into_iter().enumerate() {
-                let at = 2_000_000 + (seed * 7_919_317 + index as u64 * 1_234_567) % 3_000_000;
-                setups.push(CutSetup {
-                    pipes: [first, second],
-                    traffic,
-                    path: 0,
-                    way,
-                    at: Duration::from_micros(at),
-                    outage: Duration::from_secs(3),
-                    seed,
-                });
-            }
+            setups.extend(cut::setups(false, seed, traffic));
         }
     }
-    let mut failures = Vec::new();
-    for (line, failed) in on_all_cores(&setups, check_cut) {
-        println!("{line}");
-        failures.extend(failed);
-    }
+    let (rows, failures): (Vec<_>, Vec<_>) = on_all_cores(&setups, check_cut).into_iter().unzip();
+    println!("{}", Table::of(&cut::columns(), &rows).text());
+    let failures = failures.concat();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
@@ -330,29 +260,11 @@ fn on_all_cores<C: Sync, R: Send>(cases: &[C], run: impl Fn(&C) -> R + Sync) -> 
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Runs a cut; gives its line of the table and what is wrong.
-fn check_cut(setup: &CutSetup) -> (String, Vec<String>) {
+/// Runs a cut; gives its row of the table and what is wrong.
+fn check_cut(setup: &CutSetup) -> ((CutSetup, CutResult), Vec<String>) {
     let result = setup.run().unwrap();
-    let [cut, other] = setup.pipes;
-    let ms = |time: Duration| time.as_secs_f64() * 1e3;
-    // When it left, if nothing else was in its way.
-    let new_data = result
-        .first_new_data
-        .map_or(Duration::MAX, |at| at.saturating_sub(other.rtt / 2));
-    let line = format!(
-        "{:<9} {:>4}/{:<3} {:<6} {:>4} {:>7} {:>12.1} {:>9.1} {:>9.1} {:>11.0?}  {}",
-        format!("{:?}", setup.traffic),
-        cut.rtt.as_millis(),
-        other.rtt.as_millis(),
-        format!("{:?}", setup.way),
-        setup.seed,
-        setup.at.as_millis(),
-        ms(new_data),
-        ms(setup.limit()),
-        ms(result.longest_stall),
-        result.comeback.map(ms),
-        shares(&result.classes),
-    );
+    let [_, other] = setup.pipes;
+    let new_data = setup.new_data(&result).unwrap_or(Duration::MAX);
     let mut failures = Vec::new();
     let mut check = |is_right: bool, what: &str| {
         if !is_right {
@@ -382,20 +294,11 @@ fn check_cut(setup: &CutSetup) -> (String, Vec<String>) {
         let score = result.classes.of(class);
         check(score.on_time == score.sent, class.name());
     }
-    (line, failures)
+    ((*setup, result), failures)
 }
 
 fn shares(classes: &Classes<ClassScore>) -> String {
     Class::ALL
         .map(|class| format!("{:6.2}", classes.of(class).on_time_share() * 100.0))
         .join(" ")
-}
-
-fn describe(pipe: &Pipe) -> String {
-    format!(
-        "{} {} ms {} %",
-        pipe.rate,
-        pipe.rtt.as_millis(),
-        pipe.loss * 100.0
-    )
 }

@@ -3,7 +3,10 @@
 
 use std::{fs, path::Path};
 
-use starhaul_lab::leocc::{Options, Plan, Results, Section};
+use starhaul_lab::{
+    experiments::leocc::{Options, Plan, Results, Section},
+    kit::Found as _,
+};
 
 /// Five seconds of 8 and 4 Mbit/s with an outage of 70 ms in between.
 fn write_trace(folder: &Path) {
@@ -42,15 +45,14 @@ fn the_table_of_a_small_run() {
     let results = run(folder.path(), &["newreno", "bbr"], &[Section::Scatter]);
     let table = "\
 recorded uplink, loss 0 %, one trace
-system            Mbit/s   use %  queue ms   p95 ms   rtt ms   p95 ms  lost %
-newreno             5.80    97.6    709.84   1521.1    741.6   1554.1   16.75
-bbr                 5.80    97.6     51.11    129.1     84.7    168.1    0.00
+system   Mbit/s  use %  queue ms  p95 ms  rtt ms  p95 ms  lost %
+newreno    5.80   97.6    709.84  1521.1   741.6  1554.1   16.75
+bbr        5.80   97.6     51.11   129.1    84.7   168.1    0.00
 
 recorded uplink, loss 1 %, one trace
-system            Mbit/s   use %  queue ms   p95 ms   rtt ms   p95 ms  lost %
-newreno             2.97    49.9     11.42     45.1     45.1     75.9    1.35
-bbr                 5.72    96.2     54.13    129.1     87.6    168.1    0.86
-
+system   Mbit/s  use %  queue ms  p95 ms  rtt ms  p95 ms  lost %
+newreno    2.97   49.9     11.42    45.1    45.1    75.9    1.35
+bbr        5.72   96.2     54.13   129.1    87.6   168.1    0.86
 ";
     assert_eq!(results.table(), table);
 }
@@ -64,7 +66,7 @@ fn every_part_gives_its_rows_whatever_the_order_in_which_they_ran() {
     assert_eq!(all.json().unwrap(), again.json().unwrap());
     assert_eq!(all.rows.len(), 4);
     assert_eq!(all.courses.len(), 2);
-    let deaf = |row: &&starhaul_lab::leocc::Row| row.system == "leocc-no-detector";
+    let deaf = |row: &&starhaul_lab::experiments::leocc::Row| row.system == "leocc-no-detector";
     // At either loss.
     assert_eq!(all.ablation.iter().filter(deaf).count(), 2);
     // Of one kind 2, 4 and 8; LeoCC beside Cubic and BBR, Cubic beside BBR.

@@ -1,4 +1,4 @@
-//! `starhaul demo`: arguments in, tables, JSON and report out; all the rest is in `starhaul-lab`.
+//! `starhaul demo`: arguments in, tables, JSON and report out; all the rest is in `starhaul-demo`.
 
 use std::{
     fs::File,
@@ -7,10 +7,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use starhaul_lab::{
-    demo::{self, DemoOptions, Live},
-    report::Report,
-};
+use starhaul_demo::{self as demo, DemoOptions, Live, Report};
 use starhaul_link::Loss;
 
 use crate::output::{Picture, command_line, print, redraws};

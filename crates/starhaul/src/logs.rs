@@ -7,9 +7,10 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// The crates of the suite by their names in a log.
-const TARGETS: [&str; 16] = [
+const TARGETS: [&str; 18] = [
     "starhaul",
     "starhaul_cc",
+    "starhaul_demo",
     "starhaul_endpoint",
     "starhaul_fec",
     "starhaul_flow",
@@ -18,6 +19,7 @@ const TARGETS: [&str; 16] = [
     "starhaul_link",
     "starhaul_net",
     "starhaul_paths",
+    "starhaul_plot",
     "starhaul_quic",
     "starhaul_record",
     "starhaul_replay",

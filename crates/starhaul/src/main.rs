@@ -165,8 +165,10 @@ fn told_once(error: &anyhow::Error) -> String {
 
 fn exit_code(error: &anyhow::Error) -> u8 {
     let gateway = error.downcast_ref::<starhaul_gateway::Error>();
+    let demo = error.downcast_ref::<starhaul_demo::Error>();
     let lab = error.downcast_ref::<starhaul_lab::Error>();
     let wrong = gateway.is_some_and(starhaul_gateway::Error::is_configuration)
+        || demo.is_some_and(starhaul_demo::Error::is_configuration)
         || lab.is_some_and(starhaul_lab::Error::is_configuration);
     let asked = error.is::<output::Usage>() || error.is::<starhaul_link::Error>();
     if wrong || asked { 2 } else { 1 }

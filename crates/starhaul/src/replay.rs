@@ -1,5 +1,6 @@
 //! `starhaul replay`: takes links and a command, prints a summary; the emulation is in `starhaul-replay`.
 
+mod picture;
 mod result;
 mod source;
 mod summary;
@@ -13,10 +14,10 @@ use std::{
 };
 
 use anyhow::Context as _;
-use starhaul_lab::report::ReplayPicture;
 use starhaul_link::LinkSpec;
 use starhaul_replay::{ReplayLink, ReplaySpec, run as run_behind, supervise};
 
+use self::picture::ReplayPicture;
 use crate::output::{Picture, Usage, command_line, print, shell_line};
 
 /// Exit code of a run that was late, if the command succeeded.

@@ -1,8 +1,8 @@
-//! `starhaul trace`: reads recordings; writes figures, other formats and plots. Traces are in `starhaul-link`, plots in
-//! `starhaul-lab`.
+//! `starhaul trace`: reads recordings; writes figures, other formats and plots. Traces are in `starhaul-link`.
 
 mod compare;
 mod info;
+mod picture;
 
 use std::{
     fs::File,
@@ -13,12 +13,12 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
-use starhaul_lab::report::TraceReport;
 use starhaul_link::{
     Comparison, Format, LinkSpec, Model, Recording, Summary, write_capacity, write_csv, write_delay,
 };
 use starhaul_units::Bandwidth;
 
+use self::picture::TraceReport;
 use crate::output::{Closed, Picture, Usage, command_line, ending, print};
 
 const SOURCES: &str = "\

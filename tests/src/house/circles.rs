@@ -69,12 +69,11 @@ impl Imports {
         circles
     }
 
-    /// Imports of one of these modules, or of a module below it, by another of them: `from -> to`.
-    pub fn between(&self, modules: &[&str]) -> Vec<String> {
+    /// Imports of a child of the module `parent`, or what is below it, by another of its children: `from -> to`.
+    pub fn between_children(&self, parent: &str) -> Vec<String> {
         let owner = |module: &Module| {
-            let path = module.join("::");
-            let is_within = |of: &&&str| path == ***of || path.starts_with(&format!("{of}::"));
-            modules.iter().find(is_within).copied()
+            let (first, child) = (module.first()?, module.get(1)?);
+            (first == parent).then(|| child.clone())
         };
         let mut found = Vec::new();
         for (module, imported) in &self.edges() {
@@ -206,12 +205,14 @@ mod tests {
     #[test]
     fn what_one_experiment_takes_from_another_is_named() {
         let found = crate_of(&[
-            ("", "mod kit; mod one; mod two;"),
+            ("", "mod kit; mod all;"),
             ("kit", ""),
-            ("one", "mod part;"),
-            ("one::part", "use crate::{kit::K, two::Figure};"),
-            ("two", "use crate::kit::K;"),
+            ("all", "mod one; mod two; use one::X; use two::Y;"),
+            ("all::one", "mod part;"),
+            ("all::one::part", "use crate::{kit::K, all::two::Figure};"),
+            ("all::two", "use crate::kit::K;"),
         ]);
-        assert_eq!(found.between(&["one", "two"]), ["one::part -> two"]);
+        let between = found.between_children("all");
+        assert_eq!(between, ["all::one::part -> all::two"]);
     }
 }

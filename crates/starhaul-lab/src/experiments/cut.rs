@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
+use starhaul_demo::{
+    load::{Class, Classes},
+    score::ClassScore,
+};
+use starhaul_plot::Column;
 use starhaul_session::Session;
 
 use crate::{
     Error,
-    load::Classes,
-    score::ClassScore,
+    kit::{Part, Study},
     workload::{
         bulk::Bulk,
         media::{Logs, Sending},
@@ -24,6 +28,127 @@ const DRAIN: Duration = Duration::from_secs(6);
 const COMEBACK_LIMIT: Duration = Duration::from_secs(10);
 /// The sparse reliable stream: so many bytes, so often.
 const MESSAGE: (u64, Duration) = (1_200, Duration::from_millis(10));
+
+/// Pairs of paths of which the first is cut, and in which directions.
+pub const PAIRS: [([Pipe; 2], Way); 10] = [
+    ([Pipe::new(20, 25, 0.0), Pipe::new(10, 150, 0.0)], Way::Both),
+    ([Pipe::new(20, 150, 0.0), Pipe::new(20, 25, 0.0)], Way::Both),
+    ([Pipe::new(20, 30, 0.0), Pipe::new(20, 300, 0.0)], Way::Both),
+    (
+        [Pipe::new(20, 300, 0.001), Pipe::new(20, 30, 0.001)],
+        Way::Both,
+    ),
+    ([Pipe::new(20, 60, 0.0), Pipe::new(20, 60, 0.0)], Way::Both),
+    (
+        [Pipe::new(20, 40, 0.01), Pipe::new(10, 120, 0.01)],
+        Way::Both,
+    ),
+    (
+        [Pipe::new(20, 25, 0.0), Pipe::new(10, 150, 0.0)],
+        Way::There,
+    ),
+    ([Pipe::new(20, 25, 0.0), Pipe::new(10, 150, 0.0)], Way::Back),
+    (
+        [Pipe::new(20, 150, 0.0), Pipe::new(10, 25, 0.0)],
+        Way::There,
+    ),
+    ([Pipe::new(20, 150, 0.0), Pipe::new(10, 25, 0.0)], Way::Back),
+];
+/// Of [`PAIRS`], with `--quick`.
+const FEW: usize = 2;
+const OUTAGE: Duration = Duration::from_secs(3);
+
+/// `starhaul lab cut`.
+pub fn study() -> Study {
+    let part = |name, shows, traffic| {
+        let setups = move |quick, seed| setups(quick, seed, traffic);
+        Part::new(name, "", shows, columns, setups, |setup: &CutSetup| {
+            Ok(vec![(*setup, setup.run()?)])
+        })
+    };
+    Study::new(
+        "cut",
+        "",
+        "one of two paths is cut and comes back",
+        "A path is cut and comes back",
+        "Two paths, in virtual time with the whole stack; the first is dead for 3 s from a random instant on. New data: from the cut until \
+         something that was handed over after it leaves over the other path; allowed are 1.5 RTT of the cut path and 50 ms.",
+    )
+    .part(part("blocks", "text, audio and video, which leave both paths room", Traffic::Blocks))
+    .part(part("messages", "a reliable stream of a message each 10 ms", Traffic::Messages))
+    .part(part("all", "text, audio, video and a reliable stream that is always full", Traffic::All).weighing(3.0))
+}
+
+/// The pairs, each cut at another instant.
+pub fn setups(quick: bool, seed: u64, traffic: Traffic) -> Vec<CutSetup> {
+    let count = if quick { FEW } else { PAIRS.len() };
+    let pairs = (0u64..).zip(PAIRS).take(count);
+    let setup = |(index, (pipes, way))| {
+        let at = seed.wrapping_mul(7_919_317).wrapping_add(index * 1_234_567);
+        CutSetup {
+            pipes,
+            traffic,
+            path: 0,
+            way,
+            at: Duration::from_micros(2_000_000 + at % 3_000_000),
+            outage: OUTAGE,
+            seed,
+        }
+    };
+    pairs.map(setup).collect()
+}
+
+/// The table of such runs.
+pub fn columns() -> Vec<Column<(CutSetup, CutResult)>> {
+    type Row = (CutSetup, CutResult);
+    let ms = |key, name, of: fn(&Row) -> Option<Duration>| {
+        let ms = move |row: &Row| of(row).map(|time| time.as_secs_f64() * 1e3).into();
+        Column::number(key, name, "ms", 1, ms).greatest()
+    };
+    let share = |key, name, class| {
+        let share = move |(_, result): &Row| {
+            let score: &ClassScore = result.classes.of(class);
+            (score.sent > 0).then(|| score.on_time_share()).into()
+        };
+        Column::share(key, name, 2, share).least()
+    };
+    vec![
+        Column::name("rtts_ms", "RTTs, ms", |(setup, _): &Row| {
+            let [cut, other] = setup.pipes.map(|pipe| pipe.rtt.as_millis());
+            format!("{cut}/{other}").into()
+        }),
+        Column::name("way", "dead", |(setup, _): &Row| {
+            match setup.way {
+                Way::Both => "both",
+                Way::There => "there",
+                Way::Back => "back",
+            }
+            .into()
+        }),
+        Column::count("seed", "seed", |(setup, _): &Row| setup.seed.into()).dropped(),
+        Column::number("at_s", "cut at", "s", 2, |(setup, _): &Row| {
+            setup.at.as_secs_f64().into()
+        })
+        .dropped(),
+        ms("new_data_ms", "new data", |(setup, result)| {
+            setup.new_data(result)
+        }),
+        ms("limit_ms", "allowed", |(setup, _)| Some(setup.limit())),
+        ms("stall_ms", "stall", |(setup, result)| {
+            (setup.traffic != Traffic::Blocks).then_some(result.longest_stall)
+        }),
+        ms("comeback_ms", "comeback", |(_, result)| result.comeback),
+        Column::count("bytes_missing", "bytes missing", |(_, result): &Row| {
+            let [sent, received] = result.reliable_bytes;
+            sent.saturating_sub(received).into()
+        })
+        .brief("missing")
+        .total(),
+        share("text", "text", Class::Text),
+        share("audio", "audio", Class::Audio),
+        share("video", "video", Class::Video),
+    ]
+}
 
 /// What is sent over the two paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +247,13 @@ impl CutSetup {
     /// By when after the cut new data must leave on the other path: 1.5 RTT of the cut path and 50 ms.
     pub fn limit(&self) -> Duration {
         self.pipes[self.path].rtt.mul_f64(1.5) + Duration::from_millis(50)
+    }
+
+    /// When new data left over the other path, if nothing else was in its way.
+    pub fn new_data(&self, result: &CutResult) -> Option<Duration> {
+        let [_, other] = self.pipes;
+        let first = result.first_new_data?;
+        Some(first.saturating_sub(other.rtt / 2))
     }
 
     /// Runs it.

@@ -6,11 +6,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use starhaul_cc::{ControllerConfig, RateFeed};
 use starhaul_link::{LinkSpec, Loss};
+use starhaul_plot::Column;
 use starhaul_session::{BlockOptions, Event, Mode, Outcome, StreamConfig};
 use starhaul_units::Bandwidth;
 
 use crate::{
     Error,
+    kit::{Part, Plot, Study},
     worlds::stack::{PathSetup, Starhaul, World},
 };
 
@@ -27,6 +29,114 @@ const DEADLINE: Duration = Duration::from_millis(200);
 const INTERVAL: Duration = Duration::from_millis(20);
 /// Cheap and dear, price per byte.
 const COSTS: [f64; 2] = [1.0, 3.0];
+
+/// The protections that the paper compares.
+pub const MODES: [(Mode, &str); 4] = [
+    (Mode::None, "none"),
+    (Mode::Retransmit, "retransmit"),
+    (Mode::Fec, "fec"),
+    (Mode::FecRetransmit, "fec+retransmit"),
+];
+
+/// `starhaul lab dmtp`.
+pub fn study() -> Study {
+    let on_time = Plot {
+        title: "Blocks on time",
+        x: ("loss", "loss of the cheap path, %"),
+        log_from: Some(0.01),
+        y: ("on_time_share", "%"),
+        by: &["mode"],
+    };
+    let dear = Plot {
+        title: "Bytes over the dear path",
+        y: ("dear_mb", "MB in 5 s"),
+        ..on_time.clone()
+    };
+    Study::new(
+        "dmtp",
+        "DMTP fig. 5–9",
+        "blocks with a deadline over a path that loses more and more",
+        "Blocks with a deadline over a lossy path",
+        "Blocks of 24 kB each 20 ms, due within 200 ms, over two paths of 15 Mbit/s and 60 ms one way, in virtual time with the whole stack. \
+         The cheap path loses more of its packets each 5 s.",
+    )
+    .part(
+        Part::new(
+            "both",
+            "DMTP fig. 7",
+            "the cheap path with the dear one beside it",
+            columns,
+            |quick, seed| setups(quick, seed, true),
+            rows,
+        )
+        .plot(on_time.clone())
+        .plot(dear),
+    )
+    .part(
+        Part::new(
+            "cheap",
+            "DMTP fig. 5–9",
+            "the cheap path alone",
+            columns,
+            |quick, seed| setups(quick, seed, false),
+            rows,
+        )
+        .plot(on_time),
+    )
+}
+
+/// A step of a run.
+type Row = (DmtpSetup, f64, StepResult);
+
+fn setups(quick: bool, seed: u64, both_paths: bool) -> Vec<DmtpSetup> {
+    let modes = MODES
+        .into_iter()
+        .filter(|(mode, _)| !quick || *mode != Mode::Fec);
+    let setup = |(mode, _)| DmtpSetup {
+        mode,
+        both_paths,
+        seed,
+    };
+    modes.map(setup).collect()
+}
+
+fn rows(setup: &DmtpSetup) -> Result<Vec<Row>, Error> {
+    let steps = LOSS_STEPS.into_iter().zip(setup.run()?);
+    Ok(steps.map(|(loss, step)| (*setup, loss, step)).collect())
+}
+
+fn columns() -> Vec<Column<Row>> {
+    let count = |key, name, of: fn(&StepResult) -> u32| {
+        Column::count(key, name, move |row: &Row| of(&row.2).into()).median()
+    };
+    let megabytes = |key, name, path: usize| {
+        Column::number(key, name, "MB", 2, move |row: &Row| {
+            (f64::from(u32::try_from(row.2.path_bytes[path]).unwrap_or(u32::MAX)) / 1e6).into()
+        })
+        .median()
+    };
+    vec![
+        Column::name("mode", "mode", |row: &Row| {
+            let name = MODES.iter().find(|(mode, _)| *mode == row.0.mode);
+            name.map(|(_, name)| *name).into()
+        }),
+        Column::count("seed", "seed", |row: &Row| row.0.seed.into()).dropped(),
+        Column::share("loss", "loss", 2, |row: &Row| row.1.into()),
+        count("sent", "sent", |step| step.sent),
+        count("on_time", "on time", |step| step.on_time),
+        Column::share("on_time_share", "on time", 1, |row: &Row| {
+            (f64::from(row.2.on_time) / f64::from(row.2.sent.max(1))).into()
+        })
+        .median(),
+        count("rebuilt", "rebuilt", |step| step.recovered_by_redundancy),
+        count("retransmitted", "retransmitted", |step| {
+            step.recovered_by_retransmission
+        })
+        .brief("resent"),
+        megabytes("cheap_mb", "cheap", 0),
+        megabytes("dear_mb", "dear", 1),
+    ]
+}
 
 /// One run through all steps.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,22 @@
-//! The seeds' experiments in virtual time, as code: each gives figures that a test checks and a table prints.
+//! The experiments, none of which takes anything from another. Each stands in [`all`] and is a command of `starhaul lab`.
 
 pub mod aggregation;
+pub mod agreement;
 pub mod cut;
 pub mod dmtp;
-pub mod qoe;
+pub mod leocc;
+pub mod mpdtp;
+
+use crate::kit::Experiment;
+
+/// Every experiment, in the order of the list.
+pub fn all() -> Vec<Box<dyn Experiment>> {
+    vec![
+        Box::new(leocc::LeoCc),
+        Box::new(agreement::Agreement),
+        Box::new(dmtp::study()),
+        Box::new(mpdtp::study()),
+        Box::new(aggregation::study()),
+        Box::new(cut::study()),
+    ]
+}

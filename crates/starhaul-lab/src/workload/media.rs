@@ -3,15 +3,15 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use starhaul_session::{BlockId, BlockOptions, Event, Session, StreamConfig, StreamId};
-use starhaul_units::Bandwidth;
-
-use crate::{
+use starhaul_demo::{
     apps::block,
     load::{self, BlockSpec, Class, Classes},
     score::{ClassLog, ClassScore},
-    worlds::stack::{Starhaul, World},
 };
+use starhaul_session::{BlockId, BlockOptions, Event, Session, StreamConfig, StreamId};
+use starhaul_units::Bandwidth;
+
+use crate::worlds::stack::{Starhaul, World};
 
 /// The streams of a sender, opened with their first block.
 #[derive(Debug, Default)]

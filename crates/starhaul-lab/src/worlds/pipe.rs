@@ -23,6 +23,15 @@ pub struct Pipe {
 }
 
 impl Pipe {
+    /// A path of so many Mbit/s and ms; `loss` is a share.
+    pub const fn new(mbit: u64, rtt_ms: u64, loss: f64) -> Self {
+        Self {
+            rate: Bandwidth::from_mbit(mbit),
+            rtt: Duration::from_millis(rtt_ms),
+            loss,
+        }
+    }
+
     /// A path as the world needs it, with a queue of one bandwidth-delay product and BBR.
     pub fn setup(&self) -> Result<PathSetup, Error> {
         let queue = self.rate.bytes_in(self.rtt).max(SMALLEST_QUEUE);
@@ -37,5 +46,12 @@ impl Pipe {
             cost: 1.0,
             controller: ControllerConfig::Bbr,
         })
+    }
+}
+
+impl std::fmt::Display for Pipe {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (rtt, loss) = (self.rtt.as_millis(), self.loss * 100.0);
+        write!(f, "{} {rtt} ms {loss} %", self.rate)
     }
 }

@@ -8,6 +8,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use starhaul_cc::ControllerConfig;
+use starhaul_demo::baseline::{ConnectionId, MpQuicEvent, MpQuicNode};
 use starhaul_link::LinkSpec;
 use starhaul_quic::{
     Identity, LinkKind, LocalId, Node, NodeConfig, NodeEvent, PathConfig, SessionHandle,
@@ -15,10 +16,7 @@ use starhaul_quic::{
 use starhaul_session::{Event, Session, StreamConfig, StreamId};
 use starhaul_sim::{Datagram, Delivery, Node as SimNode, NodeId, PathLinks, Simulation, Udp};
 
-use crate::{
-    Error,
-    baseline::{ConnectionId, MpQuicEvent, MpQuicNode},
-};
+use crate::Error;
 
 const SENDER: NodeId = NodeId(0);
 const RECEIVER: NodeId = NodeId(1);

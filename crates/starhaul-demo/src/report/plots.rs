@@ -1,0 +1,150 @@
+//! The plots of the demo's report.
+
+use std::time::Duration;
+
+use starhaul_plot::{Chart, Scale};
+
+use crate::{Course, Paths, Sample, Systems, load::Class};
+
+/// Share of the blocks of each second that came on time.
+pub(super) fn on_time_share(courses: &Systems<Course>, class: Class) -> String {
+    let mut chart = Chart::new(
+        class.name(),
+        "% on time",
+        seconds(courses),
+        Scale::Linear(0.0, 100.0),
+    );
+    for (name, course) in backwards(courses) {
+        chart.line(name, &share_by_second(course, class));
+    }
+    chart.svg(&format!(
+        "share of {} blocks on time over time, both systems",
+        class.name()
+    ))
+}
+
+/// Latency of each block, and the blocks that never came.
+pub(super) fn latency(courses: &Systems<Course>, class: Class) -> String {
+    let mut chart = Chart::new(
+        class.name(),
+        "latency, ms",
+        seconds(courses),
+        Scale::Log(5.0, 20_000.0),
+    );
+    chart.rule(class.deadline().as_secs_f64() * 1e3, "deadline");
+    for (row, (name, course)) in (0..).zip(backwards(courses)) {
+        let blocks = course.logs.of(class).blocks();
+        let arrived = blocks.iter().filter_map(|block| {
+            Some((
+                block.sent_at.as_secs_f64(),
+                block.latency?.as_secs_f64() * 1e3,
+            ))
+        });
+        chart.dots(name, arrived);
+        let lost = blocks.iter().filter(|block| block.latency.is_none());
+        chart.strokes(name, row, lost.map(|block| block.sent_at.as_secs_f64()));
+    }
+    chart.svg(&format!(
+        "latency of {} blocks over time, both systems",
+        class.name()
+    ))
+}
+
+/// Delivered rate of each path under its capacity.
+pub(super) fn rates(courses: &Systems<Course>) -> [String; 2] {
+    type Pick = fn(&Paths<u64>) -> u64;
+    let leo: Pick = |paths| paths.leo;
+    let geo: Pick = |paths| paths.geo;
+    [("LEO", leo), ("GEO", geo)].map(|(name, path)| {
+        let end = sending_seconds(courses);
+        let rate_of = |course: &Course, counter: &dyn Fn(&Sample) -> u64| {
+            let mut points = rate(&course.samples, counter);
+            points.retain(|(at, _)| *at <= end);
+            points
+        };
+        let capacity = rate_of(&courses.starhaul, &|sample| path(&sample.capacity));
+        let most = capacity.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+        let mut chart = Chart::new(name, "Mbit/s", seconds(courses), Scale::up_to(most));
+        chart.area("capacity", &capacity);
+        chart.line("capacity", &capacity);
+        for (system, course) in backwards(courses) {
+            chart.line(system, &rate_of(course, &|sample| path(&sample.delivered)));
+        }
+        chart.svg(&format!(
+            "rate of the {name} path over time, both systems, with its capacity"
+        ))
+    })
+}
+
+/// The baseline first, so that our own curve lies on top.
+fn backwards(courses: &Systems<Course>) -> impl Iterator<Item = (&'static str, &Course)> {
+    courses.named().into_iter().rev()
+}
+
+fn seconds(courses: &Systems<Course>) -> Scale {
+    Scale::Linear(0.0, sending_seconds(courses))
+}
+
+/// For how long the applications sent.
+fn sending_seconds(courses: &Systems<Course>) -> f64 {
+    let sent = |course: &Course| {
+        Class::ALL
+            .iter()
+            .filter_map(|class| course.logs.of(*class).blocks().last())
+            .map(|block| block.sent_at)
+            .max()
+            .unwrap_or_default()
+    };
+    let last = sent(&courses.starhaul)
+        .max(sent(&courses.mpquic))
+        .max(Duration::from_secs(1));
+    last.as_secs_f64().ceil()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a display value")]
+fn share_by_second(course: &Course, class: Class) -> Vec<(f64, f64)> {
+    let log = course.logs.of(class);
+    let mut bins: Vec<(u32, u32)> = Vec::new();
+    for block in log.blocks() {
+        let second = usize::try_from(block.sent_at.as_secs())
+            .unwrap_or(usize::MAX)
+            .min(86_400);
+        if bins.len() <= second {
+            bins.resize(second + 1, (0, 0));
+        }
+        bins[second].0 += 1;
+        bins[second].1 += u32::from(
+            block
+                .latency
+                .is_some_and(|latency| latency <= class.deadline()),
+        );
+    }
+    bins.iter()
+        .enumerate()
+        .filter(|(_, (sent, _))| *sent > 0)
+        .map(|(second, (sent, on_time))| {
+            (
+                second as f64 + 0.5,
+                f64::from(*on_time) * 100.0 / f64::from(*sent),
+            )
+        })
+        .collect()
+}
+
+/// Mbit/s between neighbouring samples, at the middle of each interval.
+#[expect(clippy::cast_precision_loss, reason = "a display value")]
+fn rate(samples: &[Sample], counter: impl Fn(&Sample) -> u64) -> Vec<(f64, f64)> {
+    let mut points = Vec::new();
+    for pair in samples.windows(2) {
+        let [from, to] = pair else { continue };
+        let span = to.at.saturating_sub(from.at).as_secs_f64();
+        if span > 0.0 {
+            let bytes = counter(to).saturating_sub(counter(from));
+            points.push((
+                (from.at + to.at).as_secs_f64() / 2.0,
+                bytes as f64 * 8.0 / 1e6 / span,
+            ));
+        }
+    }
+    points
+}

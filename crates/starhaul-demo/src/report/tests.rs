@@ -1,0 +1,168 @@
+//! The page is checked for what a reader would miss, and for what would make it need the network.
+
+use std::time::Duration;
+
+use super::*;
+use crate::{
+    PathResult, Paths, Sample,
+    apps::download::DownloadScore,
+    load::Classes,
+    score::{ClassLog, ClassScore},
+};
+
+/// A made-up run: ours delivers all after 40 ms, the baseline loses every fourth block and is slow.
+fn courses(seconds: u64) -> Systems<Course> {
+    let course = |ours: bool| Course {
+        logs: Classes::from_fn(|class| {
+            let mut log = ClassLog::new(class);
+            for block in class.blocks(Duration::from_secs(seconds)) {
+                log.on_sent(block.at);
+                let wobble = u64::from(block.sequence * 37 % 100);
+                match (ours, block.sequence % 4) {
+                    (true, _) => {
+                        log.on_received(block.sequence, Duration::from_millis(20 + wobble))
+                    }
+                    (false, 0) => {}
+                    (false, n) => log.on_received(
+                        block.sequence,
+                        Duration::from_millis(40 + wobble * u64::from(n * n) * 5),
+                    ),
+                }
+            }
+            log
+        }),
+        samples: (0..=seconds * 2)
+            .map(|n| Sample {
+                at: Duration::from_millis(500 * n),
+                delivered: Paths {
+                    leo: n * if ours { 2_400_000 } else { 900_000 },
+                    geo: n * 500_000,
+                },
+                capacity: Paths {
+                    leo: n * 3_000_000,
+                    geo: n * 625_000,
+                },
+                downloaded: 0,
+            })
+            .collect(),
+    };
+    Systems {
+        starhaul: course(true),
+        mpquic: course(false),
+    }
+}
+
+fn result(courses: &Systems<Course>, seconds: u64) -> DemoResult {
+    let system = |course: &Course| {
+        let classes = Classes::from_fn(|class| course.logs.of(class).score());
+        SystemResult {
+            qoe: classes.qoe(),
+            classes,
+            paths: Paths {
+                leo: PathResult { bytes: 1_500_000 },
+                geo: PathResult { bytes: 250_000 },
+            },
+            download: DownloadScore {
+                bytes: 12_345_678,
+                sha256_ok: true,
+                mbit_per_s: 17.25,
+            },
+        }
+    };
+    DemoResult {
+        seed: 42,
+        seconds,
+        systems: Systems {
+            starhaul: system(&courses.starhaul),
+            mpquic: system(&courses.mpquic),
+        },
+    }
+}
+
+#[test]
+fn the_page_shows_both_systems_and_needs_no_network() {
+    let courses = courses(10);
+    let result = result(&courses, 10);
+    let html = Report {
+        result: &result,
+        courses: &courses,
+        command: "starhaul demo --leo-loss <2%>",
+        links: "a & b",
+    }
+    .html();
+    for part in [
+        "starhaul demo --leo-loss &lt;2%&gt;",
+        "seed 42",
+        "a &amp; b",
+        "17.25",
+        "12.3",
+        "prefers-color-scheme: dark",
+        baseline::NOTE,
+    ] {
+        assert!(html.contains(part), "{part:?} is missing");
+    }
+    assert_eq!(html.matches("<svg").count(), 8);
+    for link in ["http://", "https://", "src=", "@import", "url("] {
+        assert!(!html.contains(link), "{link:?} would need the network");
+    }
+    assert!(!html.contains("NaN"));
+}
+
+#[test]
+fn the_picture_holds_six_charts_and_both_summaries() {
+    let courses = courses(10);
+    let result = result(&courses, 10);
+    let svg = Report {
+        result: &result,
+        courses: &courses,
+        command: "starhaul demo",
+        links: "a & b",
+    }
+    .svg();
+    assert_eq!(
+        (svg.matches("<svg ").count(), svg.matches("</svg>").count()),
+        (7, 7)
+    );
+    for part in [
+        "a &amp; b, 10 s, seed 42",
+        "starhaul: text 100 %, audio 100 %, video 100 % on time, download 17.2 Mbit/s",
+    ] {
+        assert!(svg.contains(part), "{part:?} is missing");
+    }
+    assert!(!svg.contains("NaN") && !svg.contains("href"));
+}
+
+#[test]
+fn a_run_without_anything_still_makes_a_page() {
+    let empty = || Course {
+        logs: Classes::from_fn(ClassLog::new),
+        samples: Vec::new(),
+    };
+    let courses = Systems {
+        starhaul: empty(),
+        mpquic: empty(),
+    };
+    let result = result(&courses, 0);
+    let html = Report {
+        result: &result,
+        courses: &courses,
+        command: "starhaul demo",
+        links: "",
+    }
+    .html();
+    assert!(html.ends_with("</html>\n") && !html.contains("NaN"));
+}
+
+#[test]
+fn one_missing_block_is_never_rounded_to_all() {
+    let score = ClassScore {
+        sent: 100_000,
+        on_time: 99_999,
+        late: 1,
+        lost: 0,
+        p50_ms: None,
+        p95_ms: None,
+        p99_ms: None,
+    };
+    assert_eq!(percent(&score), "99.99");
+}

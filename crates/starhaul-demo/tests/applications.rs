@@ -1,0 +1,117 @@
+//! The applications themselves, over a carrier on clean loopback: whatever they count as late or lost later was the stack's doing.
+
+use std::{
+    sync::atomic::AtomicU64,
+    time::{Duration, Instant},
+};
+
+use starhaul_demo::{
+    self as demo, DemoOptions,
+    apps::{self, download::Server, lock},
+    baseline::Carrier,
+    load::Class,
+};
+use starhaul_link::Loss;
+
+/// Short and without loss: it ends by itself, every block of ours arrives, both downloads are intact, and the course is there
+/// for the report.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_demo_runs_both_systems_to_the_end() {
+    let options = DemoOptions {
+        seconds: 2,
+        leo_trace: Vec::new(),
+        leo_loss: Loss::NONE,
+        geo_loss: Loss::NONE,
+        seed: 5,
+    };
+    let mut told = 0;
+    let run = demo::run(&options, |_| told += 1).await.unwrap();
+    assert!(told >= 4, "progress was told {told} times");
+    for (name, system) in run.result.systems.named() {
+        assert!(
+            system.download.sha256_ok && system.download.bytes > 500_000,
+            "{name}: {:?}",
+            system.download
+        );
+        assert!(
+            system.paths.leo.bytes > 1_000_000 && system.paths.geo.bytes > 1_000,
+            "{name}: {:?}",
+            system.paths
+        );
+        for class in Class::ALL {
+            let score = system.classes.of(class);
+            let sent = class.blocks(Duration::from_secs(2)).count() as u64;
+            assert_eq!(
+                (score.sent, score.lost),
+                (sent, 0),
+                "{name}, {}",
+                class.name()
+            );
+        }
+    }
+    for (name, course) in run.courses.named() {
+        assert!(
+            course.samples.len() >= 4,
+            "{name}: {} samples",
+            course.samples.len()
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_application_crosses_the_baseline() {
+    const LENGTH: Duration = Duration::from_millis(1_500);
+    let mut egress = Vec::new();
+    let mut receivers = Vec::new();
+    for class in Class::ALL {
+        let socket = apps::loopback_socket().unwrap();
+        egress.push((class, apps::local_address(&socket).unwrap()));
+        receivers.push((class, socket));
+    }
+    let far = Carrier::start(true, 1, &egress).await.unwrap();
+    let mut near = Carrier::start(false, 1, &[]).await.unwrap();
+    near.connect(&[far.address()], Duration::from_secs(5))
+        .await
+        .unwrap();
+
+    let start = Instant::now();
+    let mut senders = tokio::task::JoinSet::new();
+    let mut logs = Vec::new();
+    for (class, socket) in receivers {
+        let log = apps::shared_log(class);
+        tokio::spawn(apps::receive(class, socket, start, log.clone()));
+        senders.spawn(apps::send(
+            class,
+            near.ingress(class).unwrap(),
+            start,
+            LENGTH,
+            log.clone(),
+        ));
+        logs.push(log);
+    }
+    let server = Server::start(9, LENGTH).unwrap();
+    let proxy = near.socks().await.unwrap();
+    let progress = AtomicU64::new(0);
+    let score = server
+        .download(proxy, Instant::now() + Duration::from_secs(20), &progress)
+        .await
+        .unwrap();
+    assert!(score.sha256_ok && score.bytes > 1_000_000, "{score:?}");
+    while let Some(sender) = senders.join_next().await {
+        sender.unwrap().unwrap();
+    }
+    for log in logs {
+        let whole = || lock(&log).score();
+        for _ in 0..100 {
+            if whole().lost == 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let score = whole();
+        assert_eq!(
+            (score.sent, score.lost),
+            (lock(&log).class().blocks(LENGTH).count() as u64, 0)
+        );
+    }
+}

@@ -1,0 +1,86 @@
+//! What `starhaul lab leocc` was asked for.
+
+use std::path::PathBuf;
+
+use super::section::Section;
+
+/// Which runs to make; what is `None` or empty takes the experiment's own choice.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Options {
+    /// Few traces and short runs: under a minute
+    #[arg(long)]
+    pub quick: bool,
+    /// Run over every trace of this folder in place of the usual set
+    #[arg(long, value_name = "DIR")]
+    pub traces: Option<PathBuf>,
+    /// Run only these controllers; also LeoCC without one of its parts: leocc-no-detector, leocc-no-kalman, leocc-no-band,
+    /// leocc-no-adaptation, and the same of leocc2
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    pub systems: Vec<String>,
+    /// Random losses of the data, for example 0,0.2%,0.5% [default: those of each part, or what a trace of --traces tells]
+    #[arg(long = "loss", value_name = "P,…", value_delimiter = ',', value_parser = parse_loss)]
+    pub losses: Vec<f64>,
+    /// What the link queues: published (500 packets up, 50000 down), bdp, or a number of packets
+    #[arg(long, value_name = "QUEUE")]
+    pub queue: Option<QueueChoice>,
+    /// Run only these parts: scatter, series, ablation, queues, sensitivity, shift, fairness, detector
+    #[arg(long = "only", value_name = "A,B", value_delimiter = ',')]
+    pub sections: Vec<Section>,
+    /// Seed of all that is random
+    #[arg(skip)]
+    pub seed: u64,
+}
+
+/// How much a link queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueChoice {
+    /// 500 packets up, 50 000 down, as LeoCC's authors replay.
+    Published,
+    /// What fits into one mean round trip at the mean rate.
+    Bdp,
+    /// So many packets.
+    Packets(usize),
+}
+
+impl std::str::FromStr for QueueChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "published" => Ok(Self::Published),
+            "bdp" => Ok(Self::Bdp),
+            _ => text
+                .parse()
+                .ok()
+                .filter(|packets| *packets > 0)
+                .map(Self::Packets)
+                .ok_or_else(|| {
+                    format!("{text:?} is no queue: write published, bdp or a number of packets")
+                }),
+        }
+    }
+}
+
+impl std::fmt::Display for QueueChoice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Published => f.write_str("published"),
+            Self::Bdp => f.write_str("bdp"),
+            Self::Packets(packets) => write!(f, "{packets}"),
+        }
+    }
+}
+
+/// A share such as `0.002` or `0.2%`.
+fn parse_loss(text: &str) -> Result<f64, String> {
+    let (number, scale) = match text.strip_suffix('%') {
+        Some(percent) => (percent, 100.0),
+        None => (text, 1.0),
+    };
+    match number.trim().parse::<f64>() {
+        Ok(value) if (0.0..=1.0).contains(&(value / scale)) => Ok(value / scale),
+        _ => Err(format!(
+            "{text:?} is no loss: write a share such as 0.002 or 0.2%"
+        )),
+    }
+}

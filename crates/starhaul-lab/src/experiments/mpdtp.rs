@@ -1,0 +1,292 @@
+//! MPDTP fig. 4 and 5: QoE of text, audio and video at once over two paths, against multipath QUIC with New Reno.
+//!
+//! The paths have 600 and 100 ms of RTT and each half of the bandwidth, which is given as a multiple of the offered load.
+//! The paper says neither how the bandwidth is split nor how much the links queue, and the queue decides: where it is deep,
+//! New Reno fills it and all three connections wait in it. So it is a parameter.
+
+use std::time::Duration;
+
+use starhaul_cc::{ControllerConfig, RateFeed};
+use starhaul_demo::{
+    load::{self, Class, Classes},
+    score::ClassScore,
+};
+use starhaul_link::{LinkSpec, Loss, QueueLimit};
+use starhaul_plot::Column;
+use starhaul_units::Bandwidth;
+
+use crate::{
+    Error,
+    kit::{Part, Plot, Study},
+    workload::media::{Logs, Sending},
+    worlds::stack::{PathSetup, World},
+};
+
+/// The bandwidths of fig. 4, as multiples of the offered load.
+pub const BANDWIDTH_FACTORS: [f64; 6] = [0.5, 1.0, 1.5, 2.0, 3.0, 5.0];
+/// The losses of fig. 5.
+pub const LOSSES: [f64; 7] = [0.0001, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1];
+/// Lowest delay first, which is the baseline's best order.
+const RTTS: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(600)];
+/// After the last block is sent: nothing has a longer deadline.
+const DRAIN: Duration = Duration::from_secs(4);
+/// The default of `tc netem`, on which Mininet and its like build.
+pub const NETEM_QUEUE: QueueLimit = QueueLimit::Packets(1_000);
+
+/// A quarter of a second at the least of the bandwidths.
+pub const SHORT_QUEUE: QueueLimit = QueueLimit::Bytes(42_000);
+const QUEUES: [(QueueLimit, &str); 2] = [(NETEM_QUEUE, "1000 packets"), (SHORT_QUEUE, "42 kB")];
+/// For how long the applications send.
+const SENDING: Duration = Duration::from_secs(10);
+/// The losses of fig. 4, and the bandwidth of fig. 5.
+const FEW_LOSSES: f64 = 0.0001;
+const ENOUGH: f64 = 5.0;
+
+/// `starhaul lab mpdtp`.
+pub fn study() -> Study {
+    let by_bandwidth = Plot {
+        title: "QoE",
+        x: ("bandwidth_factor", "bandwidth per offered load"),
+        log_from: None,
+        y: ("qoe", "blocks on time by weight"),
+        by: &["system", "queue"],
+    };
+    let by_loss = Plot {
+        x: ("loss", "loss, %"),
+        log_from: Some(0.01),
+        ..by_bandwidth.clone()
+    };
+    Study::new(
+        "mpdtp",
+        "MPDTP fig. 4, 5",
+        "text, audio and video over two paths, beside multipath QUIC",
+        "Text, audio and video over two paths",
+        "Two paths with 100 and 600 ms of round-trip time and each half of the bandwidth, in virtual time with the whole stack; ours with \
+         known rates (dedicated) and with BBR, beside noq's multipath QUIC with New Reno. Ideal is what no scheduler can exceed.",
+    )
+    .part(
+        Part::new(
+            "bandwidth",
+            "MPDTP fig. 4",
+            "half the bandwidth that is wanted, and up to five times as much",
+            columns,
+            |quick, seed| {
+                let factors: &[f64] = if quick { &[0.5, 2.0] } else { &BANDWIDTH_FACTORS };
+                let queues = QUEUES.into_iter();
+                let points = queues.flat_map(|queue| factors.iter().map(move |f| (queue, *f, FEW_LOSSES)));
+                setups(points, seed)
+            },
+            rows,
+        )
+        .plot(by_bandwidth),
+    )
+    .part(
+        Part::new(
+            "loss",
+            "MPDTP fig. 5",
+            "enough bandwidth, and more and more loss",
+            columns,
+            |quick, seed| {
+                let losses: &[f64] = if quick { &[0.001, 0.05] } else { &LOSSES };
+                // With so much bandwidth nothing queues.
+                setups(losses.iter().map(|loss| (QUEUES[1], ENOUGH, *loss)), seed)
+            },
+            rows,
+        )
+        .weighing(3.0)
+        .plot(by_loss),
+    )
+}
+
+/// One system at one point of a figure; the name of its queue.
+type Setup = (QoeSetup, System, &'static str);
+type Row = (Setup, Classes<ClassScore>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum System {
+    Starhaul(Control),
+    MpQuic,
+}
+
+impl System {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Starhaul(Control::Dedicated) => "dedicated",
+            Self::Starhaul(Control::Bbr) => "bbr",
+            Self::MpQuic => "mpquic",
+        }
+    }
+}
+
+fn setups(
+    points: impl Iterator<Item = ((QueueLimit, &'static str), f64, f64)>,
+    seed: u64,
+) -> Vec<Setup> {
+    let systems = [
+        System::Starhaul(Control::Dedicated),
+        System::Starhaul(Control::Bbr),
+        System::MpQuic,
+    ];
+    let point = |((queue, name), bandwidth_factor, loss)| {
+        let setup = QoeSetup {
+            bandwidth_factor,
+            loss,
+            queue,
+            duration: SENDING,
+            seed,
+        };
+        systems.map(|system| (setup, system, name))
+    };
+    points.flat_map(point).collect()
+}
+
+fn rows(setup: &Setup) -> Result<Vec<Row>, Error> {
+    let scores = match setup.1 {
+        System::Starhaul(control) => setup.0.starhaul(control),
+        System::MpQuic => setup.0.mpquic(),
+    };
+    Ok(vec![(*setup, scores?)])
+}
+
+fn columns() -> Vec<Column<Row>> {
+    let share = |key, name, class| {
+        Column::share(key, name, 1, move |row: &Row| {
+            row.1.of(class).on_time_share().into()
+        })
+        .median()
+    };
+    vec![
+        Column::name("system", "system", |((_, system, _), _): &Row| {
+            system.name().into()
+        }),
+        Column::name("queue", "queue", |((.., queue), _): &Row| (*queue).into()),
+        Column::count("seed", "seed", |((setup, ..), _): &Row| setup.seed.into()).dropped(),
+        Column::number(
+            "bandwidth_factor",
+            "bandwidth",
+            "",
+            1,
+            |((setup, ..), _): &Row| setup.bandwidth_factor.into(),
+        ),
+        Column::share("loss", "loss", 2, |((setup, ..), _): &Row| {
+            setup.loss.into()
+        }),
+        Column::number("qoe", "QoE", "", 0, |row: &Row| row.1.qoe().into()).median(),
+        Column::number("ideal", "ideal", "", 0, |((setup, ..), _): &Row| {
+            setup.ideal().into()
+        })
+        .median(),
+        share("text", "text", Class::Text),
+        share("audio", "audio", Class::Audio),
+        share("video", "video", Class::Video),
+    ]
+}
+
+/// Which controller Starhaul uses; the baseline always has New Reno.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// MPDTP's dedicated link: the rate of each path is known.
+    Dedicated,
+    /// The rate is found by BBR.
+    Bbr,
+}
+
+/// One point of a figure.
+#[derive(Clone, Copy, Debug)]
+pub struct QoeSetup {
+    /// Bandwidth of both paths together per offered load.
+    pub bandwidth_factor: f64,
+    /// Loss of each path, 0 to 1.
+    pub loss: f64,
+    /// What each link queues; [`NETEM_QUEUE`] is what an emulation with `tc netem` has unless told otherwise.
+    pub queue: QueueLimit,
+    /// For how long the applications send.
+    pub duration: Duration,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+impl QoeSetup {
+    /// Starhaul's scores.
+    ///
+    /// # Errors
+    /// The session does not come up.
+    pub fn starhaul(&self, control: Control) -> Result<Classes<ClassScore>, Error> {
+        let mut world = World::starhaul(self.seed, &self.paths(control)?)?;
+        let mut sending = Sending::default();
+        let mut logs = Logs::new(self.duration);
+        world.run(self.duration + DRAIN, |world| {
+            sending.pump(world, &mut logs)
+        });
+        Ok(logs.scores())
+    }
+
+    /// The baseline's scores.
+    ///
+    /// # Errors
+    /// Its connections do not come up.
+    pub fn mpquic(&self) -> Result<Classes<ClassScore>, Error> {
+        let labels = Class::ALL.map(Class::name);
+        let mut world = World::mpquic(self.seed, &self.paths(Control::Bbr)?, &labels)?;
+        let mut logs = Logs::new(self.duration);
+        world.run(self.duration + DRAIN, |world| {
+            let elapsed = world.elapsed();
+            while let Some(block) = logs.next_block(elapsed) {
+                let data = logs.payload(&block, elapsed);
+                world.sender().send_block(block.class.name(), data);
+            }
+            while let Some((label, data)) = world.receiver().poll_block() {
+                logs.received(
+                    Class::ALL.into_iter().find(|class| class.name() == label),
+                    elapsed,
+                    &data,
+                );
+            }
+            logs.next_at()
+        });
+        Ok(logs.scores())
+    }
+
+    /// What no scheduler can exceed: all text and audio first, then whole groups of pictures with what the links carry until the
+    /// last video is due, without loss, headers or the time in which controllers find the rate.
+    pub fn ideal(&self) -> f64 {
+        let rate = Bandwidth::from_bytes_per_second(load::offered_bytes_per_second())
+            .scaled(self.bandwidth_factor);
+        let least_delay = RTTS[0] / 2;
+        let mut left = rate.bytes_in((self.duration + Class::Video.deadline()) - least_delay);
+        let mut qoe = 0.0;
+        for block in Class::ALL
+            .into_iter()
+            .flat_map(|class| class.blocks(self.duration))
+        {
+            let Some(after) = left.checked_sub(block.bytes as u64) else {
+                break;
+            };
+            left = after;
+            qoe += block.class.weight();
+        }
+        qoe
+    }
+
+    fn paths(&self, control: Control) -> Result<Vec<PathSetup>, Error> {
+        let rate = Bandwidth::from_bytes_per_second(load::offered_bytes_per_second())
+            .scaled(self.bandwidth_factor / 2.0);
+        RTTS.into_iter()
+            .map(|rtt| {
+                let link = LinkSpec::constant(rate, rtt / 2)
+                    .with_loss(Loss::bernoulli(self.loss)?)
+                    .with_queue(self.queue);
+                let controller = match control {
+                    Control::Dedicated => ControllerConfig::Dedicated(RateFeed::new(rate)),
+                    Control::Bbr => ControllerConfig::Bbr,
+                };
+                Ok(PathSetup {
+                    forward: link.clone(),
+                    backward: link,
+                    cost: 1.0,
+                    controller,
+                })
+            })
+            .collect()
+    }
+}

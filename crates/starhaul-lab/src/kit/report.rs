@@ -1,0 +1,159 @@
+//! What a declared experiment found, on the terminal, as a page and as files.
+
+use maud::{PreEscaped, html};
+use serde_json::{Map, Value as Json};
+use starhaul_plot::{Chart, Scale, Table, keys, made_by, page, picture};
+
+use super::{Found, STYLE};
+use crate::Error;
+
+const SIZE: (f64, f64) = (560.0, 300.0);
+const COLOURS: [&str; 7] = ["s1", "s2", "s4", "s3", "s5", "s6", "s7"];
+
+/// One column over another, a line for each value of a third one.
+#[derive(Clone, Debug)]
+pub struct Plot {
+    /// What it shows.
+    pub title: &'static str,
+    /// Key of the column that goes to the right, and its name.
+    pub x: (&'static str, &'static str),
+    /// By its logarithm from this value on; evenly without.
+    pub log_from: Option<f64>,
+    /// Key of the column that goes up, and its unit.
+    pub y: (&'static str, &'static str),
+    /// Keys of the columns that tell the lines apart.
+    pub by: &'static [&'static str],
+}
+
+/// What something shows as a heading, with the figure of the paper if there is one.
+pub(super) fn titled(shows: &str, stands_for: &str) -> String {
+    let mut characters = shows.chars();
+    let first = characters.next().into_iter().flat_map(char::to_uppercase);
+    let title: String = first.chain(characters).collect();
+    match stands_for {
+        "" => title,
+        stands_for => format!("{title} ({stands_for})"),
+    }
+}
+
+/// All rows of a part.
+#[derive(Clone, Debug)]
+pub(super) struct Rows {
+    pub(super) part: &'static str,
+    pub(super) stands_for: &'static str,
+    pub(super) shows: &'static str,
+    pub(super) table: Table,
+    pub(super) plots: Vec<Plot>,
+}
+
+/// All parts of an experiment.
+#[derive(Clone, Debug)]
+pub(super) struct Results {
+    pub(super) experiment: &'static str,
+    pub(super) title: &'static str,
+    pub(super) what: &'static str,
+    pub(super) command: String,
+    pub(super) seed: u64,
+    pub(super) has_parts: bool,
+    pub(super) rows: Vec<Rows>,
+}
+
+impl Rows {
+    fn heading(&self) -> String {
+        titled(self.shows, self.stands_for)
+    }
+
+    /// Each plot with its legend.
+    fn charts(&self) -> Vec<(String, Vec<(&'static str, String)>)> {
+        let summed = self.table.summed_up();
+        self.plots.iter().map(|plot| plot.chart(&summed)).collect()
+    }
+}
+
+impl Plot {
+    fn chart(&self, table: &Table) -> (String, Vec<(&'static str, String)>) {
+        let lines = table.split(self.by);
+        let of_line = |(name, line): &(String, Table)| {
+            let pairs = line
+                .figures(self.x.0)
+                .into_iter()
+                .zip(line.figures(self.y.0));
+            let points: Vec<(f64, f64)> = pairs.filter_map(|(x, y)| Some((x?, y?))).collect();
+            (name.clone(), points)
+        };
+        let lines: Vec<(String, Vec<(f64, f64)>)> = lines.iter().map(of_line).collect();
+        let points = || lines.iter().flat_map(|(_, points)| points);
+        let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
+        let (right, top) = (
+            most(&mut points().map(|(x, _)| *x)),
+            most(&mut points().map(|(_, y)| *y)),
+        );
+        let x = match self.log_from {
+            Some(from) => Scale::Log(from, right.max(from * 10.0)),
+            None => Scale::up_to(right),
+        };
+        let mut chart = Chart::named(SIZE, self.title, self.y.1, self.x.1, x, Scale::up_to(top));
+        let mut legend = Vec::new();
+        for ((name, points), class) in lines.iter().zip(COLOURS.iter().cycle()) {
+            chart.line(class, points);
+            for (x, y) in points {
+                chart.point(class, (*x, *y), 3.0, &format!("{name}: {y:.2}"));
+            }
+            legend.push((*class, name.clone()));
+        }
+        (chart.svg(self.title), legend)
+    }
+}
+
+impl Found for Results {
+    fn table(&self) -> String {
+        let part = |rows: &Rows| format!("{}\n{}", rows.heading(), rows.table.summed_up().text());
+        self.rows.iter().map(part).collect::<Vec<_>>().join("\n")
+    }
+
+    fn json(&self) -> Result<String, Error> {
+        let mut object = Map::new();
+        object.insert("experiment".to_owned(), self.experiment.into());
+        object.insert("command".to_owned(), self.command.as_str().into());
+        object.insert("seed".to_owned(), self.seed.into());
+        object.insert("skipped".to_owned(), Json::Array(Vec::new()));
+        for rows in &self.rows {
+            let key = if self.has_parts { rows.part } else { "rows" };
+            object.insert(key.to_owned(), rows.table.json());
+        }
+        serde_json::to_string(&Json::Object(object))
+            .map_err(|error| Error::Failed(error.to_string()))
+    }
+
+    fn files(&self) -> Vec<(String, String)> {
+        let body = html! {
+            h1 { (self.title) }
+            p { (self.what) }
+            @for rows in &self.rows {
+                h2 #(rows.part) { (rows.heading()) }
+                @if !rows.plots.is_empty() {
+                    div."charts wide" {
+                        @for (chart, legend) in rows.charts() {
+                            figure {
+                                (PreEscaped(chart))
+                                figcaption { (keys(legend.iter().map(|(class, name)| (*class, name.as_str())))) }
+                            }
+                        }
+                    }
+                }
+                (rows.table.summed_up().html())
+            }
+            footer { (made_by(&self.command, Some(self.seed))) }
+        };
+        let title = format!("Starhaul lab: {}, seed {}", self.experiment, self.seed);
+        let mut files = vec![("report.html".to_owned(), page(&title, STYLE, &body))];
+        for rows in &self.rows {
+            let name = if self.has_parts { rows.part } else { "results" };
+            files.push((format!("{name}.csv"), rows.table.csv()));
+            for ((chart, _), plot) in rows.charts().into_iter().zip(&rows.plots) {
+                files.push((format!("{name}-{}.svg", plot.y.0), picture(&chart, STYLE)));
+            }
+        }
+        files
+    }
+}

@@ -1,0 +1,282 @@
+//! An experiment in virtual time that is declared: parts, each with its columns, the runs that give its rows, and its plots. Its
+//! command, its line in the list, the estimate of its time, progress, tables, page and files follow.
+
+use std::{sync::OnceLock, time::Instant};
+
+use clap::{Arg, ArgAction, ArgMatches, Command, builder::PossibleValuesParser, value_parser};
+use starhaul_plot::{Column, Table};
+
+use super::{
+    About, Context, Experiment, Found, Plan, Plot, Progress,
+    parallel::{cores, in_parallel, span},
+    report::{Results, Rows, titled},
+};
+use crate::Error;
+
+/// A declared experiment.
+pub struct Study {
+    name: &'static str,
+    stands_for: &'static str,
+    /// One line.
+    shows: &'static str,
+    /// What its page says first: title, and what was measured.
+    title: &'static str,
+    what: &'static str,
+    parts: Vec<Part>,
+}
+
+/// A part of a study, all of whose rows have the same columns.
+pub struct Part {
+    name: &'static str,
+    stands_for: &'static str,
+    shows: &'static str,
+    columns: Table,
+    plots: Vec<Plot>,
+    jobs: Box<dyn Fn(bool, u64) -> Vec<Job> + Send + Sync>,
+}
+
+/// One run.
+struct Job {
+    /// How long it takes, compared with others of the part.
+    weight: f64,
+    work: Box<dyn Fn() -> Result<Table, Error> + Send + Sync>,
+}
+
+impl Study {
+    /// A study without parts. `name` is what to type after `starhaul lab`.
+    pub fn new(
+        name: &'static str,
+        stands_for: &'static str,
+        shows: &'static str,
+        title: &'static str,
+        what: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            stands_for,
+            shows,
+            title,
+            what,
+            parts: Vec::new(),
+        }
+    }
+
+    /// With one more part.
+    #[must_use]
+    pub fn part(mut self, part: Part) -> Self {
+        self.parts.push(part);
+        self
+    }
+}
+
+impl Part {
+    /// A part called `name` with `--only`. `setups` gives the runs of one seed, few of them if it is told to be quick; `run` makes
+    /// the rows of one.
+    pub fn new<S: Send + Sync + 'static, R: 'static>(
+        name: &'static str,
+        stands_for: &'static str,
+        shows: &'static str,
+        columns: fn() -> Vec<Column<R>>,
+        setups: impl Fn(bool, u64) -> Vec<S> + Send + Sync + 'static,
+        run: fn(&S) -> Result<Vec<R>, Error>,
+    ) -> Self {
+        let job = move |setup: S| Job {
+            weight: 1.0,
+            work: Box::new(move || Ok(Table::of(&columns(), &run(&setup)?))),
+        };
+        Self {
+            name,
+            stands_for,
+            shows,
+            columns: Table::of(&columns(), &[]),
+            plots: Vec::new(),
+            jobs: Box::new(move |quick, seed| setups(quick, seed).into_iter().map(job).collect()),
+        }
+    }
+
+    /// With each run so many times as long as those of other parts.
+    #[must_use]
+    pub fn weighing(mut self, weight: f64) -> Self {
+        let jobs = self.jobs;
+        self.jobs = Box::new(move |quick, seed| {
+            let weighed = |job| Job { weight, ..job };
+            jobs(quick, seed).into_iter().map(weighed).collect()
+        });
+        self
+    }
+
+    /// With a plot of its rows.
+    #[must_use]
+    pub fn plot(mut self, plot: Plot) -> Self {
+        self.plots.push(plot);
+        self
+    }
+}
+
+impl Experiment for Study {
+    fn command(&self) -> Command {
+        let mut command = Command::new(self.name)
+            .about(titled(self.shows, self.stands_for))
+            .long_about(format!("{}\n\n{}", titled(self.shows, self.stands_for), self.what))
+            .arg(
+                Arg::new("quick")
+                    .long("quick")
+                    .action(ArgAction::SetTrue)
+                    .help("Fewer set-ups: under a minute"),
+            )
+            .arg(
+                Arg::new("runs")
+                    .long("runs")
+                    .value_name("N")
+                    .value_parser(value_parser!(u32).range(1..=1_000))
+                    .default_value("1")
+                    .help("Runs of each with seeds that follow each other, of which tables show the medians"),
+            );
+        if self.parts.len() > 1 {
+            let names = self.parts.iter().map(|part| part.name);
+            let names: Vec<&str> = names.collect();
+            command = command.arg(
+                Arg::new("only")
+                    .long("only")
+                    .value_name("A,B")
+                    .value_delimiter(',')
+                    .help(format!("Run only these parts: {}", names.join(", ")))
+                    .hide_possible_values(true)
+                    .value_parser(PossibleValuesParser::new(names)),
+            );
+        }
+        command
+    }
+
+    fn about(&self) -> Vec<About> {
+        let whole = About {
+            command: self.name.to_owned(),
+            stands_for: self.stands_for,
+            shows: self.shows,
+        };
+        let parts = self.parts.iter().filter(|_| self.parts.len() > 1);
+        let parts = parts.map(|part| About {
+            command: format!("{} --only {}", self.name, part.name),
+            stands_for: part.stands_for,
+            shows: part.shows,
+        });
+        std::iter::once(whole).chain(parts).collect()
+    }
+
+    fn plan(&self, options: &ArgMatches, seed: u64) -> Result<Box<dyn Plan>, Error> {
+        let only: Vec<&String> = match self.parts.len() {
+            1 => Vec::new(),
+            _ => options.get_many("only").into_iter().flatten().collect(),
+        };
+        let runs = options.get_one("runs").copied().unwrap_or(1u32);
+        let mut rows = Vec::new();
+        let mut jobs = Vec::new();
+        for part in &self.parts {
+            if !only.is_empty() && !only.iter().any(|name| *name == part.name) {
+                continue;
+            }
+            for run in 0..u64::from(runs) {
+                let of_run = (part.jobs)(options.get_flag("quick"), seed.wrapping_add(run));
+                jobs.extend(of_run.into_iter().map(|job| (rows.len(), job)));
+            }
+            rows.push(Rows {
+                part: part.name,
+                stands_for: part.stands_for,
+                shows: part.shows,
+                table: part.columns.clone(),
+                plots: part.plots.clone(),
+            });
+        }
+        let results = Results {
+            experiment: self.name,
+            title: self.title,
+            what: self.what,
+            command: String::new(),
+            seed,
+            has_parts: self.parts.len() > 1,
+            rows,
+        };
+        Ok(Box::new(StudyPlan {
+            results,
+            jobs,
+            tried: OnceLock::new(),
+        }))
+    }
+}
+
+/// A study as it was asked for.
+struct StudyPlan {
+    /// Still empty.
+    results: Results,
+    /// Each with the number of its part.
+    jobs: Vec<(usize, Job)>,
+    /// The runs that were made to learn how long the others take, with their numbers. They count.
+    tried: OnceLock<Vec<(usize, Result<Table, Error>)>>,
+}
+
+impl Plan for StudyPlan {
+    fn skipped(&self) -> &[String] {
+        &[]
+    }
+
+    fn describe(&self) -> String {
+        // The first of each part; all at once, as all will run.
+        let first = |part| self.jobs.iter().position(|(of, _)| *of == part);
+        let firsts: Vec<usize> = (0..self.results.rows.len()).filter_map(first).collect();
+        let timed = |number: &usize| {
+            let began = Instant::now();
+            let found = self.jobs.get(*number).map(|(_, job)| (job.work)());
+            (found, began.elapsed().as_secs_f64())
+        };
+        let timed = in_parallel(
+            &firsts,
+            |number| self.jobs[*number].1.weight,
+            timed,
+            &mut |_| {},
+        );
+        let mut left = 0.0;
+        for (number, (_, seconds)) in firsts.iter().zip(&timed) {
+            let (part, first) = &self.jobs[*number];
+            let others = self.jobs.iter().filter(|(of, _)| of == part);
+            let weights: f64 = others.map(|(_, job)| job.weight / first.weight).sum();
+            left += (weights - 1.0) * seconds;
+        }
+        let found = firsts.into_iter().zip(timed);
+        let found = found.filter_map(|(number, (found, _))| Some((number, found?)));
+        // Whoever asks twice is told of the second measurement.
+        let _ = self.tried.set(found.collect());
+        let plural =
+            |count: usize, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        format!(
+            "{} in virtual time: about {} on {}",
+            plural(self.jobs.len(), "run"),
+            span(left / f64::from(u32::try_from(cores()).unwrap_or(1))),
+            plural(cores(), "core"),
+        )
+    }
+
+    fn run(
+        &self,
+        context: &Context<'_>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Box<dyn Found>, Error> {
+        let tried = self.tried.get().map_or(&[][..], Vec::as_slice);
+        let known = |number: usize| tried.iter().find(|(of, _)| *of == number);
+        let numbers: Vec<usize> = (0..self.jobs.len()).collect();
+        let found = in_parallel(
+            &numbers,
+            |number| known(*number).map_or(self.jobs[*number].1.weight, |_| 0.0),
+            |number| match known(*number) {
+                Some((_, Ok(table))) => Ok(table.clone()),
+                _ => (self.jobs[*number].1.work)(),
+            },
+            progress,
+        );
+        let mut results = self.results.clone();
+        results.command = context.command.to_owned();
+        for ((part, _), table) in self.jobs.iter().zip(found) {
+            results.rows[*part].table.append(table?);
+        }
+        Ok(Box::new(results))
+    }
+}
