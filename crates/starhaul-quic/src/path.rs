@@ -379,16 +379,18 @@ impl Conn {
     }
 
     fn check_address(&mut self, now: Instant) -> proof::Next {
-        let (Some(remote), Some(rtt)) = (self.remote(), self.rtt()) else {
+        let path = self.quic.network_path(QuicPathId::ZERO);
+        let (Ok(path), Some(rtt)) = (path, self.rtt()) else {
             return proof::Next::Nothing;
         };
+        let known = path.remote();
         let quic = &mut self.quic;
         let answers = || {
             let stats = quic.path_stats(QuicPathId::ZERO);
             stats.map_or(0, |stats| stats.frame_rx.path_response)
         };
-        let proof = self.proof.get_or_insert_with(|| Proof::new(remote, rtt));
-        proof.heard(now, remote, rtt, answers)
+        let proof = self.proof.get_or_insert_with(|| Proof::new(known, rtt));
+        proof.heard(now, known, rtt, answers)
     }
 
     /// The next datagram that arrived.

@@ -68,7 +68,8 @@ pub(crate) fn real(known: SocketAddr) -> SocketAddr {
 /// What a server knows of a client's address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Proof {
-    remote: SocketAddr,
+    /// As the stack knows it.
+    known: SocketAddr,
     /// Round trip before it moved there.
     rtt: Duration,
     missing: Option<Missing>,
@@ -95,31 +96,36 @@ pub(crate) enum Next {
 
 impl Proof {
     /// The handshake proves the first address.
-    pub(crate) fn new(remote: SocketAddr, rtt: Duration) -> Self {
+    pub(crate) fn new(known: SocketAddr, rtt: Duration) -> Self {
         Self {
-            remote,
+            known,
             rtt,
             missing: None,
         }
     }
 
-    /// A packet arrived, after which the stack believes the client at `remote` (a real address) and tells the round trip; `answers`
+    /// A packet arrived. After it the stack sends to `known`, an address or a name of one, with this round trip; `answers`
     /// counts the client's answers to challenges.
     pub(crate) fn heard(
         &mut self,
         now: Instant,
-        remote: SocketAddr,
+        known: SocketAddr,
         rtt: Duration,
         answers: impl FnOnce() -> u64,
     ) -> Next {
-        if remote != self.remote {
-            let before = std::mem::replace(&mut self.remote, remote);
+        let before = std::mem::replace(&mut self.known, known);
+        let moved = real(before) != real(known);
+        // Another connection of the client may have taken the address's name with it; the stack takes that for a move too.
+        if moved || (before != known && self.missing.is_none()) {
             self.missing = Some(Missing {
                 answers: answers(),
                 challenged_at: now,
                 wait: (self.rtt * ROUND_TRIPS).clamp(LEAST_WAIT, MOST_WAIT),
             });
-            return Next::Forget(before);
+            return match moved {
+                true => Next::Forget(real(before)),
+                false => Next::Nothing,
+            };
         }
         let Some(missing) = &mut self.missing else {
             self.rtt = rtt;
@@ -130,7 +136,7 @@ impl Proof {
         } else if now >= missing.challenged_at + missing.wait {
             missing.challenged_at = now;
             missing.wait = (missing.wait * 2).min(MOST_WAIT);
-            return Next::Renew(remote);
+            return Next::Renew(real(known));
         }
         Next::Nothing
     }
