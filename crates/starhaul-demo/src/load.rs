@@ -1,5 +1,5 @@
 //! What the applications send: text, audio and video blocks, each class with its size, rate, deadline and priority.
-//! The loads are those of MPDTP §V as `deadline.md` settles them: I frames of 100 kB each second, P frames of 20 kB.
+//! The loads are those of MPDTP §V as `docs/deadlines.md` settles them: I frames of 100 kB each second, P frames of 20 kB.
 
 use std::time::Duration;
 

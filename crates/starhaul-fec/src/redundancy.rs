@@ -1,4 +1,4 @@
-//! Computes how many redundancy fragments a code needs to fail with probability at most ε (deadline.md "Redundancy").
+//! Computes how many redundancy fragments a code needs to fail with probability at most ε (docs/deadlines.md "Redundancy").
 //!
 //! Each rule is exact for its loss model and fast enough to be evaluated for every block.
 

@@ -1,4 +1,4 @@
-//! The monitor of one path (deadline.md "Path monitor"; MPDTP): combines the fates of its datagrams with the
+//! The monitor of one path (docs/deadlines.md; MPDTP): combines the fates of its datagrams with the
 //! transport's estimates.
 
 use std::{

@@ -1,4 +1,4 @@
-//! When a path counts as silent (deadline.md "Path monitor"): the oldest datagram sent after the newest acknowledged
+//! When a path counts as silent (docs/deadlines.md): the oldest datagram sent after the newest acknowledged
 //! one has waited for longer than an RTT and a margin. Progress is measured in *our* sequence of datagrams: packets of
 //! the peer prove nothing about our direction, and a late acknowledgement of an old datagram nothing about the present.
 

@@ -1,5 +1,5 @@
 //! The multipath scheduler: whether a path that may send now should carry a fragment, or leave it to a path over which it
-//! arrives sooner, or that is cheaper and still in time (deadline.md "Choice of path"). The optimizer's shares will enter here.
+//! arrives sooner, or that is cheaper and still in time (docs/deadlines.md "Choice of path"). The optimizer's shares will enter here.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What arrived, per path, and when the peer must be told (deadline.md "Retransmission": acknowledgements are ranges with
+//! What arrived, per path, and when the peer must be told (docs/deadlines.md "Retransmission": acknowledgements are ranges with
 //! receive timestamps, batched, sent over the fastest path and repeated).
 
 use std::{

@@ -1,4 +1,4 @@
-//! What an application says to a session and hears from it (deadline.md "What an application can say").
+//! What an application says to a session and hears from it.
 
 use std::time::Duration;
 

@@ -220,7 +220,7 @@ fn equal_runs_send_equal_datagrams_in_equal_order() {
     assert!(first == busy_second());
 }
 
-/// Text, audio and video (deadline.md "MPDTP") over two lanes that together carry `share` of what they offer.
+/// Text, audio and video (MPDTP §V) over two lanes that together carry `share` of what they offer.
 struct Overload {
     /// Sent and on time of text, audio, video.
     classes: [(usize, usize); 3],

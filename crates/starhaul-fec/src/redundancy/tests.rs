@@ -3,7 +3,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 
-/// The table of deadline.md, computed independently of the rule.
+/// The table of docs/deadlines.md, computed independently of the rule.
 #[test]
 fn random_loss_gives_the_published_table() {
     let losses = [0.005, 0.01, 0.02, 0.05, 0.1];

@@ -35,6 +35,11 @@ pub(crate) fn family(system: &str) -> &'static str {
 }
 
 impl System {
+    /// Whether the controller uses reconfiguration signals.
+    pub fn heeds_reconfigurations(&self) -> bool {
+        self.controller.heeds_reconfigurations()
+    }
+
     /// Every controller that finds its rate by itself.
     pub fn all() -> Vec<Self> {
         let all = ControllerConfig::SELF_RELIANT.iter();

@@ -14,7 +14,6 @@ use super::{
     run::{Setup, Signal, Teller},
     section::{AS_IT_IS, NO_SIGNALS, Section},
 };
-use crate::systems::System;
 
 /// LeoCC's Δ_outage is 45 ms.
 const THRESHOLDS_MS: [u64; 6] = [20, 30, 60, 90, 120, 150];
@@ -108,7 +107,7 @@ fn sensitivity(plan: &Plan) -> Vec<Job<'_>> {
     let taking: Vec<_> = plan
         .systems()
         .iter()
-        .filter(|s| s.takes_signals())
+        .filter(|system| system.heeds_reconfigurations())
         .collect();
     // It takes no signals, and so is what those who get none are compared with.
     let bbr = bbr.filter(|_| !taking.is_empty());
@@ -192,12 +191,5 @@ fn row_job(section: Section, variant: Option<String>, setup: Setup<'_>) -> Job<'
                 metrics: setup.run(base)?.report.metrics,
             }))
         }),
-    }
-}
-
-impl System {
-    /// Whether the controller does anything with the news of a reconfiguration.
-    pub(super) fn takes_signals(&self) -> bool {
-        self.name.starts_with("leocc") || self.name == "satcp"
     }
 }
