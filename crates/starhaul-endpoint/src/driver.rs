@@ -301,13 +301,9 @@ impl Driver {
     }
 }
 
-/// The datagrams of a message, which share one copy of it.
+/// The datagrams of a message, each in a buffer of its own: a byte that is kept of one must not keep all of them.
 fn split(message: &Message<'_>) -> impl Iterator<Item = BytesMut> {
-    let (mut rest, stride) = (BytesMut::from(message.contents), message.stride);
-    std::iter::from_fn(move || {
-        let length = stride.min(rest.len());
-        (length > 0).then(|| rest.split_to(length))
-    })
+    message.contents.chunks(message.stride).map(BytesMut::from)
 }
 
 /// However the driver ends, nobody is left waiting for it.

@@ -38,7 +38,11 @@ pub enum Error {
 impl Error {
     /// Whether what was asked for is wrong, and not how it went.
     pub const fn is_configuration(&self) -> bool {
-        matches!(self, Self::Settings(_) | Self::Link(_))
+        match self {
+            Self::Settings(_) | Self::Link(_) => true,
+            Self::Demo(error) => error.is_configuration(),
+            _ => false,
+        }
     }
 
     /// Wraps an error of the operating system with what was tried.
