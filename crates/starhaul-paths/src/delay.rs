@@ -6,31 +6,41 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Mean and mean deviation with the gains of RFC 6298 §2.
+/// Mean and mean deviation with the gains of RFC 6298 §2, in nanoseconds: each datagram is a sample.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Smoothed {
-    pub(crate) mean: Duration,
-    pub(crate) variation: Duration,
+    mean: u64,
+    variation: u64,
 }
 
 impl Smoothed {
     pub(crate) fn first(sample: Duration) -> Self {
+        let mean = nanos(sample);
         Self {
-            mean: sample,
-            variation: sample / 2,
+            mean,
+            variation: mean / 2,
         }
     }
 
     pub(crate) fn add(&mut self, sample: Duration) {
+        let sample = nanos(sample);
         let distance = self.mean.abs_diff(sample);
-        self.variation = weighted(self.variation, 3, distance, 4);
-        self.mean = weighted(self.mean, 7, sample, 8);
+        self.variation = (self.variation * 3 + distance) / 4;
+        self.mean = (self.mean * 7 + sample) / 8;
+    }
+
+    pub(crate) const fn mean(&self) -> Duration {
+        Duration::from_nanos(self.mean)
+    }
+
+    pub(crate) const fn variation(&self) -> Duration {
+        Duration::from_nanos(self.variation)
     }
 }
 
-/// (`old`·`weight` + `new`) / `parts`, saturating.
-fn weighted(old: Duration, weight: u32, new: Duration, parts: u32) -> Duration {
-    old.saturating_mul(weight).saturating_add(new) / parts
+/// At most 73 years, so that eight times as much can be counted.
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).map_or(u64::MAX / 8, |nanos| nanos.min(u64::MAX / 8))
 }
 
 /// Least value of a moving window, kept as the least of each of a few sub-windows.
@@ -38,6 +48,8 @@ fn weighted(old: Duration, weight: u32, new: Duration, parts: u32) -> Duration {
 #[derive(Clone, Debug)]
 pub(crate) struct WindowedMin<T> {
     window: Duration,
+    /// The tenth of it.
+    part: Duration,
     /// Start and least value of each sub-window, oldest first.
     parts: VecDeque<(Instant, T)>,
 }
@@ -48,6 +60,7 @@ impl<T: Ord + Copy> WindowedMin<T> {
     pub(crate) fn new(window: Duration) -> Self {
         Self {
             window,
+            part: window / Self::PARTS,
             parts: VecDeque::new(),
         }
     }
@@ -60,7 +73,7 @@ impl<T: Ord + Copy> WindowedMin<T> {
         }
         match self.parts.back_mut() {
             Some((start, least))
-                if now.saturating_duration_since(*start) < self.window / Self::PARTS =>
+                if now.saturating_duration_since(*start) < self.part =>
             {
                 *least = value.min(*least);
             }
@@ -106,9 +119,9 @@ mod tests {
     #[test]
     fn mean_and_variation_follow_rfc_6298() {
         let mut smoothed = Smoothed::first(100 * MS);
-        assert_eq!(smoothed.variation, 50 * MS);
+        assert_eq!(smoothed.variation(), 50 * MS);
         smoothed.add(180 * MS);
-        assert_eq!(smoothed.mean, 110 * MS);
-        assert_eq!(smoothed.variation, Duration::from_micros(57_500));
+        assert_eq!(smoothed.mean(), 110 * MS);
+        assert_eq!(smoothed.variation(), Duration::from_micros(57_500));
     }
 }

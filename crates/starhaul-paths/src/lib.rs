@@ -1,7 +1,7 @@
 //! The state of each path, and when a fragment sent on it would arrive (MPDTP "path monitor"; DMTP §V).
 //!
-//! A [`PathMonitor`] takes the datagrams sent on a path, their fates and the transport's estimates, and gives a
-//! multipath scheduler its predictions. A [`ClockOffset`] gives one-way delays between two unsynchronised clocks. The
+//! A [`PathMonitor`] keeps the ledger of the datagrams sent on a path, which says what became of each, and with the
+//! transport's estimates gives a multipath scheduler its predictions. A [`ClockOffset`] gives one-way delays between two unsynchronised clocks. The
 //! optimizer that divides demand over paths (DMTP §V) belongs here and will read the same monitors.
 //!
 //! ```
@@ -18,16 +18,17 @@
 //!     min_rtt: Duration::from_millis(100),
 //!     max_datagram: 1200,
 //! };
-//! let path = PathMonitor::new(start, 1.0, update);
+//! let path = PathMonitor::<()>::new(start, 1.0, update, 0);
 //! // 12.5 kB wait before these 12.5 kB: 20 ms to serialise both, and 50 ms on the way.
 //! assert_eq!(path.predict_arrival(start, 12_500, 12_500), start + Duration::from_millis(70));
 //! ```
 
 mod clock;
 mod delay;
-mod fate;
+mod ledger;
 mod loss;
 mod monitor;
+mod ranges;
 mod silence;
 
 use std::time::Duration;
@@ -35,8 +36,10 @@ use std::time::Duration;
 use starhaul_units::Bandwidth;
 
 pub use clock::ClockOffset;
+pub use ledger::Fated;
 pub use loss::Loss;
 pub use monitor::PathMonitor;
+pub use ranges::RangeSet;
 
 /// A path of a session, unique while the session lives and the same number on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

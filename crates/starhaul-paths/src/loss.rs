@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::fate::Settled;
+use crate::ledger::Settled;
 
 /// The loss of a path, as shares of datagrams from 0.0 to 1.0.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,7 +36,7 @@ const BURST_GAIN: f64 = 1.0 / 64.0;
 
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
-    first_sequence: u32,
+    first_sequence: u64,
     start: Instant,
     total: u32,
     lost: u32,
@@ -92,27 +92,17 @@ impl LossEstimator {
     }
 
     /// A datagram counted as lost has arrived.
-    pub(crate) fn take_back(&mut self, sequence: u32) {
+    pub(crate) fn take_back(&mut self, sequence: u64) {
         if let Some(run) = &mut self.run {
-            let offset = sequence.wrapping_sub(run.first.sequence);
-            if offset < run.length {
+            let run_of = run.first.sequence..run.first.sequence + u64::from(run.length);
+            if run_of.contains(&sequence) {
                 run.lost = run.lost.saturating_sub(1);
                 return;
             }
         }
-        let Some(front) = self.buckets.front() else {
-            return;
-        };
-        let (base, offset) = (
-            front.first_sequence,
-            sequence.wrapping_sub(front.first_sequence),
-        );
-        if offset > u32::MAX / 2 {
-            return;
-        }
         let after = self
             .buckets
-            .partition_point(|bucket| bucket.first_sequence.wrapping_sub(base) <= offset);
+            .partition_point(|bucket| bucket.first_sequence <= sequence);
         if let Some(bucket) = after
             .checked_sub(1)
             .and_then(|index| self.buckets.get_mut(index))

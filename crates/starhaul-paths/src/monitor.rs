@@ -11,7 +11,7 @@ use starhaul_units::Bandwidth;
 use crate::{
     Loss, PathUpdate,
     delay::{Smoothed, WindowedMin},
-    fate::{Ack, Fates},
+    ledger::{Fated, PathLedger},
     loss::LossEstimator,
     silence::Silence,
 };
@@ -30,42 +30,44 @@ const MOST_LEAST_MARGIN: Duration = Duration::from_millis(10);
 /// Longest prediction: later than every deadline, and safe to add to an instant.
 const FOREVER: Duration = Duration::from_secs(86_400);
 
-/// Measurements and predictions of one path.
+/// One path: the ledger of its datagrams, each with what it carried (`T`), and the measurements and predictions that follow
+/// from their fates.
 ///
-/// Each datagram passed to [`on_sent`](Self::on_sent) needs one later call of [`on_acked`](Self::on_acked) or
-/// [`on_lost`](Self::on_lost). Calls for datagrams never sent, and repeated calls, change nothing; time that runs
-/// backwards counts as standing still. Memory is bounded: beyond 65 536 datagrams with open fate the oldest are
-/// forgotten.
+/// Time that runs backwards counts as standing still, and what is said of datagrams never sent, or said again, changes nothing.
+/// Memory is bounded: beyond 262 144 datagrams without a fate the oldest are declared lost.
 #[derive(Clone, Debug)]
-pub struct PathMonitor {
+pub struct PathMonitor<T> {
     now: Instant,
     cost: f64,
     transport: PathUpdate,
-    fates: Fates,
+    ledger: PathLedger<T>,
     loss: LossEstimator,
     floor: WindowedMin<Duration>,
     turnaround: Option<Smoothed>,
     one_way: Option<Smoothed>,
     rates: WindowedMin<Reverse<Bandwidth>>,
+    /// The greatest of `rates`.
+    delivery_rate: Bandwidth,
     /// Start of the current rate interval, and the bytes that arrived in it.
     interval: Option<(Instant, u64)>,
     silence: Silence,
 }
 
-impl PathMonitor {
+impl<T: Copy> PathMonitor<T> {
     /// Creates the monitor of a path with price `cost` per bit (any unit, the same for all paths) and the transport's
-    /// `update`.
-    pub fn new(now: Instant, cost: f64, update: PathUpdate) -> Self {
+    /// `update`; its first datagram gets the number `first_sequence`.
+    pub fn new(now: Instant, cost: f64, update: PathUpdate, first_sequence: u64) -> Self {
         let mut monitor = Self {
             now,
             cost,
             transport: bounded(update),
-            fates: Fates::default(),
+            ledger: PathLedger::starting_at(first_sequence),
             loss: LossEstimator::default(),
             floor: WindowedMin::new(FLOOR_WINDOW),
             turnaround: None,
             one_way: None,
             rates: WindowedMin::new(RATE_WINDOW),
+            delivery_rate: Bandwidth::ZERO,
             interval: None,
             silence: Silence::default(),
         };
@@ -101,75 +103,113 @@ impl PathMonitor {
         self.cost = cost;
     }
 
-    /// A datagram was sent. Sequence numbers grow by 1 per datagram on this path and wrap.
-    pub fn on_sent(&mut self, now: Instant, sequence: u32, bytes: usize) {
-        self.advance(now);
-        self.fates.on_sent(self.now, sequence, bytes);
-        self.silence.on_sent(self.now, sequence);
-        self.settle();
+    /// The number of the next datagram; they grow by 1.
+    pub fn next_sequence(&self) -> u64 {
+        self.ledger.next_sequence()
     }
 
-    /// A datagram was sent that the session does not acknowledge, since it carries only acknowledgements. The transport
-    /// still acknowledges it if it acknowledges anything.
-    pub fn on_sent_unacknowledged(&mut self, now: Instant, sequence: u32) {
+    /// A datagram with `item` leaves; returns its number. The session of the peer acknowledges it if it `elicits_ack`; the
+    /// transport acknowledges any if it acknowledges at all.
+    pub fn on_sent(&mut self, now: Instant, bytes: usize, item: T, elicits_ack: bool) -> u64 {
         self.advance(now);
-        if self.silence.transport_answers {
+        let sequence = self.ledger.push(self.now, bytes, item, elicits_ack);
+        if elicits_ack || self.silence.transport_answers {
             self.silence.on_sent(self.now, sequence);
         }
+        sequence
     }
 
-    /// The transport acknowledged a datagram, perhaps not as the first. Unlike the session's acknowledgements, which
-    /// may take another path, this one came over the path itself; from the first one on only these decide whether the
-    /// path is silent.
-    pub fn on_transport_ack(&mut self, now: Instant, sequence: u32) {
+    /// When the datagram was sent, unless it was acknowledged before or is forgotten.
+    pub fn unacknowledged_since(&self, sequence: u64) -> Option<Instant> {
+        self.ledger.unacknowledged_since(sequence)
+    }
+
+    /// The transport acknowledged datagrams `first` to `last`: adds those of which that is news to `arrived`. Unlike the
+    /// session's acknowledgements, which may take another path, these came over the path itself; from the first one on only
+    /// they decide whether the path is silent.
+    pub fn on_transport_acked(
+        &mut self,
+        now: Instant,
+        first: u64,
+        last: u64,
+        arrived: &mut Vec<Fated<T>>,
+    ) {
         self.advance(now);
         self.silence.transport_answers = true;
-        self.silence
-            .on_answer(self.now, sequence, self.silence_rtt());
+        if last < self.next_sequence() {
+            let rtt = self.silence_rtt();
+            self.silence.on_answer(self.now, last, rtt);
+        }
+        self.on_acked(now, first, last, None, arrived);
     }
 
-    /// A datagram was acknowledged for the first time, by the session over any path or by the transport. `one_way` is
-    /// received (peer's clock) − `sent` (ours) − the clocks' offset, when known.
+    /// Datagrams `first` to `last` were acknowledged, by the session over any path or by the transport: adds those of which
+    /// that is news to `arrived`. `one_way` is, of `last`, received (peer's clock) − sent (ours) − the clocks' offset, when known.
     pub fn on_acked(
         &mut self,
         now: Instant,
-        sequence: u32,
-        sent: Instant,
-        bytes: usize,
+        first: u64,
+        last: u64,
         one_way: Option<Duration>,
+        arrived: &mut Vec<Fated<T>>,
     ) {
         self.advance(now);
-        let ack = self.fates.on_acked(sequence);
-        match ack {
-            Ack::Meaningless => return,
-            Ack::Late { settled: true } => self.loss.take_back(sequence),
-            Ack::Late { settled: false } | Ack::First => {}
+        let known = arrived.len();
+        self.ledger.ack(first, last, |fated| arrived.push(fated));
+        let news = arrived.get(known..).unwrap_or_default();
+        for fated in news.iter().filter(|fated| fated.elicits_ack) {
+            self.on_arrived(fated, one_way.filter(|_| fated.sequence == last));
         }
-        let turnaround = self.now.saturating_duration_since(sent);
-        self.add_turnaround(turnaround);
-        if let Some(one_way) = one_way {
-            // No datagram arrives later than its acknowledgement, whatever the clocks give.
-            add(&mut self.one_way, one_way.min(turnaround));
-        }
-        self.count_delivered(bytes);
-        if !self.silence.transport_answers {
-            self.silence
-                .on_answer(self.now, sequence, self.silence_rtt());
+        if let Some(newest) = news.iter().rfind(|fated| fated.elicits_ack)
+            && !self.silence.transport_answers
+        {
+            let rtt = self.silence_rtt();
+            self.silence.on_answer(self.now, newest.sequence, rtt);
         }
         self.settle();
     }
 
-    /// The session or the transport declared the datagram lost.
-    pub fn on_lost(&mut self, now: Instant, sequence: u32) {
-        self.advance(now);
-        if self.fates.on_lost(sequence) {
-            self.settle();
+    fn on_arrived(&mut self, fated: &Fated<T>, one_way: Option<Duration>) {
+        if fated.was_lost && self.ledger.is_reported(fated.sequence) {
+            self.loss.take_back(fated.sequence);
         }
+        let turnaround = self.now.saturating_duration_since(fated.sent);
+        self.add_turnaround(turnaround);
+        if let Some(one_way) = one_way.filter(|_| !fated.was_lost) {
+            // No datagram arrives later than its acknowledgement, whatever the clocks give.
+            add(&mut self.one_way, one_way.min(turnaround));
+        }
+        self.count_delivered(if fated.was_lost { 0 } else { fated.bytes });
     }
 
-    /// A datagram declared lost was acknowledged.
-    pub fn on_late_ack(&mut self, now: Instant, sequence: u32, sent: Instant) {
-        self.on_acked(now, sequence, sent, 0, None);
+    /// The transport declared the datagram lost; `None` when its fate was known.
+    pub fn on_lost(&mut self, now: Instant, sequence: u64) -> Option<Fated<T>> {
+        self.advance(now);
+        let fated = self.ledger.lose(sequence)?;
+        self.settle();
+        Some(fated)
+    }
+
+    /// Declares lost what was overtaken or is overdue, and adds it to `lost`.
+    pub fn find_lost(&mut self, now: Instant, lost: &mut Vec<Fated<T>>) {
+        self.advance(now);
+        let overdue = self.overdue_after();
+        while let Some(fated) = self.ledger.next_lost(self.now, overdue) {
+            lost.push(fated);
+        }
+        self.settle();
+        self.ledger.prune(self.now);
+    }
+
+    /// When [`PathMonitor::find_lost`] will next find something by time alone.
+    pub fn overdue_at(&self) -> Option<Instant> {
+        let (_, sent) = self.ledger.oldest_outstanding()?;
+        Some(sent + self.overdue_after())
+    }
+
+    /// Gives up all datagrams without a fate, so that their content goes elsewhere, without declaring them lost.
+    pub fn release(&mut self) -> Vec<Fated<T>> {
+        self.ledger.release()
     }
 
     /// Smoothed RTT: the transport's, else that of the session's acknowledgements; 333 ms before either.
@@ -178,7 +218,7 @@ impl PathMonitor {
             return self.transport.smoothed_rtt;
         }
         self.turnaround
-            .map_or(INITIAL_RTT, |turnaround| turnaround.mean)
+            .map_or(INITIAL_RTT, |turnaround| turnaround.mean())
     }
 
     /// Least RTT of the last ten seconds or so in which samples arrived.
@@ -189,38 +229,39 @@ impl PathMonitor {
     /// Smoothed one-way delay; half of the RTT while the clocks' offset is unknown.
     pub fn one_way_delay(&self) -> Duration {
         self.one_way
-            .map_or(self.smoothed_rtt() / 2, |one_way| one_way.mean)
+            .map_or(self.smoothed_rtt() / 2, |one_way| one_way.mean())
     }
 
     /// Greatest rate at which this session's datagrams arrived in the last ten seconds; zero before the first
     /// measurement. Lower than the path's capacity when little was sent.
     pub fn delivery_rate(&self) -> Bandwidth {
-        self.rates
-            .least()
-            .map_or(Bandwidth::ZERO, |Reverse(rate)| rate)
+        self.delivery_rate
     }
 
     /// What the path can carry: the transport's estimate, else the measured rate, else a window per RTT. Never zero.
     pub fn bandwidth(&self) -> Bandwidth {
-        let window_rate = || Bandwidth::from_bytes_over(self.transport.cwnd, self.smoothed_rtt());
-        [self.transport.bandwidth, self.delivery_rate()]
-            .into_iter()
-            .find(|rate| *rate > Bandwidth::ZERO)
-            .unwrap_or_else(window_rate)
-            .max(LEAST_BANDWIDTH)
+        let rate = if self.transport.bandwidth > Bandwidth::ZERO {
+            self.transport.bandwidth
+        } else if self.delivery_rate > Bandwidth::ZERO {
+            self.delivery_rate
+        } else {
+            Bandwidth::from_bytes_over(self.transport.cwnd, self.smoothed_rtt())
+        };
+        rate.max(LEAST_BANDWIDTH)
     }
 
     /// Smoothed acknowledgement time: from sending until the first acknowledgement.
-    pub fn word_after(&self) -> Duration {
-        self.turnaround().mean
+    pub fn acknowledged_after(&self) -> Duration {
+        self.turnaround().mean()
     }
 
     /// Time from sending until an acknowledgement is overdue: the smoothed acknowledgement time and a margin of four
     /// variations, at least 1 ms and at most half of that time (the margin may always be 10 ms).
     pub fn overdue_after(&self) -> Duration {
         let turnaround = self.turnaround();
-        let most = (turnaround.mean / 2).max(MOST_LEAST_MARGIN);
-        turnaround.mean + (turnaround.variation * 4).clamp(LEAST_MARGIN, most)
+        let (mean, variation) = (turnaround.mean(), turnaround.variation());
+        let most = (mean / 2).max(MOST_LEAST_MARGIN);
+        mean + (variation * 4).clamp(LEAST_MARGIN, most)
     }
 
     /// When `bytes` would arrive, sent behind `bytes_ahead` that already wait for this path: the window must open, both
@@ -262,11 +303,6 @@ impl PathMonitor {
         self.silence.on_heard(self.now);
     }
 
-    /// Number of datagrams with open fate.
-    pub fn outstanding(&self) -> u64 {
-        self.fates.outstanding()
-    }
-
     fn advance(&mut self, now: Instant) {
         self.now = self.now.max(now);
     }
@@ -276,12 +312,12 @@ impl PathMonitor {
         if self.silence.transport_answers {
             return self.smoothed_rtt();
         }
-        self.turnaround().mean.max(self.smoothed_rtt())
+        self.turnaround().mean().max(self.smoothed_rtt())
     }
 
     fn settle(&mut self) {
         let outage_after = self.smoothed_rtt();
-        while let Some(datagram) = self.fates.next_settled() {
+        while let Some(datagram) = self.ledger.next_settled() {
             self.loss.add(datagram, outage_after);
         }
     }
@@ -296,7 +332,7 @@ impl PathMonitor {
         // An acknowledgement that was lost and repeated is no sample of the path.
         let most = self
             .turnaround()
-            .mean
+            .mean()
             .saturating_mul(4)
             .max(MOST_LEAST_MARGIN);
         let sample = sample.min(most).min(FOREVER);
@@ -323,6 +359,7 @@ impl PathMonitor {
         if elapsed >= interval {
             let rate = Bandwidth::from_bytes_over(*delivered, elapsed);
             self.rates.add(self.now, Reverse(rate));
+            self.delivery_rate = self.rates.least().map_or(rate, |Reverse(greatest)| greatest);
             self.interval = Some((self.now, 0));
         }
     }
@@ -340,7 +377,7 @@ impl PathMonitor {
             return Duration::ZERO;
         }
         if excess <= in_flight {
-            let sent = self.fates.sent_of_outstanding(excess);
+            let sent = self.ledger.sent_of_outstanding(excess);
             return sent.map_or(rtt, |sent| (sent + rtt).saturating_duration_since(now));
         }
         let mut left = excess - in_flight;

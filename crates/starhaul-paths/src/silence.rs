@@ -25,7 +25,7 @@ const FEW: u32 = 3;
 /// Datagrams sent at about the same time.
 #[derive(Clone, Copy, Debug)]
 struct Group {
-    last: u32,
+    last: u64,
     count: u32,
     sent: Instant,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Silence {
 
 impl Silence {
     /// A datagram that the peer will acknowledge was sent.
-    pub(crate) fn on_sent(&mut self, now: Instant, sequence: u32) {
+    pub(crate) fn on_sent(&mut self, now: Instant, sequence: u64) {
         let full = self.unanswered.len() >= MAX_GROUPS;
         match self.unanswered.back_mut() {
             Some(group) if full || now < group.sent + GRAIN => {
@@ -62,17 +62,17 @@ impl Silence {
         }
     }
 
-    /// A datagram was acknowledged; `rtt` is the path's.
-    pub(crate) fn on_answer(&mut self, now: Instant, sequence: u32, rtt: Duration) {
+    /// Datagrams up to this one were acknowledged; `rtt` is the path's.
+    pub(crate) fn on_answer(&mut self, now: Instant, sequence: u64, rtt: Duration) {
         let mut sent = None;
         while let Some(group) = self.unanswered.front_mut() {
-            // Serial arithmetic (RFC 1982): how many of the group come after the acknowledged one.
-            let after = group.last.wrapping_sub(sequence);
-            if after >= 1 << 31 {
+            // How many of the group come after the acknowledged one.
+            let Some(after) = group.last.checked_sub(sequence) else {
                 sent = Some(group.sent);
                 self.unanswered.pop_front();
                 continue;
-            }
+            };
+            let after = u32::try_from(after).unwrap_or(u32::MAX);
             if after < group.count {
                 sent = Some(group.sent);
                 group.count = after;
@@ -153,7 +153,7 @@ impl Silence {
         let margin = if count <= FEW {
             half.max(LEAST_MARGIN)
         } else {
-            let variation = self.round_trip.map_or(half, |rtt| rtt.variation);
+            let variation = self.round_trip.map_or(half, |rtt| rtt.variation());
             let most = half.max(LEAST_MARGIN);
             variation.saturating_mul(4).clamp(LEAST_MARGIN, most)
         };

@@ -43,11 +43,11 @@
 mod choice;
 mod control;
 mod paths;
-mod ranges;
+
 mod receive;
 mod received;
 mod send;
-mod sent;
+mod item;
 mod session;
 mod signals;
 mod stats;

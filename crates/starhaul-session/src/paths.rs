@@ -9,9 +9,8 @@ use starhaul_paths::{ClockOffset, PathId, PathMonitor, PathUpdate};
 use starhaul_units::Bandwidth;
 
 use crate::{
-    ranges::RangeSet,
+    item::Item,
     received::ReceiveLog,
-    sent::SentLog,
     wire::{FRAGMENT_HEADER_BYTES, Header, unwrap, wrap},
 };
 
@@ -27,14 +26,10 @@ const MAX_TOLD_COSTS: usize = 64;
 const LEAST_READ_ROUND: Duration = Duration::from_millis(10);
 /// Nor does a round trip that was never measured.
 const MOST_READ_ROUND: Duration = Duration::from_secs(2);
-/// Ranges of acknowledged numbers kept per path, to look at each acknowledgement's news only.
-const MAX_ACKED_RANGES: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Path {
-    pub(crate) monitor: PathMonitor,
-    pub(crate) sent: SentLog,
-    pub(crate) acked: RangeSet,
+    pub(crate) monitor: PathMonitor<Item>,
     pub(crate) received: ReceiveLog,
     pub(crate) probe_at: Instant,
     /// When something other than probes and acknowledgements was last sent or received, or the path fell silent.
@@ -55,9 +50,7 @@ pub(crate) struct Counters {
 impl Path {
     fn new(now: Instant, cost: f64, update: PathUpdate, first_sequence: u64) -> Self {
         Self {
-            monitor: PathMonitor::new(now, cost, update),
-            sent: SentLog::starting_at(first_sequence),
-            acked: RangeSet::new(MAX_ACKED_RANGES),
+            monitor: PathMonitor::new(now, cost, update, first_sequence),
             received: ReceiveLog::new(),
             probe_at: now,
             busy_at: now,
@@ -137,7 +130,7 @@ impl Paths {
 
     pub(crate) fn remove(&mut self, id: PathId) -> Option<Path> {
         let gone = self.table.remove(&id)?;
-        self.first_sequence = self.first_sequence.max(gone.sent.next_sequence());
+        self.first_sequence = self.first_sequence.max(gone.monitor.next_sequence());
         Some(gone)
     }
 

@@ -6,8 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use starhaul_paths::RangeSet;
+
 use crate::{
-    ranges::RangeSet,
     types::{BlockId, StreamId},
     wire::{BlockAck, MAX_ACK_BLOCKS, unwrap},
 };

@@ -17,31 +17,38 @@ fn update(rtt: Duration, mbit: u64) -> PathUpdate {
     }
 }
 
+fn monitor(now: Instant, update: PathUpdate) -> PathMonitor<()> {
+    PathMonitor::new(now, 1.0, update, 0)
+}
+
+fn acked(path: &mut PathMonitor<()>, now: Instant, sequence: u64, one_way: Option<Duration>) {
+    path.on_acked(now, sequence, sequence, one_way, &mut Vec::new());
+}
+
 /// Sends a datagram each millisecond for `count` ms over a path with acknowledgement time `rtt`; those that `lost`
-/// selects are never acknowledged.
+/// selects by their number are never acknowledged.
 fn exchange(
-    path: &mut PathMonitor,
+    path: &mut PathMonitor<()>,
     from: Instant,
-    first: u32,
     count: u32,
     rtt: Duration,
-    lost: impl Fn(u32) -> bool,
+    lost: impl Fn(u64) -> bool,
 ) -> Instant {
     let mut flying = VecDeque::new();
     let mut now = from;
-    for sequence in first..first + count {
-        while let Some((sent, acked)) = flying.pop_front_if(|(sent, _)| *sent + rtt <= now) {
-            path.on_acked(sent + rtt, acked, sent, 1_200, None);
+    for _ in 0..count {
+        while let Some((sent, sequence)) = flying.pop_front_if(|(sent, _)| *sent + rtt <= now) {
+            acked(path, sent + rtt, sequence, None);
         }
-        path.on_sent(now, sequence, 1_200);
+        let sequence = path.on_sent(now, 1_200, (), true);
         if !lost(sequence) {
             flying.push_back((now, sequence));
         }
         now += MS;
     }
-    for (sent, acked) in flying {
+    for (sent, sequence) in flying {
         now = sent + rtt;
-        path.on_acked(now, acked, sent, 1_200, None);
+        acked(path, now, sequence, None);
     }
     now
 }
@@ -49,7 +56,7 @@ fn exchange(
 #[test]
 fn the_floor_expires_when_the_path_became_longer() {
     let start = Instant::now();
-    let mut path = PathMonitor::new(start, 1.0, update(30 * MS, 10));
+    let mut path = monitor(start, update(30 * MS, 10));
     let longer = PathUpdate {
         smoothed_rtt: 50 * MS,
         ..update(30 * MS, 10)
@@ -75,11 +82,10 @@ fn the_floor_expires_when_the_path_became_longer() {
 }
 
 #[test]
-fn without_a_transport_s_word_the_session_s_own_measurements_count() {
+fn without_a_transport_s_estimates_the_session_s_own_measurements_count() {
     let start = Instant::now();
-    let mut path = PathMonitor::new(
+    let mut path = monitor(
         start,
-        1.0,
         PathUpdate {
             cwnd: 0,
             ..update(Duration::ZERO, 0)
@@ -87,7 +93,7 @@ fn without_a_transport_s_word_the_session_s_own_measurements_count() {
     );
     assert_eq!(path.delivery_rate(), Bandwidth::ZERO);
     assert!(path.bandwidth() > Bandwidth::ZERO);
-    exchange(&mut path, start, 0, 2_000, 80 * MS, |_| false);
+    exchange(&mut path, start, 2_000, 80 * MS, |_| false);
     assert_eq!(
         (path.smoothed_rtt(), path.min_rtt(), path.one_way_delay()),
         (80 * MS, 80 * MS, 40 * MS)
@@ -104,44 +110,35 @@ fn without_a_transport_s_word_the_session_s_own_measurements_count() {
 #[test]
 fn one_way_delay_is_measured_apart_from_the_way_back() {
     let start = Instant::now();
-    let mut path = PathMonitor::new(start, 1.0, update(400 * MS, 10));
+    let mut path = monitor(start, update(400 * MS, 10));
     assert_eq!(path.one_way_delay(), 200 * MS);
+    let sent = |sequence: u32| start + sequence * MS;
     for sequence in 0..100 {
-        let sent = start + sequence * MS;
-        path.on_sent(sent, sequence, 1_200);
-        path.on_acked(sent + 350 * MS, sequence, sent, 1_200, Some(300 * MS));
+        path.on_sent(sent(sequence), 1_200, (), true);
+    }
+    for sequence in 0..100 {
+        let at = sent(sequence) + 350 * MS;
+        acked(&mut path, at, sequence.into(), Some(300 * MS));
     }
     assert_eq!(path.one_way_delay(), 300 * MS);
     // An absurd clock cannot make the delay longer than the acknowledgement time.
     let sent = start + 500 * MS;
-    path.on_sent(sent, 100, 1_200);
-    path.on_acked(
-        sent + 350 * MS,
-        100,
-        sent,
-        1_200,
-        Some(Duration::from_secs(9_999)),
-    );
+    path.on_sent(sent, 1_200, (), true);
+    acked(&mut path, sent + 350 * MS, 100, Some(Duration::from_secs(9_999)));
     assert!(path.one_way_delay() <= 350 * MS);
 }
 
 #[test]
 fn acknowledgements_are_overdue_soon_after_a_steady_path_and_later_after_a_jittery_one() {
     let start = Instant::now();
-    let mut path = PathMonitor::new(start, 1.0, update(100 * MS, 10));
+    let mut path = monitor(start, update(100 * MS, 10));
     assert_eq!(path.overdue_after(), 150 * MS);
-    let now = exchange(&mut path, start, 0, 200, 100 * MS, |_| false);
+    let now = exchange(&mut path, start, 200, 100 * MS, |_| false);
     assert_eq!(path.overdue_after(), 101 * MS);
     for round in 0..100 {
         let sent = now + round * 200 * MS;
-        path.on_sent(sent, 200 + round, 1_200);
-        path.on_acked(
-            sent + (100 + 40 * (round % 2)) * MS,
-            200 + round,
-            sent,
-            1_200,
-            None,
-        );
+        let sequence = path.on_sent(sent, 1_200, (), true);
+        acked(&mut path, sent + (100 + 40 * (round % 2)) * MS, sequence, None);
     }
     let jittery = path.overdue_after();
     assert!(jittery > 140 * MS && jittery <= 200 * MS, "{jittery:?}");
@@ -150,9 +147,9 @@ fn acknowledgements_are_overdue_soon_after_a_steady_path_and_later_after_a_jitte
 #[test]
 fn a_silent_path_is_suspect_after_an_rtt_and_margin_and_comes_back_by_itself() {
     let start = Instant::now();
-    let mut path = PathMonitor::new(start, 1.0, update(100 * MS, 10));
+    let mut path = monitor(start, update(100 * MS, 10));
     assert_eq!(path.silence_deadline(), None, "an idle path owes nothing");
-    let cut = exchange(&mut path, start, 0, 300, 100 * MS, |_| false);
+    let cut = exchange(&mut path, start, 300, 100 * MS, |_| false);
     assert!(!path.on_timeout(cut + 3_600_000 * MS) && !path.is_suspect());
 
     let cut = cut + 3_600_000 * MS;
@@ -166,10 +163,10 @@ fn a_silent_path_is_suspect_after_an_rtt_and_margin_and_comes_back_by_itself() {
         {
             assert_eq!(suspect_at.replace(now), None, "told twice");
         }
-        path.on_sent(now, 300 + tick, 1_200);
+        path.on_sent(now, 1_200, (), true);
         // The transport declares datagrams lost one by one; that is no sign of life.
         if let Some(lost) = tick.checked_sub(105) {
-            path.on_lost(now, 300 + lost);
+            path.on_lost(now, 300 + u64::from(lost));
         }
     }
     let silent = suspect_at.expect("never suspect") - cut;
@@ -177,19 +174,19 @@ fn a_silent_path_is_suspect_after_an_rtt_and_margin_and_comes_back_by_itself() {
     assert!(path.is_suspect() && path.silence_deadline().is_none());
 
     // What was in flight before the cut is acknowledged over another path: no sign of life either.
-    path.on_acked(cut + 250 * MS, 300, cut, 1_200, None);
+    acked(&mut path, cut + 250 * MS, 300, None);
     assert!(path.is_suspect());
 
     let mut probed = path.clone();
-    probed.on_sent(cut + 260 * MS, 500, 20);
-    probed.on_acked(cut + 360 * MS, 500, cut + 260 * MS, 20, None);
+    let probe = probed.on_sent(cut + 260 * MS, 20, (), true);
+    acked(&mut probed, cut + 360 * MS, probe, None);
     assert!(!probed.is_suspect());
 
     // The transport's acknowledgement counts the same.
-    path.on_sent(cut + 260 * MS, 500, 20);
-    path.on_transport_ack(cut + 300 * MS, 500);
+    let probe = path.on_sent(cut + 260 * MS, 20, (), true);
+    path.on_transport_acked(cut + 300 * MS, probe, probe, &mut Vec::new());
     assert!(!path.is_suspect() && path.silence_deadline().is_none());
-    assert!(path.outstanding() > 0);
+    assert!(path.overdue_at().is_some());
 }
 
 /// Audio alone, 47 packets a second, over a path cut just after one of them: silence is detected within 1.5 RTT and 50
@@ -198,20 +195,21 @@ fn a_silent_path_is_suspect_after_an_rtt_and_margin_and_comes_back_by_itself() {
 fn a_cut_path_that_carries_little_is_suspect_in_time() {
     for rtt in [20, 40, 60, 150, 300].map(|ms| ms * MS) {
         let start = Instant::now();
-        let mut path = PathMonitor::new(start, 1.0, update(rtt, 10));
+        let mut path = monitor(start, update(rtt, 10));
         let sent = |number: u32| start + number * Duration::from_secs(1) / 47;
         let cut = sent(100);
         let mut answered = 0;
         for number in 0..200 {
             let now = sent(number);
             while answered <= 100 && sent(answered) + rtt <= now {
-                path.on_transport_ack(sent(answered) + rtt, answered);
+                let (at, sequence) = (sent(answered) + rtt, answered.into());
+                path.on_transport_acked(at, sequence, sequence, &mut Vec::new());
                 answered += 1;
             }
             if path.silence_deadline().is_some_and(|due| due <= now) {
                 break;
             }
-            path.on_sent(now, number, 200);
+            path.on_sent(now, 200, (), true);
         }
         let due = path.silence_deadline().unwrap() - cut;
         assert!(path.on_timeout(cut + due), "{rtt:?}");
@@ -225,19 +223,19 @@ fn a_cut_path_that_carries_little_is_suspect_in_time() {
 #[test]
 fn losses_alone_do_not_make_a_path_suspect() {
     let start = Instant::now();
-    let mut path = PathMonitor::new(start, 1.0, update(100 * MS, 10));
-    let end = exchange(&mut path, start, 0, 1_000, 100 * MS, |sequence| {
+    let mut path = monitor(start, update(100 * MS, 10));
+    let end = exchange(&mut path, start, 1_000, 100 * MS, |sequence| {
         sequence % 3 == 0
     });
     for sequence in (0..1_000).filter(|sequence| sequence % 3 == 0) {
         path.on_lost(end, sequence);
     }
     assert!(!path.is_suspect() && !path.on_timeout(end));
-    assert_eq!(path.outstanding(), 0);
+    assert_eq!(path.overdue_at(), None);
     assert!((path.loss().rate - 1.0 / 3.0).abs() < 0.01 && path.loss().burst_length == 1.0);
     // Half of them had only been late.
     for sequence in (0..1_000).filter(|sequence| sequence % 6 == 0) {
-        path.on_late_ack(end, sequence, end - 100 * MS);
+        acked(&mut path, end, sequence, None);
     }
     assert!(
         (path.loss().rate - 1.0 / 6.0).abs() < 0.01,
@@ -289,17 +287,17 @@ fn check_prediction(mbit: u64, one_way_ms: u32, cwnd: u64, before: u32, wait_ms:
         link_free: start,
         in_flight: VecDeque::new(),
     };
-    let mut path = PathMonitor::new(start, 1.0, update(2 * one_way, mbit));
+    let mut path = monitor(start, update(2 * one_way, mbit));
     let (mut acks, mut now) = (Vec::new(), start);
-    for sequence in 0..before {
+    for _ in 0..before {
         let (leaves, arrives) = link.send(now);
         now = leaves.max(link.link_free);
-        path.on_sent(leaves, sequence, 1_000);
-        acks.push((arrives + one_way, sequence, leaves));
+        let sequence = path.on_sent(leaves, 1_000, (), true);
+        acks.push((arrives + one_way, sequence));
     }
     now += wait_ms * MS;
-    for (acked, sequence, sent) in acks.into_iter().filter(|(acked, ..)| *acked <= now) {
-        path.on_acked(acked, sequence, sent, 1_000, None);
+    for (at, sequence) in acks.into_iter().filter(|(at, _)| *at <= now) {
+        acked(&mut path, at, sequence, None);
     }
     while link.in_flight.pop_front_if(|acked| *acked <= now).is_some() {}
     let bytes_in_flight = link.in_flight.len() as u64 * 1_000;
@@ -341,30 +339,29 @@ fn predictions_agree_with_a_simulated_queue() {
 
 #[derive(Clone, Debug)]
 enum Operation {
-    Sent(u32),
-    Acked(u32, u32, Option<u32>),
-    Lost(u32),
-    LateAck(u32),
-    TransportAck(u32),
-    Unacknowledged(u32),
+    Sent(bool),
+    Acked(u64, u64, Option<u32>),
+    TransportAcked(u64, u64),
+    Lost(u64),
+    FindLost,
+    Release,
     Heard,
     Timeout,
     Update(u64, u64, u32, u32),
 }
 
-/// Sequences near each other and near the wrap, and arbitrary ones.
-fn sequence() -> impl Strategy<Value = u32> {
-    prop_oneof![8 => (0..40u32).prop_map(|offset| (u32::MAX - 20).wrapping_add(offset)), 1 => any::<u32>()]
+fn sequence() -> impl Strategy<Value = u64> {
+    prop_oneof![8 => (0..40u64).prop_map(|offset| (1 << 32) - 20 + offset), 1 => any::<u64>()]
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
-        4 => sequence().prop_map(Operation::Sent),
-        4 => (sequence(), any::<u32>(), any::<Option<u32>>()).prop_map(|(sequence, ago, one_way)| Operation::Acked(sequence, ago, one_way)),
+        4 => any::<bool>().prop_map(Operation::Sent),
+        4 => (sequence(), sequence(), any::<Option<u32>>()).prop_map(|(first, last, one_way)| Operation::Acked(first, last, one_way)),
+        2 => (sequence(), sequence()).prop_map(|(first, last)| Operation::TransportAcked(first, last)),
         2 => sequence().prop_map(Operation::Lost),
-        1 => sequence().prop_map(Operation::LateAck),
-        2 => sequence().prop_map(Operation::TransportAck),
-        1 => sequence().prop_map(Operation::Unacknowledged),
+        1 => Just(Operation::FindLost),
+        1 => Just(Operation::Release),
         1 => Just(Operation::Heard),
         2 => Just(Operation::Timeout),
         1 => (any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>())
@@ -375,28 +372,27 @@ fn operation() -> impl Strategy<Value = Operation> {
 proptest! {
     #[test]
     fn garbage_leaves_the_monitor_sane(
-        operations in prop::collection::vec((operation(), -50..200i64), 1..120), first: u32, ahead: u64, bytes: u64,
+        operations in prop::collection::vec((operation(), -50..200i64), 1..120), ahead: u64, bytes: u64,
     ) {
         let base = Instant::now() + Duration::from_secs(1_000_000);
         let mut elapsed_ms = 0i64;
-        let mut path = PathMonitor::new(base, 1.0, update(50 * MS, 1));
-        path.on_sent(base, first, 1);
-        let mut sent_count = 1;
+        // The numbers that travel have 32 bits.
+        let mut path = PathMonitor::new(base, 1.0, update(50 * MS, 1), (1 << 32) - 20);
+        let mut fated = Vec::new();
         for (operation, step_ms) in operations {
             elapsed_ms += step_ms;
             let offset = Duration::from_millis(elapsed_ms.unsigned_abs());
             let now = if elapsed_ms < 0 { base - offset } else { base + offset };
             match operation {
-                Operation::Sent(sequence) => { sent_count += 1; path.on_sent(now, sequence, 1_200) }
-                Operation::Acked(sequence, ago, one_way) => {
-                    let sent = if ago % 2 == 0 { base } else { now - Duration::from_micros(u64::from(ago)) };
-                    path.on_acked(now, sequence, sent, 1_200, one_way.map(|micros| Duration::from_micros(micros.into())));
+                Operation::Sent(elicits) => drop(path.on_sent(now, 1_200, (), elicits)),
+                Operation::Acked(first, last, one_way) => {
+                    path.on_acked(now, first, last, one_way.map(|micros| Duration::from_micros(micros.into())), &mut fated);
                 }
-                Operation::Lost(sequence) => path.on_lost(now, sequence),
-                Operation::LateAck(sequence) => path.on_late_ack(now, sequence, base),
-                Operation::TransportAck(sequence) => path.on_transport_ack(now, sequence),
+                Operation::TransportAcked(first, last) => path.on_transport_acked(now, first, last, &mut fated),
+                Operation::Lost(sequence) => fated.extend(path.on_lost(now, sequence)),
+                Operation::FindLost => path.find_lost(now, &mut fated),
+                Operation::Release => fated.extend(path.release()),
                 Operation::Heard => path.on_heard(now),
-                Operation::Unacknowledged(sequence) => path.on_sent_unacknowledged(now, sequence),
                 Operation::Timeout => { let became = path.on_timeout(now); prop_assert!(!became || path.is_suspect()); }
                 Operation::Update(cwnd, rate, rtt, flying) => path.update(now, PathUpdate {
                     cwnd,
@@ -412,7 +408,6 @@ proptest! {
                 prop_assert!((0.0..=1.0).contains(&share), "{loss:?}");
             }
             prop_assert!(loss.burst_length >= 1.0 && loss.burst_length.is_finite(), "{loss:?}");
-            prop_assert!(path.outstanding() <= sent_count);
             prop_assert!(path.bandwidth() > Bandwidth::ZERO);
             prop_assert!(path.overdue_after() > Duration::ZERO);
             prop_assert!(path.silence_deadline().is_none() || !path.is_suspect());

@@ -4,8 +4,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use starhaul_fec::Codec;
+use starhaul_paths::RangeSet;
 
-use crate::{ranges::RangeSet, wire::Fragment};
+use crate::wire::Fragment;
 
 /// Ranges of ended blocks kept per stream, more than a sender leaves open; when more are needed the oldest gaps are taken as
 /// ended.

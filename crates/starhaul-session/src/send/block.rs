@@ -7,7 +7,7 @@ use starhaul_fec::{Codec, FecError};
 use starhaul_paths::PathId;
 
 use crate::{
-    sent::{BlockKey, FragmentId},
+    item::{BlockKey, FragmentId},
     types::Mode,
 };
 

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 
-use crate::ranges::RangeSet;
+use starhaul_paths::RangeSet;
 
 /// What the receiver takes before it has said more.
 pub(crate) const INITIAL_CREDIT: u64 = 64 << 10;
@@ -255,7 +255,10 @@ impl SendBytes {
 
     pub(crate) fn on_acked(&mut self, start: u64, end: u64, fin: bool) {
         self.acked.insert(start, end);
-        self.stragglers.remove(&start);
+        if !self.stragglers.is_empty() {
+            self.stragglers
+                .retain(|from, (to, ..)| *from < start || *to > end);
+        }
         if fin {
             self.fin = Fin::Acked;
         }

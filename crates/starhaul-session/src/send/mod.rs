@@ -18,7 +18,7 @@ use starhaul_units::Bandwidth;
 use crate::{
     choice::{self, Limit, Load},
     paths::{Path, Paths},
-    sent::{BlockKey, FragmentId},
+    item::{BlockKey, FragmentId},
     types::{BlockId, ExpiredCause, Outcome},
     wire::{FRAGMENT_HEADER_BYTES, wrap},
 };
@@ -365,28 +365,31 @@ impl Sender {
         now: Instant,
         choice: Choice,
         path: PathId,
-        word_after: Duration,
+        acknowledged_after: Duration,
     ) {
         if let Some(block) = self.blocks.get_mut(&choice.block) {
-            block.on_sent(choice.fragment, path, choice.purpose, now + word_after);
+            block.on_sent(choice.fragment, path, choice.purpose, now + acknowledged_after);
             self.requeue(now, choice.block);
         }
     }
 
-    /// A fragment arrived. If with it the block has, nothing more of it is sent, and it ends when the receiver names it: a
-    /// receiver short of memory may have dropped what it had.
+    /// Fragments arrived, of which some had been given up. If with them the block has, nothing more of it is sent, and it ends
+    /// when the receiver names it: a receiver short of memory may have dropped what it had.
     pub(crate) fn on_acked(
         &mut self,
         now: Instant,
         paths: &Paths,
         key: BlockKey,
-        fragment: FragmentId,
-        given_up: bool,
+        fragments: impl Iterator<Item = (FragmentId, bool)>,
     ) {
         let Some(block) = self.blocks.get_mut(&key) else {
             return;
         };
-        if block.on_acked(fragment, given_up) && !block.has_arrived {
+        let mut is_whole = false;
+        for (fragment, given_up) in fragments {
+            is_whole = block.on_acked(fragment, given_up);
+        }
+        if is_whole && !block.has_arrived {
             block.has_arrived = true;
             let look = (now + question_interval(paths), Look::Question);
             look_again(&mut self.expiry, block, look);

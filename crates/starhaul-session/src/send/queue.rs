@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::sent::BlockKey;
+use crate::item::BlockKey;
 
 /// Priority, and the power of two below the relative deadline in milliseconds.
 type Class = (u8, u32);

@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
-use starhaul_paths::PathId;
+use starhaul_paths::{Fated, PathId};
 
 use super::{CONTROL_WINDOW, Kind, Session, Stream};
 use crate::{
-    sent::{BlockKey, Fated, Item},
+    item::{BlockKey, Item},
     types::{Outcome, ProtocolError, StreamId},
-    wire::{Ack, BlockAck, PathAck, unwrap, wrap},
+    wire::{Ack, BlockAck, PathAck, unwrap},
 };
 
 impl Session {
@@ -20,19 +20,33 @@ impl Session {
         sequences: impl IntoIterator<Item = u32>,
     ) {
         self.advance(now);
-        let mut any = false;
+        let Some(entry) = self.paths.get_mut(path) else {
+            return;
+        };
+        let mut arrived = std::mem::take(&mut self.fated);
+        let next = entry.monitor.next_sequence();
+        let mut run: Option<(u64, u64)> = None;
         for sequence in sequences {
-            let Some(entry) = self.paths.get_mut(path) else {
-                return;
-            };
-            entry.monitor.on_transport_ack(self.now, sequence);
-            let sequence = unwrap(sequence, entry.sent.next_sequence());
-            if let Some(fated) = entry.sent.ack(sequence) {
-                entry.acked.insert(sequence, sequence + 1);
-                self.on_arrived(path, fated, None);
-                any = true;
+            let sequence = unwrap(sequence, next);
+            match &mut run {
+                Some((_, last)) if *last + 1 == sequence => *last = sequence,
+                _ => {
+                    let before = run.replace((sequence, sequence));
+                    if let Some((first, last)) = before {
+                        let monitor = &mut entry.monitor;
+                        monitor.on_transport_acked(self.now, first, last, &mut arrived);
+                    }
+                }
             }
         }
+        if let Some((first, last)) = run {
+            let monitor = &mut entry.monitor;
+            monitor.on_transport_acked(self.now, first, last, &mut arrived);
+        }
+        let any = !arrived.is_empty();
+        self.on_arrived(path, &arrived);
+        arrived.clear();
+        self.fated = arrived;
         if any {
             self.find_lost();
             self.settle();
@@ -45,9 +59,10 @@ impl Session {
         let Some(entry) = self.paths.get_mut(path) else {
             return;
         };
-        let sequence = unwrap(sequence, entry.sent.next_sequence());
-        if let Some(fated) = entry.sent.lose(sequence) {
-            self.on_loss(path, fated);
+        let sequence = unwrap(sequence, entry.monitor.next_sequence());
+        if let Some(fated) = entry.monitor.on_lost(self.now, sequence) {
+            entry.counters.datagrams_lost += 1;
+            self.on_loss(&fated);
             self.settle();
         }
     }
@@ -80,66 +95,54 @@ impl Session {
         let Some(path) = self.paths.get_mut(id) else {
             return Ok(());
         };
-        let next = path.sent.next_sequence();
-        let newest = ack.ranges.first().map(|(_, last)| unwrap(*last, next));
-        let mut arrived = Vec::new();
-        for (first, last) in ack.ranges {
+        let next = path.monitor.next_sequence();
+        let mut arrived = std::mem::take(&mut self.fated);
+        for (index, (first, last)) in ack.ranges.into_iter().enumerate() {
             let (first, last) = (unwrap(first, next), unwrap(last, next));
             if last >= next || first > last {
                 return Err(ProtocolError::NeverSent("a datagram"));
             }
-            // What lies below was settled long ago, or is of a former life of the path.
-            let first = first.max(path.sent.base());
-            if first > last {
-                continue;
-            }
-            let gaps: Vec<_> = path.acked.gaps(first, last + 1).collect();
-            for (start, end) in gaps {
-                arrived.extend((start..end).filter_map(|sequence| path.sent.ack(sequence)));
-            }
-            path.acked.insert(first, last + 1);
+            let newest = path
+                .monitor
+                .unacknowledged_since(last)
+                .filter(|_| index == 0);
+            let one_way = newest.and_then(|sent| {
+                self.clocks.on_exchange(self.now, sent, received, replied);
+                self.clocks.one_way(sent, received)
+            });
+            path.monitor
+                .on_acked(self.now, first, last, one_way, &mut arrived);
         }
-        for fated in arrived {
-            let is_newest = Some(fated.sequence) == newest;
-            if is_newest {
-                self.clocks
-                    .on_exchange(self.now, fated.sent, received, replied);
-            }
-            self.on_arrived(id, fated, is_newest.then_some(received));
-        }
+        self.on_arrived(id, &arrived);
+        arrived.clear();
+        self.fated = arrived;
         Ok(())
     }
 
-    /// First word that a datagram of ours arrived.
-    fn on_arrived(&mut self, id: PathId, fated: Fated, received: Option<u64>) {
-        let one_way = received.and_then(|received| self.clocks.one_way(fated.sent, received));
+    /// The first acknowledgement of datagrams of ours: blocks and streams hear of each run of fragments or stream frames at once.
+    fn on_arrived(&mut self, id: PathId, arrived: &[Fated<Item>]) {
         if let Some(path) = self.paths.get_mut(id) {
-            if fated.was_lost {
-                path.monitor
-                    .on_late_ack(self.now, wrap(fated.sequence), fated.sent);
-                path.counters.datagrams_lost = path.counters.datagrams_lost.saturating_sub(1);
-            } else {
-                path.monitor.on_acked(
-                    self.now,
-                    wrap(fated.sequence),
-                    fated.sent,
-                    fated.bytes,
-                    one_way,
-                );
-            }
+            let late = arrived.iter().filter(|fated| fated.was_lost).count() as u64;
+            path.counters.datagrams_lost = path.counters.datagrams_lost.saturating_sub(late);
         }
-        match fated.item {
-            Item::Fragment { block, fragment } => {
-                self.sender
-                    .on_acked(self.now, &self.paths, block, fragment, fated.given_up);
+        for run in arrived.chunk_by(|fated, next| fated.item.continues_with(next.item)) {
+            let (Some(first), Some(last)) = (run.first(), run.last()) else {
+                continue;
+            };
+            match (first.item, last.item) {
+                (Item::Fragment { block, .. }, _) => {
+                    let fragments = run.iter().filter_map(|fated| match fated.item {
+                        Item::Fragment { fragment, .. } => Some((fragment, fated.given_up)),
+                        _ => None,
+                    });
+                    self.sender
+                        .on_acked(self.now, &self.paths, block, fragments);
+                }
+                (Item::Piece { stream, start, .. }, Item::Piece { end, fin, .. }) => {
+                    self.on_piece_arrived(stream, start, end, fin);
+                }
+                _ => {}
             }
-            Item::Piece {
-                stream,
-                start,
-                end,
-                fin,
-            } => self.on_piece_arrived(stream, start, end, fin),
-            Item::Probe | Item::Ack | Item::Padding => {}
         }
     }
 
@@ -211,24 +214,17 @@ impl Session {
 
     /// Declares lost what was overtaken or is overdue on any path.
     pub(super) fn find_lost(&mut self) {
-        let mut lost = Vec::new();
-        for (id, path) in self.paths.iter_mut() {
-            let overdue = path.monitor.overdue_after();
-            while let Some(fated) = path.sent.next_lost(self.now, overdue) {
-                lost.push((id, fated));
-            }
-            path.sent.prune(self.now);
+        let mut lost = std::mem::take(&mut self.fated);
+        for (_, path) in self.paths.iter_mut() {
+            let before = lost.len();
+            path.monitor.find_lost(self.now, &mut lost);
+            path.counters.datagrams_lost += (lost.len() - before) as u64;
         }
-        for (id, fated) in lost {
-            self.on_loss(id, fated);
-        }
+        lost.drain(..).for_each(|fated| self.on_loss(&fated));
+        self.fated = lost;
     }
 
-    fn on_loss(&mut self, id: PathId, fated: Fated) {
-        if let Some(path) = self.paths.get_mut(id) {
-            path.counters.datagrams_lost += 1;
-            path.monitor.on_lost(self.now, wrap(fated.sequence));
-        }
+    fn on_loss(&mut self, fated: &Fated<Item>) {
         if !fated.given_up {
             self.on_item_lost(fated.item);
         }

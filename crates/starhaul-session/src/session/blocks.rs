@@ -8,7 +8,7 @@ use starhaul_paths::PathId;
 use super::{BLOCK_OVERHEAD_BYTES, Kind, Session, Stream};
 use crate::{
     receive::blocks::{Complete, Partial, Taken},
-    sent::BlockKey,
+    item::BlockKey,
     types::{BlockId, Event, ProtocolError, StreamId},
     wire::{BlockAck, Fragment, unwrap, wrap},
 };
@@ -123,7 +123,7 @@ impl Session {
     /// got one more are taken as ended.
     fn bound_ended(&mut self, stream: StreamId) {
         let ranges = |entry: &Stream| match &entry.kind {
-            Kind::Receiving(blocks) => blocks.ended.len(),
+            Kind::Receiving(blocks) => blocks.ended.range_count(),
             Kind::Sending(_) | Kind::Bytes(_) => 0,
         };
         if self.streams.get(&stream).map_or(0, ranges) <= SURE_ENDED_RANGES

@@ -16,12 +16,11 @@ use std::{
 use bytes::BytesMut;
 use starhaul_cc::Reconfiguration;
 use starhaul_fec::Codec;
-use starhaul_paths::{PathId, PathUpdate};
+use starhaul_paths::{Fated, PathId, PathUpdate, RangeSet};
 
 use crate::{
     control,
     paths::{Clocks, Paths},
-    ranges::RangeSet,
     receive::{
         blocks::{Complete, Partial, ReceiveBlocks},
         bytes::ReceiveBytes,
@@ -31,7 +30,7 @@ use crate::{
         Sender,
         bytes::{NextPiece, SendBytes},
     },
-    sent::BlockKey,
+    item::{BlockKey, Item},
     signals::{IncomingSignals, OutgoingSignals, PathSignal},
     stats::{EndedStreams, PathStats, StreamStats},
     types::{Event, SessionConfig, Side, StreamConfig, StreamId},
@@ -111,6 +110,8 @@ pub struct Session {
     events: VecDeque<Event>,
     recheck_at: Option<Instant>,
     overload_at: Option<Instant>,
+    /// Empty between two calls: datagrams whose fate became known.
+    fated: Vec<Fated<Item>>,
 }
 
 /// The session's own stream.
@@ -224,6 +225,7 @@ impl Session {
             events: VecDeque::new(),
             recheck_at: None,
             overload_at: None,
+            fated: Vec::new(),
         }
     }
 
@@ -238,7 +240,7 @@ impl Session {
     pub fn remove_path(&mut self, now: Instant, path: PathId) {
         self.advance(now);
         if let Some(mut gone) = self.paths.remove(path) {
-            for fated in gone.sent.release() {
+            for fated in gone.monitor.release() {
                 self.on_item_lost(fated.item);
             }
         }
@@ -317,7 +319,7 @@ impl Session {
         }
         let paths = || self.paths.iter().map(|(_, path)| path);
         // These are done by `handle_timeout`, and then over.
-        let overdue = paths().filter_map(|path| path.sent.overdue_at(path.monitor.overdue_after()));
+        let overdue = paths().filter_map(|path| path.monitor.overdue_at());
         let silent = paths().filter_map(|path| path.monitor.silence_deadline());
         let done_here = overdue.chain(silent).chain(self.sender.next_expiry());
         // These are done by a path that is asked for a datagram, which it may not be allowed at once.
@@ -425,7 +427,7 @@ impl Session {
             let released = self
                 .paths
                 .get_mut(id)
-                .map(|path| path.sent.release())
+                .map(|path| path.monitor.release())
                 .unwrap_or_default();
             for fated in released {
                 self.on_item_lost(fated.item);

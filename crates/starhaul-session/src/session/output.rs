@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use starhaul_paths::PathId;
+use starhaul_paths::{PathId, RangeSet};
 
 use super::{Kind, RECHECK, Session, Stream};
 use crate::{
     choice,
     control::{Control, MAX_DROPPED},
     send::{Choice, block::Purpose, bytes::NextPiece},
-    sent::Item,
+    item::Item,
     types::{BlockId, StreamId},
     wire::{self, Ack, Fragment, MAX_ACK_PATHS, PIECE_HEADER_BYTES, PathAck, Piece, wrap},
 };
@@ -254,8 +254,8 @@ impl Session {
         if length + wire::FRAGMENT_HEADER_BYTES > self.paths.get(path)?.max_datagram() {
             return None;
         }
-        let word_after = self.paths.get(path)?.monitor.word_after();
-        self.sender.on_sent(self.now, choice, path, word_after);
+        let acknowledged_after = self.paths.get(path)?.monitor.acknowledged_after();
+        self.sender.on_sent(self.now, choice, path, acknowledged_after);
         let item = Item::Fragment {
             block: choice.block,
             fragment: id,
@@ -305,7 +305,7 @@ impl Session {
         (priority, _, stream): (u8, u64, StreamId),
         piece: NextPiece,
     ) -> Option<PathDatagram> {
-        let sequence = self.paths.get(path)?.sent.next_sequence();
+        let sequence = self.paths.get(path)?.monitor.next_sequence();
         let header = self.clocks.header(self.now, sequence);
         let Some(Stream {
             kind: Kind::Bytes(pair),
@@ -376,7 +376,7 @@ impl Session {
                 start, end, fin, ..
             },
         ) = found?;
-        let sequence = self.paths.get(path)?.sent.next_sequence();
+        let sequence = self.paths.get(path)?.monitor.next_sequence();
         let header = self.clocks.header(self.now, sequence);
         let pair = self.streams.get(&stream).and_then(Stream::pair)?;
         let length = usize::try_from(end - start).ok()?;
@@ -408,18 +408,16 @@ impl Session {
         encode: impl FnOnce(wire::Header) -> Bytes,
     ) -> Option<PathDatagram> {
         let path = self.paths.get_mut(id)?;
-        let payload = encode(self.clocks.header(self.now, path.sent.next_sequence()));
-        let sequence = path.sent.push(self.now, payload.len(), item);
+        let payload = encode(self.clocks.header(self.now, path.monitor.next_sequence()));
+        let elicits_ack = item.elicits_ack();
+        let sequence = path
+            .monitor
+            .on_sent(self.now, payload.len(), item, elicits_ack);
         path.counters.bytes_sent += payload.len() as u64;
         path.counters.datagrams_sent += 1;
         let wakes = item.is_use() && path.on_use(self.now);
-        if item.elicits_ack() {
-            path.monitor
-                .on_sent(self.now, wrap(sequence), payload.len());
+        if elicits_ack {
             path.delay_probe(self.now, self.config.keepalive);
-        } else {
-            path.monitor
-                .on_sent_unacknowledged(self.now, wrap(sequence));
         }
         if wakes {
             self.paths.wake(self.now, id);
@@ -450,7 +448,7 @@ impl Session {
                 continue;
             };
             let untold =
-                std::mem::replace(&mut blocks.untold, crate::ranges::RangeSet::new(usize::MAX));
+                std::mem::replace(&mut blocks.untold, RangeSet::new(usize::MAX));
             let ranges: Vec<_> = untold
                 .iter_rev()
                 .map(|(first, last)| (BlockId(wrap(first)), BlockId(wrap(last))))

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use starhaul_paths::RangeSet;
 
 use super::{
     BytesPair, Kind, MAX_LIVE_BLOCKS, MAX_UNDELIVERED_RANGES, SendBlocks, Session, Stream,
@@ -10,7 +11,6 @@ use super::{
 };
 use crate::{
     control::Control,
-    ranges::RangeSet,
     receive::{
         blocks::ReceiveBlocks,
         bytes::{ReceiveBytes, Share},
@@ -19,7 +19,7 @@ use crate::{
         block::SendBlock,
         bytes::{INITIAL_CREDIT, MAX_HELD, SendBytes},
     },
-    sent::BlockKey,
+    item::BlockKey,
     stats::StreamStats,
     types::{
         BlockId, BlockOptions, Event, MAX_BLOCK_BYTES, MAX_LABEL_BYTES, Mode, Outcome,

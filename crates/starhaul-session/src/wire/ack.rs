@@ -3,8 +3,9 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut, TryGetError};
 
 use super::{ACK, HEADER_BYTES, Header, wrap};
+use starhaul_paths::RangeSet;
+
 use crate::{
-    ranges::RangeSet,
     types::{BlockId, ProtocolError, StreamId},
 };
 

@@ -1,11 +1,11 @@
-//! A set of integers kept as ranges, with a bound on how many ranges it holds.
+//! A set of numbers kept as ranges, with a bound on how many ranges it holds: sequence numbers, block numbers, offsets.
 
 use std::collections::BTreeMap;
 
-/// Half-open inside, closed ranges outside. When more than `limit` ranges are needed the lowest gap is closed, so the
-/// set may then claim low members it never saw.
+/// A set of numbers as ranges. When more than `limit` ranges are needed the lowest gap is closed, so the set may then
+/// claim low members it never saw.
 #[derive(Clone, Debug)]
-pub(crate) struct RangeSet {
+pub struct RangeSet {
     /// First member to one past the last.
     ranges: BTreeMap<u64, u64>,
     limit: usize,
@@ -15,7 +15,8 @@ pub(crate) struct RangeSet {
 }
 
 impl RangeSet {
-    pub(crate) const fn new(limit: usize) -> Self {
+    /// An empty set of at most `limit` ranges.
+    pub const fn new(limit: usize) -> Self {
         Self {
             ranges: BTreeMap::new(),
             limit,
@@ -25,7 +26,7 @@ impl RangeSet {
     }
 
     /// A set that forgets its lowest range when it would need more than `limit`.
-    pub(crate) const fn recent(limit: usize) -> Self {
+    pub const fn recent(limit: usize) -> Self {
         Self {
             ranges: BTreeMap::new(),
             limit,
@@ -35,7 +36,7 @@ impl RangeSet {
     }
 
     /// Adds `start..end`; returns how many of them were new.
-    pub(crate) fn insert(&mut self, mut start: u64, mut end: u64) -> u64 {
+    pub fn insert(&mut self, mut start: u64, mut end: u64) -> u64 {
         start = start.max(self.floor);
         if start >= end {
             return 0;
@@ -82,7 +83,8 @@ impl RangeSet {
         }
     }
 
-    pub(crate) fn contains(&self, value: u64) -> bool {
+    /// Whether `value` is a member.
+    pub fn contains(&self, value: u64) -> bool {
         value < self.floor
             || self
                 .ranges
@@ -92,25 +94,25 @@ impl RangeSet {
     }
 
     /// One past the run of members that begins at 0.
-    pub(crate) fn contiguous(&self) -> u64 {
+    pub fn contiguous(&self) -> u64 {
         match self.ranges.first_key_value() {
             Some((&first, &end)) if first <= self.floor => end,
             _ => self.floor,
         }
     }
 
-    /// How many ranges it has.
-    pub(crate) fn len(&self) -> usize {
+    /// The number of its ranges.
+    pub fn range_count(&self) -> usize {
         self.ranges.len()
     }
 
     /// One past the greatest member.
-    pub(crate) fn end(&self) -> u64 {
+    pub fn end(&self) -> u64 {
         self.ranges.last_key_value().map_or(0, |(_, &end)| end)
     }
 
     /// Closed ranges, greatest first.
-    pub(crate) fn iter_rev(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+    pub fn iter_rev(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.ranges
             .iter()
             .rev()
@@ -118,7 +120,7 @@ impl RangeSet {
     }
 
     /// The parts of `start..end` that are not members, lowest first.
-    pub(crate) fn gaps(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+    pub fn gaps(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         let start = start.max(self.floor);
         let mut at = match self.ranges.range(..=start).next_back() {
             Some((_, &last)) => start.max(last),
