@@ -119,6 +119,12 @@ impl<T: Copy> PathMonitor<T> {
         sequence
     }
 
+    /// So many bytes of packets leave; the transport's next update counts them.
+    pub fn on_queued(&mut self, bytes: u64) {
+        let in_flight = &mut self.transport.bytes_in_flight;
+        *in_flight = in_flight.saturating_add(bytes);
+    }
+
     /// When the datagram was sent, unless it was acknowledged before or is forgotten.
     pub fn unacknowledged_since(&self, sequence: u64) -> Option<Instant> {
         self.ledger.unacknowledged_since(sequence)

@@ -56,7 +56,7 @@ mod wire;
 
 pub use starhaul_paths::{PathId, PathUpdate};
 
-pub use session::{PathDatagram, Session};
+pub use session::{Budget, PathDatagram, Session};
 pub use signals::PathSignal;
 pub use stats::{PathStats, StreamStats};
 pub use types::{

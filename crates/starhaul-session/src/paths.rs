@@ -5,12 +5,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use starhaul_paths::{ClockOffset, PathId, PathMonitor, PathUpdate};
 use starhaul_units::Bandwidth;
 
 use crate::{
     item::Item,
     received::ReceiveLog,
+    session::{Budget, PathDatagram},
     wire::{FRAGMENT_HEADER_BYTES, Header, unwrap, wrap},
 };
 
@@ -56,6 +58,25 @@ impl Path {
             busy_at: now,
             suspect_interval: SUSPECT_INTERVALS[0],
             counters: Counters::default(),
+        }
+    }
+
+    /// A datagram with `item` leaves.
+    pub(crate) fn send(
+        &mut self,
+        now: Instant,
+        payload: Bytes,
+        item: Item,
+        budget: Budget,
+    ) -> PathDatagram {
+        let bytes = payload.len();
+        let sequence = self.monitor.on_sent(now, bytes, item, item.elicits_ack());
+        self.monitor.on_queued(bytes as u64 + budget.overhead_bytes);
+        self.counters.bytes_sent += bytes as u64;
+        self.counters.datagrams_sent += 1;
+        PathDatagram {
+            payload,
+            sequence: wrap(sequence),
         }
     }
 
@@ -174,6 +195,11 @@ impl Paths {
     pub(crate) fn carrying(&self, bytes: u64) -> impl Iterator<Item = (PathId, &Path)> {
         self.usable()
             .filter(move |(_, path)| path.max_datagram() as u64 >= bytes)
+    }
+
+    /// No other path is worth sending on.
+    pub(crate) fn is_alone(&self, id: PathId) -> bool {
+        self.usable().all(|(usable, _)| usable == id)
     }
 
     pub(crate) fn is_usable(&self, id: PathId) -> bool {

@@ -44,7 +44,7 @@ pub(crate) enum Body {
 
 /// A part of a block, or redundancy for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fragment {
+pub(crate) struct Fragment<P = Bytes> {
     pub(crate) stream: StreamId,
     pub(crate) block: BlockId,
     /// When the application sent the block, µs of the sender's clock.
@@ -58,7 +58,7 @@ pub(crate) struct Fragment {
     pub(crate) redundancy_count: u8,
     /// Padding at the end of the code's data, below `data_count`.
     pub(crate) padding: u8,
-    pub(crate) payload: Bytes,
+    pub(crate) payload: P,
 }
 
 /// A piece of a reliable stream.
@@ -95,19 +95,17 @@ pub(crate) const fn unwrap(wire: u32, near: u64) -> u64 {
 }
 
 impl Header {
-    fn put(self, kind: u8, capacity: usize) -> BytesMut {
-        let mut out = BytesMut::with_capacity(HEADER_BYTES + capacity);
+    fn put(self, kind: u8, out: &mut BytesMut) {
         out.put_u8(kind);
         out.put_u32(self.sequence);
         out.put_u32(self.sent_micros);
-        out
     }
 }
 
-impl Fragment {
-    /// The datagram; `payload` is padded with zeros to `length`.
-    pub(crate) fn encode(&self, header: Header, length: usize) -> Bytes {
-        let mut out = header.put(FRAGMENT, FRAGMENT_HEADER_BYTES - HEADER_BYTES + length);
+impl<P: AsRef<[u8]>> Fragment<P> {
+    /// Appends the datagram to `out`; `payload` is padded with zeros to `length`.
+    pub(crate) fn encode(&self, header: Header, length: usize, out: &mut BytesMut) {
+        header.put(FRAGMENT, out);
         out.put_u32(self.stream.0);
         out.put_u32(self.block.0);
         out.put_u32(self.born_micros);
@@ -120,11 +118,13 @@ impl Fragment {
             self.padding,
         ]);
         out.put_u8(0);
-        out.put_slice(&self.payload);
-        out.put_bytes(0, length.saturating_sub(self.payload.len()));
-        out.freeze()
+        let payload = self.payload.as_ref();
+        out.put_slice(payload);
+        out.put_bytes(0, length.saturating_sub(payload.len()));
     }
+}
 
+impl Fragment {
     fn decode(body: &mut Bytes) -> Result<Self, ProtocolError> {
         const WHAT: ProtocolError = ProtocolError::Malformed("fragment");
         if body.len() <= FRAGMENT_HEADER_BYTES - HEADER_BYTES {
@@ -162,21 +162,20 @@ impl Fragment {
 }
 
 impl Piece {
-    /// The datagram with `data` gathered from the sender's buffer.
+    /// Appends the datagram to `out`, with `data` gathered from the sender's buffer.
     pub(crate) fn encode<'a>(
         stream: StreamId,
         offset: u64,
         fin: bool,
-        length: usize,
         data: impl Iterator<Item = &'a [u8]>,
         header: Header,
-    ) -> Bytes {
-        let mut out = header.put(PIECE, PIECE_HEADER_BYTES - HEADER_BYTES + length);
+        out: &mut BytesMut,
+    ) {
+        header.put(PIECE, out);
         out.put_u32(stream.0);
         out.put_u64(offset);
         out.put_u8(fin.into());
         data.for_each(|part| out.put_slice(part));
-        out.freeze()
     }
 
     fn decode(body: &mut Bytes) -> Result<Self, ProtocolError> {
@@ -206,16 +205,10 @@ impl Piece {
 /// Most bytes one reliable stream may ever carry; keeps offset arithmetic far from overflow.
 pub(crate) const MAX_STREAM_BYTES: u64 = 1 << 62;
 
-pub(crate) fn encode_probe(header: Header) -> Bytes {
-    header.put(PROBE, 0).freeze()
-}
-
-/// A probe of `length` bytes in all; the receiver skips what follows its header.
-pub(crate) fn encode_padded_probe(header: Header, length: usize) -> Bytes {
-    let padding = length.saturating_sub(HEADER_BYTES);
-    let mut out = header.put(PROBE, padding);
-    out.put_bytes(0, padding);
-    out.freeze()
+/// Appends a probe of at least `length` bytes in all; the receiver skips what follows its header.
+pub(crate) fn encode_probe(header: Header, length: usize, out: &mut BytesMut) {
+    header.put(PROBE, out);
+    out.put_bytes(0, length.saturating_sub(HEADER_BYTES));
 }
 
 /// Splits a datagram into its header and body.
@@ -249,6 +242,12 @@ mod tests {
         sent_micros: 7,
     };
 
+    fn encoded(encode: impl FnOnce(&mut BytesMut)) -> Bytes {
+        let mut out = BytesMut::new();
+        encode(&mut out);
+        out.freeze()
+    }
+
     #[test]
     fn serial_numbers_unwrap_to_the_nearest_value() {
         assert_eq!(unwrap(5, 0x1_0000_0000), 0x1_0000_0005);
@@ -280,7 +279,7 @@ mod tests {
             ..fragment.clone()
         };
         assert_eq!(
-            decode(fragment.encode(HEADER, 5)),
+            decode(encoded(|out| fragment.encode(HEADER, 5, out))),
             Ok((HEADER, Body::Fragment(padded)))
         );
 
@@ -291,14 +290,9 @@ mod tests {
             payload: Bytes::from_static(b"hello"),
         };
         let parts: [&[u8]; 2] = [b"he", b"llo"];
-        let bytes = Piece::encode(
-            piece.stream,
-            piece.offset,
-            true,
-            5,
-            parts.into_iter(),
-            HEADER,
-        );
+        let bytes = encoded(|out| {
+            Piece::encode(piece.stream, piece.offset, true, parts.into_iter(), HEADER, out);
+        });
         assert_eq!(decode(bytes), Ok((HEADER, Body::Piece(piece))));
 
         let ack = Ack {
@@ -315,11 +309,13 @@ mod tests {
             }],
             ..Ack::default()
         };
-        assert_eq!(decode(ack.encode(HEADER)), Ok((HEADER, Body::Ack(ack))));
-        assert_eq!(decode(encode_probe(HEADER)), Ok((HEADER, Body::Probe)));
-        let padded = encode_padded_probe(HEADER, 1400);
-        assert_eq!(padded.len(), 1400);
-        assert_eq!(decode(padded), Ok((HEADER, Body::Probe)));
+        let bytes = encoded(|out| ack.encode(HEADER, out));
+        assert_eq!(decode(bytes), Ok((HEADER, Body::Ack(ack))));
+        for length in [HEADER_BYTES, 1400] {
+            let probe = encoded(|out| encode_probe(HEADER, length, out));
+            assert_eq!(probe.len(), length);
+            assert_eq!(decode(probe), Ok((HEADER, Body::Probe)));
+        }
     }
 
     #[test]
@@ -364,7 +360,7 @@ mod tests {
             },
         ] {
             assert_eq!(
-                decode(bad.encode(HEADER, 0)),
+                decode(encoded(|out| bad.encode(HEADER, 0, out))),
                 Err(ProtocolError::Malformed("fragment")),
                 "{bad:?}"
             );

@@ -8,7 +8,9 @@ use starhaul_paths::PathId;
 
 use crate::{
     item::{BlockKey, FragmentId},
-    types::Mode,
+    paths::Clocks,
+    types::{BlockId, Mode},
+    wire::{Fragment, wrap},
 };
 
 /// What the clock asks of a block.
@@ -41,7 +43,7 @@ struct FragmentState {
     /// Waits in `retransmit`.
     queued: bool,
     in_flight: u8,
-    /// Where it was sent last, and when word of it should come.
+    /// Where it was sent last, and by when its acknowledgement is expected.
     last: Option<(PathId, Instant)>,
 }
 
@@ -321,7 +323,7 @@ impl SendBlock {
         id: FragmentId,
         path: PathId,
         purpose: Purpose,
-        word_at: Instant,
+        acknowledged_by: Instant,
     ) {
         match purpose {
             Purpose::Data => self.advance_fresh(id),
@@ -346,7 +348,7 @@ impl SendBlock {
         if let Some(code) = self.codes.get_mut(usize::from(id.code))
             && let Some(state) = code.fragments.get_mut(usize::from(id.index))
         {
-            state.last = Some((path, word_at));
+            state.last = Some((path, acknowledged_by));
             match purpose {
                 Purpose::Data => code.unsent = code.unsent.saturating_sub(1),
                 Purpose::Redundancy => {
@@ -466,7 +468,7 @@ impl SendBlock {
     pub(crate) fn insure(&mut self, now: Instant) {
         for (code_index, code) in self.codes.iter_mut().enumerate() {
             let sound = |state: &FragmentState| {
-                state.acked || state.queued || state.last.is_none_or(|(_, word_at)| word_at > now)
+                state.acked || state.queued || state.last.is_none_or(|(_, acknowledged_by)| acknowledged_by > now)
             };
             let hoped = code.fragments.iter().filter(|state| sound(state)).count();
             let mut missing = usize::from(code.data_count).saturating_sub(hoped);
@@ -500,30 +502,34 @@ impl SendBlock {
         (self.largest_fragment > 0).then_some(self.largest_fragment)
     }
 
-    /// The payload of a fragment without its padding, and the length to pad it to.
-    pub(crate) fn payload(&self, id: FragmentId) -> Option<(Bytes, usize)> {
+    /// A fragment as it is written, its payload without padding, and the length to pad that to.
+    pub(crate) fn fragment(
+        &self,
+        id: FragmentId,
+        clocks: &Clocks,
+    ) -> Option<(Fragment<&[u8]>, usize)> {
         let code = self.codes.get(usize::from(id.code))?;
         let payload = if id.index < code.data_count {
-            self.data.slice(code.payload_range(id.index))
+            self.data.get(code.payload_range(id.index))?
         } else {
             code.redundancy
                 .get(usize::from(id.index - code.data_count))?
-                .clone()
         };
-        Some((payload, code.fragment_length))
-    }
-
-    /// (last code, data count, redundancy count, padding) as the header says them.
-    pub(crate) fn shape(&self, code: u8) -> Option<(u8, u8, u8, u8)> {
-        let last = u8::try_from(self.codes.len().checked_sub(1)?).ok()?;
-        let code = self.codes.get(usize::from(code))?;
         let padding = usize::from(code.data_count) * code.fragment_length - code.length;
-        Some((
-            last,
-            code.data_count,
-            code.redundancy_count,
-            u8::try_from(padding).ok()?,
-        ))
+        let (stream, number) = self.key;
+        let fragment = Fragment {
+            stream,
+            block: BlockId(wrap(number)),
+            born_micros: wrap(clocks.micros(self.born)),
+            code: id.code,
+            last_code: u8::try_from(self.codes.len().checked_sub(1)?).ok()?,
+            index: id.index,
+            data_count: code.data_count,
+            redundancy_count: code.redundancy_count,
+            padding: u8::try_from(padding).ok()?,
+            payload,
+        };
+        Some((fragment, code.fragment_length))
     }
 
     fn state(&self, id: FragmentId) -> Option<&FragmentState> {

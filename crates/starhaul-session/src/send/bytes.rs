@@ -150,6 +150,11 @@ impl SendBytes {
         self.end.min(self.credit).saturating_sub(self.next)
     }
 
+    /// New bytes, lost ones or the end of the stream wait.
+    pub(crate) fn has_something_to_send(&self) -> bool {
+        self.unsent() > 0 || !self.lost.is_empty() || self.fin == Fin::Asked
+    }
+
     /// What to send next, at most `capacity` bytes of it.
     pub(crate) fn next_piece(&mut self, capacity: u64) -> Option<NextPiece> {
         if self.abandoned {

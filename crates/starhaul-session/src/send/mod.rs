@@ -154,7 +154,7 @@ impl Sender {
     }
 
     /// Puts a block where it belongs after its needs have changed.
-    fn requeue(&mut self, now: Instant, key: BlockKey) {
+    pub(crate) fn requeue(&mut self, now: Instant, key: BlockKey) {
         let Some(block) = self.blocks.get_mut(&key) else {
             return;
         };
@@ -360,16 +360,11 @@ impl Sender {
         true
     }
 
-    pub(crate) fn on_sent(
-        &mut self,
-        now: Instant,
-        choice: Choice,
-        path: PathId,
-        acknowledged_after: Duration,
-    ) {
+    /// The fragment that was chosen leaves on `path`; its acknowledgement is expected by `acknowledged_by`. After the last of a run
+    /// the block is queued again.
+    pub(crate) fn note_sent(&mut self, choice: Choice, path: PathId, acknowledged_by: Instant) {
         if let Some(block) = self.blocks.get_mut(&choice.block) {
-            block.on_sent(choice.fragment, path, choice.purpose, now + acknowledged_after);
-            self.requeue(now, choice.block);
+            block.on_sent(choice.fragment, path, choice.purpose, acknowledged_by);
         }
     }
 

@@ -6,7 +6,7 @@ mod input;
 mod output;
 mod streams;
 
-pub use output::PathDatagram;
+pub use output::{Budget, PathDatagram};
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -112,6 +112,8 @@ pub struct Session {
     overload_at: Option<Instant>,
     /// Empty between two calls: datagrams whose fate became known.
     fated: Vec<Fated<Item>>,
+    /// What datagrams are written into.
+    slab: BytesMut,
 }
 
 /// The session's own stream.
@@ -226,6 +228,7 @@ impl Session {
             recheck_at: None,
             overload_at: None,
             fated: Vec::new(),
+            slab: BytesMut::new(),
         }
     }
 

@@ -1,18 +1,18 @@
-//! What leaves: for a path that may send now, the one datagram that should.
+//! What leaves: for a path that may send now, the datagrams that should.
 
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use starhaul_paths::{PathId, RangeSet};
 
 use super::{Kind, RECHECK, Session, Stream};
 use crate::{
     choice,
     control::{Control, MAX_DROPPED},
-    send::{Choice, block::Purpose, bytes::NextPiece},
     item::Item,
+    send::{Choice, block::Purpose, bytes::NextPiece},
     types::{BlockId, StreamId},
-    wire::{self, Ack, Fragment, MAX_ACK_PATHS, PIECE_HEADER_BYTES, PathAck, Piece, wrap},
+    wire::{self, Ack, MAX_ACK_PATHS, PIECE_HEADER_BYTES, PathAck, Piece, wrap},
 };
 
 /// After waiting this long for the fastest path an acknowledgement takes any.
@@ -20,8 +20,12 @@ pub(super) const ACK_PATIENCE: Duration = Duration::from_millis(2);
 /// Of this many datagrams one carries a reliable stream that waits, however much deadline data there is: a proxied TCP
 /// connection that starves would be torn down by its ends.
 const BYTES_SHARE: u32 = 20;
+/// Streams of one priority take turns, each for what the path carries in this time, or one stream frame.
+const STREAM_TURN: Duration = Duration::from_millis(1);
 /// Control messages that only say how things stand wait while this much is on its way.
 pub(super) const MAX_CONTROL_HELD: u64 = super::CONTROL_WINDOW / 2;
+/// Datagrams are written one behind the other into buffers of this size.
+const SLAB_BYTES: usize = 64 << 10;
 
 /// A datagram to put on a path.
 #[derive(Clone, Debug)]
@@ -32,22 +36,109 @@ pub struct PathDatagram {
     pub sequence: u32,
 }
 
+/// What may leave on a path now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Most datagrams.
+    pub datagrams: usize,
+    /// Bytes of packets that the path's window and pacer allow.
+    pub bytes: u64,
+    /// Bytes of the path's largest packet: a datagram leaves only while so many are allowed.
+    pub packet_bytes: u64,
+    /// What a packet adds to its datagram.
+    pub overhead_bytes: u64,
+    /// Two datagrams with no more bytes than this together would share a packet: after such a pair the batch ends, and it is
+    /// for the caller to keep them apart.
+    pub shared_bytes: usize,
+}
+
+impl Budget {
+    /// One datagram of any size.
+    pub const ONE: Self = Self {
+        datagrams: 1,
+        bytes: u64::MAX,
+        packet_bytes: 0,
+        overhead_bytes: 0,
+        shared_bytes: 0,
+    };
+}
+
+/// Datagrams for a path on their way to the caller, and how much may still be added.
+struct Batch<'a> {
+    path: PathId,
+    budget: Budget,
+    datagrams: &'a mut Vec<PathDatagram>,
+    /// Length of the last one.
+    previous: Option<usize>,
+    is_full: bool,
+}
+
+impl Batch<'_> {
+    fn push(&mut self, datagram: PathDatagram) {
+        let bytes = datagram.payload.len();
+        let budget = &mut self.budget;
+        budget.datagrams = budget.datagrams.saturating_sub(1);
+        budget.bytes = budget
+            .bytes
+            .saturating_sub(bytes as u64 + budget.overhead_bytes);
+        let shares = |previous: usize| previous + bytes <= budget.shared_bytes;
+        self.is_full = budget.datagrams == 0
+            || budget.bytes < budget.packet_bytes
+            || self.previous.is_some_and(shares)
+            || bytes * 2 <= budget.shared_bytes;
+        self.previous = Some(bytes);
+        self.datagrams.push(datagram);
+    }
+}
+
 impl Session {
-    /// What should leave on `path` now; call it only when the path's window and pacer allow a datagram of the largest size, and
-    /// until it gives nothing. `None` also means that another path is the better choice for what waits.
+    /// What should leave on `path` now, one datagram of it; see [`Session::poll_datagrams`].
     pub fn poll_datagram(&mut self, now: Instant, path: PathId) -> Option<PathDatagram> {
+        let mut one = Vec::with_capacity(1);
+        self.poll_datagrams(now, path, Budget::ONE, &mut one);
+        one.pop()
+    }
+
+    /// Adds to `datagrams` what should leave on `path` now, within `budget`. True when the session has nothing more for the path
+    /// until there is new input: also because another path is the better choice for what waits.
+    pub fn poll_datagrams(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        budget: Budget,
+        datagrams: &mut Vec<PathDatagram>,
+    ) -> bool {
         self.advance(now);
         if self.closed || self.paths.get(path).is_none() {
-            return None;
+            return true;
         }
         self.tell_state();
-        let datagram = self.poll_ack(path).or_else(|| self.poll_probe(path));
-        if datagram.is_some() || !self.paths.is_usable(path) {
-            return datagram;
+        let mut batch = Batch {
+            path,
+            budget,
+            datagrams,
+            previous: None,
+            is_full: budget.datagrams == 0 || budget.bytes < budget.packet_bytes,
+        };
+        while !batch.is_full {
+            if !self.add_next(&mut batch) {
+                break;
+            }
         }
-        self.poll_control_piece(path)
-            .or_else(|| self.poll_question(path))
-            .or_else(|| self.poll_data(path))
+        let drained = !batch.is_full;
+        self.settle();
+        drained
+    }
+
+    /// Adds what goes first: one datagram, or a run of fragments of a block or of frames of a stream.
+    fn add_next(&mut self, batch: &mut Batch<'_>) -> bool {
+        if self.add_ack(batch).is_some() || self.add_probe(batch).is_some() {
+            return true;
+        }
+        self.paths.is_usable(batch.path)
+            && (self.add_control(batch).is_some()
+                || self.add_question(batch).is_some()
+                || self.add_data(batch))
     }
 
     /// A datagram of `bytes` without content, to find out whether packets of that size come through on `path`; `None` when the session
@@ -62,34 +153,51 @@ impl Session {
         if self.closed {
             return None;
         }
-        let padded = |header| wire::encode_padded_probe(header, bytes);
-        self.number(path, Item::Padding, padded)
+        let mut one = Vec::with_capacity(1);
+        let mut batch = Batch {
+            path,
+            budget: Budget::ONE,
+            datagrams: &mut one,
+            previous: None,
+            is_full: false,
+        };
+        self.add(&mut batch, Item::Padding, bytes, |header, out| {
+            wire::encode_probe(header, bytes, out);
+        })?;
+        one.pop()
     }
 
-    fn poll_data(&mut self, path: PathId) -> Option<PathDatagram> {
+    fn add_data(&mut self, batch: &mut Batch<'_>) -> bool {
         let share = !self.bytes_ready.is_empty() && self.bytes_starved >= BYTES_SHARE;
-        if share && let Some(datagram) = self.poll_bytes(path) {
-            return Some(datagram);
+        if share && self.add_bytes(batch, 1) {
+            return true;
         }
-        if let Some(datagram) = self.poll_block(path) {
-            self.bytes_starved = if self.bytes_ready.is_empty() {
-                0
-            } else {
-                self.bytes_starved.saturating_add(1)
-            };
-            return Some(datagram);
+        let most = if self.bytes_ready.is_empty() {
+            self.bytes_starved = 0;
+            usize::MAX
+        } else {
+            (BYTES_SHARE.saturating_sub(self.bytes_starved)).max(1) as usize
+        };
+        let before = batch.datagrams.len();
+        if self.add_block(batch, most).is_some() {
+            let added = batch.datagrams.len() - before;
+            if !self.bytes_ready.is_empty() {
+                let added = u32::try_from(added).unwrap_or(u32::MAX);
+                self.bytes_starved = self.bytes_starved.saturating_add(added);
+            }
+            return true;
         }
-        let datagram = self
-            .poll_bytes(path)
-            .or_else(|| self.poll_straggler(path))
-            .or_else(|| self.poll_spare(path));
-        if datagram.is_none() && (self.sender.waits() || !self.bytes_ready.is_empty()) {
+        let added = self.add_bytes(batch, usize::MAX)
+            || self.add_straggler(batch).is_some()
+            || self.add_spare(batch).is_some();
+        if !added && (self.sender.waits() || !self.bytes_ready.is_empty()) {
             self.recheck_at = Some(self.now + RECHECK);
         }
-        datagram
+        added
     }
 
-    fn poll_ack(&mut self, path: PathId) -> Option<PathDatagram> {
+    fn add_ack(&mut self, batch: &mut Batch<'_>) -> Option<()> {
+        let path = batch.path;
         let due = self.ack_due().filter(|due| *due <= self.now)?;
         let fastest = self.paths.fastest(self.now);
         // A repetition tries another path than the first saying, if there is one about as fast.
@@ -120,7 +228,7 @@ impl Session {
             segments: self.outgoing_signals.take_segments(self.now),
         };
         ack.fit(self.paths.get(path)?.max_datagram());
-        self.number(path, Item::Ack, |header| ack.encode(header))
+        self.add(batch, Item::Ack, 0, |header, out| ack.encode(header, out))
     }
 
     /// When an acknowledgement should leave next.
@@ -138,175 +246,161 @@ impl Session {
                 .is_some_and(|path| path.monitor.one_way_delay() <= least * 2)
     }
 
-    fn poll_probe(&mut self, path: PathId) -> Option<PathDatagram> {
-        let entry = self.paths.get_mut(path)?;
-        if entry.probe_at > self.now {
+    fn add_probe(&mut self, batch: &mut Batch<'_>) -> Option<()> {
+        if self.paths.get(batch.path)?.probe_at > self.now {
             return None;
         }
-        self.number(path, Item::Probe, wire::encode_probe)
+        self.add(batch, Item::Probe, 0, |header, out| {
+            wire::encode_probe(header, 0, out);
+        })
     }
 
-    fn poll_control_piece(&mut self, path: PathId) -> Option<PathDatagram> {
-        let capacity = self.piece_capacity(path)?;
+    fn add_control(&mut self, batch: &mut Batch<'_>) -> Option<()> {
+        let path = batch.path;
         if let Some((mut piece, first)) = self.control.copy
             && first != path
         {
             self.control.copy = None;
             // It was cut for the other path.
-            piece.end = piece.end.min(piece.start + capacity);
-            return self.send_control(path, piece);
+            piece.end = piece.end.min(piece.start + self.piece_capacity(path)?);
+            return self.add_control_frame(batch, piece);
         }
-        let piece = self.control.send.next_piece(capacity)?;
+        if !self.control.send.has_something_to_send() {
+            return None;
+        }
+        let piece = self.control.send.next_piece(self.piece_capacity(path)?)?;
         let backlog = self.control.send.unsent();
-        if !choice::takes_at_any_cost(
-            &self.paths,
-            self.now,
-            path,
-            backlog,
-            piece.end - piece.start,
-        ) {
+        let bytes = piece.end - piece.start;
+        if !choice::takes_at_any_cost(&self.paths, self.now, path, backlog, bytes) {
             return None;
         }
         self.control.send.on_sent(piece);
         self.control.copy = (self.paths.len() > 1).then_some((piece, path));
-        self.send_control(path, piece)
+        self.add_control_frame(batch, piece)
     }
 
-    fn send_control(&mut self, path: PathId, piece: NextPiece) -> Option<PathDatagram> {
-        let slices: Vec<u8> = self
-            .control
-            .send
-            .slices(piece.start, piece.end)
-            .flatten()
-            .copied()
-            .collect();
-        let NextPiece {
-            start, end, fin, ..
-        } = piece;
-        let whole = slices.len() as u64 == end - start;
+    fn add_control_frame(&mut self, batch: &mut Batch<'_>, piece: NextPiece) -> Option<()> {
+        let slices = self.control.send.slices(piece.start, piece.end);
+        let bytes = slices.flatten().copied().collect::<Vec<u8>>();
         // A copy may have been overtaken by the acknowledgement of the first.
-        if !whole {
+        if bytes.len() as u64 != piece.end - piece.start {
             return None;
         }
-        self.number(
-            path,
-            Item::Piece {
-                stream: StreamId::CONTROL,
-                start,
-                end,
-                fin,
-            },
-            |header| {
-                Piece::encode(
-                    StreamId::CONTROL,
-                    start,
-                    fin,
-                    slices.len(),
-                    std::iter::once(slices.as_slice()),
-                    header,
-                )
-            },
-        )
+        let stream = StreamId::CONTROL;
+        self.add(batch, item_of(stream, piece), bytes.len(), |header, out| {
+            let data = std::iter::once(bytes.as_slice());
+            Piece::encode(stream, piece.start, piece.fin, data, header, out);
+        })
     }
 
-    fn poll_question(&mut self, path: PathId) -> Option<PathDatagram> {
-        let question = self.sender.next_question(self.now, &self.paths, path)?;
-        self.send_fragment(path, question)
+    fn add_question(&mut self, batch: &mut Batch<'_>) -> Option<()> {
+        let question = self
+            .sender
+            .next_question(self.now, &self.paths, batch.path)?;
+        self.add_fragments(batch, question, 1)
     }
 
-    fn poll_block(&mut self, path: PathId) -> Option<PathDatagram> {
-        let choice = self.sender.pick(self.now, &self.paths, path);
+    fn add_block(&mut self, batch: &mut Batch<'_>, most: usize) -> Option<()> {
+        let choice = self.sender.pick(self.now, &self.paths, batch.path);
         self.settle();
-        self.send_fragment(path, choice?)
+        self.add_fragments(batch, choice?, most)
     }
 
-    fn poll_spare(&mut self, path: PathId) -> Option<PathDatagram> {
-        let choice = self.sender.pick_spare(self.now, &self.paths, path)?;
-        self.send_fragment(path, choice)
+    fn add_spare(&mut self, batch: &mut Batch<'_>) -> Option<()> {
+        let choice = self.sender.pick_spare(self.now, &self.paths, batch.path)?;
+        self.add_fragments(batch, choice, 1)
     }
 
-    fn send_fragment(&mut self, path: PathId, mut choice: Choice) -> Option<PathDatagram> {
-        if !self.sender.split(self.now, &self.paths, path, choice.block) {
+    /// Adds the fragment that was chosen, and where no other path could take what follows it in its block, at most `most` of these.
+    fn add_fragments(
+        &mut self,
+        batch: &mut Batch<'_>,
+        mut choice: Choice,
+        most: usize,
+    ) -> Option<()> {
+        let (id, now) = (batch.path, self.now);
+        if !self.sender.split(now, &self.paths, id, choice.block) {
             self.settle();
             return None;
         }
-        let block = self.sender.get(choice.block)?;
-        if choice.purpose == Purpose::Data {
-            choice.fragment = block.next_fresh()?;
+        let is_run = choice.purpose == Purpose::Data && self.paths.is_alone(id);
+        let most = if is_run { most } else { 1 };
+        let acknowledged_by = now + self.paths.get(id)?.monitor.acknowledged_after();
+        let (max_datagram, before) = (self.paths.get(id)?.max_datagram(), batch.datagrams.len());
+        while !batch.is_full && batch.datagrams.len() - before < most {
+            let block = self.sender.get(choice.block)?;
+            if choice.purpose == Purpose::Data {
+                let Some(fresh) = block.next_fresh() else {
+                    break;
+                };
+                choice.fragment = fresh;
+            }
+            let (fragment, length) = block.fragment(choice.fragment, &self.clocks)?;
+            // The path's largest datagram may have shrunk since the block was cut.
+            if length + wire::FRAGMENT_HEADER_BYTES > max_datagram {
+                break;
+            }
+            let item = Item::Fragment {
+                block: choice.block,
+                fragment: choice.fragment,
+            };
+            reserve(&mut self.slab, wire::FRAGMENT_HEADER_BYTES + length);
+            let path = self.paths.get_mut(id)?;
+            let header = self.clocks.header(now, path.monitor.next_sequence());
+            fragment.encode(header, length, &mut self.slab);
+            batch.push(path.send(now, self.slab.split().freeze(), item, batch.budget));
+            self.sender.note_sent(choice, id, acknowledged_by);
         }
-        let id = choice.fragment;
-        let (payload, length) = block.payload(id)?;
-        let (last_code, data_count, redundancy_count, padding) = block.shape(id.code)?;
-        let (stream, number) = choice.block;
-        let fragment = Fragment {
-            stream,
-            block: BlockId(wrap(number)),
-            born_micros: wrap(self.clocks.micros(block.born)),
-            code: id.code,
-            last_code,
-            index: id.index,
-            data_count,
-            redundancy_count,
-            padding,
-            payload,
-        };
-        // The path's largest datagram may have shrunk since the block was cut.
-        if length + wire::FRAGMENT_HEADER_BYTES > self.paths.get(path)?.max_datagram() {
-            return None;
-        }
-        let acknowledged_after = self.paths.get(path)?.monitor.acknowledged_after();
-        self.sender.on_sent(self.now, choice, path, acknowledged_after);
-        let item = Item::Fragment {
-            block: choice.block,
-            fragment: id,
-        };
-        self.number(path, item, |header| fragment.encode(header, length))
+        self.sender.requeue(now, choice.block);
+        let sent = batch.datagrams.len() > before;
+        sent.then(|| self.after_use(id))
     }
 
-    /// A piece of the first reliable stream, by priority and in turn, for which this path is a good choice.
-    fn poll_bytes(&mut self, path: PathId) -> Option<PathDatagram> {
-        let capacity = self.piece_capacity(path)?;
+    /// Adds frames of the first reliable stream, by priority and in turn, for which this path is a good choice.
+    fn add_bytes(&mut self, batch: &mut Batch<'_>, most: usize) -> bool {
         while let Some(ready) = self.bytes_ready.pop_first() {
-            let (_, turn, stream) = ready;
-            let Some(Stream {
-                kind: Kind::Bytes(pair),
-                ..
-            }) = self.streams.get_mut(&stream)
-            else {
+            let (priority, _, stream) = ready;
+            let first = self.next_frame(batch.path, stream);
+            let Some((piece, takes)) = first else {
+                if let Ok(pair) = self.pair(stream) {
+                    pair.turn = None;
+                }
                 continue;
-            };
-            let Some(piece) = pair.send.next_piece(capacity) else {
-                pair.turn = None;
-                continue;
-            };
-            let bulk = self.blocked.contains(&stream)
-                || pair.bulk_until.is_some_and(|until| until > self.now);
-            let bytes = piece.end - piece.start;
-            let (paths, now) = (&self.paths, self.now);
-            let takes = match (piece.retransmission, bulk) {
-                (true, true) => choice::takes_at_any_cost(paths, now, path, bytes, bytes),
-                (true, false) => choice::takes_piece(paths, now, path, bytes, bytes),
-                (false, true) => choice::takes_piece(paths, now, path, u64::MAX, bytes),
-                (false, false) => choice::takes_piece(paths, now, path, pair.send.unsent(), bytes),
             };
             if !takes {
-                self.bytes_ready.insert((ready.0, turn, stream));
-                return None;
+                self.bytes_ready.insert(ready);
+                return false;
             }
             self.bytes_starved = 0;
-            return self.send_piece(path, ready, piece);
+            self.add_stream_frames(batch, stream, piece, most.min(self.turn(batch.path, priority)));
+            self.bytes_turn += 1;
+            let turn = self.bytes_turn;
+            if let Ok(pair) = self.pair(stream) {
+                pair.turn = Some(turn);
+                self.bytes_ready.insert((priority, turn, stream));
+            }
+            self.wake_writer(stream);
+            return true;
         }
-        None
+        false
     }
 
-    fn send_piece(
-        &mut self,
-        path: PathId,
-        (priority, _, stream): (u8, u64, StreamId),
-        piece: NextPiece,
-    ) -> Option<PathDatagram> {
-        let sequence = self.paths.get(path)?.monitor.next_sequence();
-        let header = self.clocks.header(self.now, sequence);
+    /// How many frames a stream may send before the next of its priority has its turn.
+    fn turn(&self, path: PathId, priority: u8) -> usize {
+        let others = self.bytes_ready.first();
+        if others.is_none_or(|(other, ..)| *other != priority) {
+            return usize::MAX;
+        }
+        let path = self.paths.get(path);
+        let frames = path.map_or(1, |path| {
+            path.monitor.bandwidth().bytes_in(STREAM_TURN) / path.max_datagram().max(1) as u64
+        });
+        usize::try_from(frames).unwrap_or(usize::MAX).max(1)
+    }
+
+    /// The next frame of a stream, and whether it should leave on `path`.
+    fn next_frame(&mut self, path: PathId, stream: StreamId) -> Option<(NextPiece, bool)> {
+        let capacity = self.piece_capacity(path)?;
         let Some(Stream {
             kind: Kind::Bytes(pair),
             ..
@@ -314,44 +408,62 @@ impl Session {
         else {
             return None;
         };
-        let NextPiece {
-            start, end, fin, ..
-        } = piece;
-        let length = usize::try_from(end - start).ok()?;
-        let payload = Piece::encode(
-            stream,
-            start,
-            fin,
-            length,
-            pair.send.slices(start, end),
-            header,
-        );
-        pair.send.on_sent(piece);
-        if let Some(arrives) = choice::straggles(&self.paths, self.now, path, length as u64) {
-            pair.send.on_straggling(piece, arrives);
-            self.straggling.insert(stream);
-        }
-        self.bytes_turn += 1;
-        pair.turn = Some(self.bytes_turn);
-        self.bytes_ready.insert((priority, self.bytes_turn, stream));
-        self.wake_writer(stream);
-        self.number(
-            path,
-            Item::Piece {
-                stream,
-                start,
-                end,
-                fin,
-            },
-            |_| payload,
-        )
+        let piece = pair.send.next_piece(capacity)?;
+        let bulk =
+            self.blocked.contains(&stream) || pair.bulk_until.is_some_and(|until| until > self.now);
+        let bytes = piece.end - piece.start;
+        let (paths, now) = (&self.paths, self.now);
+        let takes = match (piece.retransmission, bulk) {
+            (true, true) => choice::takes_at_any_cost(paths, now, path, bytes, bytes),
+            (true, false) => choice::takes_piece(paths, now, path, bytes, bytes),
+            (false, true) => choice::takes_piece(paths, now, path, u64::MAX, bytes),
+            (false, false) => choice::takes_piece(paths, now, path, pair.send.unsent(), bytes),
+        };
+        Some((piece, takes))
     }
 
-    /// When nothing else wants the path: a piece that is under way on a slower path and would arrive sooner over this one, so
+    fn add_stream_frames(
+        &mut self,
+        batch: &mut Batch<'_>,
+        stream: StreamId,
+        mut piece: NextPiece,
+        most: usize,
+    ) {
+        for _ in 0..most {
+            let bytes = piece.end - piece.start;
+            let arrives = choice::straggles(&self.paths, self.now, batch.path, bytes);
+            if self.add_frame(batch, stream, piece).is_none() {
+                return;
+            }
+            if let Some(Stream {
+                kind: Kind::Bytes(pair),
+                ..
+            }) = self.streams.get_mut(&stream)
+            {
+                pair.send.on_sent(piece);
+                if let Some(arrives) = arrives {
+                    pair.send.on_straggling(piece, arrives);
+                    self.straggling.insert(stream);
+                }
+            }
+            if batch.is_full {
+                return;
+            }
+            match self.next_frame(batch.path, stream) {
+                Some((next, true)) => piece = next,
+                _ => return,
+            }
+        }
+    }
+
+    /// When nothing else wants the path: a frame that is under way on a slower path and would arrive sooner over this one, so
     /// that a slow path never delays the end of a transfer.
-    fn poll_straggler(&mut self, path: PathId) -> Option<PathDatagram> {
-        let capacity = self.piece_capacity(path)?;
-        let entry = self.paths.get(path)?;
+    fn add_straggler(&mut self, batch: &mut Batch<'_>) -> Option<()> {
+        if self.straggling.is_empty() {
+            return None;
+        }
+        let capacity = self.piece_capacity(batch.path)?;
+        let entry = self.paths.get(batch.path)?;
         // A copy is not worth the price of a dearer path.
         if choice::cheaper_than(&self.paths, entry) > 0 {
             return None;
@@ -370,25 +482,31 @@ impl Session {
             }
             pair.send.has_stragglers()
         });
-        let (
-            stream,
-            NextPiece {
-                start, end, fin, ..
-            },
-        ) = found?;
-        let sequence = self.paths.get(path)?.monitor.next_sequence();
-        let header = self.clocks.header(self.now, sequence);
+        let (stream, piece) = found?;
+        self.add_frame(batch, stream, piece)
+    }
+
+    /// Adds a frame of a reliable stream.
+    fn add_frame(
+        &mut self,
+        batch: &mut Batch<'_>,
+        stream: StreamId,
+        piece: NextPiece,
+    ) -> Option<()> {
+        let (id, now) = (batch.path, self.now);
         let pair = self.streams.get(&stream).and_then(Stream::pair)?;
-        let length = usize::try_from(end - start).ok()?;
+        let NextPiece {
+            start, end, fin, ..
+        } = piece;
+        reserve(&mut self.slab, PIECE_HEADER_BYTES + usize::try_from(end - start).ok()?);
+        let path = self.paths.get_mut(id)?;
+        let header = self.clocks.header(now, path.monitor.next_sequence());
         let slices = pair.send.slices(start, end);
-        let payload = Piece::encode(stream, start, fin, length, slices, header);
-        let item = Item::Piece {
-            stream,
-            start,
-            end,
-            fin,
-        };
-        self.number(path, item, |_| payload)
+        Piece::encode(stream, start, fin, slices, header, &mut self.slab);
+        let payload = self.slab.split().freeze();
+        batch.push(path.send(now, payload, item_of(stream, piece), batch.budget));
+        self.after_use(id);
+        Some(())
     }
 
     fn piece_capacity(&self, path: PathId) -> Option<u64> {
@@ -400,32 +518,40 @@ impl Session {
         (capacity > 0).then_some(capacity as u64)
     }
 
-    /// Gives a datagram its number and remembers what it carries.
-    fn number(
+    /// Adds a datagram of about `bytes` that `encode` writes.
+    fn add(
         &mut self,
-        id: PathId,
+        batch: &mut Batch<'_>,
         item: Item,
-        encode: impl FnOnce(wire::Header) -> Bytes,
-    ) -> Option<PathDatagram> {
+        bytes: usize,
+        encode: impl FnOnce(wire::Header, &mut BytesMut),
+    ) -> Option<()> {
+        let (id, now) = (batch.path, self.now);
         let path = self.paths.get_mut(id)?;
-        let payload = encode(self.clocks.header(self.now, path.monitor.next_sequence()));
-        let elicits_ack = item.elicits_ack();
-        let sequence = path
-            .monitor
-            .on_sent(self.now, payload.len(), item, elicits_ack);
-        path.counters.bytes_sent += payload.len() as u64;
-        path.counters.datagrams_sent += 1;
-        let wakes = item.is_use() && path.on_use(self.now);
-        if elicits_ack {
-            path.delay_probe(self.now, self.config.keepalive);
+        reserve(&mut self.slab, bytes + MAX_HEADERS);
+        encode(self.clocks.header(now, path.monitor.next_sequence()), &mut self.slab);
+        let payload = self.slab.split().freeze();
+        batch.push(path.send(now, payload, item, batch.budget));
+        if item.elicits_ack() {
+            path.delay_probe(now, self.config.keepalive);
         }
+        if item.is_use() {
+            self.after_use(id);
+        }
+        Some(())
+    }
+
+    /// Data left on a path.
+    fn after_use(&mut self, id: PathId) {
+        let (now, keepalive) = (self.now, self.config.keepalive);
+        let Some(path) = self.paths.get_mut(id) else {
+            return;
+        };
+        let wakes = path.on_use(now);
+        path.delay_probe(now, keepalive);
         if wakes {
-            self.paths.wake(self.now, id);
+            self.paths.wake(now, id);
         }
-        Some(PathDatagram {
-            payload,
-            sequence: wrap(sequence),
-        })
     }
 
     /// Tells the peer what had to wait for room on the control stream: which blocks it need not wait for, how much it may send, how
@@ -461,5 +587,26 @@ impl Session {
             }
             self.forget_if_done(stream);
         }
+    }
+}
+
+/// More than the headers of any datagram, or all of an acknowledgement, usually have.
+const MAX_HEADERS: usize = 512;
+
+fn reserve(slab: &mut BytesMut, bytes: usize) {
+    if slab.capacity() - slab.len() < bytes {
+        slab.reserve(bytes.max(SLAB_BYTES));
+    }
+}
+
+const fn item_of(stream: StreamId, piece: NextPiece) -> Item {
+    let NextPiece {
+        start, end, fin, ..
+    } = piece;
+    Item::Piece {
+        stream,
+        start,
+        end,
+        fin,
     }
 }

@@ -347,7 +347,7 @@ impl Session {
         Ok(())
     }
 
-    fn pair(&mut self, stream: StreamId) -> Result<&mut BytesPair, StreamError> {
+    pub(super) fn pair(&mut self, stream: StreamId) -> Result<&mut BytesPair, StreamError> {
         match self.streams.get_mut(&stream).map(|entry| &mut entry.kind) {
             Some(Kind::Bytes(pair)) => Ok(pair),
             Some(_) => Err(StreamError::WrongKind(stream)),

@@ -124,8 +124,8 @@ impl Ack {
         !self.reconfigurations.is_empty() || !self.segments.is_empty()
     }
 
-    pub(crate) fn encode(&self, header: Header) -> Bytes {
-        let mut out = header.put(ACK, 512);
+    pub(crate) fn encode(&self, header: Header, out: &mut BytesMut) {
+        header.put(ACK, out);
         out.put_u8(count(self.paths.len()));
         for path in &self.paths {
             out.put_u32(path.path);
@@ -135,9 +135,9 @@ impl Ack {
             for &(first, last) in &path.ranges {
                 match previous {
                     None => out.put_u32(last),
-                    Some(previous) => put_distance(&mut out, previous.wrapping_sub(last)),
+                    Some(previous) => put_distance(out, previous.wrapping_sub(last)),
                 }
-                put_distance(&mut out, last.wrapping_sub(first));
+                put_distance(out, last.wrapping_sub(first));
                 previous = Some(first);
             }
         }
@@ -149,9 +149,8 @@ impl Ack {
             out.put_u8(block.recovered.into());
         }
         if self.has_reports() {
-            self.encode_reports(&mut out);
+            self.encode_reports(out);
         }
-        out.freeze()
     }
 
     fn encode_reports(&self, out: &mut BytesMut) {
@@ -268,6 +267,12 @@ mod tests {
         sequence: u32::MAX,
         sent_micros: 7,
     };
+
+    fn encoded(ack: &Ack) -> Bytes {
+        let mut out = BytesMut::new();
+        ack.encode(HEADER, &mut out);
+        out.freeze()
+    }
     const REPORT: ReconfigurationReport = ReconfigurationReport {
         path: 7,
         number: u32::MAX,
@@ -311,7 +316,7 @@ mod tests {
             segments: vec![SEGMENT],
             ..plain.clone()
         };
-        let (short, long) = (plain.encode(HEADER), reporting.encode(HEADER));
+        let (short, long) = (encoded(&plain), encoded(&reporting));
         assert_eq!(short.len(), 9 + 1 + 1 + 13);
         assert!(long.starts_with(&short));
         assert_eq!(decode(short.clone()), Ok((HEADER, Body::Ack(plain))));
@@ -341,11 +346,11 @@ mod tests {
             segments: vec![SEGMENT; 2],
             ..Ack::default()
         };
-        assert_eq!(whole.datagram_bytes(), whole.encode(HEADER).len());
+        assert_eq!(whole.datagram_bytes(), encoded(&whole).len());
         assert!(whole.datagram_bytes() > 1200);
         let mut fitting = whole.clone();
         fitting.fit(1200);
-        let bytes = fitting.encode(HEADER);
+        let bytes = encoded(&fitting);
         assert!((1100..=1200).contains(&bytes.len()), "{}", bytes.len());
         for (kept, all) in fitting.paths.iter().zip(&whole.paths) {
             assert!(all.ranges.starts_with(&kept.ranges));
@@ -396,7 +401,7 @@ mod tests {
             (reconfigurations, segments) in reports(),
         ) {
             let ack = Ack { paths, reconfigurations, segments, ..Ack::default() };
-            let bytes = ack.encode(HEADER);
+            let bytes = encoded(&ack);
             prop_assert_eq!(bytes.len(), ack.datagram_bytes());
             prop_assert_eq!(decode(bytes), Ok((HEADER, Body::Ack(ack))));
         }
