@@ -73,6 +73,13 @@ impl Pacer {
         Some(now + wait)
     }
 
+    /// Bytes that may leave now at `rate`, in packets each of which [`Pacer::next_send`] allows.
+    pub fn allowance(&mut self, now: Instant, rate: Bandwidth) -> u64 {
+        self.refill(now);
+        self.rate = rate.min(MAX_PACING_RATE);
+        u64::try_from(self.tokens / (8 * BIT)).unwrap_or(0)
+    }
+
     /// A packet of `bytes` left. Packets that left before their time count too, up to a debt of 64 packets.
     pub fn on_sent(&mut self, now: Instant, bytes: u64) {
         self.refill(now);

@@ -42,7 +42,7 @@ use segments::Segments;
 /// Packets that leave within this time of each other may leave together.
 const PACING_QUANTUM: Duration = Duration::from_micros(500);
 /// What a packet adds to the datagram in it, about: header, frame type and length, tag.
-const PACKET_OVERHEAD: usize = 38;
+pub(crate) const PACKET_OVERHEAD: usize = 38;
 
 /// Whatever queues, so many packets may be on their way.
 const LEAST_PACKETS: u64 = 4;
@@ -65,11 +65,11 @@ impl Fate {
     }
 }
 
-/// Whether a full datagram may leave now.
+/// Whether full datagrams may leave now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Permit {
-    /// Yes.
-    Now,
+    /// So many bytes of packets, one full packet at least.
+    Now(u64),
     /// The pacer allows it later.
     At(Instant),
     /// The window is full; an acknowledgement will tell.
@@ -184,16 +184,16 @@ impl PathControl {
         self.shown_from = None;
     }
 
-    /// Whether one more full datagram may leave, besides those given to the stack.
+    /// What may leave now, besides what was given to the stack.
     pub(crate) fn permit(&mut self, now: Instant) -> Permit {
         let mtu = u64::from(self.mtu);
-        let committed = self.bytes_committed();
-        if committed.saturating_add(mtu) > self.window() {
+        let room = self.window().saturating_sub(self.bytes_committed());
+        if room < mtu {
             return Permit::WindowFull;
         }
         let rate = self.pacing_rate();
         let Some(at) = self.pacer.next_send(now, rate, mtu) else {
-            return Permit::Now;
+            return Permit::Now(room.min(self.pacer.allowance(now, rate)));
         };
         // Once it has to wait, it waits for a few packets that can leave as one batch.
         let quantum = rate.bytes_in(PACING_QUANTUM).clamp(mtu, 32 * mtu);
@@ -255,6 +255,11 @@ impl PathControl {
         self.given.push_back(Given { cargo, size });
         self.given_bytes += size;
         self.pacer.on_sent(now, (size + PACKET_OVERHEAD) as u64);
+    }
+
+    /// Bytes of a full packet, as the window and the pacer count.
+    pub(crate) fn full_packet(&self) -> u64 {
+        self.mtu.into()
     }
 
     /// How many datagrams wait in the stack.

@@ -16,7 +16,7 @@ use rand_chacha::{
 };
 use starhaul_cc::ControllerConfig;
 use starhaul_paths::PathId;
-use starhaul_session::{PathSignal, Session, Side};
+use starhaul_session::{PathDatagram, PathSignal, Session, Side};
 
 use crate::{
     CloseCode, Error, LEAST_PACKET_BYTES, LocalId, MAX_PATHS, MOST_PACKET_BYTES, NO_PATH_TIMEOUT,
@@ -70,6 +70,8 @@ pub struct Node {
     deferred: VecDeque<Deferred>,
     /// Buffers that are used again.
     buffer: Vec<u8>,
+    /// Datagrams that the session just gave; empty between two calls.
+    batch: Vec<PathDatagram>,
     fates: Vec<Fate>,
     /// Sessions of trusted peers for which there was no room.
     refused_sessions: u64,
@@ -193,6 +195,7 @@ impl Node {
             responses: VecDeque::new(),
             deferred: VecDeque::new(),
             buffer: Vec::new(),
+            batch: Vec::new(),
             fates: Vec::new(),
             refused_sessions: 0,
             now,

@@ -2,6 +2,7 @@
 //! its datagrams.
 
 use std::{
+    collections::VecDeque,
     net::SocketAddr,
     num::NonZeroUsize,
     time::{Duration, Instant},
@@ -13,11 +14,11 @@ use noq_proto::{
     ReadableError, StreamId,
 };
 use starhaul_paths::PathId;
-use starhaul_session::{PathDatagram, PathUpdate};
+use starhaul_session::{Budget, PathDatagram, PathUpdate};
 
 use crate::{
     CloseCode, LocalId, PublicKey, SessionHandle,
-    controller::{PathControlHandle, Permit},
+    controller::{PACKET_OVERHEAD, PathControlHandle, Permit},
     join::{self, Exported},
     node::{ConnKey, Source},
     proof::{self, Proof},
@@ -70,8 +71,8 @@ pub(crate) struct Conn {
     pub(crate) paced_until: Option<Instant>,
     /// Version of the session at which it had nothing for this path.
     pub(crate) drained_at: Option<u64>,
-    /// A datagram that must not share a packet with the one before it.
-    pub(crate) next: Option<PathDatagram>,
+    /// Datagrams of the session that were not given to the stack yet.
+    pub(crate) next: VecDeque<PathDatagram>,
     /// The first datagram that arrived, taken from the stack to see that there is one.
     first: Option<Bytes>,
     /// When it was last asked for a probe of the packet size.
@@ -127,7 +128,7 @@ impl Conn {
             queued: false,
             paced_until: None,
             drained_at: None,
-            next: None,
+            next: VecDeque::new(),
             first: None,
             asked_at: now,
             unanswered: 0,
@@ -288,27 +289,58 @@ impl Conn {
         }
     }
 
-    /// What the session should know of the path, if one more of its datagrams may leave now in the
-    /// same batch as those before.
-    pub(crate) fn permit(&self, now: Instant, sizes: Sizes) -> Result<PathUpdate, Permit> {
+    /// What the session should know of the path, and how much may leave on it now, of which the datagrams that wait are a part.
+    pub(crate) fn permit(
+        &self,
+        now: Instant,
+        sizes: Sizes,
+        most: usize,
+    ) -> Result<(PathUpdate, Budget), Permit> {
         let mut control = self.control.lock();
-        match control.permit(now) {
-            Permit::Now => Ok(control.update(sizes.rtt, sizes.max_datagram)),
-            wait => Err(wait),
-        }
+        let bytes = match control.permit(now) {
+            Permit::Now(bytes) => bytes,
+            wait => return Err(wait),
+        };
+        let overhead = PACKET_OVERHEAD as u64;
+        let waiting = self.next.iter().map(|datagram| datagram.payload.len() as u64 + overhead);
+        let budget = Budget {
+            datagrams: most.saturating_sub(self.next.len()),
+            bytes: bytes.saturating_sub(waiting.sum()),
+            packet_bytes: control.full_packet(),
+            overhead_bytes: overhead,
+            shared_bytes: sizes.packet_room,
+        };
+        Ok((control.update(sizes.rtt, sizes.max_datagram), budget))
     }
 
-    /// Gives a datagram to the stack, which sends it at the next [`Conn::poll_batch`]; false when
-    /// it is too large.
-    pub(crate) fn give(&mut self, now: Instant, datagram: PathDatagram) -> bool {
-        let PathDatagram { payload, sequence } = datagram;
-        let size = payload.len();
-        let sent = self.quic.datagrams().send(payload, false).is_ok();
-        if sent {
-            self.control.lock().give(now, sequence, size);
+    /// Gives the datagrams that wait to the stack, which sends each in a packet of its own at the next [`Conn::poll_batch`]. Two that
+    /// it would put in one packet are kept apart: their fate must be the fate of one. Calls `lost` for those that became too large.
+    pub(crate) fn give(&mut self, now: Instant, sizes: Sizes, mut lost: impl FnMut(u32)) {
+        let mut control = self.control.lock();
+        let mut datagrams = self.quic.datagrams();
+        let mut previous: Option<usize> = None;
+        while let Some(datagram) = self.next.pop_front() {
+            let (size, sequence) = (datagram.payload.len(), datagram.sequence);
+            if size > sizes.max_datagram {
+                lost(sequence);
+                continue;
+            }
+            if previous.is_some_and(|previous| previous + size <= sizes.packet_room) {
+                self.next.push_front(datagram);
+                return;
+            }
+            if datagrams.send(datagram.payload, false).is_err() {
+                // The path became narrower between two calls; the session sends what is in it again.
+                lost(sequence);
+                return;
+            }
+            control.give(now, sequence, size);
             self.dirty = true;
+            previous = Some(size);
+            if size * 2 <= sizes.packet_room {
+                return;
+            }
         }
-        sent
     }
 
     /// The peer may take smaller packets than we look for.
@@ -326,7 +358,7 @@ impl Conn {
         let mut control = self.control.lock();
         let size = control.packet_size().due(now)?;
         match control.permit(now) {
-            Permit::Now => Some(size),
+            Permit::Now(_) => Some(size),
             Permit::At(at) => {
                 self.paced_until = Some(at);
                 None

@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use starhaul_session::PathDatagram;
 
 use super::{Node, transmit};
 use crate::{
@@ -107,116 +106,84 @@ impl Node {
             // The stack holds some back. It tells by itself when it goes on.
             return None;
         }
-        let mut first = None;
         let sizes = conn.sizes();
-        let max_size = sizes.max_datagram;
-        let most = (MAX_BATCH_BYTES / (max_size + PACKET_SLACK)).min(MAX_SEGMENTS);
-        let mut asked = Asked::default();
-        let mut previous = None;
-        for _ in 0..most {
-            let next = conn.next.take();
-            let next = next.or_else(|| self.next_datagram(now, conn, sizes, &mut asked));
-            let Some(datagram) = next else { break };
-            let size = datagram.payload.len();
-            if size > max_size {
-                // It was taken before the path became narrower; the session sends what is in it again.
-                self.lose_datagram(now, conn, datagram.sequence);
-                continue;
-            }
-            if previous.is_some_and(|previous| previous + size <= sizes.packet_room) {
-                // The stack would put both in one packet, and the fate of that packet must be the
-                // fate of one.
-                conn.next = Some(datagram);
-                break;
-            }
-            if conn.must_speak_first(size) {
-                first = self.poll_stack(now, conn);
-                if first.is_some() {
-                    conn.next = Some(datagram);
-                    break;
-                }
-            }
-            let sequence = datagram.sequence;
-            if !conn.give(now, datagram) {
-                // The path became narrower between two calls; the session sends it again in smaller pieces.
-                self.lose_datagram(now, conn, sequence);
-                break;
-            }
-            previous = Some(size);
-            if size * 2 <= sizes.packet_room {
-                break;
-            }
+        self.take_datagrams(now, conn, sizes);
+        let size = conn.next.front()?.payload.len();
+        if conn.must_speak_first(size)
+            && let Some(first) = self.poll_stack(now, conn)
+        {
+            return Some(first);
         }
-        self.after_asking(conn, &asked);
-        first
+        let mut lost = Vec::new();
+        conn.give(now, sizes, |sequence| lost.push(sequence));
+        for sequence in lost {
+            self.lose_datagram(now, conn, sequence);
+        }
+        None
     }
 
-    /// Asks the session for a datagram, if one could leave at once.
-    fn next_datagram(
-        &mut self,
-        now: Instant,
-        conn: &mut Conn,
-        sizes: Sizes,
-        asked: &mut Asked,
-    ) -> Option<PathDatagram> {
-        let (session, path) = conn.owner?;
-        let state = self.sessions.get_mut(&session)?;
+    /// Asks the session for datagrams, if some could leave at once.
+    fn take_datagrams(&mut self, now: Instant, conn: &mut Conn, sizes: Sizes) {
+        let Some((session, path)) = conn.owner else {
+            return;
+        };
+        let Some(state) = self.sessions.get_mut(&session) else {
+            return;
+        };
         // What arrives meanwhile must not break up the batch that the pacer collects.
         let paced = conn.paced_until.is_some_and(|at| at > now);
         if paced || conn.drained_at == Some(state.version) {
-            return None;
+            return;
         }
         conn.paced_until = None;
-        let update = match conn.permit(now, sizes) {
-            Ok(update) => update,
+        let most = (MAX_BATCH_BYTES / (sizes.max_datagram + PACKET_SLACK)).min(MAX_SEGMENTS);
+        let (update, budget) = match conn.permit(now, sizes, most) {
+            Ok(permitted) => permitted,
             Err(wait) => {
                 if let Permit::At(at) = wait {
                     conn.paced_until = Some(at);
                 }
-                return None;
+                return;
             }
         };
-        if !asked.any {
-            asked.any = true;
-            for (&other, known) in &state.paths {
-                let conn = known.conn.and_then(|key| self.conns.get_mut(key));
-                if let Some(conn) = conn
-                    && conn.up
-                {
-                    let bound = state.session.queue_bound(now, other);
-                    conn.control.lock().set_queue_bound(bound);
-                    let update = conn.update();
-                    state.session.update_path(now, other, update);
-                }
+        for (&other, known) in &state.paths {
+            let conn = known.conn.and_then(|key| self.conns.get_mut(key));
+            if let Some(conn) = conn
+                && conn.up
+            {
+                let bound = state.session.queue_bound(now, other);
+                conn.control.lock().set_queue_bound(bound);
+                let update = conn.update();
+                state.session.update_path(now, other, update);
             }
         }
         state.session.update_path(now, path, update);
-        let datagram = state.session.poll_datagram(now, path);
-        if datagram.is_some() {
-            asked.sent = true;
-        } else {
+        self.batch.clear();
+        let drained = state
+            .session
+            .poll_datagrams(now, path, budget, &mut self.batch);
+        let sent = !self.batch.is_empty();
+        conn.next.extend(self.batch.drain(..));
+        if drained {
             conn.drained_at = Some(state.version);
             conn.control.lock().set_idle();
         }
-        datagram
+        self.after_asking(conn, sent);
     }
 
-    /// The session gave something to one path, which may change its mind about the others.
-    fn after_asking(&mut self, conn: &mut Conn, asked: &Asked) {
+    /// What the session gave to one path may change its mind about the others.
+    fn after_asking(&mut self, conn: &mut Conn, sent: bool) {
         let Some((session, _)) = conn.owner else {
             return;
         };
-        if asked.sent {
-            let was_drained = self
-                .sessions
-                .get(&session)
-                .is_some_and(|state| conn.drained_at == Some(state.version));
-            self.touch(session);
-            if was_drained {
-                conn.drained_at = self.sessions.get(&session).map(|state| state.version);
-            }
-        } else if asked.any {
-            self.note_touched(session);
+        if !sent {
+            return self.note_touched(session);
+        }
+        let version = |node: &Self| node.sessions.get(&session).map(|state| state.version);
+        let was_drained = conn.drained_at.is_some() && conn.drained_at == version(self);
+        self.touch(session);
+        if was_drained {
+            conn.drained_at = version(self);
         }
     }
 
@@ -233,12 +200,3 @@ impl Node {
 
 /// More than a packet adds to the largest datagram.
 const PACKET_SLACK: usize = 40;
-
-/// What a batch asked of the session.
-#[derive(Debug, Default)]
-struct Asked {
-    /// For a datagram.
-    any: bool,
-    /// And got one.
-    sent: bool,
-}
