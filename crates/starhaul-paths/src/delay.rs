@@ -72,9 +72,7 @@ impl<T: Ord + Copy> WindowedMin<T> {
             self.parts.pop_front();
         }
         match self.parts.back_mut() {
-            Some((start, least))
-                if now.saturating_duration_since(*start) < self.part =>
-            {
+            Some((start, least)) if now.saturating_duration_since(*start) < self.part => {
                 *least = value.min(*least);
             }
             _ => self.parts.push_back((now, value)),

@@ -365,7 +365,10 @@ impl<T: Copy> PathMonitor<T> {
         if elapsed >= interval {
             let rate = Bandwidth::from_bytes_over(*delivered, elapsed);
             self.rates.add(self.now, Reverse(rate));
-            self.delivery_rate = self.rates.least().map_or(rate, |Reverse(greatest)| greatest);
+            self.delivery_rate = self
+                .rates
+                .least()
+                .map_or(rate, |Reverse(greatest)| greatest);
             self.interval = Some((self.now, 0));
         }
     }

@@ -302,7 +302,10 @@ impl Conn {
             wait => return Err(wait),
         };
         let overhead = PACKET_OVERHEAD as u64;
-        let waiting = self.next.iter().map(|datagram| datagram.payload.len() as u64 + overhead);
+        let waiting = self
+            .next
+            .iter()
+            .map(|datagram| datagram.payload.len() as u64 + overhead);
         let budget = Budget {
             datagrams: most.saturating_sub(self.next.len()),
             bytes: bytes.saturating_sub(waiting.sum()),

@@ -44,10 +44,10 @@ mod choice;
 mod control;
 mod paths;
 
+mod item;
 mod receive;
 mod received;
 mod send;
-mod item;
 mod session;
 mod signals;
 mod stats;

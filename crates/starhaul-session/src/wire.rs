@@ -291,7 +291,14 @@ mod tests {
         };
         let parts: [&[u8]; 2] = [b"he", b"llo"];
         let bytes = encoded(|out| {
-            Piece::encode(piece.stream, piece.offset, true, parts.into_iter(), HEADER, out);
+            Piece::encode(
+                piece.stream,
+                piece.offset,
+                true,
+                parts.into_iter(),
+                HEADER,
+                out,
+            );
         });
         assert_eq!(decode(bytes), Ok((HEADER, Body::Piece(piece))));
 

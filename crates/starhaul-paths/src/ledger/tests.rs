@@ -43,7 +43,10 @@ fn each_datagram_arrives_once_and_fates_are_reported_in_the_order_of_sending() {
         arrived(&mut ledger, 2, 3),
         [(2, false, false), (3, false, false)]
     );
-    assert_eq!(arrived(&mut ledger, 0, 2), [(0, false, false), (1, false, false)]);
+    assert_eq!(
+        arrived(&mut ledger, 0, 2),
+        [(0, false, false), (1, false, false)]
+    );
     assert_eq!(
         settled(&mut ledger),
         [(0, false), (1, false), (2, false), (3, false)]
@@ -62,7 +65,11 @@ fn what_is_overtaken_or_overdue_is_lost_and_reordering_that_was_seen_is_allowed_
     let now = Instant::now();
     let mut ledger = ledger(now, 20);
     arrived(&mut ledger, 5, 5);
-    assert_eq!(lost(&mut ledger, now), [0, 1, 2], "three later ones must have arrived");
+    assert_eq!(
+        lost(&mut ledger, now),
+        [0, 1, 2],
+        "three later ones must have arrived"
+    );
     assert_eq!(arrived(&mut ledger, 0, 0), [(0, true, true)]);
     arrived(&mut ledger, 8, 8);
     assert_eq!(lost(&mut ledger, now), [], "six have overtaken before");
@@ -103,7 +110,10 @@ fn an_endless_flow_without_answers_is_declared_lost_from_its_oldest_end() {
     assert!(ledger.records.len() <= MAX_RECORDS + 100);
     assert_eq!(arrived(&mut ledger, 5, 5), []);
     let last = u64::from(count) - 1;
-    assert_eq!(arrived(&mut ledger, last, last), [(count - 1, false, false)]);
+    assert_eq!(
+        arrived(&mut ledger, last, last),
+        [(count - 1, false, false)]
+    );
 }
 
 #[test]

@@ -124,7 +124,12 @@ fn one_way_delay_is_measured_apart_from_the_way_back() {
     // An absurd clock cannot make the delay longer than the acknowledgement time.
     let sent = start + 500 * MS;
     path.on_sent(sent, 1_200, (), true);
-    acked(&mut path, sent + 350 * MS, 100, Some(Duration::from_secs(9_999)));
+    acked(
+        &mut path,
+        sent + 350 * MS,
+        100,
+        Some(Duration::from_secs(9_999)),
+    );
     assert!(path.one_way_delay() <= 350 * MS);
 }
 
@@ -138,7 +143,12 @@ fn acknowledgements_are_overdue_soon_after_a_steady_path_and_later_after_a_jitte
     for round in 0..100 {
         let sent = now + round * 200 * MS;
         let sequence = path.on_sent(sent, 1_200, (), true);
-        acked(&mut path, sent + (100 + 40 * (round % 2)) * MS, sequence, None);
+        acked(
+            &mut path,
+            sent + (100 + 40 * (round % 2)) * MS,
+            sequence,
+            None,
+        );
     }
     let jittery = path.overdue_after();
     assert!(jittery > 140 * MS && jittery <= 200 * MS, "{jittery:?}");

@@ -230,26 +230,23 @@ impl Node {
         let Some(state) = self.sessions.get_mut(&session) else {
             return;
         };
-        let mut any = false;
-        while let Some(payload) = conn.receive() {
-            any = true;
-            if let Err(violation) = state.session.handle_datagram(now, path, payload) {
-                self.deferred.push_back(Deferred::EndSession {
-                    session,
-                    code: CloseCode::SessionViolation,
-                    reason: violation.to_string(),
-                    error: Some(Error::PeerViolation(violation.to_string())),
-                });
-                break;
-            }
-            while let Some(signal) = state.session.poll_path_signal() {
-                let signal = Deferred::Signal { session, signal };
-                self.deferred.push_back(signal);
-            }
+        let Some(first) = conn.receive() else {
+            return;
+        };
+        let payloads = std::iter::once(first).chain(std::iter::from_fn(|| conn.receive()));
+        if let Err(violation) = state.session.handle_datagrams(now, path, payloads) {
+            self.deferred.push_back(Deferred::EndSession {
+                session,
+                code: CloseCode::SessionViolation,
+                reason: violation.to_string(),
+                error: Some(Error::PeerViolation(violation.to_string())),
+            });
         }
-        if any {
-            self.touch(session);
+        while let Some(signal) = state.session.poll_path_signal() {
+            let signal = Deferred::Signal { session, signal };
+            self.deferred.push_back(signal);
         }
+        self.touch(session);
     }
 
     fn exchange_endpoint_events(&mut self, conn: &mut Conn) {

@@ -77,7 +77,12 @@ struct PartialCode {
     padding: u8,
     /// 0 before the first has come.
     fragment_length: usize,
-    fragments: Vec<(u8, Bytes)>,
+    /// Data fragments, each in its place; grows up to the last that has come.
+    buffer: BytesMut,
+    /// A bit for each data fragment in it, and how many these are.
+    present: [u64; 4],
+    present_count: u8,
+    redundancy: Vec<(u8, Bytes)>,
     data: Option<Bytes>,
 }
 
@@ -121,17 +126,11 @@ impl Partial {
             return Taken::Ignored;
         }
         self.newest = self.newest.max(sent);
-        // A copy: the payload is part of a buffer of many packets, and would keep it all.
-        let payload = Bytes::copy_from_slice(&fragment.payload);
-        code.fragments.push((fragment.index, payload));
-        self.held_bytes += fragment.payload.len() + FRAGMENT_OVERHEAD_BYTES;
-        if code.fragments.len() < usize::from(code.data_count) {
+        self.held_bytes += code.keep(fragment);
+        if usize::from(code.present_count) + code.redundancy.len() < usize::from(code.data_count) {
             return Taken::Kept;
         }
-        self.recovered |= code
-            .fragments
-            .iter()
-            .any(|(index, _)| *index >= code.data_count);
+        self.recovered |= code.present_count < code.data_count;
         if !code.rebuild(codec) {
             return Taken::Ignored;
         }
@@ -171,18 +170,55 @@ impl PartialCode {
         if self.data.is_some() {
             return false;
         }
-        if self.fragments.is_empty() {
+        if self.fragment_length == 0 {
             self.data_count = fragment.data_count;
             self.redundancy_count = fragment.redundancy_count;
             self.padding = fragment.padding;
             self.fragment_length = fragment.payload.len();
             return true;
         }
-        !self.contradicts(fragment)
-            && self
-                .fragments
-                .iter()
-                .all(|(index, _)| *index != fragment.index)
+        !self.contradicts(fragment) && !self.has(fragment.index)
+    }
+
+    fn has(&self, index: u8) -> bool {
+        if index < self.data_count {
+            let word = self.present.get(usize::from(index / 64));
+            return word.is_some_and(|word| word >> (index % 64) & 1 == 1);
+        }
+        self.redundancy.iter().any(|(known, _)| *known == index)
+    }
+
+    /// Copies a fragment, since its payload is part of a buffer with other things that would be kept with it; returns how many bytes
+    /// are held for it. The first data fragment takes the room of all.
+    fn keep(&mut self, fragment: &Fragment) -> usize {
+        let (index, length) = (fragment.index, self.fragment_length);
+        if index >= self.data_count {
+            let payload = Bytes::copy_from_slice(&fragment.payload);
+            self.redundancy.push((index, payload));
+            return length + FRAGMENT_OVERHEAD_BYTES;
+        }
+        let room = usize::from(self.data_count) * length;
+        let reserved = if self.present_count == 0 { room } else { 0 };
+        self.buffer.reserve(reserved);
+        let (start, end) = (
+            usize::from(index) * length,
+            usize::from(index) * length + length,
+        );
+        if start == self.buffer.len() {
+            self.buffer.extend_from_slice(&fragment.payload);
+        } else {
+            if end > self.buffer.len() {
+                self.buffer.resize(end, 0);
+            }
+            if let Some(place) = self.buffer.get_mut(start..end) {
+                place.copy_from_slice(&fragment.payload);
+            }
+        }
+        if let Some(word) = self.present.get_mut(usize::from(index / 64)) {
+            *word |= 1 << (index % 64);
+        }
+        self.present_count += 1;
+        reserved
     }
 
     /// It is of another shape than those before it.
@@ -202,29 +238,41 @@ impl PartialCode {
         self.fragment_length > 0 && shape != other
     }
 
-    /// Puts the data together from enough fragments. False when they cannot be a code's.
+    /// Puts the data together from enough fragments. False when they cannot be a code's; it then waits for others.
     fn rebuild(&mut self, codec: &mut Codec) -> bool {
-        let fragments = std::mem::take(&mut self.fragments);
-        let Ok(data) = codec.decode(self.data_count, self.redundancy_count, &fragments) else {
-            return false;
+        let arrived = std::mem::take(&mut self.buffer).freeze();
+        let whole = if self.present_count == self.data_count {
+            Some(arrived)
+        } else {
+            self.decode(codec, &arrived)
         };
-        let length: usize = data.iter().map(Bytes::len).sum();
-        let Some(length) = length
-            .checked_sub(usize::from(self.padding))
-            .filter(|length| *length > 0)
-        else {
-            return false;
+        let padding = usize::from(self.padding);
+        let data = whole.filter(|whole| whole.len() > padding);
+        let data = data.map(|mut whole| {
+            whole.truncate(whole.len() - padding);
+            whole
+        });
+        *self = Self {
+            data_count: self.data_count,
+            data,
+            ..Self::default()
         };
-        let mut joined = match <[Bytes; 1]>::try_from(data) {
-            Ok([only]) => only,
-            Err(parts) => {
-                let mut joined = BytesMut::with_capacity(length + usize::from(self.padding));
-                parts.iter().for_each(|part| joined.extend_from_slice(part));
-                joined.freeze()
-            }
-        };
-        joined.truncate(length);
-        self.data = Some(joined);
-        true
+        self.data.is_some()
+    }
+
+    fn decode(&self, codec: &mut Codec, arrived: &Bytes) -> Option<Bytes> {
+        let length = self.fragment_length;
+        let present = (0..self.data_count).filter(|index| self.has(*index));
+        let data = present.map(|index| {
+            let start = usize::from(index) * length;
+            (index, arrived.slice(start..start + length))
+        });
+        let fragments: Vec<_> = data.chain(self.redundancy.iter().cloned()).collect();
+        let data = codec.decode(self.data_count, self.redundancy_count, &fragments);
+        let mut whole = BytesMut::with_capacity(usize::from(self.data_count) * length);
+        data.ok()?
+            .iter()
+            .for_each(|part| whole.extend_from_slice(part));
+        Some(whole.freeze())
     }
 }

@@ -468,7 +468,11 @@ impl SendBlock {
     pub(crate) fn insure(&mut self, now: Instant) {
         for (code_index, code) in self.codes.iter_mut().enumerate() {
             let sound = |state: &FragmentState| {
-                state.acked || state.queued || state.last.is_none_or(|(_, acknowledged_by)| acknowledged_by > now)
+                state.acked
+                    || state.queued
+                    || state
+                        .last
+                        .is_none_or(|(_, acknowledged_by)| acknowledged_by > now)
             };
             let hoped = code.fragments.iter().filter(|state| sound(state)).count();
             let mut missing = usize::from(code.data_count).saturating_sub(hoped);

@@ -17,8 +17,8 @@ use starhaul_units::Bandwidth;
 
 use crate::{
     choice::{self, Limit, Load},
-    paths::{Path, Paths},
     item::{BlockKey, FragmentId},
+    paths::{Path, Paths},
     types::{BlockId, ExpiredCause, Outcome},
     wire::{FRAGMENT_HEADER_BYTES, wrap},
 };

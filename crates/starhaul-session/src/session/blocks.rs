@@ -7,8 +7,8 @@ use starhaul_paths::PathId;
 
 use super::{BLOCK_OVERHEAD_BYTES, Kind, Session, Stream};
 use crate::{
-    receive::blocks::{Complete, Partial, Taken},
     item::BlockKey,
+    receive::blocks::{Complete, Partial, Taken},
     types::{BlockId, Event, ProtocolError, StreamId},
     wire::{BlockAck, Fragment, unwrap, wrap},
 };

@@ -22,7 +22,25 @@ impl Session {
         path: PathId,
         payload: Bytes,
     ) -> Result<(), ProtocolError> {
+        self.handle_datagrams(now, path, [payload])
+    }
+
+    /// The same for datagrams that arrived together, oldest first, which costs less than one after the other.
+    pub fn handle_datagrams(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        payloads: impl IntoIterator<Item = Bytes>,
+    ) -> Result<(), ProtocolError> {
         self.advance(now);
+        for payload in payloads {
+            self.take_datagram(path, payload)?;
+        }
+        self.settle();
+        Ok(())
+    }
+
+    fn take_datagram(&mut self, path: PathId, payload: Bytes) -> Result<(), ProtocolError> {
         if self.closed {
             return Ok(());
         }
@@ -46,13 +64,11 @@ impl Session {
         }
         let sent = self.clocks.peer_time(header.sent_micros);
         match body {
-            Body::Fragment(fragment) => self.on_fragment(path, sent, &fragment)?,
-            Body::Piece(piece) => self.on_piece(piece)?,
-            Body::Ack(ack) => self.on_ack(sent, ack)?,
-            Body::Probe | Body::Unknown => {}
+            Body::Fragment(fragment) => self.on_fragment(path, sent, &fragment),
+            Body::Piece(piece) => self.on_piece(piece),
+            Body::Ack(ack) => self.on_ack(sent, ack),
+            Body::Probe | Body::Unknown => Ok(()),
         }
-        self.settle();
-        Ok(())
     }
 
     fn on_piece(&mut self, piece: Piece) -> Result<(), ProtocolError> {

@@ -20,6 +20,7 @@ use starhaul_paths::{Fated, PathId, PathUpdate, RangeSet};
 
 use crate::{
     control,
+    item::{BlockKey, Item},
     paths::{Clocks, Paths},
     receive::{
         blocks::{Complete, Partial, ReceiveBlocks},
@@ -30,7 +31,6 @@ use crate::{
         Sender,
         bytes::{NextPiece, SendBytes},
     },
-    item::{BlockKey, Item},
     signals::{IncomingSignals, OutgoingSignals, PathSignal},
     stats::{EndedStreams, PathStats, StreamStats},
     types::{Event, SessionConfig, Side, StreamConfig, StreamId},

@@ -372,7 +372,12 @@ impl Session {
                 return false;
             }
             self.bytes_starved = 0;
-            self.add_stream_frames(batch, stream, piece, most.min(self.turn(batch.path, priority)));
+            self.add_stream_frames(
+                batch,
+                stream,
+                piece,
+                most.min(self.turn(batch.path, priority)),
+            );
             self.bytes_turn += 1;
             let turn = self.bytes_turn;
             if let Ok(pair) = self.pair(stream) {
@@ -498,7 +503,10 @@ impl Session {
         let NextPiece {
             start, end, fin, ..
         } = piece;
-        reserve(&mut self.slab, PIECE_HEADER_BYTES + usize::try_from(end - start).ok()?);
+        reserve(
+            &mut self.slab,
+            PIECE_HEADER_BYTES + usize::try_from(end - start).ok()?,
+        );
         let path = self.paths.get_mut(id)?;
         let header = self.clocks.header(now, path.monitor.next_sequence());
         let slices = pair.send.slices(start, end);
@@ -529,7 +537,10 @@ impl Session {
         let (id, now) = (batch.path, self.now);
         let path = self.paths.get_mut(id)?;
         reserve(&mut self.slab, bytes + MAX_HEADERS);
-        encode(self.clocks.header(now, path.monitor.next_sequence()), &mut self.slab);
+        encode(
+            self.clocks.header(now, path.monitor.next_sequence()),
+            &mut self.slab,
+        );
         let payload = self.slab.split().freeze();
         batch.push(path.send(now, payload, item, batch.budget));
         if item.elicits_ack() {
@@ -573,8 +584,7 @@ impl Session {
             else {
                 continue;
             };
-            let untold =
-                std::mem::replace(&mut blocks.untold, RangeSet::new(usize::MAX));
+            let untold = std::mem::replace(&mut blocks.untold, RangeSet::new(usize::MAX));
             let ranges: Vec<_> = untold
                 .iter_rev()
                 .map(|(first, last)| (BlockId(wrap(first)), BlockId(wrap(last))))

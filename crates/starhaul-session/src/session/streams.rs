@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     control::Control,
+    item::BlockKey,
     receive::{
         blocks::ReceiveBlocks,
         bytes::{ReceiveBytes, Share},
@@ -19,7 +20,6 @@ use crate::{
         block::SendBlock,
         bytes::{INITIAL_CREDIT, MAX_HELD, SendBytes},
     },
-    item::BlockKey,
     stats::StreamStats,
     types::{
         BlockId, BlockOptions, Event, MAX_BLOCK_BYTES, MAX_LABEL_BYTES, Mode, Outcome,

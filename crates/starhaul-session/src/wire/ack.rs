@@ -5,9 +5,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut, TryGetError};
 use super::{ACK, HEADER_BYTES, Header, wrap};
 use starhaul_paths::RangeSet;
 
-use crate::{
-    types::{BlockId, ProtocolError, StreamId},
-};
+use crate::types::{BlockId, ProtocolError, StreamId};
 
 /// Most ranges reported for one path; older ones have been reported before.
 const MAX_ACK_RANGES: usize = 32;
