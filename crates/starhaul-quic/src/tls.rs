@@ -2,12 +2,10 @@
 //! authorities. The client pins one server key, the server accepts a list. No resumption and no
 //! 0-RTT, so nothing can be replayed.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use noq_proto::crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerConfig};
+use parking_lot::Mutex;
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, PeerIncompatible, SignatureScheme,
     client::{
@@ -120,11 +118,11 @@ pub(crate) struct RefusedKey(Arc<Mutex<Option<PublicKey>>>);
 
 impl RefusedKey {
     pub(crate) fn take(&self) -> Option<PublicKey> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock().take()
     }
 
     fn set(&self, key: Option<PublicKey>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = key;
+        *self.0.lock() = key;
     }
 }
 
