@@ -12,8 +12,8 @@ use crate::{
     causes::Causes,
     config::SessionRule,
     egress::{self, Outlet},
-    link::{Link, PeerState},
     path_names::PathNames,
+    peer::{PeerSession, PeerState},
     session_paths::{ConfiguredPath, next_paths},
 };
 
@@ -131,13 +131,18 @@ impl Connector {
 
     /// Serves the session until it ends; gives how long it lived.
     async fn serve(&mut self, session: Session, unresolved: Vec<String>) -> Duration {
-        let link = Arc::new(Link::new(&self.peer, session, true, &self.outlet.limits));
+        let session = Arc::new(PeerSession::new(
+            &self.peer,
+            session,
+            true,
+            &self.outlet.limits,
+        ));
         let (peer, outlet) = (self.peer.clone(), self.outlet.clone());
         tokio::select! {
-            () = serve_link(link.clone(), &peer, &outlet) => {}
-            () = self.keep_paths(&link.session, unresolved) => {}
+            () = serve_session(session.clone(), &peer, &outlet) => {}
+            () = self.keep_paths(&session.inner, unresolved) => {}
         }
-        link.age()
+        session.age()
     }
 
     /// Changes the paths of a living session as the rule changes, and adds those whose names resolve at last. Never returns.
@@ -209,9 +214,13 @@ async fn changed(rules: &mut watch::Receiver<SessionRule>) {
 }
 
 /// Makes a session usable for rules and serves what the peer opens in it, until it ends.
-pub(crate) async fn serve_link(link: Arc<Link>, peer: &PeerState, outlet: &Arc<Outlet>) {
+pub(crate) async fn serve_session(
+    session: Arc<PeerSession>,
+    peer: &PeerState,
+    outlet: &Arc<Outlet>,
+) {
     // Also when this future is dropped half way.
-    struct Listed<'p>(&'p PeerState, Arc<Link>);
+    struct Listed<'p>(&'p PeerState, Arc<PeerSession>);
     impl Drop for Listed<'_> {
         fn drop(&mut self) {
             self.0.remove(&self.1);
@@ -219,13 +228,13 @@ pub(crate) async fn serve_link(link: Arc<Link>, peer: &PeerState, outlet: &Arc<O
     }
     tracing::info!(
         peer = peer.name,
-        opened_by_us = link.opened_by_us,
+        opened_by_us = session.opened_by_us,
         "session open"
     );
-    peer.add(link.clone());
-    let _listed = Listed(peer, link.clone());
-    egress::serve(link.clone(), outlet.clone()).await;
-    let reason = link.session.closed().await;
+    peer.add(session.clone());
+    let _listed = Listed(peer, session.clone());
+    egress::serve(session.clone(), outlet.clone()).await;
+    let reason = session.inner.closed().await;
     let reason = reason.as_deref().unwrap_or("closed in order");
     tracing::info!(peer = peer.name, reason, "session ended");
 }

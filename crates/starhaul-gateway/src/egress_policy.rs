@@ -5,10 +5,11 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     ops::RangeInclusive,
     str::FromStr,
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
 };
 
 use ipnet::IpNet;
+use parking_lot::RwLock;
 
 use crate::target::Host;
 
@@ -87,12 +88,11 @@ pub(crate) struct CurrentPolicy(RwLock<Arc<EgressPolicy>>);
 
 impl CurrentPolicy {
     pub(crate) fn get(&self) -> Arc<EgressPolicy> {
-        let policy = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        policy.clone()
+        self.0.read().clone()
     }
 
     pub(crate) fn set(&self, policy: EgressPolicy) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
+        *self.0.write() = Arc::new(policy);
     }
 }
 

@@ -7,13 +7,13 @@ use tokio::task::JoinSet;
 
 use crate::{
     Config, Error,
-    connect::serve_link,
+    connect::serve_session,
     control::ControlSocket,
     egress::Outlet,
     egress_policy::CurrentPolicy,
     limits::Limits,
-    link::Link,
     parts::{Changes, Parts, Seen, peer_names},
+    peer::PeerSession,
     rate_feed,
     resolver::Resolver,
     shared::Shared,
@@ -173,8 +173,17 @@ impl Gateway {
     /// Where the ingress rule of this name listens, with the port that the kernel chose.
     pub fn ingress_address(&self, rule: &str) -> Option<SocketAddr> {
         let rules = self.shared.seen.rules();
-        let found = rules.iter().find(|other| other.config.name == rule);
-        found.map(|rule| rule.address)
+        let datagrams = rules
+            .datagrams
+            .iter()
+            .map(|rule| (&rule.config.name, rule.address));
+        let connections = rules
+            .connections
+            .iter()
+            .map(|rule| (&rule.config.name, rule.address));
+        let mut all = datagrams.chain(connections);
+        all.find(|(name, _)| *name == rule)
+            .map(|(_, address)| address)
     }
 
     /// Resolves when a session with the peer of this name is open; never for a name that is not configured.
@@ -182,7 +191,7 @@ impl Gateway {
         let peers = self.shared.seen.peers();
         let found = peers.iter().find(|other| other.name == peer);
         match found {
-            Some(peer) => peer.wait_for_link().await,
+            Some(peer) => peer.wait_for_session().await,
             None => std::future::pending().await,
         }
     }
@@ -201,7 +210,9 @@ async fn measure(endpoint: Endpoint, shared: Arc<Shared>) {
         let limits = &shared.seen.outlet.limits;
         limits.note_sessions(endpoint.refused_sessions());
         for peer in shared.seen.peers() {
-            peer.links().iter().for_each(|link| link.note_dropped());
+            peer.sessions()
+                .iter()
+                .for_each(|session| session.note_dropped());
         }
         shared
             .rates
@@ -243,10 +254,10 @@ async fn accept(endpoint: Endpoint, shared: Arc<Shared>) {
             continue;
         };
         let outlet = shared.seen.outlet.clone();
-        let link = Arc::new(Link::new(&peer, session, false, &outlet.limits));
+        let session = Arc::new(PeerSession::new(&peer, session, false, &outlet.limits));
         let shared = shared.clone();
         sessions.spawn(async move {
-            let served = serve_link(link.clone(), &peer, &outlet);
+            let served = serve_session(session.clone(), &peer, &outlet);
             // A reload may have removed the peer before its session was listed, and then did not close it.
             let is_known = async {
                 tokio::task::yield_now().await;
@@ -254,7 +265,8 @@ async fn accept(endpoint: Endpoint, shared: Arc<Shared>) {
                 match peers.iter().any(|known| Arc::ptr_eq(known, &peer)) {
                     true => std::future::pending().await,
                     false => {
-                        link.session
+                        session
+                            .inner
                             .close("the peer is not configured any more")
                             .await
                     }

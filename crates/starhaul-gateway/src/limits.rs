@@ -2,12 +2,11 @@
 //! a minute.
 
 use std::{
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
+
+use parking_lot::Mutex;
 
 use crate::status;
 
@@ -27,7 +26,7 @@ struct Told {
 impl Seldom {
     /// Whether a line may be written now; gives how many were withheld since the last one.
     pub(crate) fn is_due(&self, now: Instant) -> Option<u64> {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.0.lock();
         let since = told.last.map(|last| now.saturating_duration_since(last));
         if since.is_some_and(|since| since < INTERVAL) {
             told.withheld += 1;

@@ -3,21 +3,19 @@
 //! The start and a reload are the same step: from what runs (at the start: nothing) to what the configuration asks for.
 //! What is the same in both stays untouched.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
+use parking_lot::Mutex;
 use starhaul_endpoint::Endpoint;
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
     Config, Error,
-    config::SessionRule,
+    config::{ConnectionService, DatagramService, IngressRule, SessionRule},
     connect::Connector,
     egress::Outlet,
-    ingress::{Listeners, Rule},
-    link::PeerState,
+    ingress::{Listeners, Rules},
+    peer::PeerState,
     session_paths::describe_changes,
 };
 
@@ -25,7 +23,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Seen {
     peers: Mutex<Vec<Arc<PeerState>>>,
-    rules: Mutex<Vec<Arc<Rule>>>,
+    rules: Mutex<Rules>,
     pub(crate) outlet: Arc<Outlet>,
 }
 
@@ -35,7 +33,8 @@ pub(crate) struct Parts {
     endpoint: Endpoint,
     seen: Arc<Seen>,
     connectors: Vec<Connecting>,
-    listeners: Listeners,
+    datagrams: Listeners<DatagramService>,
+    connections: Listeners<ConnectionService>,
 }
 
 /// A session rule and what keeps its session open.
@@ -67,11 +66,11 @@ impl Seen {
     }
 
     pub(crate) fn peers(&self) -> Vec<Arc<PeerState>> {
-        lock(&self.peers).clone()
+        self.peers.lock().clone()
     }
 
-    pub(crate) fn rules(&self) -> Vec<Arc<Rule>> {
-        lock(&self.rules).clone()
+    pub(crate) fn rules(&self) -> Rules {
+        self.rules.lock().clone()
     }
 }
 
@@ -81,7 +80,8 @@ impl Parts {
         Self {
             endpoint,
             connectors: Vec::new(),
-            listeners: Listeners::new(seen.outlet.limits.clone()),
+            datagrams: Listeners::new(seen.outlet.limits.clone()),
+            connections: Listeners::new(seen.outlet.limits.clone()),
             seen,
         }
     }
@@ -93,11 +93,10 @@ impl Parts {
     pub(crate) async fn change(&mut self, config: &Config) -> Result<Changes, Error> {
         let before = self.seen.peers();
         let peers = next_peers(config, &before);
-        let rules = config.ingress.iter().filter_map(|rule| {
-            // A configuration changed by hand may name a peer that is not there; then nobody is asked for.
-            Some((rule.clone(), find(&peers, &rule.peer)?.clone()))
-        });
-        let rules = self.listeners.prepare(rules.collect()).await?;
+        let datagrams = with_peers(&config.datagram_rules, &peers);
+        let datagrams = self.datagrams.prepare(datagrams).await?;
+        let connections = with_peers(&config.connection_rules, &peers);
+        let connections = self.connections.prepare(connections).await?;
         let trusted = config.peers.iter().map(|peer| peer.public_key).collect();
         self.endpoint.set_trusted(trusted, peer_names(config))?;
 
@@ -113,13 +112,20 @@ impl Parts {
             let paths = rule.map_or(&[][..], |rule| &rule.paths).iter();
             peer.set_configured_paths(paths.map(|path| path.name.clone()).collect());
         }
-        *lock(&self.seen.peers) = peers.clone();
+        *self.seen.peers.lock() = peers.clone();
         self.stop_old(config, &before, &peers, &mut changes).await;
-        let (done, failed) = self.listeners.change(rules).await;
-        changes.done.extend(done);
-        changes.failed = failed;
+        for (done, failed) in [
+            self.datagrams.change(datagrams).await,
+            self.connections.change(connections).await,
+        ] {
+            changes.done.extend(done);
+            changes.failed.extend(failed);
+        }
         self.connect(config, &peers, &mut changes);
-        *lock(&self.seen.rules) = self.listeners.rules();
+        *self.seen.rules.lock() = Rules {
+            datagrams: self.datagrams.rules(),
+            connections: self.connections.rules(),
+        };
         Ok(changes)
     }
 
@@ -141,13 +147,14 @@ impl Parts {
             .partition(wanted);
         self.connectors = kept;
         for mut connecting in gone {
-            let links = connecting.peer.links();
+            let sessions = connecting.peer.sessions();
             connecting.tasks.shutdown().await;
-            for link in links.iter().filter(|link| link.opened_by_us) {
-                link.session
+            for session in sessions.iter().filter(|session| session.opened_by_us) {
+                session
+                    .inner
                     .close("the session is not configured any more")
                     .await;
-                connecting.peer.settle(link);
+                connecting.peer.settle(session);
             }
             changes
                 .done
@@ -155,8 +162,9 @@ impl Parts {
         }
         for peer in before {
             if !peers.iter().any(|kept| Arc::ptr_eq(kept, peer)) {
-                for link in peer.links() {
-                    link.session
+                for session in peer.sessions() {
+                    session
+                        .inner
                         .close("the peer is not configured any more")
                         .await;
                 }
@@ -210,7 +218,8 @@ impl Parts {
 
     /// Ends all tasks and returns when they have ended.
     pub(crate) async fn end(&mut self) {
-        self.listeners.end().await;
+        self.datagrams.end().await;
+        self.connections.end().await;
         for connecting in &mut self.connectors {
             connecting.tasks.shutdown().await;
         }
@@ -237,11 +246,17 @@ fn next_peers(config: &Config, before: &[Arc<PeerState>]) -> Vec<Arc<PeerState>>
     peers.collect()
 }
 
-fn find<'p>(peers: &'p [Arc<PeerState>], name: &str) -> Option<&'p Arc<PeerState>> {
-    peers.iter().find(|peer| peer.name == name)
+/// Rules with the peers that carry them; a configuration changed by its program may name a peer that it has not.
+fn with_peers<S: Clone>(
+    rules: &[IngressRule<S>],
+    peers: &[Arc<PeerState>],
+) -> Vec<(IngressRule<S>, Arc<PeerState>)> {
+    let rules = rules.iter();
+    rules
+        .filter_map(|rule| Some((rule.clone(), find(peers, &rule.peer)?.clone())))
+        .collect()
 }
 
-/// What these locks guard is whole after every statement, so a panic elsewhere does not spoil it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+fn find<'p>(peers: &'p [Arc<PeerState>], name: &str) -> Option<&'p Arc<PeerState>> {
+    peers.iter().find(|peer| peer.name == name)
 }

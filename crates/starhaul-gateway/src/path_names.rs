@@ -3,10 +3,11 @@
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
@@ -121,7 +122,7 @@ impl PathNames {
             number
         };
         for entry in &self.paths {
-            entry.lock().asked = Instant::now();
+            entry.known.lock().asked = Instant::now();
         }
         let until = tokio::time::Instant::now() + PATIENCE;
         while !self.paths.iter().all(|entry| entry.is_settled(number)) {
@@ -162,14 +163,14 @@ impl PathNames {
     pub(crate) fn now(&self) -> Vec<Option<SocketAddr>> {
         self.paths
             .iter()
-            .map(|entry| entry.lock().address)
+            .map(|entry| entry.known.lock().address)
             .collect()
     }
 
     /// The paths that have none, and why.
     pub(crate) fn unresolved(&self) -> Vec<Unresolved> {
         let unresolved = self.paths.iter().filter_map(|entry| {
-            let known = entry.lock();
+            let known = entry.known.lock();
             known.address.is_none().then(|| Unresolved {
                 name: entry.rule.name.clone(),
                 remote: entry.rule.remote.clone(),
@@ -249,7 +250,7 @@ impl PathNames {
 
 impl Entry {
     fn resolved(&self, peer: &str, address: SocketAddr, number: u64) {
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         if known.problem.take().is_some() || known.address != Some(address) {
             let (path, remote) = (&self.rule.name, &self.rule.remote);
             tracing::info!(peer, path, %remote, %address, "the name of a path resolves");
@@ -259,7 +260,7 @@ impl Entry {
     }
 
     fn failed(&self, peer: &str, problem: String, number: u64) {
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         if let Some(withheld) = self.log.is_due(Instant::now()) {
             let (path, remote) = (&self.rule.name, &self.rule.remote);
             match known.address {
@@ -277,11 +278,6 @@ impl Entry {
 
     /// Whether nothing more is to be waited for.
     fn is_settled(&self, number: u64) -> bool {
-        matches!(self.rule.remote.host, Host::Ip(_)) || self.lock().answered >= number
-    }
-
-    /// What the lock guards is whole after every statement, so a panic elsewhere does not spoil it.
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        matches!(self.rule.remote.host, Host::Ip(_)) || self.known.lock().answered >= number
     }
 }

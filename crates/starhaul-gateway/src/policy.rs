@@ -1,27 +1,15 @@
 //! From an ingress rule to the stream that carries it, and from datagrams to blocks and back.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use starhaul_endpoint::{BlockId, BlockOptions, Error, Mode, SendStream, StreamConfig};
 
 use crate::{
-    config::Delivery,
+    config::{Delivery, Framing},
     label::{Flow, Label},
-    rtp::{self, Assembler, Codec, FrameError, KeyFrames, Needs},
+    rtp::{self, Assembler, FrameError, KeyFrames, Needs},
 };
-
-/// How datagrams become blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Framing {
-    /// One each.
-    Datagrams,
-    /// By RTP timestamp.
-    Rtp {
-        codec: Codec,
-        frame_timeout: Duration,
-    },
-}
 
 impl Framing {
     /// The datagrams of a block from the peer.

@@ -8,8 +8,8 @@ use starhaul_endpoint::{
 };
 
 use super::{
-    AcceptRule, Config, ConnectionLimits, Control, ControllerRule, Delivery, IdentitySource,
-    Ingress, PathRule, Service, mode_name, size,
+    AcceptRule, Config, ConnectionService, ConnectionTargets, Control, ControllerRule,
+    DatagramService, Delivery, Framing, IdentitySource, IngressRule, PathRule, mode_name, size,
 };
 
 /// One line per fact.
@@ -56,8 +56,11 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
             writeln!(out, "  {}", path_line(path))?;
         }
     }
-    for rule in &config.ingress {
-        writeln!(out, "{}", ingress_line(rule))?;
+    for rule in &config.datagram_rules {
+        writeln!(out, "{}", datagram_line(rule))?;
+    }
+    for rule in &config.connection_rules {
+        writeln!(out, "{}", connection_line(rule))?;
     }
     if config.egress.allow.is_empty() {
         writeln!(
@@ -149,58 +152,49 @@ fn detection_words(detection: &Detection) -> String {
     words
 }
 
-fn ingress_line(rule: &Ingress) -> String {
-    let head = format!("{} {}: {}", rule.service.kind(), rule.name, rule.listen);
-    let tail = format!("by peer {}, priority {}", rule.peer, rule.priority);
-    match &rule.service {
-        Service::Udp {
-            target,
-            delivery,
-            clients,
-        } => {
-            format!(
-                "{head} → {target} {tail}, {}, at most {} clients",
-                delivery_words(delivery),
-                clients.max_clients
-            )
-        }
-        Service::Rtp {
-            target,
-            delivery,
-            clients,
-            codec,
-            ..
-        } => {
-            format!(
-                "{head} → {target} {tail}, {}, codec {codec}, at most {} clients",
-                delivery_words(delivery),
-                clients.max_clients
-            )
-        }
-        Service::Tcp {
-            target,
-            connections,
-        } => format!(
-            "{head} → {target} {tail}, {}",
-            connection_words(connections)
-        ),
-        Service::Socks5 {
+fn datagram_line(rule: &IngressRule<DatagramService>) -> String {
+    let service = &rule.service;
+    let codec = match service.framing {
+        Framing::Datagrams => String::new(),
+        Framing::Rtp { codec, .. } => format!(", codec {codec}"),
+    };
+    format!(
+        "{} {}: {} → {} by peer {}, priority {}, {}{codec}, at most {} clients",
+        rule.kind,
+        rule.name,
+        rule.listen,
+        service.target,
+        rule.peer,
+        rule.priority,
+        delivery_words(&service.delivery),
+        service.clients.max_clients
+    )
+}
+
+fn connection_line(rule: &IngressRule<ConnectionService>) -> String {
+    let service = &rule.service;
+    let (to, login, udp) = match &service.targets {
+        ConnectionTargets::Fixed(target) => (format!(" → {target}"), "", String::new()),
+        ConnectionTargets::Socks5 {
             credentials,
             delivery,
-            connections,
         } => {
-            let login = if credentials.is_some() {
-                "with"
-            } else {
-                "without"
+            let login = match credentials {
+                Some(_) => ", with password",
+                None => ", without password",
             };
-            format!(
-                "{head} {tail}, {login} password, {}, UDP {}",
-                connection_words(connections),
-                delivery_words(delivery)
-            )
+            let udp = format!(", UDP {}", delivery_words(delivery));
+            (String::new(), login, udp)
         }
+    };
+    let mut line = format!(
+        "{} {}: {}{to} by peer {}, priority {}{login}, at most {} connections",
+        rule.kind, rule.name, rule.listen, rule.peer, rule.priority, service.limits.max_connections
+    );
+    if let Some(idle) = service.limits.idle_timeout {
+        let _ = write!(line, ", reset when idle for {idle:?}");
     }
+    line + &udp
 }
 
 fn delivery_words(delivery: &Delivery) -> String {
@@ -210,14 +204,6 @@ fn delivery_words(delivery: &Delivery) -> String {
         "deadline {:?}, {mode}, redundancy at most {}{order}",
         delivery.deadline, delivery.max_coding_rate
     )
-}
-
-fn connection_words(limits: &ConnectionLimits) -> String {
-    let mut words = format!("at most {} connections", limits.max_connections);
-    if let Some(idle) = limits.idle_timeout {
-        let _ = write!(words, ", reset when idle for {idle:?}");
-    }
-    words
 }
 
 fn controller(rule: &ControllerRule) -> String {

@@ -54,8 +54,10 @@ pub struct Config {
     pub peers: Vec<Peer>,
     /// The sessions we keep open.
     pub sessions: Vec<SessionRule>,
-    /// What local applications may send, and to whom.
-    pub ingress: Vec<Ingress>,
+    /// The rules for datagrams of local applications.
+    pub datagram_rules: Vec<IngressRule<DatagramService>>,
+    /// The rules for connections of local applications.
+    pub connection_rules: Vec<IngressRule<ConnectionService>>,
     /// What peers may reach through us.
     pub egress: EgressPolicy,
 }
@@ -154,9 +156,11 @@ pub enum ControllerRule {
     },
 }
 
-/// A rule for local applications.
+/// A rule for local applications; `S` is the service at its socket.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ingress {
+pub struct IngressRule<S> {
+    /// Name of its table: `udp`, `rtp`, `tcp` or `socks5`.
+    pub kind: &'static str,
     /// Name for people, unique among the rules.
     pub name: String,
     /// Where the applications send; port 0 lets the kernel choose.
@@ -166,49 +170,56 @@ pub struct Ingress {
     /// 0 is the most important.
     pub priority: u8,
     /// What is served.
-    pub service: Service,
+    pub service: S,
 }
 
-/// What an ingress rule serves.
+/// Carries the datagrams of local applications to one target: `[[udp]]` and `[[rtp]]`.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Service {
-    /// A UDP datagram is a block.
-    Udp {
-        /// Where the datagrams go.
-        target: Target,
-        /// How.
-        delivery: Delivery,
-        /// Bounds on clients.
-        clients: ClientLimits,
-    },
+pub struct DatagramService {
+    /// Where the datagrams go.
+    pub target: Target,
+    /// Deadline and protection.
+    pub delivery: Delivery,
+    /// Bounds on clients.
+    pub clients: ClientLimits,
+    /// Which datagrams form a block.
+    pub framing: Framing,
+}
+
+/// How datagrams become blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// Each UDP datagram is a block.
+    Datagrams,
     /// The RTP packets of one timestamp are a block.
     Rtp {
-        /// Where the packets go.
-        target: Target,
-        /// How.
-        delivery: Delivery,
-        /// Bounds on clients.
-        clients: ClientLimits,
-        /// Which dependency between frames is understood.
+        /// The codec whose dependencies between frames are understood.
         codec: Codec,
-        /// A frame without marker bit ends when nothing of it came for this long.
+        /// A frame without marker bit ends when none of its packets came for this long.
         frame_timeout: Duration,
     },
-    /// A TCP connection is forwarded.
-    Tcp {
-        /// Where the connections go.
-        target: Target,
-        /// Bounds on them.
-        connections: ConnectionLimits,
-    },
-    /// SOCKS5 proxy (RFC 1928).
+}
+
+/// Carries the TCP connections of local applications: `[[tcp]]` and `[[socks5]]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConnectionService {
+    /// Bounds on the connections.
+    pub limits: ConnectionLimits,
+    /// Who names their targets.
+    pub targets: ConnectionTargets,
+}
+
+/// Where the connections of a rule go.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ConnectionTargets {
+    /// All to one target.
+    Fixed(Target),
+    /// Each client asks for its own by SOCKS5 (RFC 1928).
     Socks5 {
-        /// Asked from clients (RFC 1929) when present.
+        /// Required of clients (RFC 1929) when present.
         credentials: Option<Credentials>,
         /// How datagrams of UDP ASSOCIATE are carried.
         delivery: Delivery,
-        /// Bounds on the clients' connections.
-        connections: ConnectionLimits,
     },
 }
 
@@ -295,11 +306,17 @@ impl Config {
     }
 
     fn holds_secrets(&self) -> bool {
-        let with_password = |rule: &Ingress| match &rule.service {
-            Service::Socks5 { credentials, .. } => credentials.is_some(),
-            _ => false,
+        let with_password = |rule: &IngressRule<ConnectionService>| {
+            matches!(
+                rule.service.targets,
+                ConnectionTargets::Socks5 {
+                    credentials: Some(_),
+                    ..
+                }
+            )
         };
-        matches!(self.identity, IdentitySource::Inline(_)) || self.ingress.iter().any(with_password)
+        matches!(self.identity, IdentitySource::Inline(_))
+            || self.connection_rules.iter().any(with_password)
     }
 
     /// What was understood, for people.
@@ -405,23 +422,6 @@ impl ControllerRule {
                 (ControllerConfig::Dedicated(rate), feed)
             }
         }
-    }
-}
-
-impl Service {
-    /// The name of its table.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Udp { .. } => "udp",
-            Self::Rtp { .. } => "rtp",
-            Self::Tcp { .. } => "tcp",
-            Self::Socks5 { .. } => "socks5",
-        }
-    }
-
-    /// Whether it listens for connections rather than for datagrams.
-    pub(crate) fn is_tcp(&self) -> bool {
-        matches!(self, Self::Tcp { .. } | Self::Socks5 { .. })
     }
 }
 

@@ -11,8 +11,9 @@ use starhaul_quic::{Identity, LEAST_PACKET_BYTES, MAX_PATHS, MOST_PACKET_BYTES, 
 use starhaul_session::{Mode, SessionConfig};
 
 use super::{
-    AcceptRule, ClientLimits, Config, ConnectionLimits, Control, Credentials, Delivery,
-    IdentitySource, Ingress, LinkKind, PathRule, Peer, Service, SessionLimits, SessionRule, accept,
+    AcceptRule, ClientLimits, Config, ConnectionLimits, ConnectionService, ConnectionTargets,
+    Control, Credentials, DatagramService, Delivery, Framing, IdentitySource, IngressRule,
+    LinkKind, PathRule, Peer, SessionLimits, SessionRule, accept,
     addresses::{Addresses, Taken, Transport},
     controllers::{default_controller, read_controller},
     detection, duration,
@@ -175,9 +176,25 @@ pub(super) fn read(
         Some(table) => accept::read(&table, directory)?,
         None => AcceptRule::default(),
     };
+    let mut rules = IngressRules {
+        peers: &peers,
+        sessions: &sessions,
+        listening: !listen.is_empty(),
+        addresses,
+        names: HashSet::new(),
+    };
     let config = Config {
         identity: identity?,
-        ingress: read_ingress(&top, &peers, &sessions, !listen.is_empty(), &mut addresses)?,
+        datagram_rules: [
+            rules.read(&top, "udp", UDP, Transport::Udp, read_udp)?,
+            rules.read(&top, "rtp", RTP, Transport::Udp, read_rtp)?,
+        ]
+        .concat(),
+        connection_rules: [
+            rules.read(&top, "tcp", TCP, Transport::Tcp, read_tcp)?,
+            rules.read(&top, "socks5", SOCKS5, Transport::Tcp, read_socks5)?,
+        ]
+        .concat(),
         egress: read_egress(&top)?,
         control: read_control(&top, directory)?,
         packet_bytes: read_packet_bytes(&top)?,
@@ -389,113 +406,115 @@ fn take_local(table: &Table<'_>, rule: &PathRule, addresses: &mut Addresses) -> 
     taken.map_err(|problem| table.key_problem("local", problem))
 }
 
-fn read_ingress(
-    top: &Table<'_>,
-    peers: &[Peer],
-    sessions: &[SessionRule],
+/// What ingress rules are checked against, and what those read so far take.
+struct IngressRules<'c> {
+    peers: &'c [Peer],
+    sessions: &'c [SessionRule],
+    /// Peers can open sessions to us.
     listening: bool,
-    addresses: &mut Addresses,
-) -> Result<Vec<Ingress>, Error> {
-    type ReadService = fn(&Table<'_>) -> Result<Service, Error>;
-    let kinds: [(&str, &[&str], ReadService); 4] = [
-        ("udp", UDP, read_udp),
-        ("rtp", RTP, read_rtp),
-        ("tcp", TCP, read_tcp),
-        ("socks5", SOCKS5, read_socks5),
-    ];
-    let mut names = HashSet::new();
-    let mut ingress = Vec::new();
-    for (kind, keys, read_service) in kinds {
+    addresses: Addresses,
+    names: HashSet<String>,
+}
+
+impl IngressRules<'_> {
+    /// The rules `[[kind]]`.
+    fn read<S>(
+        &mut self,
+        top: &Table<'_>,
+        kind: &'static str,
+        keys: &[&str],
+        transport: Transport,
+        read_service: fn(&Table<'_>) -> Result<S, Error>,
+    ) -> Result<Vec<IngressRule<S>>, Error> {
+        let mut rules = Vec::new();
         for table in top.tables(kind, keys)? {
             let name = table.required("name", rule_name)?;
-            if !names.insert(name.clone()) {
+            if !self.names.insert(name.clone()) {
                 return Err(table.key_problem("name", format!("{name:?} is the name of two rules")));
             }
-            let peer = read_peer_name(&table, peers)?;
-            if !listening && !sessions.iter().any(|session| session.peer == peer) {
+            let peer = read_peer_name(&table, self.peers)?;
+            if !self.listening && !self.sessions.iter().any(|session| session.peer == peer) {
                 return Err(table.key_problem(
                     "peer",
                     format!("there is no [[session]] to {peer:?} and no \"listen\" where it could open one"),
                 ));
             }
             let priority = table.integer("priority", 0..=255)?;
-            let rule = Ingress {
-                name,
+            let rule = IngressRule {
+                kind,
                 listen: table.required("listen", socket_address)?,
                 peer,
                 priority: priority.map_or(DEFAULT_PRIORITY, |priority| {
                     u8::try_from(priority).unwrap_or(u8::MAX)
                 }),
                 service: read_service(&table)?,
+                name,
             };
-            take_listen(&table, &rule, addresses)?;
-            ingress.push(rule);
+            let taken = self.addresses.take(Taken {
+                address: rule.listen,
+                transport,
+                interface: None,
+                only_v6: false,
+                owner: format!("rule {:?}", rule.name),
+            });
+            taken.map_err(|problem| table.key_problem("listen", problem))?;
+            rules.push(rule);
         }
+        Ok(rules)
     }
-    Ok(ingress)
 }
 
-fn take_listen(table: &Table<'_>, rule: &Ingress, addresses: &mut Addresses) -> Result<(), Error> {
-    let transport = match rule.service {
-        Service::Udp { .. } | Service::Rtp { .. } => Transport::Udp,
-        Service::Tcp { .. } | Service::Socks5 { .. } => Transport::Tcp,
-    };
-    let taken = Taken {
-        address: rule.listen,
-        transport,
-        interface: None,
-        only_v6: false,
-        owner: format!("rule {:?}", rule.name),
-    };
-    let taken = addresses.take(taken);
-    taken.map_err(|problem| table.key_problem("listen", problem))
-}
-
-fn read_udp(table: &Table<'_>) -> Result<Service, Error> {
-    Ok(Service::Udp {
+fn read_udp(table: &Table<'_>) -> Result<DatagramService, Error> {
+    Ok(DatagramService {
         target: table.required("target", target)?,
         delivery: read_delivery(table, None, false)?,
         clients: read_clients(table)?,
+        framing: Framing::Datagrams,
     })
 }
 
-fn read_rtp(table: &Table<'_>) -> Result<Service, Error> {
+fn read_rtp(table: &Table<'_>) -> Result<DatagramService, Error> {
     let timeout = duration::between(Duration::from_millis(1), Duration::from_secs(1));
-    Ok(Service::Rtp {
+    Ok(DatagramService {
         target: table.required("target", target)?,
         // A receiver without a buffer for reordering loses what comes after a later frame.
         delivery: read_delivery(table, None, true)?,
         clients: read_clients(table)?,
-        codec: table
-            .text("codec", |text| choice(text, CODECS))?
-            .unwrap_or(Codec::None),
-        frame_timeout: table
-            .text("frame_timeout", timeout)?
-            .unwrap_or(DEFAULT_FRAME_TIMEOUT),
+        framing: Framing::Rtp {
+            codec: table
+                .text("codec", |text| choice(text, CODECS))?
+                .unwrap_or(Codec::None),
+            frame_timeout: table
+                .text("frame_timeout", timeout)?
+                .unwrap_or(DEFAULT_FRAME_TIMEOUT),
+        },
     })
 }
 
-fn read_tcp(table: &Table<'_>) -> Result<Service, Error> {
-    Ok(Service::Tcp {
-        target: table.required("target", target)?,
-        connections: read_connections(table)?,
+fn read_tcp(table: &Table<'_>) -> Result<ConnectionService, Error> {
+    Ok(ConnectionService {
+        targets: ConnectionTargets::Fixed(table.required("target", target)?),
+        limits: read_connections(table)?,
     })
 }
 
-fn read_socks5(table: &Table<'_>) -> Result<Service, Error> {
-    let word = |text: &str| match text.len() {
+fn read_socks5(table: &Table<'_>) -> Result<ConnectionService, Error> {
+    let credential = |text: &str| match text.len() {
         1..=255 => Ok(text.to_owned()),
         _ => Err("write 1 to 255 bytes (RFC 1929)"),
     };
-    let credentials = match (table.text("username", word)?, table.text("password", word)?) {
+    let username = table.text("username", credential)?;
+    let credentials = match (username, table.text("password", credential)?) {
         (Some(username), Some(password)) => Some(Credentials { username, password }),
         (None, None) => None,
         _ => return Err(table.problem("\"username\" and \"password\" need each other")),
     };
-    Ok(Service::Socks5 {
-        credentials,
-        delivery: read_delivery(table, Some(DEFAULT_SOCKS5_DEADLINE), false)?,
-        connections: read_connections(table)?,
+    Ok(ConnectionService {
+        targets: ConnectionTargets::Socks5 {
+            credentials,
+            delivery: read_delivery(table, Some(DEFAULT_SOCKS5_DEADLINE), false)?,
+        },
+        limits: read_connections(table)?,
     })
 }
 

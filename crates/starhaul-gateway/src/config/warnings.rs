@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{AcceptRule, Config, Control, PathRule, Service};
+use super::{AcceptRule, Config, Control, Framing, PathRule};
 
 /// One line for each.
 pub(super) fn warnings(config: &Config) -> Vec<String> {
@@ -48,17 +48,14 @@ pub(super) fn warnings(config: &Config) -> Vec<String> {
             path.display()
         ));
     }
-    for rule in &config.ingress {
-        if let Service::Rtp {
-            delivery,
-            frame_timeout,
-            ..
-        } = &rule.service
-            && *frame_timeout >= delivery.deadline
+    for rule in &config.datagram_rules {
+        let deadline = rule.service.delivery.deadline;
+        if let Framing::Rtp { frame_timeout, .. } = rule.service.framing
+            && frame_timeout >= deadline
         {
             found.push(format!(
-                "rule {:?}: a frame without a marker bit ends after its deadline: \"frame_timeout\" is {frame_timeout:?}, \"deadline\" {:?}",
-                rule.name, delivery.deadline
+                "rule {:?}: a frame without a marker bit ends after its deadline: \"frame_timeout\" is {frame_timeout:?}, \"deadline\" {deadline:?}",
+                rule.name
             ));
         }
     }

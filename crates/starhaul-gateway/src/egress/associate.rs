@@ -5,11 +5,12 @@ use std::{
     hash::Hash,
     io,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use starhaul_endpoint::RecvStream;
 use tokio::{net::UdpSocket, task::JoinSet};
 
@@ -158,7 +159,7 @@ impl Association {
 
     /// The address of a target, if that is known; the inner `None` when it is known to be out of reach.
     fn known(&self, target: &Target) -> Option<Option<SocketAddr>> {
-        let table = self.lock();
+        let table = self.table.lock();
         let (until, address) = table.resolved.get(target)?;
         (Instant::now() < *until).then_some(*address)
     }
@@ -166,7 +167,7 @@ impl Association {
     /// Keeps a datagram until its target is known; `true` when somebody has to look that up.
     fn wait_for(&self, target: &Target, data: Bytes) -> bool {
         let most = self.permit.policy.limits.max_lookups;
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         if let Some(waiting) = table.waiting.get_mut(target) {
             if waiting.len() < MAX_WAITING {
                 // Alone, so that it does not keep its whole block alive.
@@ -190,7 +191,7 @@ impl Association {
         address: Option<SocketAddr>,
         believed: Duration,
     ) -> Vec<Bytes> {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let waiting = table.waiting.remove(&target).unwrap_or_default();
         self.make_room(&mut table.resolved, &target, |(until, _)| *until);
         let until = Instant::now() + believed;
@@ -218,7 +219,7 @@ impl Association {
 
     async fn send(&self, address: SocketAddr, data: &[u8]) {
         {
-            let mut table = self.lock();
+            let mut table = self.table.lock();
             self.make_room(&mut table.sent_to, &address, |when| *when);
             table.sent_to.insert(address, Instant::now());
         }
@@ -228,7 +229,7 @@ impl Association {
     }
 
     fn was_sent_to(&self, source: SocketAddr) -> bool {
-        self.lock().sent_to.contains_key(&source)
+        self.table.lock().sent_to.contains_key(&source)
     }
 
     fn socket(&self, address: SocketAddr) -> Option<&UdpSocket> {
@@ -236,10 +237,5 @@ impl Association {
             IpAddr::V4(_) => self.ipv4.as_ref(),
             IpAddr::V6(_) => self.ipv6.as_ref(),
         }
-    }
-
-    /// The table is whole after every statement, so a panic elsewhere does not spoil it.
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -17,10 +17,7 @@ use super::{
     replies::{MAX_DATAGRAM, ReplySender, bind_like},
 };
 use crate::{
-    label::Flow,
-    link::Link,
-    policy::{Framing, reply_config},
-    socks5::Reply,
+    config::Framing, label::Flow, peer::PeerSession, policy::reply_config, socks5::Reply,
     target::Target,
 };
 
@@ -31,7 +28,7 @@ const MAX_FRAME_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A flow that the peer opened, not yet served.
 pub(super) struct Start {
-    pub(super) link: Arc<Link>,
+    pub(super) session: Arc<PeerSession>,
     pub(super) outlet: Arc<Outlet>,
     pub(super) slots: Arc<Slots>,
     pub(super) rule: String,
@@ -68,22 +65,22 @@ impl Start {
             }
             Flow::Associate { id } => (*id, Framing::Datagrams, None),
             Flow::Reply { .. } | Flow::Tcp { .. } => {
-                refuse(&self.link, "it opened a stream of blocks for bytes");
+                refuse(&self.session, "it opened a stream of blocks for bytes");
                 return;
             }
         };
         let config = reply_config(stream.config(), &self.rule, id);
-        let replies = ReplySender::new(self.link.clone(), config, framing);
+        let replies = ReplySender::new(self.session.clone(), config, framing);
         let begun = match self.begin(target).await {
             Ok(begun) => Some(begun),
             Err(reason) => {
-                refuse(&self.link, &reason);
+                refuse(&self.session, &reason);
                 self.begin_later(&mut stream, target).await
             }
         };
         match begun {
             Some(Begun::Target(socket, _slot)) => {
-                carry(&self.link, &socket, stream, framing, replies).await;
+                carry(&self.session, &socket, stream, framing, replies).await;
             }
             Some(Begun::Association(association, _slot)) => {
                 association.serve(stream, replies).await;
@@ -94,7 +91,7 @@ impl Start {
 
     /// By the policy of now.
     async fn begin(&self, target: Option<&Target>) -> Result<Begun, String> {
-        let (permit, peer) = (self.outlet.permit(), &self.link.peer);
+        let (permit, peer) = (self.outlet.permit(), &self.session.peer);
         let slot = self.slots.take(&permit, peer).ok_or(FULL)?;
         match target {
             Some(target) => match connect(&permit, peer, target).await {
@@ -119,14 +116,14 @@ impl Start {
             }
             match self.begin(target).await {
                 Ok(begun) => return Some(begun),
-                Err(reason) => tracing::debug!(peer = self.link.peer, reason, "refused again"),
+                Err(reason) => tracing::debug!(peer = self.session.peer, reason, "refused again"),
             }
         }
     }
 }
 
 async fn carry(
-    link: &Link,
+    session: &PeerSession,
     socket: &UdpSocket,
     mut stream: RecvStream,
     framing: Framing,
@@ -142,8 +139,8 @@ async fn carry(
                     }
                 }
                 Err(error) => {
-                    if let Some(others) = link.log.frames.is_due(Instant::now()) {
-                        tracing::warn!(peer = link.peer, %error, others, "block dropped");
+                    if let Some(others) = session.log.frames.is_due(Instant::now()) {
+                        tracing::warn!(peer = session.peer, %error, others, "block dropped");
                     }
                 }
             }

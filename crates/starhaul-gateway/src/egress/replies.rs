@@ -11,25 +11,26 @@ use starhaul_endpoint::StreamConfig;
 use tokio::net::UdpSocket;
 
 use crate::{
+    config::Framing,
     ingress::enlarge_buffers,
-    link::Link,
-    policy::{BlockSender, Framing, NotSent},
+    peer::PeerSession,
+    policy::{BlockSender, NotSent},
 };
 
 /// The longest UDP datagram.
 pub(super) const MAX_DATAGRAM: usize = 65_535;
 /// Sends replies; their stream is opened with the first.
 pub(super) struct ReplySender {
-    link: Arc<Link>,
+    session: Arc<PeerSession>,
     config: StreamConfig,
     framing: Framing,
     sender: Option<BlockSender>,
 }
 
 impl ReplySender {
-    pub(super) fn new(link: Arc<Link>, config: StreamConfig, framing: Framing) -> Self {
+    pub(super) fn new(session: Arc<PeerSession>, config: StreamConfig, framing: Framing) -> Self {
         Self {
-            link,
+            session,
             config,
             framing,
             sender: None,
@@ -39,10 +40,10 @@ impl ReplySender {
     /// Sends a datagram back. One that the session refuses is dropped; the session counts it.
     pub(super) async fn send(&mut self, datagram: Bytes) {
         if self.sender.is_none() {
-            match self.link.session.open_stream(self.config.clone()).await {
+            match self.session.inner.open_stream(self.config.clone()).await {
                 Ok(stream) => self.sender = Some(BlockSender::new(stream, self.framing)),
                 Err(error) => {
-                    self.link.note(&error);
+                    self.session.note(&error);
                     tracing::debug!(%error, "no stream for replies");
                     return;
                 }
@@ -70,7 +71,7 @@ impl ReplySender {
 
     fn note(&self, sent: Result<(), NotSent>) {
         if let Err(error) = sent {
-            self.link.note_unsent(&error);
+            self.session.note_unsent(&error);
             tracing::debug!(%error, "reply refused");
         }
     }

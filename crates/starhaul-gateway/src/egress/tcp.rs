@@ -12,7 +12,7 @@ use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 
 use super::outlet::Permit;
 use crate::{
-    link::Link,
+    peer::PeerSession,
     relay::{Answer, relay},
     socks5::Reply,
     target::Target,
@@ -22,9 +22,14 @@ use crate::{
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Connects, answers, and carries the connection to its end.
-pub(super) async fn serve(link: Arc<Link>, permit: Permit, stream: ByteStream, target: Target) {
+pub(super) async fn serve(
+    session: Arc<PeerSession>,
+    permit: Permit,
+    stream: ByteStream,
+    target: Target,
+) {
     let (reader, mut writer) = stream.into_split();
-    let connected = tokio::time::timeout(CONNECT_TIMEOUT, connect(&permit, &link.peer, &target))
+    let connected = tokio::time::timeout(CONNECT_TIMEOUT, connect(&permit, &session.peer, &target))
         .await
         .unwrap_or(Err(Reply::HostUnreachable));
     let result = match connected {
@@ -38,9 +43,9 @@ pub(super) async fn serve(link: Arc<Link>, permit: Permit, stream: ByteStream, t
         }
         Err(reply) => {
             if reply == Reply::NotAllowed
-                && let Some(others) = link.log.forbidden.is_due(Instant::now())
+                && let Some(others) = session.log.forbidden.is_due(Instant::now())
             {
-                tracing::warn!(peer = link.peer, %target, others, "the peer asked for a target that [egress] does not allow");
+                tracing::warn!(peer = session.peer, %target, others, "the peer asked for a target that [egress] does not allow");
             }
             let bound = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
             let answered = writer.write_all(&Answer { reply, bound }.encode()).await;
@@ -49,7 +54,7 @@ pub(super) async fn serve(link: Arc<Link>, permit: Permit, stream: ByteStream, t
         }
     };
     if let Err(error) = result {
-        tracing::debug!(peer = link.peer, %target, %error, "connection ended badly");
+        tracing::debug!(peer = session.peer, %target, %error, "connection ended badly");
     }
 }
 

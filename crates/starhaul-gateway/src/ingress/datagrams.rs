@@ -1,6 +1,7 @@
 //! `[[udp]]` and `[[rtp]]`: each client address is a flow of its own, with replies.
 
 use std::{
+    io,
     net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
@@ -18,15 +19,16 @@ use tokio::{
 };
 
 use super::{
-    Counted, Rule,
+    CountedClient, Rule, Service,
     clients::{Client, Clients, Life},
-    count,
+    count, enlarge_buffers,
 };
 use crate::{
-    config::{ClientLimits, Delivery, Service},
+    config::{DatagramService, Framing},
     label::{Flow, Label},
-    link::{Link, OpenFlow},
-    policy::{BlockSender, Framing, stream_config},
+    peer::{OpenFlow, PeerSession},
+    policy::{BlockSender, stream_config},
+    status,
 };
 
 /// How long a client's flow outlives its rule, for the replies that are on their way.
@@ -36,64 +38,69 @@ const MAX_DATAGRAM: usize = 65_535;
 /// Datagrams taken at once, from a socket or for a stream.
 const BURST: usize = 64;
 
-/// What the rule's table says about datagrams.
-struct Plan<'r> {
-    delivery: &'r Delivery,
-    limits: ClientLimits,
-    framing: Framing,
-}
+impl Service for DatagramService {
+    type Socket = UdpSocket;
 
-/// Receives, and hands each datagram to the task of its client under the rule of this moment.
-pub(super) async fn serve(mut current: watch::Receiver<Arc<Rule>>, socket: Arc<UdpSocket>) {
-    let rule = current.borrow_and_update().clone();
-    let Some(Plan { limits, .. }) = plan(&rule) else {
-        return;
-    };
-    let mut ingress = Ingress {
-        rule,
-        limits,
-        socket,
-        clients: Clients::default(),
-        tasks: JoinSet::new(),
-    };
-    let socket = ingress.socket.clone();
-    let mut buffer = vec![0; MAX_DATAGRAM];
-    loop {
-        let first = tokio::select! {
-            received = socket.recv_from(&mut buffer) => received,
-            Some(_) = ingress.tasks.join_next() => {
-                while ingress.tasks.try_join_next().is_some() {}
-                ingress.clients.forget_ended();
-                continue;
-            }
-            Ok(()) = current.changed() => {
-                let rule = current.borrow_and_update().clone();
-                let Some(Plan { limits, .. }) = plan(&rule) else { return };
-                (ingress.rule, ingress.limits) = (rule, limits);
-                // What clients send from now on begins a flow under this rule; the tasks before wait for replies only.
-                ingress.clients.clear();
-                continue;
-            }
+    async fn bind(address: SocketAddr) -> io::Result<(UdpSocket, SocketAddr)> {
+        let socket = UdpSocket::bind(address).await?;
+        enlarge_buffers(&socket);
+        let address = socket.local_addr()?;
+        Ok((socket, address))
+    }
+
+    /// Receives, and hands each datagram to the task of its client.
+    async fn serve(socket: UdpSocket, mut current: watch::Receiver<Arc<Rule<Self>>>) {
+        let mut ingress = Ingress {
+            rule: current.borrow_and_update().clone(),
+            socket: Arc::new(socket),
+            clients: Clients::default(),
+            tasks: JoinSet::new(),
         };
-        // An error is an ICMP message about some earlier reply; it says nothing about the socket.
-        let Ok((length, client)) = first else {
-            continue;
-        };
-        ingress.take(client, buffer.get(..length).unwrap_or_default());
-        // What else has arrived, without another look at rules and tasks.
-        for _ in 1..BURST {
-            let Ok((length, client)) = socket.try_recv_from(&mut buffer) else {
-                break;
+        let socket = ingress.socket.clone();
+        let mut buffer = vec![0; MAX_DATAGRAM];
+        loop {
+            let first = tokio::select! {
+                received = socket.recv_from(&mut buffer) => received,
+                Some(_) = ingress.tasks.join_next() => {
+                    while ingress.tasks.try_join_next().is_some() {}
+                    ingress.clients.forget_ended();
+                    continue;
+                }
+                Ok(()) = current.changed() => {
+                    ingress.rule = current.borrow_and_update().clone();
+                    // What clients send from now on begins a flow under this rule; the tasks before wait for replies only.
+                    ingress.clients.clear();
+                    continue;
+                }
+            };
+            // An error is an ICMP message about an earlier reply; it says nothing about the socket.
+            let Ok((length, client)) = first else {
+                continue;
             };
             ingress.take(client, buffer.get(..length).unwrap_or_default());
+            // What else has arrived, before rules and tasks are checked again.
+            for _ in 1..BURST {
+                let Ok((length, client)) = socket.try_recv_from(&mut buffer) else {
+                    break;
+                };
+                ingress.take(client, buffer.get(..length).unwrap_or_default());
+            }
         }
+    }
+
+    fn limits(rule: &Rule<Self>) -> Vec<status::Limit> {
+        let (limits, name) = (&rule.limits, Some(rule.config.name.as_str()));
+        let clients = &rule.config.service.clients;
+        vec![
+            limits.clients.snapshot(name, clients.max_clients),
+            limits.queued.snapshot(name, clients.max_queued),
+        ]
     }
 }
 
 /// A listening socket under its rule, and its clients.
 struct Ingress {
-    rule: Arc<Rule>,
-    limits: ClientLimits,
+    rule: Arc<Rule<DatagramService>>,
     socket: Arc<UdpSocket>,
     clients: Clients,
     tasks: JoinSet<()>,
@@ -102,7 +109,7 @@ struct Ingress {
 impl Ingress {
     /// A datagram of a client arrived.
     fn take(&mut self, client: SocketAddr, datagram: &[u8]) {
-        let (rule, limits) = (&self.rule, self.limits);
+        let (rule, limits) = (&self.rule, self.rule.config.service.clients);
         count(&rule.counters.datagrams_in);
         let datagram = Bytes::copy_from_slice(datagram);
         let now = Instant::now();
@@ -124,7 +131,7 @@ impl Ingress {
             // A new client, or one whose task has just ended with its session or by its timeout.
             Err(TrySendError::Closed(datagram)) => datagram,
         };
-        let Some(link) = rule.peer.link() else {
+        let Some(session) = rule.peer.session() else {
             count(&rule.counters.dropped_no_session);
             return;
         };
@@ -143,7 +150,7 @@ impl Ingress {
         let _ = queue.try_send(datagram);
         let life = Arc::new(Life::new(now));
         let serving = Serving {
-            link,
+            session,
             socket: self.socket.clone(),
             client,
             life: life.clone(),
@@ -156,39 +163,39 @@ impl Ingress {
 
 /// What the task of a client needs besides its rule.
 struct Serving {
-    link: Arc<Link>,
+    session: Arc<PeerSession>,
     socket: Arc<UdpSocket>,
     client: SocketAddr,
     life: Arc<Life>,
 }
 
-async fn serve_client(rule: Arc<Rule>, serving: Serving, datagrams: mpsc::Receiver<Bytes>) {
+async fn serve_client(
+    rule: Arc<Rule<DatagramService>>,
+    serving: Serving,
+    datagrams: mpsc::Receiver<Bytes>,
+) {
     let Serving {
-        link,
+        session,
         socket,
         client,
         life,
     } = serving;
-    let _counted = Counted::new(&rule);
-    // Dropped before the count, so that whoever sees the client gone can be the next.
+    let _counted = CountedClient::new(&rule.counters);
+    // Dropped before the count, so that a place is free once the count says so.
     let mut datagrams = datagrams;
-    let Some(Plan {
+    let DatagramService {
         delivery,
-        limits,
+        clients: limits,
         framing,
-    }) = plan(&rule)
-    else {
-        return;
-    };
-    let mut flow = link.open_flow();
-    let Some(label) = label(&rule, flow.id) else {
-        return;
-    };
+        ..
+    } = &rule.config.service;
+    let mut flow = session.open_flow();
+    let label = label(&rule, flow.id);
     let config = stream_config(delivery, rule.config.priority, &label);
-    let stream = match link.session.open_stream(config).await {
+    let stream = match session.inner.open_stream(config).await {
         Ok(stream) => stream,
         Err(error) => {
-            link.note(&error);
+            session.note(&error);
             if let Some(others) = rule.log.stream.is_due(Instant::now()) {
                 tracing::warn!(rule = rule.config.name, %client, %error, others, "no stream for this client");
             }
@@ -196,17 +203,17 @@ async fn serve_client(rule: Arc<Rule>, serving: Serving, datagrams: mpsc::Receiv
             return;
         }
     };
-    let mut sender = BlockSender::new(stream, framing);
+    let mut sender = BlockSender::new(stream, *framing);
     let mut replies = Replies::default();
     let mut burst = Vec::with_capacity(BURST);
     // Since when another rule, or another client, has its place: it only waits for replies.
     let mut replaced: Option<Instant> = None;
-    let mut closed = std::pin::pin!(link.session.closed());
+    let mut closed = std::pin::pin!(session.inner.closed());
     loop {
-        let ends = life.ends(&limits);
+        let ends = life.ends(limits);
         let ends = replaced.map_or(ends, |since| ends.min(since + REPLY_WAIT));
         let unsent = |error| {
-            link.note_unsent(&error);
+            session.note_unsent(&error);
             count(&rule.counters.dropped_refused);
         };
         let sent = tokio::select! {
@@ -223,14 +230,14 @@ async fn serve_client(rule: Arc<Rule>, serving: Serving, datagrams: mpsc::Receiv
                 for datagram in framing.datagrams(block).unwrap_or_default() {
                     count(&rule.counters.datagrams_out);
                     life.answered(Instant::now());
-                    // The client may be gone; then nobody misses it.
+                    // Fails where the client is gone.
                     let _ = socket.send_to(&datagram, client).await;
                 }
                 Ok(())
             }
             _ = &mut closed => return,
             () = tokio::time::sleep_until(ends.into()) => {
-                let over = replaced.is_some() || life.ends(&limits) <= Instant::now();
+                let over = replaced.is_some() || life.ends(limits) <= Instant::now();
                 if over && datagrams.is_empty() {
                     return;
                 }
@@ -264,56 +271,20 @@ impl Replies {
     }
 }
 
-/// `None` for rules that do not listen for datagrams.
-fn plan(rule: &Rule) -> Option<Plan<'_>> {
-    match &rule.config.service {
-        Service::Udp {
-            delivery, clients, ..
-        } => Some(Plan {
-            delivery,
-            limits: *clients,
-            framing: Framing::Datagrams,
-        }),
-        Service::Rtp {
-            delivery,
-            clients,
+fn label(rule: &Rule<DatagramService>, id: u64) -> Label {
+    let service = &rule.config.service;
+    let target = service.target.clone();
+    let flow = match service.framing {
+        Framing::Datagrams => Flow::Udp { id, target },
+        Framing::Rtp {
             codec,
             frame_timeout,
-            ..
-        } => Some(Plan {
-            delivery,
-            limits: *clients,
-            framing: Framing::Rtp {
-                codec: *codec,
-                frame_timeout: *frame_timeout,
-            },
-        }),
-        Service::Tcp { .. } | Service::Socks5 { .. } => None,
-    }
-}
-
-fn label(rule: &Rule, id: u64) -> Option<Label> {
-    let flow = match &rule.config.service {
-        Service::Udp { target, .. } => Flow::Udp {
-            id,
-            target: target.clone(),
-        },
-        Service::Rtp {
-            target,
-            codec,
-            frame_timeout,
-            ..
         } => Flow::Rtp {
             id,
-            target: target.clone(),
-            codec: *codec,
-            frame_timeout_ms: millis(*frame_timeout),
+            target,
+            codec,
+            frame_timeout_ms: u32::try_from(frame_timeout.as_millis()).unwrap_or(u32::MAX),
         },
-        Service::Tcp { .. } | Service::Socks5 { .. } => return None,
     };
-    Some(Label::new(&rule.config.name, flow))
-}
-
-fn millis(duration: Duration) -> u32 {
-    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
+    Label::new(&rule.config.name, flow)
 }

@@ -2,10 +2,10 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use starhaul_endpoint::{PathId, StreamId};
 use starhaul_units::Bandwidth;
@@ -78,7 +78,7 @@ pub(crate) struct Rates(Mutex<VecDeque<(Instant, Counters)>>);
 
 /// The counters of one moment, to which those of now are compared.
 pub(crate) struct Meter<'r> {
-    rates: std::sync::MutexGuard<'r, VecDeque<(Instant, Counters)>>,
+    rates: MutexGuard<'r, VecDeque<(Instant, Counters)>>,
     at: usize,
     elapsed: Option<Duration>,
 }
@@ -86,7 +86,7 @@ pub(crate) struct Meter<'r> {
 impl Rates {
     /// Remembers the counters as they are `now`.
     pub(crate) fn sample(&self, now: Instant, counters: Counters) {
-        let mut samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut samples = self.0.lock();
         samples.push_back((now, counters));
         // The newest one that is a window old is enough.
         while samples
@@ -99,7 +99,7 @@ impl Rates {
 
     /// What rates are told by at `now`.
     pub(crate) fn meter(&self, now: Instant) -> Meter<'_> {
-        let rates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let rates = self.0.lock();
         let age = |at: Instant| now.saturating_duration_since(at);
         let old_enough = rates.iter().rposition(|(at, _)| age(*at) >= WINDOW);
         let at = old_enough.unwrap_or(0);
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(after(&rates, late, sent + 37_500), Some(1_000_000));
         let later = now + Duration::from_secs(1);
         assert_eq!(after(&rates, later, sent), Some(0));
-        assert!(rates.0.lock().unwrap().len() <= 4, "old samples are kept");
+        assert!(rates.0.lock().len() <= 4, "old samples are kept");
     }
 
     #[test]

@@ -3,12 +3,13 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use starhaul_endpoint::{PublicKey, RecvStream, Session, StreamStats};
 use tokio::sync::{mpsc, watch};
 
@@ -24,9 +25,9 @@ const WAITING_REPLIES: usize = 2;
 
 /// A session with a peer, and the flows that we opened in it.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct PeerSession {
     pub(crate) peer: String,
-    pub(crate) session: Session,
+    pub(crate) inner: Session,
     pub(crate) opened_by_us: bool,
     /// Streams of the peer that were refused: unreadable label, forbidden target, or too many.
     pub(crate) refused: AtomicU64,
@@ -54,10 +55,10 @@ pub(crate) struct PeerLog {
 pub(crate) struct OpenFlow {
     pub(crate) id: u64,
     pub(crate) replies: mpsc::Receiver<RecvStream>,
-    link: Arc<Link>,
+    session: Arc<PeerSession>,
 }
 
-impl Link {
+impl PeerSession {
     pub(crate) fn new(
         peer: &PeerState,
         session: Session,
@@ -66,7 +67,7 @@ impl Link {
     ) -> Self {
         Self {
             peer: peer.name.clone(),
-            session,
+            inner: session,
             opened_by_us,
             refused: AtomicU64::new(0),
             log: peer.log.clone(),
@@ -81,11 +82,11 @@ impl Link {
     pub(crate) fn open_flow(self: &Arc<Self>) -> OpenFlow {
         let id = self.next_flow.fetch_add(1, Ordering::Relaxed);
         let (sender, replies) = mpsc::channel(WAITING_REPLIES);
-        lock(&self.flows).insert(id, sender);
+        self.flows.lock().insert(id, sender);
         OpenFlow {
             id,
             replies,
-            link: self.clone(),
+            session: self.clone(),
         }
     }
 
@@ -103,7 +104,7 @@ impl Link {
 
     /// Counts the received blocks that were dropped since this was called last.
     pub(crate) fn note_dropped(&self) {
-        let now = self.session.dropped_blocks();
+        let now = self.inner.dropped_blocks();
         let before = self.dropped.fetch_max(now, Ordering::Relaxed);
         let new = now.saturating_sub(before);
         self.limits.note_received(&self.peer, new);
@@ -111,14 +112,14 @@ impl Link {
 
     /// Hands a reply stream to its flow; `false` when that is gone, as after its timeout.
     pub(crate) fn deliver_reply(&self, flow: u64, stream: RecvStream) -> bool {
-        let sender = lock(&self.flows).get(&flow).cloned();
+        let sender = self.flows.lock().get(&flow).cloned();
         sender.is_some_and(|sender| sender.try_send(stream).is_ok())
     }
 }
 
 impl Drop for OpenFlow {
     fn drop(&mut self) {
-        lock(&self.link.flows).remove(&self.id);
+        self.session.flows.lock().remove(&self.id);
     }
 }
 
@@ -127,8 +128,8 @@ impl Drop for OpenFlow {
 pub(crate) struct PeerState {
     pub(crate) name: String,
     pub(crate) public_key: PublicKey,
-    links: Mutex<Vec<Arc<Link>>>,
-    newest: watch::Sender<Option<Arc<Link>>>,
+    sessions: Mutex<Vec<Arc<PeerSession>>>,
+    newest: watch::Sender<Option<Arc<PeerSession>>>,
     attempts: Mutex<Attempts>,
     /// Names of the paths that a session with it is to have.
     configured_paths: Mutex<Vec<String>>,
@@ -150,7 +151,7 @@ impl PeerState {
         Self {
             name: name.to_owned(),
             public_key,
-            links: Mutex::default(),
+            sessions: Mutex::default(),
             newest: watch::Sender::new(None),
             attempts: Mutex::default(),
             configured_paths: Mutex::default(),
@@ -161,58 +162,60 @@ impl PeerState {
     }
 
     /// A session began.
-    pub(crate) fn add(&self, link: Arc<Link>) {
-        let mut links = lock(&self.links);
-        links.push(link.clone());
-        self.newest.send_replace(Some(link));
+    pub(crate) fn add(&self, session: Arc<PeerSession>) {
+        let mut sessions = self.sessions.lock();
+        sessions.push(session.clone());
+        self.newest.send_replace(Some(session));
     }
 
     /// A session ended.
-    pub(crate) fn remove(&self, link: &Arc<Link>) {
-        self.settle(link);
-        let mut links = lock(&self.links);
-        links.retain(|other| !Arc::ptr_eq(other, link));
-        self.newest.send_replace(links.last().cloned());
+    pub(crate) fn remove(&self, session: &Arc<PeerSession>) {
+        self.settle(session);
+        let mut sessions = self.sessions.lock();
+        sessions.retain(|other| !Arc::ptr_eq(other, session));
+        self.newest.send_replace(sessions.last().cloned());
     }
 
     /// The session that new flows use: the newest one.
-    pub(crate) fn link(&self) -> Option<Arc<Link>> {
+    pub(crate) fn session(&self) -> Option<Arc<PeerSession>> {
         self.newest.borrow().clone()
     }
 
     /// The same; waits for a session to be opened, at most so long.
-    pub(crate) async fn link_within(&self, wait: Duration) -> Option<Arc<Link>> {
+    pub(crate) async fn session_within(&self, wait: Duration) -> Option<Arc<PeerSession>> {
         let mut newest = self.newest.subscribe();
-        let link = tokio::time::timeout(wait, newest.wait_for(Option::is_some)).await;
-        link.ok()?.ok()?.clone()
+        let session = tokio::time::timeout(wait, newest.wait_for(Option::is_some)).await;
+        session.ok()?.ok()?.clone()
     }
 
     /// Waits for a session.
-    pub(crate) async fn wait_for_link(&self) {
+    pub(crate) async fn wait_for_session(&self) {
         // The sender lives as long as we do.
         let _ = self.newest.subscribe().wait_for(Option::is_some).await;
     }
 
     /// What ended in a session, which may be gone already, is counted.
-    pub(crate) fn settle(&self, link: &Link) {
-        lock(&self.ledger).collect(&link.session, link.opened_by_us);
+    pub(crate) fn settle(&self, session: &PeerSession) {
+        self.ledger
+            .lock()
+            .collect(&session.inner, session.opened_by_us);
     }
 
     /// The streams of all sessions now, and what all that there ever were have carried.
     pub(crate) fn streams(&self) -> Streams {
         // Held meanwhile, so that no stream is counted among the open and the ended ones.
-        let mut ledger = lock(&self.ledger);
-        let links = self.links();
-        let open: Vec<_> = links
+        let mut ledger = self.ledger.lock();
+        let sessions = self.sessions();
+        let open: Vec<_> = sessions
             .into_iter()
-            .map(|link| {
-                let streams = ledger.collect(&link.session, link.opened_by_us);
-                (link, streams)
+            .map(|session| {
+                let streams = ledger.collect(&session.inner, session.opened_by_us);
+                (session, streams)
             })
             .collect();
-        let now = open.iter().flat_map(|(link, streams)| {
+        let now = open.iter().flat_map(|(session, streams)| {
             let open = streams.iter().filter(|stats| !stats.ended);
-            open.map(|stats| (stats, link.opened_by_us))
+            open.map(|stats| (stats, session.opened_by_us))
         });
         let groups = ledger.with_open(now);
         Streams { open, groups }
@@ -220,21 +223,21 @@ impl PeerState {
 
     /// Names of the paths that a session with the peer is to have; none where we open none.
     pub(crate) fn configured_paths(&self) -> Vec<String> {
-        lock(&self.configured_paths).clone()
+        self.configured_paths.lock().clone()
     }
 
     pub(crate) fn set_configured_paths(&self, names: Vec<String>) {
-        *lock(&self.configured_paths) = names;
+        *self.configured_paths.lock() = names;
     }
 
     /// All sessions with the peer.
-    pub(crate) fn links(&self) -> Vec<Arc<Link>> {
-        lock(&self.links).clone()
+    pub(crate) fn sessions(&self) -> Vec<Arc<PeerSession>> {
+        self.sessions.lock().clone()
     }
 
     /// Opening a session failed; gives how often in a row.
     pub(crate) fn connect_failed(&self, error: String) -> u64 {
-        let mut attempts = lock(&self.attempts);
+        let mut attempts = self.attempts.lock();
         attempts.failed += 1;
         attempts.last_error = Some(error);
         attempts.failed
@@ -242,21 +245,21 @@ impl PeerState {
 
     /// Opening a session succeeded.
     pub(crate) fn connected(&self) {
-        *lock(&self.attempts) = Attempts::default();
+        *self.attempts.lock() = Attempts::default();
     }
 
     pub(crate) fn attempts(&self) -> Attempts {
-        lock(&self.attempts).clone()
+        self.attempts.lock().clone()
     }
 
     /// The paths of the session that we keep open with it; `None` when we keep none any more.
     pub(crate) fn set_path_names(&self, names: Option<Arc<PathNames>>) {
-        *lock(&self.path_names) = names;
+        *self.path_names.lock() = names;
     }
 
     /// The paths of that session that cannot be opened because their names have no address.
     pub(crate) fn unresolved_paths(&self) -> Vec<Unresolved> {
-        let names = lock(&self.path_names).clone();
+        let names = self.path_names.lock().clone();
         names.map_or_else(Vec::new, |names| names.unresolved())
     }
 }
@@ -264,18 +267,13 @@ impl PeerState {
 /// The streams with a peer.
 pub(crate) struct Streams {
     /// Of each session, those open and the last few that have ended.
-    pub(crate) open: Vec<(Arc<Link>, Vec<StreamStats>)>,
+    pub(crate) open: Vec<(Arc<PeerSession>, Vec<StreamStats>)>,
     /// All that there ever were.
     pub(crate) groups: BTreeMap<Group, Totals>,
 }
 
-impl Link {
+impl PeerSession {
     pub(crate) fn age(&self) -> Duration {
-        Instant::now().saturating_duration_since(self.session.established_at())
+        Instant::now().saturating_duration_since(self.inner.established_at())
     }
-}
-
-/// What these locks guard is whole after every statement, so a panic elsewhere does not spoil it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
