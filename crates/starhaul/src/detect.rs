@@ -14,6 +14,7 @@ use starhaul_cc::DetectorConfig;
 use starhaul_net::prober::{
     EchoServer, ProbeMethod, ProbeTarget, Prober, ProberConfig, ProberEvent, Stage, Timetable, Via,
 };
+use starhaul_units::{ParseDurationError, parse_duration_in};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc,
@@ -230,18 +231,12 @@ fn bar() -> ProgressBar {
     ProgressBar::with_draw_target(None, target)
 }
 
-fn interval(text: &str) -> Result<Duration, String> {
-    between(text, Duration::from_millis(2), Duration::from_millis(100))
+fn interval(text: &str) -> Result<Duration, ParseDurationError> {
+    parse_duration_in(Duration::from_millis(2)..=Duration::from_millis(100), text)
 }
 
-fn threshold(text: &str) -> Result<Duration, String> {
-    between(text, Duration::from_millis(10), Duration::from_secs(2))
-}
-
-fn between(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
-    starhaul_link::parse_duration(text)
-        .filter(|duration| (least..=most).contains(duration))
-        .ok_or_else(|| format!("not a duration from {least:?} to {most:?}, e.g. 10ms"))
+fn threshold(text: &str) -> Result<Duration, ParseDurationError> {
+    parse_duration_in(Duration::from_millis(10)..=Duration::from_secs(2), text)
 }
 
 /// The signals that end the program in order.
