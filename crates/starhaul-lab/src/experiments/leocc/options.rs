@@ -38,7 +38,7 @@ pub enum QueueChoice {
     Published,
     /// What fits into one mean round trip at the mean rate.
     Bdp,
-    /// So many packets.
+    /// A number of packets.
     Packets(usize),
 }
 
