@@ -133,6 +133,13 @@ impl<T> Queue<T> {
         }
     }
 
+    /// Takes at most `most` items that are queued already.
+    pub(crate) fn pop_queued(&self, most: usize) -> Vec<T> {
+        let mut inner = self.inner.lock();
+        let items = std::iter::from_fn(|| self.take(&mut inner));
+        items.take(most).collect()
+    }
+
     /// No more items will come; those queued can still be taken.
     pub(crate) fn close(&self) {
         self.inner.lock().closed = true;

@@ -25,13 +25,13 @@ use crate::{
 pub struct Gateway {
     shared: Arc<Shared>,
     endpoint: Endpoint,
-    /// As it was at the start; only what [`Gateway::reload`] cannot change is read.
+    /// The configuration at the start, for the keys that [`Gateway::reload`] cannot change.
     started_with: Config,
     parts: Parts,
     tasks: JoinSet<()>,
 }
 
-/// What [`Gateway::reload`] did.
+/// The result of [`Gateway::reload`].
 #[derive(Debug, Default)]
 pub struct Reload {
     /// What changed, for people, one line each; empty when nothing did.
@@ -51,7 +51,7 @@ impl Gateway {
         Self::start_with(config, Resolver::system()).await
     }
 
-    /// The same with another resolver of names than the system's.
+    /// As [`Gateway::start`], with another resolver of names than the system's.
     #[doc(hidden)]
     pub async fn start_with(config: Config, resolver: Resolver) -> Result<Self, Error> {
         let identity = config.identity.load()?;
@@ -160,7 +160,7 @@ impl Gateway {
         serde_json::to_value(self.report()).unwrap_or_default()
     }
 
-    /// The same, typed.
+    /// The same status as [`Gateway::status`], typed.
     pub fn report(&self) -> Status {
         self.shared.status()
     }
@@ -204,7 +204,7 @@ impl Gateway {
     }
 }
 
-/// Looks at all counters from time to time, so that rates can be told at once and limits are told when they are reached.
+/// Samples all counters at intervals, from which rates are computed, and logs limits that were reached.
 async fn measure(endpoint: Endpoint, shared: Arc<Shared>) {
     loop {
         let limits = &shared.seen.outlet.limits;

@@ -12,6 +12,7 @@
 //! # }
 //! ```
 
+mod batch_socket;
 mod causes;
 pub mod config;
 mod connect;

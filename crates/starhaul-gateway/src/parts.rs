@@ -1,7 +1,7 @@
 //! The parts of a gateway that can be exchanged while it runs: peers, sessions, ingress rules and the egress policy.
 //!
-//! The start and a reload are the same step: from what runs (at the start: nothing) to what the configuration asks for.
-//! What is the same in both stays untouched.
+//! Start and reload are the same step: from the parts that run (at the start: none) to those of the configuration. Parts that
+//! are the same in both stay untouched.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -19,7 +19,7 @@ use crate::{
     session_paths::describe_changes,
 };
 
-/// What the other tasks see of the parts, in order of the configuration.
+/// The parts as other tasks see them, in order of the configuration.
 #[derive(Debug)]
 pub(crate) struct Seen {
     peers: Mutex<Vec<Arc<PeerState>>>,
@@ -37,19 +37,19 @@ pub(crate) struct Parts {
     connections: Listeners<ConnectionService>,
 }
 
-/// A session rule and what keeps its session open.
+/// A session rule and the task that keeps its session open.
 #[derive(Debug)]
 struct Connecting {
-    /// As it is now; the connector follows it.
+    /// The present rule; the connector follows it.
     rule: watch::Sender<SessionRule>,
     peer: Arc<PeerState>,
     tasks: JoinSet<()>,
 }
 
-/// What a change of parts did.
+/// The result of a change of parts.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    /// For people, one line each.
+    /// What was done, for people, one line each.
     pub(crate) done: Vec<String>,
     /// Rules that could not take the place of another one on the same port.
     pub(crate) failed: Vec<Error>,
@@ -75,7 +75,7 @@ impl Seen {
 }
 
 impl Parts {
-    /// Nothing yet.
+    /// No parts yet.
     pub(crate) fn new(endpoint: Endpoint, seen: Arc<Seen>) -> Self {
         Self {
             endpoint,
@@ -86,7 +86,7 @@ impl Parts {
         }
     }
 
-    /// Goes from what runs to what `config` asks for.
+    /// Starts, changes and ends parts so that those of `config` run.
     ///
     /// # Errors
     /// An address cannot be listened on, or the keys are refused; then nothing has changed.
@@ -110,7 +110,7 @@ impl Parts {
             let mut sessions = config.sessions.iter();
             let rule = sessions.find(|rule| rule.peer == peer.name);
             let paths = rule.map_or(&[][..], |rule| &rule.paths).iter();
-            peer.set_configured_paths(paths.map(|path| path.name.clone()).collect());
+            *peer.configured_paths.lock() = paths.map(|path| path.name.clone()).collect();
         }
         *self.seen.peers.lock() = peers.clone();
         self.stop_old(config, &before, &peers, &mut changes).await;
@@ -129,7 +129,7 @@ impl Parts {
         Ok(changes)
     }
 
-    /// Ends what is not asked for any more, and the sessions of peers that are gone.
+    /// Ends the sessions that are not configured any more, and those of peers that are not.
     async fn stop_old(
         &mut self,
         config: &Config,
@@ -178,7 +178,7 @@ impl Parts {
         }
     }
 
-    /// Opens the sessions that are new, and lets the others have the paths that are configured now.
+    /// Opens the new sessions, and gives the others the paths that are configured now.
     fn connect(&mut self, config: &Config, peers: &[Arc<PeerState>], changes: &mut Changes) {
         for rule in &config.sessions {
             let mut known = self.connectors.iter();

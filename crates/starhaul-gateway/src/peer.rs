@@ -1,4 +1,4 @@
-//! Sessions with peers while they live, and which of them a rule uses.
+//! The configured peers and their open sessions; new flows use the newest session.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -20,7 +20,7 @@ use crate::{
     policy::NotSent,
 };
 
-/// Reply streams of one flow that may wait; there is one, unless the peer errs.
+/// Greatest number of waiting reply streams of one flow; a correct peer opens one.
 const WAITING_REPLIES: usize = 2;
 
 /// A session with a peer, and the flows that we opened in it.
@@ -33,24 +33,24 @@ pub(crate) struct PeerSession {
     pub(crate) refused: AtomicU64,
     pub(crate) log: Arc<PeerLog>,
     limits: Arc<Limits>,
-    /// Received blocks that were dropped, as far as it was told.
+    /// Received blocks that were dropped, as of the last [`PeerSession::note_dropped`].
     dropped: AtomicU64,
     next_flow: AtomicU64,
     flows: Mutex<HashMap<u64, mpsc::Sender<RecvStream>>>,
 }
 
-/// What a peer can make us write, and so must not be written each time.
+/// Log lines that a peer can cause, and that must not be written each time.
 #[derive(Debug, Default)]
 pub(crate) struct PeerLog {
-    /// Streams of its that were refused.
+    /// Refused streams of the peer.
     pub(crate) refused: Seldom,
-    /// Targets that it asked for in vain.
+    /// Targets that the peer asked for and may not reach.
     pub(crate) forbidden: Seldom,
-    /// Blocks of its that are no frames.
+    /// Blocks of the peer that are no frames.
     pub(crate) frames: Seldom,
 }
 
-/// A flow of ours that waits for replies, until it is dropped.
+/// A flow that this side opened; it receives replies until it is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenFlow {
     pub(crate) id: u64,
@@ -78,7 +78,7 @@ impl PeerSession {
         }
     }
 
-    /// Numbers a flow, to which the peer's replies are then handed.
+    /// Opens a flow with a new number, under which the peer's replies reach it.
     pub(crate) fn open_flow(self: &Arc<Self>) -> OpenFlow {
         let id = self.next_flow.fetch_add(1, Ordering::Relaxed);
         let (sender, replies) = mpsc::channel(WAITING_REPLIES);
@@ -90,19 +90,19 @@ impl PeerSession {
         }
     }
 
-    /// Counts it when a bound of the session is why it refused something.
+    /// Counts the bound of the session that is the reason for `error`, if one is.
     pub(crate) fn note(&self, error: &starhaul_endpoint::Error) {
         self.limits.note(&self.peer, error);
     }
 
-    /// The same of a block.
+    /// As [`PeerSession::note`], for a block that was not sent.
     pub(crate) fn note_unsent(&self, error: &NotSent) {
         if let NotSent::Refused(error) = error {
             self.note(error);
         }
     }
 
-    /// Counts the received blocks that were dropped since this was called last.
+    /// Counts the received blocks that were dropped since the last call.
     pub(crate) fn note_dropped(&self) {
         let now = self.inner.dropped_blocks();
         let before = self.dropped.fetch_max(now, Ordering::Relaxed);
@@ -110,7 +110,7 @@ impl PeerSession {
         self.limits.note_received(&self.peer, new);
     }
 
-    /// Hands a reply stream to its flow; `false` when that is gone, as after its timeout.
+    /// Passes a reply stream to its flow; `false` when the flow has ended, for example by its timeout.
     pub(crate) fn deliver_reply(&self, flow: u64, stream: RecvStream) -> bool {
         let sender = self.flows.lock().get(&flow).cloned();
         sender.is_some_and(|sender| sender.try_send(stream).is_ok())
@@ -130,18 +130,19 @@ pub(crate) struct PeerState {
     pub(crate) public_key: PublicKey,
     sessions: Mutex<Vec<Arc<PeerSession>>>,
     newest: watch::Sender<Option<Arc<PeerSession>>>,
-    attempts: Mutex<Attempts>,
-    /// Names of the paths that a session with it is to have.
-    configured_paths: Mutex<Vec<String>>,
+    pub(crate) attempts: Mutex<Attempts>,
+    /// Names of the paths configured for a session with it; empty if this side opens none.
+    pub(crate) configured_paths: Mutex<Vec<String>>,
     ledger: Mutex<Ledger>,
-    path_names: Mutex<Option<Arc<PathNames>>>,
+    /// The paths of the session that this side keeps open, if it keeps one.
+    pub(crate) path_names: Mutex<Option<Arc<PathNames>>>,
     pub(crate) log: Arc<PeerLog>,
 }
 
-/// How opening a session went lately.
+/// Recent attempts to open a session.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Attempts {
-    /// Since the last success.
+    /// Number of failures since the last success.
     pub(crate) failed: u64,
     pub(crate) last_error: Option<String>,
 }
@@ -161,14 +162,14 @@ impl PeerState {
         }
     }
 
-    /// A session began.
+    /// Adds a session that was opened.
     pub(crate) fn add(&self, session: Arc<PeerSession>) {
         let mut sessions = self.sessions.lock();
         sessions.push(session.clone());
         self.newest.send_replace(Some(session));
     }
 
-    /// A session ended.
+    /// Removes a session that ended.
     pub(crate) fn remove(&self, session: &Arc<PeerSession>) {
         self.settle(session);
         let mut sessions = self.sessions.lock();
@@ -181,7 +182,7 @@ impl PeerState {
         self.newest.borrow().clone()
     }
 
-    /// The same; waits for a session to be opened, at most so long.
+    /// The newest session; if there is none, waits for one, at most `wait`.
     pub(crate) async fn session_within(&self, wait: Duration) -> Option<Arc<PeerSession>> {
         let mut newest = self.newest.subscribe();
         let session = tokio::time::timeout(wait, newest.wait_for(Option::is_some)).await;
@@ -190,20 +191,20 @@ impl PeerState {
 
     /// Waits for a session.
     pub(crate) async fn wait_for_session(&self) {
-        // The sender lives as long as we do.
+        // The sender lives as long as `self`.
         let _ = self.newest.subscribe().wait_for(Option::is_some).await;
     }
 
-    /// What ended in a session, which may be gone already, is counted.
+    /// Adds the streams that ended in a session to the totals; the session may have ended itself.
     pub(crate) fn settle(&self, session: &PeerSession) {
         self.ledger
             .lock()
             .collect(&session.inner, session.opened_by_us);
     }
 
-    /// The streams of all sessions now, and what all that there ever were have carried.
+    /// The streams of all open sessions, and the totals of all streams since the start.
     pub(crate) fn streams(&self) -> Streams {
-        // Held meanwhile, so that no stream is counted among the open and the ended ones.
+        // Locked meanwhile, so that no stream counts both as open and as ended.
         let mut ledger = self.ledger.lock();
         let sessions = self.sessions();
         let open: Vec<_> = sessions
@@ -221,21 +222,12 @@ impl PeerState {
         Streams { open, groups }
     }
 
-    /// Names of the paths that a session with the peer is to have; none where we open none.
-    pub(crate) fn configured_paths(&self) -> Vec<String> {
-        self.configured_paths.lock().clone()
-    }
-
-    pub(crate) fn set_configured_paths(&self, names: Vec<String>) {
-        *self.configured_paths.lock() = names;
-    }
-
     /// All sessions with the peer.
     pub(crate) fn sessions(&self) -> Vec<Arc<PeerSession>> {
         self.sessions.lock().clone()
     }
 
-    /// Opening a session failed; gives how often in a row.
+    /// Counts a failed attempt to open a session; returns the number of failures in a row.
     pub(crate) fn connect_failed(&self, error: String) -> u64 {
         let mut attempts = self.attempts.lock();
         attempts.failed += 1;
@@ -243,21 +235,7 @@ impl PeerState {
         attempts.failed
     }
 
-    /// Opening a session succeeded.
-    pub(crate) fn connected(&self) {
-        *self.attempts.lock() = Attempts::default();
-    }
-
-    pub(crate) fn attempts(&self) -> Attempts {
-        self.attempts.lock().clone()
-    }
-
-    /// The paths of the session that we keep open with it; `None` when we keep none any more.
-    pub(crate) fn set_path_names(&self, names: Option<Arc<PathNames>>) {
-        *self.path_names.lock() = names;
-    }
-
-    /// The paths of that session that cannot be opened because their names have no address.
+    /// The paths of its session that cannot be opened because their names have no address.
     pub(crate) fn unresolved_paths(&self) -> Vec<Unresolved> {
         let names = self.path_names.lock().clone();
         names.map_or_else(Vec::new, |names| names.unresolved())
@@ -266,9 +244,9 @@ impl PeerState {
 
 /// The streams with a peer.
 pub(crate) struct Streams {
-    /// Of each session, those open and the last few that have ended.
+    /// The streams of each session: the open ones and the last few that have ended.
     pub(crate) open: Vec<(Arc<PeerSession>, Vec<StreamStats>)>,
-    /// All that there ever were.
+    /// The totals of all streams since the start.
     pub(crate) groups: BTreeMap<Group, Totals>,
 }
 

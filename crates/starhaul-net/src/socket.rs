@@ -208,24 +208,10 @@ impl UdpSocket {
     /// # Errors
     /// [`Error::SocketGone`] when this socket can never receive again.
     pub fn try_recv(&self, buffer: &mut RecvBuffer) -> Result<bool, Error> {
-        buffer.received = 0;
-        let mut slices = buffer
-            .bytes
-            .chunks_exact_mut(CHUNK_BYTES)
-            .map(IoSliceMut::new);
-        let mut slices: [IoSliceMut<'_>; CHUNKS] =
-            std::array::from_fn(|_| slices.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
         // Collecting each pending ICMP error of the socket takes one call.
         for _ in 0..MOST_PENDING_ERRORS {
-            let result =
-                self.state
-                    .read()
-                    .recv((&self.socket).into(), &mut slices, &mut buffer.meta);
-            match result {
-                Ok(received) => {
-                    buffer.received = received;
-                    return Ok(received > 0);
-                }
+            match buffer.fill(&self.state.read(), &self.socket) {
+                Ok(received) => return Ok(received > 0),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if is_gone(&error) && self.is_stranded() => {
                     return Err(Error::SocketGone(error));
@@ -289,6 +275,19 @@ impl RecvBuffer {
             meta: [RecvMeta::default(); CHUNKS],
             received: 0,
         }
+    }
+
+    /// Receives available messages; returns their number.
+    pub(crate) fn fill(&mut self, state: &UdpSocketState, socket: &impl AsFd) -> io::Result<usize> {
+        self.received = 0;
+        let mut slices = self
+            .bytes
+            .chunks_exact_mut(CHUNK_BYTES)
+            .map(IoSliceMut::new);
+        let mut slices: [IoSliceMut<'_>; CHUNKS] =
+            std::array::from_fn(|_| slices.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
+        self.received = state.recv(socket.into(), &mut slices, &mut self.meta)?;
+        Ok(self.received)
     }
 
     /// The datagrams of the last receive, in order of arrival. Those from port 0 are left out: they are forged, as no

@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     net::{IpAddr, SocketAddr},
+    ops::RangeInclusive,
     path::Path,
     time::Duration,
 };
@@ -12,12 +13,12 @@ use starhaul_session::{Mode, SessionConfig};
 
 use super::{
     AcceptRule, ClientLimits, Config, ConnectionLimits, ConnectionService, ConnectionTargets,
-    Control, Credentials, DatagramService, Delivery, Framing, IdentitySource, IngressRule,
+    ControlPath, Credentials, DatagramService, Delivery, Framing, IdentitySource, IngressRule,
     LinkKind, PathRule, Peer, SessionLimits, SessionRule, accept,
     addresses::{Addresses, Taken, Transport},
-    controllers::{default_controller, read_controller},
-    detection, duration,
-    reader::{Document, Table, nearest},
+    controllers::{self, default_controller, read_controller},
+    detection,
+    reader::{Document, Keys, Table, nearest},
     size,
     values::{
         choice, interface_name, is_for_many, path, positive_rate, public_key, target, to_usize,
@@ -31,7 +32,7 @@ use crate::{
     target::Host,
 };
 
-const TOP: &[&str] = &[
+const TOP: Keys = &[&[
     "identity",
     "listen",
     "accept",
@@ -48,87 +49,42 @@ const TOP: &[&str] = &[
     "tcp",
     "socks5",
     "egress",
+]];
+const IDENTITY: Keys = &[&["file", "secret"]];
+const PEER: Keys = &[&["name", "public_key"]];
+const SESSION: Keys = &[&["peer", "path"]];
+const PATH: Keys = &[
+    &["name", "local", "remote", "cost"],
+    controllers::KEYS,
+    detection::KEYS,
 ];
-const IDENTITY: &[&str] = &["file", "secret"];
-const PEER: &[&str] = &["name", "public_key"];
-const SESSION: &[&str] = &["peer", "path"];
-const PATH: &[&str] = &[
-    "name",
-    "local",
-    "interface",
-    "remote",
-    "cost",
-    "link",
-    "controller",
-    "rate",
-    "rate_feed",
-    "detect",
-    "detect_target",
-    "detect_by",
-    "detect_interval",
-    "detect_idle_interval",
-    "detect_outage",
-    "timetable",
+const UDP: Keys = &[RULE, &["target"], DELIVERY, CLIENTS];
+const RTP: Keys = &[
+    RULE,
+    &["target", "codec", "frame_timeout"],
+    DELIVERY,
+    CLIENTS,
 ];
-const UDP: &[&str] = &[
-    "name",
-    "listen",
-    "peer",
-    "target",
+const TCP: Keys = &[RULE, &["target"], CONNECTIONS];
+const SOCKS5: Keys = &[RULE, &["username", "password"], DELIVERY, CONNECTIONS];
+const EGRESS: Keys = &[&["allow", "deny", "max_streams", "max_lookups", "max_targets"]];
+
+/// The keys that several tables have.
+const RULE: &[&str] = &["name", "listen", "peer", "priority"];
+const DELIVERY: &[&str] = &[
     "deadline",
-    "priority",
     "mode",
     "max_coding_rate",
     "ordered",
     "bandwidth",
+];
+const CLIENTS: &[&str] = &[
     "max_clients",
     "idle_timeout",
     "answered_timeout",
     "max_queued",
 ];
-const RTP: &[&str] = &[
-    "name",
-    "listen",
-    "peer",
-    "target",
-    "deadline",
-    "priority",
-    "mode",
-    "max_coding_rate",
-    "ordered",
-    "bandwidth",
-    "max_clients",
-    "idle_timeout",
-    "answered_timeout",
-    "max_queued",
-    "codec",
-    "frame_timeout",
-];
-const TCP: &[&str] = &[
-    "name",
-    "listen",
-    "peer",
-    "target",
-    "priority",
-    "max_connections",
-    "idle_timeout",
-];
-const SOCKS5: &[&str] = &[
-    "name",
-    "listen",
-    "peer",
-    "priority",
-    "username",
-    "password",
-    "deadline",
-    "mode",
-    "max_coding_rate",
-    "ordered",
-    "bandwidth",
-    "max_connections",
-    "idle_timeout",
-];
-const EGRESS: &[&str] = &["allow", "deny", "max_streams", "max_lookups", "max_targets"];
+const CONNECTIONS: &[&str] = &["max_connections", "idle_timeout"];
 
 /// The modes that a datagram rule may ask for.
 pub(super) const MODES: &[(&str, Mode)] = &[
@@ -145,9 +101,14 @@ const CODECS: &[(&str, Codec)] = &[
     ("h265", Codec::H265),
 ];
 
-/// In a rule that names none.
+const MILLISECOND: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+const IDLE_TIMEOUTS: RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(86_400);
+
+/// Priority of a rule that names none.
 const DEFAULT_PRIORITY: u8 = 4;
-/// Of UDP through a SOCKS5 rule that names none: a conversation bears about a second.
+/// Deadline of UDP through a SOCKS5 rule that names none: a conversation bears about a second.
 const DEFAULT_SOCKS5_DEADLINE: Duration = Duration::from_secs(1);
 /// Covers the pause between packets of a frame that its sender paces over two frame intervals.
 const DEFAULT_FRAME_TIMEOUT: Duration = Duration::from_millis(50);
@@ -207,7 +168,7 @@ pub(super) fn read(
     };
     if config.listen.is_empty() && config.sessions.is_empty() {
         return Err(
-            top.problem("neither \"listen\" nor a [[session]]: this gateway would talk to nobody")
+            top.problem("neither \"listen\" nor a [[session]]: this gateway would have no session")
         );
     }
     Ok(config)
@@ -218,7 +179,7 @@ fn read_listen(top: &Table<'_>, addresses: &mut Addresses) -> Result<Vec<SocketA
         let address = socket_address(text)?;
         match is_for_many(address.ip()) {
             true => Err(format!(
-                "{text:?} is an address of many: nobody can answer from it"
+                "{text:?} is a multicast or broadcast address: no answer can come from it"
             )),
             false => Ok(address),
         }
@@ -255,13 +216,13 @@ fn read_identity(top: &Table<'_>, name: &Path, directory: &Path) -> Result<Ident
     }
 }
 
-fn read_control(top: &Table<'_>, directory: &Path) -> Result<Control, Error> {
+fn read_control(top: &Table<'_>, directory: &Path) -> Result<ControlPath, Error> {
     let control = top.text("control", |text| match text {
-        "off" => Ok(Control::Off),
+        "off" => Ok(ControlPath::Off),
         file => {
             let path = path(directory, file)?;
             match path.as_os_str().len() {
-                ..=MAX_SOCKET_PATH_BYTES => Ok(Control::At(path)),
+                ..=MAX_SOCKET_PATH_BYTES => Ok(ControlPath::At(path)),
                 length => Err(format!(
                     "a socket's path has at most {MAX_SOCKET_PATH_BYTES} bytes, and {} has {length}",
                     path.display()
@@ -269,7 +230,7 @@ fn read_control(top: &Table<'_>, directory: &Path) -> Result<Control, Error> {
             }
         }
     })?;
-    Ok(control.unwrap_or(Control::Default))
+    Ok(control.unwrap_or(ControlPath::Default))
 }
 
 fn read_packet_bytes(top: &Table<'_>) -> Result<u16, Error> {
@@ -280,8 +241,7 @@ fn read_packet_bytes(top: &Table<'_>) -> Result<u16, Error> {
 }
 
 fn read_keepalive(top: &Table<'_>) -> Result<Duration, Error> {
-    let range = duration::between(Duration::from_secs(1), Duration::from_secs(60));
-    let keepalive = top.text("keepalive", range)?;
+    let keepalive = top.duration("keepalive", SECOND..=SECOND * 60)?;
     Ok(keepalive.unwrap_or(SessionConfig::default().keepalive))
 }
 
@@ -422,7 +382,7 @@ impl IngressRules<'_> {
         &mut self,
         top: &Table<'_>,
         kind: &'static str,
-        keys: &[&str],
+        keys: Keys,
         transport: Transport,
         read_service: fn(&Table<'_>) -> Result<S, Error>,
     ) -> Result<Vec<IngressRule<S>>, Error> {
@@ -474,7 +434,6 @@ fn read_udp(table: &Table<'_>) -> Result<DatagramService, Error> {
 }
 
 fn read_rtp(table: &Table<'_>) -> Result<DatagramService, Error> {
-    let timeout = duration::between(Duration::from_millis(1), Duration::from_secs(1));
     Ok(DatagramService {
         target: table.required("target", target)?,
         // A receiver without a buffer for reordering loses what comes after a later frame.
@@ -485,7 +444,7 @@ fn read_rtp(table: &Table<'_>) -> Result<DatagramService, Error> {
                 .text("codec", |text| choice(text, CODECS))?
                 .unwrap_or(Codec::None),
             frame_timeout: table
-                .text("frame_timeout", timeout)?
+                .duration("frame_timeout", MILLISECOND..=SECOND)?
                 .unwrap_or(DEFAULT_FRAME_TIMEOUT),
         },
     })
@@ -523,11 +482,9 @@ fn read_delivery(
     default_deadline: Option<Duration>,
     ordered: bool,
 ) -> Result<Delivery, Error> {
-    let deadline = duration::between(Duration::from_millis(1), Duration::from_secs(3600));
-    let deadline = match (table.has("deadline"), default_deadline) {
-        (false, Some(default)) => default,
-        _ => table.required("deadline", deadline)?,
-    };
+    let deadline = table.duration("deadline", MILLISECOND..=SECOND * 3600)?;
+    let deadline = deadline.or(default_deadline);
+    let deadline = deadline.ok_or_else(|| table.missing("deadline"))?;
     let mode = table.text("mode", |text| match text {
         "reliable" => Err(
             "reliable is what [[tcp]] and [[socks5]] connections use; datagrams have a deadline"
@@ -545,17 +502,16 @@ fn read_delivery(
 }
 
 fn read_clients(table: &Table<'_>) -> Result<ClientLimits, Error> {
-    let idle = duration::between(Duration::from_millis(100), Duration::from_secs(86_400));
     Ok(ClientLimits {
         max_clients: table
             .integer("max_clients", 1..=65_536)?
             .map_or(1024, to_usize),
         idle_timeout: table
-            .text("idle_timeout", &idle)?
-            .unwrap_or(Duration::from_secs(120)),
+            .duration("idle_timeout", IDLE_TIMEOUTS)?
+            .unwrap_or(SECOND * 120),
         answered_timeout: table
-            .text("answered_timeout", &idle)?
-            .unwrap_or(Duration::from_secs(10)),
+            .duration("answered_timeout", IDLE_TIMEOUTS)?
+            .unwrap_or(SECOND * 10),
         max_queued: table
             .integer("max_queued", 16..=65_536)?
             .map_or(1024, to_usize),
@@ -563,12 +519,11 @@ fn read_clients(table: &Table<'_>) -> Result<ClientLimits, Error> {
 }
 
 fn read_connections(table: &Table<'_>) -> Result<ConnectionLimits, Error> {
-    let idle = duration::between(Duration::from_millis(100), Duration::from_secs(86_400));
     Ok(ConnectionLimits {
         max_connections: table
             .integer("max_connections", 1..=65_536)?
             .map_or(4096, to_usize),
-        idle_timeout: table.text("idle_timeout", idle)?,
+        idle_timeout: table.duration("idle_timeout", IDLE_TIMEOUTS)?,
     })
 }
 
@@ -633,7 +588,7 @@ fn local_address(text: &str) -> Result<SocketAddr, String> {
         .map_err(|_| format!("{text:?} is neither an address nor address:port"))?;
     match is_for_many(address.ip()) {
         true => Err(format!(
-            "{text:?} is an address of many: nothing can be sent from it"
+            "{text:?} is a multicast or broadcast address: nothing can be sent from it"
         )),
         false => Ok(address),
     }
@@ -641,7 +596,7 @@ fn local_address(text: &str) -> Result<SocketAddr, String> {
 
 /// All keys, for the test that the sample shows each of them.
 #[cfg(test)]
-pub(super) const ALL_KEYS: &[(&str, &[&str])] = &[
+pub(super) const ALL_KEYS: &[(&str, Keys)] = &[
     ("", TOP),
     ("identity", IDENTITY),
     ("accept", accept::KEYS),

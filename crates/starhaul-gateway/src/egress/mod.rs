@@ -1,4 +1,4 @@
-//! What peers send through us: streams that they open, and the sockets that carry them on.
+//! Egress: the streams that peers open, and the sockets through which their data reach the targets.
 
 mod associate;
 mod datagrams;
@@ -22,7 +22,7 @@ use crate::{
 pub(crate) use self::outlet::Outlet;
 use self::outlet::Slots;
 
-/// Serves the streams that the peer opens in a session, until it ends. All that it started ends with it.
+/// Serves the streams that the peer opens in a session until the session ends; their tasks end with it.
 pub(crate) async fn serve(session: Arc<PeerSession>, outlet: Arc<Outlet>) {
     let mut flows = JoinSet::new();
     let slots = Arc::new(Slots::default());
@@ -69,7 +69,7 @@ pub(crate) async fn serve(session: Arc<PeerSession>, outlet: Arc<Outlet>) {
                             drop(slot);
                         });
                     }
-                    // Its end tells the peer.
+                    // Dropping the stream resets it, which the peer sees.
                     None => refuse(&session, outlet::FULL),
                 }
             }
@@ -83,7 +83,8 @@ pub(crate) async fn serve(session: Arc<PeerSession>, outlet: Arc<Outlet>) {
     }
 }
 
-/// Counts, and tells of one in a minute. A byte stream is refused by being dropped; of blocks the peer hears nothing.
+/// Counts a refused stream, and logs one a minute. A byte stream is refused by being dropped; a refused stream of blocks is
+/// not reported to the peer.
 fn refuse(session: &PeerSession, reason: &str) {
     session.refused.fetch_add(1, Ordering::Relaxed);
     if let Some(others) = session.log.refused.is_due(Instant::now()) {

@@ -1,4 +1,4 @@
-//! What targets answer, on its way back, and the sockets on which they do.
+//! Sends the answers of targets back to the peer, and binds the sockets that receive them.
 
 use std::{
     io,
@@ -19,7 +19,8 @@ use crate::{
 
 /// The longest UDP datagram.
 pub(super) const MAX_DATAGRAM: usize = 65_535;
-/// Sends replies; their stream is opened with the first.
+
+/// Sends replies; their stream is opened with the first one.
 pub(super) struct ReplySender {
     session: Arc<PeerSession>,
     config: StreamConfig,
@@ -37,8 +38,11 @@ impl ReplySender {
         }
     }
 
-    /// Sends a datagram back. One that the session refuses is dropped; the session counts it.
-    pub(super) async fn send(&mut self, datagram: Bytes) {
+    /// Sends datagrams back. Those that the session refuses are dropped, and the session counts them.
+    pub(super) async fn send_all(&mut self, datagrams: impl ExactSizeIterator<Item = Bytes>) {
+        if datagrams.len() == 0 {
+            return;
+        }
         if self.sender.is_none() {
             match self.session.inner.open_stream(self.config.clone()).await {
                 Ok(stream) => self.sender = Some(BlockSender::new(stream, self.framing)),
@@ -49,9 +53,9 @@ impl ReplySender {
                 }
             }
         }
+        let session = &self.session;
         if let Some(sender) = &mut self.sender {
-            let sent = sender.send(datagram);
-            self.note(sent);
+            sender.send_all(datagrams, |error| note(session, &error));
         }
     }
 
@@ -64,17 +68,16 @@ impl ReplySender {
 
     pub(super) fn send_due(&mut self) {
         if let Some(sender) = &mut self.sender {
-            let sent = sender.send_due();
-            self.note(sent);
+            if let Err(error) = sender.send_due() {
+                note(&self.session, &error);
+            }
         }
     }
+}
 
-    fn note(&self, sent: Result<(), NotSent>) {
-        if let Err(error) = sent {
-            self.session.note_unsent(&error);
-            tracing::debug!(%error, "reply refused");
-        }
-    }
+fn note(session: &PeerSession, error: &NotSent) {
+    session.note_unsent(error);
+    tracing::debug!(%error, "reply refused");
 }
 
 /// A socket from which `address` can be reached.

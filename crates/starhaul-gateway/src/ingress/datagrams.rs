@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use starhaul_endpoint::RecvStream;
+use starhaul_endpoint::{Block, RecvStream};
 use tokio::{
     net::UdpSocket,
     sync::{
@@ -21,9 +21,10 @@ use tokio::{
 use super::{
     CountedClient, Rule, Service,
     clients::{Client, Clients, Life},
-    count, enlarge_buffers,
+    count, count_all, enlarge_buffers,
 };
 use crate::{
+    batch_socket::BatchSocket,
     config::{DatagramService, Framing},
     label::{Flow, Label},
     peer::{OpenFlow, PeerSession},
@@ -31,25 +32,23 @@ use crate::{
     status,
 };
 
-/// How long a client's flow outlives its rule, for the replies that are on their way.
+/// Time for which a client's flow outlives its rule, for the replies that are on their way.
 const REPLY_WAIT: Duration = Duration::from_secs(5);
-/// The longest UDP datagram.
-const MAX_DATAGRAM: usize = 65_535;
-/// Datagrams taken at once, from a socket or for a stream.
+/// Greatest number of datagrams passed to a stream, and of blocks taken from one, at once.
 const BURST: usize = 64;
 
 impl Service for DatagramService {
-    type Socket = UdpSocket;
+    type Socket = BatchSocket;
 
-    async fn bind(address: SocketAddr) -> io::Result<(UdpSocket, SocketAddr)> {
+    async fn bind(address: SocketAddr) -> io::Result<(BatchSocket, SocketAddr)> {
         let socket = UdpSocket::bind(address).await?;
         enlarge_buffers(&socket);
         let address = socket.local_addr()?;
-        Ok((socket, address))
+        Ok((BatchSocket::new(socket)?, address))
     }
 
     /// Receives, and hands each datagram to the task of its client.
-    async fn serve(socket: UdpSocket, mut current: watch::Receiver<Arc<Rule<Self>>>) {
+    async fn serve(socket: BatchSocket, mut current: watch::Receiver<Arc<Rule<Self>>>) {
         let mut ingress = Ingress {
             rule: current.borrow_and_update().clone(),
             socket: Arc::new(socket),
@@ -57,33 +56,22 @@ impl Service for DatagramService {
             tasks: JoinSet::new(),
         };
         let socket = ingress.socket.clone();
-        let mut buffer = vec![0; MAX_DATAGRAM];
         loop {
-            let first = tokio::select! {
-                received = socket.recv_from(&mut buffer) => received,
+            tokio::select! {
+                () = socket.readable() => {
+                    let now = Instant::now();
+                    // An empty batch clears the readiness that the loop waits for.
+                    socket.try_recv(|client, datagram| ingress.take(now, client, datagram));
+                }
                 Some(_) = ingress.tasks.join_next() => {
                     while ingress.tasks.try_join_next().is_some() {}
                     ingress.clients.forget_ended();
-                    continue;
                 }
                 Ok(()) = current.changed() => {
                     ingress.rule = current.borrow_and_update().clone();
                     // What clients send from now on begins a flow under this rule; the tasks before wait for replies only.
                     ingress.clients.clear();
-                    continue;
                 }
-            };
-            // An error is an ICMP message about an earlier reply; it says nothing about the socket.
-            let Ok((length, client)) = first else {
-                continue;
-            };
-            ingress.take(client, buffer.get(..length).unwrap_or_default());
-            // What else has arrived, before rules and tasks are checked again.
-            for _ in 1..BURST {
-                let Ok((length, client)) = socket.try_recv_from(&mut buffer) else {
-                    break;
-                };
-                ingress.take(client, buffer.get(..length).unwrap_or_default());
             }
         }
     }
@@ -101,21 +89,20 @@ impl Service for DatagramService {
 /// A listening socket under its rule, and its clients.
 struct Ingress {
     rule: Arc<Rule<DatagramService>>,
-    socket: Arc<UdpSocket>,
+    socket: Arc<BatchSocket>,
     clients: Clients,
     tasks: JoinSet<()>,
 }
 
 impl Ingress {
-    /// A datagram of a client arrived.
-    fn take(&mut self, client: SocketAddr, datagram: &[u8]) {
+    /// Passes a datagram of a client to its task.
+    fn take(&mut self, now: Instant, client: SocketAddr, datagram: &[u8]) {
         let (rule, limits) = (&self.rule, self.rule.config.service.clients);
         count(&rule.counters.datagrams_in);
         let datagram = Bytes::copy_from_slice(datagram);
-        let now = Instant::now();
         let refused = match self.clients.get(client) {
             Some(known) => {
-                known.life.asked(now);
+                known.life.sent(now);
                 known.queue.try_send(datagram)
             }
             None => Err(TrySendError::Closed(datagram)),
@@ -161,10 +148,10 @@ impl Ingress {
     }
 }
 
-/// What the task of a client needs besides its rule.
+/// The task of a client: its session, socket and address.
 struct Serving {
     session: Arc<PeerSession>,
-    socket: Arc<UdpSocket>,
+    socket: Arc<BatchSocket>,
     client: SocketAddr,
     life: Arc<Life>,
 }
@@ -206,7 +193,7 @@ async fn serve_client(
     let mut sender = BlockSender::new(stream, *framing);
     let mut replies = Replies::default();
     let mut burst = Vec::with_capacity(BURST);
-    // Since when another rule, or another client, has its place: it only waits for replies.
+    // When another rule or client took its place: since then it only waits for replies.
     let mut replaced: Option<Instant> = None;
     let mut closed = std::pin::pin!(session.inner.closed());
     loop {
@@ -226,13 +213,15 @@ async fn serve_client(
                 Ok(())
             }
             () = sender.wait() => sender.send_due(),
-            block = replies.next(&mut flow) => {
-                for datagram in framing.datagrams(block).unwrap_or_default() {
-                    count(&rule.counters.datagrams_out);
-                    life.answered(Instant::now());
-                    // Fails where the client is gone.
-                    let _ = socket.send_to(&datagram, client).await;
+            blocks = replies.next(&mut flow) => {
+                let mut datagrams = Vec::with_capacity(blocks.len());
+                for block in blocks {
+                    // A block that is no frame is dropped.
+                    let _ = framing.unpack(block.data, &mut datagrams);
                 }
+                count_all(&rule.counters.datagrams_out, datagrams.len());
+                life.answered(Instant::now(), datagrams.len());
+                socket.send(client, &datagrams).await;
                 Ok(())
             }
             _ = &mut closed => return,
@@ -253,17 +242,17 @@ async fn serve_client(
 pub(super) struct Replies(Option<RecvStream>);
 
 impl Replies {
-    /// The next block; waits for ever when there is none. Cancelling loses nothing.
-    pub(super) async fn next(&mut self, flow: &mut OpenFlow) -> Bytes {
+    /// The next blocks; waits for ever if there are none. Cancelling loses nothing.
+    pub(super) async fn next(&mut self, flow: &mut OpenFlow) -> Vec<Block> {
         loop {
             match &mut self.0 {
-                Some(stream) => match stream.recv_block().await {
-                    Some(block) => return block.data,
+                Some(stream) => match stream.recv_blocks(BURST).await {
+                    Some(blocks) => return blocks,
                     None => self.0 = None,
                 },
                 None => match flow.replies.recv().await {
                     Some(stream) => self.0 = Some(stream),
-                    // The sender lives as long as the flow; should that change, there are no replies.
+                    // The sender lives as long as the flow.
                     None => std::future::pending().await,
                 },
             }

@@ -1,4 +1,4 @@
-//! What local applications send: sockets that listen as the rules say, and flows to the peers.
+//! Ingress: the sockets on which rules listen for local applications, and the flows to the peers.
 
 mod clients;
 mod datagrams;
@@ -29,7 +29,7 @@ use crate::{
 };
 
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
-/// How long a TCP connection waits for a session with its peer.
+/// Time for which a TCP connection waits for a session with its peer.
 const SESSION_WAIT: Duration = Duration::from_secs(10);
 
 /// What rules serve: which socket one needs, and the task on it.
@@ -132,16 +132,16 @@ impl<S> Rule<S> {
     }
 }
 
-/// What happened at a rule.
+/// The counters of a rule.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// Client addresses or connections now.
+    /// Present client addresses or connections.
     pub(crate) clients: AtomicU64,
-    /// All that there ever were.
+    /// Client addresses or connections since the start.
     pub(crate) clients_total: AtomicU64,
     pub(crate) datagrams_in: AtomicU64,
     pub(crate) datagrams_out: AtomicU64,
-    /// Datagrams dropped because no session with the peer was open.
+    /// Datagrams dropped for lack of a session with the peer.
     pub(crate) dropped_no_session: AtomicU64,
     /// Datagrams dropped because there are too many clients.
     pub(crate) dropped_too_many_clients: AtomicU64,
@@ -149,7 +149,7 @@ pub(crate) struct Counters {
     pub(crate) displaced_clients: AtomicU64,
     /// Datagrams and blocks that a full session refused, or that came from another address than the client's.
     pub(crate) dropped_refused: AtomicU64,
-    /// Connections that were not made or broke off.
+    /// Connections that failed or broke off.
     pub(crate) failed_connections: AtomicU64,
 }
 
@@ -178,5 +178,9 @@ pub(crate) fn enlarge_buffers(socket: &UdpSocket) {
 }
 
 fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
+    count_all(counter, 1);
+}
+
+fn count_all(counter: &AtomicU64, number: usize) {
+    counter.fetch_add(number as u64, Ordering::Relaxed);
 }

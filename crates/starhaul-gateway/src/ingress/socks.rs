@@ -17,7 +17,7 @@ use crate::{
     config::{ConnectionService, Credentials, Delivery, Framing},
     label::{Flow, Label},
     policy::{BlockSender, stream_config},
-    relay::{Answer, relay, settle},
+    relay::{ConnectAnswer, relay, settle},
     socks5::{
         Command, Handshake, Reply, Request, Step, read_address, read_datagram, write_address,
         write_datagram,
@@ -25,7 +25,7 @@ use crate::{
     target::Target,
 };
 
-/// A client that needs longer for its handshake is not one.
+/// Time limit of the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 const MAX_DATAGRAM: usize = 65_535;
@@ -77,7 +77,7 @@ async fn connect(
     let (mut reader, writer) = match opened {
         Ok(halves) => halves,
         Err(error) => {
-            // There is a way, but the session takes no further stream on it.
+            // Anything but a missing session means that it takes no further stream.
             let reply = match error.kind() {
                 io::ErrorKind::NetworkUnreachable => Reply::NetworkUnreachable,
                 _ => Reply::GeneralFailure,
@@ -86,7 +86,7 @@ async fn connect(
             return Err(error);
         }
     };
-    let answer = match Answer::read(&mut reader).await {
+    let answer = match ConnectAnswer::read(&mut reader).await {
         Ok(answer) => answer,
         Err(error) => {
             refuse(&mut tcp, &Reply::GeneralFailure.message(NOWHERE)).await?;
@@ -167,10 +167,12 @@ async fn associate(
                     count(&rule.counters.dropped_refused);
                 }
             }
-            block = replies.next(&mut flow) => {
-                if let (Some(client), Ok(Some(_))) = (client_address, read_address(&block)) {
-                    count(&rule.counters.datagrams_out);
-                    let _ = socket.send_to(&write_datagram(&block), client).await;
+            blocks = replies.next(&mut flow) => {
+                for block in blocks {
+                    if let (Some(client), Ok(Some(_))) = (client_address, read_address(&block.data)) {
+                        count(&rule.counters.datagrams_out);
+                        let _ = socket.send_to(&write_datagram(&block.data), client).await;
+                    }
                 }
             }
             // RFC 1928 §7: the association ends with the connection that asked for it.
@@ -182,7 +184,7 @@ async fn associate(
     Ok(())
 }
 
-/// A client's datagram as a block: target and data. `None` when it is not to be relayed.
+/// A client's datagram as a block of target and data; `None` if it is malformed or a fragment.
 fn addressed(datagram: &[u8]) -> Option<Bytes> {
     let (target, data) = read_datagram(datagram).ok()?;
     let mut block = Vec::with_capacity(datagram.len());

@@ -20,7 +20,7 @@ use crate::{
     status,
 };
 
-/// Pause after the system could not accept, as when it is out of file descriptors.
+/// Pause after a failure to accept, for example without file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 impl Service for ConnectionService {

@@ -1,4 +1,4 @@
-//! The state of a running gateway as the control socket tells it.
+//! Takes the status of a running gateway.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use super::{
     Blocks, Class, Dropped, Expired, Flow, FlowTotals, Ingress, Limit, Model, Path, PathFigures,
     Peer, Reconfiguration, Reconfigurations, Recovered, Session, Status, Stream, Traffic, detector,
     numbers::{finite, millis, rounded},
-    traffic::{Bytes, Counted, Counters, Meter},
+    traffic::{Counted, Counters, Meter, Volume},
 };
 use crate::{
     config::mode_name,
@@ -28,7 +28,7 @@ use crate::{
     shared::Shared,
 };
 
-/// Which side something belongs to.
+/// The side to which a rule or session belongs.
 const US: &str = "us";
 const PEER: &str = "peer";
 
@@ -72,7 +72,7 @@ pub(crate) fn status(shared: &Shared) -> Status {
     }
 }
 
-/// Everything whose rate is told, as it stands now.
+/// The present counters of everything with a rate in the status.
 pub(crate) fn counters(shared: &Shared) -> Counters {
     count(&peers_and_streams(shared))
 }
@@ -109,24 +109,24 @@ fn count(known: &[Known]) -> Counters {
     counters
 }
 
-fn path_bytes(path: &PathStatus) -> Bytes {
-    Bytes {
+fn path_bytes(path: &PathStatus) -> Volume {
+    Volume {
         sent: path.totals.bytes_sent,
         received: path.totals.bytes_received,
     }
 }
 
-fn stream_bytes(stats: &StreamStats) -> Bytes {
-    Bytes {
+fn stream_bytes(stats: &StreamStats) -> Volume {
+    Volume {
         sent: stats.bytes_sent,
         received: stats.bytes_received,
     }
 }
 
 fn peer_status(peer: &PeerState, streams: &Streams, meter: &Meter<'_>, uptime: Duration) -> Peer {
-    let mut attempts = peer.attempts();
+    let mut attempts = peer.attempts.lock().clone();
     if attempts.last_error.is_none() && streams.open.is_empty() {
-        // Nothing was tried yet for want of an address.
+        // No attempt was made yet for lack of an address.
         let mut unresolved = peer.unresolved_paths().into_iter();
         attempts.last_error = unresolved
             .next()
@@ -143,7 +143,7 @@ fn peer_status(peer: &PeerState, streams: &Streams, meter: &Meter<'_>, uptime: D
         sessions: streams.open.len(),
         failed_attempts: attempts.failed,
         last_error: attempts.last_error,
-        configured_paths: peer.configured_paths(),
+        configured_paths: peer.configured_paths.lock().clone(),
         traffic: flows.iter().map(|flow| flow.totals.traffic).sum(),
         flows,
     }
@@ -260,7 +260,7 @@ fn session_status(
     }
 }
 
-/// A path of which not even the address is known.
+/// A path whose address is not known.
 fn unresolved_path(path: Unresolved) -> Path {
     Path {
         name: path.name,
