@@ -325,7 +325,7 @@ mod tests {
             ("queue=fq_codel", "codel"),
             ("target=5ms", "belongs to queue=codel"),
             ("queue=500p,interval=50ms", "belongs to queue=codel"),
-            ("queue=codel,target=5", "25ms"),
+            ("queue=codel,target=5", "is not a duration"),
             ("icmp=none", "band or queue"),
             ("reorder=1%", "1%:20ms"),
             ("outage=2s..1s", "ends before"),

@@ -8,10 +8,8 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// The text is not a duration, or not one that is possible at its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseDurationError {
-    /// It has no such form, or is longer than a day.
-    #[error(
-        "{0:?} is not a duration: write a number and us, ms, s, min or h, at most 24h, for example 800ms"
-    )]
+    /// It has another form, or is longer than a day.
+    #[error("{0:?} is not a duration: write a number and us, ms, s, min or h, for example 800ms")]
     Form(String),
     /// It is out of range.
     #[error("{0} is outside of {least:?} to {most:?}", least = .1.start(), most = .1.end())]

@@ -55,7 +55,7 @@ async fn show(args: Arguments) -> anyhow::Result<()> {
         geo_loss: args.geo_loss,
         seed: args.seed,
     };
-    // Before the run, so that it is not in vain.
+    // Before the run, which a wrong path would waste.
     let report = args.report.map(create_report).transpose()?;
     let mut live = Live::new(io::stderr(), redraws(&io::stderr()), options.seconds);
     eprintln!("{}", options.describe_links());

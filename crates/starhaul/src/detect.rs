@@ -24,7 +24,7 @@ use self::told::Told;
 use crate::output::{Usage, redraws};
 
 /// Interval of reading the prober's status.
-const LOOK: Duration = Duration::from_millis(500);
+const STATUS_INTERVAL: Duration = Duration::from_millis(500);
 /// Greatest number of events that wait for output; further ones are only counted in the summary.
 const MAX_WAITING: usize = 1024;
 /// Destination of the search without a configured far end: it goes no further than ten hops.
@@ -117,13 +117,13 @@ async fn detect(arguments: &Arguments) -> anyhow::Result<()> {
         }
     };
     tokio::pin!(over);
-    let mut look = tokio::time::interval(LOOK);
+    let mut status_due = tokio::time::interval(STATUS_INTERVAL);
     let mut probed = false;
     loop {
         tokio::select! {
             () = &mut over => break,
             () = signals.wait() => break,
-            _ = look.tick() => bar.set_message(told::live(&prober.status())),
+            _ = status_due.tick() => bar.set_message(told::live(&prober.status())),
             event = events.recv() => match event {
                 Some(event) => {
                     probed |= matches!(event, ProberEvent::Stage(Stage::Probing { .. }));
