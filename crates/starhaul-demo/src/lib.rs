@@ -26,7 +26,7 @@ mod system;
 mod table;
 
 pub use error::Error;
-pub use options::{DemoOptions, parse_loss};
+pub use options::DemoOptions;
 pub use report::Report;
 pub use result::{Course, DemoResult, PathResult, Paths, Sample, SystemResult, Systems};
 pub use run::{DemoRun, Progress, SystemProgress, run};

@@ -33,17 +33,6 @@ pub struct DemoOptions {
     pub seed: u64,
 }
 
-/// Reads a loss as people write it: `2%`, `0.02`, or `ge:1%:5` for bursts.
-pub fn parse_loss(text: &str) -> Result<Loss, Error> {
-    match text.parse::<f64>() {
-        Ok(probability) if (0.0..=1.0).contains(&probability) => Ok(Loss::bernoulli(probability)?),
-        Ok(_) => Err(Error::Settings(format!(
-            "{text:?} is not a loss: write 2% or 0.02"
-        ))),
-        Err(_) => Ok(text.parse()?),
-    }
-}
-
 impl DemoOptions {
     /// One direction of each path; both directions are alike.
     pub(super) fn links(&self) -> Result<Paths<LinkSpec>, Error> {
@@ -116,16 +105,6 @@ mod tests {
     use starhaul_link::Delay;
 
     use super::*;
-
-    #[test]
-    fn a_loss_may_be_written_as_percentage_or_probability() {
-        assert_eq!(parse_loss("2%").unwrap(), parse_loss("0.02").unwrap());
-        assert_eq!(parse_loss("0").unwrap(), Loss::NONE);
-        assert!(parse_loss("ge:1%:5").is_ok());
-        for bad in ["2", "-1%", "101%", "", "lots"] {
-            assert!(parse_loss(bad).is_err(), "{bad:?}");
-        }
-    }
 
     #[test]
     fn impossible_settings_are_refused() {

@@ -24,7 +24,6 @@ use crate::{
     apps::{
         self, SharedLog,
         download::{DownloadScore, Server},
-        lock,
     },
     load::{Class, Classes},
     score::ClassScore,
@@ -244,7 +243,7 @@ impl Act {
             )
         };
         SystemProgress {
-            classes: Classes::from_fn(|class| lock(self.logs.of(class)).score_so_far(elapsed)),
+            classes: Classes::from_fn(|class| self.logs.of(class).lock().score_so_far(elapsed)),
             rates: Paths {
                 leo: rate(sample.delivered.leo, last.delivered.leo),
                 geo: rate(sample.delivered.geo, last.delivered.geo),
@@ -261,7 +260,9 @@ impl Act {
     fn over(&self) -> bool {
         self.downloaded()
             && Class::ALL.iter().all(|class| {
-                lock(self.logs.of(*class))
+                self.logs
+                    .of(*class)
+                    .lock()
                     .blocks()
                     .iter()
                     .all(|block| block.latency.is_some())
@@ -294,7 +295,7 @@ impl Act {
         let carried = |now: u64, before: u64| PathResult {
             bytes: now.saturating_sub(before),
         };
-        let classes = Classes::from_fn(|class| lock(self.logs.of(class)).score());
+        let classes = Classes::from_fn(|class| self.logs.of(class).lock().score());
         let result = SystemResult {
             qoe: classes.qoe(),
             classes,
@@ -304,7 +305,7 @@ impl Act {
             },
             download,
         };
-        let logs = Classes::from_fn(|class| lock(self.logs.of(class)).clone());
+        let logs = Classes::from_fn(|class| self.logs.of(class).lock().clone());
         Ok((
             result,
             Course {

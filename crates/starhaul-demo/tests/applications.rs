@@ -7,7 +7,7 @@ use std::{
 
 use starhaul_demo::{
     self as demo, DemoOptions,
-    apps::{self, download::Server, lock},
+    apps::{self, download::Server},
     baseline::Carrier,
     load::Class,
 };
@@ -101,7 +101,7 @@ async fn every_application_crosses_the_baseline() {
         sender.unwrap().unwrap();
     }
     for log in logs {
-        let whole = || lock(&log).score();
+        let whole = || log.lock().score();
         for _ in 0..100 {
             if whole().lost == 0 {
                 break;
@@ -111,7 +111,7 @@ async fn every_application_crosses_the_baseline() {
         let score = whole();
         assert_eq!(
             (score.sent, score.lost),
-            (lock(&log).class().blocks(LENGTH).count() as u64, 0)
+            (log.lock().class().blocks(LENGTH).count() as u64, 0)
         );
     }
 }

@@ -2,6 +2,7 @@
 //! here are only the wakers.
 
 use std::{
+    future::poll_fn,
     io,
     pin::Pin,
     sync::Arc,
@@ -22,6 +23,8 @@ use crate::state::{ByteEntry, SessionShared, Shared, State};
 pub(crate) const CODE_DROPPED: u32 = 0;
 /// Bytes copied at once while the stack is locked.
 const MAX_COPY: usize = 64 << 10;
+/// Bytes taken at once without copying.
+const MAX_CHUNKS: usize = 256 << 10;
 
 /// A reliable byte stream in both directions: `AsyncRead + AsyncWrite`; `shutdown` half closes.
 /// Split it with `tokio::io::split` or [`ByteStream::into_split`].
@@ -111,6 +114,60 @@ impl ByteReader {
     }
 }
 
+impl ByteReader {
+    /// The bytes that can be read now, uncopied, in chunks as they arrived; none at the end. Waits while there are none.
+    /// Cancelling loses nothing.
+    ///
+    /// # Errors
+    /// As reading: the peer reset the stream, or the session has ended.
+    pub async fn read_chunks(&mut self) -> io::Result<Vec<Bytes>> {
+        poll_fn(|context| {
+            let mut chunks = Vec::new();
+            let taken = self.poll_take(context, MAX_CHUNKS, |data| chunks.push(data));
+            taken.map_ok(|()| chunks)
+        })
+        .await
+    }
+
+    /// Passes at most `max` bytes that can be read now to `take`; none at the end.
+    fn poll_take(
+        &mut self,
+        context: &Context<'_>,
+        max: usize,
+        mut take: impl FnMut(Bytes),
+    ) -> Poll<io::Result<()>> {
+        if self.ended {
+            return Poll::Ready(Ok(()));
+        }
+        let taken = self.half.with(|machine, entry, now, id| {
+            let mut taken = 0;
+            loop {
+                let result = match machine.read(now, id, max - taken) {
+                    // The session forgets a stream once its reset was read.
+                    _ if entry.reset.is_some() => Err(io::ErrorKind::ConnectionReset.into()),
+                    Ok(Some(data)) if data.is_empty() => Ok(true),
+                    Ok(Some(data)) => {
+                        taken += data.len();
+                        take(data);
+                        match taken < max {
+                            true => continue,
+                            false => Ok(false),
+                        }
+                    }
+                    Ok(None) if taken == 0 => return wait(&mut entry.reader, context),
+                    Ok(None) => Ok(false),
+                    Err(error) => Err(stream_error(&error)),
+                };
+                return Poll::Ready(result);
+            }
+        });
+        taken.map(|result| {
+            self.ended = result??;
+            Ok(())
+        })
+    }
+}
+
 impl ByteWriter {
     /// Abandons our direction; the peer's reader fails with `ConnectionReset`.
     pub fn reset(&mut self, code: u32) {
@@ -139,35 +196,10 @@ impl AsyncRead for ByteReader {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let max = buffer.remaining().min(MAX_COPY);
-        if self.ended || max == 0 {
+        if max == 0 {
             return Poll::Ready(Ok(()));
         }
-        let before = buffer.filled().len();
-        let read = self.half.with(|machine, entry, now, id| {
-            loop {
-                let copied = buffer.filled().len() - before;
-                let result = match machine.read(now, id, max - copied) {
-                    // The session forgets a stream once its reset was read.
-                    _ if entry.reset.is_some() => Err(io::ErrorKind::ConnectionReset.into()),
-                    Ok(Some(data)) if data.is_empty() => Ok(true),
-                    Ok(Some(data)) => {
-                        buffer.put_slice(&data);
-                        match copied + data.len() < max {
-                            true => continue,
-                            false => Ok(false),
-                        }
-                    }
-                    Ok(None) if copied == 0 => return wait(&mut entry.reader, context),
-                    Ok(None) => Ok(false),
-                    Err(error) => Err(stream_error(&error)),
-                };
-                return Poll::Ready(result);
-            }
-        });
-        read.map(|result| {
-            self.ended = result??;
-            Ok(())
-        })
+        self.poll_take(context, max, |data| buffer.put_slice(&data))
     }
 }
 

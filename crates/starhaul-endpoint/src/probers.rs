@@ -3,10 +3,11 @@
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use starhaul_net::prober::{
     ProbeMethod, ProbedBy, Prober, ProberConfig, ProberEvent, ProberStatus, Stage, Via,
 };
@@ -64,7 +65,7 @@ impl Probers {
         let serves = |entry: &&Entry| is_shared(&entry.config, &config, accepted);
         let told = (follower, config.toward);
         if let Some(entry) = self.entries.iter().find(serves) {
-            let mut followers = lock(&entry.followers);
+            let mut followers = entry.followers.lock();
             followers.retain(|(other, _)| *other != follower);
             followers.push(told);
             return;
@@ -100,7 +101,7 @@ impl Probers {
     fn leave_all(&mut self, gone: impl Fn(Follower) -> bool, shared: &Arc<impl NodeLender>) {
         self.entries.retain_mut(|entry| {
             let left = {
-                let mut followers = lock(&entry.followers);
+                let mut followers = entry.followers.lock();
                 followers.retain(|(other, _)| !gone(*other));
                 followers.clone()
             };
@@ -117,7 +118,9 @@ impl Probers {
         }
         self.paced_at = Some(now);
         for entry in &self.entries {
-            let used = lock(&entry.followers)
+            let used = entry
+                .followers
+                .lock()
                 .iter()
                 .filter_map(used_at(node))
                 .max();
@@ -129,7 +132,9 @@ impl Probers {
     /// How the prober of this path fares, if it has one.
     pub(crate) fn status(&self, follower: Follower) -> Option<ProberStatus> {
         let follows = |entry: &&Entry| {
-            lock(&entry.followers)
+            entry
+                .followers
+                .lock()
                 .iter()
                 .any(|(other, _)| *other == follower)
         };
@@ -205,7 +210,7 @@ fn tell(event: ProberEvent, followers: &Followers, shared: &Weak<impl NodeLender
     match event {
         ProberEvent::Reconfiguration(event) => {
             tracing::debug!(outage = ?event.outage, confidence = event.confidence, "reconfiguration");
-            let followers = lock(followers).clone();
+            let followers = followers.lock().clone();
             shared.with_node(|node| {
                 for (follower, _) in followers {
                     match follower {
@@ -221,7 +226,7 @@ fn tell(event: ProberEvent, followers: &Followers, shared: &Weak<impl NodeLender
             });
         }
         ProberEvent::SegmentRtt { rtt, .. } => {
-            let followers = lock(followers).clone();
+            let followers = followers.lock().clone();
             shared.with_node(|node| {
                 for (follower, _) in followers {
                     match follower {
@@ -242,10 +247,6 @@ fn tell(event: ProberEvent, followers: &Followers, shared: &Weak<impl NodeLender
         }
         _ => {}
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -3,11 +3,12 @@
 use std::{
     collections::VecDeque,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// What all receive queues of one session have together.
@@ -91,7 +92,7 @@ impl<T> Queue<T> {
 
     /// Appends an item unless that would break a bound or the queue is closed.
     pub(crate) fn try_push(&self, item: T, bytes: usize) -> Result<(), T> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if inner.closed || !self.fits(&inner, bytes) {
             return Err(item);
         }
@@ -101,7 +102,7 @@ impl<T> Queue<T> {
 
     /// Appends an item and lets the oldest go where a bound is reached; the item itself is dropped if it never fits.
     pub(crate) fn push_dropping_oldest(&self, item: T, bytes: usize) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if inner.closed {
             return;
         }
@@ -120,7 +121,7 @@ impl<T> Queue<T> {
         loop {
             let filled = self.filled.notified();
             {
-                let mut inner = self.lock();
+                let mut inner = self.inner.lock();
                 if let Some(item) = self.take(&mut inner) {
                     return Some(item);
                 }
@@ -132,22 +133,29 @@ impl<T> Queue<T> {
         }
     }
 
+    /// Takes at most `most` items that are queued already.
+    pub(crate) fn pop_queued(&self, most: usize) -> Vec<T> {
+        let mut inner = self.inner.lock();
+        let items = std::iter::from_fn(|| self.take(&mut inner));
+        items.take(most).collect()
+    }
+
     /// No more items will come; those queued can still be taken.
     pub(crate) fn close(&self) {
-        self.lock().closed = true;
+        self.inner.lock().closed = true;
         self.filled.notify_waiters();
     }
 
     /// Closes and forgets what is queued: nobody will take it.
     pub(crate) fn abandon(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.closed = true;
         while self.take(&mut inner).is_some() {}
     }
 
     /// How many items were dropped because the application was too slow.
     pub(crate) fn dropped(&self) -> u64 {
-        self.lock().dropped
+        self.inner.lock().dropped
     }
 
     fn fits(&self, inner: &Inner<T>, bytes: usize) -> bool {
@@ -169,10 +177,6 @@ impl<T> Queue<T> {
         inner.bytes -= bytes;
         self.budget.bytes.fetch_sub(bytes, Ordering::Relaxed);
         Some(item)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner<T>> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

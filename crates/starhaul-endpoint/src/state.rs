@@ -5,11 +5,12 @@
 use std::{
     collections::{BTreeMap, HashMap},
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     task::Waker,
     time::Instant,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use starhaul_net::{BindOptions, UdpSocket};
 use starhaul_quic::{LocalId, Node, PublicKey, SessionHandle};
 use starhaul_session::{
@@ -123,13 +124,11 @@ pub(crate) struct SocketProblem(Arc<Mutex<Option<String>>>);
 
 impl SocketProblem {
     pub(crate) fn set(&self, problem: Option<&starhaul_net::Error>) {
-        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *place = problem.map(ToString::to_string);
+        *self.0.lock() = problem.map(ToString::to_string);
     }
 
     pub(crate) fn read(&self) -> Option<String> {
-        let place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        place.clone()
+        self.0.lock().clone()
     }
 }
 
@@ -216,7 +215,7 @@ impl Shared {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(crate) fn wake_driver(&self) {
@@ -262,13 +261,11 @@ impl SessionShared {
 
     /// The session has ended, and with it these streams.
     pub(crate) fn keep_ended(&self, streams: Vec<StreamStats>) {
-        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        ended.extend(streams);
+        self.ended.lock().extend(streams);
     }
 
     pub(crate) fn take_ended(&self) -> Vec<StreamStats> {
-        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut ended)
+        std::mem::take(&mut *self.ended.lock())
     }
 
     pub(crate) fn ended_error(&self) -> Error {

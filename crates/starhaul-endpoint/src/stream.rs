@@ -175,6 +175,13 @@ impl RecvStream {
         self.blocks.pop().await
     }
 
+    /// The next whole blocks, at least one and at most `most`; `None` when the stream or session ended. Cancelling loses nothing.
+    pub async fn recv_blocks(&mut self, most: usize) -> Option<Vec<Block>> {
+        let mut blocks = vec![self.blocks.pop().await?];
+        blocks.extend(self.blocks.pop_queued(most.saturating_sub(1)));
+        Some(blocks)
+    }
+
     /// How many blocks were dropped because the application did not fetch them.
     pub fn dropped_blocks(&self) -> u64 {
         self.blocks.dropped()

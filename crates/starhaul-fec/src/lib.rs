@@ -19,7 +19,6 @@
 //! # Ok::<(), starhaul_fec::FecError>(())
 //! ```
 
-mod adaptive;
 mod codec;
 mod encoder;
 mod few_losses;
@@ -27,7 +26,6 @@ mod last_byte;
 mod plan;
 mod redundancy;
 
-pub use adaptive::AdaptiveRate;
 pub use codec::{Codec, decode, encode};
 pub use plan::{Code, Plan, plan};
 pub use redundancy::{

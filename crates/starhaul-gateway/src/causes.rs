@@ -1,21 +1,21 @@
-//! What keeps a session from opening, told seldom enough that attempts which go on for days fill no log.
+//! Which causes of failed connection attempts are logged, so that attempts over days do not fill the log.
 
 use std::time::{Duration, Instant};
 
-/// A cause that lasts is logged this often.
-const TELL_INTERVAL: Duration = Duration::from_secs(60);
-/// Causes told apart in that time; further ones are not logged.
+/// Interval at which a lasting cause is logged.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+/// Greatest number of causes logged in that time.
 const MAX_CAUSES: usize = 4;
 
-/// Why a session could not be opened, as far as that was logged lately.
+/// The causes logged during the last [`LOG_INTERVAL`].
 #[derive(Debug, Default)]
 pub(crate) struct Causes(Vec<(Instant, String)>);
 
 impl Causes {
-    /// Whether a cause is worth a line now; then it counts as told.
+    /// Whether a cause is to be logged now; if so, it counts as logged.
     pub(crate) fn is_news(&mut self, now: Instant, cause: &str) -> bool {
         self.0
-            .retain(|(told, _)| now.saturating_duration_since(*told) < TELL_INTERVAL);
+            .retain(|(told, _)| now.saturating_duration_since(*told) < LOG_INTERVAL);
         let is_news = self.0.len() < MAX_CAUSES && self.0.iter().all(|(_, other)| other != cause);
         if is_news {
             self.0.push((now, cause.to_owned()));

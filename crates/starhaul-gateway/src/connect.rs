@@ -12,8 +12,8 @@ use crate::{
     causes::Causes,
     config::SessionRule,
     egress::{self, Outlet},
-    link::{Link, PeerState},
     path_names::PathNames,
+    peer::{Attempts, PeerSession, PeerState},
     session_paths::{ConfiguredPath, next_paths},
 };
 
@@ -27,13 +27,14 @@ pub(crate) struct Connector {
     endpoint: Endpoint,
     peer: Arc<PeerState>,
     outlet: Arc<Outlet>,
-    /// What the session is to be; it may change at any time.
+    /// The configured paths; they may change at any time.
     rules: watch::Receiver<SessionRule>,
-    /// As the rule was when it was looked at last.
+    /// The paths of the rule as it was read last.
     paths: Vec<ConfiguredPath>,
-    /// Their addresses, in the same order, and who looks them up.
+    /// Their addresses, in the same order.
     names: Arc<PathNames>,
-    look_ups: JoinSet<()>,
+    /// The tasks that look the names up.
+    lookups: JoinSet<()>,
 }
 
 impl Connector {
@@ -50,11 +51,11 @@ impl Connector {
             outlet,
             rules,
             paths: Vec::new(),
-            look_ups: JoinSet::new(),
+            lookups: JoinSet::new(),
         }
     }
 
-    /// Works until dropped.
+    /// Keeps a session open until dropped.
     pub(crate) async fn run(mut self) {
         let mut pause = FIRST_PAUSE;
         let mut causes = Causes::default();
@@ -71,7 +72,7 @@ impl Connector {
             };
             match opened {
                 Ok((session, unresolved)) => {
-                    self.peer.connected();
+                    *self.peer.attempts.lock() = Attempts::default();
                     causes = Causes::default();
                     let age = self.serve(session, unresolved).await;
                     if age > LONGEST_PAUSE {
@@ -92,7 +93,7 @@ impl Connector {
         }
     }
 
-    /// Takes the rule as it is now; gives the names of paths that are not in it any more.
+    /// Reads the rule as it is now; returns the names of paths that are not in it any more.
     fn read_rule(&mut self) -> Vec<String> {
         let rule = self.rules.borrow_and_update().clone();
         let names = self.paths.iter().map(|path| path.rule.name.clone());
@@ -102,12 +103,12 @@ impl Connector {
         let known = self.paths.iter().map(|path| (&path.rule, path.remote));
         let names = PathNames::new(&self.peer.name, known, &self.outlet.resolver);
         self.names = Arc::new(names);
-        self.look_ups = self.names.follow();
-        self.peer.set_path_names(Some(self.names.clone()));
+        self.lookups = self.names.follow();
+        *self.peer.path_names.lock() = Some(self.names.clone());
         gone
     }
 
-    /// Opens the session over all paths that have an address; gives the names of the others.
+    /// Opens the session over all paths that have an address; returns the names of the others too.
     async fn open(&mut self) -> Result<(Session, Vec<String>), String> {
         let addresses = self.names.addresses().await?;
         let (mut specs, mut unresolved) = (Vec::new(), Vec::new());
@@ -129,18 +130,23 @@ impl Connector {
         format!("{error}{}", unresolved.collect::<String>())
     }
 
-    /// Serves the session until it ends; gives how long it lived.
+    /// Serves the session until it ends; returns its age.
     async fn serve(&mut self, session: Session, unresolved: Vec<String>) -> Duration {
-        let link = Arc::new(Link::new(&self.peer, session, true, &self.outlet.limits));
+        let session = Arc::new(PeerSession::new(
+            &self.peer,
+            session,
+            true,
+            &self.outlet.limits,
+        ));
         let (peer, outlet) = (self.peer.clone(), self.outlet.clone());
         tokio::select! {
-            () = serve_link(link.clone(), &peer, &outlet) => {}
-            () = self.keep_paths(&link.session, unresolved) => {}
+            () = serve_session(session.clone(), &peer, &outlet) => {}
+            () = self.keep_paths(&session.inner, unresolved) => {}
         }
-        link.age()
+        session.age()
     }
 
-    /// Changes the paths of a living session as the rule changes, and adds those whose names resolve at last. Never returns.
+    /// Changes the paths of an open session as the rule changes, and adds those whose names resolve later. Never returns.
     async fn keep_paths(&mut self, session: &Session, mut unresolved: Vec<String>) {
         // Names that resolved since the session was opened.
         unresolved = self.put(session, unresolved).await;
@@ -149,11 +155,11 @@ impl Connector {
             tokio::select! {
                 () = changed(&mut self.rules) => {
                     for name in self.read_rule() {
-                        // There is none where its name was never resolved.
+                        // Fails for a path whose name was never resolved.
                         let _ = session.retire_path(&name).await;
                     }
                     seen = self.names.watch();
-                    // What is not known by now is added when it is.
+                    // Paths without an address are added when they have one.
                     let _ = self.names.addresses().await;
                     let all = self.paths.iter().map(|path| path.rule.name.clone());
                     unresolved = self.put(session, all.collect()).await;
@@ -165,8 +171,8 @@ impl Connector {
         }
     }
 
-    /// Gives the session these paths as they are configured; those that are there already are changed. Returns the names of those
-    /// that have no address.
+    /// Adds these paths to the session, or changes those that it has, as configured. Returns the names of those that have no
+    /// address.
     async fn put(&mut self, session: &Session, names: Vec<String>) -> Vec<String> {
         let mut unresolved = Vec::new();
         let addresses = self.names.now();
@@ -189,7 +195,7 @@ impl Connector {
 
 impl Drop for Connector {
     fn drop(&mut self) {
-        self.peer.set_path_names(None);
+        *self.peer.path_names.lock() = None;
     }
 }
 
@@ -203,15 +209,19 @@ async fn change_or_add(session: &Session, path: PathSpec) -> Result<(), Error> {
 /// Resolves when the rule has changed.
 async fn changed(rules: &mut watch::Receiver<SessionRule>) {
     if rules.changed().await.is_err() {
-        // Nobody can change it any more.
+        // Its sender is gone: it cannot change any more.
         std::future::pending().await
     }
 }
 
 /// Makes a session usable for rules and serves what the peer opens in it, until it ends.
-pub(crate) async fn serve_link(link: Arc<Link>, peer: &PeerState, outlet: &Arc<Outlet>) {
-    // Also when this future is dropped half way.
-    struct Listed<'p>(&'p PeerState, Arc<Link>);
+pub(crate) async fn serve_session(
+    session: Arc<PeerSession>,
+    peer: &PeerState,
+    outlet: &Arc<Outlet>,
+) {
+    // Removes the session also when this future is dropped.
+    struct Listed<'p>(&'p PeerState, Arc<PeerSession>);
     impl Drop for Listed<'_> {
         fn drop(&mut self) {
             self.0.remove(&self.1);
@@ -219,13 +229,13 @@ pub(crate) async fn serve_link(link: Arc<Link>, peer: &PeerState, outlet: &Arc<O
     }
     tracing::info!(
         peer = peer.name,
-        opened_by_us = link.opened_by_us,
+        opened_by_us = session.opened_by_us,
         "session open"
     );
-    peer.add(link.clone());
-    let _listed = Listed(peer, link.clone());
-    egress::serve(link.clone(), outlet.clone()).await;
-    let reason = link.session.closed().await;
+    peer.add(session.clone());
+    let _listed = Listed(peer, session.clone());
+    egress::serve(session.clone(), outlet.clone()).await;
+    let reason = session.inner.closed().await;
     let reason = reason.as_deref().unwrap_or("closed in order");
     tracing::info!(peer = peer.name, reason, "session ended");
 }

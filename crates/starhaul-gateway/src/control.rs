@@ -17,7 +17,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::{Error, config::Control, limits::Seldom, shared::Shared, status::Status};
+use crate::{Error, config::ControlPath, limits::Seldom, shared::Shared, status::Status};
 
 const MAX_REQUEST_BYTES: u64 = 4096;
 const MAX_ANSWER_BYTES: u64 = 64 << 20;
@@ -26,18 +26,18 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case", deny_unknown_fields)]
-enum Request {
+enum ControlRequest {
     Status,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Answer {
+enum ControlAnswer {
     Ok(Box<Status>),
     Error(String),
 }
 
-/// A control socket that listens; its file goes when it is dropped.
+/// A listening control socket; dropping it removes its file.
 #[derive(Debug)]
 pub(crate) struct ControlSocket {
     listener: UnixListener,
@@ -47,16 +47,16 @@ pub(crate) struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// The socket that the configuration asks for. One at the default place is not worth failing for.
-    pub(crate) async fn bind(control: &Control) -> Result<Option<Self>, Error> {
+    /// Binds the configured socket. If the default path cannot be bound, the gateway runs without a control socket.
+    pub(crate) async fn bind(control: &ControlPath) -> Result<Option<Self>, Error> {
         let path = match control {
-            Control::Off => return Ok(None),
-            Control::At(path) => path.clone(),
-            Control::Default => Control::default_path(),
+            ControlPath::Off => return Ok(None),
+            ControlPath::At(path) => path.clone(),
+            ControlPath::Default => ControlPath::default_path(),
         };
         match Self::bind_at(&path).await {
             Ok(socket) => Ok(Some(socket)),
-            Err(error) if *control == Control::Default => {
+            Err(error) if *control == ControlPath::Default => {
                 tracing::warn!(path = %path.display(), %error, "no control socket; \"control\" in the configuration names another place, or \"off\"");
                 Ok(None)
             }
@@ -111,7 +111,7 @@ impl ControlSocket {
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        // Somebody may have put something else there meanwhile.
+        // Another file may have taken the path meanwhile.
         let there = std::fs::symlink_metadata(&self.path);
         if there.is_ok_and(|there| (there.dev(), there.ino()) == self.file) {
             let _ = std::fs::remove_file(&self.path);
@@ -119,7 +119,7 @@ impl Drop for ControlSocket {
     }
 }
 
-/// Removes what a gateway that was killed left at the place of its socket, and nothing else.
+/// Removes the socket file of a gateway that was killed, and no other file.
 async fn make_free(path: &Path, kind: io::ErrorKind) -> io::Result<()> {
     let refuse = |why| Err(io::Error::new(kind, why));
     let there = std::fs::symlink_metadata(path)?.file_type();
@@ -131,7 +131,7 @@ async fn make_free(path: &Path, kind: io::ErrorKind) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             std::fs::remove_file(path)
         }
-        // Somebody listens there whom we may not ask, or who is busy.
+        // A process listens there that is busy, or that this one may not connect to.
         Err(error) => Err(error),
     }
 }
@@ -148,18 +148,18 @@ async fn serve_client(mut client: UnixStream, shared: Arc<Shared>) -> io::Result
         }
         writer.write_all(&answer(&line, || shared.status())).await?;
         if !line.ends_with(b"\n") {
-            // Too long, or the last: what follows would be read from its middle.
+            // Too long or incomplete: the next read would start in the middle of a line.
             return Ok(());
         }
     }
 }
 
-/// The answer to one line of a client: one line of JSON, whatever was asked.
+/// The answer to one line of a client: one line of JSON, for valid and invalid requests alike.
 #[doc(hidden)]
 pub fn answer(line: &[u8], status: impl FnOnce() -> Status) -> Vec<u8> {
     let answer = match serde_json::from_slice(line) {
-        Ok(Request::Status) => Answer::Ok(Box::new(status())),
-        Err(error) => Answer::Error(format!("not a request: {error}")),
+        Ok(ControlRequest::Status) => ControlAnswer::Ok(Box::new(status())),
+        Err(error) => ControlAnswer::Error(format!("not a request: {error}")),
     };
     // Neither a map with other keys than texts nor a failing writer is involved.
     let mut answer = serde_json::to_vec(&answer).unwrap_or_default();
@@ -167,13 +167,13 @@ pub fn answer(line: &[u8], status: impl FnOnce() -> Status) -> Vec<u8> {
     answer
 }
 
-/// Asks the gateway whose control socket is at one of the default places; says at which.
+/// Asks the gateway at the first default control socket that answers; returns its path and status.
 ///
 /// # Errors
 /// Nothing answers at any of them; each is named with its reason.
 pub async fn find_status() -> Result<(PathBuf, Status), Error> {
     let mut tried = Vec::new();
-    for path in Control::default_paths() {
+    for path in ControlPath::default_paths() {
         match ask_status(&path).await {
             Ok(status) => return Ok((path, status)),
             Err(Error::Control { path, reason }) => tried.push((path, reason)),
@@ -207,7 +207,7 @@ pub async fn ask_status(path: &Path) -> Result<Status, Error> {
         .map_err(|_| error(io::ErrorKind::TimedOut.into()))?
         .map_err(error)?;
     match serde_json::from_slice(&line).map_err(|problem| error(problem.into()))? {
-        Answer::Ok(status) => Ok(*status),
-        Answer::Error(reason) => Err(Error::Refused(reason)),
+        ControlAnswer::Ok(status) => Ok(*status),
+        ControlAnswer::Error(reason) => Err(Error::Refused(reason)),
     }
 }

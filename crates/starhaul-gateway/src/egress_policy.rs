@@ -5,35 +5,36 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     ops::RangeInclusive,
     str::FromStr,
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
 };
 
 use ipnet::IpNet;
+use parking_lot::RwLock;
 
 use crate::target::Host;
 
 /// The `[egress]` table: a destination is reachable when a rule of `allow` matches and none of `deny` does.
 ///
-/// A requested name is asked twice: before it is looked up, whether a rule lets it be looked up at all, and then for each
-/// address to which it leads. Unspecified, multicast and broadcast addresses are reachable by no rule.
+/// A requested name is checked twice: before it is looked up, whether a rule permits the lookup, and then for each of its
+/// addresses. Unspecified, multicast and broadcast addresses are reachable by no rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EgressPolicy {
-    /// Rules that open.
+    /// Rules that allow destinations.
     pub allow: Vec<EgressRule>,
-    /// Rules that close again.
+    /// Rules that exclude destinations again.
     pub deny: Vec<EgressRule>,
-    /// How much peers may ask for at once.
+    /// Bounds on what peers may use at once.
     pub limits: EgressLimits,
 }
 
-/// How much peers may ask for at once.
+/// Bounds on what peers may use at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EgressLimits {
-    /// Streams of one session.
+    /// Greatest number of streams of one session.
     pub max_streams: usize,
-    /// Look-ups of names, of all peers together.
+    /// Greatest number of lookups of names, of all peers together.
     pub max_lookups: usize,
-    /// Targets of one UDP ASSOCIATE that are remembered, and from which replies are taken.
+    /// Greatest number of targets of one UDP ASSOCIATE that are kept, and from which replies are taken.
     pub max_targets: usize,
 }
 
@@ -74,7 +75,7 @@ enum Names {
     Below(String),
 }
 
-/// A text is not an egress rule.
+/// The text is not an egress rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not a rule: write hosts and ports, for example 10.0.0.0/8:*, [2001:db8::/32]:443, *.example.org:80-90, nas.example.org=10.0.0.0/8:445 or *:*"
@@ -87,12 +88,11 @@ pub(crate) struct CurrentPolicy(RwLock<Arc<EgressPolicy>>);
 
 impl CurrentPolicy {
     pub(crate) fn get(&self) -> Arc<EgressPolicy> {
-        let policy = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        policy.clone()
+        self.0.read().clone()
     }
 
     pub(crate) fn set(&self, policy: EgressPolicy) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
+        *self.0.write() = Arc::new(policy);
     }
 }
 
@@ -153,7 +153,7 @@ impl Hosts {
                 is_localhost(asked) && network.contains(&ip)
             }
             (Self::Names(names), Host::Name(asked)) => {
-                // Nobody writes this name for anything but loopback.
+                // This name stands for loopback only.
                 let meant = scope == Scope::Public || is_localhost(asked) && *names != Names::Any;
                 names.contain(asked) && meant
             }
@@ -250,7 +250,7 @@ fn embedded(ip: IpAddr) -> Option<IpAddr> {
     }
 }
 
-/// Names that stand for this host and that no resolver is asked for (RFC 6761 §6.3).
+/// Names of this host, which are not looked up (RFC 6761 §6.3).
 pub(crate) fn is_localhost(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }
@@ -401,7 +401,7 @@ mod tests {
             ("www.example.org", "198.51.100.1", 91, false),
             ("example.org", "198.51.100.1", 85, false),
             ("evilexample.org", "198.51.100.1", 85, false),
-            // A network opens no names: whoever may have them looked up learns which there are.
+            // A rule for a network allows no names: a peer that may look names up learns which exist.
             ("inside.test", "10.2.3.4", 80, false),
             ("localhost", "10.2.3.4", 80, true),
             // Mapped addresses are the addresses they stand for.

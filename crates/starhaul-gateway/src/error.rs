@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr, path::PathBuf};
 
-/// What can go wrong here.
+/// An error of a gateway.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The configuration says something unknown or impossible.
@@ -20,7 +20,7 @@ pub enum Error {
     Read {
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// The system's error.
         reason: io::Error,
     },
     /// The key file does not hold a secret key.
@@ -28,7 +28,7 @@ pub enum Error {
     Key {
         /// The key file, or the configuration that holds the key itself.
         file: PathBuf,
-        /// Why, and what to do.
+        /// What is wrong with the key, and what to do.
         reason: String,
     },
     /// An ingress rule's address cannot be served.
@@ -38,27 +38,27 @@ pub enum Error {
         rule: String,
         /// Its `listen` address.
         address: SocketAddr,
-        /// Why.
+        /// The system's error.
         reason: io::Error,
     },
     /// The control socket that the configuration asks for cannot be made, or does not answer.
     #[error("control socket {}: {reason}", path.display())]
     Control {
-        /// Its path.
+        /// Path of the socket.
         path: PathBuf,
-        /// Why.
+        /// What failed.
         reason: io::Error,
     },
     /// No gateway answers at any of the default places.
     #[error("no gateway answers at {}", tried.iter().map(|(path, reason)| format!("{}: {reason}", path.display())).collect::<Vec<_>>().join(", nor at "))]
     NoGateway {
-        /// Where it was sought, and what happened there.
+        /// The sockets that were tried, each with the error of asking it.
         tried: Vec<(PathBuf, io::Error)>,
     },
     /// The running gateway refused a request on its control socket.
     #[error("the gateway refused the request: {0}")]
     Refused(String),
-    /// The transport below refused.
+    /// The endpoint below refused an address, a key or a setting.
     #[error(transparent)]
     Endpoint(#[from] starhaul_endpoint::Error),
 }

@@ -7,13 +7,13 @@ use tokio::task::JoinSet;
 
 use crate::{
     Config, Error,
-    connect::serve_link,
+    connect::serve_session,
     control::ControlSocket,
     egress::Outlet,
     egress_policy::CurrentPolicy,
     limits::Limits,
-    link::Link,
     parts::{Changes, Parts, Seen, peer_names},
+    peer::PeerSession,
     rate_feed,
     resolver::Resolver,
     shared::Shared,
@@ -25,13 +25,13 @@ use crate::{
 pub struct Gateway {
     shared: Arc<Shared>,
     endpoint: Endpoint,
-    /// As it was at the start; only what [`Gateway::reload`] cannot change is read.
+    /// The configuration at the start, for the keys that [`Gateway::reload`] cannot change.
     started_with: Config,
     parts: Parts,
     tasks: JoinSet<()>,
 }
 
-/// What [`Gateway::reload`] did.
+/// The result of [`Gateway::reload`].
 #[derive(Debug, Default)]
 pub struct Reload {
     /// What changed, for people, one line each; empty when nothing did.
@@ -51,7 +51,7 @@ impl Gateway {
         Self::start_with(config, Resolver::system()).await
     }
 
-    /// The same with another resolver of names than the system's.
+    /// As [`Gateway::start`], with another resolver of names than the system's.
     #[doc(hidden)]
     pub async fn start_with(config: Config, resolver: Resolver) -> Result<Self, Error> {
         let identity = config.identity.load()?;
@@ -160,7 +160,7 @@ impl Gateway {
         serde_json::to_value(self.report()).unwrap_or_default()
     }
 
-    /// The same, typed.
+    /// The same status as [`Gateway::status`], typed.
     pub fn report(&self) -> Status {
         self.shared.status()
     }
@@ -173,8 +173,17 @@ impl Gateway {
     /// Where the ingress rule of this name listens, with the port that the kernel chose.
     pub fn ingress_address(&self, rule: &str) -> Option<SocketAddr> {
         let rules = self.shared.seen.rules();
-        let found = rules.iter().find(|other| other.config.name == rule);
-        found.map(|rule| rule.address)
+        let datagrams = rules
+            .datagrams
+            .iter()
+            .map(|rule| (&rule.config.name, rule.address));
+        let connections = rules
+            .connections
+            .iter()
+            .map(|rule| (&rule.config.name, rule.address));
+        let mut all = datagrams.chain(connections);
+        all.find(|(name, _)| *name == rule)
+            .map(|(_, address)| address)
     }
 
     /// Resolves when a session with the peer of this name is open; never for a name that is not configured.
@@ -182,7 +191,7 @@ impl Gateway {
         let peers = self.shared.seen.peers();
         let found = peers.iter().find(|other| other.name == peer);
         match found {
-            Some(peer) => peer.wait_for_link().await,
+            Some(peer) => peer.wait_for_session().await,
             None => std::future::pending().await,
         }
     }
@@ -195,13 +204,15 @@ impl Gateway {
     }
 }
 
-/// Looks at all counters from time to time, so that rates can be told at once and limits are told when they are reached.
+/// Samples all counters at intervals, from which rates are computed, and logs limits that were reached.
 async fn measure(endpoint: Endpoint, shared: Arc<Shared>) {
     loop {
         let limits = &shared.seen.outlet.limits;
         limits.note_sessions(endpoint.refused_sessions());
         for peer in shared.seen.peers() {
-            peer.links().iter().for_each(|link| link.note_dropped());
+            peer.sessions()
+                .iter()
+                .for_each(|session| session.note_dropped());
         }
         shared
             .rates
@@ -243,10 +254,10 @@ async fn accept(endpoint: Endpoint, shared: Arc<Shared>) {
             continue;
         };
         let outlet = shared.seen.outlet.clone();
-        let link = Arc::new(Link::new(&peer, session, false, &outlet.limits));
+        let session = Arc::new(PeerSession::new(&peer, session, false, &outlet.limits));
         let shared = shared.clone();
         sessions.spawn(async move {
-            let served = serve_link(link.clone(), &peer, &outlet);
+            let served = serve_session(session.clone(), &peer, &outlet);
             // A reload may have removed the peer before its session was listed, and then did not close it.
             let is_known = async {
                 tokio::task::yield_now().await;
@@ -254,7 +265,8 @@ async fn accept(endpoint: Endpoint, shared: Arc<Shared>) {
                 match peers.iter().any(|known| Arc::ptr_eq(known, &peer)) {
                     true => std::future::pending().await,
                     false => {
-                        link.session
+                        session
+                            .inner
                             .close("the peer is not configured any more")
                             .await
                     }

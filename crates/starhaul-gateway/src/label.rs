@@ -1,4 +1,4 @@
-//! What one gateway tells the other about a stream it opens: a versioned JSON object in the stream's label.
+//! The label of a stream between gateways: a versioned JSON object that says what the stream carries, and where to.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -20,11 +20,11 @@ pub struct Label {
     version: u8,
     /// The ingress rule behind the stream, for people: 1 to 64 letters, digits, `-`, `_` and `.`.
     pub rule: String,
-    /// What travels on the stream.
+    /// What the stream carries.
     pub flow: Flow,
 }
 
-/// What travels on a stream, and where to. Numbers of flows are unique among those that one side opens in a session.
+/// What a stream carries, and where to. Numbers of flows are unique among those that one side opens in a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Flow {
@@ -32,18 +32,18 @@ pub enum Flow {
     Udp {
         /// Number of the flow.
         id: u64,
-        /// Where to.
+        /// The destination of the data.
         target: Target,
     },
     /// Each block is a row of packets for `target`.
     Rtp {
         /// Number of the flow.
         id: u64,
-        /// Where to.
+        /// The destination of the data.
         target: Target,
-        /// For the frames of the other direction.
+        /// Codec of the replies, too.
         codec: Codec,
-        /// For the frames of the other direction.
+        /// Frame timeout of the replies, in milliseconds.
         frame_timeout_ms: u32,
     },
     /// Each block is a datagram behind its own target (RFC 1928 §7, without the reserved and fragment fields).
@@ -58,26 +58,26 @@ pub enum Flow {
     },
     /// A byte stream, answered first with the result of connecting to `target`.
     Tcp {
-        /// Where to.
+        /// The destination of the data.
         target: Target,
     },
 }
 
-/// The peer opened a stream with a label that is not understood.
+/// Why the label of a peer's stream cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum LabelError {
-    /// Longer than a label can be.
+    /// It is longer than a label can be.
     #[error("the peer sent a label of {0} bytes, more than 1024")]
     TooLong(usize),
-    /// Another version.
+    /// It has another version.
     #[error(
         "the peer speaks version {0} of the gateway protocol, this side version 1; update the older one"
     )]
     Version(u8),
-    /// The rule's name has characters that it must not have.
+    /// It has an invalid rule name.
     #[error("the peer sent a rule name that is not 1 to 64 letters, digits, '-', '_' and '.'")]
     Rule,
-    /// Not such an object.
+    /// It is no such object.
     #[error("the peer sent a label that cannot be read: {0}")]
     Syntax(#[from] serde_json::Error),
 }
@@ -92,18 +92,18 @@ impl Label {
         }
     }
 
-    /// As bytes; at most 1024 since names are bounded.
+    /// The bytes of the label; at most 1024, since names are bounded.
     pub fn encode(&self) -> Bytes {
         // Neither a map with other keys than texts nor a failing writer is involved.
         serde_json::to_vec(self).unwrap_or_default().into()
     }
 
-    /// From bytes of the peer.
+    /// Parses the bytes of a label.
     pub fn parse(bytes: &[u8]) -> Result<Self, LabelError> {
         if bytes.len() > MAX_LABEL_BYTES {
             return Err(LabelError::TooLong(bytes.len()));
         }
-        // The version first: a later one may look different otherwise.
+        // The version first: another version may have other fields.
         #[derive(Deserialize)]
         struct Versioned {
             v: u8,
@@ -132,7 +132,7 @@ impl Flow {
         }
     }
 
-    /// Where it goes, if to one place.
+    /// The destination, if there is a single one.
     pub fn target(&self) -> Option<&Target> {
         match self {
             Self::Udp { target, .. } | Self::Rtp { target, .. } | Self::Tcp { target } => {

@@ -1,4 +1,4 @@
-//! What the streams with a peer have carried since the gateway began, those that have ended included.
+//! The counters of all streams with a peer since the gateway started, including those that have ended.
 
 use std::collections::BTreeMap;
 
@@ -20,14 +20,14 @@ pub(crate) struct Group {
     pub(crate) class: u8,
 }
 
-/// What a group has carried.
+/// The counters of a group.
 #[derive(Clone, Debug)]
 pub(crate) struct Totals {
-    /// Streams that there were.
+    /// Number of streams since the start.
     pub(crate) streams: u64,
-    /// Those that are open.
+    /// Number of open streams.
     pub(crate) open: u64,
-    /// Their counters, added up; which stream and label they name means nothing.
+    /// The sum of their counters; its stream number and label mean nothing.
     pub(crate) sum: StreamStats,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Totals {
 pub(crate) struct Ledger(BTreeMap<Group, Totals>);
 
 impl Group {
-    /// The group of a stream in a session that we opened, or did not.
+    /// The group of a stream in a session that this side opened, or the peer.
     fn of(stats: &StreamStats, opened_by_us: bool) -> Self {
         let label = Label::parse(&stats.label).ok();
         let client = stats.stream.0 & 1 == 0;
@@ -71,7 +71,7 @@ impl Default for Totals {
 }
 
 impl Ledger {
-    /// Takes what ended in a session, which we opened or did not, since it was asked last; gives its streams as they are now.
+    /// Adds the streams of a session that ended since the last call; returns its present streams.
     pub(crate) fn collect(&mut self, session: &Session, opened_by_us: bool) -> Vec<StreamStats> {
         let (ended, now) = session.collect_stream_stats();
         for stats in &ended {
@@ -80,7 +80,7 @@ impl Ledger {
         now
     }
 
-    /// The groups with these open streams too, each of a session that we opened or did not.
+    /// The groups with these open streams added; the flag says whether this side opened their session.
     pub(crate) fn with_open<'s>(
         &self,
         open: impl IntoIterator<Item = (&'s StreamStats, bool)>,

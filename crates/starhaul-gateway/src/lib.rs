@@ -12,6 +12,7 @@
 //! # }
 //! ```
 
+mod batch_socket;
 mod causes;
 pub mod config;
 mod connect;
@@ -25,9 +26,9 @@ mod ingress;
 pub mod label;
 mod ledger;
 mod limits;
-mod link;
 mod parts;
 mod path_names;
+mod peer;
 mod policy;
 mod rate_feed;
 mod relay;

@@ -2,16 +2,15 @@
 //! a minute.
 
 use std::{
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
+
 use crate::status;
 
-/// Lines about the same thing are at least so far apart.
+/// Least time between two log lines about the same thing.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// Lets a line into the log at most once a minute, and counts those that it withheld.
@@ -25,9 +24,9 @@ struct Told {
 }
 
 impl Seldom {
-    /// Whether a line may be written now; gives how many were withheld since the last one.
+    /// `Some` if a line may be written now, with the number of lines withheld since the last one.
     pub(crate) fn is_due(&self, now: Instant) -> Option<u64> {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.0.lock();
         let since = told.last.map(|last| now.saturating_duration_since(last));
         if since.is_some_and(|since| since < INTERVAL) {
             told.withheld += 1;
@@ -38,7 +37,7 @@ impl Seldom {
     }
 }
 
-/// A bound, whatever its value is now.
+/// A bound that has been reached a number of times; the caller knows its present value.
 #[derive(Debug)]
 pub(crate) struct Limit {
     name: &'static str,
@@ -48,7 +47,7 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// `key` of the configuration raises it.
+    /// A bound that `key` of the configuration raises.
     pub(crate) fn new(name: &'static str, key: &'static str) -> Self {
         Self {
             name,
@@ -58,12 +57,12 @@ impl Limit {
         }
     }
 
-    /// It was reached; `whose` says at which rule or peer.
+    /// Counts that the bound `most` was reached at the rule or peer `whose`.
     pub(crate) fn reach(&self, whose: &str, most: usize) {
         self.reach_times(whose, most, 1);
     }
 
-    /// It was reached so often since this was told last.
+    /// Counts that the bound was reached `times` times since the last call.
     pub(crate) fn reach_times(&self, whose: &str, most: usize, times: u64) {
         if times == 0 {
             return;
@@ -132,13 +131,13 @@ impl Limits {
                 "max_streams of the peer",
             ),
             peer_streams: Limit::new("streams that a peer has through us", "[egress] max_streams"),
-            lookups: Limit::new("look-ups for peers", "[egress] max_lookups"),
+            lookups: Limit::new("lookups for peers", "[egress] max_lookups"),
             targets: Limit::new("targets of a UDP association", "[egress] max_targets"),
             open_files: Limit::new("open files", "LimitNOFILE of the service, or ulimit -n,"),
         }
     }
 
-    /// Counts a bound of the session that made it refuse something for `whose` sake.
+    /// Counts the bound of a session that is the reason for `error`; `whose` names the rule or peer.
     pub(crate) fn note(&self, whose: &str, error: &starhaul_endpoint::Error) {
         use starhaul_endpoint::Error;
         use starhaul_session::StreamError;
@@ -158,19 +157,19 @@ impl Limits {
         }
     }
 
-    /// Of all sessions that peers wanted, so many were refused since the start for want of room.
+    /// Counts the sessions of peers that were refused for lack of room: `refused` is their number since the start.
     pub(crate) fn note_sessions(&self, refused: u64) {
         let new = refused.saturating_sub(self.sessions.count());
         self.sessions.reach_times("peers", self.max_sessions, new);
     }
 
-    /// Blocks of a peer were dropped on receipt for want of memory, so many since this was told last.
+    /// Counts blocks of a peer that were dropped on receipt for lack of memory since the last call.
     pub(crate) fn note_received(&self, peer: &str, dropped: u64) {
         let most = self.of_sessions.max_receive_bytes;
         self.received.reach_times(peer, most, dropped);
     }
 
-    /// The process may open no more files, so that a connection or a socket is not made.
+    /// Counts `error` if it means that the process may open no more files.
     pub(crate) fn note_io(&self, whose: &str, error: &std::io::Error) {
         use rustix::io::Errno;
         if let Some(Errno::MFILE | Errno::NFILE) = Errno::from_io_error(error) {
@@ -199,7 +198,7 @@ impl Limits {
     }
 }
 
-/// Files that this process may have open, sockets included.
+/// Number of files that this process may have open, sockets included.
 fn most_open_files() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     limit.map_or(usize::MAX, |limit| {
@@ -208,7 +207,7 @@ fn most_open_files() -> usize {
 }
 
 /// Lets this process open as many files as the system lets it ask for; each connection and each UDP client takes one.
-/// Gives how many that are.
+/// Returns their number.
 pub fn raise_open_files() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let now = getrlimit(Resource::Nofile);
@@ -216,7 +215,7 @@ pub fn raise_open_files() -> usize {
         current: now.maximum,
         maximum: now.maximum,
     };
-    // Where it fails the old limit holds, and reaching that is told.
+    // If it fails the old limit holds, and reaching that is logged.
     let _ = setrlimit(Resource::Nofile, raised);
     most_open_files()
 }

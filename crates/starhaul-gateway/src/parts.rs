@@ -1,31 +1,29 @@
 //! The parts of a gateway that can be exchanged while it runs: peers, sessions, ingress rules and the egress policy.
 //!
-//! The start and a reload are the same step: from what runs (at the start: nothing) to what the configuration asks for.
-//! What is the same in both stays untouched.
+//! Start and reload are the same step: from the parts that run (at the start: none) to those of the configuration. Parts that
+//! are the same in both stay untouched.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
+use parking_lot::Mutex;
 use starhaul_endpoint::Endpoint;
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
     Config, Error,
-    config::SessionRule,
+    config::{ConnectionService, DatagramService, IngressRule, SessionRule},
     connect::Connector,
     egress::Outlet,
-    ingress::{Listeners, Rule},
-    link::PeerState,
+    ingress::{Listeners, Rules},
+    peer::PeerState,
     session_paths::describe_changes,
 };
 
-/// What the other tasks see of the parts, in order of the configuration.
+/// The parts as other tasks see them, in order of the configuration.
 #[derive(Debug)]
 pub(crate) struct Seen {
     peers: Mutex<Vec<Arc<PeerState>>>,
-    rules: Mutex<Vec<Arc<Rule>>>,
+    rules: Mutex<Rules>,
     pub(crate) outlet: Arc<Outlet>,
 }
 
@@ -35,22 +33,23 @@ pub(crate) struct Parts {
     endpoint: Endpoint,
     seen: Arc<Seen>,
     connectors: Vec<Connecting>,
-    listeners: Listeners,
+    datagrams: Listeners<DatagramService>,
+    connections: Listeners<ConnectionService>,
 }
 
-/// A session rule and what keeps its session open.
+/// A session rule and the task that keeps its session open.
 #[derive(Debug)]
 struct Connecting {
-    /// As it is now; the connector follows it.
+    /// The present rule; the connector follows it.
     rule: watch::Sender<SessionRule>,
     peer: Arc<PeerState>,
     tasks: JoinSet<()>,
 }
 
-/// What a change of parts did.
+/// The result of a change of parts.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    /// For people, one line each.
+    /// What was done, for people, one line each.
     pub(crate) done: Vec<String>,
     /// Rules that could not take the place of another one on the same port.
     pub(crate) failed: Vec<Error>,
@@ -67,37 +66,37 @@ impl Seen {
     }
 
     pub(crate) fn peers(&self) -> Vec<Arc<PeerState>> {
-        lock(&self.peers).clone()
+        self.peers.lock().clone()
     }
 
-    pub(crate) fn rules(&self) -> Vec<Arc<Rule>> {
-        lock(&self.rules).clone()
+    pub(crate) fn rules(&self) -> Rules {
+        self.rules.lock().clone()
     }
 }
 
 impl Parts {
-    /// Nothing yet.
+    /// No parts yet.
     pub(crate) fn new(endpoint: Endpoint, seen: Arc<Seen>) -> Self {
         Self {
             endpoint,
             connectors: Vec::new(),
-            listeners: Listeners::new(seen.outlet.limits.clone()),
+            datagrams: Listeners::new(seen.outlet.limits.clone()),
+            connections: Listeners::new(seen.outlet.limits.clone()),
             seen,
         }
     }
 
-    /// Goes from what runs to what `config` asks for.
+    /// Starts, changes and ends parts so that those of `config` run.
     ///
     /// # Errors
     /// An address cannot be listened on, or the keys are refused; then nothing has changed.
     pub(crate) async fn change(&mut self, config: &Config) -> Result<Changes, Error> {
         let before = self.seen.peers();
         let peers = next_peers(config, &before);
-        let rules = config.ingress.iter().filter_map(|rule| {
-            // A configuration changed by hand may name a peer that is not there; then nobody is asked for.
-            Some((rule.clone(), find(&peers, &rule.peer)?.clone()))
-        });
-        let rules = self.listeners.prepare(rules.collect()).await?;
+        let datagrams = with_peers(&config.datagram_rules, &peers);
+        let datagrams = self.datagrams.prepare(datagrams).await?;
+        let connections = with_peers(&config.connection_rules, &peers);
+        let connections = self.connections.prepare(connections).await?;
         let trusted = config.peers.iter().map(|peer| peer.public_key).collect();
         self.endpoint.set_trusted(trusted, peer_names(config))?;
 
@@ -111,19 +110,26 @@ impl Parts {
             let mut sessions = config.sessions.iter();
             let rule = sessions.find(|rule| rule.peer == peer.name);
             let paths = rule.map_or(&[][..], |rule| &rule.paths).iter();
-            peer.set_configured_paths(paths.map(|path| path.name.clone()).collect());
+            *peer.configured_paths.lock() = paths.map(|path| path.name.clone()).collect();
         }
-        *lock(&self.seen.peers) = peers.clone();
+        *self.seen.peers.lock() = peers.clone();
         self.stop_old(config, &before, &peers, &mut changes).await;
-        let (done, failed) = self.listeners.change(rules).await;
-        changes.done.extend(done);
-        changes.failed = failed;
+        for (done, failed) in [
+            self.datagrams.change(datagrams).await,
+            self.connections.change(connections).await,
+        ] {
+            changes.done.extend(done);
+            changes.failed.extend(failed);
+        }
         self.connect(config, &peers, &mut changes);
-        *lock(&self.seen.rules) = self.listeners.rules();
+        *self.seen.rules.lock() = Rules {
+            datagrams: self.datagrams.rules(),
+            connections: self.connections.rules(),
+        };
         Ok(changes)
     }
 
-    /// Ends what is not asked for any more, and the sessions of peers that are gone.
+    /// Ends the sessions that are not configured any more, and those of peers that are not.
     async fn stop_old(
         &mut self,
         config: &Config,
@@ -141,13 +147,14 @@ impl Parts {
             .partition(wanted);
         self.connectors = kept;
         for mut connecting in gone {
-            let links = connecting.peer.links();
+            let sessions = connecting.peer.sessions();
             connecting.tasks.shutdown().await;
-            for link in links.iter().filter(|link| link.opened_by_us) {
-                link.session
+            for session in sessions.iter().filter(|session| session.opened_by_us) {
+                session
+                    .inner
                     .close("the session is not configured any more")
                     .await;
-                connecting.peer.settle(link);
+                connecting.peer.settle(session);
             }
             changes
                 .done
@@ -155,8 +162,9 @@ impl Parts {
         }
         for peer in before {
             if !peers.iter().any(|kept| Arc::ptr_eq(kept, peer)) {
-                for link in peer.links() {
-                    link.session
+                for session in peer.sessions() {
+                    session
+                        .inner
                         .close("the peer is not configured any more")
                         .await;
                 }
@@ -170,7 +178,7 @@ impl Parts {
         }
     }
 
-    /// Opens the sessions that are new, and lets the others have the paths that are configured now.
+    /// Opens the new sessions, and gives the others the paths that are configured now.
     fn connect(&mut self, config: &Config, peers: &[Arc<PeerState>], changes: &mut Changes) {
         for rule in &config.sessions {
             let mut known = self.connectors.iter();
@@ -210,7 +218,8 @@ impl Parts {
 
     /// Ends all tasks and returns when they have ended.
     pub(crate) async fn end(&mut self) {
-        self.listeners.end().await;
+        self.datagrams.end().await;
+        self.connections.end().await;
         for connecting in &mut self.connectors {
             connecting.tasks.shutdown().await;
         }
@@ -237,11 +246,17 @@ fn next_peers(config: &Config, before: &[Arc<PeerState>]) -> Vec<Arc<PeerState>>
     peers.collect()
 }
 
-fn find<'p>(peers: &'p [Arc<PeerState>], name: &str) -> Option<&'p Arc<PeerState>> {
-    peers.iter().find(|peer| peer.name == name)
+/// Rules with the peers that carry them; a configuration changed by its program may name a peer that it has not.
+fn with_peers<S: Clone>(
+    rules: &[IngressRule<S>],
+    peers: &[Arc<PeerState>],
+) -> Vec<(IngressRule<S>, Arc<PeerState>)> {
+    let rules = rules.iter();
+    rules
+        .filter_map(|rule| Some((rule.clone(), find(peers, &rule.peer)?.clone())))
+        .collect()
 }
 
-/// What these locks guard is whole after every statement, so a panic elsewhere does not spoil it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+fn find<'p>(peers: &'p [Arc<PeerState>], name: &str) -> Option<&'p Arc<PeerState>> {
+    peers.iter().find(|peer| peer.name == name)
 }

@@ -1,12 +1,13 @@
 //! The addresses of a session's paths whose `remote` is a name: each is looked up by itself, so that a silent resolver
-//! holds up no path that has an address.
+//! delays no path that has an address.
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
@@ -16,9 +17,9 @@ use crate::{
     target::{Host, Target},
 };
 
-/// How often a name without an address is asked again.
-const ASK_INTERVAL: Duration = Duration::from_secs(10);
-/// How long a session that has a path already waits for the names of the others.
+/// Interval between lookups of a name without an address.
+const LOOKUP_INTERVAL: Duration = Duration::from_secs(10);
+/// Time for which a session with one usable path waits for the names of the others.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The paths of a session with their addresses, as far as those are known.
@@ -27,9 +28,9 @@ pub(crate) struct PathNames {
     peer: String,
     paths: Vec<Entry>,
     resolver: Resolver,
-    /// Counts the times at which addresses were asked for.
+    /// Number of the last request for addresses.
     wanted: watch::Sender<u64>,
-    /// Tells that an answer came.
+    /// Notifies of each answer of the resolver.
     answered: watch::Sender<()>,
 }
 
@@ -42,29 +43,30 @@ struct Entry {
 
 #[derive(Debug)]
 struct Known {
-    /// The last that the resolver gave, also when it gives none any more: better than no path.
+    /// The last address that the resolver gave; it is kept when a later lookup fails.
     address: Option<SocketAddr>,
-    /// Why there was no answer, or none of use; while a look-up is under way the last one's.
+    /// Why the last lookup that has ended gave no usable address.
     problem: Option<String>,
+    /// Time of the last request.
     asked: Instant,
-    /// Which of the askings the last answer belongs to.
+    /// Number of the request that was answered last.
     answered: u64,
 }
 
 /// A path that cannot be opened because its name has no address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unresolved {
-    /// Of the path.
+    /// Name of the path.
     pub(crate) name: String,
-    /// As configured.
+    /// The configured name and port.
     pub(crate) remote: Target,
-    /// Begins with "name does not resolve".
+    /// Why it has no address; begins with "name does not resolve".
     pub(crate) problem: String,
 }
 
 impl PathNames {
-    /// Of the paths of the session with `peer`, with the addresses that are known from before. Nothing is asked before
-    /// [`PathNames::follow`].
+    /// The paths of the session with `peer`, with the addresses that are known from before. [`PathNames::follow`] starts the
+    /// lookups.
     pub(crate) fn new<'r>(
         peer: &str,
         paths: impl IntoIterator<Item = (&'r PathRule, Option<SocketAddr>)>,
@@ -97,7 +99,7 @@ impl PathNames {
         let mut tasks = JoinSet::new();
         for (index, entry) in self.paths.iter().enumerate() {
             if let Host::Name(name) = &entry.rule.remote.host {
-                // From now on, so that no asking passes unseen before the task begins.
+                // Subscribed here, so that no request before the task begins is missed.
                 let wanted = self.wanted.subscribe();
                 tasks.spawn(self.clone().follow_one(index, name.clone(), wanted));
             }
@@ -105,11 +107,11 @@ impl PathNames {
         tasks
     }
 
-    /// Asks for all names again, and waits until each is answered; not longer than [`PATIENCE`] once some path has an
-    /// address. Gives the address of each path.
+    /// Looks all names up again and waits for each answer, but once a path has an address at most [`PATIENCE`]. Returns the
+    /// address of each path.
     ///
     /// # Errors
-    /// No path has one: why, for each.
+    /// No path has an address; the text has the reason for each.
     pub(crate) async fn addresses(&self) -> Result<Vec<Option<SocketAddr>>, String> {
         let mut answered = self.answered.subscribe();
         let number = {
@@ -121,7 +123,7 @@ impl PathNames {
             number
         };
         for entry in &self.paths {
-            entry.lock().asked = Instant::now();
+            entry.known.lock().asked = Instant::now();
         }
         let until = tokio::time::Instant::now() + PATIENCE;
         while !self.paths.iter().all(|entry| entry.is_settled(number)) {
@@ -133,7 +135,7 @@ impl PathNames {
                 }
             };
             tokio::select! {
-                // The sender lives as long as we do.
+                // The sender lives as long as `self`.
                 _ = answered.changed() => {}
                 () = asked_again => break,
             }
@@ -162,14 +164,14 @@ impl PathNames {
     pub(crate) fn now(&self) -> Vec<Option<SocketAddr>> {
         self.paths
             .iter()
-            .map(|entry| entry.lock().address)
+            .map(|entry| entry.known.lock().address)
             .collect()
     }
 
-    /// The paths that have none, and why.
+    /// The paths without an address.
     pub(crate) fn unresolved(&self) -> Vec<Unresolved> {
         let unresolved = self.paths.iter().filter_map(|entry| {
-            let known = entry.lock();
+            let known = entry.known.lock();
             known.address.is_none().then(|| Unresolved {
                 name: entry.rule.name.clone(),
                 remote: entry.rule.remote.clone(),
@@ -198,20 +200,20 @@ impl PathNames {
                     break;
                 }
                 tokio::select! {
-                    () = tokio::time::sleep(ASK_INTERVAL) => {}
+                    () = tokio::time::sleep(LOOKUP_INTERVAL) => {}
                     changed = wanted.changed() => if changed.is_err() { return },
                 }
             }
         }
     }
 
-    /// One look-up; `true` when it gave an address.
+    /// One lookup; `true` when it gave an address.
     async fn look_up(&self, index: usize, name: &str, number: u64) -> bool {
         let Some(entry) = self.paths.get(index) else {
             return true;
         };
         let rule = &entry.rule;
-        // One at a time for each name, so that no bound is needed.
+        // Each name has at most one lookup at a time, so that no bound is needed.
         let found = self
             .resolver
             .addresses_at_last(name, rule.remote.port, usize::MAX);
@@ -219,7 +221,7 @@ impl PathNames {
         let found = match tokio::time::timeout(LOOKUP_TIMEOUT, &mut found).await {
             Ok(found) => found,
             Err(_) => {
-                // Nobody is kept waiting, and an answer that comes late is still one.
+                // Waiting requests are answered now; a late answer is used as well.
                 let problem = LookupError::NoAnswer(LOOKUP_TIMEOUT).to_string();
                 entry.failed(&self.peer, problem, number);
                 self.answered.send_replace(());
@@ -249,7 +251,7 @@ impl PathNames {
 
 impl Entry {
     fn resolved(&self, peer: &str, address: SocketAddr, number: u64) {
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         if known.problem.take().is_some() || known.address != Some(address) {
             let (path, remote) = (&self.rule.name, &self.rule.remote);
             tracing::info!(peer, path, %remote, %address, "the name of a path resolves");
@@ -259,7 +261,7 @@ impl Entry {
     }
 
     fn failed(&self, peer: &str, problem: String, number: u64) {
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         if let Some(withheld) = self.log.is_due(Instant::now()) {
             let (path, remote) = (&self.rule.name, &self.rule.remote);
             match known.address {
@@ -275,13 +277,8 @@ impl Entry {
         known.answered = number;
     }
 
-    /// Whether nothing more is to be waited for.
+    /// Whether request `number` needs no further answer for this path.
     fn is_settled(&self, number: u64) -> bool {
-        matches!(self.rule.remote.host, Host::Ip(_)) || self.lock().answered >= number
-    }
-
-    /// What the lock guards is whole after every statement, so a panic elsewhere does not spoil it.
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        matches!(self.rule.remote.host, Host::Ip(_)) || self.known.lock().answered >= number
     }
 }

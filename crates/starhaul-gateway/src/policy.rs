@@ -1,39 +1,28 @@
-//! From an ingress rule to the stream that carries it, and from datagrams to blocks and back.
+//! Configurations of the streams that carry rules; datagrams to blocks and back.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use starhaul_endpoint::{BlockId, BlockOptions, Error, Mode, SendStream, StreamConfig};
 
 use crate::{
-    config::Delivery,
+    config::{Delivery, Framing},
     label::{Flow, Label},
-    rtp::{self, Assembler, Codec, FrameError, KeyFrames, Needs},
+    rtp::{self, Assembler, FrameError, KeyFrames, Needs},
 };
 
-/// How datagrams become blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Framing {
-    /// One each.
-    Datagrams,
-    /// By RTP timestamp.
-    Rtp {
-        codec: Codec,
-        frame_timeout: Duration,
-    },
-}
-
 impl Framing {
-    /// The datagrams of a block from the peer.
-    pub(crate) fn datagrams(self, block: Bytes) -> Result<Vec<Bytes>, FrameError> {
+    /// Appends the datagrams of a block from the peer to `datagrams`.
+    pub(crate) fn unpack(self, block: Bytes, datagrams: &mut Vec<Bytes>) -> Result<(), FrameError> {
         match self {
-            Self::Datagrams => Ok(vec![block]),
-            Self::Rtp { .. } => rtp::packets(&block),
+            Self::Datagrams => datagrams.push(block),
+            Self::Rtp { .. } => datagrams.extend(rtp::packets(&block)?),
         }
+        Ok(())
     }
 }
 
-/// The stream for datagrams of a rule.
+/// The configuration of the stream for datagrams of a rule.
 pub(crate) fn stream_config(delivery: &Delivery, priority: u8, label: &Label) -> StreamConfig {
     StreamConfig {
         mode: delivery.mode,
@@ -46,13 +35,13 @@ pub(crate) fn stream_config(delivery: &Delivery, priority: u8, label: &Label) ->
     }
 }
 
-/// The stream for the replies to a stream of the peer: as the peer wanted its own.
+/// The configuration of the reply stream to a stream of the peer: the same as the peer's.
 pub(crate) fn reply_config(forward: &StreamConfig, rule: &str, flow: u64) -> StreamConfig {
     StreamConfig {
         label: Label::new(rule, Flow::Reply { id: flow }).encode(),
-        // What replies take is not known.
+        // The rate of the replies is not known.
         bandwidth: None,
-        // A peer could ask for it; byte streams have no replies.
+        // Streams of blocks cannot be reliable, whatever the peer asked for.
         mode: match forward.mode {
             Mode::Reliable => Mode::FecRetransmit,
             mode => mode,
@@ -67,7 +56,7 @@ pub(crate) enum NotSent {
     /// The session refused it.
     #[error(transparent)]
     Refused(#[from] Error),
-    /// It needs a key frame that was refused.
+    /// It depends on a key frame that was refused.
     #[error("the key frame that this frame needs was refused")]
     KeyFrameMissing,
 }
@@ -96,7 +85,10 @@ impl BlockSender {
         }
     }
 
-    /// Sends a datagram, now or with the rest of its frame. An error means that a block was refused.
+    /// Sends a datagram, at once or with the rest of its frame.
+    ///
+    /// # Errors
+    /// A block was refused.
     pub(crate) fn send(&mut self, datagram: Bytes) -> Result<(), NotSent> {
         let Some(assembler) = &mut self.assembler else {
             self.stream.queue_block(datagram, BlockOptions::default())?;
@@ -124,7 +116,7 @@ impl BlockSender {
         }
     }
 
-    /// Waits until a frame is to be sent as it is; for ever when none is open.
+    /// Waits until the timeout of an open frame; for ever if none is open.
     pub(crate) async fn wait(&self) {
         match self.assembler.as_ref().and_then(Assembler::poll_timeout) {
             Some(due) => tokio::time::sleep_until(due.into()).await,
@@ -132,7 +124,7 @@ impl BlockSender {
         }
     }
 
-    /// Sends the frames whose time has come.
+    /// Sends the frames whose timeout has passed.
     pub(crate) fn send_due(&mut self) -> Result<(), NotSent> {
         if let Some(assembler) = &mut self.assembler {
             assembler.handle_timeout(Instant::now());

@@ -1,4 +1,5 @@
-//! Keeps the rate of a dedicated path as a file or a local socket says (MPDTP's dedicated link: the modem knows).
+//! Sets the rate of a dedicated path from a file or a local socket, to which for example a modem's driver writes it
+//! (dedicated links of MPDTP).
 
 use std::{
     io::{self, Read as _},
@@ -13,12 +14,12 @@ use tokio::{
     net::UnixStream,
 };
 
-/// How often a file is read, and a socket that is not there sought.
+/// Interval of reading a file, and of trying a socket that is absent.
 const INTERVAL: Duration = Duration::from_millis(200);
 /// The longest text that can be a rate.
 const MAX_TEXT_BYTES: u64 = 64;
 
-/// Follows the feed until dropped. What cannot be read or is no rate leaves the rate as it is.
+/// Follows the feed until dropped. While it cannot be read or holds no rate, the rate stays as it is.
 pub(crate) async fn follow(path: PathBuf, rate: RateFeed) {
     let mut complained = false;
     loop {
@@ -56,7 +57,7 @@ async fn read_once(path: &Path, rate: &RateFeed) -> io::Result<()> {
     if !kind.is_file() {
         return Err(io::Error::other("neither a file nor a socket"));
     }
-    // Small and local; a file that a modem's driver writes.
+    // A small local file: reading it takes no time.
     let mut text = String::new();
     std::fs::File::open(path)?
         .take(MAX_TEXT_BYTES)

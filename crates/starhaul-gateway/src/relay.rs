@@ -1,44 +1,45 @@
 //! A TCP connection on one side, a byte stream of the session on the other: bytes, half closes and resets pass through.
 
 use std::{
-    io,
+    io::{self, IoSlice},
     net::{IpAddr, Ipv6Addr, SocketAddr},
     sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use socket2::TcpKeepalive;
 use starhaul_endpoint::{ByteReader, ByteWriter};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
+    net::{TcpStream, tcp::WriteHalf},
+    task::coop::consume_budget,
 };
 
 use crate::socks5::Reply;
 
-/// Bytes copied at once in each direction.
+/// Bytes read at once from a TCP connection.
 const BUFFER_BYTES: usize = 64 << 10;
-/// Tells the far side that our TCP connection was reset.
+/// Code for the far side: our TCP connection was reset.
 const CODE_RESET: u32 = 1;
-/// A connection that is silent so long is asked whether it still lives, and then again and again: an end that vanished is
-/// found out within two minutes.
+/// TCP keepalive: a vanished end is detected within two minutes.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_PROBES: u32 = 4;
-/// Tells the far side that our TCP connection was silent for too long.
+/// Code for the far side: our TCP connection was idle for too long.
 const CODE_IDLE: u32 = 2;
 const ANSWER_VERSION: u8 = 1;
-/// Version, reply, address as IPv6, port.
+/// Length of an answer: version, reply, address as IPv6, port.
 const ANSWER_BYTES: usize = 20;
 
-/// What the far side says before any data: whether it is connected, and from which address.
+/// The first bytes from the far side: whether it is connected to the target, and from which address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct ConnectAnswer {
     pub(crate) reply: Reply,
     pub(crate) bound: SocketAddr,
 }
 
-impl Answer {
+impl ConnectAnswer {
     pub(crate) fn encode(self) -> [u8; ANSWER_BYTES] {
         let mut bytes = [0; ANSWER_BYTES];
         let ip = match self.bound.ip() {
@@ -74,7 +75,7 @@ impl Answer {
 }
 
 /// Makes a connection that is dropped end by RST (`SO_LINGER` 0), until [`settle`]: an application must never take
-/// data that broke off for data that ended. From now on the kernel finds out when the other end has vanished.
+/// data that broke off for data that ended. TCP keepalive detects an end that vanished.
 pub(crate) fn unsettle(tcp: &TcpStream) {
     let socket = socket2::SockRef::from(tcp);
     // These fail only for what is no socket.
@@ -87,7 +88,7 @@ pub(crate) fn unsettle(tcp: &TcpStream) {
     let _ = socket.set_tcp_keepalive(&keepalive);
 }
 
-/// Both directions ended well.
+/// Lets a connection whose directions both ended in order be closed by FIN.
 pub(crate) fn settle(tcp: &TcpStream) {
     let _ = socket2::SockRef::from(tcp).set_linger(None);
 }
@@ -108,37 +109,44 @@ pub(crate) async fn relay(
 ) -> io::Result<()> {
     unsettle(&tcp);
     let activity = Activity::new();
-    let (mut from_application, mut to_application) = tcp.split();
+    let (from_application, mut to_application) = tcp.split();
     let outward = async {
         writer.write_all(early).await?;
-        let mut buffer = vec![0; BUFFER_BYTES];
+        let mut buffer = Vec::new();
         loop {
-            // A far side that reads no more has been reset; waiting for our application would hide that from it.
-            let read = tokio::select! {
-                read = from_application.read(&mut buffer) => read?,
+            // Waiting for readiness costs no budget: a busy connection would keep other tasks from running.
+            consume_budget().await;
+            // A far side that reads no more has been reset; our application is told at once, not when it next sends.
+            tokio::select! {
+                readable = from_application.readable() => readable?,
                 _ = writer.stopped() => return Err(io::ErrorKind::ConnectionReset.into()),
             };
-            let Some(data) = buffer.get(..read).filter(|data| !data.is_empty()) else {
-                return writer.shutdown().await;
-            };
-            writer.write_all(data).await?;
-            activity.touch();
+            buffer.reserve(BUFFER_BYTES);
+            match from_application.try_read_buf(&mut buffer) {
+                Ok(0) => return writer.shutdown().await,
+                Ok(_) => {
+                    writer.write_all(&buffer).await?;
+                    buffer.clear();
+                    activity.touch();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => buffer = Vec::new(),
+                Err(error) => return Err(error),
+            }
         }
     };
     let inward = async {
         if expect_answer {
-            let answer = Answer::read(&mut reader).await?;
+            let answer = ConnectAnswer::read(&mut reader).await?;
             if answer.reply != Reply::Succeeded {
                 return Err(io::ErrorKind::ConnectionRefused.into());
             }
         }
-        let mut buffer = vec![0; BUFFER_BYTES];
         loop {
-            let read = reader.read(&mut buffer).await?;
-            let Some(data) = buffer.get(..read).filter(|data| !data.is_empty()) else {
+            let chunks = reader.read_chunks().await?;
+            if chunks.is_empty() {
                 return to_application.shutdown().await;
-            };
-            to_application.write_all(data).await?;
+            }
+            write_all(&mut to_application, &chunks).await?;
             activity.touch();
         }
     };
@@ -161,7 +169,21 @@ pub(crate) async fn relay(
     result.map(|_| ())
 }
 
-/// When something was last carried in either direction.
+/// Writes chunks, as many at once as the system takes.
+async fn write_all(tcp: &mut WriteHalf<'_>, chunks: &[Bytes]) -> io::Result<()> {
+    let mut slices: Vec<_> = chunks.iter().map(|chunk| IoSlice::new(chunk)).collect();
+    let mut rest = slices.as_mut_slice();
+    while !rest.is_empty() {
+        let written = tcp.write_vectored(rest).await?;
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        IoSlice::advance_slices(&mut rest, written);
+    }
+    Ok(())
+}
+
+/// The time of the last data in either direction.
 struct Activity {
     began: Instant,
     last_ms: AtomicU64,
@@ -180,7 +202,7 @@ impl Activity {
         self.last_ms.store(since, Ordering::Relaxed);
     }
 
-    /// Waits until nothing was carried for so long; for ever without a bound.
+    /// Waits until no data was carried for `idle`; for ever if that is `None`.
     async fn idle_for(&self, idle: Option<Duration>) {
         let Some(idle) = idle else {
             return std::future::pending().await;
@@ -228,13 +250,13 @@ mod tests {
                 b"\x01\x05\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\x01\x02",
             ),
         ] {
-            let answer = Answer {
+            let answer = ConnectAnswer {
                 reply,
                 bound: bound.parse().unwrap(),
             };
             assert_eq!(&answer.encode(), bytes);
-            assert_eq!(Answer::decode(*bytes).unwrap(), answer);
+            assert_eq!(ConnectAnswer::decode(*bytes).unwrap(), answer);
         }
-        assert!(Answer::decode([2; ANSWER_BYTES]).is_err());
+        assert!(ConnectAnswer::decode([2; ANSWER_BYTES]).is_err());
     }
 }

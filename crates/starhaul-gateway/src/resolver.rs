@@ -1,7 +1,7 @@
-//! From names to addresses: look-ups of the system's resolver, bounded, and none that anybody has to wait for.
+//! Lookups of names by the system's resolver, at most a given number at once.
 //!
-//! The system's resolver blocks, for many seconds where no server answers. So each look-up has a thread of its own that
-//! nobody joins: neither the end of the gateway nor that of the runtime waits for it.
+//! The system's resolver blocks, for many seconds if no server answers. So each lookup has a detached thread: neither the
+//! end of the gateway nor that of the runtime waits for it.
 
 use std::{
     io,
@@ -17,31 +17,31 @@ use tokio::sync::oneshot;
 
 use crate::egress_policy::is_localhost;
 
-/// Who waits for a look-up waits no longer: a resolver that takes more is as good as none.
+/// Longest wait for a lookup.
 pub(crate) const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
-/// The resolver and its modules need little.
+/// Stack of a lookup's thread; the resolver and its modules need little.
 const STACK_BYTES: usize = 512 << 10;
 
 type Ask = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
-/// Looks names up. Clones share the count of what is under way.
+/// Looks names up. Clones share the count of lookups under way.
 #[derive(Clone)]
 pub struct Resolver {
     ask: Arc<Ask>,
     under_way: Arc<AtomicUsize>,
 }
 
-/// A name has no address now.
+/// Why a name has no address now.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LookupError {
-    /// So says the resolver.
+    /// The resolver reports an error.
     #[error(transparent)]
     Failed(#[from] io::Error),
-    /// It says nothing.
+    /// The resolver does not answer.
     #[error("no answer from the resolver for {0:?}")]
     NoAnswer(Duration),
-    /// As many as allowed are under way.
-    #[error("{0} look-ups are under way already")]
+    /// As many lookups as allowed are under way.
+    #[error("{0} lookups are under way already")]
     Busy(usize),
 }
 
@@ -51,7 +51,7 @@ impl Resolver {
         Self::new(|name, port| Ok((name, port).to_socket_addrs()?.collect()))
     }
 
-    /// Another one; it may block.
+    /// A resolver that calls `ask`, which may block.
     pub fn new(
         ask: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static,
     ) -> Self {
@@ -61,7 +61,7 @@ impl Resolver {
         }
     }
 
-    /// The same resolver with a count of its own, so that neither keeps the other from asking.
+    /// The same resolver with a count of its own, so that the lookups of one do not count for the other.
     pub(crate) fn apart(&self) -> Self {
         Self {
             ask: self.ask.clone(),
@@ -69,8 +69,8 @@ impl Resolver {
         }
     }
 
-    /// All addresses of a name, with the port; never none. Gives up after [`LOOKUP_TIMEOUT`]. At most `most` look-ups are
-    /// under way at once, counting those that were given up and that the system has not ended yet.
+    /// All addresses of a name, with the port; never none. Gives up after [`LOOKUP_TIMEOUT`]. At most `most` lookups are
+    /// under way at once, including abandoned ones that the system has not ended yet.
     pub(crate) async fn addresses(
         &self,
         name: &str,
@@ -83,7 +83,7 @@ impl Resolver {
             .unwrap_or(Err(LookupError::NoAnswer(LOOKUP_TIMEOUT)))
     }
 
-    /// The same, however long it takes.
+    /// As [`Resolver::addresses`], without a time limit.
     pub(crate) async fn addresses_at_last(
         &self,
         name: &str,
@@ -94,21 +94,21 @@ impl Resolver {
             let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
             return Ok(loopback.map(|ip| SocketAddr::new(ip, port)).to_vec());
         }
-        let slot = Slot::take(&self.under_way, most).ok_or(LookupError::Busy(most))?;
-        let (told, answer) = oneshot::channel();
+        let slot = LookupSlot::take(&self.under_way, most).ok_or(LookupError::Busy(most))?;
+        let (sender, answer) = oneshot::channel();
         let (ask, name) = (self.ask.clone(), name.to_owned());
         std::thread::Builder::new()
-            .name("look-up".to_owned())
+            .name("lookup".to_owned())
             .stack_size(STACK_BYTES)
             .spawn(move || {
                 let found = ask(&name, port);
                 drop(slot);
-                // Who asked may have given up.
-                let _ = told.send(found);
+                // Fails when the caller has given up.
+                let _ = sender.send(found);
             })?;
         let found = answer
             .await
-            .map_err(|_| io::Error::other("the look-up ended without an answer"))??;
+            .map_err(|_| io::Error::other("the lookup ended without an answer"))??;
         if found.is_empty() {
             return Err(io::Error::other("the name has no address").into());
         }
@@ -130,10 +130,10 @@ impl std::fmt::Debug for Resolver {
     }
 }
 
-/// The place of one look-up, until its thread ends.
-struct Slot(Arc<AtomicUsize>);
+/// Counts one lookup until its thread ends.
+struct LookupSlot(Arc<AtomicUsize>);
 
-impl Slot {
+impl LookupSlot {
     fn take(under_way: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
         let more = |count: usize| (count < most).then_some(count + 1);
         let taken = under_way.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
@@ -141,7 +141,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for LookupSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn look_ups_beyond_the_bound_are_refused_until_one_ends() {
+    async fn lookups_beyond_the_bound_are_refused_until_one_ends() {
         let (let_go, held) = mpsc::channel::<()>();
         let held = Mutex::new(held);
         let resolver = Resolver::new(move |_, port| {

@@ -16,11 +16,11 @@ mod nal;
 #[cfg(test)]
 mod tests;
 
-/// What is understood of the payload.
+/// The payload's codec, as far as frames depend on each other by it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Codec {
-    /// Nothing: frames of any kind, without dependency.
+    /// Any: frames without dependencies.
     #[default]
     None,
     /// Each packet is a frame of its own, so that it need not wait for the next one to know that it is whole.
@@ -31,23 +31,23 @@ pub enum Codec {
     H265,
 }
 
-/// What a frame is to the frames after it.
+/// Dependency of the frames after a frame on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
-    /// Others need it.
+    /// Other frames need it.
     Key,
     /// Useless without the last key frame of its source.
     Inter,
-    /// Neither, or not known.
+    /// Neither, or unknown.
     Independent,
 }
 
-/// A frame that is complete, or as complete as it will be.
+/// A frame that is complete, or was closed early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Its packets, each behind its length.
     pub block: Bytes,
-    /// What others it needs.
+    /// Its dependency.
     pub kind: FrameKind,
     /// Synchronisation source and timestamp; `None` for what is not RTP.
     pub source: Option<(u32, u32)>,
@@ -95,7 +95,7 @@ impl Assembler {
         }
     }
 
-    /// A packet came from the application. One longer than a UDP datagram can be is ignored.
+    /// Takes a packet of the application. One longer than a UDP datagram can be is ignored.
     pub fn handle_packet(&mut self, now: Instant, packet: &[u8]) {
         let Ok(length) = u16::try_from(packet.len()) else {
             return;
@@ -145,7 +145,7 @@ impl Assembler {
             .map(|frame| frame.last_packet + self.timeout)
     }
 
-    /// Closes the frames of which nothing came for long.
+    /// Closes the frames whose last packet is older than the timeout.
     pub fn handle_timeout(&mut self, now: Instant) {
         while self.poll_timeout().is_some_and(|due| due <= now) {
             let Some(frame) = self.open.pop_front() else {
@@ -178,16 +178,16 @@ impl Assembler {
 /// Remembers the last key frame of each source; `B` is how the sender names blocks.
 #[derive(Debug)]
 pub struct KeyFrames<B> {
-    /// Timestamp and block of it; no block where it could not be sent.
+    /// Timestamp and block of each; no block if it could not be sent.
     last: HashMap<u32, (u32, Option<B>)>,
 }
 
-/// What a frame needs to be of use.
+/// The block without which a frame is useless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs<B> {
-    /// Nothing, or nothing that is known.
+    /// None, or none that is known.
     Nothing,
-    /// This block.
+    /// This block is needed.
     Block(B),
     /// A key frame that was not sent, so that this one is useless.
     Missing,
@@ -231,7 +231,7 @@ impl<B: Copy> KeyFrames<B> {
             return;
         };
         if self.last.len() >= MAX_SOURCES && !self.last.contains_key(&ssrc) {
-            // Rare enough that starting anew is as good as finding the oldest.
+            // Rare enough that clearing is as good as finding the oldest.
             self.last.clear();
         }
         self.last.insert(ssrc, (timestamp, block));
@@ -261,7 +261,7 @@ pub fn packets(block: &Bytes) -> Result<Vec<Bytes>, FrameError> {
     Ok(packets)
 }
 
-/// What matters here of an RTP header.
+/// The fields of an RTP header that are used here.
 struct Header<'p> {
     marker: bool,
     timestamp: u32,

@@ -1,4 +1,4 @@
-//! What all tasks of a gateway know.
+//! The state that all tasks of a gateway share.
 
 use std::{net::SocketAddr, sync::Arc, time::Instant};
 
@@ -9,7 +9,7 @@ use crate::{
     status::{self, Rates, Status},
 };
 
-/// What all tasks know.
+/// The state that all tasks share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) public_key: PublicKey,

@@ -1,4 +1,4 @@
-//! What `starhaul status` shows: the JSON object of the control socket, as types for both of its ends.
+//! The status that `starhaul status` shows: the JSON object of the control socket, as types for both of its ends.
 
 mod check;
 mod detector;
@@ -16,22 +16,22 @@ pub(crate) use self::{
     traffic::{INTERVAL, Rates},
 };
 
-/// A gateway now.
+/// The present state of a gateway.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Status {
-    /// Of the software.
+    /// Version of the software.
     pub version: String,
-    /// By which peers know us.
+    /// The gateway's public key, by which peers know it.
     pub public_key: String,
-    /// Since the start.
+    /// Seconds since the start.
     pub uptime_s: f64,
-    /// Where peers are accepted.
+    /// Addresses on which peers are accepted.
     pub listen: Vec<SocketAddr>,
-    /// In order of the configuration.
+    /// The peers in the order of the configuration.
     pub peers: Vec<Peer>,
-    /// In order of the configuration.
+    /// The ingress rules, those for datagrams first, in the order of the configuration.
     pub ingress: Vec<Ingress>,
-    /// Those open now.
+    /// The open sessions.
     pub sessions: Vec<Session>,
     /// All streams with all peers since the start, by priority.
     #[serde(default)]
@@ -44,16 +44,16 @@ pub struct Status {
 /// A bound, and how often it was reached.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Limit {
-    /// What is bounded.
+    /// The bounded quantity.
     pub name: String,
-    /// At which ingress rule; absent for a bound of the whole gateway.
+    /// The ingress rule; absent for a bound of the whole gateway.
     #[serde(default)]
     pub rule: Option<String>,
     /// How often it was reached since the start of the gateway or of the rule.
     pub count: u64,
-    /// Its value now.
+    /// Its present value.
     pub limit: u64,
-    /// What raises it: a key of the configuration, unless it says otherwise.
+    /// The key of the configuration that raises it, or another setting that does.
     pub key: String,
 }
 
@@ -62,21 +62,21 @@ pub struct Limit {
 pub struct Peer {
     /// Its name in the configuration.
     pub name: String,
-    /// Its key.
+    /// Its public key.
     pub public_key: String,
-    /// Open now.
+    /// Number of open sessions.
     pub sessions: usize,
-    /// Attempts to open a session that failed since the last success.
+    /// Number of failed attempts to open a session since the last success.
     pub failed_attempts: u64,
-    /// Why the last of them failed.
+    /// Cause of the last failure.
     pub last_error: Option<String>,
-    /// The paths that a session with it is to have, as configured; none where we open none.
+    /// Names of the paths configured for a session with it; empty where this side opens none.
     #[serde(default)]
     pub configured_paths: Vec<String>,
-    /// All streams with it.
+    /// Bytes of all streams with it.
     #[serde(default)]
     pub traffic: Traffic,
-    /// The same by rule and priority.
+    /// The streams with it by rule and priority.
     #[serde(default)]
     pub flows: Vec<Flow>,
 }
@@ -84,11 +84,11 @@ pub struct Peer {
 /// The streams with a peer that belong to one rule.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Flow {
-    /// The rule's name; absent where the streams are not a gateway's.
+    /// The rule's name; absent for streams that no gateway opened.
     pub rule: Option<String>,
-    /// Whose rule it is: `us` or `peer`.
+    /// The side that has the rule: `us` or `peer`.
     pub rule_of: String,
-    /// What they have carried.
+    /// Their totals.
     #[serde(flatten)]
     pub totals: FlowTotals,
 }
@@ -96,23 +96,23 @@ pub struct Flow {
 /// The streams of one priority.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Class {
-    /// What they have carried.
+    /// Their totals.
     #[serde(flatten)]
     pub totals: FlowTotals,
 }
 
-/// What streams have carried since the start, those that have ended included.
+/// Totals of streams since the start, including those that have ended.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct FlowTotals {
-    /// 0 is the most important.
+    /// Priority, 0 the most important.
     pub priority: u8,
-    /// Open now.
+    /// Number of open streams.
     pub streams: u64,
-    /// All that there were.
+    /// Number of streams since the start.
     pub streams_total: u64,
     /// Bytes of applications.
     pub traffic: Traffic,
-    /// Of those with deadlines.
+    /// Outcomes of the blocks.
     pub blocks: Blocks,
 }
 
@@ -123,31 +123,31 @@ pub struct Ingress {
     pub rule: String,
     /// `udp`, `rtp`, `tcp` or `socks5`.
     pub kind: String,
-    /// Where it really listens.
+    /// The address on which it listens, with the port that the kernel chose.
     pub listen: SocketAddr,
-    /// Name of the peer behind it.
+    /// Name of the peer that carries it.
     pub peer: String,
-    /// Client addresses or connections now.
+    /// Number of present client addresses or connections.
     pub clients: u64,
-    /// Client addresses or connections since the start.
+    /// Number of client addresses or connections since the start.
     pub clients_total: u64,
-    /// From applications.
+    /// Datagrams from applications.
     pub datagrams_in: u64,
-    /// To applications.
+    /// Datagrams to applications.
     pub datagrams_out: u64,
     /// Clients that were forgotten early to make room for new ones.
     #[serde(default)]
     pub displaced_clients: u64,
-    /// Datagrams from applications that went nowhere.
+    /// Datagrams from applications that were dropped.
     pub dropped: Dropped,
-    /// Connections that were not made or broke off.
+    /// Number of connections that failed or broke off.
     pub failed_connections: u64,
-    /// What its streams have carried.
+    /// Bytes of its streams.
     #[serde(default)]
     pub traffic: Traffic,
 }
 
-/// Why datagrams went nowhere.
+/// Dropped datagrams by cause.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Dropped {
     /// No session with the peer was open.
@@ -165,16 +165,16 @@ pub struct Session {
     pub peer: String,
     /// `us` or `peer`.
     pub opened_by: String,
-    /// Since it was opened.
+    /// Seconds since it was opened.
     pub age_s: f64,
-    /// Streams of the peer that we refused: label not understood, target not allowed, too many.
+    /// Number of refused streams of the peer: unreadable label, forbidden target, or too many streams.
     pub refused_streams: u64,
-    /// All its paths.
+    /// Bytes over all its paths.
     #[serde(default)]
     pub traffic: Traffic,
     /// Its paths.
     pub paths: Vec<Path>,
-    /// Its streams that have not ended.
+    /// Its open streams, and the last few that have ended.
     pub streams: Vec<Stream>,
 }
 
@@ -189,99 +189,99 @@ pub struct Path {
     pub state: String,
     /// Name of the congestion controller.
     pub controller: String,
-    /// Its phase.
+    /// Phase of the controller.
     pub controller_state: String,
-    /// Bytes that may be in flight.
+    /// Congestion window in bytes.
     pub cwnd_bytes: u64,
-    /// Bytes that are.
+    /// Bytes in flight.
     pub bytes_in_flight: u64,
-    /// UDP payload of the largest packets that we send on it: what it is known to carry; 0 while there is no connection.
+    /// UDP payload of the largest packets that it is known to carry, in bytes; 0 without a connection.
     #[serde(default)]
     pub packet_bytes: u16,
-    /// What the controller believes of the path; absent where it keeps no model.
+    /// The controller's model of the path; absent if it keeps none.
     #[serde(default)]
     pub model: Option<Model>,
-    /// What the controller was told of reconfigurations.
+    /// Reconfigurations signalled to the controller.
     #[serde(default)]
     pub reconfigurations: Reconfigurations,
-    /// Round trip of the satellite segments alone, of both ends together, where somebody measures it.
+    /// RTT of the satellite segments of both ends together; absent if neither end measures it.
     #[serde(default)]
     pub segment_rtt_ms: Option<f64>,
-    /// Who looks for reconfigurations on this side, if anybody does.
+    /// The prober that detects reconfigurations on this side, if there is one.
     #[serde(default)]
     pub detector: Option<Detector>,
-    /// Why it cannot be used; absent while it can.
+    /// Cause if it cannot be used.
     #[serde(default)]
     pub last_error: Option<String>,
-    /// What it has carried since the session began, whether or not it is up.
+    /// Bytes since the session was opened, whether or not it is up.
     #[serde(default)]
     pub traffic: Traffic,
-    /// What was measured.
+    /// Measured figures.
     #[serde(flatten)]
     pub figures: Option<PathFigures>,
 }
 
-/// What a controller believes of its path (LeoCC's estimates).
+/// A controller's model of its path (LeoCC's estimates).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Model {
-    /// bBW_a.
+    /// LeoCC's bBW_a.
     pub bandwidth_aggressive_bit_per_s: Option<u64>,
-    /// bBW_m.
+    /// LeoCC's bBW_m.
     pub bandwidth_moderate_bit_per_s: Option<u64>,
-    /// Between these the RTT swings without a queue.
+    /// Range of the RTT without a queue.
     pub rtt_band_ms: Option<[f64; 2]>,
-    /// Since the last reconfiguration that the controller acted on.
+    /// Seconds since the last reconfiguration that the controller acted on.
     pub acted_on_ago_s: Option<f64>,
 }
 
-/// The reconfigurations of a path that its controller was told of since its connection began.
+/// The reconfigurations signalled to a path's controller since its connection began.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Reconfigurations {
-    /// How many.
+    /// Their number.
     pub count: u64,
-    /// The last.
+    /// The last one.
     pub last: Option<Reconfiguration>,
 }
 
 /// A reconfiguration of a satellite path.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Reconfiguration {
-    /// Since packets began to pass again.
+    /// Seconds since packets passed again.
     pub ago_s: f64,
-    /// For how long nothing had passed; absent when unknown.
+    /// Length of the outage; absent when unknown.
     pub outage_ms: Option<f64>,
-    /// `probe`, `peer`, `schedule` or `ground_truth`.
+    /// Source of the signal: `probe`, `peer`, `schedule` or `ground_truth`.
     pub source: String,
-    /// From 0 to 1.
+    /// Confidence, 0 to 1.
     pub confidence: Option<f64>,
 }
 
-/// What was measured of a path.
+/// Measured figures of a path.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PathFigures {
-    /// Price per byte.
+    /// Configured price per byte.
     pub cost: Option<f64>,
-    /// Smoothed.
+    /// Smoothed RTT.
     pub rtt_ms: Option<f64>,
-    /// Lowest of late.
+    /// Lowest recent RTT.
     pub min_rtt_ms: Option<f64>,
-    /// Towards the peer, where it can be estimated.
+    /// Estimated one-way delay to the peer.
     pub one_way_delay_ms: Option<f64>,
-    /// What the path is believed to be able to carry.
+    /// Estimated bandwidth.
     pub rate_bit_per_s: u64,
     /// Share of datagrams lost, 0 to 1.
     pub loss: Option<f64>,
-    /// The greatest share of any recent moment.
+    /// Greatest loss of a recent window, 0 to 1.
     pub loss_window_max: Option<f64>,
-    /// Datagrams lost in a row, on average.
+    /// Mean number of datagrams lost in a row.
     pub loss_burst_length: Option<f64>,
-    /// To the peer.
+    /// Bytes to the peer.
     pub bytes_sent: u64,
-    /// From the peer.
+    /// Bytes from the peer.
     pub bytes_received: u64,
-    /// To the peer.
+    /// Datagrams to the peer.
     pub datagrams_sent: u64,
-    /// Of those.
+    /// Lost datagrams of those.
     pub datagrams_lost: u64,
 }
 
@@ -294,66 +294,66 @@ pub struct Stream {
     pub rule: Option<String>,
     /// `udp`, `rtp`, `associate`, `reply` or `tcp`.
     pub kind: Option<String>,
-    /// Where it goes on the far side.
+    /// Its destination on the far side.
     pub target: Option<String>,
-    /// 0 is the most important.
+    /// Priority, 0 the most important.
     #[serde(default)]
     pub priority: u8,
-    /// How its blocks are protected.
+    /// Its mode: how blocks are protected.
     pub mode: String,
-    /// It has ended; its figures are kept for a while.
+    /// Whether it has ended; its figures are kept for a while.
     #[serde(default)]
     pub ended: bool,
-    /// Its bytes.
+    /// Its bytes and rates.
     #[serde(default)]
     pub traffic: Traffic,
-    /// Its blocks.
+    /// Outcomes of its blocks.
     #[serde(flatten)]
     pub blocks: Blocks,
-    /// By the application.
+    /// Bytes from the application.
     pub bytes_sent: u64,
-    /// For the application.
+    /// Bytes for the application.
     pub bytes_received: u64,
 }
 
-/// What became of blocks.
+/// Numbers of blocks by outcome.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Blocks {
-    /// Blocks from our side.
+    /// Sent blocks.
     pub blocks_sent: u64,
-    /// Blocks from the peer.
+    /// Received blocks.
     pub blocks_received: u64,
-    /// Of the blocks sent.
+    /// Sent blocks that arrived before their deadline.
     pub on_time: u64,
-    /// Of the blocks sent: they arrived all the same.
+    /// Sent blocks that arrived after their deadline.
     pub late: u64,
-    /// Of the blocks sent.
+    /// Sent blocks that expired.
     pub expired: Expired,
-    /// Of the blocks sent: retreated, or the block they needed was not delivered.
+    /// Sent blocks that were retreated, or that depended on a block that was not delivered.
     pub cancelled: u64,
-    /// Of the blocks sent: the stream or session ended first.
+    /// Sent blocks whose stream or session ended first.
     pub failed: u64,
-    /// Of the blocks sent.
+    /// Sent blocks that were recovered.
     pub recovered: Recovered,
 }
 
 /// Blocks dropped because they could not arrive in time, by cause.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Expired {
-    /// Other blocks went first.
+    /// Dropped in favour of other blocks.
     pub capacity: u64,
-    /// Lost and not recovered in time.
+    /// Lost, and not recovered in time.
     pub loss: u64,
-    /// No path is fast enough.
+    /// No path was fast enough.
     pub unreachable: u64,
 }
 
-/// Blocks that lost fragments and arrived whole.
+/// Blocks that lost fragments and were delivered.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Recovered {
-    /// Rebuilt from redundancy.
+    /// Decoded with redundancy.
     pub redundancy: u64,
-    /// Sent again.
+    /// Retransmitted.
     pub retransmission: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Where a flow is to go on the far side: a host, which may be a name that only the far side can resolve, and a port.
+//! The destination of a flow on the far side: a host, which may be a name that only the far side can resolve, and a port.
 
 use std::{
     fmt,
@@ -20,13 +20,13 @@ pub enum Host {
 /// A host and a port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
-    /// Where.
+    /// Address or name.
     pub host: Host,
     /// UDP or TCP port; 0 only inside SOCKS requests that do not know it.
     pub port: u16,
 }
 
-/// A text is not a target.
+/// The text is not a target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not host:port, for example 192.0.2.1:5000, [2001:db8::1]:5000 or example.org:5000"

@@ -1,6 +1,9 @@
 //! The experiments that can be run by name, and what each stands for in the papers.
 
-use crate::{Error, experiments, kit::About};
+use crate::{
+    Error, experiments,
+    kit::{About, experiment::to_json},
+};
 
 /// All experiments, each followed by its parts, and what else `starhaul lab` does.
 pub fn entries() -> Vec<About> {
@@ -21,7 +24,7 @@ pub fn entries() -> Vec<About> {
 /// # Errors
 /// None in practice.
 pub fn json() -> Result<String, Error> {
-    serde_json::to_string(&entries()).map_err(|error| Error::Failed(error.to_string()))
+    to_json(&entries())
 }
 
 /// The experiments as a table.

@@ -21,7 +21,7 @@ use starhaul_lab::{
         aggregation::{self, GRID},
         cut::{self, CutResult, CutSetup, Traffic},
         dmtp::{BLOCKS_PER_STEP, DmtpSetup, LOSS_STEPS, MODES, StepResult},
-        mpdtp::{BANDWIDTH_FACTORS, Control, LOSSES, NETEM_QUEUE, QoeSetup, SHORT_QUEUE},
+        mpdtp::{BANDWIDTH_FACTORS, LOSSES, NETEM_QUEUE, PathController, QoeSetup, SHORT_QUEUE},
     },
     workload::bulk::Bulk,
     worlds::{pipe::Pipe, stack::World},
@@ -156,8 +156,8 @@ fn qoe_table(
                     duration,
                     seed,
                 };
-                let dedicated = setup.starhaul(Control::Dedicated).unwrap();
-                let bbr = setup.starhaul(Control::Bbr).unwrap();
+                let dedicated = setup.starhaul(PathController::Dedicated).unwrap();
+                let bbr = setup.starhaul(PathController::Bbr).unwrap();
                 let mpquic = setup.mpquic().unwrap();
                 println!(
                     "{bandwidth_factor:<7} {:>6} {name:>6} {seed:>4} {:>9.0} {:>7.0} {:>7.0} {:>7.0} {:>6.2}   {} | {} | {}",
@@ -184,7 +184,7 @@ fn aggregation_grid() {
     let mut rows = Vec::new();
     for seed in seeds(1) {
         for (pipes, least_of_sum) in GRID {
-            let row = aggregation::Setup { pipes, seed }.run().unwrap();
+            let row = aggregation::AggregationSetup { pipes, seed }.run().unwrap();
             assert!(
                 row.of_sum() >= least_of_sum && row.of_best() >= 0.95,
                 "seed {seed}: {row:?}"

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 
 use starhaul_lab::{
     experiments::leocc::{Options, Plan, Results, Section},
-    kit::Found as _,
+    kit::{Found as _, Plan as _},
 };
 
 /// Five seconds of 8 and 4 Mbit/s with an outage of 70 ms in between.
@@ -35,7 +35,10 @@ fn options(folder: &Path, systems: &[&str], sections: &[Section]) -> Options {
 
 fn run(folder: &Path, systems: &[&str], sections: &[Section]) -> Results {
     let options = options(folder, systems, sections);
-    Plan::new(&options).unwrap().run("test", |_| {}).unwrap()
+    Plan::new(&options)
+        .unwrap()
+        .results("test", &mut |_| {})
+        .unwrap()
 }
 
 #[test]
@@ -65,7 +68,7 @@ fn every_part_gives_its_rows_whatever_the_order_in_which_they_ran() {
     let again = run(folder.path(), &["cubic", "leocc"], &Section::ALL);
     assert_eq!(all.json().unwrap(), again.json().unwrap());
     assert_eq!(all.rows.len(), 4);
-    assert_eq!(all.courses.len(), 2);
+    assert_eq!(all.series.len(), 2);
     let deaf = |row: &&starhaul_lab::experiments::leocc::Row| row.system == "leocc-no-detector";
     // At either loss.
     assert_eq!(all.ablation.iter().filter(deaf).count(), 2);
@@ -133,7 +136,7 @@ fn each_part_alone_is_told_on_the_terminal_and_on_the_page_and_as_json() {
         let mut options = options(folder.path(), &["leocc", "bbr"], &[section]);
         options.losses = vec![0.01];
         let plan = Plan::new(&options).unwrap();
-        let results = plan.run("test", |_| {}).unwrap();
+        let results = plan.results("test", &mut |_| {}).unwrap();
         let table = results.table();
         assert!(table.contains(said), "{section:?}: {table}");
         let json: serde_json::Value = serde_json::from_str(&results.json().unwrap()).unwrap();
@@ -189,7 +192,7 @@ fn the_loss_of_a_recording_is_kept() {
     let mut options = options(folder.path(), &["bbr"], &[Section::Scatter]);
     options.losses.clear();
     let plan = Plan::new(&options).unwrap();
-    let results = plan.run("test", |_| {}).unwrap();
+    let results = plan.results("test", &mut |_| {}).unwrap();
     let [row] = results.rows.as_slice() else {
         panic!("{:?}", results.rows)
     };
@@ -203,7 +206,7 @@ fn the_loss_of_a_recording_is_kept() {
         said.contains("recorded loss of own (2 % on average)"),
         "{said}"
     );
-    let results = plan.run("test", |_| {}).unwrap();
+    let results = plan.results("test", &mut |_| {}).unwrap();
     assert_eq!(results.rows[0].metrics.loss_rate, 0.0);
 }
 

@@ -61,7 +61,6 @@ pub use series::{DelaySeries, LossSeries, Series};
 pub use spec::{Delay, LinkSpec, QueueLimit, Rate, Reorder};
 pub use statistics::{CapacitySummary, Comb, DelaySummary, Evidence, Summary};
 pub use synth::{CellularModel, GeoModel, LeoModel, Model};
-pub use text::parse_duration;
 pub use trace::{Recording, Trace};
 
 /// Errors in the description of a link, all caused by its author.

@@ -5,10 +5,11 @@ use std::{fmt, str::FromStr};
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
+use starhaul_units::{parse_decimal, parse_share};
 
-use crate::{Error, text};
+use crate::Error;
 
-/// Random loss of a link. Written `0.2%` or `ge:1%:5` (mean loss, mean burst length in packets).
+/// Random loss of a link. Written `0.2%`, `0.002` or `ge:1%:5` (mean loss, mean burst length in packets).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Loss(Model);
 
@@ -83,15 +84,15 @@ impl FromStr for Loss {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        const FORM: &str = "write a percentage as 0.2%, or ge:MEAN%:BURST_PACKETS as ge:1%:5";
+        const FORM: &str = "write a share as 0.2% or 0.002, or ge:MEAN:BURST_PACKETS as ge:1%:5";
         let malformed = || impossible(text.to_owned(), FORM);
         match text.strip_prefix("ge:") {
-            None => Self::bernoulli(text::probability(text).ok_or_else(malformed)?),
+            None => Self::bernoulli(parse_share(text).map_err(|_| malformed())?),
             Some(bursts) => {
                 let (mean, burst) = bursts.split_once(':').ok_or_else(malformed)?;
                 Self::gilbert_elliott(
-                    text::probability(mean).ok_or_else(malformed)?,
-                    text::decimal(burst).ok_or_else(malformed)?,
+                    parse_share(mean).map_err(|_| malformed())?,
+                    parse_decimal(burst).ok_or_else(malformed)?,
                 )
             }
         }
@@ -217,7 +218,7 @@ mod tests {
         }
         for bad in [
             "",
-            "1",
+            "1.5",
             "ge:1%",
             "ge:1%:0.5",
             "ge:90%:2",

@@ -2,7 +2,7 @@
 
 use std::{ops::Range, path::Path, str::FromStr, sync::Arc, time::Duration};
 
-use starhaul_units::Bandwidth;
+use starhaul_units::{Bandwidth, parse_duration, parse_share};
 
 use crate::{
     Codel, Delay, Error, LinkSpec, Loss, Model, QueueLimit, Rate, Recording, Reorder, Trace,
@@ -98,7 +98,7 @@ impl<'a> Settings<'a> {
             "synth" => self.set_source(key, value, Source::Model(value.parse()?))?,
             "seed" => self.seed = Some((value, value.parse().map_err(|e| setting(key, value, e))?)),
             "delay" => {
-                let constant = text::parse_duration(value).map(DelayText::Constant);
+                let constant = parse_duration(value).map(DelayText::Constant);
                 self.delay = Some(constant.unwrap_or(DelayText::File(value)));
             }
             "jitter" => spec.jitter = time(key, value, value)?,
@@ -210,12 +210,11 @@ fn delay_file(file: &str) -> Result<Recording, Error> {
 }
 
 fn time(key: &'static str, value: &str, part: &str) -> Result<Duration, Error> {
-    text::parse_duration(part)
-        .ok_or_else(|| setting(key, value, "write a time of at most a day, as 25ms or 1.5s"))
+    parse_duration(part).map_err(|error| setting(key, value, error))
 }
 
 fn share(key: &'static str, value: &str, part: &str) -> Result<f64, Error> {
-    text::probability(part).ok_or_else(|| setting(key, value, "write a percentage, as 0.2%"))
+    parse_share(part).map_err(|error| setting(key, value, error))
 }
 
 fn queue(value: &str) -> Result<(QueueLimit, Option<Codel>), Error> {
@@ -326,7 +325,7 @@ mod tests {
             ("queue=fq_codel", "codel"),
             ("target=5ms", "belongs to queue=codel"),
             ("queue=500p,interval=50ms", "belongs to queue=codel"),
-            ("queue=codel,target=5", "25ms"),
+            ("queue=codel,target=5", "is not a duration"),
             ("icmp=none", "band or queue"),
             ("reorder=1%", "1%:20ms"),
             ("outage=2s..1s", "ends before"),

@@ -22,6 +22,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod batches;
 mod icmp;
 mod interface;
 mod monitor;
@@ -34,6 +35,7 @@ mod stamped;
 
 use std::{io, net::SocketAddr};
 
+pub use batches::Batches;
 pub use icmp::Pinger;
 pub use interface::interface_index;
 pub use monitor::{NetworkChange, NetworkMonitor, parse_news};

@@ -5,13 +5,11 @@ use std::{
     io::{self, IoSliceMut},
     net::{IpAddr, SocketAddr},
     os::fd::{AsFd, BorrowedFd},
-    sync::{
-        PoisonError, RwLock, RwLockReadGuard,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use noq_udp::{EcnCodepoint, RecvMeta, UdpSocketState};
+use parking_lot::RwLock;
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -171,7 +169,7 @@ impl UdpSocket {
         {
             let segments = self.segments_at_once(segment_size);
             let batch = rest.get(..segments * segment_size).unwrap_or(rest);
-            let result = self.state().try_send(
+            let result = self.state.read().try_send(
                 (&self.socket).into(),
                 &noq_udp::Transmit {
                     destination: transmit.to,
@@ -210,23 +208,10 @@ impl UdpSocket {
     /// # Errors
     /// [`Error::SocketGone`] when this socket can never receive again.
     pub fn try_recv(&self, buffer: &mut RecvBuffer) -> Result<bool, Error> {
-        buffer.received = 0;
-        let mut slices = buffer
-            .bytes
-            .chunks_exact_mut(CHUNK_BYTES)
-            .map(IoSliceMut::new);
-        let mut slices: [IoSliceMut<'_>; CHUNKS] =
-            std::array::from_fn(|_| slices.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
         // Collecting each pending ICMP error of the socket takes one call.
         for _ in 0..MOST_PENDING_ERRORS {
-            let result = self
-                .state()
-                .recv((&self.socket).into(), &mut slices, &mut buffer.meta);
-            match result {
-                Ok(received) => {
-                    buffer.received = received;
-                    return Ok(received > 0);
-                }
+            match buffer.fill(&self.state.read(), &self.socket) {
+                Ok(received) => return Ok(received > 0),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if is_gone(&error) && self.is_stranded() => {
                     return Err(Error::SocketGone(error));
@@ -241,15 +226,12 @@ impl UdpSocket {
 
     /// Greatest number of segments per system call: the kernel's limit, and 64 KiB in all.
     fn segments_at_once(&self, segment_size: usize) -> usize {
-        self.state()
+        self.state
+            .read()
             .max_gso_segments()
             .get()
             .min(MAX_UDP_PAYLOAD / segment_size)
             .max(1)
-    }
-
-    fn state(&self) -> RwLockReadGuard<'_, UdpSocketState> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `noq-udp` takes `EINVAL` for a kernel without segmentation offload and ECN, and then uses neither. If a datagram
@@ -258,7 +240,7 @@ impl UdpSocket {
         if Errno::from_io_error(error) == Some(Errno::INVAL)
             && let Ok(fresh) = UdpSocketState::new((&self.socket).into())
         {
-            *self.state.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+            *self.state.write() = fresh;
         }
     }
 
@@ -293,6 +275,19 @@ impl RecvBuffer {
             meta: [RecvMeta::default(); CHUNKS],
             received: 0,
         }
+    }
+
+    /// Receives available messages; returns their number.
+    pub(crate) fn fill(&mut self, state: &UdpSocketState, socket: &impl AsFd) -> io::Result<usize> {
+        self.received = 0;
+        let mut slices = self
+            .bytes
+            .chunks_exact_mut(CHUNK_BYTES)
+            .map(IoSliceMut::new);
+        let mut slices: [IoSliceMut<'_>; CHUNKS] =
+            std::array::from_fn(|_| slices.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
+        self.received = state.recv(socket.into(), &mut slices, &mut self.meta)?;
+        Ok(self.received)
     }
 
     /// The datagrams of the last receive, in order of arrival. Those from port 0 are left out: they are forged, as no

@@ -86,7 +86,7 @@ pub(crate) fn queue_errors(socket: &impl AsFd, ipv4: bool) -> Result<(), Error> 
 }
 
 #[expect(unsafe_code, reason = "no safe binding exists")]
-fn set(
+pub(crate) fn set(
     socket: &impl AsFd,
     level: libc::c_int,
     name: libc::c_int,

@@ -7,7 +7,7 @@
 use std::{
     any::Any,
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -15,6 +15,7 @@ use noq_proto::{
     RttEstimator,
     congestion::{self, ControllerMetrics},
 };
+use parking_lot::{Mutex, MutexGuard};
 use starhaul_cc::{
     AckedPacket, CongestionEvent, Controller, ControllerConfig, LostPacket, Pacer, PathModel,
     Reconfiguration,
@@ -167,7 +168,7 @@ impl PathControlHandle {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, PathControl> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -2,12 +2,13 @@
 //! authorities. The client pins one server key, the server accepts a list. No resumption and no
 //! 0-RTT, so nothing can be replayed.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeSet, sync::Arc};
 
-use noq_proto::crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerConfig};
+use noq_proto::{
+    ClientConfig, ServerConfig, TransportConfig,
+    crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerConfig},
+};
+use parking_lot::Mutex;
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, PeerIncompatible, SignatureScheme,
     client::{
@@ -85,6 +86,42 @@ pub(crate) fn server_config(
         .map_err(tls_error)
 }
 
+/// Configurations of a client and of a server with this key, which the client pins; the client has no key itself. For the stacks
+/// with which sessions are compared.
+///
+/// # Errors
+/// [`Error::Tls`] if TLS refuses the key.
+pub fn pinned_configs(
+    identity: &Identity,
+    alpn: &[&[u8]],
+    transport: &Arc<TransportConfig>,
+) -> Result<(ClientConfig, ServerConfig), Error> {
+    let provider = provider();
+    let alpn: Vec<_> = alpn.iter().map(|alpn| alpn.to_vec()).collect();
+    let verifier = KnownKeys::new(&provider, [identity.public_key()]);
+    let mut client = rustls::ClientConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(tls_error)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_no_client_auth();
+    client.alpn_protocols.clone_from(&alpn);
+    let key = certified_key(identity)?;
+    let mut server = rustls::ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(tls_error)?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(key)));
+    server.alpn_protocols = alpn;
+    let client = QuicClientConfig::try_from(client).map_err(tls_error)?;
+    let mut client = ClientConfig::new(Arc::new(client));
+    client.transport_config(transport.clone());
+    let server = QuicServerConfig::try_from(server).map_err(tls_error)?;
+    let mut server = ServerConfig::with_crypto(Arc::new(server));
+    server.transport_config(transport.clone());
+    Ok((client, server))
+}
+
 /// The key that the peer of a finished handshake proved to hold.
 pub(crate) fn peer_key(session: &dyn noq_proto::crypto::Session) -> Option<PublicKey> {
     let identity = session.peer_identity()?;
@@ -103,7 +140,7 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 /// The key pair as rustls wants it, its public half in place of a certificate.
-pub fn certified_key(identity: &Identity) -> Result<Arc<CertifiedKey>, Error> {
+fn certified_key(identity: &Identity) -> Result<Arc<CertifiedKey>, Error> {
     let secret = PrivatePkcs8KeyDer::from(identity.to_pkcs8());
     let key = rustls::crypto::ring::sign::any_eddsa_type(&secret).map_err(tls_error)?;
     let public = CertificateDer::from(identity.public_key().to_spki());
@@ -120,17 +157,17 @@ pub(crate) struct RefusedKey(Arc<Mutex<Option<PublicKey>>>);
 
 impl RefusedKey {
     pub(crate) fn take(&self) -> Option<PublicKey> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock().take()
     }
 
     fn set(&self, key: Option<PublicKey>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = key;
+        *self.0.lock() = key;
     }
 }
 
 /// Accepts exactly the keys it was given.
 #[derive(Debug)]
-pub struct KnownKeys {
+struct KnownKeys {
     keys: BTreeSet<PublicKey>,
     refused: RefusedKey,
     algorithms: WebPkiSupportedAlgorithms,
@@ -138,7 +175,7 @@ pub struct KnownKeys {
 
 impl KnownKeys {
     /// A verifier for these keys, with the signature algorithms of `provider`.
-    pub fn new(provider: &CryptoProvider, keys: impl IntoIterator<Item = PublicKey>) -> Self {
+    fn new(provider: &CryptoProvider, keys: impl IntoIterator<Item = PublicKey>) -> Self {
         Self {
             keys: keys.into_iter().collect(),
             refused: RefusedKey::default(),

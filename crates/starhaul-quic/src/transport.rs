@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant, SystemTime},
@@ -14,6 +14,7 @@ use noq_proto::{
     ServerConfig, TimeSource, TransportConfig, VarInt,
     crypto::{self, CryptoError, HandshakeTokenKey},
 };
+use parking_lot::Mutex;
 use rand_chacha::{
     ChaCha12Rng,
     rand_core::{RngCore as _, SeedableRng as _},
@@ -139,7 +140,7 @@ impl SeededIds {
 impl ConnectionIdGenerator for SeededIds {
     fn generate_cid(&mut self) -> ConnectionId {
         let mut id = [0; CONNECTION_ID_BYTES];
-        let rng = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let rng = self.0.get_mut();
         rng.fill_bytes(&mut id);
         ConnectionId::new(&id)
     }

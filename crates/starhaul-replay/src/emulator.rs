@@ -3,7 +3,7 @@
 use std::{
     net::{Ipv4Addr, SocketAddr},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
@@ -11,6 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use starhaul_link::{Band, Histogram, Link, LinkSpec, LinkStats, Loss, Outcome, link_seed};
 use starhaul_net::{
     BindOptions, Datagram, Poller, RecvBuffer, Transmit, UdpSocket, Waker, run_first,
@@ -150,7 +151,7 @@ impl Relay {
 
     /// The statistics so far.
     pub fn stats(&self) -> RelayStats {
-        let links = lock(&self.links);
+        let links = self.links.lock();
         let now = Instant::now();
         let stats = |direction: &Conveyor<Packet>| DirectionStats {
             link: direction.stats(),
@@ -168,7 +169,7 @@ impl Relay {
     fn change(&self, change: impl Fn(&mut Link<Packet>, Instant)) {
         let now = Instant::now();
         {
-            let mut links = lock(&self.links);
+            let mut links = self.links.lock();
             change(links.forward.link(), now);
             change(links.reverse.link(), now);
         }
@@ -202,10 +203,6 @@ fn loopback() -> Result<UdpSocket, Error> {
     Ok(UdpSocket::bind(&BindOptions::new(
         (Ipv4Addr::LOCALHOST, 0).into(),
     ))?)
-}
-
-fn lock(links: &Mutex<Links>) -> MutexGuard<'_, Links> {
-    links.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn run(mut ports: Vec<Port>, mut poller: Poller, stop: &AtomicBool) {
@@ -245,7 +242,7 @@ fn run(mut ports: Vec<Port>, mut poller: Poller, stop: &AtomicBool) {
 impl Port {
     /// Sends packets that have arrived at the far ends; returns when to call again.
     fn deliver(&self) -> Option<Instant> {
-        let mut links = lock(&self.links);
+        let mut links = self.links.lock();
         let forward = deliver(&mut links.forward, &self.back, Some(self.target));
         let reverse = deliver(&mut links.reverse, &self.front, self.client);
         forward.into_iter().chain(reverse).min()
@@ -254,7 +251,7 @@ impl Port {
     fn receive_front(&mut self, buffer: &mut RecvBuffer) {
         // An error concerns one datagram: loopback sockets do not go away.
         while self.front.try_recv(buffer).unwrap_or(false) {
-            let (now, mut links) = (Instant::now(), lock(&self.links));
+            let (now, mut links) = (Instant::now(), self.links.lock());
             for datagram in buffer.datagrams() {
                 self.client = Some(datagram.remote);
                 enqueue(&mut links.forward, now, &datagram);
@@ -264,7 +261,7 @@ impl Port {
 
     fn receive_back(&mut self, buffer: &mut RecvBuffer) {
         while self.back.try_recv(buffer).unwrap_or(false) {
-            let (now, mut links) = (Instant::now(), lock(&self.links));
+            let (now, mut links) = (Instant::now(), self.links.lock());
             for datagram in buffer.datagrams() {
                 if datagram.remote == self.target {
                     enqueue(&mut links.reverse, now, &datagram);

@@ -7,9 +7,16 @@
 //! # Ok::<(), starhaul_units::ParseBandwidthError>(())
 //! ```
 
+mod text;
+
 use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+pub use text::{
+    ParseDurationError, ParseShareError, parse_decimal, parse_duration, parse_duration_in,
+    parse_share,
+};
 
 /// A data rate in bits per second. Zero is allowed and means that the sender cannot send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

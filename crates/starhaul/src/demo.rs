@@ -22,10 +22,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", num_args = 1..=2)]
     leo_trace: Vec<PathBuf>,
     /// Random loss of the LEO path, for example 2%, 0.02, or ge:1%:5 for bursts
-    #[arg(long, value_name = "P", default_value = "2%", value_parser = parse_loss)]
+    #[arg(long, value_name = "P", default_value = "2%")]
     leo_loss: Loss,
     /// Random loss of the GEO path
-    #[arg(long, value_name = "P", default_value = "2%", value_parser = parse_loss)]
+    #[arg(long, value_name = "P", default_value = "2%")]
     geo_loss: Loss,
     /// Seed of losses, of the synthetic LEO path and of the download's bytes
     #[arg(long, value_name = "S", default_value_t = 1)]
@@ -55,7 +55,7 @@ async fn show(args: Arguments) -> anyhow::Result<()> {
         geo_loss: args.geo_loss,
         seed: args.seed,
     };
-    // Before the run, so that it is not in vain.
+    // Before the run, which a wrong path would waste.
     let report = args.report.map(create_report).transpose()?;
     let mut live = Live::new(io::stderr(), redraws(&io::stderr()), options.seconds);
     eprintln!("{}", options.describe_links());
@@ -95,8 +95,4 @@ fn create_report(file: PathBuf) -> anyhow::Result<(PathBuf, Picture, File)> {
     let out = File::create(&file);
     let out = out.with_context(|| format!("cannot write the report {}", file.display()))?;
     Ok((file, kind, out))
-}
-
-fn parse_loss(text: &str) -> Result<Loss, String> {
-    demo::parse_loss(text).map_err(|error| error.to_string())
 }

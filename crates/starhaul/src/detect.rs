@@ -14,6 +14,7 @@ use starhaul_cc::DetectorConfig;
 use starhaul_net::prober::{
     EchoServer, ProbeMethod, ProbeTarget, Prober, ProberConfig, ProberEvent, Stage, Timetable, Via,
 };
+use starhaul_units::{ParseDurationError, parse_duration_in};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc,
@@ -23,7 +24,7 @@ use self::told::Told;
 use crate::output::{Usage, redraws};
 
 /// Interval of reading the prober's status.
-const LOOK: Duration = Duration::from_millis(500);
+const STATUS_INTERVAL: Duration = Duration::from_millis(500);
 /// Greatest number of events that wait for output; further ones are only counted in the summary.
 const MAX_WAITING: usize = 1024;
 /// Destination of the search without a configured far end: it goes no further than ten hops.
@@ -116,13 +117,13 @@ async fn detect(arguments: &Arguments) -> anyhow::Result<()> {
         }
     };
     tokio::pin!(over);
-    let mut look = tokio::time::interval(LOOK);
+    let mut status_due = tokio::time::interval(STATUS_INTERVAL);
     let mut probed = false;
     loop {
         tokio::select! {
             () = &mut over => break,
             () = signals.wait() => break,
-            _ = look.tick() => bar.set_message(told::live(&prober.status())),
+            _ = status_due.tick() => bar.set_message(told::live(&prober.status())),
             event = events.recv() => match event {
                 Some(event) => {
                     probed |= matches!(event, ProberEvent::Stage(Stage::Probing { .. }));
@@ -230,18 +231,12 @@ fn bar() -> ProgressBar {
     ProgressBar::with_draw_target(None, target)
 }
 
-fn interval(text: &str) -> Result<Duration, String> {
-    between(text, Duration::from_millis(2), Duration::from_millis(100))
+fn interval(text: &str) -> Result<Duration, ParseDurationError> {
+    parse_duration_in(Duration::from_millis(2)..=Duration::from_millis(100), text)
 }
 
-fn threshold(text: &str) -> Result<Duration, String> {
-    between(text, Duration::from_millis(10), Duration::from_secs(2))
-}
-
-fn between(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
-    starhaul_link::parse_duration(text)
-        .filter(|duration| (least..=most).contains(duration))
-        .ok_or_else(|| format!("not a duration from {least:?} to {most:?}, e.g. 10ms"))
+fn threshold(text: &str) -> Result<Duration, ParseDurationError> {
+    parse_duration_in(Duration::from_millis(10)..=Duration::from_secs(2), text)
 }
 
 /// The signals that end the program in order.

@@ -16,7 +16,7 @@ use clap::Subcommand;
 use starhaul_link::{
     Comparison, Format, LinkSpec, Model, Recording, Summary, write_capacity, write_csv, write_delay,
 };
-use starhaul_units::Bandwidth;
+use starhaul_units::{Bandwidth, parse_duration};
 
 use self::picture::TraceReport;
 use crate::output::{Closed, Picture, Usage, command_line, ending, print};
@@ -395,6 +395,6 @@ fn parse_time(text: &str) -> Result<Duration, String> {
         .filter(|seconds| *seconds <= 86_400);
     seconds
         .map(Duration::from_secs)
-        .or_else(|| starhaul_link::parse_duration(text))
+        .or_else(|| parse_duration(text).ok())
         .ok_or_else(|| "write a time as 20s, 1.5s or 500ms".to_owned())
 }

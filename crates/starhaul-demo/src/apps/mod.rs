@@ -5,10 +5,11 @@
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tokio::net::UdpSocket;
 
@@ -35,11 +36,6 @@ pub type SharedLog = Arc<Mutex<ClassLog>>;
 /// An empty shared log.
 pub fn shared_log(class: Class) -> SharedLog {
     Arc::new(Mutex::new(ClassLog::new(class)))
-}
-
-/// Locks, also after a panic elsewhere: a log is valid after each of its calls.
-pub fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A UDP socket on an unused loopback port with a large receive buffer.
@@ -75,7 +71,7 @@ pub async fn send(
     for block in class.blocks(duration) {
         tokio::time::sleep_until((start + block.at).into()).await;
         let sent_at = start.elapsed();
-        lock(&log).on_sent(sent_at);
+        log.lock().on_sent(sent_at);
         let packets = encode(&block, sent_at, &mut packetizer);
         for (number, packet) in packets.iter().enumerate() {
             if number > 0 && number % BURST_PACKETS == 0 {
@@ -105,7 +101,8 @@ pub async fn receive(class: Class, socket: UdpSocket, start: Instant, log: Share
             Class::Text | Class::Audio => block::parse(packet),
         };
         if let Some(header) = header {
-            lock(&log).on_received(header.sequence, now.saturating_sub(header.sent_at));
+            log.lock()
+                .on_received(header.sequence, now.saturating_sub(header.sent_at));
         }
     }
 }

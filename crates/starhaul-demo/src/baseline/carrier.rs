@@ -4,11 +4,12 @@
 use std::{
     collections::HashMap,
     net::{Ipv4Addr, SocketAddr},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream, UdpSocket},
@@ -23,7 +24,7 @@ use super::{
 };
 use crate::{
     Error,
-    apps::{self, lock, rtp},
+    apps::{self, rtp},
     load::Class,
 };
 
@@ -130,14 +131,14 @@ impl Carrier {
 
 impl Connections {
     fn add(&self, label: String, connection: ConnectionId) {
-        lock(&self.by_label).insert(label, connection);
+        self.by_label.lock().insert(label, connection);
         self.changed.notify_waiters();
     }
 
     async fn named(&self, label: &str) -> ConnectionId {
         loop {
             let changed = self.changed.notified();
-            if let Some(connection) = lock(&self.by_label).get(label) {
+            if let Some(connection) = self.by_label.lock().get(label) {
                 return *connection;
             }
             changed.await;

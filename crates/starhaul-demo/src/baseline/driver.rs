@@ -3,7 +3,7 @@
 use std::{
     net::SocketAddr,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
@@ -11,11 +11,12 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
 use starhaul_net::{BindOptions, Poller, RecvBuffer, Transmit, UdpSocket, Waker, sharpen_timers};
 use tokio::sync::{Notify, mpsc};
 
 use super::{Batch, ConnectionId, MpQuicEvent, MpQuicNode, ReadOutcome, StreamId};
-use crate::{Error, apps::lock};
+use crate::Error;
 
 /// After so many receive calls the node may send and its timers may fire.
 const RECEIVE_CALLS: usize = 4;
@@ -121,7 +122,7 @@ impl Handle {
     ) -> bool {
         while !data.is_empty() {
             let progress = self.0.progress.notified();
-            let written = lock(&self.0.node).write(connection, stream, data);
+            let written = self.0.node.lock().write(connection, stream, data);
             match written {
                 // Waking the thread for nothing would have it tell us of progress again, and so on for ever.
                 Some(0) => progress.await,
@@ -143,7 +144,7 @@ impl Handle {
     pub(super) async fn read(&self, connection: ConnectionId, stream: StreamId) -> Option<Bytes> {
         loop {
             let progress = self.0.progress.notified();
-            let outcome = lock(&self.0.node).read(connection, stream, READ_BYTES);
+            let outcome = self.0.node.lock().read(connection, stream, READ_BYTES);
             match outcome {
                 ReadOutcome::Data(data) => {
                     self.0.waker.wake();
@@ -156,7 +157,7 @@ impl Handle {
     }
 
     fn with<T>(&self, call: impl FnOnce(&mut MpQuicNode) -> T) -> T {
-        let result = call(&mut lock(&self.0.node));
+        let result = call(&mut self.0.node.lock());
         self.0.waker.wake();
         result
     }
@@ -189,7 +190,7 @@ impl Run {
                     break;
                 }
                 let now = Instant::now();
-                let mut node = lock(&self.shared.node);
+                let mut node = self.shared.node.lock();
                 for datagram in buffer.datagrams() {
                     node.handle_datagram(now, datagram.remote, BytesMut::from(datagram.payload));
                 }
@@ -199,16 +200,16 @@ impl Run {
 
     /// Lets timers fire, sends what may be sent and passes events on; returns when to come back.
     fn drive(&mut self, closing: bool) -> Result<Option<Instant>, Error> {
-        lock(&self.shared.node).handle_timeout(Instant::now());
+        self.shared.node.lock().handle_timeout(Instant::now());
         if closing {
-            lock(&self.shared.node).close(Instant::now());
+            self.shared.node.lock().close(Instant::now());
         }
         loop {
             // Sending happens outside the lock, so that applications never wait for a system call.
             let Some(batch) = self
                 .unsent
                 .take()
-                .or_else(|| lock(&self.shared.node).poll_transmit(Instant::now()))
+                .or_else(|| self.shared.node.lock().poll_transmit(Instant::now()))
             else {
                 break;
             };
@@ -228,7 +229,7 @@ impl Run {
                 break;
             }
         }
-        let mut node = lock(&self.shared.node);
+        let mut node = self.shared.node.lock();
         while let Some(event) = node.poll_event() {
             // Refused when the carrier is gone, which ends this thread soon.
             let _ = self.events.send(event);

@@ -8,7 +8,6 @@
 mod carrier;
 mod driver;
 mod node;
-mod tls;
 
 pub use carrier::Carrier;
 pub use node::{Batch, ConnectionId, MpQuicEvent, MpQuicNode, ReadOutcome, StreamId};

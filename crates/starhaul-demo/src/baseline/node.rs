@@ -14,12 +14,15 @@ use bytes::{Buf, Bytes, BytesMut};
 pub use noq_proto::StreamId;
 use noq_proto::{
     ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig,
-    Event, FourTuple, PathEvent, PathId, PathStatus, ReadError, ServerConfig, StreamEvent,
-    Transmit, TransportConfig, VarInt, congestion::NewRenoConfig, crypto::rustls::HandshakeData,
+    Event, FourTuple, PathEvent, PathId, PathStatus, ReadError, StreamEvent, Transmit,
+    TransportConfig, VarInt, congestion::NewRenoConfig, crypto::rustls::HandshakeData,
 };
+use starhaul_quic::{Identity, tls::pinned_configs};
 
-use super::tls;
 use crate::Error;
+
+/// Application protocol of both ends.
+const ALPN: &[&[u8]] = &[b"starhaul-lab-mpquic"];
 
 /// Above this a single stream could meet noq's limit of 1024 holes and end its connection.
 const STREAM_WINDOW: u32 = 2 << 20;
@@ -122,6 +125,15 @@ struct ExtraPath {
     retry_at: Option<Instant>,
 }
 
+/// The server's key. It comes from the experiment's seed, so that a run can be repeated; it protects nothing of value.
+fn identity(seed: u64) -> Identity {
+    let mut secret = [0; 32];
+    for part in secret.chunks_exact_mut(8) {
+        part.copy_from_slice(&seed.to_be_bytes());
+    }
+    Identity::from_secret(secret)
+}
+
 #[derive(Debug)]
 struct PendingBlock {
     stream: Option<StreamId>,
@@ -132,15 +144,10 @@ impl MpQuicNode {
     /// A node that may connect and, when `server`, accepts connections. Both ends need the same `key_seed`; `rng_seed`
     /// makes its random choices repeatable.
     pub fn new(server: bool, key_seed: u64, rng_seed: u64) -> Result<Self, Error> {
-        let (client_tls, server_tls) = tls::configs(key_seed)?;
         let transport = Arc::new(transport_config());
-        let mut client = ClientConfig::new(Arc::new(client_tls));
-        client.transport_config(transport.clone());
-        let server_config = server.then(|| {
-            let mut config = ServerConfig::with_crypto(Arc::new(server_tls));
-            config.transport_config(transport);
-            Arc::new(config)
-        });
+        let (client, server_config) = pinned_configs(&identity(key_seed), ALPN, &transport)
+            .map_err(|error| Error::Baseline(error.to_string()))?;
+        let server_config = server.then(|| Arc::new(server_config));
         let mut config = EndpointConfig::default();
         let mut seed = [0; 32];
         for (to, from) in seed.iter_mut().zip(rng_seed.to_be_bytes().iter().cycle()) {

@@ -13,14 +13,12 @@ use std::{
 
 use bytes::BytesMut;
 use noq_proto::{
-    ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, Endpoint,
-    EndpointConfig, Event, FourTuple, ServerConfig, StreamEvent, StreamId, TransportConfig, VarInt,
-    crypto::rustls::{QuicClientConfig, QuicServerConfig},
+    Connection, ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, Endpoint, EndpointConfig,
+    Event, FourTuple, ServerConfig, StreamEvent, StreamId, TransportConfig, VarInt,
 };
-use rustls::{crypto::ring, server::AlwaysResolvesServerRawPublicKeys};
 use starhaul_endpoint::Identity;
 use starhaul_net::{BindOptions, Poller, RecvBuffer, Transmit, UdpSocket, Waker};
-use starhaul_quic::tls::{KnownKeys, certified_key};
+use starhaul_quic::tls::pinned_configs;
 
 use crate::{Contender, PACKET_BYTES, stream::CHUNK_BYTES};
 
@@ -64,13 +62,13 @@ impl Bare {
     pub(crate) fn new() -> Self {
         let shared = Arc::new(Shared::default());
         let identity = Identity::from_secret([3; 32]);
-        let server = End::new(&shared, Some(server_config(&identity)));
+        let (client_config, server_config) = pinned_configs(&identity, &[], &transport()).unwrap();
+        let server = End::new(&shared, Some(server_config));
         let mut client = End::new(&shared, None);
         let remote = server.socket.local_addr();
-        let conn =
-            client
-                .endpoint
-                .connect(Instant::now(), client_config(&identity), remote, "bare");
+        let conn = client
+            .endpoint
+            .connect(Instant::now(), client_config, remote, "bare");
         client.conn = Some(conn.unwrap());
         let wakers = [client.poller.waker(), server.poller.waker()];
         let threads = [
@@ -267,33 +265,6 @@ impl End {
             }
         }
     }
-}
-
-fn client_config(identity: &Identity) -> ClientConfig {
-    let provider = Arc::new(ring::default_provider());
-    let verifier = KnownKeys::new(&provider, [identity.public_key()]);
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .unwrap()
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier))
-        .with_no_client_auth();
-    let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(config).unwrap()));
-    config.transport_config(transport());
-    config
-}
-
-fn server_config(identity: &Identity) -> ServerConfig {
-    let key = certified_key(identity).unwrap();
-    let config = rustls::ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .unwrap()
-        .with_no_client_auth()
-        .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(key)));
-    let crypto = QuicServerConfig::try_from(config).unwrap();
-    let mut config = ServerConfig::with_crypto(Arc::new(crypto));
-    config.transport_config(transport());
-    config
 }
 
 fn transport() -> Arc<TransportConfig> {

@@ -7,6 +7,7 @@
 )]
 
 mod bare;
+mod connections;
 mod gateways;
 mod stream;
 mod udp;
@@ -79,8 +80,15 @@ fn main() {
     }
     print_ratios(&contenders);
     drop(contenders);
-    if only.is_none_or(|only| "UDP rule".contains(only.as_str())) {
+    let is_chosen = |name: &str| {
+        only.as_ref()
+            .is_none_or(|only| name.contains(only.as_str()))
+    };
+    if is_chosen("UDP rule") {
         udp::print_losses();
+    }
+    if is_chosen("short and held connections") {
+        connections::print();
     }
 }
 

@@ -1,4 +1,4 @@
-//! The table `[accept]`: what holds for sessions that peers open.
+//! The table `[accept]`: settings of the sessions that peers open.
 
 use std::path::Path;
 
@@ -6,31 +6,20 @@ use starhaul_cc::ControllerConfig;
 
 use super::{
     ControllerRule, Detection, LinkKind,
-    controllers::{DEFAULT_CONTROLLER, LEO_CONTROLLER, default_controller, read_controller},
+    controllers::{self, DEFAULT_CONTROLLER, LEO_CONTROLLER, default_controller, read_controller},
     detection,
-    reader::Table,
+    reader::{Keys, Table},
     values::{interface_name, to_usize},
 };
 use crate::Error;
 
-pub(super) const KEYS: &[&str] = &[
-    "max_sessions",
-    "max_sessions_per_peer",
-    "link",
-    "interface",
-    "controller",
-    "rate",
-    "rate_feed",
-    "detect",
-    "detect_target",
-    "detect_by",
-    "detect_interval",
-    "detect_idle_interval",
-    "detect_outage",
-    "timetable",
+pub(super) const KEYS: Keys = &[
+    &["max_sessions", "max_sessions_per_peer"],
+    controllers::KEYS,
+    detection::KEYS,
 ];
 const DEFAULT_MAX_SESSIONS: usize = 256;
-/// One key may hold this part of them, unless told otherwise.
+/// By default one key may hold one of so many parts of them.
 const SHARE: usize = 4;
 
 /// How sessions and paths that peers open are served.
@@ -40,15 +29,15 @@ pub struct AcceptRule {
     pub max_sessions: usize,
     /// Most of them that one key may have opened.
     pub max_sessions_per_peer: usize,
-    /// Over what all of these paths lead, whatever the peers say of theirs.
+    /// The kind of link of all these paths, whatever the peers say of theirs.
     pub link: LinkKind,
-    /// The network interface by which they leave: the way that probes take.
+    /// The network interface by which they leave, for the probes.
     pub interface: Option<String>,
-    /// How their reconfigurations are watched, if they are.
+    /// How their reconfigurations are detected; `None`: not at all.
     pub detection: Option<Detection>,
     /// Controller of our direction.
     pub controller: ControllerRule,
-    /// Of those paths that the peer says lead over a low orbit; `None`: the same.
+    /// The controller of paths that the peer calls LEO; `None`: the same.
     pub leo_controller: Option<ControllerConfig>,
 }
 
@@ -71,7 +60,7 @@ pub(super) fn read(table: &Table<'_>, directory: &Path) -> Result<AcceptRule, Er
     let most = table.integer("max_sessions", 1..=65_536)?;
     let max_sessions = most.map_or(DEFAULT_MAX_SESSIONS, to_usize);
     let of_one = table.integer("max_sessions_per_peer", 1..=65_536)?;
-    // A controller that heeds them is no sign of a dish at this end.
+    // A controller that uses reconfigurations does not mean that this end has a dish.
     let detection = detection::read(table, link == LinkKind::Leo)?;
     Ok(AcceptRule {
         max_sessions,
@@ -80,7 +69,7 @@ pub(super) fn read(table: &Table<'_>, directory: &Path) -> Result<AcceptRule, Er
         interface: table.text("interface", interface_name)?,
         detection,
         controller: read_controller(table, directory, default_controller(link))?,
-        // Who names a controller means all paths.
+        // A configured controller holds for all paths.
         leo_controller: (!table.has("controller")).then_some(LEO_CONTROLLER),
     })
 }

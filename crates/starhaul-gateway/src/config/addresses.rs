@@ -1,4 +1,4 @@
-//! Which addresses of this host a configuration takes, so that none is taken twice.
+//! The addresses of this host that a configuration uses, so that none is used twice.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,4 +1,4 @@
-//! Which congestion controller a table asks for.
+//! The congestion controller of a table.
 
 use std::path::Path;
 
@@ -11,13 +11,15 @@ use super::{
 };
 use crate::Error;
 
-/// What a path without a controller of its own gets.
+/// The keys that are read here.
+pub(super) const KEYS: &[&str] = &["controller", "rate", "rate_feed"];
+/// The controller of a path whose table names none.
 pub(super) const DEFAULT_CONTROLLER: ControllerConfig = ControllerConfig::Bbr;
-/// And one over a low orbit: as fast there, with half of BBR's queue.
+/// The same for a LEO path: as fast there, with half of BBR's queue.
 pub(super) const LEO_CONTROLLER: ControllerConfig =
     ControllerConfig::LeoCc(LeoCcOptions::TARGET_QUEUE);
 
-/// Of a path whose table names none.
+/// The controller of a path over this kind of link whose table names none.
 pub(super) fn default_controller(link: LinkKind) -> ControllerConfig {
     match link {
         LinkKind::Leo => LEO_CONTROLLER,

@@ -1,4 +1,4 @@
-//! A configuration in words, so that an operator sees what was understood.
+//! A configuration as text, so that an operator sees how it was read.
 
 use std::fmt::Write as _;
 
@@ -8,8 +8,8 @@ use starhaul_endpoint::{
 };
 
 use super::{
-    AcceptRule, Config, ConnectionLimits, Control, ControllerRule, Delivery, IdentitySource,
-    Ingress, PathRule, Service, mode_name, size,
+    AcceptRule, Config, ConnectionService, ConnectionTargets, ControlPath, ControllerRule,
+    DatagramService, Delivery, Framing, IdentitySource, IngressRule, PathRule, mode_name, size,
 };
 
 /// One line per fact.
@@ -26,9 +26,11 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
         IdentitySource::Inline(identity) => writeln!(out, "identity: {}", identity.public_key())?,
     }
     match &config.control {
-        Control::Default => writeln!(out, "control: {}", Control::default_path().display())?,
-        Control::At(path) => writeln!(out, "control: {}", path.display())?,
-        Control::Off => writeln!(out, "control: off")?,
+        ControlPath::Default => {
+            writeln!(out, "control: {}", ControlPath::default_path().display())?
+        }
+        ControlPath::At(path) => writeln!(out, "control: {}", path.display())?,
+        ControlPath::Off => writeln!(out, "control: off")?,
     }
     writeln!(
         out,
@@ -45,7 +47,7 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
         size::show(limits.max_receive_bytes as u64)
     )?;
     for address in &config.listen {
-        writeln!(out, "listen: {address}, {}", accept_words(&config.accept))?;
+        writeln!(out, "listen: {address}, {}", accept_text(&config.accept))?;
     }
     for peer in &config.peers {
         writeln!(out, "peer {}: {}", peer.name, peer.public_key)?;
@@ -56,8 +58,11 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
             writeln!(out, "  {}", path_line(path))?;
         }
     }
-    for rule in &config.ingress {
-        writeln!(out, "{}", ingress_line(rule))?;
+    for rule in &config.datagram_rules {
+        writeln!(out, "{}", datagram_line(rule))?;
+    }
+    for rule in &config.connection_rules {
+        writeln!(out, "{}", connection_line(rule))?;
     }
     if config.egress.allow.is_empty() {
         writeln!(
@@ -75,15 +80,15 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
         let limits = config.egress.limits;
         writeln!(
             out,
-            "egress: at most {} streams, {} look-ups, {} targets of a UDP association",
+            "egress: at most {} streams, {} lookups, {} targets of a UDP association",
             limits.max_streams, limits.max_lookups, limits.max_targets
         )?;
     }
     Ok(())
 }
 
-fn accept_words(rule: &AcceptRule) -> String {
-    let mut words = format!(
+fn accept_text(rule: &AcceptRule) -> String {
+    let mut text = format!(
         "at most {} sessions, {} of one key, our direction by {}",
         rule.max_sessions,
         rule.max_sessions_per_peer,
@@ -91,18 +96,18 @@ fn accept_words(rule: &AcceptRule) -> String {
     );
     let of_leo = rule.leo_controller.as_ref();
     if let Some(of_leo) = of_leo.filter(|of_leo| rule.controller.name() != of_leo.name()) {
-        let _ = write!(words, ", of low orbits by {}", of_leo.name());
+        let _ = write!(text, ", of low orbits by {}", of_leo.name());
     }
     if rule.link == LinkKind::Leo {
-        words += ", low orbit";
+        text += ", low orbit";
     }
     if let Some(interface) = &rule.interface {
-        let _ = write!(words, " over {interface}");
+        let _ = write!(text, " over {interface}");
     }
     if let Some(detection) = &rule.detection {
-        let _ = write!(words, ", {}", detection_words(detection));
+        let _ = write!(text, ", {}", detection_text(detection));
     }
-    words
+    text
 }
 
 fn path_line(path: &PathRule) -> String {
@@ -123,12 +128,12 @@ fn path_line(path: &PathRule) -> String {
         line += ", low orbit";
     }
     if let Some(detection) = &path.detection {
-        let _ = write!(line, ", {}", detection_words(detection));
+        let _ = write!(line, ", {}", detection_text(detection));
     }
     line
 }
 
-fn detection_words(detection: &Detection) -> String {
+fn detection_text(detection: &Detection) -> String {
     let whom = match detection.target {
         ProbeTarget::Auto => "the nearest stable address".to_owned(),
         ProbeTarget::Host(host) => host.to_string(),
@@ -139,85 +144,68 @@ fn detection_words(detection: &Detection) -> String {
         ProbeMethod::Udp => "by UDP",
     };
     let config = detection.detector;
-    let mut words = format!(
+    let mut text = format!(
         "reconfigurations watched by probing {whom} {how} every {:?} ({:?} while idle), outages above {:?}",
         config.probe_interval, config.idle_interval, config.outage_threshold
     );
     if let Some(timetable) = detection.timetable {
-        let _ = write!(words, ", timetable {timetable}");
+        let _ = write!(text, ", timetable {timetable}");
     }
-    words
+    text
 }
 
-fn ingress_line(rule: &Ingress) -> String {
-    let head = format!("{} {}: {}", rule.service.kind(), rule.name, rule.listen);
-    let tail = format!("by peer {}, priority {}", rule.peer, rule.priority);
-    match &rule.service {
-        Service::Udp {
-            target,
-            delivery,
-            clients,
-        } => {
-            format!(
-                "{head} → {target} {tail}, {}, at most {} clients",
-                delivery_words(delivery),
-                clients.max_clients
-            )
-        }
-        Service::Rtp {
-            target,
-            delivery,
-            clients,
-            codec,
-            ..
-        } => {
-            format!(
-                "{head} → {target} {tail}, {}, codec {codec}, at most {} clients",
-                delivery_words(delivery),
-                clients.max_clients
-            )
-        }
-        Service::Tcp {
-            target,
-            connections,
-        } => format!(
-            "{head} → {target} {tail}, {}",
-            connection_words(connections)
-        ),
-        Service::Socks5 {
+fn datagram_line(rule: &IngressRule<DatagramService>) -> String {
+    let service = &rule.service;
+    let codec = match service.framing {
+        Framing::Datagrams => String::new(),
+        Framing::Rtp { codec, .. } => format!(", codec {codec}"),
+    };
+    format!(
+        "{} {}: {} → {} by peer {}, priority {}, {}{codec}, at most {} clients",
+        rule.kind,
+        rule.name,
+        rule.listen,
+        service.target,
+        rule.peer,
+        rule.priority,
+        delivery_text(&service.delivery),
+        service.clients.max_clients
+    )
+}
+
+fn connection_line(rule: &IngressRule<ConnectionService>) -> String {
+    let service = &rule.service;
+    let (to, login, udp) = match &service.targets {
+        ConnectionTargets::Fixed(target) => (format!(" → {target}"), "", String::new()),
+        ConnectionTargets::Socks5 {
             credentials,
             delivery,
-            connections,
         } => {
-            let login = if credentials.is_some() {
-                "with"
-            } else {
-                "without"
+            let login = match credentials {
+                Some(_) => ", with password",
+                None => ", without password",
             };
-            format!(
-                "{head} {tail}, {login} password, {}, UDP {}",
-                connection_words(connections),
-                delivery_words(delivery)
-            )
+            let udp = format!(", UDP {}", delivery_text(delivery));
+            (String::new(), login, udp)
         }
+    };
+    let mut line = format!(
+        "{} {}: {}{to} by peer {}, priority {}{login}, at most {} connections",
+        rule.kind, rule.name, rule.listen, rule.peer, rule.priority, service.limits.max_connections
+    );
+    if let Some(idle) = service.limits.idle_timeout {
+        let _ = write!(line, ", reset when idle for {idle:?}");
     }
+    line + &udp
 }
 
-fn delivery_words(delivery: &Delivery) -> String {
+fn delivery_text(delivery: &Delivery) -> String {
     let mode = mode_name(delivery.mode);
     let order = if delivery.ordered { ", in order" } else { "" };
     format!(
         "deadline {:?}, {mode}, redundancy at most {}{order}",
         delivery.deadline, delivery.max_coding_rate
     )
-}
-
-fn connection_words(limits: &ConnectionLimits) -> String {
-    let mut words = format!("at most {} connections", limits.max_connections);
-    if let Some(idle) = limits.idle_timeout {
-        let _ = write!(words, ", reset when idle for {idle:?}");
-    }
-    words
 }
 
 fn controller(rule: &ControllerRule) -> String {

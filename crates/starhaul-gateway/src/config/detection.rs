@@ -1,17 +1,19 @@
-//! What the configuration of paths says of their satellite: which kind of link it is, and how its reconfigurations are watched.
+//! The satellite of a path in the configuration: its kind of link, and how its reconfigurations are detected.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
 use starhaul_endpoint::{
     Detection, LinkKind,
     prober::{ProbeMethod, ProbeTarget, Timetable},
 };
 
-use super::{duration, reader::Table, values::choice};
+use super::{reader::Table, values::choice};
 use crate::Error;
 
-/// The keys that are read here.
-pub(super) const KEYS: [&str; 7] = [
+/// The keys of a path's link and of the detection of its reconfigurations.
+pub(super) const KEYS: &[&str] = &[
+    "interface",
+    "link",
     "detect",
     "detect_target",
     "detect_by",
@@ -36,9 +38,9 @@ const METHODS: &[(&str, ProbeMethod)] = &[
     ("udp", ProbeMethod::Udp),
 ];
 /// A probe each 2 ms is more than any dish needs, and at 100 ms most outages pass unseen.
-const INTERVALS: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
+const INTERVALS: RangeInclusive<Duration> = Duration::from_millis(2)..=Duration::from_millis(100);
 const LONGEST_IDLE_INTERVAL: Duration = Duration::from_secs(60);
-const OUTAGES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(2));
+const OUTAGES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(2);
 
 /// The kind of link of a path.
 pub(super) fn read_link(table: &Table<'_>) -> Result<LinkKind, Error> {
@@ -46,11 +48,11 @@ pub(super) fn read_link(table: &Table<'_>) -> Result<LinkKind, Error> {
     Ok(link.unwrap_or_default())
 }
 
-/// How its reconfigurations are watched. Without a wish: where the link is LEO, or the controller listens.
-pub(super) fn read(table: &Table<'_>, listens: bool) -> Result<Option<Detection>, Error> {
+/// How its reconfigurations are detected. By default they are where `useful`: the link is LEO, or the controller uses them.
+pub(super) fn read(table: &Table<'_>, useful: bool) -> Result<Option<Detection>, Error> {
     let wish = table.text("detect", |text| choice(text, WISHES))?;
     let wanted = match wish.unwrap_or(Wish::Auto) {
-        Wish::Auto => listens,
+        Wish::Auto => useful,
         Wish::On => true,
         Wish::Off => false,
     };
@@ -59,17 +61,15 @@ pub(super) fn read(table: &Table<'_>, listens: bool) -> Result<Option<Detection>
     detection.target = target.unwrap_or(detection.target);
     let method = table.text("detect_by", |text| choice(text, METHODS))?;
     detection.method = method.unwrap_or(detection.method);
-    let (least, most) = INTERVALS;
-    let interval = table.text("detect_interval", duration::between(least, most))?;
+    let interval = table.duration("detect_interval", INTERVALS)?;
     let config = &mut detection.detector;
     config.probe_interval = interval.unwrap_or(config.probe_interval);
-    let most = LONGEST_IDLE_INTERVAL;
-    let idle = table.text("detect_idle_interval", duration::between(least, most))?;
+    let idle_intervals = *INTERVALS.start()..=LONGEST_IDLE_INTERVAL;
+    let idle = table.duration("detect_idle_interval", idle_intervals)?;
     config.idle_interval = idle
         .unwrap_or(config.idle_interval)
         .max(config.probe_interval);
-    let (least, most) = OUTAGES;
-    let outage = table.text("detect_outage", duration::between(least, most))?;
+    let outage = table.duration("detect_outage", OUTAGES)?;
     config.outage_threshold = outage.unwrap_or(config.outage_threshold);
     if let Some(problem) = config.problem() {
         let key = match table.has("detect_outage") {
@@ -80,7 +80,8 @@ pub(super) fn read(table: &Table<'_>, listens: bool) -> Result<Option<Detection>
     }
     detection.timetable = table.text("timetable", str::parse::<Timetable>)?;
     if !wanted && wish != Some(Wish::Off) {
-        let idle = KEYS.iter().find(|key| **key != "detect" && table.has(key));
+        let of_detection = |key: &str| key.starts_with("detect_") || key == "timetable";
+        let idle = KEYS.iter().find(|key| of_detection(key) && table.has(key));
         if let Some(key) = idle {
             return Err(table.key_problem(
                 key,

@@ -6,7 +6,6 @@ mod addresses;
 mod controllers;
 mod describe;
 mod detection;
-mod duration;
 mod quotes;
 mod reader;
 mod rules;
@@ -36,27 +35,29 @@ pub use self::accept::AcceptRule;
 /// A gateway's configuration, checked. All fields may be changed before [`Gateway::start`](crate::Gateway::start).
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Who we are.
+    /// The key pair of this gateway.
     pub identity: IdentitySource,
     /// Addresses on which peers may open sessions; empty for a gateway that only opens them.
     pub listen: Vec<SocketAddr>,
-    /// How the sessions that they open are served.
+    /// Settings of the sessions that they open.
     pub accept: AcceptRule,
     /// Bytes of the largest UDP payload on our paths.
     pub packet_bytes: u16,
-    /// How seldom a path is probed over which nothing flows.
+    /// Interval of the probes on an idle path.
     pub keepalive: Duration,
     /// Bounds of every session.
     pub session_limits: SessionLimits,
-    /// Where `starhaul status` asks.
-    pub control: Control,
-    /// The gateways we know.
+    /// The control socket, which `starhaul status` asks.
+    pub control: ControlPath,
+    /// The known gateways.
     pub peers: Vec<Peer>,
-    /// The sessions we keep open.
+    /// The sessions that are kept open.
     pub sessions: Vec<SessionRule>,
-    /// What local applications may send, and to whom.
-    pub ingress: Vec<Ingress>,
-    /// What peers may reach through us.
+    /// The rules for datagrams of local applications.
+    pub datagram_rules: Vec<IngressRule<DatagramService>>,
+    /// The rules for connections of local applications.
+    pub connection_rules: Vec<IngressRule<ConnectionService>>,
+    /// The targets that peers may reach through this gateway.
     pub egress: EgressPolicy,
 }
 
@@ -81,7 +82,7 @@ impl Default for SessionLimits {
     }
 }
 
-/// Where the secret key is.
+/// The place of the secret key.
 #[derive(Clone, Debug)]
 pub enum IdentitySource {
     /// In a file as `starhaul keygen` writes it.
@@ -92,25 +93,25 @@ pub enum IdentitySource {
 
 /// The control socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Control {
+pub enum ControlPath {
     /// At the default place; a gateway that cannot make it there starts without.
     Default,
-    /// At this path.
+    /// A socket at this path.
     At(PathBuf),
-    /// None.
+    /// No control socket.
     Off,
 }
 
-/// A gateway we know.
+/// A known gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Name in this configuration.
     pub name: String,
-    /// The key by which it is known.
+    /// Its public key.
     pub public_key: PublicKey,
 }
 
-/// A session that we open and open again when it ends.
+/// A session that is opened, and opened again when it ends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionRule {
     /// Name of the peer.
@@ -130,33 +131,35 @@ pub struct PathRule {
     pub interface: Option<String>,
     /// The peer's address; a name is resolved whenever the session is opened.
     pub remote: Target,
-    /// Price per byte; only the order matters.
+    /// Price per byte; only the order of the paths by price matters.
     pub cost: f64,
-    /// Over what it leads.
+    /// The kind of link over which it leads.
     pub link: LinkKind,
-    /// Controller of our direction.
+    /// Controller of the direction to the peer.
     pub controller: ControllerRule,
-    /// How its reconfigurations are watched, if they are.
+    /// How its reconfigurations are detected; `None`: not at all.
     pub detection: Option<Detection>,
 }
 
 /// A congestion controller as configured.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ControllerRule {
-    /// One that finds out the rate by itself.
+    /// One that estimates the rate.
     SelfReliant(ControllerConfig),
-    /// A known rate.
+    /// A dedicated link with a known rate.
     Dedicated {
-        /// The rate, or the first one when there is a feed.
+        /// The rate; with a feed, the initial one.
         rate: Bandwidth,
         /// File or local stream socket from which the rate is read again and again.
         feed: Option<PathBuf>,
     },
 }
 
-/// A rule for local applications.
+/// A rule for local applications; `S` is the service at its socket.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ingress {
+pub struct IngressRule<S> {
+    /// Name of its table: `udp`, `rtp`, `tcp` or `socks5`.
+    pub kind: &'static str,
     /// Name for people, unique among the rules.
     pub name: String,
     /// Where the applications send; port 0 lets the kernel choose.
@@ -166,64 +169,71 @@ pub struct Ingress {
     /// 0 is the most important.
     pub priority: u8,
     /// What is served.
-    pub service: Service,
+    pub service: S,
 }
 
-/// What an ingress rule serves.
+/// Carries the datagrams of local applications to one target: `[[udp]]` and `[[rtp]]`.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Service {
-    /// A UDP datagram is a block.
-    Udp {
-        /// Where the datagrams go.
-        target: Target,
-        /// How.
-        delivery: Delivery,
-        /// Bounds on clients.
-        clients: ClientLimits,
-    },
+pub struct DatagramService {
+    /// Where the datagrams go.
+    pub target: Target,
+    /// Deadline and protection.
+    pub delivery: Delivery,
+    /// Bounds on clients.
+    pub clients: ClientLimits,
+    /// Which datagrams form a block.
+    pub framing: Framing,
+}
+
+/// How datagrams become blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// Each UDP datagram is a block.
+    Datagrams,
     /// The RTP packets of one timestamp are a block.
     Rtp {
-        /// Where the packets go.
-        target: Target,
-        /// How.
-        delivery: Delivery,
-        /// Bounds on clients.
-        clients: ClientLimits,
-        /// Which dependency between frames is understood.
+        /// The codec whose dependencies between frames are understood.
         codec: Codec,
-        /// A frame without marker bit ends when nothing of it came for this long.
+        /// A frame without marker bit ends when none of its packets came for this long.
         frame_timeout: Duration,
     },
-    /// A TCP connection is forwarded.
-    Tcp {
-        /// Where the connections go.
-        target: Target,
-        /// Bounds on them.
-        connections: ConnectionLimits,
-    },
-    /// SOCKS5 proxy (RFC 1928).
+}
+
+/// Carries the TCP connections of local applications: `[[tcp]]` and `[[socks5]]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConnectionService {
+    /// Bounds on the connections.
+    pub limits: ConnectionLimits,
+    /// Who names their targets.
+    pub targets: ConnectionTargets,
+}
+
+/// Where the connections of a rule go.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ConnectionTargets {
+    /// All to one target.
+    Fixed(Target),
+    /// Each client asks for its own by SOCKS5 (RFC 1928).
     Socks5 {
-        /// Asked from clients (RFC 1929) when present.
+        /// Required of clients (RFC 1929) when present.
         credentials: Option<Credentials>,
         /// How datagrams of UDP ASSOCIATE are carried.
         delivery: Delivery,
-        /// Bounds on the clients' connections.
-        connections: ConnectionLimits,
     },
 }
 
-/// How datagrams are carried.
+/// Deadline and protection of datagrams.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delivery {
-    /// What arrives later is useless.
+    /// Time after which a datagram is useless.
     pub deadline: Duration,
-    /// Protection.
+    /// How blocks are protected.
     pub mode: Mode,
     /// Most redundancy fragments per data fragment, 0.0 to 1.0.
     pub max_coding_rate: f64,
     /// Deliver in order of sending.
     pub ordered: bool,
-    /// The rate that the application is known to send.
+    /// The known rate of the application.
     pub bandwidth: Option<Bandwidth>,
 }
 
@@ -267,7 +277,7 @@ impl Config {
             file: file.to_owned(),
             reason,
         })?;
-        // Why a key file cannot be read is told by who needs the key.
+        // If the key file cannot be read, loading the identity reports it.
         let own_key = |identity: &IdentitySource| Some(identity.read().ok()?.public_key());
         let config = rules::read(&text, file, own_key)?;
         if config.holds_secrets() {
@@ -289,20 +299,26 @@ impl Config {
         include_str!("sample.toml")
     }
 
-    /// What is possible and hardly meant, for people, one line for each; asks this host for its network interfaces.
+    /// Warnings of valid settings that are hardly intended, one line each; reads the host's network interfaces.
     pub fn warnings(&self) -> Vec<String> {
         warnings::warnings(self)
     }
 
     fn holds_secrets(&self) -> bool {
-        let with_password = |rule: &Ingress| match &rule.service {
-            Service::Socks5 { credentials, .. } => credentials.is_some(),
-            _ => false,
+        let with_password = |rule: &IngressRule<ConnectionService>| {
+            matches!(
+                rule.service.targets,
+                ConnectionTargets::Socks5 {
+                    credentials: Some(_),
+                    ..
+                }
+            )
         };
-        matches!(self.identity, IdentitySource::Inline(_)) || self.ingress.iter().any(with_password)
+        matches!(self.identity, IdentitySource::Inline(_))
+            || self.connection_rules.iter().any(with_password)
     }
 
-    /// What was understood, for people.
+    /// The configuration as it was read, for people.
     pub fn describe(&self) -> String {
         describe::describe(self)
     }
@@ -334,7 +350,7 @@ impl IdentitySource {
     }
 }
 
-/// Says so when everyone may read a file that holds a secret, or others than its owner may change it.
+/// Warns if all users may read a file with a secret, or users other than its owner may change it.
 fn warn_of_readers(file: &Path) {
     use std::os::unix::fs::PermissionsExt as _;
     /// Read by others, written by the group or others.
@@ -349,21 +365,20 @@ fn warn_of_readers(file: &Path) {
     }
 }
 
-impl Control {
-    /// Where the socket is when the configuration does not say: in the user's runtime directory, or `/run/starhaul`.
+impl ControlPath {
+    /// The default path of the socket: in the user's runtime directory, or in `/run/starhaul`.
     pub fn default_path() -> PathBuf {
         user_socket().unwrap_or_else(|| PathBuf::from(SYSTEM_SOCKET))
     }
 
-    /// Where gateways without a configured socket may have made theirs, as seen from here: this user's place first,
-    /// then that of a system service.
+    /// The default paths of gateways on this host: this user's first, then that of a system service.
     pub fn default_paths() -> Vec<PathBuf> {
         let system = PathBuf::from(SYSTEM_SOCKET);
         user_socket().into_iter().chain([system]).collect()
     }
 }
 
-/// Of a gateway that runs without a user's runtime directory, as system services do.
+/// Control socket of a gateway without a user's runtime directory, such as a system service.
 const SYSTEM_SOCKET: &str = "/run/starhaul/control.sock";
 
 fn user_socket() -> Option<PathBuf> {
@@ -387,7 +402,7 @@ impl ControllerRule {
         }
     }
 
-    /// Whether it does better when it is told of reconfigurations.
+    /// Whether it uses reconfiguration signals.
     pub fn heeds_reconfigurations(&self) -> bool {
         match self {
             Self::SelfReliant(config) => config.heeds_reconfigurations(),
@@ -395,7 +410,7 @@ impl ControllerRule {
         }
     }
 
-    /// The controller's configuration, and the feed to which its rate is to be written.
+    /// The controller's configuration; with a feed, its rate and the file or socket from which that is read.
     pub fn build(&self) -> (ControllerConfig, Option<(RateFeed, &Path)>) {
         match self {
             Self::SelfReliant(config) => (config.clone(), None),
@@ -405,23 +420,6 @@ impl ControllerRule {
                 (ControllerConfig::Dedicated(rate), feed)
             }
         }
-    }
-}
-
-impl Service {
-    /// The name of its table.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Udp { .. } => "udp",
-            Self::Rtp { .. } => "rtp",
-            Self::Tcp { .. } => "tcp",
-            Self::Socks5 { .. } => "socks5",
-        }
-    }
-
-    /// Whether it listens for connections rather than for datagrams.
-    pub(crate) fn is_tcp(&self) -> bool {
-        matches!(self, Self::Tcp { .. } | Self::Socks5 { .. })
     }
 }
 

@@ -1,4 +1,4 @@
-//! The mistake that is made most often in a TOML file: a text without its quotes.
+//! The most frequent mistake in a TOML file: a text without quotes.
 
 use std::net::SocketAddr;
 
@@ -36,7 +36,7 @@ pub(super) fn missing(text: &str, offset: usize) -> Option<String> {
         .map(|item| format!("write texts in quotes: \"{item}\""))
 }
 
-/// Whether this is no value, and would be one with quotes.
+/// Whether this is no TOML value, but would be one with quotes.
 fn needs_quotes(value: &str) -> bool {
     let is_value = |value: &str| DeTable::parse(&format!("x = {value}")).is_ok();
     !value.is_empty()

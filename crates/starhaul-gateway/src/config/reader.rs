@@ -1,8 +1,9 @@
 //! Reads tables of a TOML document key by key, so that every complaint names file, line, key and, for a key that
 //! does not exist, the nearest one that does.
 
-use std::{fmt::Display, ops::RangeInclusive, path::Path};
+use std::{fmt::Display, ops::RangeInclusive, path::Path, time::Duration};
 
+use starhaul_units::parse_duration_in;
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
@@ -10,6 +11,9 @@ use toml::{
 
 use super::quotes;
 use crate::Error;
+
+/// The keys that a table may have, in groups that tables share.
+pub(super) type Keys = &'static [&'static [&'static str]];
 
 /// A document with its name, from which positions are told.
 pub(super) struct Document<'t> {
@@ -40,7 +44,7 @@ impl<'d> Document<'d> {
     pub(super) fn top(
         &'d self,
         tree: &'d Spanned<DeTable<'d>>,
-        keys: &[&str],
+        keys: Keys,
     ) -> Result<Table<'d>, Error> {
         let table = Table {
             document: self,
@@ -106,14 +110,27 @@ impl<'d> Table<'d> {
         }
     }
 
-    /// The same for a key that must be there.
+    /// A text under a key that must be there.
     pub(super) fn required<T, E: Display>(
         &self,
         key: &str,
         read: impl FnOnce(&str) -> Result<T, E>,
     ) -> Result<T, Error> {
-        self.text(key, read)?
-            .ok_or_else(|| self.problem(format!("the key {key:?} is missing")))
+        self.text(key, read)?.ok_or_else(|| self.missing(key))
+    }
+
+    /// The error for a key that must be there.
+    pub(super) fn missing(&self, key: &str) -> Error {
+        self.problem(format!("the key {key:?} is missing"))
+    }
+
+    /// A duration in `range`.
+    pub(super) fn duration(
+        &self,
+        key: &str,
+        range: RangeInclusive<Duration>,
+    ) -> Result<Option<Duration>, Error> {
+        self.text(key, |text| parse_duration_in(range, text))
     }
 
     /// One text or a list of texts; empty when absent.
@@ -207,7 +224,7 @@ impl<'d> Table<'d> {
     }
 
     /// The table `[key]`.
-    pub(super) fn table(&self, key: &str, keys: &[&str]) -> Result<Option<Table<'d>>, Error> {
+    pub(super) fn table(&self, key: &str, keys: Keys) -> Result<Option<Table<'d>>, Error> {
         let Some(value) = self.entries.get(key) else {
             return Ok(None);
         };
@@ -219,7 +236,7 @@ impl<'d> Table<'d> {
     }
 
     /// The tables `[[key]]`.
-    pub(super) fn tables(&self, key: &str, keys: &[&str]) -> Result<Vec<Table<'d>>, Error> {
+    pub(super) fn tables(&self, key: &str, keys: Keys) -> Result<Vec<Table<'d>>, Error> {
         let Some(value) = self.entries.get(key) else {
             return Ok(Vec::new());
         };
@@ -247,7 +264,7 @@ impl<'d> Table<'d> {
         entries: &'d DeTable<'d>,
         title: String,
         start: usize,
-        keys: &[&str],
+        keys: Keys,
     ) -> Result<Table<'d>, Error> {
         let table = Table {
             document: self.document,
@@ -259,11 +276,12 @@ impl<'d> Table<'d> {
         Ok(table)
     }
 
-    fn refuse_unknown(&self, keys: &[&str]) -> Result<(), Error> {
+    fn refuse_unknown(&self, keys: Keys) -> Result<(), Error> {
+        let keys = keys.concat();
         for (key, _) in self.entries {
             let name: &str = key.get_ref();
             if !keys.contains(&name) {
-                let problem = format!("unknown key {name:?}; {}", nearest(name, keys));
+                let problem = format!("unknown key {name:?}; {}", nearest(name, &keys));
                 return Err(self
                     .document
                     .error(Some(key.span().start), self.titled(&problem)));

@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     net::{IpAddr, SocketAddr},
+    ops::RangeInclusive,
     path::Path,
     time::Duration,
 };
@@ -11,12 +12,13 @@ use starhaul_quic::{Identity, LEAST_PACKET_BYTES, MAX_PATHS, MOST_PACKET_BYTES, 
 use starhaul_session::{Mode, SessionConfig};
 
 use super::{
-    AcceptRule, ClientLimits, Config, ConnectionLimits, Control, Credentials, Delivery,
-    IdentitySource, Ingress, LinkKind, PathRule, Peer, Service, SessionLimits, SessionRule, accept,
+    AcceptRule, ClientLimits, Config, ConnectionLimits, ConnectionService, ConnectionTargets,
+    ControlPath, Credentials, DatagramService, Delivery, Framing, IdentitySource, IngressRule,
+    LinkKind, PathRule, Peer, SessionLimits, SessionRule, accept,
     addresses::{Addresses, Taken, Transport},
-    controllers::{default_controller, read_controller},
-    detection, duration,
-    reader::{Document, Table, nearest},
+    controllers::{self, default_controller, read_controller},
+    detection,
+    reader::{Document, Keys, Table, nearest},
     size,
     values::{
         choice, interface_name, is_for_many, path, positive_rate, public_key, target, to_usize,
@@ -30,7 +32,7 @@ use crate::{
     target::Host,
 };
 
-const TOP: &[&str] = &[
+const TOP: Keys = &[&[
     "identity",
     "listen",
     "accept",
@@ -47,87 +49,42 @@ const TOP: &[&str] = &[
     "tcp",
     "socks5",
     "egress",
+]];
+const IDENTITY: Keys = &[&["file", "secret"]];
+const PEER: Keys = &[&["name", "public_key"]];
+const SESSION: Keys = &[&["peer", "path"]];
+const PATH: Keys = &[
+    &["name", "local", "remote", "cost"],
+    controllers::KEYS,
+    detection::KEYS,
 ];
-const IDENTITY: &[&str] = &["file", "secret"];
-const PEER: &[&str] = &["name", "public_key"];
-const SESSION: &[&str] = &["peer", "path"];
-const PATH: &[&str] = &[
-    "name",
-    "local",
-    "interface",
-    "remote",
-    "cost",
-    "link",
-    "controller",
-    "rate",
-    "rate_feed",
-    "detect",
-    "detect_target",
-    "detect_by",
-    "detect_interval",
-    "detect_idle_interval",
-    "detect_outage",
-    "timetable",
+const UDP: Keys = &[RULE, &["target"], DELIVERY, CLIENTS];
+const RTP: Keys = &[
+    RULE,
+    &["target", "codec", "frame_timeout"],
+    DELIVERY,
+    CLIENTS,
 ];
-const UDP: &[&str] = &[
-    "name",
-    "listen",
-    "peer",
-    "target",
+const TCP: Keys = &[RULE, &["target"], CONNECTIONS];
+const SOCKS5: Keys = &[RULE, &["username", "password"], DELIVERY, CONNECTIONS];
+const EGRESS: Keys = &[&["allow", "deny", "max_streams", "max_lookups", "max_targets"]];
+
+/// The keys that several tables have.
+const RULE: &[&str] = &["name", "listen", "peer", "priority"];
+const DELIVERY: &[&str] = &[
     "deadline",
-    "priority",
     "mode",
     "max_coding_rate",
     "ordered",
     "bandwidth",
+];
+const CLIENTS: &[&str] = &[
     "max_clients",
     "idle_timeout",
     "answered_timeout",
     "max_queued",
 ];
-const RTP: &[&str] = &[
-    "name",
-    "listen",
-    "peer",
-    "target",
-    "deadline",
-    "priority",
-    "mode",
-    "max_coding_rate",
-    "ordered",
-    "bandwidth",
-    "max_clients",
-    "idle_timeout",
-    "answered_timeout",
-    "max_queued",
-    "codec",
-    "frame_timeout",
-];
-const TCP: &[&str] = &[
-    "name",
-    "listen",
-    "peer",
-    "target",
-    "priority",
-    "max_connections",
-    "idle_timeout",
-];
-const SOCKS5: &[&str] = &[
-    "name",
-    "listen",
-    "peer",
-    "priority",
-    "username",
-    "password",
-    "deadline",
-    "mode",
-    "max_coding_rate",
-    "ordered",
-    "bandwidth",
-    "max_connections",
-    "idle_timeout",
-];
-const EGRESS: &[&str] = &["allow", "deny", "max_streams", "max_lookups", "max_targets"];
+const CONNECTIONS: &[&str] = &["max_connections", "idle_timeout"];
 
 /// The modes that a datagram rule may ask for.
 pub(super) const MODES: &[(&str, Mode)] = &[
@@ -144,9 +101,14 @@ const CODECS: &[(&str, Codec)] = &[
     ("h265", Codec::H265),
 ];
 
-/// In a rule that names none.
+const MILLISECOND: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+const IDLE_TIMEOUTS: RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(86_400);
+
+/// Priority of a rule that names none.
 const DEFAULT_PRIORITY: u8 = 4;
-/// Of UDP through a SOCKS5 rule that names none: a conversation bears about a second.
+/// Deadline of UDP through a SOCKS5 rule that names none: a conversation bears about a second.
 const DEFAULT_SOCKS5_DEADLINE: Duration = Duration::from_secs(1);
 /// Covers the pause between packets of a frame that its sender paces over two frame intervals.
 const DEFAULT_FRAME_TIMEOUT: Duration = Duration::from_millis(50);
@@ -175,9 +137,25 @@ pub(super) fn read(
         Some(table) => accept::read(&table, directory)?,
         None => AcceptRule::default(),
     };
+    let mut rules = IngressRules {
+        peers: &peers,
+        sessions: &sessions,
+        listening: !listen.is_empty(),
+        addresses,
+        names: HashSet::new(),
+    };
     let config = Config {
         identity: identity?,
-        ingress: read_ingress(&top, &peers, &sessions, !listen.is_empty(), &mut addresses)?,
+        datagram_rules: [
+            rules.read(&top, "udp", UDP, Transport::Udp, read_udp)?,
+            rules.read(&top, "rtp", RTP, Transport::Udp, read_rtp)?,
+        ]
+        .concat(),
+        connection_rules: [
+            rules.read(&top, "tcp", TCP, Transport::Tcp, read_tcp)?,
+            rules.read(&top, "socks5", SOCKS5, Transport::Tcp, read_socks5)?,
+        ]
+        .concat(),
         egress: read_egress(&top)?,
         control: read_control(&top, directory)?,
         packet_bytes: read_packet_bytes(&top)?,
@@ -190,7 +168,7 @@ pub(super) fn read(
     };
     if config.listen.is_empty() && config.sessions.is_empty() {
         return Err(
-            top.problem("neither \"listen\" nor a [[session]]: this gateway would talk to nobody")
+            top.problem("neither \"listen\" nor a [[session]]: this gateway would have no session")
         );
     }
     Ok(config)
@@ -201,7 +179,7 @@ fn read_listen(top: &Table<'_>, addresses: &mut Addresses) -> Result<Vec<SocketA
         let address = socket_address(text)?;
         match is_for_many(address.ip()) {
             true => Err(format!(
-                "{text:?} is an address of many: nobody can answer from it"
+                "{text:?} is a multicast or broadcast address: no answer can come from it"
             )),
             false => Ok(address),
         }
@@ -238,13 +216,13 @@ fn read_identity(top: &Table<'_>, name: &Path, directory: &Path) -> Result<Ident
     }
 }
 
-fn read_control(top: &Table<'_>, directory: &Path) -> Result<Control, Error> {
+fn read_control(top: &Table<'_>, directory: &Path) -> Result<ControlPath, Error> {
     let control = top.text("control", |text| match text {
-        "off" => Ok(Control::Off),
+        "off" => Ok(ControlPath::Off),
         file => {
             let path = path(directory, file)?;
             match path.as_os_str().len() {
-                ..=MAX_SOCKET_PATH_BYTES => Ok(Control::At(path)),
+                ..=MAX_SOCKET_PATH_BYTES => Ok(ControlPath::At(path)),
                 length => Err(format!(
                     "a socket's path has at most {MAX_SOCKET_PATH_BYTES} bytes, and {} has {length}",
                     path.display()
@@ -252,7 +230,7 @@ fn read_control(top: &Table<'_>, directory: &Path) -> Result<Control, Error> {
             }
         }
     })?;
-    Ok(control.unwrap_or(Control::Default))
+    Ok(control.unwrap_or(ControlPath::Default))
 }
 
 fn read_packet_bytes(top: &Table<'_>) -> Result<u16, Error> {
@@ -263,8 +241,7 @@ fn read_packet_bytes(top: &Table<'_>) -> Result<u16, Error> {
 }
 
 fn read_keepalive(top: &Table<'_>) -> Result<Duration, Error> {
-    let range = duration::between(Duration::from_secs(1), Duration::from_secs(60));
-    let keepalive = top.text("keepalive", range)?;
+    let keepalive = top.duration("keepalive", SECOND..=SECOND * 60)?;
     Ok(keepalive.unwrap_or(SessionConfig::default().keepalive))
 }
 
@@ -389,113 +366,114 @@ fn take_local(table: &Table<'_>, rule: &PathRule, addresses: &mut Addresses) -> 
     taken.map_err(|problem| table.key_problem("local", problem))
 }
 
-fn read_ingress(
-    top: &Table<'_>,
-    peers: &[Peer],
-    sessions: &[SessionRule],
+/// What ingress rules are checked against, and what those read so far take.
+struct IngressRules<'c> {
+    peers: &'c [Peer],
+    sessions: &'c [SessionRule],
+    /// Peers can open sessions to us.
     listening: bool,
-    addresses: &mut Addresses,
-) -> Result<Vec<Ingress>, Error> {
-    type ReadService = fn(&Table<'_>) -> Result<Service, Error>;
-    let kinds: [(&str, &[&str], ReadService); 4] = [
-        ("udp", UDP, read_udp),
-        ("rtp", RTP, read_rtp),
-        ("tcp", TCP, read_tcp),
-        ("socks5", SOCKS5, read_socks5),
-    ];
-    let mut names = HashSet::new();
-    let mut ingress = Vec::new();
-    for (kind, keys, read_service) in kinds {
+    addresses: Addresses,
+    names: HashSet<String>,
+}
+
+impl IngressRules<'_> {
+    /// The rules `[[kind]]`.
+    fn read<S>(
+        &mut self,
+        top: &Table<'_>,
+        kind: &'static str,
+        keys: Keys,
+        transport: Transport,
+        read_service: fn(&Table<'_>) -> Result<S, Error>,
+    ) -> Result<Vec<IngressRule<S>>, Error> {
+        let mut rules = Vec::new();
         for table in top.tables(kind, keys)? {
             let name = table.required("name", rule_name)?;
-            if !names.insert(name.clone()) {
+            if !self.names.insert(name.clone()) {
                 return Err(table.key_problem("name", format!("{name:?} is the name of two rules")));
             }
-            let peer = read_peer_name(&table, peers)?;
-            if !listening && !sessions.iter().any(|session| session.peer == peer) {
+            let peer = read_peer_name(&table, self.peers)?;
+            if !self.listening && !self.sessions.iter().any(|session| session.peer == peer) {
                 return Err(table.key_problem(
                     "peer",
                     format!("there is no [[session]] to {peer:?} and no \"listen\" where it could open one"),
                 ));
             }
             let priority = table.integer("priority", 0..=255)?;
-            let rule = Ingress {
-                name,
+            let rule = IngressRule {
+                kind,
                 listen: table.required("listen", socket_address)?,
                 peer,
                 priority: priority.map_or(DEFAULT_PRIORITY, |priority| {
                     u8::try_from(priority).unwrap_or(u8::MAX)
                 }),
                 service: read_service(&table)?,
+                name,
             };
-            take_listen(&table, &rule, addresses)?;
-            ingress.push(rule);
+            let taken = self.addresses.take(Taken {
+                address: rule.listen,
+                transport,
+                interface: None,
+                only_v6: false,
+                owner: format!("rule {:?}", rule.name),
+            });
+            taken.map_err(|problem| table.key_problem("listen", problem))?;
+            rules.push(rule);
         }
+        Ok(rules)
     }
-    Ok(ingress)
 }
 
-fn take_listen(table: &Table<'_>, rule: &Ingress, addresses: &mut Addresses) -> Result<(), Error> {
-    let transport = match rule.service {
-        Service::Udp { .. } | Service::Rtp { .. } => Transport::Udp,
-        Service::Tcp { .. } | Service::Socks5 { .. } => Transport::Tcp,
-    };
-    let taken = Taken {
-        address: rule.listen,
-        transport,
-        interface: None,
-        only_v6: false,
-        owner: format!("rule {:?}", rule.name),
-    };
-    let taken = addresses.take(taken);
-    taken.map_err(|problem| table.key_problem("listen", problem))
-}
-
-fn read_udp(table: &Table<'_>) -> Result<Service, Error> {
-    Ok(Service::Udp {
+fn read_udp(table: &Table<'_>) -> Result<DatagramService, Error> {
+    Ok(DatagramService {
         target: table.required("target", target)?,
         delivery: read_delivery(table, None, false)?,
         clients: read_clients(table)?,
+        framing: Framing::Datagrams,
     })
 }
 
-fn read_rtp(table: &Table<'_>) -> Result<Service, Error> {
-    let timeout = duration::between(Duration::from_millis(1), Duration::from_secs(1));
-    Ok(Service::Rtp {
+fn read_rtp(table: &Table<'_>) -> Result<DatagramService, Error> {
+    Ok(DatagramService {
         target: table.required("target", target)?,
         // A receiver without a buffer for reordering loses what comes after a later frame.
         delivery: read_delivery(table, None, true)?,
         clients: read_clients(table)?,
-        codec: table
-            .text("codec", |text| choice(text, CODECS))?
-            .unwrap_or(Codec::None),
-        frame_timeout: table
-            .text("frame_timeout", timeout)?
-            .unwrap_or(DEFAULT_FRAME_TIMEOUT),
+        framing: Framing::Rtp {
+            codec: table
+                .text("codec", |text| choice(text, CODECS))?
+                .unwrap_or(Codec::None),
+            frame_timeout: table
+                .duration("frame_timeout", MILLISECOND..=SECOND)?
+                .unwrap_or(DEFAULT_FRAME_TIMEOUT),
+        },
     })
 }
 
-fn read_tcp(table: &Table<'_>) -> Result<Service, Error> {
-    Ok(Service::Tcp {
-        target: table.required("target", target)?,
-        connections: read_connections(table)?,
+fn read_tcp(table: &Table<'_>) -> Result<ConnectionService, Error> {
+    Ok(ConnectionService {
+        targets: ConnectionTargets::Fixed(table.required("target", target)?),
+        limits: read_connections(table)?,
     })
 }
 
-fn read_socks5(table: &Table<'_>) -> Result<Service, Error> {
-    let word = |text: &str| match text.len() {
+fn read_socks5(table: &Table<'_>) -> Result<ConnectionService, Error> {
+    let credential = |text: &str| match text.len() {
         1..=255 => Ok(text.to_owned()),
         _ => Err("write 1 to 255 bytes (RFC 1929)"),
     };
-    let credentials = match (table.text("username", word)?, table.text("password", word)?) {
+    let username = table.text("username", credential)?;
+    let credentials = match (username, table.text("password", credential)?) {
         (Some(username), Some(password)) => Some(Credentials { username, password }),
         (None, None) => None,
         _ => return Err(table.problem("\"username\" and \"password\" need each other")),
     };
-    Ok(Service::Socks5 {
-        credentials,
-        delivery: read_delivery(table, Some(DEFAULT_SOCKS5_DEADLINE), false)?,
-        connections: read_connections(table)?,
+    Ok(ConnectionService {
+        targets: ConnectionTargets::Socks5 {
+            credentials,
+            delivery: read_delivery(table, Some(DEFAULT_SOCKS5_DEADLINE), false)?,
+        },
+        limits: read_connections(table)?,
     })
 }
 
@@ -504,11 +482,9 @@ fn read_delivery(
     default_deadline: Option<Duration>,
     ordered: bool,
 ) -> Result<Delivery, Error> {
-    let deadline = duration::between(Duration::from_millis(1), Duration::from_secs(3600));
-    let deadline = match (table.has("deadline"), default_deadline) {
-        (false, Some(default)) => default,
-        _ => table.required("deadline", deadline)?,
-    };
+    let deadline = table.duration("deadline", MILLISECOND..=SECOND * 3600)?;
+    let deadline = deadline.or(default_deadline);
+    let deadline = deadline.ok_or_else(|| table.missing("deadline"))?;
     let mode = table.text("mode", |text| match text {
         "reliable" => Err(
             "reliable is what [[tcp]] and [[socks5]] connections use; datagrams have a deadline"
@@ -526,17 +502,16 @@ fn read_delivery(
 }
 
 fn read_clients(table: &Table<'_>) -> Result<ClientLimits, Error> {
-    let idle = duration::between(Duration::from_millis(100), Duration::from_secs(86_400));
     Ok(ClientLimits {
         max_clients: table
             .integer("max_clients", 1..=65_536)?
             .map_or(1024, to_usize),
         idle_timeout: table
-            .text("idle_timeout", &idle)?
-            .unwrap_or(Duration::from_secs(120)),
+            .duration("idle_timeout", IDLE_TIMEOUTS)?
+            .unwrap_or(SECOND * 120),
         answered_timeout: table
-            .text("answered_timeout", &idle)?
-            .unwrap_or(Duration::from_secs(10)),
+            .duration("answered_timeout", IDLE_TIMEOUTS)?
+            .unwrap_or(SECOND * 10),
         max_queued: table
             .integer("max_queued", 16..=65_536)?
             .map_or(1024, to_usize),
@@ -544,12 +519,11 @@ fn read_clients(table: &Table<'_>) -> Result<ClientLimits, Error> {
 }
 
 fn read_connections(table: &Table<'_>) -> Result<ConnectionLimits, Error> {
-    let idle = duration::between(Duration::from_millis(100), Duration::from_secs(86_400));
     Ok(ConnectionLimits {
         max_connections: table
             .integer("max_connections", 1..=65_536)?
             .map_or(4096, to_usize),
-        idle_timeout: table.text("idle_timeout", idle)?,
+        idle_timeout: table.duration("idle_timeout", IDLE_TIMEOUTS)?,
     })
 }
 
@@ -614,7 +588,7 @@ fn local_address(text: &str) -> Result<SocketAddr, String> {
         .map_err(|_| format!("{text:?} is neither an address nor address:port"))?;
     match is_for_many(address.ip()) {
         true => Err(format!(
-            "{text:?} is an address of many: nothing can be sent from it"
+            "{text:?} is a multicast or broadcast address: nothing can be sent from it"
         )),
         false => Ok(address),
     }
@@ -622,7 +596,7 @@ fn local_address(text: &str) -> Result<SocketAddr, String> {
 
 /// All keys, for the test that the sample shows each of them.
 #[cfg(test)]
-pub(super) const ALL_KEYS: &[(&str, &[&str])] = &[
+pub(super) const ALL_KEYS: &[(&str, Keys)] = &[
     ("", TOP),
     ("identity", IDENTITY),
     ("accept", accept::KEYS),

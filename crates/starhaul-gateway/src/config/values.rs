@@ -1,4 +1,4 @@
-//! Words, addresses, files and keys as they are written, and what is said of those that cannot be meant.
+//! Values of keys: targets, public keys, names, rates and paths, and the errors of those that are wrong.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -11,14 +11,14 @@ use starhaul_units::Bandwidth;
 use super::reader::nearest;
 use crate::target::{Host, ParseTargetError, Target};
 
-/// Somebody who can be sent to, as far as the text shows.
+/// A single host to which data can be sent, or the name of one.
 pub(super) fn target(text: &str) -> Result<Target, String> {
     let target: Target = text
         .parse()
         .map_err(|error: ParseTargetError| error.to_string())?;
     match target.host {
         Host::Ip(ip) if ip.is_unspecified() || is_for_many(ip) => {
-            Err(format!("{text:?} is nobody's own address"))
+            Err(format!("{text:?} is not the address of a single host"))
         }
         _ => Ok(target),
     }
@@ -29,7 +29,7 @@ pub(super) fn is_for_many(ip: IpAddr) -> bool {
     ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST)
 }
 
-/// A peer's key; what other programs call a public key is told apart.
+/// A peer's key; keys in the formats of other programs have errors of their own.
 pub(super) fn public_key(text: &str) -> Result<PublicKey, String> {
     /// How an Ed25519 key in SPKI form begins (RFC 8410 §4).
     const SPKI: &str = "MCowBQYDK2VwAyEA";
@@ -52,7 +52,7 @@ pub(super) fn public_key(text: &str) -> Result<PublicKey, String> {
     ))
 }
 
-/// One of a few words.
+/// One of a fixed list of values.
 pub(super) fn choice<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
     choices
         .iter()

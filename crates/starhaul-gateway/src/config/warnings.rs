@@ -1,8 +1,8 @@
-//! What is possible and hardly meant, in words: a configuration that has it is taken.
+//! Warnings of settings that are valid but hardly intended.
 
 use std::path::Path;
 
-use super::{AcceptRule, Config, Control, PathRule, Service};
+use super::{AcceptRule, Config, ControlPath, Framing, PathRule};
 
 /// One line for each.
 pub(super) fn warnings(config: &Config) -> Vec<String> {
@@ -35,12 +35,14 @@ pub(super) fn warnings(config: &Config) -> Vec<String> {
         }
     }
     if config.listen.is_empty() && config.accept != AcceptRule::default() {
-        found.push("[accept]: nobody can open a session to us without \"listen\"".to_owned());
+        found.push(
+            "[accept]: no peer can open a session to this gateway without \"listen\"".to_owned(),
+        );
     }
     if config.egress.allow.is_empty() && !config.egress.deny.is_empty() {
         found.push("[egress]: nothing is allowed, so that \"deny\" closes nothing".to_owned());
     }
-    if let Control::At(path) = &config.control
+    if let ControlPath::At(path) = &config.control
         && is_no_socket(path)
     {
         found.push(format!(
@@ -48,17 +50,14 @@ pub(super) fn warnings(config: &Config) -> Vec<String> {
             path.display()
         ));
     }
-    for rule in &config.ingress {
-        if let Service::Rtp {
-            delivery,
-            frame_timeout,
-            ..
-        } = &rule.service
-            && *frame_timeout >= delivery.deadline
+    for rule in &config.datagram_rules {
+        let deadline = rule.service.delivery.deadline;
+        if let Framing::Rtp { frame_timeout, .. } = rule.service.framing
+            && frame_timeout >= deadline
         {
             found.push(format!(
-                "rule {:?}: a frame without a marker bit ends after its deadline: \"frame_timeout\" is {frame_timeout:?}, \"deadline\" {:?}",
-                rule.name, delivery.deadline
+                "rule {:?}: a frame without a marker bit ends after its deadline: \"frame_timeout\" is {frame_timeout:?}, \"deadline\" {deadline:?}",
+                rule.name
             ));
         }
     }

@@ -5,11 +5,12 @@ use std::{
     hash::Hash,
     io,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use starhaul_endpoint::RecvStream;
 use tokio::{net::UdpSocket, task::JoinSet};
 
@@ -22,11 +23,11 @@ use crate::{
     target::Target,
 };
 
-/// Datagrams that wait for the look-up of one target; more are dropped.
+/// Greatest number of datagrams that wait for the lookup of one target; further ones are dropped.
 const MAX_WAITING: usize = 32;
-/// How long a lookup is believed.
+/// Time for which the result of a lookup is used.
 const LOOKUP_TTL: Duration = Duration::from_secs(60);
-/// The same of one that failed for the moment, as when too many are under way.
+/// The same for a lookup with a temporary failure, as when too many are under way.
 const FAILURE_TTL: Duration = Duration::from_secs(1);
 
 pub(super) struct Association {
@@ -37,12 +38,12 @@ pub(super) struct Association {
     table: Mutex<Table>,
 }
 
-/// What is known of targets; each table forgets whom it has known longest.
+/// What is known of targets; each table drops its oldest entry when it is full.
 #[derive(Default)]
 struct Table {
-    /// What a target was resolved to, and until when that is believed; `None` for one that cannot be reached or must not be.
+    /// The address of a target and when it expires; `None` for one that cannot or must not be reached.
     resolved: HashMap<Target, (Instant, Option<SocketAddr>)>,
-    /// From whom replies are taken, since when something was last sent there.
+    /// The addresses from which replies are taken, with the time of the last datagram sent there.
     sent_to: HashMap<SocketAddr, Instant>,
     /// Datagrams whose target is being looked up.
     waiting: HashMap<Target, Vec<Bytes>>,
@@ -76,7 +77,7 @@ async fn look_up_and_send(association: Arc<Association>, target: Target) {
         Err(_) => FAILURE_TTL,
     };
     let address = found.ok().and_then(|found| {
-        // The first of a family that this host has.
+        // The first address of a family that this host has.
         found
             .into_iter()
             .find(|address| association.socket(*address).is_some())
@@ -108,7 +109,7 @@ async fn backward(association: &Association, mut replies: ReplySender) {
         let mut block = Vec::with_capacity(datagram.len() + 19);
         write_address(&source.into(), &mut block);
         block.extend(datagram);
-        replies.send(block.into()).await;
+        replies.send_all(std::iter::once(block.into())).await;
     }
 }
 
@@ -116,7 +117,7 @@ async fn backward(association: &Association, mut replies: ReplySender) {
 async fn receive(socket: Option<&UdpSocket>, buffer: &mut [u8]) -> Option<(usize, SocketAddr)> {
     let socket = socket?;
     loop {
-        // Errors are those of datagrams that nobody took (ICMP), and say nothing about the socket.
+        // An error is an ICMP message about an earlier datagram; it says nothing about the socket.
         if let Ok(received) = socket.recv_from(buffer).await {
             return Some(received);
         }
@@ -124,10 +125,10 @@ async fn receive(socket: Option<&UdpSocket>, buffer: &mut [u8]) -> Option<(usize
 }
 
 impl Association {
-    /// Sockets of both families, as far as this host has them.
+    /// Binds a socket of each address family that this host has.
     ///
     /// # Errors
-    /// It has neither.
+    /// It has neither family.
     pub(super) async fn bind(permit: Permit, peer: &str) -> io::Result<Self> {
         let bind = async |address: SocketAddr| {
             let socket = bind_like(address).await;
@@ -148,7 +149,7 @@ impl Association {
         })
     }
 
-    /// Serves it until the peer ends it.
+    /// Relays both directions until the peer ends the flow.
     pub(super) async fn serve(self: Arc<Self>, stream: RecvStream, replies: ReplySender) {
         tokio::select! {
             () = forward(&self, stream) => {}
@@ -156,20 +157,20 @@ impl Association {
         }
     }
 
-    /// The address of a target, if that is known; the inner `None` when it is known to be out of reach.
+    /// The address of a target, if known; the inner `None` if the target is known to be unreachable.
     fn known(&self, target: &Target) -> Option<Option<SocketAddr>> {
-        let table = self.lock();
+        let table = self.table.lock();
         let (until, address) = table.resolved.get(target)?;
         (Instant::now() < *until).then_some(*address)
     }
 
-    /// Keeps a datagram until its target is known; `true` when somebody has to look that up.
+    /// Keeps a datagram until its target is known; `true` if the caller is to look the target up.
     fn wait_for(&self, target: &Target, data: Bytes) -> bool {
         let most = self.permit.policy.limits.max_lookups;
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         if let Some(waiting) = table.waiting.get_mut(target) {
             if waiting.len() < MAX_WAITING {
-                // Alone, so that it does not keep its whole block alive.
+                // A copy, which does not keep the whole block in memory.
                 waiting.push(Bytes::copy_from_slice(&data));
             }
             return false;
@@ -183,14 +184,14 @@ impl Association {
         true
     }
 
-    /// Remembers for a time what a target was resolved to; gives what waited for it.
+    /// Stores the result of a lookup for `believed`; returns the datagrams that waited for it.
     fn remember(
         &self,
         target: Target,
         address: Option<SocketAddr>,
         believed: Duration,
     ) -> Vec<Bytes> {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let waiting = table.waiting.remove(&target).unwrap_or_default();
         self.make_room(&mut table.resolved, &target, |(until, _)| *until);
         let until = Instant::now() + believed;
@@ -198,7 +199,7 @@ impl Association {
         waiting
     }
 
-    /// Forgets the oldest entry where another one would be too many.
+    /// Drops the oldest entry if `key` would be one entry too many.
     fn make_room<K: Clone + Eq + Hash, V>(
         &self,
         table: &mut HashMap<K, V>,
@@ -218,7 +219,7 @@ impl Association {
 
     async fn send(&self, address: SocketAddr, data: &[u8]) {
         {
-            let mut table = self.lock();
+            let mut table = self.table.lock();
             self.make_room(&mut table.sent_to, &address, |when| *when);
             table.sent_to.insert(address, Instant::now());
         }
@@ -228,7 +229,7 @@ impl Association {
     }
 
     fn was_sent_to(&self, source: SocketAddr) -> bool {
-        self.lock().sent_to.contains_key(&source)
+        self.table.lock().sent_to.contains_key(&source)
     }
 
     fn socket(&self, address: SocketAddr) -> Option<&UdpSocket> {
@@ -236,10 +237,5 @@ impl Association {
             IpAddr::V4(_) => self.ipv4.as_ref(),
             IpAddr::V6(_) => self.ipv6.as_ref(),
         }
-    }
-
-    /// The table is whole after every statement, so a panic elsewhere does not spoil it.
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,52 +1,52 @@
-//! Blocks become datagrams for the target; what it answers becomes a reply stream.
+//! Blocks become datagrams for the target; its answers go back on a reply stream.
 
 use std::{
     io,
+    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use starhaul_endpoint::RecvStream;
-use tokio::net::UdpSocket;
 
 use super::{
     associate::Association,
-    outlet::{FULL, Outlet, Permit, Slot, Slots},
+    outlet::{FULL, Outlet, Slot, Slots},
     refuse,
-    replies::{MAX_DATAGRAM, ReplySender, bind_like},
+    replies::{ReplySender, bind_like},
 };
 use crate::{
-    label::Flow,
-    link::Link,
-    policy::{Framing, reply_config},
-    socks5::Reply,
-    target::Target,
+    batch_socket::BatchSocket, config::Framing, label::Flow, peer::PeerSession,
+    policy::reply_config, target::Target,
 };
 
-/// A flow that could not begin is tried again after this time, if its client still sends.
+/// A flow that could not begin is tried again after this time if its client still sends.
 const RETRY: Duration = Duration::from_secs(10);
-/// What a peer may ask for, whatever it writes.
+/// Upper bound of the frame timeout that a peer asks for.
 const MAX_FRAME_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A flow that the peer opened, not yet served.
 pub(super) struct Start {
-    pub(super) link: Arc<Link>,
+    pub(super) session: Arc<PeerSession>,
     pub(super) outlet: Arc<Outlet>,
     pub(super) slots: Arc<Slots>,
     pub(super) rule: String,
     pub(super) flow: Flow,
 }
 
-/// The sockets of a flow that has begun.
+/// Greatest number of blocks taken from a stream at once.
+const BURST: usize = 64;
+
+/// The sockets of a flow that has begun, and its slot.
 enum Begun {
-    Target(UdpSocket, Slot),
+    Target((BatchSocket, SocketAddr), Slot),
     Association(Arc<Association>, Slot),
 }
 
 impl Start {
-    /// Serves the flow until the peer ends it. One that cannot begin is tried again as long as its client sends: the peer
-    /// does not hear of it, and its client would be unheard for as long as it goes on.
+    /// Serves the flow until the peer ends it. One that cannot begin is tried again as long as its client sends: the peer is
+    /// not told of the failure, so that its client would otherwise send to no target for ever.
     pub(super) async fn serve(self, mut stream: RecvStream) {
         let (id, framing, target) = match &self.flow {
             Flow::Udp { id, target } => (*id, Framing::Datagrams, Some(target)),
@@ -68,22 +68,22 @@ impl Start {
             }
             Flow::Associate { id } => (*id, Framing::Datagrams, None),
             Flow::Reply { .. } | Flow::Tcp { .. } => {
-                refuse(&self.link, "it opened a stream of blocks for bytes");
+                refuse(&self.session, "it opened a stream of blocks for bytes");
                 return;
             }
         };
         let config = reply_config(stream.config(), &self.rule, id);
-        let replies = ReplySender::new(self.link.clone(), config, framing);
+        let replies = ReplySender::new(self.session.clone(), config, framing);
         let begun = match self.begin(target).await {
             Ok(begun) => Some(begun),
             Err(reason) => {
-                refuse(&self.link, &reason);
+                refuse(&self.session, &reason);
                 self.begin_later(&mut stream, target).await
             }
         };
         match begun {
             Some(Begun::Target(socket, _slot)) => {
-                carry(&self.link, &socket, stream, framing, replies).await;
+                carry(&self.session, socket, stream, framing, replies).await;
             }
             Some(Begun::Association(association, _slot)) => {
                 association.serve(stream, replies).await;
@@ -92,12 +92,12 @@ impl Start {
         }
     }
 
-    /// By the policy of now.
+    /// Binds the flow's sockets under the present policy.
     async fn begin(&self, target: Option<&Target>) -> Result<Begun, String> {
-        let (permit, peer) = (self.outlet.permit(), &self.link.peer);
+        let (permit, peer) = (self.outlet.permit(), &self.session.peer);
         let slot = self.slots.take(&permit, peer).ok_or(FULL)?;
         match target {
-            Some(target) => match connect(&permit, peer, target).await {
+            Some(target) => match permit.connect(peer, target, connect).await {
                 Ok(socket) => Ok(Begun::Target(socket, slot)),
                 Err(reply) => Err(format!("{target} cannot be reached: {reply:?}")),
             },
@@ -109,7 +109,7 @@ impl Start {
         }
     }
 
-    /// Tries until it begins; `None` when the peer has ended the flow. What arrives meanwhile is lost.
+    /// Retries until the flow begins; `None` when the peer has ended it. Blocks that arrive meanwhile are lost.
     async fn begin_later(&self, stream: &mut RecvStream, target: Option<&Target>) -> Option<Begun> {
         loop {
             stream.recv_block().await?;
@@ -119,44 +119,39 @@ impl Start {
             }
             match self.begin(target).await {
                 Ok(begun) => return Some(begun),
-                Err(reason) => tracing::debug!(peer = self.link.peer, reason, "refused again"),
+                Err(reason) => tracing::debug!(peer = self.session.peer, reason, "refused again"),
             }
         }
     }
 }
 
 async fn carry(
-    link: &Link,
-    socket: &UdpSocket,
+    session: &PeerSession,
+    (socket, target): (BatchSocket, SocketAddr),
     mut stream: RecvStream,
     framing: Framing,
     mut replies: ReplySender,
 ) {
     let forward = async {
-        while let Some(block) = stream.recv_block().await {
-            match framing.datagrams(block.data) {
-                Ok(datagrams) => {
-                    for datagram in datagrams {
-                        // An ICMP error to an earlier datagram ends up here too; the target may come back.
-                        let _ = socket.send(&datagram).await;
-                    }
-                }
-                Err(error) => {
-                    if let Some(others) = link.log.frames.is_due(Instant::now()) {
-                        tracing::warn!(peer = link.peer, %error, others, "block dropped");
-                    }
+        while let Some(blocks) = stream.recv_blocks(BURST).await {
+            let mut datagrams = Vec::with_capacity(blocks.len());
+            for block in blocks {
+                if let Err(error) = framing.unpack(block.data, &mut datagrams)
+                    && let Some(others) = session.log.frames.is_due(Instant::now())
+                {
+                    tracing::warn!(peer = session.peer, %error, others, "block dropped");
                 }
             }
+            socket.send(target, &datagrams).await;
         }
     };
     let backward = async {
-        let mut buffer = vec![0; MAX_DATAGRAM];
+        let mut received = Vec::new();
         loop {
             tokio::select! {
-                received = socket.recv(&mut buffer) => {
-                    if let Ok(length) = received {
-                        replies.send(Bytes::copy_from_slice(buffer.get(..length).unwrap_or_default())).await;
-                    }
+                () = socket.readable() => {
+                    socket.try_recv(|_, datagram| received.push(Bytes::copy_from_slice(datagram)));
+                    replies.send_all(received.drain(..)).await;
                 }
                 () = replies.wait() => replies.send_due(),
             }
@@ -168,22 +163,9 @@ async fn carry(
     }
 }
 
-/// A socket that sends to the target and hears nobody else.
-async fn connect(permit: &Permit, peer: &str, target: &Target) -> Result<UdpSocket, Reply> {
-    let mut last = Reply::HostUnreachable;
-    for address in permit.addresses(peer, target).await? {
-        let connected = async {
-            let socket = bind_like(address).await?;
-            socket.connect(address).await?;
-            io::Result::Ok(socket)
-        };
-        match connected.await {
-            Ok(socket) => return Ok(socket),
-            Err(error) => {
-                permit.limits().note_io(peer, &error);
-                last = Reply::NetworkUnreachable;
-            }
-        }
-    }
-    Err(last)
+/// A socket connected to a target: it receives from no other address.
+async fn connect(address: SocketAddr) -> io::Result<(BatchSocket, SocketAddr)> {
+    let socket = bind_like(address).await?;
+    socket.connect(address).await?;
+    Ok((BatchSocket::new(socket)?, address))
 }

@@ -1,4 +1,4 @@
-//! What peers send through us: streams that they open, and the sockets that carry them on.
+//! Egress: the streams that peers open, and the sockets through which their data reach the targets.
 
 mod associate;
 mod datagrams;
@@ -16,19 +16,19 @@ use tokio::task::JoinSet;
 
 use crate::{
     label::{Flow, Label},
-    link::Link,
+    peer::PeerSession,
 };
 
 pub(crate) use self::outlet::Outlet;
 use self::outlet::Slots;
 
-/// Serves the streams that the peer opens in a session, until it ends. All that it started ends with it.
-pub(crate) async fn serve(link: Arc<Link>, outlet: Arc<Outlet>) {
+/// Serves the streams that the peer opens in a session until the session ends; their tasks end with it.
+pub(crate) async fn serve(session: Arc<PeerSession>, outlet: Arc<Outlet>) {
     let mut flows = JoinSet::new();
     let slots = Arc::new(Slots::default());
     loop {
         let stream = tokio::select! {
-            stream = link.session.accept_stream() => stream,
+            stream = session.inner.accept_stream() => stream,
             Some(_) = flows.join_next() => continue,
         };
         let Some(stream) = stream else { return };
@@ -39,19 +39,19 @@ pub(crate) async fn serve(link: Arc<Link>, outlet: Arc<Outlet>) {
         let label = match label {
             Ok(label) => label,
             Err(error) => {
-                refuse(&link, &error.to_string());
+                refuse(&session, &error.to_string());
                 continue;
             }
         };
         match (stream, label.flow) {
             (IncomingStream::Blocks(stream), Flow::Reply { id }) => {
-                if !link.deliver_reply(id, stream) {
-                    tracing::debug!(peer = link.peer, id, "replies to a flow that is gone");
+                if !session.deliver_reply(id, stream) {
+                    tracing::debug!(peer = session.peer, id, "replies to a flow that is gone");
                 }
             }
             (IncomingStream::Blocks(stream), flow) => {
                 let flow = datagrams::Start {
-                    link: link.clone(),
+                    session: session.clone(),
                     outlet: outlet.clone(),
                     slots: slots.clone(),
                     rule: label.rule,
@@ -61,21 +61,21 @@ pub(crate) async fn serve(link: Arc<Link>, outlet: Arc<Outlet>) {
             }
             (IncomingStream::Bytes(stream), Flow::Tcp { target }) => {
                 let permit = outlet.permit();
-                match slots.take(&permit, &link.peer) {
+                match slots.take(&permit, &session.peer) {
                     Some(slot) => {
-                        let link = link.clone();
+                        let session = session.clone();
                         flows.spawn(async move {
-                            tcp::serve(link, permit, stream, target).await;
+                            tcp::serve(session, permit, stream, target).await;
                             drop(slot);
                         });
                     }
-                    // Its end tells the peer.
-                    None => refuse(&link, outlet::FULL),
+                    // Dropping the stream resets it, which the peer sees.
+                    None => refuse(&session, outlet::FULL),
                 }
             }
             (IncomingStream::Bytes(_), flow) => {
                 refuse(
-                    &link,
+                    &session,
                     &format!("it opened a byte stream for {}", flow.kind()),
                 );
             }
@@ -83,12 +83,13 @@ pub(crate) async fn serve(link: Arc<Link>, outlet: Arc<Outlet>) {
     }
 }
 
-/// Counts, and tells of one in a minute. A byte stream is refused by being dropped; of blocks the peer hears nothing.
-fn refuse(link: &Link, reason: &str) {
-    link.refused.fetch_add(1, Ordering::Relaxed);
-    if let Some(others) = link.log.refused.is_due(Instant::now()) {
+/// Counts a refused stream, and logs one a minute. A byte stream is refused by being dropped; a refused stream of blocks is
+/// not reported to the peer.
+fn refuse(session: &PeerSession, reason: &str) {
+    session.refused.fetch_add(1, Ordering::Relaxed);
+    if let Some(others) = session.log.refused.is_due(Instant::now()) {
         tracing::warn!(
-            peer = link.peer,
+            peer = session.peer,
             reason,
             others,
             "stream of the peer refused"

@@ -1,6 +1,7 @@
-//! What peers share on their way out: the policy, the resolver, and the bounds on both.
+//! What the egress flows of all peers share: policy, resolver and bounds.
 
 use std::{
+    io,
     net::SocketAddr,
     sync::{
         Arc,
@@ -16,7 +17,7 @@ use crate::{
     target::{Host, Target},
 };
 
-/// One for all peers.
+/// Policy, resolver and bounds of egress, for all peers.
 #[derive(Debug)]
 pub(crate) struct Outlet {
     pub(crate) policy: CurrentPolicy,
@@ -24,18 +25,18 @@ pub(crate) struct Outlet {
     pub(crate) limits: Arc<Limits>,
 }
 
-/// Why a stream is refused that finds no slot.
+/// Reason for refusing a stream without a slot.
 pub(super) const FULL: &str = "the peer has as many streams through us as [egress] allows";
 
-/// The streams that one session has through us.
+/// The number of streams that one session has through this gateway.
 #[derive(Debug, Default)]
 pub(super) struct Slots(AtomicUsize);
 
-/// One of them, until dropped.
+/// Counts one of them until dropped.
 #[derive(Debug)]
 pub(super) struct Slot(Arc<Slots>);
 
-/// What one flow may reach: by the policy under which it began.
+/// The targets that one flow may reach, by the policy under which it began.
 #[derive(Clone, Debug)]
 pub(super) struct Permit {
     pub(super) policy: Arc<EgressPolicy>,
@@ -43,7 +44,7 @@ pub(super) struct Permit {
 }
 
 impl Outlet {
-    /// For a flow that begins now.
+    /// A permit for a flow that begins now.
     pub(super) fn permit(self: &Arc<Self>) -> Permit {
         Permit {
             policy: self.policy.get(),
@@ -53,7 +54,7 @@ impl Outlet {
 }
 
 impl Slots {
-    /// A slot for one more stream; where there is none, that is counted.
+    /// A slot for one more stream; counts if there is none.
     pub(super) fn take(self: &Arc<Self>, permit: &Permit, peer: &str) -> Option<Slot> {
         let most = permit.policy.limits.max_streams;
         let one_more = |held: usize| (held < most).then_some(held + 1);
@@ -74,7 +75,7 @@ impl Drop for Slot {
 }
 
 impl Permit {
-    /// The addresses of a target that `peer` may reach; never none. A name that no rule names is not looked up.
+    /// The addresses of a target that `peer` may reach; at least one. A name that no rule names is not looked up.
     pub(super) async fn addresses(
         &self,
         peer: &str,
@@ -91,6 +92,33 @@ impl Permit {
             true => Err(Reply::NotAllowed),
             false => Ok(found),
         }
+    }
+
+    /// Connects to a target that `peer` may reach, at the first of its addresses where `connect` succeeds.
+    pub(super) async fn connect<T, F: Future<Output = io::Result<T>>>(
+        &self,
+        peer: &str,
+        target: &Target,
+        connect: impl Fn(SocketAddr) -> F,
+    ) -> Result<T, Reply> {
+        let mut last = Reply::HostUnreachable;
+        for address in self.addresses(peer, target).await? {
+            match connect(address).await {
+                Ok(connected) => return Ok(connected),
+                Err(error) => {
+                    self.limits().note_io(peer, &error);
+                    last = match error.kind() {
+                        io::ErrorKind::ConnectionRefused => Reply::ConnectionRefused,
+                        io::ErrorKind::NetworkUnreachable => Reply::NetworkUnreachable,
+                        io::ErrorKind::HostUnreachable | io::ErrorKind::TimedOut => {
+                            Reply::HostUnreachable
+                        }
+                        _ => Reply::GeneralFailure,
+                    };
+                }
+            }
+        }
+        Err(last)
     }
 
     async fn look_up(&self, peer: &str, name: &str, port: u16) -> Result<Vec<SocketAddr>, Reply> {

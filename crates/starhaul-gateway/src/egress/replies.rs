@@ -1,4 +1,4 @@
-//! What targets answer, on its way back, and the sockets on which they do.
+//! Sends the answers of targets back to the peer, and binds the sockets that receive them.
 
 use std::{
     io,
@@ -11,46 +11,51 @@ use starhaul_endpoint::StreamConfig;
 use tokio::net::UdpSocket;
 
 use crate::{
+    config::Framing,
     ingress::enlarge_buffers,
-    link::Link,
-    policy::{BlockSender, Framing, NotSent},
+    peer::PeerSession,
+    policy::{BlockSender, NotSent},
 };
 
 /// The longest UDP datagram.
 pub(super) const MAX_DATAGRAM: usize = 65_535;
-/// Sends replies; their stream is opened with the first.
+
+/// Sends replies; their stream is opened with the first one.
 pub(super) struct ReplySender {
-    link: Arc<Link>,
+    session: Arc<PeerSession>,
     config: StreamConfig,
     framing: Framing,
     sender: Option<BlockSender>,
 }
 
 impl ReplySender {
-    pub(super) fn new(link: Arc<Link>, config: StreamConfig, framing: Framing) -> Self {
+    pub(super) fn new(session: Arc<PeerSession>, config: StreamConfig, framing: Framing) -> Self {
         Self {
-            link,
+            session,
             config,
             framing,
             sender: None,
         }
     }
 
-    /// Sends a datagram back. One that the session refuses is dropped; the session counts it.
-    pub(super) async fn send(&mut self, datagram: Bytes) {
+    /// Sends datagrams back. Those that the session refuses are dropped, and the session counts them.
+    pub(super) async fn send_all(&mut self, datagrams: impl ExactSizeIterator<Item = Bytes>) {
+        if datagrams.len() == 0 {
+            return;
+        }
         if self.sender.is_none() {
-            match self.link.session.open_stream(self.config.clone()).await {
+            match self.session.inner.open_stream(self.config.clone()).await {
                 Ok(stream) => self.sender = Some(BlockSender::new(stream, self.framing)),
                 Err(error) => {
-                    self.link.note(&error);
+                    self.session.note(&error);
                     tracing::debug!(%error, "no stream for replies");
                     return;
                 }
             }
         }
+        let session = &self.session;
         if let Some(sender) = &mut self.sender {
-            let sent = sender.send(datagram);
-            self.note(sent);
+            sender.send_all(datagrams, |error| note(session, &error));
         }
     }
 
@@ -63,17 +68,16 @@ impl ReplySender {
 
     pub(super) fn send_due(&mut self) {
         if let Some(sender) = &mut self.sender {
-            let sent = sender.send_due();
-            self.note(sent);
+            if let Err(error) = sender.send_due() {
+                note(&self.session, &error);
+            }
         }
     }
+}
 
-    fn note(&self, sent: Result<(), NotSent>) {
-        if let Err(error) = sent {
-            self.link.note_unsent(&error);
-            tracing::debug!(%error, "reply refused");
-        }
-    }
+fn note(session: &PeerSession, error: &NotSent) {
+    session.note_unsent(error);
+    tracing::debug!(%error, "reply refused");
 }
 
 /// A socket from which `address` can be reached.

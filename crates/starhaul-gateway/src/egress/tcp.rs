@@ -12,24 +12,33 @@ use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 
 use super::outlet::Permit;
 use crate::{
-    link::Link,
-    relay::{Answer, relay},
+    peer::PeerSession,
+    relay::{ConnectAnswer, relay},
     socks5::Reply,
     target::Target,
 };
 
-/// For all addresses of a target together.
+/// Time limit for trying all addresses of a target.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Connects, answers, and carries the connection to its end.
-pub(super) async fn serve(link: Arc<Link>, permit: Permit, stream: ByteStream, target: Target) {
+/// Connects to the target, answers, and relays until both directions have ended.
+pub(super) async fn serve(
+    session: Arc<PeerSession>,
+    permit: Permit,
+    stream: ByteStream,
+    target: Target,
+) {
     let (reader, mut writer) = stream.into_split();
-    let connected = tokio::time::timeout(CONNECT_TIMEOUT, connect(&permit, &link.peer, &target))
-        .await
-        .unwrap_or(Err(Reply::HostUnreachable));
-    let result = match connected {
+    let connect = async |address: SocketAddr| {
+        let tcp = TcpStream::connect(address).await?;
+        let bound = tcp.local_addr()?;
+        io::Result::Ok((tcp, bound))
+    };
+    let connected = permit.connect(&session.peer, &target, connect);
+    let connected = tokio::time::timeout(CONNECT_TIMEOUT, connected).await;
+    let result = match connected.unwrap_or(Err(Reply::HostUnreachable)) {
         Ok((tcp, bound)) => {
-            let answer = Answer {
+            let answer = ConnectAnswer {
                 reply: Reply::Succeeded,
                 bound,
             }
@@ -38,47 +47,19 @@ pub(super) async fn serve(link: Arc<Link>, permit: Permit, stream: ByteStream, t
         }
         Err(reply) => {
             if reply == Reply::NotAllowed
-                && let Some(others) = link.log.forbidden.is_due(Instant::now())
+                && let Some(others) = session.log.forbidden.is_due(Instant::now())
             {
-                tracing::warn!(peer = link.peer, %target, others, "the peer asked for a target that [egress] does not allow");
+                tracing::warn!(peer = session.peer, %target, others, "the peer asked for a target that [egress] does not allow");
             }
             let bound = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-            let answered = writer.write_all(&Answer { reply, bound }.encode()).await;
-            // The reader, dropped at the end, tells the peer that nobody takes its data.
+            let answered = writer
+                .write_all(&ConnectAnswer { reply, bound }.encode())
+                .await;
+            // The reader, dropped at the end, asks the peer to stop sending.
             answered.and(writer.shutdown().await)
         }
     };
     if let Err(error) = result {
-        tracing::debug!(peer = link.peer, %target, %error, "connection ended badly");
-    }
-}
-
-async fn connect(
-    permit: &Permit,
-    peer: &str,
-    target: &Target,
-) -> Result<(TcpStream, SocketAddr), Reply> {
-    let mut last = Reply::HostUnreachable;
-    for address in permit.addresses(peer, target).await? {
-        match TcpStream::connect(address).await {
-            Ok(tcp) => {
-                let bound = tcp.local_addr().map_err(|_| Reply::GeneralFailure)?;
-                return Ok((tcp, bound));
-            }
-            Err(error) => {
-                permit.limits().note_io(peer, &error);
-                last = reply_for(error.kind());
-            }
-        }
-    }
-    Err(last)
-}
-
-fn reply_for(error: io::ErrorKind) -> Reply {
-    match error {
-        io::ErrorKind::ConnectionRefused => Reply::ConnectionRefused,
-        io::ErrorKind::NetworkUnreachable => Reply::NetworkUnreachable,
-        io::ErrorKind::HostUnreachable | io::ErrorKind::TimedOut => Reply::HostUnreachable,
-        _ => Reply::GeneralFailure,
+        tracing::debug!(peer = session.peer, %target, %error, "connection ended badly");
     }
 }

@@ -1,4 +1,4 @@
-//! The clients of a rule for datagrams: who is forgotten when, and who gives way to a new one.
+//! The clients of a rule for datagrams: when each is forgotten, and which gives way to a new one.
 
 use std::{
     collections::HashMap,
@@ -15,9 +15,9 @@ use tokio::sync::mpsc;
 
 use crate::config::ClientLimits;
 
-/// A client that sent more than this has a conversation, not a few questions.
-const MOST_QUESTIONS: u64 = 4;
-/// A silence from which on a client gives way to a new one, though it may go on later.
+/// Greatest number of datagrams of a client that is forgotten early once it has as many answers, as after a DNS query.
+const MOST_REQUESTS: u64 = 4;
+/// A client gives way to a new one after this silence, though it may send again later.
 const GIVES_WAY: Duration = Duration::from_secs(1);
 
 /// The clients of one rule.
@@ -32,13 +32,13 @@ pub(super) struct Client {
     pub(super) life: Arc<Life>,
 }
 
-/// What a client has said and heard so far.
+/// How many datagrams a client has sent and received, and when the last.
 #[derive(Debug)]
 pub(super) struct Life {
     began: Instant,
-    asked: AtomicU64,
+    sent: AtomicU64,
     answered: AtomicU64,
-    /// When something was last said or heard, in milliseconds since `began`.
+    /// Time of the last datagram in either direction, in milliseconds since `began`.
     last_ms: AtomicU64,
 }
 
@@ -71,7 +71,7 @@ impl Clients {
         }
         let may_go = |life: &Life| life.is_answered() || life.silence(now) >= GIVES_WAY;
         let candidates = self.0.iter().filter(|(_, client)| may_go(&client.life));
-        // Those that have what they came for go first, and of these the one that has been silent longest.
+        // Answered clients go first, and of these the one that has been silent longest.
         let least = candidates
             .max_by_key(|(_, client)| (client.life.is_answered(), client.life.silence(now)));
         let address = least.map(|(address, _)| *address)?;
@@ -81,29 +81,29 @@ impl Clients {
 }
 
 impl Life {
-    /// Of a client that says its first word now.
+    /// The life of a client that sends its first datagram now.
     pub(super) fn new(now: Instant) -> Self {
         Self {
             began: now,
-            asked: AtomicU64::new(1),
+            sent: AtomicU64::new(1),
             answered: AtomicU64::new(0),
             last_ms: AtomicU64::new(0),
         }
     }
 
     /// The client sent a datagram.
-    pub(super) fn asked(&self, now: Instant) {
-        self.asked.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn sent(&self, now: Instant) {
+        self.sent.fetch_add(1, Ordering::Relaxed);
         self.touch(now);
     }
 
-    /// The client was sent a datagram.
-    pub(super) fn answered(&self, now: Instant) {
-        self.answered.fetch_add(1, Ordering::Relaxed);
+    /// The client was sent so many datagrams.
+    pub(super) fn answered(&self, now: Instant, datagrams: usize) {
+        self.answered.fetch_add(datagrams as u64, Ordering::Relaxed);
         self.touch(now);
     }
 
-    /// When it is to be forgotten if nothing more is said or heard.
+    /// When it is to be forgotten if no more datagrams are sent in either direction.
     pub(super) fn ends(&self, limits: &ClientLimits) -> Instant {
         let timeout = match self.is_answered() {
             true => limits.answered_timeout.min(limits.idle_timeout),
@@ -114,8 +114,8 @@ impl Life {
 
     /// Whether it sent few datagrams, and has as many back.
     pub(super) fn is_answered(&self) -> bool {
-        let asked = self.asked.load(Ordering::Relaxed);
-        asked <= MOST_QUESTIONS && self.answered.load(Ordering::Relaxed) >= asked
+        let sent = self.sent.load(Ordering::Relaxed);
+        sent <= MOST_REQUESTS && self.answered.load(Ordering::Relaxed) >= sent
     }
 
     fn silence(&self, now: Instant) -> Duration {
@@ -156,15 +156,15 @@ mod tests {
     }
 
     #[test]
-    fn who_was_answered_gives_way_first_then_who_is_silent_longest() {
+    fn answered_clients_give_way_first_then_the_one_silent_longest() {
         let start = Instant::now();
         let mut clients = Clients::default();
         let talks = Life::new(start);
-        (0..9).for_each(|step| talks.asked(start + MS * 300 * step));
-        talks.answered(start + MS * 2700);
+        (0..9).for_each(|step| talks.sent(start + MS * 300 * step));
+        talks.answered(start + MS * 2700, 1);
         let asks = Life::new(start);
         let answered = Life::new(start + MS * 2000);
-        answered.answered(start + MS * 2500);
+        answered.answered(start + MS * 2500, 1);
         let _open = [
             add(&mut clients, 1, talks),
             add(&mut clients, 2, asks),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn few_questions_that_were_answered_end_early_and_conversations_do_not() {
+    fn few_requests_with_answers_end_early_and_conversations_do_not() {
         let limits = ClientLimits {
             max_clients: 1,
             idle_timeout: MS * 120_000,
@@ -191,13 +191,13 @@ mod tests {
         let start = Instant::now();
         // A and AAAA from one port.
         let query = Life::new(start);
-        query.asked(start);
-        query.answered(start + MS * 20);
+        query.sent(start);
+        query.answered(start + MS * 20, 1);
         assert_eq!(query.ends(&limits), start + MS * 120_020);
-        query.answered(start + MS * 30);
+        query.answered(start + MS * 30, 1);
         assert_eq!(query.ends(&limits), start + MS * 10_030);
-        (0..3).for_each(|_| query.asked(start + MS * 40));
-        (0..9).for_each(|_| query.answered(start + MS * 50));
+        (0..3).for_each(|_| query.sent(start + MS * 40));
+        query.answered(start + MS * 50, 9);
         assert_eq!(query.ends(&limits), start + MS * 120_050);
     }
 }

@@ -1,13 +1,14 @@
 //! `[[udp]]` and `[[rtp]]`: each client address is a flow of its own, with replies.
 
 use std::{
+    io,
     net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use starhaul_endpoint::RecvStream;
+use starhaul_endpoint::{Block, RecvStream};
 use tokio::{
     net::UdpSocket,
     sync::{
@@ -18,97 +19,90 @@ use tokio::{
 };
 
 use super::{
-    Counted, Rule,
+    CountedClient, Rule, Service,
     clients::{Client, Clients, Life},
-    count,
+    count, count_all, enlarge_buffers,
 };
 use crate::{
-    config::{ClientLimits, Delivery, Service},
+    batch_socket::BatchSocket,
+    config::{DatagramService, Framing},
     label::{Flow, Label},
-    link::{Link, OpenFlow},
-    policy::{BlockSender, Framing, stream_config},
+    peer::{OpenFlow, PeerSession},
+    policy::{BlockSender, stream_config},
+    status,
 };
 
-/// How long a client's flow outlives its rule, for the replies that are on their way.
+/// Time for which a client's flow outlives its rule, for the replies that are on their way.
 const REPLY_WAIT: Duration = Duration::from_secs(5);
-/// The longest UDP datagram.
-const MAX_DATAGRAM: usize = 65_535;
-/// Datagrams taken at once, from a socket or for a stream.
+/// Greatest number of datagrams passed to a stream, and of blocks taken from one, at once.
 const BURST: usize = 64;
 
-/// What the rule's table says about datagrams.
-struct Plan<'r> {
-    delivery: &'r Delivery,
-    limits: ClientLimits,
-    framing: Framing,
-}
+impl Service for DatagramService {
+    type Socket = BatchSocket;
 
-/// Receives, and hands each datagram to the task of its client under the rule of this moment.
-pub(super) async fn serve(mut current: watch::Receiver<Arc<Rule>>, socket: Arc<UdpSocket>) {
-    let rule = current.borrow_and_update().clone();
-    let Some(Plan { limits, .. }) = plan(&rule) else {
-        return;
-    };
-    let mut ingress = Ingress {
-        rule,
-        limits,
-        socket,
-        clients: Clients::default(),
-        tasks: JoinSet::new(),
-    };
-    let socket = ingress.socket.clone();
-    let mut buffer = vec![0; MAX_DATAGRAM];
-    loop {
-        let first = tokio::select! {
-            received = socket.recv_from(&mut buffer) => received,
-            Some(_) = ingress.tasks.join_next() => {
-                while ingress.tasks.try_join_next().is_some() {}
-                ingress.clients.forget_ended();
-                continue;
-            }
-            Ok(()) = current.changed() => {
-                let rule = current.borrow_and_update().clone();
-                let Some(Plan { limits, .. }) = plan(&rule) else { return };
-                (ingress.rule, ingress.limits) = (rule, limits);
-                // What clients send from now on begins a flow under this rule; the tasks before wait for replies only.
-                ingress.clients.clear();
-                continue;
-            }
+    async fn bind(address: SocketAddr) -> io::Result<(BatchSocket, SocketAddr)> {
+        let socket = UdpSocket::bind(address).await?;
+        enlarge_buffers(&socket);
+        let address = socket.local_addr()?;
+        Ok((BatchSocket::new(socket)?, address))
+    }
+
+    /// Receives, and hands each datagram to the task of its client.
+    async fn serve(socket: BatchSocket, mut current: watch::Receiver<Arc<Rule<Self>>>) {
+        let mut ingress = Ingress {
+            rule: current.borrow_and_update().clone(),
+            socket: Arc::new(socket),
+            clients: Clients::default(),
+            tasks: JoinSet::new(),
         };
-        // An error is an ICMP message about some earlier reply; it says nothing about the socket.
-        let Ok((length, client)) = first else {
-            continue;
-        };
-        ingress.take(client, buffer.get(..length).unwrap_or_default());
-        // What else has arrived, without another look at rules and tasks.
-        for _ in 1..BURST {
-            let Ok((length, client)) = socket.try_recv_from(&mut buffer) else {
-                break;
-            };
-            ingress.take(client, buffer.get(..length).unwrap_or_default());
+        let socket = ingress.socket.clone();
+        loop {
+            tokio::select! {
+                () = socket.readable() => {
+                    let now = Instant::now();
+                    // An empty batch clears the readiness that the loop waits for.
+                    socket.try_recv(|client, datagram| ingress.take(now, client, datagram));
+                }
+                Some(_) = ingress.tasks.join_next() => {
+                    while ingress.tasks.try_join_next().is_some() {}
+                    ingress.clients.forget_ended();
+                }
+                Ok(()) = current.changed() => {
+                    ingress.rule = current.borrow_and_update().clone();
+                    // What clients send from now on begins a flow under this rule; the tasks before wait for replies only.
+                    ingress.clients.clear();
+                }
+            }
         }
+    }
+
+    fn limits(rule: &Rule<Self>) -> Vec<status::Limit> {
+        let (limits, name) = (&rule.limits, Some(rule.config.name.as_str()));
+        let clients = &rule.config.service.clients;
+        vec![
+            limits.clients.snapshot(name, clients.max_clients),
+            limits.queued.snapshot(name, clients.max_queued),
+        ]
     }
 }
 
 /// A listening socket under its rule, and its clients.
 struct Ingress {
-    rule: Arc<Rule>,
-    limits: ClientLimits,
-    socket: Arc<UdpSocket>,
+    rule: Arc<Rule<DatagramService>>,
+    socket: Arc<BatchSocket>,
     clients: Clients,
     tasks: JoinSet<()>,
 }
 
 impl Ingress {
-    /// A datagram of a client arrived.
-    fn take(&mut self, client: SocketAddr, datagram: &[u8]) {
-        let (rule, limits) = (&self.rule, self.limits);
+    /// Passes a datagram of a client to its task.
+    fn take(&mut self, now: Instant, client: SocketAddr, datagram: &[u8]) {
+        let (rule, limits) = (&self.rule, self.rule.config.service.clients);
         count(&rule.counters.datagrams_in);
         let datagram = Bytes::copy_from_slice(datagram);
-        let now = Instant::now();
         let refused = match self.clients.get(client) {
             Some(known) => {
-                known.life.asked(now);
+                known.life.sent(now);
                 known.queue.try_send(datagram)
             }
             None => Err(TrySendError::Closed(datagram)),
@@ -124,7 +118,7 @@ impl Ingress {
             // A new client, or one whose task has just ended with its session or by its timeout.
             Err(TrySendError::Closed(datagram)) => datagram,
         };
-        let Some(link) = rule.peer.link() else {
+        let Some(session) = rule.peer.session() else {
             count(&rule.counters.dropped_no_session);
             return;
         };
@@ -143,7 +137,7 @@ impl Ingress {
         let _ = queue.try_send(datagram);
         let life = Arc::new(Life::new(now));
         let serving = Serving {
-            link,
+            session,
             socket: self.socket.clone(),
             client,
             life: life.clone(),
@@ -154,41 +148,41 @@ impl Ingress {
     }
 }
 
-/// What the task of a client needs besides its rule.
+/// The task of a client: its session, socket and address.
 struct Serving {
-    link: Arc<Link>,
-    socket: Arc<UdpSocket>,
+    session: Arc<PeerSession>,
+    socket: Arc<BatchSocket>,
     client: SocketAddr,
     life: Arc<Life>,
 }
 
-async fn serve_client(rule: Arc<Rule>, serving: Serving, datagrams: mpsc::Receiver<Bytes>) {
+async fn serve_client(
+    rule: Arc<Rule<DatagramService>>,
+    serving: Serving,
+    datagrams: mpsc::Receiver<Bytes>,
+) {
     let Serving {
-        link,
+        session,
         socket,
         client,
         life,
     } = serving;
-    let _counted = Counted::new(&rule);
-    // Dropped before the count, so that whoever sees the client gone can be the next.
+    let _counted = CountedClient::new(&rule.counters);
+    // Dropped before the count, so that a place is free once the count says so.
     let mut datagrams = datagrams;
-    let Some(Plan {
+    let DatagramService {
         delivery,
-        limits,
+        clients: limits,
         framing,
-    }) = plan(&rule)
-    else {
-        return;
-    };
-    let mut flow = link.open_flow();
-    let Some(label) = label(&rule, flow.id) else {
-        return;
-    };
+        ..
+    } = &rule.config.service;
+    let mut flow = session.open_flow();
+    let label = label(&rule, flow.id);
     let config = stream_config(delivery, rule.config.priority, &label);
-    let stream = match link.session.open_stream(config).await {
+    let stream = match session.inner.open_stream(config).await {
         Ok(stream) => stream,
         Err(error) => {
-            link.note(&error);
+            session.note(&error);
             if let Some(others) = rule.log.stream.is_due(Instant::now()) {
                 tracing::warn!(rule = rule.config.name, %client, %error, others, "no stream for this client");
             }
@@ -196,17 +190,17 @@ async fn serve_client(rule: Arc<Rule>, serving: Serving, datagrams: mpsc::Receiv
             return;
         }
     };
-    let mut sender = BlockSender::new(stream, framing);
+    let mut sender = BlockSender::new(stream, *framing);
     let mut replies = Replies::default();
     let mut burst = Vec::with_capacity(BURST);
-    // Since when another rule, or another client, has its place: it only waits for replies.
+    // When another rule or client took its place: since then it only waits for replies.
     let mut replaced: Option<Instant> = None;
-    let mut closed = std::pin::pin!(link.session.closed());
+    let mut closed = std::pin::pin!(session.inner.closed());
     loop {
-        let ends = life.ends(&limits);
+        let ends = life.ends(limits);
         let ends = replaced.map_or(ends, |since| ends.min(since + REPLY_WAIT));
         let unsent = |error| {
-            link.note_unsent(&error);
+            session.note_unsent(&error);
             count(&rule.counters.dropped_refused);
         };
         let sent = tokio::select! {
@@ -219,18 +213,20 @@ async fn serve_client(rule: Arc<Rule>, serving: Serving, datagrams: mpsc::Receiv
                 Ok(())
             }
             () = sender.wait() => sender.send_due(),
-            block = replies.next(&mut flow) => {
-                for datagram in framing.datagrams(block).unwrap_or_default() {
-                    count(&rule.counters.datagrams_out);
-                    life.answered(Instant::now());
-                    // The client may be gone; then nobody misses it.
-                    let _ = socket.send_to(&datagram, client).await;
+            blocks = replies.next(&mut flow) => {
+                let mut datagrams = Vec::with_capacity(blocks.len());
+                for block in blocks {
+                    // A block that is no frame is dropped.
+                    let _ = framing.unpack(block.data, &mut datagrams);
                 }
+                count_all(&rule.counters.datagrams_out, datagrams.len());
+                life.answered(Instant::now(), datagrams.len());
+                socket.send(client, &datagrams).await;
                 Ok(())
             }
             _ = &mut closed => return,
             () = tokio::time::sleep_until(ends.into()) => {
-                let over = replaced.is_some() || life.ends(&limits) <= Instant::now();
+                let over = replaced.is_some() || life.ends(limits) <= Instant::now();
                 if over && datagrams.is_empty() {
                     return;
                 }
@@ -246,17 +242,17 @@ async fn serve_client(rule: Arc<Rule>, serving: Serving, datagrams: mpsc::Receiv
 pub(super) struct Replies(Option<RecvStream>);
 
 impl Replies {
-    /// The next block; waits for ever when there is none. Cancelling loses nothing.
-    pub(super) async fn next(&mut self, flow: &mut OpenFlow) -> Bytes {
+    /// The next blocks; waits for ever if there are none. Cancelling loses nothing.
+    pub(super) async fn next(&mut self, flow: &mut OpenFlow) -> Vec<Block> {
         loop {
             match &mut self.0 {
-                Some(stream) => match stream.recv_block().await {
-                    Some(block) => return block.data,
+                Some(stream) => match stream.recv_blocks(BURST).await {
+                    Some(blocks) => return blocks,
                     None => self.0 = None,
                 },
                 None => match flow.replies.recv().await {
                     Some(stream) => self.0 = Some(stream),
-                    // The sender lives as long as the flow; should that change, there are no replies.
+                    // The sender lives as long as the flow.
                     None => std::future::pending().await,
                 },
             }
@@ -264,56 +260,20 @@ impl Replies {
     }
 }
 
-/// `None` for rules that do not listen for datagrams.
-fn plan(rule: &Rule) -> Option<Plan<'_>> {
-    match &rule.config.service {
-        Service::Udp {
-            delivery, clients, ..
-        } => Some(Plan {
-            delivery,
-            limits: *clients,
-            framing: Framing::Datagrams,
-        }),
-        Service::Rtp {
-            delivery,
-            clients,
+fn label(rule: &Rule<DatagramService>, id: u64) -> Label {
+    let service = &rule.config.service;
+    let target = service.target.clone();
+    let flow = match service.framing {
+        Framing::Datagrams => Flow::Udp { id, target },
+        Framing::Rtp {
             codec,
             frame_timeout,
-            ..
-        } => Some(Plan {
-            delivery,
-            limits: *clients,
-            framing: Framing::Rtp {
-                codec: *codec,
-                frame_timeout: *frame_timeout,
-            },
-        }),
-        Service::Tcp { .. } | Service::Socks5 { .. } => None,
-    }
-}
-
-fn label(rule: &Rule, id: u64) -> Option<Label> {
-    let flow = match &rule.config.service {
-        Service::Udp { target, .. } => Flow::Udp {
-            id,
-            target: target.clone(),
-        },
-        Service::Rtp {
-            target,
-            codec,
-            frame_timeout,
-            ..
         } => Flow::Rtp {
             id,
-            target: target.clone(),
-            codec: *codec,
-            frame_timeout_ms: millis(*frame_timeout),
+            target,
+            codec,
+            frame_timeout_ms: u32::try_from(frame_timeout.as_millis()).unwrap_or(u32::MAX),
         },
-        Service::Tcp { .. } | Service::Socks5 { .. } => return None,
     };
-    Some(Label::new(&rule.config.name, flow))
-}
-
-fn millis(duration: Duration) -> u32 {
-    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
+    Label::new(&rule.config.name, flow)
 }

@@ -1,45 +1,45 @@
 //! The sockets of all rules, and how they go from one configuration to the next.
 //!
-//! A socket outlives a change of its rule: the next rule on the same address takes it over as it is, so that nobody who
+//! A socket outlives a change of its rule: the next rule on the same address takes it over as it is, so that no client that
 //! connects or sends meanwhile is turned away. What the rule before has begun goes on as it began.
 
 use std::sync::Arc;
 
 use tokio::{sync::watch, task::JoinSet};
 
-use super::{Listener, Rule};
-use crate::{Error, config::Ingress, limits::Limits, link::PeerState};
+use super::{Rule, Service};
+use crate::{Error, config::IngressRule, limits::Limits, peer::PeerState};
 
 /// A rule that the configuration asks for, and the peer that it leads to.
-pub(crate) type Wanted = (Ingress, Arc<PeerState>);
+pub(crate) type Wanted<S> = (IngressRule<S>, Arc<PeerState>);
 
-/// The rules that are served; all end with it.
+/// The rules of one kind of service; all end with it.
 #[derive(Debug)]
-pub(crate) struct Listeners {
-    listening: Vec<Listening>,
+pub(crate) struct Listeners<S> {
+    listening: Vec<Listening<S>>,
     /// What all rules share.
     limits: Arc<Limits>,
 }
 
 /// A socket, and the rule that it serves now.
 #[derive(Debug)]
-struct Listening {
-    rule: watch::Sender<Arc<Rule>>,
+struct Listening<S> {
+    rule: watch::Sender<Arc<Rule<S>>>,
     // Ends its task when dropped.
     task: JoinSet<()>,
 }
 
-/// What a change will do; what could go wrong before the rules of now have ended has been done.
-pub(crate) struct Next {
+/// A prepared change: all sockets are bound that can be bound before the rules of now have ended.
+pub(crate) struct Next<S: Service> {
     order: Vec<String>,
-    /// For each socket of now, the rule that it serves next; none closes it.
-    heirs: Vec<Option<Wanted>>,
-    bound: Vec<(Arc<Rule>, Listener)>,
+    /// For each socket of now, the rule that it serves next; `None` closes it.
+    heirs: Vec<Option<Wanted<S>>>,
+    bound: Vec<(Arc<Rule<S>>, S::Socket)>,
     /// Those that cannot be bound before another socket on their port has been closed.
-    in_the_way: Vec<Wanted>,
+    in_the_way: Vec<Wanted<S>>,
 }
 
-impl Listeners {
+impl<S: Service> Listeners<S> {
     /// None yet; `limits` are those that all rules share.
     pub(crate) const fn new(limits: Arc<Limits>) -> Self {
         Self {
@@ -48,11 +48,11 @@ impl Listeners {
         }
     }
 
-    /// Finds who serves each rule that is wanted, and binds the sockets that are missing.
+    /// Finds the socket for each rule that is wanted, and binds those that are missing.
     ///
     /// # Errors
     /// An address cannot be listened on; nothing has changed.
-    pub(crate) async fn prepare(&self, wanted: Vec<Wanted>) -> Result<Next, Error> {
+    pub(crate) async fn prepare(&self, wanted: Vec<Wanted<S>>) -> Result<Next<S>, Error> {
         let order = wanted.iter().map(|(rule, _)| rule.name.clone()).collect();
         let (heirs, new) = self.heirs(wanted);
         let (mut bound, mut in_the_way) = (Vec::new(), Vec::new());
@@ -77,9 +77,9 @@ impl Listeners {
     }
 
     /// For each socket the rule that it serves next, and the rules that are left over.
-    fn heirs(&self, mut wanted: Vec<Wanted>) -> (Vec<Option<Wanted>>, Vec<Wanted>) {
-        let mut heirs: Vec<Option<Wanted>> = self.listening.iter().map(|_| None).collect();
-        // Who asks for exactly the same comes before who only asks for the same address.
+    fn heirs(&self, mut wanted: Vec<Wanted<S>>) -> (Vec<Option<Wanted<S>>>, Vec<Wanted<S>>) {
+        let mut heirs: Vec<Option<Wanted<S>>> = self.listening.iter().map(|_| None).collect();
+        // A rule that is exactly the same comes before one that only has the same address.
         for fits in [Listening::serves, Listening::can_serve] {
             for (old, heir) in self
                 .listening
@@ -95,7 +95,7 @@ impl Listeners {
     }
 
     /// Goes on to what was prepared; says what changed, and what could not be bound after all.
-    pub(crate) async fn change(&mut self, next: Next) -> (Vec<String>, Vec<Error>) {
+    pub(crate) async fn change(&mut self, next: Next<S>) -> (Vec<String>, Vec<Error>) {
         let (mut done, mut failed) = (Vec::new(), Vec::new());
         let mut kept = Vec::new();
         for (mut old, heir) in self.listening.drain(..).zip(next.heirs) {
@@ -105,7 +105,7 @@ impl Listeners {
                 continue;
             };
             if !old.serves(&heir) {
-                let rule = old.hand_over(heir);
+                let rule = old.hand_over(heir).describe();
                 done.push(format!("{rule}, on the socket that was there"));
             }
             kept.push(old);
@@ -118,11 +118,11 @@ impl Listeners {
                 Err(error) => failed.push(error),
             }
         }
-        for (rule, listener) in bound {
-            done.push(rule.to_string());
-            self.listening.push(Listening::start(rule, listener));
+        for (rule, socket) in bound {
+            done.push(rule.describe());
+            self.listening.push(Listening::start(rule, socket));
         }
-        let place = |old: &Listening| {
+        let place = |old: &Listening<S>| {
             let rule = old.rule.borrow();
             next.order.iter().position(|name| *name == rule.config.name)
         };
@@ -132,16 +132,21 @@ impl Listeners {
 
     async fn bind(
         &self,
-        config: Ingress,
+        config: IngressRule<S>,
         peer: Arc<PeerState>,
-    ) -> Result<(Arc<Rule>, Listener), Error> {
-        let (listener, address) = Listener::bind(&config).await?;
+    ) -> Result<(Arc<Rule<S>>, S::Socket), Error> {
+        let bound = S::bind(config.listen).await;
+        let (socket, address) = bound.map_err(|reason| Error::Listen {
+            rule: config.name.clone(),
+            address: config.listen,
+            reason,
+        })?;
         let rule = Rule::new(config, peer, address, self.limits.clone());
-        Ok((Arc::new(rule), listener))
+        Ok((Arc::new(rule), socket))
     }
 
     /// The rules, in the order of the configuration.
-    pub(crate) fn rules(&self) -> Vec<Arc<Rule>> {
+    pub(crate) fn rules(&self) -> Vec<Arc<Rule<S>>> {
         let rules = self
             .listening
             .iter()
@@ -157,37 +162,34 @@ impl Listeners {
     }
 }
 
-impl Listening {
-    fn start(rule: Arc<Rule>, listener: Listener) -> Self {
+impl<S: Service> Listening<S> {
+    fn start(rule: Arc<Rule<S>>, socket: S::Socket) -> Self {
         let (rule, current) = watch::channel(rule);
         let mut task = JoinSet::new();
-        task.spawn(listener.serve(current));
+        task.spawn(S::serve(socket, current));
         Self { rule, task }
     }
 
     /// Whether it serves exactly this rule.
-    fn serves(&self, (config, peer): &Wanted) -> bool {
+    fn serves(&self, (config, peer): &Wanted<S>) -> bool {
         let rule = self.rule.borrow();
         rule.config == *config && Arc::ptr_eq(&rule.peer, peer)
     }
 
     /// Whether its socket is the one that this rule asks for. Where the kernel chose the port, a rule keeps its own.
-    fn can_serve(&self, (config, _): &Wanted) -> bool {
+    fn can_serve(&self, (config, _): &Wanted<S>) -> bool {
         let rule = self.rule.borrow();
-        let same = rule.address == config.listen
-            || (rule.config.listen == config.listen && rule.config.name == config.name);
-        same && rule.config.service.is_tcp() == config.service.is_tcp()
+        rule.address == config.listen
+            || (rule.config.listen == config.listen && rule.config.name == config.name)
     }
 
     /// Whether this rule's socket may need this one to be closed first, as one on all addresses does.
-    fn is_in_the_way(&self, config: &Ingress) -> bool {
-        let rule = self.rule.borrow();
-        rule.address.port() == config.listen.port()
-            && rule.config.service.is_tcp() == config.service.is_tcp()
+    fn is_in_the_way(&self, config: &IngressRule<S>) -> bool {
+        self.rule.borrow().address.port() == config.listen.port()
     }
 
     /// Serves this rule from now on. The counters are the socket's: they go on, as its connections do.
-    fn hand_over(&self, (config, peer): Wanted) -> Arc<Rule> {
+    fn hand_over(&self, (config, peer): Wanted<S>) -> Arc<Rule<S>> {
         let rule = Arc::new(self.rule.borrow().next(config, peer));
         self.rule.send_replace(rule.clone());
         rule

@@ -1,4 +1,4 @@
-//! What local applications send: sockets that listen as the rules say, and flows to the peers.
+//! Ingress: the sockets on which rules listen for local applications, and the flows to the peers.
 
 mod clients;
 mod datagrams;
@@ -8,7 +8,7 @@ mod stream;
 mod tcp;
 
 use std::{
-    fmt, io,
+    io,
     net::SocketAddr,
     sync::{
         Arc,
@@ -17,70 +17,81 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    net::{TcpListener, UdpSocket},
-    sync::watch,
-};
+use tokio::{net::UdpSocket, sync::watch};
 
 pub(crate) use listeners::Listeners;
 
 use crate::{
-    Error,
-    config::{ConnectionLimits, Ingress, Service},
+    config::{ConnectionService, DatagramService, IngressRule},
     limits::{Limit, Limits, Seldom},
-    link::PeerState,
+    peer::PeerState,
     status,
 };
 
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
-/// How long a TCP connection waits for a session with its peer.
+/// Time for which a TCP connection waits for a session with its peer.
 const SESSION_WAIT: Duration = Duration::from_secs(10);
+
+/// What rules serve: which socket one needs, and the task on it.
+pub(crate) trait Service: Clone + PartialEq + Send + Sync + Sized + 'static {
+    /// The socket that listens.
+    type Socket: Send + 'static;
+
+    /// Binds a socket; gives its address with the port that the kernel chose.
+    fn bind(
+        address: SocketAddr,
+    ) -> impl Future<Output = io::Result<(Self::Socket, SocketAddr)>> + Send;
+
+    /// Serves the socket until dropped: what begins is served to its end by the rule of that moment.
+    fn serve(
+        socket: Self::Socket,
+        current: watch::Receiver<Arc<Rule<Self>>>,
+    ) -> impl Future<Output = ()> + Send + 'static;
+
+    /// The bounds of a rule with this service, for the status.
+    fn limits(rule: &Rule<Self>) -> Vec<status::Limit>;
+}
 
 /// A rule that is served.
 #[derive(Debug)]
-pub(crate) struct Rule {
-    pub(crate) config: Ingress,
+pub(crate) struct Rule<S> {
+    pub(crate) config: IngressRule<S>,
     pub(crate) peer: Arc<PeerState>,
-    /// Where it really listens.
+    /// Where it listens, with the port that the kernel chose.
     pub(crate) address: SocketAddr,
-    /// Of its socket, as the bounds and the log: they go on when another rule takes it over.
+    /// They belong to the socket, as do the bounds and the log: they go on when another rule takes it over.
     pub(crate) counters: Arc<Counters>,
-    pub(crate) limits: Arc<RuleLimits>,
+    limits: Arc<RuleLimits>,
     log: Arc<RuleLog>,
     shared_limits: Arc<Limits>,
 }
 
+/// The rules that are served, each kind in the order of the configuration.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rules {
+    pub(crate) datagrams: Vec<Arc<Rule<DatagramService>>>,
+    pub(crate) connections: Vec<Arc<Rule<ConnectionService>>>,
+}
+
 /// The bounds of one rule.
 #[derive(Debug)]
-pub(crate) struct RuleLimits {
+struct RuleLimits {
     clients: Limit,
     queued: Limit,
     connections: Limit,
 }
 
-/// What clients can make us write, and so must not be written each time.
+/// Log lines that clients can cause, and that must not be written each time.
 #[derive(Debug, Default)]
 struct RuleLog {
     accept: Seldom,
     stream: Seldom,
 }
 
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (config, address, peer) = (&self.config, self.address, &self.peer.name);
-        let kind = config.service.kind();
-        write!(
-            f,
-            "{kind} rule {} serves {address} by peer {peer}",
-            config.name
-        )
-    }
-}
-
-impl Rule {
+impl<S> Rule<S> {
     /// A rule that is served at `address`.
     fn new(
-        config: Ingress,
+        config: IngressRule<S>,
         peer: Arc<PeerState>,
         address: SocketAddr,
         shared_limits: Arc<Limits>,
@@ -101,7 +112,7 @@ impl Rule {
     }
 
     /// Another rule on the same socket.
-    fn next(&self, config: Ingress, peer: Arc<PeerState>) -> Self {
+    fn next(&self, config: IngressRule<S>, peer: Arc<PeerState>) -> Self {
         Self {
             config,
             peer,
@@ -113,114 +124,49 @@ impl Rule {
         }
     }
 
-    /// The bounds of its TCP connections; `None` for a rule of datagrams.
-    fn connection_limits(&self) -> Option<&ConnectionLimits> {
-        match &self.config.service {
-            Service::Tcp { connections, .. } | Service::Socks5 { connections, .. } => {
-                Some(connections)
-            }
-            Service::Udp { .. } | Service::Rtp { .. } => None,
-        }
-    }
-
-    /// Its bounds, for the status.
-    pub(crate) fn limits(&self) -> Vec<status::Limit> {
-        let (limits, name) = (&self.limits, Some(self.config.name.as_str()));
-        match &self.config.service {
-            Service::Udp { clients, .. } | Service::Rtp { clients, .. } => vec![
-                limits.clients.snapshot(name, clients.max_clients),
-                limits.queued.snapshot(name, clients.max_queued),
-            ],
-            Service::Tcp { connections, .. } | Service::Socks5 { connections, .. } => {
-                vec![
-                    limits
-                        .connections
-                        .snapshot(name, connections.max_connections),
-                ]
-            }
-        }
+    /// What it does, for people.
+    fn describe(&self) -> String {
+        let IngressRule { kind, name, .. } = &self.config;
+        let (address, peer) = (self.address, &self.peer.name);
+        format!("{kind} rule {name} serves {address} by peer {peer}")
     }
 }
 
-/// What happened at a rule.
+/// The counters of a rule.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// Client addresses or connections now.
+    /// Present client addresses or connections.
     pub(crate) clients: AtomicU64,
-    /// All that there ever were.
+    /// Client addresses or connections since the start.
     pub(crate) clients_total: AtomicU64,
     pub(crate) datagrams_in: AtomicU64,
     pub(crate) datagrams_out: AtomicU64,
-    /// Datagrams dropped because no session with the peer was open.
+    /// Datagrams dropped for lack of a session with the peer.
     pub(crate) dropped_no_session: AtomicU64,
     /// Datagrams dropped because there are too many clients.
     pub(crate) dropped_too_many_clients: AtomicU64,
     /// Clients that were forgotten early to make room for new ones.
     pub(crate) displaced_clients: AtomicU64,
-    /// Datagrams and blocks refused by a full session or sent by nobody's client.
+    /// Datagrams and blocks that a full session refused, or that came from another address than the client's.
     pub(crate) dropped_refused: AtomicU64,
-    /// Connections that were not made or broke off.
+    /// Connections that failed or broke off.
     pub(crate) failed_connections: AtomicU64,
 }
 
-/// The socket of a rule.
-#[derive(Debug)]
-pub(crate) enum Listener {
-    Udp(UdpSocket),
-    Tcp(TcpListener),
-}
-
-impl Listener {
-    /// Binds the socket of a rule.
-    pub(crate) async fn bind(rule: &Ingress) -> Result<(Self, SocketAddr), Error> {
-        let bound = if rule.service.is_tcp() {
-            Self::tcp(rule.listen).await
-        } else {
-            Self::udp(rule.listen).await
-        };
-        bound.map_err(|reason| Error::Listen {
-            rule: rule.name.clone(),
-            address: rule.listen,
-            reason,
-        })
-    }
-
-    async fn udp(address: SocketAddr) -> io::Result<(Self, SocketAddr)> {
-        let socket = UdpSocket::bind(address).await?;
-        enlarge_buffers(&socket);
-        let address = socket.local_addr()?;
-        Ok((Self::Udp(socket), address))
-    }
-
-    async fn tcp(address: SocketAddr) -> io::Result<(Self, SocketAddr)> {
-        let listener = TcpListener::bind(address).await?;
-        let address = listener.local_addr()?;
-        Ok((Self::Tcp(listener), address))
-    }
-
-    /// Serves until dropped; what begins is served by the rule of that moment, to its end.
-    pub(crate) async fn serve(self, current: watch::Receiver<Arc<Rule>>) {
-        match self {
-            Self::Udp(socket) => datagrams::serve(current, Arc::new(socket)).await,
-            Self::Tcp(listener) => tcp::serve(current, listener).await,
-        }
-    }
-}
-
 /// Counts one client of a rule for as long as it lives.
-struct Counted<'r>(&'r Rule);
+struct CountedClient<'r>(&'r Counters);
 
-impl<'r> Counted<'r> {
-    fn new(rule: &'r Rule) -> Self {
-        rule.counters.clients.fetch_add(1, Ordering::Relaxed);
-        rule.counters.clients_total.fetch_add(1, Ordering::Relaxed);
-        Self(rule)
+impl<'r> CountedClient<'r> {
+    fn new(counters: &'r Counters) -> Self {
+        count(&counters.clients);
+        count(&counters.clients_total);
+        Self(counters)
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for CountedClient<'_> {
     fn drop(&mut self) {
-        self.0.counters.clients.fetch_sub(1, Ordering::Relaxed);
+        self.0.clients.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -232,5 +178,9 @@ pub(crate) fn enlarge_buffers(socket: &UdpSocket) {
 }
 
 fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
+    count_all(counter, 1);
+}
+
+fn count_all(counter: &AtomicU64, number: usize) {
+    counter.fetch_add(number as u64, Ordering::Relaxed);
 }

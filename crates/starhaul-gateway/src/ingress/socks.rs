@@ -14,10 +14,10 @@ use tokio::{
 
 use super::{Rule, SESSION_WAIT, count, datagrams::Replies, enlarge_buffers, stream::open};
 use crate::{
-    config::{Credentials, Delivery, Service},
+    config::{ConnectionService, Credentials, Delivery, Framing},
     label::{Flow, Label},
-    policy::{BlockSender, Framing, stream_config},
-    relay::{Answer, relay, settle},
+    policy::{BlockSender, stream_config},
+    relay::{ConnectAnswer, relay, settle},
     socks5::{
         Command, Handshake, Reply, Request, Step, read_address, read_datagram, write_address,
         write_datagram,
@@ -25,31 +25,22 @@ use crate::{
     target::Target,
 };
 
-/// A client that needs longer for its handshake is not one.
+/// Time limit of the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 const MAX_DATAGRAM: usize = 65_535;
 
 /// Serves one client from its greeting to its end.
-pub(super) async fn serve_connection(rule: &Rule, mut tcp: TcpStream) -> io::Result<()> {
-    let Service::Socks5 {
-        credentials,
-        delivery,
-        connections,
-    } = &rule.config.service
-    else {
-        return Ok(());
-    };
-    let handshake = tokio::time::timeout(
-        HANDSHAKE_TIMEOUT,
-        shake_hands(&mut tcp, credentials.clone()),
-    );
+pub(super) async fn serve_connection(
+    rule: &Rule<ConnectionService>,
+    credentials: Option<Credentials>,
+    delivery: &Delivery,
+    mut tcp: TcpStream,
+) -> io::Result<()> {
+    let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, shake_hands(&mut tcp, credentials));
     let (request, early) = handshake.await.map_err(|_| io::ErrorKind::TimedOut)??;
     match request.command {
-        Command::Connect => {
-            let idle = connections.idle_timeout;
-            connect(rule, tcp, &request.target, &early, idle).await
-        }
+        Command::Connect => connect(rule, tcp, &request.target, &early).await,
         Command::UdpAssociate => associate(rule, tcp, &request.target, delivery).await,
     }
 }
@@ -77,17 +68,16 @@ async fn shake_hands(
 }
 
 async fn connect(
-    rule: &Rule,
+    rule: &Rule<ConnectionService>,
     mut tcp: TcpStream,
     target: &Target,
     early: &[u8],
-    idle: Option<Duration>,
 ) -> io::Result<()> {
     let opened = open(rule, target).await;
     let (mut reader, writer) = match opened {
         Ok(halves) => halves,
         Err(error) => {
-            // There is a way, but the session takes no further stream on it.
+            // Anything but a missing session means that it takes no further stream.
             let reply = match error.kind() {
                 io::ErrorKind::NetworkUnreachable => Reply::NetworkUnreachable,
                 _ => Reply::GeneralFailure,
@@ -96,7 +86,7 @@ async fn connect(
             return Err(error);
         }
     };
-    let answer = match Answer::read(&mut reader).await {
+    let answer = match ConnectAnswer::read(&mut reader).await {
         Ok(answer) => answer,
         Err(error) => {
             refuse(&mut tcp, &Reply::GeneralFailure.message(NOWHERE)).await?;
@@ -107,6 +97,7 @@ async fn connect(
         return refuse(&mut tcp, &answer.reply.message(NOWHERE)).await;
     }
     tcp.write_all(&answer.reply.message(answer.bound)).await?;
+    let idle = rule.config.service.limits.idle_timeout;
     relay(tcp, reader, writer, early, false, idle).await
 }
 
@@ -119,7 +110,7 @@ async fn refuse(tcp: &mut TcpStream, message: &[u8]) -> io::Result<()> {
 }
 
 async fn associate(
-    rule: &Rule,
+    rule: &Rule<ConnectionService>,
     mut tcp: TcpStream,
     expected: &Target,
     delivery: &Delivery,
@@ -130,16 +121,16 @@ async fn associate(
     let socket =
         socket.inspect_err(|error| rule.shared_limits.note_io(&rule.config.name, error))?;
     enlarge_buffers(&socket);
-    let Some(link) = rule.peer.link_within(SESSION_WAIT).await else {
+    let Some(session) = rule.peer.session_within(SESSION_WAIT).await else {
         return refuse(&mut tcp, &Reply::NetworkUnreachable.message(NOWHERE)).await;
     };
-    let mut flow = link.open_flow();
+    let mut flow = session.open_flow();
     let label = Label::new(&rule.config.name, Flow::Associate { id: flow.id });
     let config = stream_config(delivery, rule.config.priority, &label);
-    let stream = match link.session.open_stream(config).await {
+    let stream = match session.inner.open_stream(config).await {
         Ok(stream) => stream,
         Err(error) => {
-            link.note(&error);
+            session.note(&error);
             refuse(&mut tcp, &Reply::GeneralFailure.message(NOWHERE)).await?;
             return Err(io::Error::other(error));
         }
@@ -154,7 +145,7 @@ async fn associate(
     let mut client_address = client_port.map(|port| SocketAddr::new(client.ip(), port));
     let mut buffer = vec![0; MAX_DATAGRAM];
     let mut ignored = [0; 256];
-    let mut closed = std::pin::pin!(link.session.closed());
+    let mut closed = std::pin::pin!(session.inner.closed());
     loop {
         tokio::select! {
             received = socket.recv_from(&mut buffer) => {
@@ -168,7 +159,7 @@ async fn associate(
                         client_port = Some(source.port());
                         client_address = Some(source);
                         let sent = sender.send(block);
-                        sent.inspect_err(|error| link.note_unsent(error)).is_ok()
+                        sent.inspect_err(|error| session.note_unsent(error)).is_ok()
                     }
                     None => false,
                 };
@@ -176,10 +167,12 @@ async fn associate(
                     count(&rule.counters.dropped_refused);
                 }
             }
-            block = replies.next(&mut flow) => {
-                if let (Some(client), Ok(Some(_))) = (client_address, read_address(&block)) {
-                    count(&rule.counters.datagrams_out);
-                    let _ = socket.send_to(&write_datagram(&block), client).await;
+            blocks = replies.next(&mut flow) => {
+                for block in blocks {
+                    if let (Some(client), Ok(Some(_))) = (client_address, read_address(&block.data)) {
+                        count(&rule.counters.datagrams_out);
+                        let _ = socket.send_to(&write_datagram(&block.data), client).await;
+                    }
                 }
             }
             // RFC 1928 §7: the association ends with the connection that asked for it.
@@ -191,7 +184,7 @@ async fn associate(
     Ok(())
 }
 
-/// A client's datagram as a block: target and data. `None` when it is not to be relayed.
+/// A client's datagram as a block of target and data; `None` if it is malformed or a fragment.
 fn addressed(datagram: &[u8]) -> Option<Bytes> {
     let (target, data) = read_datagram(datagram).ok()?;
     let mut block = Vec::with_capacity(datagram.len());

@@ -2,8 +2,8 @@
 
 use super::{Codec, FrameKind};
 
-/// What the NAL units that begin or continue in this payload make of their frame. Payloads that cannot be read, as when
-/// they are encrypted, are independent or misread; their frames still travel whole.
+/// The kind of frame to which the NAL units of this payload belong. An unreadable payload, for example an encrypted one, may be
+/// misread; its frame is still sent whole.
 pub(super) fn kind(codec: Codec, payload: &[u8]) -> FrameKind {
     match codec {
         Codec::None | Codec::Audio => FrameKind::Independent,

@@ -1,4 +1,4 @@
-//! The conversation before data flows: methods, login, request (RFC 1928 §3, §4; RFC 1929).
+//! The messages before data flow: methods, login, request (RFC 1928 §3, §4; RFC 1929).
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -13,7 +13,7 @@ const NO_METHOD: u8 = 0xff;
 /// The longest handshake has 257 + 513 + 262 bytes; what is more is data that an eager client sent behind it.
 const MAX_BUFFER: usize = 4096;
 
-/// What a client wants.
+/// The service that a client requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// A TCP connection.
@@ -25,9 +25,9 @@ pub enum Command {
 /// A client's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What.
+    /// The kind of service.
     pub command: Command,
-    /// Where to; for [`Command::UdpAssociate`] where the client will send from, if it knows.
+    /// The destination; for [`Command::UdpAssociate`] the address from which the client will send, if it knows that.
     pub target: Target,
 }
 
@@ -70,7 +70,7 @@ impl Handshake {
         }
     }
 
-    /// Bytes came from the client.
+    /// Takes bytes of the client.
     pub fn handle(&mut self, bytes: &[u8]) {
         // One byte too many is enough to be refused by `poll`.
         let room = (MAX_BUFFER + 1).saturating_sub(self.buffer.len());
@@ -90,7 +90,7 @@ impl Handshake {
         }
     }
 
-    /// What the client sent behind its request.
+    /// The bytes that the client sent after its request.
     pub fn into_rest(self) -> Vec<u8> {
         self.buffer
     }

@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Reply {
-    /// Done.
+    /// The request succeeded.
     Succeeded = 0,
     /// For reasons that no other reply names.
     GeneralFailure = 1,
@@ -24,7 +24,7 @@ pub enum Reply {
     NetworkUnreachable = 3,
     /// The host does not answer or its name cannot be resolved.
     HostUnreachable = 4,
-    /// The host refused.
+    /// The host refused the connection.
     ConnectionRefused = 5,
     /// Never sent by us.
     TtlExpired = 6,
@@ -37,7 +37,7 @@ pub enum Reply {
 /// A client does not speak SOCKS5 as RFC 1928 and 1929 want it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SocksError {
-    /// Another protocol.
+    /// The client speaks another protocol.
     #[error("the client speaks version {0}, not SOCKS5")]
     Version(u8),
     /// It offers neither what is configured nor something weaker that is allowed.

@@ -1,4 +1,4 @@
-//! What of a gateway is not as configured.
+//! Differences between a gateway's state and its configuration.
 
 use super::{Peer, Session, Status};
 

@@ -1,4 +1,4 @@
-//! How the prober that looks for a path's reconfigurations fares.
+//! The state of the prober that detects a path's reconfigurations.
 
 use std::net::IpAddr;
 
@@ -12,25 +12,25 @@ use super::numbers::millis;
 pub struct Detector {
     /// `searching`, `probing`, `resting` (nothing flows over its paths) or `waiting`.
     pub state: String,
-    /// Who is probed.
+    /// The probed address.
     pub target: Option<IpAddr>,
-    /// Hops to it, where it was found by searching.
+    /// Number of hops to it, if it was found by searching.
     pub hops: Option<u8>,
-    /// By what: an ICMP socket of one of two kinds, or UDP echo.
+    /// The method: an ICMP socket of one of two kinds, or UDP echo.
     pub by: Option<String>,
-    /// Why not otherwise, or why not at all.
+    /// Why it uses no better method, or none.
     pub problem: Option<String>,
-    /// Probes.
+    /// Number of probes.
     pub sent: u64,
-    /// Of those.
+    /// Number of answered probes.
     pub answered: u64,
-    /// Probes that this host itself refused to send.
+    /// Number of probes that this host refused to send.
     pub refused: u64,
-    /// Reconfigurations found.
+    /// Number of detected reconfigurations.
     pub found: u64,
-    /// The median of the last probes.
+    /// Median RTT of the last probes.
     pub rtt_ms: Option<f64>,
-    /// Whether its thread goes before all ordinary ones.
+    /// Whether its thread has real-time priority.
     pub real_time_priority: bool,
 }
 

@@ -1,14 +1,14 @@
-//! Numbers as JSON can say them.
+//! Numbers in the form of the status: finite, and rounded.
 
 use std::time::Duration;
 
-/// Milliseconds with three digits behind the point.
+/// Milliseconds with three decimals.
 pub(super) fn millis(duration: Duration) -> Option<f64> {
-    // Before the first sample a round trip may stand at infinity.
+    // Without a sample an RTT may be infinite.
     (duration < Duration::from_secs(86_400)).then(|| rounded(duration.as_secs_f64() * 1e3))
 }
 
-/// JSON knows no infinity.
+/// The number with six decimals; `None` for infinity, which JSON lacks.
 pub(super) fn finite(number: f64) -> Option<f64> {
     number.is_finite().then(|| (number * 1e6).round() / 1e6)
 }

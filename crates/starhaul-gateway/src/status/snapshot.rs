@@ -1,8 +1,11 @@
-//! The state of a running gateway as the control socket tells it.
+//! Takes the status of a running gateway.
 
 use std::{
     collections::BTreeMap,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -10,22 +13,22 @@ use starhaul_endpoint::{PathModel, PathStatus, StreamStats};
 use starhaul_units::Bandwidth;
 
 use super::{
-    Blocks, Class, Dropped, Expired, Flow, FlowTotals, Ingress, Model, Path, PathFigures, Peer,
-    Reconfiguration, Reconfigurations, Recovered, Session, Status, Stream, Traffic, detector,
+    Blocks, Class, Dropped, Expired, Flow, FlowTotals, Ingress, Limit, Model, Path, PathFigures,
+    Peer, Reconfiguration, Reconfigurations, Recovered, Session, Status, Stream, Traffic, detector,
     numbers::{finite, millis, rounded},
-    traffic::{Bytes, Counted, Counters, Meter},
+    traffic::{Counted, Counters, Meter, Volume},
 };
 use crate::{
     config::mode_name,
-    ingress::Rule,
+    ingress::{Rule, Service},
     label::Label,
     ledger::{Group, Totals},
-    link::{Link, PeerState, Streams},
     path_names::Unresolved,
+    peer::{PeerSession, PeerState, Streams},
     shared::Shared,
 };
 
-/// Which side something belongs to.
+/// The side to which a rule or session belongs.
 const US: &str = "us";
 const PEER: &str = "peer";
 
@@ -39,34 +42,42 @@ pub(crate) fn status(shared: &Shared) -> Status {
         .iter()
         .map(|(peer, streams)| peer_status(peer, streams, &meter, uptime))
         .collect();
-    let links = known.iter().flat_map(|(peer, streams)| {
+    let sessions = known.iter().flat_map(|(peer, streams)| {
         let open = streams.open.iter();
-        open.map(move |(link, streams)| (peer, link, streams))
+        open.map(move |(session, streams)| (peer, session, streams))
     });
     let outlet = &shared.seen.outlet;
-    let of_rules = rules.iter().flat_map(|rule| rule.limits());
     let limits = outlet.limits.snapshot(outlet.policy.get().limits);
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         public_key: shared.public_key.to_string(),
         uptime_s: rounded(uptime.as_secs_f64()),
         listen: shared.listen.clone(),
-        ingress: rules.iter().map(|rule| ingress(rule, &peers)).collect(),
+        ingress: [
+            ingress(&rules.datagrams, &peers),
+            ingress(&rules.connections, &peers),
+        ]
+        .concat(),
         classes: classes(&peers),
         peers,
-        sessions: links
-            .map(|(peer, link, streams)| session(peer, link, streams, &meter))
+        sessions: sessions
+            .map(|(peer, session, streams)| session_status(peer, session, streams, &meter))
             .collect(),
-        limits: limits.into_iter().chain(of_rules).collect(),
+        limits: [
+            limits,
+            limits_of(&rules.datagrams),
+            limits_of(&rules.connections),
+        ]
+        .concat(),
     }
 }
 
-/// Everything whose rate is told, as it stands now.
+/// The present counters of everything with a rate in the status.
 pub(crate) fn counters(shared: &Shared) -> Counters {
     count(&peers_and_streams(shared))
 }
 
-type Known = (std::sync::Arc<PeerState>, Streams);
+type Known = (Arc<PeerState>, Streams);
 
 fn peers_and_streams(shared: &Shared) -> Vec<Known> {
     let peers = shared.seen.peers().into_iter();
@@ -85,9 +96,9 @@ fn count(known: &[Known]) -> Counters {
             let counted = Counted::Group(peer.name.clone(), group.clone());
             counters.insert(counted, stream_bytes(&totals.sum));
         }
-        for (link, streams) in &streams.open {
-            let id = link.session.id();
-            for path in link.session.path_status() {
+        for (session, streams) in &streams.open {
+            let id = session.inner.id();
+            for path in session.inner.path_status() {
                 counters.insert(Counted::Path(id, path.path), path_bytes(&path));
             }
             for stats in streams {
@@ -98,24 +109,24 @@ fn count(known: &[Known]) -> Counters {
     counters
 }
 
-fn path_bytes(path: &PathStatus) -> Bytes {
-    Bytes {
+fn path_bytes(path: &PathStatus) -> Volume {
+    Volume {
         sent: path.totals.bytes_sent,
         received: path.totals.bytes_received,
     }
 }
 
-fn stream_bytes(stats: &StreamStats) -> Bytes {
-    Bytes {
+fn stream_bytes(stats: &StreamStats) -> Volume {
+    Volume {
         sent: stats.bytes_sent,
         received: stats.bytes_received,
     }
 }
 
 fn peer_status(peer: &PeerState, streams: &Streams, meter: &Meter<'_>, uptime: Duration) -> Peer {
-    let mut attempts = peer.attempts();
+    let mut attempts = peer.attempts.lock().clone();
     if attempts.last_error.is_none() && streams.open.is_empty() {
-        // Nothing was tried yet for want of an address.
+        // No attempt was made yet for lack of an address.
         let mut unresolved = peer.unresolved_paths().into_iter();
         attempts.last_error = unresolved
             .next()
@@ -132,7 +143,7 @@ fn peer_status(peer: &PeerState, streams: &Streams, meter: &Meter<'_>, uptime: D
         sessions: streams.open.len(),
         failed_attempts: attempts.failed,
         last_error: attempts.last_error,
-        configured_paths: peer.configured_paths(),
+        configured_paths: peer.configured_paths.lock().clone(),
         traffic: flows.iter().map(|flow| flow.totals.traffic).sum(),
         flows,
     }
@@ -169,7 +180,16 @@ fn side(ours: bool) -> &'static str {
     if ours { US } else { PEER }
 }
 
-fn ingress(rule: &Rule, peers: &[Peer]) -> Ingress {
+fn limits_of<S: Service>(rules: &[Arc<Rule<S>>]) -> Vec<Limit> {
+    rules.iter().flat_map(|rule| S::limits(rule)).collect()
+}
+
+fn ingress<S>(rules: &[Arc<Rule<S>>], peers: &[Peer]) -> Vec<Ingress> {
+    let rules = rules.iter();
+    rules.map(|rule| ingress_status(rule, peers)).collect()
+}
+
+fn ingress_status<S>(rule: &Rule<S>, peers: &[Peer]) -> Ingress {
     let counters = &rule.counters;
     let flows = peers.iter().filter(|peer| peer.name == rule.peer.name);
     let flows = flows.flat_map(|peer| &peer.flows).filter(|flow| {
@@ -178,7 +198,7 @@ fn ingress(rule: &Rule, peers: &[Peer]) -> Ingress {
     let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     Ingress {
         rule: rule.config.name.clone(),
-        kind: rule.config.service.kind().to_owned(),
+        kind: rule.config.kind.to_owned(),
         listen: rule.address,
         peer: rule.peer.name.clone(),
         clients: read(&counters.clients),
@@ -196,12 +216,17 @@ fn ingress(rule: &Rule, peers: &[Peer]) -> Ingress {
     }
 }
 
-fn session(peer: &PeerState, link: &Link, streams: &[StreamStats], meter: &Meter<'_>) -> Session {
-    let id = link.session.id();
-    let age = link.age();
-    let problems = link.session.path_problems();
-    let probers = link.session.path_probers();
-    let paths = link.session.path_status();
+fn session_status(
+    peer: &PeerState,
+    session: &PeerSession,
+    streams: &[StreamStats],
+    meter: &Meter<'_>,
+) -> Session {
+    let id = session.inner.id();
+    let age = session.age();
+    let problems = session.inner.path_problems();
+    let probers = session.inner.path_probers();
+    let paths = session.inner.path_status();
     let now = Instant::now();
     let paths = paths.iter().map(|status| Path {
         last_error: problems.get(&status.path).cloned(),
@@ -211,14 +236,14 @@ fn session(peer: &PeerState, link: &Link, streams: &[StreamStats], meter: &Meter
     });
     let unresolved = peer.unresolved_paths().into_iter();
     let unresolved = unresolved
-        .filter(|_| link.opened_by_us)
+        .filter(|_| session.opened_by_us)
         .map(unresolved_path);
     let paths: Vec<_> = paths.chain(unresolved).collect();
     Session {
-        peer: link.peer.clone(),
-        opened_by: side(link.opened_by_us).to_owned(),
+        peer: session.peer.clone(),
+        opened_by: side(session.opened_by_us).to_owned(),
         age_s: rounded(age.as_secs_f64()),
-        refused_streams: link.refused.load(Ordering::Relaxed),
+        refused_streams: session.refused.load(Ordering::Relaxed),
         traffic: paths.iter().map(|path| path.traffic).sum(),
         paths,
         streams: streams
@@ -235,7 +260,7 @@ fn session(peer: &PeerState, link: &Link, streams: &[StreamStats], meter: &Meter
     }
 }
 
-/// A path of which not even the address is known.
+/// A path whose address is not known.
 fn unresolved_path(path: Unresolved) -> Path {
     Path {
         name: path.name,

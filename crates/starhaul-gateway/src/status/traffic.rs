@@ -1,38 +1,38 @@
-//! How fast bytes pass: over the last second, and on average.
+//! Rates of bytes: over the last second, and on average.
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use starhaul_endpoint::{PathId, StreamId};
 use starhaul_units::Bandwidth;
 
 use crate::ledger::Group;
 
-/// Over what a rate is told.
+/// Time over which a rate is computed.
 const WINDOW: Duration = Duration::from_secs(1);
-/// How often counters are looked at.
+/// Interval of sampling the counters.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(500);
-/// Two looks closer to each other tell of no rate.
+/// A rate needs two samples at least so far apart.
 const LEAST_WINDOW: Duration = Duration::from_millis(100);
 
-/// Bytes in both directions, and how fast they pass.
+/// Bytes in both directions and their rates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// To the peer.
+    /// Bytes to the peer.
     pub sent_bytes: u64,
-    /// From the peer.
+    /// Bytes from the peer.
     pub received_bytes: u64,
-    /// To the peer over the last second; absent in the first moments of a gateway.
+    /// Rate to the peer over the last second; absent just after the start.
     pub sent_bit_per_s: Option<u64>,
-    /// From the peer over the last second.
+    /// Rate from the peer over the last second.
     pub received_bit_per_s: Option<u64>,
-    /// To the peer since the start.
+    /// Mean rate to the peer since the start.
     pub mean_sent_bit_per_s: u64,
-    /// From the peer since the start.
+    /// Mean rate from the peer since the start.
     pub mean_received_bit_per_s: u64,
 }
 
@@ -53,7 +53,7 @@ impl std::iter::Sum for Traffic {
     }
 }
 
-/// What has counters of its own; sessions by their numbers.
+/// A thing with counters of its own; sessions by their numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Counted {
     Path(u64, PathId),
@@ -62,31 +62,31 @@ pub(crate) enum Counted {
     Group(String, Group),
 }
 
-/// Bytes that have passed.
+/// Bytes in both directions.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Bytes {
+pub(crate) struct Volume {
     pub(crate) sent: u64,
     pub(crate) received: u64,
 }
 
-/// All counters at one moment.
-pub(crate) type Counters = HashMap<Counted, Bytes>;
+/// All counters at one instant.
+pub(crate) type Counters = HashMap<Counted, Volume>;
 
-/// The counters of the last moments.
+/// The counters of the last second or so.
 #[derive(Debug, Default)]
 pub(crate) struct Rates(Mutex<VecDeque<(Instant, Counters)>>);
 
-/// The counters of one moment, to which those of now are compared.
+/// The counters of an earlier instant, to which the present ones are compared.
 pub(crate) struct Meter<'r> {
-    rates: std::sync::MutexGuard<'r, VecDeque<(Instant, Counters)>>,
+    rates: MutexGuard<'r, VecDeque<(Instant, Counters)>>,
     at: usize,
     elapsed: Option<Duration>,
 }
 
 impl Rates {
-    /// Remembers the counters as they are `now`.
+    /// Stores the counters of `now`.
     pub(crate) fn sample(&self, now: Instant, counters: Counters) {
-        let mut samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut samples = self.0.lock();
         samples.push_back((now, counters));
         // The newest one that is a window old is enough.
         while samples
@@ -97,9 +97,9 @@ impl Rates {
         }
     }
 
-    /// What rates are told by at `now`.
+    /// The sample from which rates are computed at `now`.
     pub(crate) fn meter(&self, now: Instant) -> Meter<'_> {
-        let rates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let rates = self.0.lock();
         let age = |at: Instant| now.saturating_duration_since(at);
         let old_enough = rates.iter().rposition(|(at, _)| age(*at) >= WINDOW);
         let at = old_enough.unwrap_or(0);
@@ -113,10 +113,10 @@ impl Rates {
 }
 
 impl Meter<'_> {
-    /// The traffic of something whose counters say `now`, and which began `age` ago.
-    pub(crate) fn traffic(&self, counted: &Counted, now: Bytes, age: Duration) -> Traffic {
+    /// The traffic of a thing with the counters `now` that began `age` ago.
+    pub(crate) fn traffic(&self, counted: &Counted, now: Volume, age: Duration) -> Traffic {
         let before = self.rates.get(self.at);
-        // What was not there then has begun since.
+        // A thing without a sample has begun since.
         let before = before
             .and_then(|(_, counters)| counters.get(counted))
             .copied()
@@ -147,7 +147,7 @@ mod tests {
     const PATH: Counted = Counted::Path(1, PathId(0));
 
     fn after(rates: &Rates, now: Instant, sent: u64) -> Option<u64> {
-        let bytes = Bytes { sent, received: 0 };
+        let bytes = Volume { sent, received: 0 };
         let age = Duration::from_secs(10);
         rates.meter(now).traffic(&PATH, bytes, age).sent_bit_per_s
     }
@@ -159,7 +159,7 @@ mod tests {
         // 1 Mbit/s for three seconds, and then nothing.
         let mut sent = 0;
         for tick in 0..7 {
-            let bytes = Bytes { sent, received: 0 };
+            let bytes = Volume { sent, received: 0 };
             rates.sample(start + INTERVAL * tick, [(PATH, bytes)].into());
             sent += 62_500;
         }
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(after(&rates, late, sent + 37_500), Some(1_000_000));
         let later = now + Duration::from_secs(1);
         assert_eq!(after(&rates, later, sent), Some(0));
-        assert!(rates.0.lock().unwrap().len() <= 4, "old samples are kept");
+        assert!(rates.0.lock().len() <= 4, "old samples are kept");
     }
 
     #[test]

@@ -39,32 +39,32 @@ pub fn study() -> Study {
         "A reliable stream that is always full, in virtual time with the whole stack: what the receiving application reads per second, from \
          4 s to 12 s after the beginning.",
     )
-    .part(Part::new("rows", "", "goodput over both paths and over each alone", columns, setups, |setup: &Setup| {
+    .part(Part::new("rows", "", "goodput over both paths and over each alone", columns, setups, |setup: &AggregationSetup| {
         Ok(vec![setup.run()?])
     }))
 }
 
 /// A stream over each of two paths and over both.
 #[derive(Clone, Copy, Debug)]
-pub struct Setup {
+pub struct AggregationSetup {
     /// The two paths.
     pub pipes: [Pipe; 2],
     /// Seed of everything random.
     pub seed: u64,
 }
 
-/// What it delivered.
+/// The delivered rates.
 #[derive(Clone, Copy, Debug)]
 pub struct Goodputs {
-    setup: Setup,
+    setup: AggregationSetup,
     /// Over each path by itself.
     pub alone: [Bandwidth; 2],
-    /// Over both.
+    /// Rate over both paths.
     pub both: Bandwidth,
 }
 
-impl Setup {
-    /// Runs it.
+impl AggregationSetup {
+    /// Runs the transfer.
     ///
     /// # Errors
     /// A session does not come up, or a byte is not the one that was sent.
@@ -94,10 +94,12 @@ impl Goodputs {
 }
 
 /// The pairs of the grid.
-fn setups(quick: bool, seed: u64) -> Vec<Setup> {
+fn setups(quick: bool, seed: u64) -> Vec<AggregationSetup> {
     let count = if quick { FEW } else { GRID.len() };
     let pairs = GRID.into_iter().take(count);
-    pairs.map(|(pipes, _)| Setup { pipes, seed }).collect()
+    pairs
+        .map(|(pipes, _)| AggregationSetup { pipes, seed })
+        .collect()
 }
 
 /// The table of such runs.

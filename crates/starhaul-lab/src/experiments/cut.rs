@@ -30,29 +30,47 @@ const COMEBACK_LIMIT: Duration = Duration::from_secs(10);
 const MESSAGE: (u64, Duration) = (1_200, Duration::from_millis(10));
 
 /// Pairs of paths of which the first is cut, and in which directions.
-pub const PAIRS: [([Pipe; 2], Way); 10] = [
-    ([Pipe::new(20, 25, 0.0), Pipe::new(10, 150, 0.0)], Way::Both),
-    ([Pipe::new(20, 150, 0.0), Pipe::new(20, 25, 0.0)], Way::Both),
-    ([Pipe::new(20, 30, 0.0), Pipe::new(20, 300, 0.0)], Way::Both),
+pub const PAIRS: [([Pipe; 2], CutDirections); 10] = [
+    (
+        [Pipe::new(20, 25, 0.0), Pipe::new(10, 150, 0.0)],
+        CutDirections::Both,
+    ),
+    (
+        [Pipe::new(20, 150, 0.0), Pipe::new(20, 25, 0.0)],
+        CutDirections::Both,
+    ),
+    (
+        [Pipe::new(20, 30, 0.0), Pipe::new(20, 300, 0.0)],
+        CutDirections::Both,
+    ),
     (
         [Pipe::new(20, 300, 0.001), Pipe::new(20, 30, 0.001)],
-        Way::Both,
+        CutDirections::Both,
     ),
-    ([Pipe::new(20, 60, 0.0), Pipe::new(20, 60, 0.0)], Way::Both),
+    (
+        [Pipe::new(20, 60, 0.0), Pipe::new(20, 60, 0.0)],
+        CutDirections::Both,
+    ),
     (
         [Pipe::new(20, 40, 0.01), Pipe::new(10, 120, 0.01)],
-        Way::Both,
+        CutDirections::Both,
     ),
     (
         [Pipe::new(20, 25, 0.0), Pipe::new(10, 150, 0.0)],
-        Way::There,
+        CutDirections::There,
     ),
-    ([Pipe::new(20, 25, 0.0), Pipe::new(10, 150, 0.0)], Way::Back),
+    (
+        [Pipe::new(20, 25, 0.0), Pipe::new(10, 150, 0.0)],
+        CutDirections::Back,
+    ),
     (
         [Pipe::new(20, 150, 0.0), Pipe::new(10, 25, 0.0)],
-        Way::There,
+        CutDirections::There,
     ),
-    ([Pipe::new(20, 150, 0.0), Pipe::new(10, 25, 0.0)], Way::Back),
+    (
+        [Pipe::new(20, 150, 0.0), Pipe::new(10, 25, 0.0)],
+        CutDirections::Back,
+    ),
 ];
 /// Of [`PAIRS`], with `--quick`.
 const FEW: usize = 2;
@@ -119,9 +137,9 @@ pub fn columns() -> Vec<Column<(CutSetup, CutResult)>> {
         }),
         Column::name("way", "dead", |(setup, _): &Row| {
             match setup.way {
-                Way::Both => "both",
-                Way::There => "there",
-                Way::Back => "back",
+                CutDirections::Both => "both",
+                CutDirections::There => "there",
+                CutDirections::Back => "back",
             }
             .into()
         }),
@@ -163,8 +181,8 @@ pub enum Traffic {
 
 /// Which directions of the path are dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// Both.
+pub enum CutDirections {
+    /// Both directions.
     Both,
     /// From the sender to the receiver only.
     There,
@@ -177,15 +195,15 @@ pub enum Way {
 pub struct CutSetup {
     /// The two paths.
     pub pipes: [Pipe; 2],
-    /// What is sent.
+    /// The kind of traffic.
     pub traffic: Traffic,
     /// Which path is cut.
     pub path: usize,
-    /// In which directions.
-    pub way: Way,
+    /// The cut directions.
+    pub way: CutDirections,
     /// When, after the opening; below 6 s.
     pub at: Duration,
-    /// For how long.
+    /// Length of the cut.
     pub outage: Duration,
     /// Seed of everything random.
     pub seed: u64,
@@ -256,7 +274,7 @@ impl CutSetup {
         Some(first.saturating_sub(other.rtt / 2))
     }
 
-    /// Runs it.
+    /// Runs the experiment.
     ///
     /// # Errors
     /// The session does not come up.
@@ -279,9 +297,9 @@ impl CutSetup {
         world.run(self.at, |world| load.pump(world));
         let now = world.now();
         for link in match self.way {
-            Way::Both => vec![cut.forward, cut.backward],
-            Way::There => vec![cut.forward],
-            Way::Back => vec![cut.backward],
+            CutDirections::Both => vec![cut.forward, cut.backward],
+            CutDirections::There => vec![cut.forward],
+            CutDirections::Back => vec![cut.backward],
         } {
             world.sim().network[link].set_down(now);
         }

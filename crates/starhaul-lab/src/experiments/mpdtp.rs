@@ -104,15 +104,15 @@ type Row = (Setup, Classes<ClassScore>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum System {
-    Starhaul(Control),
+    Starhaul(PathController),
     MpQuic,
 }
 
 impl System {
     const fn name(self) -> &'static str {
         match self {
-            Self::Starhaul(Control::Dedicated) => "dedicated",
-            Self::Starhaul(Control::Bbr) => "bbr",
+            Self::Starhaul(PathController::Dedicated) => "dedicated",
+            Self::Starhaul(PathController::Bbr) => "bbr",
             Self::MpQuic => "mpquic",
         }
     }
@@ -123,8 +123,8 @@ fn setups(
     seed: u64,
 ) -> Vec<Setup> {
     let systems = [
-        System::Starhaul(Control::Dedicated),
-        System::Starhaul(Control::Bbr),
+        System::Starhaul(PathController::Dedicated),
+        System::Starhaul(PathController::Bbr),
         System::MpQuic,
     ];
     let point = |((queue, name), bandwidth_factor, loss)| {
@@ -184,7 +184,7 @@ fn columns() -> Vec<Column<Row>> {
 
 /// Which controller Starhaul uses; the baseline always has New Reno.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Control {
+pub enum PathController {
     /// MPDTP's dedicated link: the rate of each path is known.
     Dedicated,
     /// The rate is found by BBR.
@@ -211,7 +211,7 @@ impl QoeSetup {
     ///
     /// # Errors
     /// The session does not come up.
-    pub fn starhaul(&self, control: Control) -> Result<Classes<ClassScore>, Error> {
+    pub fn starhaul(&self, control: PathController) -> Result<Classes<ClassScore>, Error> {
         let mut world = World::starhaul(self.seed, &self.paths(control)?)?;
         let mut sending = Sending::default();
         let mut logs = Logs::new(self.duration);
@@ -227,7 +227,7 @@ impl QoeSetup {
     /// Its connections do not come up.
     pub fn mpquic(&self) -> Result<Classes<ClassScore>, Error> {
         let labels = Class::ALL.map(Class::name);
-        let mut world = World::mpquic(self.seed, &self.paths(Control::Bbr)?, &labels)?;
+        let mut world = World::mpquic(self.seed, &self.paths(PathController::Bbr)?, &labels)?;
         let mut logs = Logs::new(self.duration);
         world.run(self.duration + DRAIN, |world| {
             let elapsed = world.elapsed();
@@ -268,7 +268,7 @@ impl QoeSetup {
         qoe
     }
 
-    fn paths(&self, control: Control) -> Result<Vec<PathSetup>, Error> {
+    fn paths(&self, control: PathController) -> Result<Vec<PathSetup>, Error> {
         let rate = Bandwidth::from_bytes_per_second(load::offered_bytes_per_second())
             .scaled(self.bandwidth_factor / 2.0);
         RTTS.into_iter()
@@ -277,8 +277,8 @@ impl QoeSetup {
                     .with_loss(Loss::bernoulli(self.loss)?)
                     .with_queue(self.queue);
                 let controller = match control {
-                    Control::Dedicated => ControllerConfig::Dedicated(RateFeed::new(rate)),
-                    Control::Bbr => ControllerConfig::Bbr,
+                    PathController::Dedicated => ControllerConfig::Dedicated(RateFeed::new(rate)),
+                    PathController::Bbr => ControllerConfig::Bbr,
                 };
                 Ok(PathSetup {
                     forward: link.clone(),

@@ -61,9 +61,17 @@ pub struct Context<'a> {
     pub bench: &'a dyn Fn() -> Result<Bench, Error>,
 }
 
+/// Results as one JSON object.
+///
+/// # Errors
+/// None in practice: results have only texts as keys.
+pub(crate) fn to_json(results: &impl Serialize) -> Result<String, Error> {
+    serde_json::to_string(results).map_err(|error| Error::Failed(error.to_string()))
+}
+
 /// What an experiment found.
 pub trait Found {
-    /// For a terminal.
+    /// The tables for a terminal.
     fn table(&self) -> String;
 
     /// One object, what `results.json` holds.

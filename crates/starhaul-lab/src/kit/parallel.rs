@@ -2,7 +2,6 @@
 
 use std::{
     sync::{
-        Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
         mpsc,
     },
@@ -43,25 +42,24 @@ pub(crate) fn in_parallel<J: Sync, R: Send>(
     let total: f64 = weights.iter().sum();
     let mut order: Vec<usize> = (0..jobs.len()).collect();
     order.sort_by(|a, b| weights[*b].total_cmp(&weights[*a]));
-    let results: Vec<Mutex<Option<R>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
+    let mut results: Vec<Option<R>> = jobs.iter().map(|_| None).collect();
     let next = AtomicUsize::new(0);
     let (tell, told) = mpsc::channel();
     std::thread::scope(|scope| {
         for _ in 0..cores().min(jobs.len()) {
             let tell = tell.clone();
-            let (next, order, results, work) = (&next, &order, &results, &work);
+            let (next, order, work) = (&next, &order, &work);
             scope.spawn(move || {
                 while let Some(&job) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let result = work(&jobs[job]);
-                    *results[job].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-                    // Whoever listened has gone only when the experiment ends.
-                    let _ = tell.send(job);
+                    // The receiver is gone only when the experiment ends.
+                    let _ = tell.send((job, work(&jobs[job])));
                 }
             });
         }
         drop(tell);
         let mut done = 0.0;
-        for job in told {
+        for (job, result) in told {
+            results[job] = Some(result);
             done += weights[job];
             progress(Progress {
                 done: done / total.max(f64::MIN_POSITIVE),
@@ -69,8 +67,5 @@ pub(crate) fn in_parallel<J: Sync, R: Send>(
             });
         }
     });
-    results
-        .into_iter()
-        .filter_map(|result| result.into_inner().unwrap_or_else(PoisonError::into_inner))
-        .collect()
+    results.into_iter().flatten().collect()
 }

@@ -4,7 +4,7 @@ use maud::{PreEscaped, html};
 use serde_json::{Map, Value as Json};
 use starhaul_plot::{Chart, Scale, Table, keys, made_by, page, picture};
 
-use super::{Found, STYLE};
+use super::{Found, STYLE, experiment::to_json};
 use crate::Error;
 
 const SIZE: (f64, f64) = (560.0, 300.0);
@@ -121,8 +121,7 @@ impl Found for Results {
             let key = if self.has_parts { rows.part } else { "rows" };
             object.insert(key.to_owned(), rows.table.json());
         }
-        serde_json::to_string(&Json::Object(object))
-            .map_err(|error| Error::Failed(error.to_string()))
+        to_json(&object)
     }
 
     fn files(&self) -> Vec<(String, String)> {

@@ -206,7 +206,7 @@ impl Experiment for Study {
 
 /// A study as it was asked for.
 struct StudyPlan {
-    /// Still empty.
+    /// Results without rows.
     results: Results,
     /// Each with the number of its part.
     jobs: Vec<(usize, Job)>,
@@ -243,7 +243,7 @@ impl Plan for StudyPlan {
         }
         let found = firsts.into_iter().zip(timed);
         let found = found.filter_map(|(number, (found, _))| Some((number, found?)));
-        // Whoever asks twice is told of the second measurement.
+        // A second call gives the second measurement.
         let _ = self.tried.set(found.collect());
         let plural =
             |count: usize, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });

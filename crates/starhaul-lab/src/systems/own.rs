@@ -32,16 +32,16 @@ impl Sender for Own {
     fn ends(&self, bench: &Bench, seconds: u32, down: bool) -> Ends {
         let secret = Secret::generate();
         let end = |which: &str| {
-            let mut words: Vec<OsString> = vec![bench.program.clone().into()];
+            let mut arguments: Vec<OsString> = vec![bench.program.clone().into()];
             let rest = ["--log", "warn", "lab", "flow", which, "--secret", &secret];
-            words.extend(rest.map(OsString::from));
-            words.extend(["--controller", self.0.name()].map(OsString::from));
-            words
+            arguments.extend(rest.map(OsString::from));
+            arguments.extend(["--controller", self.0.name()].map(OsString::from));
+            arguments
         };
         let mut server = OsString::from("exec");
-        for word in end("server") {
+        for argument in end("server") {
             server.push(" '");
-            server.push(word);
+            server.push(argument);
             server.push("'");
         }
         server.push(format!(" --listen 0.0.0.0:{PORT}"));

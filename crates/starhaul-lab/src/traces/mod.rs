@@ -7,9 +7,9 @@ use starhaul_flow::ProbeSide;
 /// Which way the data of a trace goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// From the terminal.
+    /// Recorded from the terminal to the network.
     Up,
-    /// To the terminal.
+    /// Recorded from the network to the terminal.
     Down,
 }
 

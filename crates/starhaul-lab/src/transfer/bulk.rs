@@ -24,7 +24,7 @@ pub(super) async fn fill(writer: &mut ByteWriter, until: Instant) -> Result<(), 
     let write = async {
         loop {
             writer.write_all(&chunk).await?;
-            // Whoever always finds room must leave the other tasks a turn.
+            // A task that always finds room must leave the other tasks a turn.
             tokio::task::yield_now().await;
         }
         #[expect(unreachable_code, reason = "names the error's type")]

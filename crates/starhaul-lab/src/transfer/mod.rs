@@ -22,7 +22,7 @@ use crate::Error;
 pub const PORT: u16 = 5202;
 /// A UDP payload that makes an IPv4 packet of 1500 bytes, which fills one delivery opportunity of a trace.
 pub const PACKET_BYTES: u16 = 1472;
-/// A shorter secret could be guessed by whoever reaches the server.
+/// A shorter secret could be guessed by anyone who reaches the server.
 const LEAST_SECRET_CHARACTERS: usize = 16;
 
 /// What both ends of a transfer know; their keys are made of it.

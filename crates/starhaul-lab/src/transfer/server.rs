@@ -54,7 +54,7 @@ impl Server {
         self.endpoint.listen_addresses().first().copied()
     }
 
-    /// Serves whoever comes until the endpoint ends.
+    /// Serves all sessions until the endpoint ends.
     pub async fn run(self) {
         while let Some(session) = self.endpoint.accept().await {
             tokio::spawn(serve_session(Arc::new(session)));

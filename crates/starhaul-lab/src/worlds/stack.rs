@@ -28,7 +28,7 @@ const OPENING_LIMIT: Duration = Duration::from_secs(20);
 pub struct PathSetup {
     /// From the sender to the receiver.
     pub forward: LinkSpec,
-    /// Back.
+    /// From the receiver to the sender.
     pub backward: LinkSpec,
     /// Price per byte.
     pub cost: f64,
@@ -184,18 +184,18 @@ impl World<Starhaul> {
         Self::starhaul_with(seed, paths, &[], &HostSettings::default())
     }
 
-    /// The same while the paths with the numbers in `cut` are cut from the start on.
+    /// As [`World::starhaul`], while the paths with the numbers in `cut` are cut from the start on.
     ///
     /// # Errors
-    /// The same.
+    /// As [`World::starhaul`].
     pub fn starhaul_without(seed: u64, paths: &[PathSetup], cut: &[usize]) -> Result<Self, Error> {
         Self::starhaul_with(seed, paths, cut, &HostSettings::default())
     }
 
-    /// The same between nodes with these settings.
+    /// As [`World::starhaul_without`], between nodes with these settings.
     ///
     /// # Errors
-    /// The same.
+    /// As [`World::starhaul`].
     pub fn starhaul_with(
         seed: u64,
         paths: &[PathSetup],

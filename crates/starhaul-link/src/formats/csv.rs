@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use starhaul_units::Bandwidth;
+use starhaul_units::{Bandwidth, parse_decimal};
 
 use super::{
     delay::{MAX_DELAY_MS, milliseconds},
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Error, MAX_TRACE_DURATION, OPPORTUNITY_BYTES, Opportunities, Recording, Trace,
-    series::SeriesBuilder, text,
+    series::SeriesBuilder,
 };
 
 /// Parses a CSV table with a header line. Columns: `t_s` (increasing), `capacity_mbps`, and optionally `owd_ms` or else
@@ -181,7 +181,7 @@ impl Columns {
         let field = |column: usize, name| {
             line.split(',')
                 .nth(column)
-                .and_then(|value| text::decimal(value.trim()))
+                .and_then(|value| parse_decimal(value.trim()))
                 .ok_or_else(|| format!("has no number in column {name}"))
         };
         // Whole milliseconds, the grid of opportunities, so that rounding does not accumulate.

@@ -5,8 +5,10 @@ use std::{
     time::Duration,
 };
 
+use starhaul_units::parse_decimal;
+
 use super::lines::Lines;
-use crate::{DelaySeries, Error, MAX_TRACE_DURATION, text};
+use crate::{DelaySeries, Error, MAX_TRACE_DURATION};
 
 const GRID: Duration = Duration::from_millis(10);
 pub(super) const MAX_DELAY_MS: f64 = 600_000.0;
@@ -66,6 +68,6 @@ pub(super) fn milliseconds(value: Duration) -> String {
 }
 
 pub(super) fn delay_ms(text: &str) -> Option<Duration> {
-    let ms = text::decimal(text).filter(|ms| *ms <= MAX_DELAY_MS)?;
+    let ms = parse_decimal(text).filter(|ms| *ms <= MAX_DELAY_MS)?;
     Duration::try_from_secs_f64(ms / 1e3).ok()
 }

@@ -3,8 +3,10 @@
 
 use std::{io::BufRead, sync::Arc, time::Duration};
 
+use starhaul_units::parse_decimal;
+
 use super::{delay::MAX_DELAY_MS, lines::Lines};
-use crate::{DelaySeries, Error, LossSeries, MAX_TRACE_DURATION, Recording, text};
+use crate::{DelaySeries, Error, LossSeries, MAX_TRACE_DURATION, Recording};
 
 /// Parses the total delays of a LeoEM path log; the last line holds as long as the one before it. A second without a
 /// path (`t$NULL`) keeps the delay before it and loses all packets.
@@ -65,7 +67,7 @@ fn parse_line(line: &str) -> Result<(Duration, Option<Duration>), &'static str> 
     if !list(nodes) || !list(delays) || hops.parse::<u16>().is_err() {
         return Err("has no list of nodes, number of hops and list of delays");
     }
-    text::decimal(total)
+    parse_decimal(total)
         .filter(|seconds| seconds * 1e3 <= MAX_DELAY_MS)
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .map(|delay| (time, Some(delay)))

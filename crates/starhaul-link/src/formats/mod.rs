@@ -17,6 +17,7 @@ use std::{
 };
 
 use flate2::bufread::MultiGzDecoder;
+use starhaul_units::parse_decimal;
 
 pub use csv::{parse_csv, write_csv};
 pub use delay::{parse_delay, write_delay};
@@ -80,7 +81,7 @@ impl Format {
                 Ok(stamp) if stamp >= last => last = stamp,
                 Ok(_) => return Self::Delay,
                 // A fraction; the reader reports an invalid number with its line.
-                Err(_) if text::decimal(line.trim()).is_some() => return Self::Delay,
+                Err(_) if parse_decimal(line.trim()).is_some() => return Self::Delay,
                 Err(_) => break,
             }
         }

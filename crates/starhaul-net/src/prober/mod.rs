@@ -12,12 +12,13 @@ mod udp;
 use std::{
     net::{IpAddr, SocketAddr},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use starhaul_cc::{DetectorConfig, Reconfiguration};
 
 use self::run::Run;
@@ -243,7 +244,7 @@ impl Prober {
 
     /// The state and counters.
     pub fn status(&self) -> ProberStatus {
-        self.shared.status().clone()
+        self.shared.status.lock().clone()
     }
 }
 
@@ -251,11 +252,5 @@ impl Drop for Prober {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::SeqCst);
         self.waker.wake();
-    }
-}
-
-impl Shared {
-    fn status(&self) -> std::sync::MutexGuard<'_, ProberStatus> {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

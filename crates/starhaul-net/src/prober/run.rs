@@ -93,7 +93,7 @@ impl Run {
 
     pub(super) fn run(mut self) {
         sharpen_timers();
-        self.shared.status().first = run_first();
+        self.shared.status.lock().first = run_first();
         while !self.is_stopped() {
             if let Err(problem) = self.attempt() {
                 self.tell(Stage::Waiting { problem });
@@ -114,7 +114,7 @@ impl Run {
         if self.config.method == ProbeMethod::Icmp {
             return Err(refused.unwrap_or_default());
         }
-        self.shared.status().icmp_refused.clone_from(&refused);
+        self.shared.status.lock().icmp_refused.clone_from(&refused);
         self.by_udp().map_err(|problem| match refused {
             Some(refused) => format!("{refused}; and {problem}"),
             None => problem,
@@ -187,8 +187,8 @@ impl Run {
             true => ProbedBy::RawSocket,
             false => ProbedBy::PingSocket,
         };
-        self.shared.status().icmp_refused = None;
-        self.shared.status().departures_stamped = pinger.stamp_departures();
+        self.shared.status.lock().icmp_refused = None;
+        self.shared.status.lock().departures_stamped = pinger.stamp_departures();
         self.tell(Stage::Probing {
             target: host,
             found,
@@ -217,7 +217,7 @@ impl Run {
             .ok_or("no far end of ours is named for UDP echo, with its port: HOST:PORT, or [ADDRESS]:PORT for IPv6")?;
         let client = EchoClient::through(remote, self.token, &self.config.via, Instant::now());
         let mut client = client.map_err(|error| explain(&error))?;
-        self.shared.status().departures_stamped = client.stamp_departures();
+        self.shared.status.lock().departures_stamped = client.stamp_departures();
         let until = Instant::now() + WELCOME;
         while !client.is_welcome() {
             let now = Instant::now();
@@ -340,11 +340,11 @@ impl Run {
             }
         };
         tally.expect_answers(now, silence);
-        self.shared.status().resting = rested_since.is_some();
+        self.shared.status.lock().resting = rested_since.is_some();
     }
 
     fn found(&mut self, event: Reconfiguration) {
-        let mut status = self.shared.status();
+        let mut status = self.shared.status.lock();
         status.found += 1;
         status.last = Some(event);
         drop(status);
@@ -354,7 +354,7 @@ impl Run {
     /// The timetable as presently known.
     fn schedule(&self, now: Instant) -> Option<Schedule> {
         let timetable = self.config.timetable?;
-        let last = self.shared.status().last;
+        let last = self.shared.status.lock().last;
         timetable.schedule_now(now, last.map(|last| last.at))
     }
 
@@ -376,7 +376,7 @@ impl Run {
     fn report(&mut self, now: Instant, detector: &Detector, tally: &mut Tally, icmp: bool) {
         let rtt = detector.segment_rtt();
         {
-            let mut status = self.shared.status();
+            let mut status = self.shared.status.lock();
             let (sent, answered, refused) = tally.take();
             status.sent += sent;
             status.answered += answered;
@@ -397,7 +397,7 @@ impl Run {
             Stage::Searching => self.problem.clone(),
             Stage::Probing { .. } => None,
         };
-        let mut status = self.shared.status();
+        let mut status = self.shared.status.lock();
         status.stage = stage.clone();
         status.problem.clone_from(&problem);
         (status.rtt, status.outage, status.resting) = (None, None, false);

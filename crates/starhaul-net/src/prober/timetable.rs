@@ -7,7 +7,7 @@ use std::{
 };
 
 use starhaul_cc::{Reconfiguration, ReconfigurationSource, Schedule};
-use starhaul_link::parse_duration;
+use starhaul_units::parse_duration;
 
 /// A shorter period would leave no time outside the margin of the detector.
 const LEAST_PERIOD: Duration = Duration::from_secs(1);
@@ -110,7 +110,7 @@ impl FromStr for Timetable {
             _ => {}
         }
         let form = || ParseTimetableError::Form(text.to_owned());
-        let time = |text: &str| parse_duration(text.trim()).ok_or_else(form);
+        let time = |text: &str| parse_duration(text).map_err(|_| form());
         let (offset, period) = text.split_once("every ").ok_or_else(form)?;
         let offset = match offset {
             "" => None,

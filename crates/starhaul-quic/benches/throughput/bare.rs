@@ -8,22 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use noq_proto::{
-    ClientConfig, Connection, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig, FourTuple,
-    RttEstimator, ServerConfig, TransportConfig,
+    Connection, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig, FourTuple, RttEstimator,
+    TransportConfig,
     congestion::{Controller, ControllerFactory, ControllerMetrics},
-    crypto::rustls::{QuicClientConfig, QuicServerConfig},
 };
-use rustls::{
-    DigitallySignedStruct, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime},
-    server::AlwaysResolvesServerRawPublicKeys,
-    sign::CertifiedKey,
-};
-use starhaul_quic::Identity;
+use starhaul_quic::{Identity, tls::pinned_configs};
 
 use crate::{
     Contender,
@@ -50,7 +41,9 @@ struct End {
 impl Bare {
     pub(crate) fn new(batch: usize) -> Self {
         let now = Instant::now();
-        let mut ends = [None, Some(server_config())].map(|server| End {
+        let identity = Identity::from_secret([3; 32]);
+        let (client_config, server_config) = pinned_configs(&identity, &[], &transport()).unwrap();
+        let mut ends = [None, Some(server_config)].map(|server| End {
             endpoint: Endpoint::new(
                 Arc::new(EndpointConfig::default()),
                 server.map(Arc::new),
@@ -61,9 +54,7 @@ impl Bare {
         });
         let client = &mut ends[CLIENT];
         let remote = address(SERVER);
-        let conn = client
-            .endpoint
-            .connect(now, client_config(), remote, "bare");
+        let conn = client.endpoint.connect(now, client_config, remote, "bare");
         client.conn = Some(conn.unwrap());
         let mut bare = Self {
             now,
@@ -199,38 +190,6 @@ fn address(side: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], if side == CLIENT { 1000 } else { 2000 }))
 }
 
-fn client_config() -> ClientConfig {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .unwrap()
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyKey))
-        .with_no_client_auth();
-    let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(config).unwrap()));
-    config.transport_config(transport());
-    config
-}
-
-fn server_config() -> ServerConfig {
-    let text = Identity::from_secret([3; 32]).to_secret_text();
-    let body: String = text.lines().filter(|line| !line.starts_with('-')).collect();
-    let secret = PrivatePkcs8KeyDer::from(STANDARD.decode(body).unwrap());
-    let key = rustls::crypto::ring::sign::any_eddsa_type(&secret).unwrap();
-    let public = key.public_key().unwrap().to_vec();
-    let key = Arc::new(CertifiedKey::new(vec![CertificateDer::from(public)], key));
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .unwrap()
-        .with_no_client_auth()
-        .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(key)));
-    let crypto = QuicServerConfig::try_from(config).unwrap();
-    let mut config = ServerConfig::with_crypto(Arc::new(crypto));
-    config.transport_config(transport());
-    config
-}
-
 fn transport() -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
     config
@@ -297,48 +256,5 @@ impl Controller for Open {
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
-    }
-}
-
-/// Who the other end is does not matter here.
-#[derive(Debug)]
-struct AnyKey;
-
-impl ServerCertVerifier for AnyKey {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
     }
 }

@@ -120,7 +120,7 @@ fn a_silent_resolver_holds_up_neither_the_session_nor_its_end() {
     download.wait_for_progress(1 << 20);
     download.finish();
     let asked = servers.questions();
-    wait_for("a look-up is under way", || {
+    wait_for("a lookup is under way", || {
         (servers.questions() > asked).then_some(())
     });
     pair.field.signal("TERM");

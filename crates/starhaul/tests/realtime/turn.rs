@@ -1,9 +1,8 @@
 //! Limits how many tests run at once: an emulated link keeps time only while processors are free.
 
-use std::{
-    sync::{Condvar, Mutex, PoisonError},
-    thread,
-};
+use std::thread;
+
+use parking_lot::{Condvar, Mutex};
 
 /// Share of one processor that a test uses, in percent, as measured.
 #[derive(Clone, Copy)]
@@ -29,10 +28,9 @@ pub(crate) struct Turn(usize);
 pub(crate) fn turn(load: Load) -> Turn {
     let all = ALL * thread::available_parallelism().map_or(1, usize::from);
     let load = (load as usize).min(all);
-    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut taken = TAKEN.lock();
     while *taken + load > all {
-        let waited = GIVEN_BACK.wait(taken);
-        taken = waited.unwrap_or_else(PoisonError::into_inner);
+        GIVEN_BACK.wait(&mut taken);
     }
     *taken += load;
     Turn(load)
@@ -40,7 +38,7 @@ pub(crate) fn turn(load: Load) -> Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        *TAKEN.lock().unwrap_or_else(PoisonError::into_inner) -= self.0;
+        *TAKEN.lock() -= self.0;
         GIVEN_BACK.notify_all();
     }
 }

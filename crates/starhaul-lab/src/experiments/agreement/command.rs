@@ -2,10 +2,10 @@
 
 use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
 
-use super::{Options, Plan, Results};
+use super::{Options, Plan};
 use crate::{
     Error,
-    kit::{self, About, Context, Experiment, Found, Progress},
+    kit::{self, About, Experiment},
 };
 
 /// The experiment by its name.
@@ -14,7 +14,7 @@ pub struct Agreement;
 impl Experiment for Agreement {
     fn command(&self) -> Command {
         const WHAT: &str = "Compare virtual with real time, and our controllers with the kernel's, over the same links";
-        // Last, since the options bring words of their own.
+        // Last, since the options have a description of their own.
         Options::augment_args(Command::new("agreement")).about(WHAT).long_about(format!(
             "{WHAT}\n\nNeeds what `starhaul replay` needs; and iperf3 for the kernel's. An otherwise idle computer."
         ))
@@ -32,38 +32,5 @@ impl Experiment for Agreement {
         let options = Options::from_arg_matches(options)
             .map_err(|error| Error::Settings(error.to_string()))?;
         Ok(Box::new(Plan::new(&Options { seed, ..options })?))
-    }
-}
-
-impl kit::Plan for Plan {
-    fn skipped(&self) -> &[String] {
-        self.skipped()
-    }
-
-    fn describe(&self) -> String {
-        self.describe()
-    }
-
-    fn run(
-        &self,
-        context: &Context<'_>,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<Box<dyn Found>, Error> {
-        let bench = (context.bench)()?;
-        Ok(Box::new(self.run(&bench, context.command, progress)?))
-    }
-}
-
-impl Found for Results {
-    fn table(&self) -> String {
-        self.table()
-    }
-
-    fn json(&self) -> Result<String, Error> {
-        self.json()
-    }
-
-    fn files(&self) -> Vec<(String, String)> {
-        vec![("report.html".to_owned(), self.html())]
     }
 }

@@ -25,9 +25,9 @@ const BACK_QUEUE: usize = 50_000;
 pub struct AgreementLink {
     /// As it was written, or the trace's name.
     pub name: String,
-    /// For data.
+    /// The link for data.
     pub forward: LinkSpec,
-    /// For acknowledgements: the same without loss, and with a queue that is never full.
+    /// The link for acknowledgements: the same without loss, and with a queue that is never full.
     pub backward: LinkSpec,
 }
 

@@ -1,5 +1,5 @@
 //! Does a controller do the same in virtual and in real time? The same flow over the same links in the simulator, behind
-//! the replay, and beside the kernel's own TCP; whoever believes the simulator's figures believes them for this.
+//! the replay, and beside the kernel's own TCP: the reason to believe the simulator's figures.
 
 mod command;
 mod links;
@@ -18,13 +18,13 @@ use starhaul_flow::{FlowNetwork, FlowPath, FlowSetup, Metrics};
 
 use crate::{
     Error,
-    kit::{Progress, repeats::Runs, statistics::medians},
-    realtime::{Bench, Measured, OVERHEAD, RealRun, Sender},
+    kit::{self, Context, Found, Progress, repeats::Runs, statistics::medians},
+    realtime::{Measured, OVERHEAD, RealRun, Sender},
     systems::{kernel::Kernel, own::Own, unknown},
     traces::Direction,
 };
 
-/// What `starhaul lab agreement` was asked for.
+/// The options of `starhaul lab agreement`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Options {
     /// One link, one run of 10 s each
@@ -47,18 +47,18 @@ pub struct Options {
     pub seed: u64,
 }
 
-/// Where a flow runs.
+/// How a flow runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum RunKind {
     /// The packets alone, in virtual time: what `lab leocc` runs.
     Packets,
     /// The whole stack in virtual time.
     Simulator,
-    /// Real time.
+    /// The whole stack in real time.
     Real,
 }
 
-impl Way {
+impl RunKind {
     const fn name(self) -> &'static str {
         match self {
             Self::Packets => "packets",
@@ -132,25 +132,6 @@ impl Plan {
         })
     }
 
-    /// What cannot run here, one sentence each.
-    pub fn skipped(&self) -> &[String] {
-        &self.skipped
-    }
-
-    /// What will run and how long that takes, for people.
-    pub fn describe(&self) -> String {
-        let minutes = self.real_time().as_secs_f64() / 60.0;
-        format!(
-            "{} controllers of ours and {} of the kernel over {} links, {} runs of {} s each: about {:.0} min in real time, one run at a time",
-            self.own.len(),
-            self.kernel.len(),
-            self.links.len(),
-            self.runs,
-            self.seconds,
-            minutes.max(1.0)
-        )
-    }
-
     fn real_time(&self) -> Duration {
         let each = Duration::from_secs(self.seconds.into()) + OVERHEAD;
         let senders = u32::try_from(self.own.len() + self.kernel.len()).unwrap_or(u32::MAX);
@@ -160,25 +141,8 @@ impl Plan {
             .saturating_mul(self.runs)
     }
 
-    /// Runs all, one after the other; `progress` is called after each run in real time.
-    ///
-    /// # Errors
-    /// A run that cannot be made.
-    pub fn run(
-        &self,
-        bench: &Bench,
-        command: &str,
-        mut progress: impl FnMut(Progress),
-    ) -> Result<Results, Error> {
-        self.measure(
-            bench.missing(),
-            |run| bench.run(run),
-            command,
-            &mut progress,
-        )
-    }
-
-    /// Runs all with `bench` in real time, unless something is `missing` for that.
+    /// Runs all, one after the other: with `bench` in real time, unless something is `missing` for that. `progress` is called after
+    /// each run in real time.
     fn measure(
         &self,
         missing: Option<String>,
@@ -201,7 +165,7 @@ impl Plan {
         let mut done = 0_u32;
         for link in &self.links {
             for config in &self.own {
-                for way in [Way::Packets, Way::Simulator] {
+                for way in [RunKind::Packets, RunKind::Simulator] {
                     let runs = self
                         .seeds()
                         .map(|seed| self.virtually(way, config, link, seed))
@@ -225,7 +189,7 @@ impl Plan {
                     Some(why) => results.skipped.push(why),
                     None => {
                         let (name, metrics) = (sender.name(), runs.metrics());
-                        results.add(&name, link, Way::Real, &metrics, runs.late_runs());
+                        results.add(&name, link, RunKind::Real, &metrics, runs.late_runs());
                     }
                 }
                 done += 1;
@@ -245,18 +209,48 @@ impl Plan {
 
     fn virtually(
         &self,
-        way: Way,
+        way: RunKind,
         config: &ControllerConfig,
         link: &AgreementLink,
         seed: u64,
     ) -> Result<Metrics, Error> {
         let time = Duration::from_secs(self.seconds.into());
         match way {
-            Way::Packets => Ok(packets(config, link, time, seed)),
-            Way::Simulator | Way::Real => {
+            RunKind::Packets => Ok(packets(config, link, time, seed)),
+            RunKind::Simulator | RunKind::Real => {
                 simulated(config, &link.forward, &link.backward, time, seed)
             }
         }
+    }
+}
+
+impl kit::Plan for Plan {
+    fn skipped(&self) -> &[String] {
+        &self.skipped
+    }
+
+    fn describe(&self) -> String {
+        let minutes = self.real_time().as_secs_f64() / 60.0;
+        format!(
+            "{} controllers of ours and {} of the kernel over {} links, {} runs of {} s each: about {:.0} min in real time, one run at a time",
+            self.own.len(),
+            self.kernel.len(),
+            self.links.len(),
+            self.runs,
+            self.seconds,
+            minutes.max(1.0)
+        )
+    }
+
+    fn run(
+        &self,
+        context: &Context<'_>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Box<dyn Found>, Error> {
+        let bench = (context.bench)()?;
+        let run = |run: &RealRun<'_>| bench.run(run);
+        let results = self.measure(bench.missing(), run, context.command, progress)?;
+        Ok(Box::new(results))
     }
 }
 
@@ -280,7 +274,7 @@ impl Results {
         &mut self,
         system: &str,
         link: &AgreementLink,
-        way: Way,
+        way: RunKind,
         runs: &[Metrics],
         invalid: u32,
     ) {
@@ -300,6 +294,7 @@ impl Results {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kit::Plan as _;
 
     fn options() -> Options {
         Options {
@@ -369,7 +364,7 @@ mod tests {
     fn packets_and_the_whole_stack_fill_a_link_alike() {
         let link = AgreementLink::written("rate=10mbit,delay=10ms,queue=50p").unwrap();
         let plan = Plan::new(&options()).unwrap();
-        let [packets, stack] = [Way::Packets, Way::Simulator].map(|way| {
+        let [packets, stack] = [RunKind::Packets, RunKind::Simulator].map(|way| {
             plan.virtually(way, &ControllerConfig::NewReno, &link, 1)
                 .unwrap()
         });

@@ -1,4 +1,4 @@
-//! What the comparison found, and its files.
+//! The results of the comparison, and their files.
 
 use maud::html;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use starhaul_plot::{Column, Table, Value, made_by, page};
 
 use crate::{
     Error,
-    kit::{self, columns},
+    kit::{self, Found, columns},
     systems::family,
 };
 
@@ -16,12 +16,12 @@ const THROUGHPUT_BOUND: f64 = 0.05;
 const DELAY_BOUND: f64 = 0.10;
 const KERNEL_BOUND: f64 = 0.15;
 
-/// All that was found; what `--json` prints and `results.json` holds.
+/// The results: what `--json` prints and `results.json` holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     /// `agreement`.
     pub experiment: String,
-    /// What was typed.
+    /// The command line that made the results.
     pub command: String,
     /// Seed of the first run of each.
     pub seed: u64,
@@ -29,7 +29,7 @@ pub struct Results {
     pub skipped: Vec<String>,
     /// Each controller over each link in each way.
     pub rows: Vec<Row>,
-    /// What agrees and what does not.
+    /// The comparisons.
     pub verdicts: Vec<Verdict>,
 }
 
@@ -38,13 +38,13 @@ pub struct Results {
 pub struct Row {
     /// Our controller, or `kernel-` and the kernel's.
     pub system: String,
-    /// Over what, and how.
+    /// The link, and the kind of run.
     pub params: Params,
     /// The median of each figure.
     pub metrics: Metrics,
     /// The runs that count by themselves.
     pub runs: Vec<Metrics>,
-    /// So many more do not count, because packets left late: this computer was too busy.
+    /// Number of further runs that do not count, because packets left late on a busy computer.
     pub invalid_runs: u32,
 }
 
@@ -57,16 +57,16 @@ pub struct Params {
     pub way: String,
 }
 
-/// Two rows compared.
+/// A comparison of two rows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// Over which link.
+    /// Name of the link.
     pub link: String,
-    /// What is compared with what.
+    /// The two compared figures.
     pub what: String,
     /// The first figure.
     pub value: f64,
-    /// The second.
+    /// The second figure.
     pub reference: f64,
     /// How far the first is from the second, as a share of it.
     pub difference: f64,
@@ -159,26 +159,6 @@ impl Results {
         self.verdicts.iter().all(Verdict::holds)
     }
 
-    /// The object as text.
-    ///
-    /// # Errors
-    /// None in practice.
-    pub fn json(&self) -> Result<String, Error> {
-        serde_json::to_string(self).map_err(|error| Error::Failed(error.to_string()))
-    }
-
-    /// For a terminal.
-    pub fn table(&self) -> String {
-        let mut text = String::new();
-        for (link, table) in self.measured().split(&["link"]) {
-            text += &format!("{link}\n{}\n", table.without("runs").without_empty().text());
-        }
-        for skipped in &self.skipped {
-            text += &format!("{skipped}\n");
-        }
-        text + &self.judged().text()
-    }
-
     /// What was measured over each link in each way.
     fn measured(&self) -> Table {
         let mut columns = vec![
@@ -204,7 +184,7 @@ impl Results {
             .coloured("system", family)
     }
 
-    /// What agrees.
+    /// The table of comparisons.
     fn judged(&self) -> Table {
         let figure = |key, name, of: fn(&Verdict) -> f64| {
             Column::number(key, name, "", 2, move |verdict: &Verdict| {
@@ -258,6 +238,27 @@ impl Results {
         };
         let title = format!("Starhaul lab: agreement, seed {}", self.seed);
         page(&title, kit::STYLE, &body)
+    }
+}
+
+impl Found for Results {
+    fn table(&self) -> String {
+        let mut text = String::new();
+        for (link, table) in self.measured().split(&["link"]) {
+            text += &format!("{link}\n{}\n", table.without("runs").without_empty().text());
+        }
+        for skipped in &self.skipped {
+            text += &format!("{skipped}\n");
+        }
+        text + &self.judged().text()
+    }
+
+    fn json(&self) -> Result<String, Error> {
+        kit::experiment::to_json(self)
+    }
+
+    fn files(&self) -> Vec<(String, String)> {
+        vec![("report.html".to_owned(), self.html())]
     }
 }
 

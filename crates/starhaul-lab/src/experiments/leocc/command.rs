@@ -2,10 +2,10 @@
 
 use clap::{ArgMatches, Args, Command, FromArgMatches as _};
 
-use super::{Options, Plan, RealPlan, Results, Section};
+use super::{Options, Plan, RealPlan, Section};
 use crate::{
     Error,
-    kit::{self, About, Context, Experiment, Found, Progress},
+    kit::{self, About, Experiment},
 };
 
 /// The experiment by its name.
@@ -30,7 +30,7 @@ struct Arguments {
 impl Experiment for LeoCc {
     fn command(&self) -> Command {
         const WHAT: &str = "Throughput against delay of every congestion controller over satellite links (LeoCC, fig. 3)";
-        // Last, since the options bring words of their own.
+        // Last, since the options have a description of their own.
         Arguments::augment_args(Command::new("leocc")).about(WHAT).long_about(format!(
             "{WHAT}\n\nIn virtual time, on all cores. The traces are the recorded ones of the folder that STARHAUL_TRACES names \
              (../shared/traces without it), where they are there, and 50 synthetic ones."
@@ -67,70 +67,5 @@ impl Experiment for LeoCc {
             true => Box::new(RealPlan::new(&options, arguments.runs, arguments.seconds)?),
             false => Box::new(Plan::new(&options)?),
         })
-    }
-}
-
-impl kit::Plan for Plan {
-    fn skipped(&self) -> &[String] {
-        self.skipped()
-    }
-
-    fn describe(&self) -> String {
-        self.describe()
-    }
-
-    fn run(
-        &self,
-        context: &Context<'_>,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<Box<dyn Found>, Error> {
-        Ok(Box::new(self.run(context.command, progress)?))
-    }
-}
-
-impl kit::Plan for RealPlan {
-    fn skipped(&self) -> &[String] {
-        self.skipped()
-    }
-
-    fn describe(&self) -> String {
-        self.describe()
-    }
-
-    fn run(
-        &self,
-        context: &Context<'_>,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<Box<dyn Found>, Error> {
-        let bench = (context.bench)()?;
-        Ok(Box::new(self.run(&bench, context.command, progress)?))
-    }
-}
-
-impl Found for Results {
-    fn table(&self) -> String {
-        self.table()
-    }
-
-    fn json(&self) -> Result<String, Error> {
-        self.json()
-    }
-
-    fn files(&self) -> Vec<(String, String)> {
-        let tables = [
-            ("results.csv", self.all_runs()),
-            ("rivals.csv", self.rivals()),
-            ("fairness.csv", self.shares()),
-            ("detector.csv", self.detections()),
-            ("series.csv", self.series_table()),
-        ];
-        let with_rows = |(name, table): &(&str, starhaul_plot::Table)| {
-            *name == "results.csv" || !table.is_empty()
-        };
-        let tables = tables.into_iter().filter(with_rows);
-        let tables = tables.map(|(name, table)| (name.to_owned(), table.csv()));
-        let page = ("report.html".to_owned(), self.html());
-        let files = std::iter::once(page).chain(tables);
-        files.chain(self.pictures()).collect()
     }
 }

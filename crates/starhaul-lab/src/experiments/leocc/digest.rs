@@ -2,7 +2,7 @@
 
 use starhaul_flow::Metrics;
 
-use super::results::{Course, DetectorRow, FairnessRow, Results, Row};
+use super::results::{DetectorRow, FairnessRow, Results, Row, TimeSeries};
 use crate::kit::statistics::{distinct, median, medians};
 
 /// A part that varies something, with what there is to say of it.
@@ -17,7 +17,7 @@ pub(super) struct Study<'a> {
 pub(super) struct Variant<'a> {
     pub(super) system: &'a str,
     pub(super) variant: &'a str,
-    /// For people.
+    /// The loss as text.
     pub(super) loss: String,
     pub(super) metrics: Metrics,
     pub(super) traces: usize,
@@ -81,8 +81,8 @@ impl Results {
             ),
             study(
                 "When the signal is wrong",
-                "Other thresholds of the detector; its alarms with some missing, or with false ones in between; the truth in their place; nobody \
-                 who tells anything.",
+                "Other thresholds of the detector; its alarms with some missing, or with false ones in between; the truth in their place; no \
+                 signals at all.",
                 &self.sensitivity,
             ),
         ]
@@ -93,10 +93,10 @@ impl Results {
     /// The names of all systems that ran alone over a link.
     pub(super) fn system_names(&self) -> Vec<&str> {
         let rows = self.all_rows().map(|row| row.system.as_str());
-        let courses = self.courses.iter().map(|course| course.system.as_str());
+        let series = self.series.iter().map(|series| series.system.as_str());
         let flows = self.fairness.iter().flat_map(|row| &row.flows);
         distinct(
-            rows.chain(courses)
+            rows.chain(series)
                 .chain(flows.map(|flow| flow.system.as_str())),
         )
     }
@@ -104,10 +104,10 @@ impl Results {
     /// The names of all traces that something ran over.
     pub(super) fn trace_names(&self) -> Vec<&str> {
         let rows = self.all_rows().map(|row| row.params.trace.as_str());
-        let courses = self.courses.iter().map(|course| course.trace.as_str());
+        let series = self.series.iter().map(|series| series.trace.as_str());
         let fairness = self.fairness.iter().map(|row| row.trace.as_str());
         let detector = self.detector.iter().map(|row| row.trace.as_str());
-        distinct(rows.chain(courses).chain(fairness).chain(detector))
+        distinct(rows.chain(series).chain(fairness).chain(detector))
     }
 
     fn all_rows(&self) -> impl Iterator<Item = &Row> {
@@ -196,11 +196,11 @@ pub(super) fn detector(rows: &[DetectorRow]) -> Vec<Detected<'_>> {
     lines
 }
 
-/// Each state of a course with the share of the time spent in it, the longest first.
-pub(super) fn state_shares(course: &Course) -> Vec<(&str, f64)> {
-    let end = course.samples.last().map_or(0.0, |sample| sample.at_s);
-    let ends = course.states.iter().skip(1).map(|(at, _)| *at).chain([end]);
-    let spans: Vec<(&str, f64)> = course
+/// Each state of a series with the share of the time spent in it, the longest first.
+pub(super) fn state_shares(series: &TimeSeries) -> Vec<(&str, f64)> {
+    let end = series.samples.last().map_or(0.0, |sample| sample.at_s);
+    let ends = series.states.iter().skip(1).map(|(at, _)| *at).chain([end]);
+    let spans: Vec<(&str, f64)> = series
         .states
         .iter()
         .zip(ends)

@@ -16,6 +16,7 @@ use super::{
 use crate::{
     Error,
     kit::{
+        self, Context, Found,
         parallel::{Progress, cores, in_parallel, span},
         statistics::distinct,
     },
@@ -65,45 +66,18 @@ impl Plan {
         )))
     }
 
-    /// What was left out, one sentence each.
-    pub fn skipped(&self) -> &[String] {
-        &self.traces.skipped
-    }
-
-    /// What will run and about how long that takes, for people. A second or so of it goes by for measuring that.
-    pub fn describe(&self) -> String {
-        let jobs = self.jobs();
-        let virtual_time: Duration = jobs.iter().map(|job| job.time).sum();
-        let names = distinct(jobs.iter().flat_map(|job| &job.systems));
-        let traces = distinct(jobs.iter().map(|job| job.trace));
-        let who = match names.as_slice() {
-            [] => "the detector".to_owned(),
-            names => plural(names.len(), "system"),
-        };
-        format!(
-            "{who} over {}, {}, {} of virtual time: about {} on {}",
-            plural(traces.len(), "trace"),
-            plural(jobs.len(), "run"),
-            span(virtual_time.as_secs_f64()),
-            span(Pace::measure(self).time(&jobs)),
-            plural(cores(), "core"),
-        )
-    }
-
-    /// Runs everything on all cores; `progress` is called now and then on the caller's thread. `command` is what to say that made
-    /// the results.
+    /// Runs everything on all cores; `progress` is called at intervals on the caller's thread. `command` is kept with the results.
     ///
     /// # Errors
     /// A run that cannot be made.
-    pub fn run(&self, command: &str, mut progress: impl FnMut(Progress)) -> Result<Results, Error> {
+    pub fn results(
+        &self,
+        command: &str,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Results, Error> {
         let jobs = self.jobs();
         let base = Instant::now();
-        let outputs = in_parallel(
-            &jobs,
-            |job| job.weight,
-            |job| (job.work)(base),
-            &mut progress,
-        );
+        let outputs = in_parallel(&jobs, |job| job.weight, |job| (job.work)(base), progress);
         let mut results = Results {
             experiment: "leocc".to_owned(),
             command: command.to_owned(),
@@ -122,6 +96,40 @@ impl Plan {
             .iter()
             .flat_map(|section| jobs::jobs(self, *section))
             .collect()
+    }
+}
+
+impl kit::Plan for Plan {
+    fn skipped(&self) -> &[String] {
+        &self.traces.skipped
+    }
+
+    // Measures for about a second how long a run takes on this computer.
+    fn describe(&self) -> String {
+        let jobs = self.jobs();
+        let virtual_time: Duration = jobs.iter().map(|job| job.time).sum();
+        let names = distinct(jobs.iter().flat_map(|job| &job.systems));
+        let traces = distinct(jobs.iter().map(|job| job.trace));
+        let who = match names.as_slice() {
+            [] => "the detector".to_owned(),
+            names => plural(names.len(), "system"),
+        };
+        format!(
+            "{who} over {}, {}, {} of virtual time: about {} on {}",
+            plural(traces.len(), "trace"),
+            plural(jobs.len(), "run"),
+            span(virtual_time.as_secs_f64()),
+            span(Pace::measure(self).time(&jobs)),
+            plural(cores(), "core"),
+        )
+    }
+
+    fn run(
+        &self,
+        context: &Context<'_>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Box<dyn Found>, Error> {
+        Ok(Box::new(self.results(context.command, progress)?))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The traces of a folder that somebody brings: tables, mahimahi traces, LeoReplayer pairs, and what `starhaul record` wrote.
+//! The traces of a folder that the caller names: tables, mahimahi traces, LeoReplayer pairs, and what `starhaul record` wrote.
 
 use std::{
     fs,
@@ -117,7 +117,7 @@ impl Reader {
     }
 }
 
-/// Files and folders, each sorted; hidden ones are none of our business.
+/// Files and folders, each sorted, without hidden ones.
 fn entries(folder: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>), Error> {
     let mut all: Vec<PathBuf> = fs::read_dir(folder)
         .map_err(Error::io(format!("cannot read {}", folder.display())))?

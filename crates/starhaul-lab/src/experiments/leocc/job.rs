@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     case::{DataLoss, TraceCase},
-    results::{Course, DetectorRow, FairnessRow, Params, Results, Row},
+    results::{DetectorRow, FairnessRow, Params, Results, Row, TimeSeries},
     section::Section,
 };
 use crate::Error;
@@ -13,7 +13,7 @@ use crate::Error;
 #[derive(Clone, Debug)]
 pub(super) enum Output {
     Row(Row),
-    Course(Course),
+    Series(TimeSeries),
     Fairness(FairnessRow),
     Detector(DetectorRow),
 }
@@ -55,7 +55,7 @@ impl Results {
             (Section::Sensitivity, Output::Row(row)) => self.sensitivity.push(row),
             (Section::Shift, Output::Row(row)) => self.shift.push(row),
             (_, Output::Row(row)) => self.rows.push(row),
-            (_, Output::Course(course)) => self.courses.push(course),
+            (_, Output::Series(series)) => self.series.push(series),
             (_, Output::Fairness(row)) => self.fairness.push(row),
             (_, Output::Detector(row)) => self.detector.push(row),
         }

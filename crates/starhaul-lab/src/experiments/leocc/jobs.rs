@@ -10,8 +10,8 @@ use super::{
     job::{Job, Output, params},
     options::QueueChoice,
     plan::Plan,
-    results::{Course, Row},
-    run::{Setup, Signal, Teller},
+    results::{Row, TimeSeries},
+    run::{Setup, Signal, SignalSource},
     section::{AS_IT_IS, NO_SIGNALS, Section},
 };
 
@@ -63,7 +63,7 @@ fn series(plan: &Plan) -> Vec<Job<'_>> {
             time: case.time,
             work: Box::new(move |base| {
                 let outcome = setup.run(base)?;
-                Ok(Output::Course(Course {
+                Ok(Output::Series(TimeSeries {
                     system: setup.system.name.clone(),
                     trace: case.name.clone(),
                     loss: params(case, setup.loss, setup.queue).loss_name(),
@@ -131,7 +131,7 @@ fn sensitivity(plan: &Plan) -> Vec<Job<'_>> {
 /// What controllers may hear over one trace. Each variant changes one thing of the first.
 fn signals(case: &TraceCase) -> Vec<(String, Signal)> {
     let usual = Signal::default();
-    let told_by = |teller| Signal { teller, ..usual };
+    let from = |source| Signal { source, ..usual };
     let mut signals = vec![(AS_IT_IS.to_owned(), usual)];
     // Where probes notice nothing, the truth is told as it is, and no threshold changes that.
     if case.is_sharp() {
@@ -140,9 +140,15 @@ fn signals(case: &TraceCase) -> Vec<(String, Signal)> {
                 outage_threshold: Duration::from_millis(ms),
                 ..DetectorConfig::default()
             };
-            (format!("Δ_outage {ms} ms"), told_by(Teller::Prober(config)))
+            (
+                format!("Δ_outage {ms} ms"),
+                from(SignalSource::Prober(config)),
+            )
         }));
-        signals.push(("the truth, none missing".to_owned(), told_by(Teller::Truth)));
+        signals.push((
+            "the truth, none missing".to_owned(),
+            from(SignalSource::Truth),
+        ));
     }
     signals.extend([0.25, 0.5, 1.0].map(|missing| {
         let variant = format!("{:.0} % missing", missing * 100.0);
@@ -159,7 +165,7 @@ fn signals(case: &TraceCase) -> Vec<(String, Signal)> {
             },
         )
     }));
-    signals.push((NO_SIGNALS.to_owned(), told_by(Teller::Nobody)));
+    signals.push((NO_SIGNALS.to_owned(), from(SignalSource::None)));
     signals
 }
 

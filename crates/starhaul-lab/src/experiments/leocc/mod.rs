@@ -31,7 +31,7 @@ pub use options::{Options, QueueChoice};
 pub use plan::Plan;
 pub use real::RealPlan;
 pub use reconfigurations::Outage;
-pub use results::{Course, DetectorRow, FairnessRow, Params, RealTime, Results, Row, Share};
+pub use results::{DetectorRow, FairnessRow, Params, RealTime, Results, Row, Share, TimeSeries};
 pub use section::Section;
 
 /// So many of something whose plural is made by an `s`.

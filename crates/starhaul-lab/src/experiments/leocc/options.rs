@@ -18,7 +18,7 @@ pub struct Options {
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub systems: Vec<String>,
     /// Random losses of the data, for example 0,0.2%,0.5% [default: those of each part, or what a trace of --traces tells]
-    #[arg(long = "loss", value_name = "P,…", value_delimiter = ',', value_parser = parse_loss)]
+    #[arg(long = "loss", value_name = "P,…", value_delimiter = ',', value_parser = starhaul_units::parse_share)]
     pub losses: Vec<f64>,
     /// What the link queues: published (500 packets up, 50000 down), bdp, or a number of packets
     #[arg(long, value_name = "QUEUE")]
@@ -38,7 +38,7 @@ pub enum QueueChoice {
     Published,
     /// What fits into one mean round trip at the mean rate.
     Bdp,
-    /// So many packets.
+    /// A number of packets.
     Packets(usize),
 }
 
@@ -68,19 +68,5 @@ impl std::fmt::Display for QueueChoice {
             Self::Bdp => f.write_str("bdp"),
             Self::Packets(packets) => write!(f, "{packets}"),
         }
-    }
-}
-
-/// A share such as `0.002` or `0.2%`.
-fn parse_loss(text: &str) -> Result<f64, String> {
-    let (number, scale) = match text.strip_suffix('%') {
-        Some(percent) => (percent, 100.0),
-        None => (text, 1.0),
-    };
-    match number.trim().parse::<f64>() {
-        Ok(value) if (0.0..=1.0).contains(&(value / scale)) => Ok(value / scale),
-        _ => Err(format!(
-            "{text:?} is no loss: write a share such as 0.002 or 0.2%"
-        )),
     }
 }

@@ -1,4 +1,4 @@
-//! How long an experiment takes on this computer, as busy as it is: measured by a short piece of each system.
+//! How long an experiment takes on this computer, as busy as it is: measured by a short run of each system.
 
 use std::{
     collections::BTreeMap,
@@ -11,11 +11,11 @@ use crate::{
     systems::System,
 };
 
-/// Of virtual time; start-up and a reconfiguration or two are in it.
-const PIECE: Duration = Duration::from_secs(8);
+/// Virtual time of a measured run, which includes start-up and a reconfiguration or two.
+const SAMPLE: Duration = Duration::from_secs(8);
 /// What one core simulates in a second, about, where nothing could be measured.
 const USUAL_PACKETS_PER_SECOND: f64 = 1e6;
-/// Each event looks at all flows, so a packet costs more among many.
+/// A packet costs more among many flows, all of which each event visits.
 const SHARED_LINK: f64 = 1.4;
 
 /// What a packet costs.
@@ -26,14 +26,14 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Runs a short piece of each system over the first trace, on all cores at once as the experiment will.
+    /// Runs each system for a short time over the first trace, on all cores at once as the experiment will.
     pub(super) fn measure(plan: &Plan) -> Self {
         let Some(case) = plan.cases().first() else {
             return Self {
                 seconds: BTreeMap::new(),
             };
         };
-        let case = case.clone().shortened(PIECE);
+        let case = case.clone().shortened(SAMPLE);
         let systems: Vec<&System> = plan.systems().iter().collect();
         let cost = |system: &&System| Some((system.name.clone(), cost(plan, system, &case)?));
         let costs = in_parallel(&systems, |_| 1.0, cost, &mut |_| {});

@@ -20,11 +20,12 @@ use super::{
 use crate::{
     Error,
     kit::{
+        self, Context, Found,
         parallel::{Progress, span},
         repeats::Runs,
         statistics::medians,
     },
-    realtime::{Bench, Measured, OVERHEAD, RealRun, Sender},
+    realtime::{Measured, OVERHEAD, RealRun, Sender},
     systems::sender,
 };
 
@@ -77,7 +78,7 @@ impl RealPlan {
         })?;
         if options.traces.is_none() {
             cases.truncate(1);
-            // Of the others nobody expects anything.
+            // The others are not required.
             skipped.truncate(usize::from(
                 cases[..].iter().all(|c| c.kind == Kind::Synthetic),
             ));
@@ -111,26 +112,6 @@ impl RealPlan {
         })
     }
 
-    /// What is left out, one sentence each.
-    pub fn skipped(&self) -> &[String] {
-        &self.skipped
-    }
-
-    /// What will run and how long that takes, for people.
-    pub fn describe(&self) -> String {
-        let links = match self.cases.as_slice() {
-            [case] => case.name.clone(),
-            cases => plural(cases.len(), "trace"),
-        };
-        let runs = usize::try_from(self.runs).unwrap_or(usize::MAX);
-        format!(
-            "{} over {links}, {} of each: {} in real time, one run at a time",
-            plural(self.senders.len(), "system"),
-            plural(runs, "run"),
-            span(self.real_time().as_secs_f64()),
-        )
-    }
-
     fn losses(&self, case: &TraceCase) -> Vec<DataLoss> {
         case.losses(&self.losses, &[STUDY_LOSS])
     }
@@ -146,18 +127,6 @@ impl RealPlan {
     }
 
     /// Runs one after the other; `progress` is called after each.
-    ///
-    /// # Errors
-    /// A run that cannot be made.
-    pub fn run(
-        &self,
-        bench: &Bench,
-        command: &str,
-        mut progress: impl FnMut(Progress),
-    ) -> Result<Results, Error> {
-        self.measure(|run| bench.run(run), command, &mut progress)
-    }
-
     fn measure(
         &self,
         mut bench: impl FnMut(&RealRun<'_>) -> Result<Measured, Error>,
@@ -289,9 +258,40 @@ impl Results {
     }
 }
 
+impl kit::Plan for RealPlan {
+    fn skipped(&self) -> &[String] {
+        &self.skipped
+    }
+
+    fn describe(&self) -> String {
+        let links = match self.cases.as_slice() {
+            [case] => case.name.clone(),
+            cases => plural(cases.len(), "trace"),
+        };
+        let runs = usize::try_from(self.runs).unwrap_or(usize::MAX);
+        format!(
+            "{} over {links}, {} of each: {} in real time, one run at a time",
+            plural(self.senders.len(), "system"),
+            plural(runs, "run"),
+            span(self.real_time().as_secs_f64()),
+        )
+    }
+
+    fn run(
+        &self,
+        context: &Context<'_>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Box<dyn Found>, Error> {
+        let bench = (context.bench)()?;
+        let results = self.measure(|run| bench.run(run), context.command, progress)?;
+        Ok(Box::new(results))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kit::Plan as _;
 
     fn quick() -> Options {
         Options {
@@ -323,11 +323,11 @@ mod tests {
         };
         let error = RealPlan::new(&both, None, None).unwrap_err();
         assert!(error.is_configuration(), "{error}");
-        let nobody = Options {
+        let none = Options {
             systems: vec!["kernel-nosuch".into()],
             ..quick()
         };
-        let error = RealPlan::new(&nobody, None, None).unwrap_err();
+        let error = RealPlan::new(&none, None, None).unwrap_err();
         assert!(error.is_configuration(), "{error}");
         let said = error.to_string();
         assert!(

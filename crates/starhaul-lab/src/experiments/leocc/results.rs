@@ -1,4 +1,4 @@
-//! What the experiment found, and its files.
+//! The results of the experiment.
 
 use serde::{Deserialize, Serialize, Serializer};
 use starhaul_flow::{Alarm, Metrics, Sample};
@@ -7,14 +7,13 @@ use super::{
     case::{Kind, percent},
     reconfigurations::Outage,
 };
-use crate::Error;
 
 /// All rows of an experiment; what `--json` prints and `results.json` holds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     /// The experiment's name.
     pub experiment: String,
-    /// What was typed.
+    /// The command line that made the results.
     pub command: String,
     /// Seed of all that is random.
     pub seed: u64,
@@ -38,11 +37,15 @@ pub struct Results {
     pub shift: Vec<Row>,
     /// Flows that share a link.
     pub fairness: Vec<FairnessRow>,
-    /// What the detector finds.
+    /// Precision and recall of the detector.
     pub detector: Vec<DetectorRow>,
-    /// The course of each system over one trace.
-    #[serde(skip_deserializing, skip_serializing_if = "Vec::is_empty")]
-    pub courses: Vec<Course>,
+    /// Each system over one trace.
+    #[serde(
+        rename = "courses",
+        skip_deserializing,
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub series: Vec<TimeSeries>,
 }
 
 /// How runs in real time were made.
@@ -62,7 +65,7 @@ pub struct Row {
     /// What is unlike the other runs, in the parts that vary something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
-    /// Over what.
+    /// The link and its settings.
     pub params: Params,
     /// What came of it.
     pub metrics: Metrics,
@@ -101,7 +104,7 @@ impl Params {
 pub struct FairnessRow {
     /// Name of the trace.
     pub trace: String,
-    /// Who got what.
+    /// The share of each flow.
     pub flows: Vec<Share>,
     /// Jain's index of the throughputs: 1 when they are equal.
     pub jain: f64,
@@ -116,7 +119,7 @@ pub struct FairnessRow {
 pub struct Share {
     /// Its controller.
     pub system: String,
-    /// What it got.
+    /// Its throughput in Mbit/s.
     pub throughput_mbps: f64,
 }
 
@@ -133,7 +136,7 @@ pub struct DetectorRow {
     pub reconfigurations: u32,
     /// Found within 150 ms of their end.
     pub found: u32,
-    /// Alarms beyond those.
+    /// Number of other alarms.
     pub false_alarms: u32,
     /// Share of alarms that were right.
     pub precision: f64,
@@ -145,7 +148,7 @@ pub struct DetectorRow {
 
 /// One flow over time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Course {
+pub struct TimeSeries {
     /// The controller.
     pub system: String,
     /// Name of the trace.
@@ -165,14 +168,4 @@ pub struct Course {
 
 fn told<S: Serializer>(alarms: &[Alarm], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(alarms.iter().map(|alarm| alarm.told.as_secs_f64()))
-}
-
-impl Results {
-    /// The object as text.
-    ///
-    /// # Errors
-    /// None in practice.
-    pub fn json(&self) -> Result<String, Error> {
-        serde_json::to_string(self).map_err(|error| Error::Failed(error.to_string()))
-    }
 }

@@ -18,7 +18,7 @@ const ALL: &str = "all";
 pub(super) struct Beside {
     pub(super) system: String,
     pub(super) other: String,
-    /// For people.
+    /// The loss as text.
     pub(super) loss: String,
     /// Pairs of runs over the same link.
     pub(super) runs: usize,
@@ -123,7 +123,7 @@ fn compare(rows: &[&Row], system: &str, other: &str, loss: &str) -> Option<Besid
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiments::leocc::summary::tests::row;
+    use crate::{experiments::leocc::summary::tests::row, kit::Found as _};
 
     fn run(system: &str, trace: &str, loss: f64, [rate, mean, p95]: [f64; 3]) -> Row {
         let mut row = row(system, trace, rate, p95);

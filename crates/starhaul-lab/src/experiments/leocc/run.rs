@@ -16,47 +16,47 @@ use crate::{Error, systems::System, traces::Direction};
 const GROUND_DELAY: Duration = Duration::from_millis(5);
 /// What a ground link queues.
 const GROUND_QUEUE: QueueLimit = QueueLimit::Packets(500);
-/// How long an outage is that there was not.
+/// Length of the outage of a false signal.
 const FALSE_OUTAGE: Duration = Duration::from_millis(50);
 
-/// Who tells controllers of reconfigurations.
+/// The source of the reconfiguration signals that controllers get.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Teller {
+pub(super) enum SignalSource {
     /// A prober beside the flow, as in the field. It measures the RTT of the satellite segment too.
     Prober(DetectorConfig),
     /// The trace, at the time at which a prober would have known; a prober measures the segment.
     Truth,
-    /// There is none, and no prober.
-    Nobody,
+    /// No signals, and no prober.
+    None,
 }
 
-/// What controllers hear of reconfigurations.
+/// The reconfiguration signals that controllers get.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Signal {
-    pub(super) teller: Teller,
-    /// The share of the news that is lost.
+    pub(super) source: SignalSource,
+    /// Share of the signals that is lost.
     pub(super) missing: f64,
-    /// False news in between come so far apart, on average; zero for none.
+    /// Mean time between false signals; zero for none.
     pub(super) false_each: Duration,
 }
 
 impl Default for Signal {
     fn default() -> Self {
         Self {
-            teller: Teller::Prober(DetectorConfig::default()),
+            source: SignalSource::Prober(DetectorConfig::default()),
             missing: 0.0,
             false_each: Duration::ZERO,
         }
     }
 }
 
-/// What one run needs.
+/// The settings of one run.
 #[derive(Clone, Debug)]
 pub(super) struct Setup<'a> {
     pub(super) system: &'a System,
     pub(super) case: &'a TraceCase,
     pub(super) loss: DataLoss,
-    /// In packets.
+    /// Queue of the link in packets.
     pub(super) queue: usize,
     pub(super) signal: Signal,
     /// A link of this rate behind the satellite.
@@ -108,15 +108,15 @@ impl Signal {
     /// Lets the flows of a world over `case` hear of reconfigurations.
     pub(super) fn install(self, world: &mut FlowNetwork, case: &TraceCase, seed: u64) {
         let side = case.direction.probe_side();
-        match self.teller {
-            Teller::Nobody => {}
-            Teller::Prober(config) if case.is_sharp() => {
+        match self.source {
+            SignalSource::None => {}
+            SignalSource::Prober(config) if case.is_sharp() => {
                 world.probe(config, side);
                 world.lose_alarms(self.missing, seed);
             }
             // The grid of the trace hides its outages from probes: the truth is told when a probe would have found it.
-            Teller::Prober(_) => tell_truth(world, case, self.missing, seed),
-            Teller::Truth => {
+            SignalSource::Prober(_) => tell_truth(world, case, self.missing, seed),
+            SignalSource::Truth => {
                 if case.is_sharp() {
                     world.probe(DetectorConfig::default(), side);
                     world.lose_alarms(1.0, seed);
@@ -189,12 +189,12 @@ mod tests {
     fn altered_news_leave_what_the_prober_measures() {
         let case = case();
         assert!(case.is_sharp());
-        let with = |teller, missing, false_each| Signal {
-            teller,
+        let with = |source, missing, false_each| Signal {
+            source,
             missing,
             false_each: Duration::from_secs(false_each),
         };
-        let prober = Teller::Prober(DetectorConfig::default());
+        let prober = SignalSource::Prober(DetectorConfig::default());
         let (found, measured) = told(Signal::default(), &case);
         assert!(found >= 4 && measured, "{found}");
         assert_eq!(told(with(prober, 1.0, 0), &case), (0, true));
@@ -202,8 +202,8 @@ mod tests {
         assert!((1..found).contains(&half) && measured, "{half} of {found}");
         let (more, measured) = told(with(prober, 0.0, 1), &case);
         assert!(more > found + 10 && measured, "{more}");
-        let (truth, measured) = told(with(Teller::Truth, 0.0, 0), &case);
+        let (truth, measured) = told(with(SignalSource::Truth, 0.0, 0), &case);
         assert!(truth >= 4 && measured, "{truth}");
-        assert_eq!(told(with(Teller::Nobody, 0.0, 0), &case), (0, false));
+        assert_eq!(told(with(SignalSource::None, 0.0, 0), &case), (0, false));
     }
 }

@@ -2,7 +2,7 @@
 
 /// The loss with which everything but the scatter runs; that of the published uplink.
 pub(super) const STUDY_LOSS: f64 = 0.002;
-/// The variants of the sensitivity study in which nothing is altered, and in which nobody tells anything.
+/// The variants of the sensitivity study with unaltered signals, and without any.
 pub(super) const AS_IT_IS: &str = "as it is";
 pub(super) const NO_SIGNALS: &str = "no prober";
 /// A part of the experiment.
@@ -10,11 +10,11 @@ pub(super) const NO_SIGNALS: &str = "no prober";
 pub enum Section {
     /// Every system over every trace at every loss.
     Scatter,
-    /// The course of each system over one trace.
+    /// Each system over one trace, as time series.
     Series,
     /// LeoCC without one of its parts.
     Ablation,
-    /// Another queue.
+    /// A queue of one bandwidth-delay product.
     Queues,
     /// Another Δ_outage; signals that are missing or false.
     Sensitivity,

@@ -1,15 +1,39 @@
-//! Every part that ran as text for a terminal: medians over its traces.
+//! The files of the results, and every part that ran as text for a terminal: medians over its traces.
 
 use super::{
     results::{Results, Row},
     summary::{groups, losses},
     tables,
 };
-use crate::kit::statistics::distinct;
+use crate::{
+    Error,
+    kit::{Found, experiment::to_json, statistics::distinct},
+};
 
-impl Results {
-    /// The whole text.
-    pub fn table(&self) -> String {
+impl Found for Results {
+    fn json(&self) -> Result<String, Error> {
+        to_json(self)
+    }
+
+    fn files(&self) -> Vec<(String, String)> {
+        let tables = [
+            ("results.csv", self.all_runs()),
+            ("rivals.csv", self.rivals()),
+            ("fairness.csv", self.shares()),
+            ("detector.csv", self.detections()),
+            ("series.csv", self.series_table()),
+        ];
+        let with_rows = |(name, table): &(&str, starhaul_plot::Table)| {
+            *name == "results.csv" || !table.is_empty()
+        };
+        let tables = tables.into_iter().filter(with_rows);
+        let tables = tables.map(|(name, table)| (name.to_owned(), table.csv()));
+        let page = ("report.html".to_owned(), self.html());
+        let files = std::iter::once(page).chain(tables);
+        files.chain(self.pictures()).collect()
+    }
+
+    fn table(&self) -> String {
         let mut parts: Vec<String> = Vec::new();
         for loss in losses(&self.rows) {
             for (kind, rows) in groups(&self.rows, &loss) {
@@ -27,8 +51,8 @@ impl Results {
                 table.text()
             ));
         }
-        if let Some(first) = self.courses.first() {
-            let table = tables::courses(&self.courses).text();
+        if let Some(first) = self.series.first() {
+            let table = tables::time_series(&self.series).text();
             parts.push(format!(
                 "Over time, trace {}; --out DIR draws it\n{table}",
                 first.trace
@@ -57,7 +81,9 @@ impl Results {
         }
         parts.join("\n")
     }
+}
 
+impl Results {
     /// LeoCC and its variants beside each other system: who, at which loss, and the table.
     pub(super) fn beside_tables(&self) -> Vec<(String, String, starhaul_plot::Table)> {
         let mut tables = Vec::new();

@@ -5,7 +5,7 @@ use starhaul_plot::{Column, Table, Value};
 
 use super::{
     digest::{self, Detected, Shared, state_shares},
-    results::{Course, DetectorRow, FairnessRow, Results, Row, Share},
+    results::{DetectorRow, FairnessRow, Results, Row, Share, TimeSeries},
     rivals::{Beside, QUEUE_GOAL},
     section::NO_SIGNALS,
 };
@@ -102,7 +102,7 @@ impl Results {
 
     /// Each system over time.
     pub(super) fn series_table(&self) -> Table {
-        type At<'a> = (&'a Course, &'a Sample);
+        type At<'a> = (&'a TimeSeries, &'a Sample);
         let figure = |key, digits, of: fn(&Sample) -> Option<f64>| {
             Column::number(key, key, "", 2, move |(_, sample): &At<'_>| {
                 of(sample).into()
@@ -110,11 +110,11 @@ impl Results {
             .digits(digits)
         };
         let columns = [
-            Column::name("system", "system", |(course, _): &At<'_>| {
-                (&course.system).into()
+            Column::name("system", "system", |(series, _): &At<'_>| {
+                (&series.system).into()
             }),
-            Column::name("trace", "trace", |(course, _): &At<'_>| {
-                (&course.trace).into()
+            Column::name("trace", "trace", |(series, _): &At<'_>| {
+                (&series.trace).into()
             }),
             figure("at_s", 1, |sample| Some(sample.at_s)),
             figure("throughput_mbps", 3, |sample| Some(sample.throughput_mbps)),
@@ -126,8 +126,8 @@ impl Results {
             Column::name("state", "state", |(_, sample): &At<'_>| sample.state.into()),
         ];
         let mut rows: Vec<At<'_>> = Vec::new();
-        for course in &self.courses {
-            rows.extend(course.samples.iter().map(|sample| (course, sample)));
+        for series in &self.series {
+            rows.extend(series.samples.iter().map(|sample| (series, sample)));
         }
         Table::of(&columns, &rows)
     }
@@ -311,17 +311,17 @@ pub(super) fn detector(rows: &[DetectorRow]) -> Table {
 }
 
 /// Each system over one trace: means, and how long it was in each state.
-pub(super) fn courses(courses: &[Course]) -> Table {
+pub(super) fn time_series(all: &[TimeSeries]) -> Table {
     let mean = |key, unit, name, decimals, of: fn(&Sample) -> Option<f64>| {
-        Column::number(key, name, unit, decimals, move |course: &Course| {
-            let values: Vec<f64> = course.samples.iter().filter_map(of).collect();
+        Column::number(key, name, unit, decimals, move |series: &TimeSeries| {
+            let values: Vec<f64> = series.samples.iter().filter_map(of).collect();
             let count = f64::from(u32::try_from(values.len()).unwrap_or(u32::MAX));
             Value::Number(values.iter().sum::<f64>() / count.max(1.0))
         })
     };
     let columns = [
-        Column::name("system", "system", |course: &Course| {
-            (&course.system).into()
+        Column::name("system", "system", |series: &TimeSeries| {
+            (&series.system).into()
         }),
         mean("throughput_mbps", "Mbit/s", "", 2, |sample| {
             Some(sample.throughput_mbps)
@@ -333,12 +333,12 @@ pub(super) fn courses(courses: &[Course]) -> Table {
         Column::name(
             "states",
             "share of the time in each state, %",
-            |course: &Course| {
-                let shares = state_shares(course).into_iter();
+            |series: &TimeSeries| {
+                let shares = state_shares(series).into_iter();
                 let shares = shares.map(|(state, share)| format!("{state} {:.0}", share * 100.0));
                 shares.collect::<Vec<_>>().join(", ").into()
             },
         ),
     ];
-    Table::of(&columns, courses)
+    Table::of(&columns, all)
 }

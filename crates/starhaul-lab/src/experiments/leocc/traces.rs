@@ -92,7 +92,7 @@ impl TraceSet {
                 None => Trace::read_csv(&file)?,
             };
             let case = TraceCase::new(name.to_owned(), Kind::Recorded, direction, trace);
-            // Their tables hold a constant that nobody measured: they run with the published losses.
+            // The loss in their tables is a constant that was not measured: they run with the published losses.
             set.cases.push(case.without_recorded_loss());
         }
         let count = if options.quick {

@@ -1,8 +1,8 @@
 //! The experiment's report: one HTML page without any network, in light and dark, and its plots as files.
 
-mod course;
 mod scatter;
 mod sensitivity;
+mod time_series;
 
 use maud::{Markup, PreEscaped, html};
 use starhaul_flow::Metrics;
@@ -10,7 +10,7 @@ use starhaul_plot::{card, keys, made_by, page, picture};
 
 use super::{
     plural,
-    results::{Course, Results, Row},
+    results::{Results, Row, TimeSeries},
     summary::{Summary, beaten, losses, ratio},
     tables,
 };
@@ -31,7 +31,7 @@ impl Results {
             (self.cards())
             @if !self.rows.is_empty() { (self.scatter()) }
             @if !self.beside().is_empty() { (self.beside_others()) }
-            @if let Some(first) = self.courses.first() { (self.series(first)) }
+            @if let Some(first) = self.series.first() { (self.series(first)) }
             @if self.has_studies() { (self.studies()) }
             (self.foot())
         };
@@ -42,9 +42,9 @@ impl Results {
     /// Each plot as a picture of its own, with the name of its file.
     pub(super) fn pictures(&self) -> Vec<(String, String)> {
         let scatter = scatter::plots(self).into_iter();
-        let series = self.courses.iter().map(|course| {
-            let file = format!("series-{}.svg", course.system);
-            (file, course::rate(course))
+        let series = self.series.iter().map(|series| {
+            let file = format!("series-{}.svg", series.system);
+            (file, time_series::rate(series))
         });
         let plots = scatter.map(|plot| (plot.file, plot.svg)).chain(series);
         plots
@@ -56,7 +56,7 @@ impl Results {
         let places = [
             (!self.rows.is_empty(), "scatter", "Throughput and delay"),
             (!self.beside().is_empty(), "beside", "Beside others"),
-            (!self.courses.is_empty(), "series", "Over time"),
+            (!self.series.is_empty(), "series", "Over time"),
             (self.has_studies(), "studies", "Studies"),
             (true, "how", "How it was measured"),
         ];
@@ -181,15 +181,15 @@ impl Results {
         }
     }
 
-    fn series(&self, first: &Course) -> Markup {
-        let of_course = |course: &'_ Course| -> f64 {
-            let rtts = course.samples.iter().filter_map(|sample| sample.rtt_ms);
+    fn series(&self, first: &TimeSeries) -> Markup {
+        let slowest_of = |series: &'_ TimeSeries| -> f64 {
+            let rtts = series.samples.iter().filter_map(|sample| sample.rtt_ms);
             rtts.fold(100.0, f64::max)
         };
-        let slowest = self.courses.iter().map(of_course).fold(100.0, f64::max);
+        let slowest = self.series.iter().map(slowest_of).fold(100.0, f64::max);
         // Ours first.
-        let is_ours = |course: &&Course| course.system.starts_with(OURS);
-        let (ours, others): (Vec<_>, Vec<_>) = self.courses.iter().partition(is_ours);
+        let is_ours = |series: &&TimeSeries| series.system.starts_with(OURS);
+        let (ours, others): (Vec<_>, Vec<_>) = self.series.iter().partition(is_ours);
         html! {
             h2 #series { "Over time" }
             p {
@@ -197,8 +197,8 @@ impl Results {
                  the controller's state."
             }
             div."charts wide" {
-                @for course in ours.into_iter().chain(others) {
-                    (PreEscaped(course::figure(course, slowest)))
+                @for series in ours.into_iter().chain(others) {
+                    (PreEscaped(time_series::figure(series, slowest)))
                 }
             }
         }

@@ -111,7 +111,7 @@ mod tests {
     use starhaul_flow::Metrics;
 
     #[test]
-    fn the_front_holds_only_those_that_nobody_beats() {
+    fn the_front_holds_only_those_that_no_other_beats() {
         let point = |delay, throughput| Summary {
             system: String::new(),
             metrics: Metrics {

@@ -2,12 +2,12 @@
 
 use starhaul_plot::{Chart, Scale};
 
-use crate::{experiments::leocc::Course, kit::statistics::distinct, systems::family};
+use crate::{experiments::leocc::TimeSeries, kit::statistics::distinct, systems::family};
 
 const SIZE: (f64, f64) = (560.0, 190.0);
 /// Two plots, rate and round-trip time, and a legend of the states.
-pub(super) fn figure(course: &Course, slowest_rtt_ms: f64) -> String {
-    let legend: String = states(course)
+pub(super) fn figure(series: &TimeSeries, slowest_rtt_ms: f64) -> String {
+    let legend: String = states(series)
         .iter()
         .map(|state| {
             format!(
@@ -19,39 +19,39 @@ pub(super) fn figure(course: &Course, slowest_rtt_ms: f64) -> String {
         .collect();
     format!(
         "<figure>{}{}<figcaption>{legend}</figcaption></figure>",
-        rate(course),
-        rtt(course, slowest_rtt_ms)
+        rate(series),
+        rtt(series, slowest_rtt_ms)
     )
 }
 
 /// The rate alone with the states above it.
-pub(super) fn rate(course: &Course) -> String {
-    let capacity: Vec<_> = course
+pub(super) fn rate(series: &TimeSeries) -> String {
+    let capacity: Vec<_> = series
         .samples
         .iter()
         .map(|s| (s.at_s, s.capacity_mbps))
         .collect();
     let most = capacity.iter().map(|(_, mbps)| *mbps).fold(0.0, f64::max);
-    let end = end(course);
+    let end = end(series);
     let mut plot = Chart::named(
         SIZE,
-        &course.system,
+        &series.system,
         "rate, Mbit/s",
         "s",
         Scale::Linear(0.0, end),
         Scale::up_to(most),
     );
-    plot.stripes("outage", outages(course));
+    plot.stripes("outage", outages(series));
     plot.area("capacity", &capacity);
     plot.line("capacity", &capacity);
-    let rate: Vec<_> = course
+    let rate: Vec<_> = series
         .samples
         .iter()
         .map(|s| (s.at_s, s.throughput_mbps))
         .collect();
-    plot.line(family(&course.system), &rate);
-    let ends = course.states.iter().skip(1).map(|(at, _)| *at).chain([end]);
-    for ((from, state), to) in course.states.iter().zip(ends) {
+    plot.line(family(&series.system), &rate);
+    let ends = series.states.iter().skip(1).map(|(at, _)| *at).chain([end]);
+    for ((from, state), to) in series.states.iter().zip(ends) {
         plot.stretch(
             colour(state),
             *from,
@@ -61,12 +61,12 @@ pub(super) fn rate(course: &Course) -> String {
     }
     plot.svg(&format!(
         "rate of {} under the capacity over time",
-        course.system
+        series.system
     ))
 }
 
-fn rtt(course: &Course, slowest_ms: f64) -> String {
-    let points: Vec<_> = course
+fn rtt(series: &TimeSeries, slowest_ms: f64) -> String {
+    let points: Vec<_> = series
         .samples
         .iter()
         .filter_map(|s| Some((s.at_s, s.rtt_ms?)))
@@ -77,27 +77,27 @@ fn rtt(course: &Course, slowest_ms: f64) -> String {
         "",
         "round-trip time, ms",
         "s",
-        Scale::Linear(0.0, end(course)),
+        Scale::Linear(0.0, end(series)),
         y,
     );
-    plot.stripes("outage", outages(course));
-    plot.line(family(&course.system), &points);
-    plot.svg(&format!("round-trip time of {} over time", course.system))
+    plot.stripes("outage", outages(series));
+    plot.line(family(&series.system), &points);
+    plot.svg(&format!("round-trip time of {} over time", series.system))
 }
 
-fn outages(course: &Course) -> impl Iterator<Item = (f64, f64)> {
-    course
+fn outages(series: &TimeSeries) -> impl Iterator<Item = (f64, f64)> {
+    series
         .outages
         .iter()
         .map(|outage| (outage.start.as_secs_f64(), outage.end.as_secs_f64()))
 }
 
-fn end(course: &Course) -> f64 {
-    course.samples.last().map_or(1.0, |sample| sample.at_s)
+fn end(series: &TimeSeries) -> f64 {
+    series.samples.last().map_or(1.0, |sample| sample.at_s)
 }
 
-fn states(course: &Course) -> Vec<&'static str> {
-    distinct(course.states.iter().map(|(_, state)| *state))
+fn states(series: &TimeSeries) -> Vec<&'static str> {
+    distinct(series.states.iter().map(|(_, state)| *state))
 }
 
 /// The colour of a state is the same in every picture of a page, and no two states of one controller share one.

@@ -1,0 +1,136 @@
+//! Short connections through SOCKS5 of two gateways against direct ones, and the memory of held connections.
+
+use std::{fs, net::SocketAddr, time::Instant};
+
+use starhaul_gateway::Gateway;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
+
+use crate::{gateways, median, stream};
+
+/// Short connections of one turn, of which so many are open at once.
+const SHORT: usize = 2000;
+const AT_ONCE: usize = 100;
+const TURNS: usize = 5;
+/// Each short connection sends a request, waits for an answer and closes.
+const REQUEST_BYTES: usize = 200;
+const ANSWER_BYTES: usize = 10_000;
+const HELD: usize = 1000;
+
+/// Prints the rate of short connections as a share of the direct rate, and what held connections leave behind.
+pub(crate) fn print() {
+    stream::runtime().block_on(async {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = server.local_addr().unwrap();
+        tokio::spawn(serve(server));
+        let rule = "socks5 = [{ name = \"s\", listen = \"127.0.0.1:0\" }]\n";
+        let gateways = gateways::pair(rule).await;
+        let proxy = gateways[0].ingress_address("s").unwrap();
+        print_rates(proxy, target).await;
+        print_memory(&gateways, proxy, target).await;
+    });
+}
+
+async fn print_rates(proxy: SocketAddr, target: SocketAddr) {
+    let (mut direct, mut ratios) = (Vec::new(), Vec::new());
+    for _ in 0..TURNS {
+        let rates = [rate(None, target).await, rate(Some(proxy), target).await];
+        direct.push(rates[0]);
+        ratios.push(rates[1] / rates[0]);
+    }
+    println!(
+        "short connections: {:.0} per second directly, ratio through SOCKS5 {:.3}",
+        median(direct.into_iter()),
+        median(ratios.into_iter())
+    );
+}
+
+/// Connections per second.
+async fn rate(proxy: Option<SocketAddr>, target: SocketAddr) -> f64 {
+    let began = Instant::now();
+    let mut clients = JoinSet::new();
+    for _ in 0..AT_ONCE {
+        clients.spawn(async move {
+            for _ in 0..SHORT / AT_ONCE {
+                let mut tcp = connect(proxy, target).await;
+                tcp.write_all(&[7; REQUEST_BYTES]).await.unwrap();
+                tcp.read_exact(&mut [0; ANSWER_BYTES]).await.unwrap();
+            }
+        });
+    }
+    clients.join_all().await;
+    SHORT as f64 / began.elapsed().as_secs_f64()
+}
+
+async fn print_memory(gateways: &[Gateway; 2], proxy: SocketAddr, target: SocketAddr) {
+    let before = resident_mb();
+    let mut held = Vec::new();
+    for _ in 0..HELD {
+        let mut tcp = connect(Some(proxy), target).await;
+        tcp.write_all(&[7; REQUEST_BYTES]).await.unwrap();
+        tcp.read_exact(&mut [0; ANSWER_BYTES]).await.unwrap();
+        held.push(tcp);
+    }
+    let while_held = resident_mb();
+    drop(held);
+    for gateway in gateways {
+        while gateway
+            .report()
+            .sessions
+            .iter()
+            .any(|session| session.streams.iter().any(|stream| !stream.ended))
+        {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    println!(
+        "memory: {before:.0} MB, with {HELD} held connections {while_held:.0} MB, after their end {:.0} MB",
+        resident_mb()
+    );
+}
+
+async fn serve(listener: TcpListener) {
+    loop {
+        let (mut tcp, _) = listener.accept().await.unwrap();
+        tokio::spawn(async move {
+            while tcp.read_exact(&mut [0; REQUEST_BYTES]).await.is_ok() {
+                if tcp.write_all(&[8; ANSWER_BYTES]).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+async fn connect(proxy: Option<SocketAddr>, target: SocketAddr) -> TcpStream {
+    let Some(proxy) = proxy else {
+        return TcpStream::connect(target).await.unwrap();
+    };
+    let mut tcp = TcpStream::connect(proxy).await.unwrap();
+    // RFC 1928: one method, none; then CONNECT to an IPv4 address.
+    tcp.write_all(&[5, 1, 0]).await.unwrap();
+    tcp.read_exact(&mut [0; 2]).await.unwrap();
+    let SocketAddr::V4(target) = target else {
+        panic!("an IPv4 address");
+    };
+    let mut request = vec![5, 1, 0, 1];
+    request.extend(target.ip().octets());
+    request.extend(target.port().to_be_bytes());
+    tcp.write_all(&request).await.unwrap();
+    let mut answer = [0; 10];
+    tcp.read_exact(&mut answer).await.unwrap();
+    assert_eq!(answer[1], 0, "refused");
+    tcp
+}
+
+/// Resident memory of this process.
+fn resident_mb() -> f64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let kilobytes = line.unwrap().split_whitespace().nth(1).unwrap();
+    kilobytes.parse::<f64>().unwrap() / 1e3
+}

@@ -1,0 +1,182 @@
+//! UDP sockets on the side of the applications that receive and send whole batches of datagrams.
+
+use std::{cell::RefCell, io, net::SocketAddr};
+
+use bytes::Bytes;
+use socket2::SockRef;
+use starhaul_net::{Batches, RecvBuffer};
+use tokio::{io::Interest, net::UdpSocket, task::coop::consume_budget};
+
+/// Greatest number of bytes of a batch: the largest UDP payload, less some.
+const MOST_BYTES: usize = 65_000;
+
+/// Receive calls before other tasks get a turn.
+const RECEIVE_TURNS: usize = 8;
+
+thread_local! {
+    /// Both are used only between two points of suspension, so that one of each is enough for a thread.
+    static RECEIVED: RefCell<RecvBuffer> = RefCell::default();
+    static BATCH: RefCell<Vec<u8>> = RefCell::default();
+}
+
+/// A UDP socket to which applications, or targets of applications, are connected.
+#[derive(Debug)]
+pub(crate) struct BatchSocket {
+    socket: UdpSocket,
+    batches: Batches,
+}
+
+impl BatchSocket {
+    /// Takes over a socket that is bound, and perhaps connected.
+    pub(crate) fn new(socket: UdpSocket) -> io::Result<Self> {
+        let batches = Batches::new(&socket)?;
+        Ok(Self { socket, batches })
+    }
+
+    /// Resolves when [`BatchSocket::try_recv`] may receive something.
+    pub(crate) async fn readable(&self) {
+        // Waiting for readiness costs no budget: a busy socket would keep other tasks from running.
+        consume_budget().await;
+        // Fails only when the runtime ends, and with it the task that waits here.
+        let _ = self.socket.readable().await;
+    }
+
+    /// Receives what has arrived, up to a few hundred datagrams, and calls `take` for each with its sender. If nothing has, it
+    /// clears the readiness for which [`BatchSocket::readable`] waits.
+    pub(crate) fn try_recv(&self, mut take: impl FnMut(SocketAddr, &[u8])) {
+        RECEIVED.with_borrow_mut(|buffer| {
+            // An error is an ICMP message about an earlier datagram; it says nothing about the socket.
+            for _ in 0..RECEIVE_TURNS {
+                let receive = || self.batches.recv(&self.socket, buffer);
+                if self.socket.try_io(Interest::READABLE, receive).is_err() {
+                    return;
+                }
+                for message in buffer.messages() {
+                    if message.contents.is_empty() {
+                        take(message.remote, &[]);
+                    }
+                    let datagrams = message.contents.chunks(message.stride);
+                    datagrams.for_each(|datagram| take(message.remote, datagram));
+                }
+            }
+        });
+    }
+
+    /// Sends datagrams, equally long ones in one call; waits while the socket is full. What the kernel refuses is dropped: the
+    /// receiver may be gone, and come back.
+    pub(crate) async fn send(&self, to: SocketAddr, datagrams: &[Bytes]) {
+        let mut rest = datagrams;
+        while !rest.is_empty() {
+            let most = self.batches.most_at_once();
+            let batch = first_batch(rest, most);
+            let sent = self
+                .socket
+                .async_io(Interest::WRITABLE, || self.try_send(to, batch));
+            // A kernel or device without segmentation offload takes them one by one.
+            let again = sent.await.is_err() && most > self.batches.most_at_once();
+            if !again {
+                rest = rest.get(batch.len()..).unwrap_or_default();
+            }
+        }
+    }
+
+    fn try_send(&self, to: SocketAddr, batch: &[Bytes]) -> io::Result<()> {
+        // Otherwise the report of an earlier datagram that did not arrive (ICMP) would take the place of this call.
+        let _ = self.socket.take_error();
+        match batch {
+            [] => Ok(()),
+            [single] if single.is_empty() => {
+                let socket = SockRef::from(&self.socket);
+                socket.send_to(&[], &to.into()).map(|_| ())
+            }
+            [single] => self.batches.send(&self.socket, to, single, single.len()),
+            [first, ..] => BATCH.with_borrow_mut(|contents| {
+                contents.clear();
+                batch
+                    .iter()
+                    .for_each(|datagram| contents.extend_from_slice(datagram));
+                self.batches.send(&self.socket, to, contents, first.len())
+            }),
+        }
+    }
+}
+
+/// The datagrams that one call can send: the first, those behind it of its length, and then a shorter one.
+fn first_batch(datagrams: &[Bytes], most: usize) -> &[Bytes] {
+    let length = datagrams.first().map_or(0, Bytes::len);
+    let most = most.min(MOST_BYTES / length.max(1)).max(1);
+    let mut end = 1;
+    while end < most && length > 0 {
+        match datagrams.get(end).map_or(0, Bytes::len) {
+            same if same == length => end += 1,
+            0 => break,
+            shorter if shorter < length => {
+                end += 1;
+                break;
+            }
+            _ => break,
+        }
+    }
+    datagrams.get(..end).unwrap_or(datagrams)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const HANG: Duration = Duration::from_secs(30);
+
+    async fn bind() -> (BatchSocket, SocketAddr) {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let address = socket.local_addr().unwrap();
+        (BatchSocket::new(socket).unwrap(), address)
+    }
+
+    #[tokio::test]
+    async fn datagrams_of_any_lengths_arrive_as_they_were_sent() {
+        let ((sender, from), (receiver, to)) = (bind().await, bind().await);
+        let lengths = [
+            vec![1200; 111],
+            vec![700, 700, 0, 0, 9, 20_000, 20_000, 20_000, 20_000],
+            vec![65_000, 1],
+        ];
+        let datagrams: Vec<Bytes> = lengths
+            .concat()
+            .into_iter()
+            .enumerate()
+            .map(|(number, length)| vec![u8::try_from(number).unwrap(); length].into())
+            .collect();
+        // Few at once, which the kernel's buffer holds.
+        for sent in datagrams.chunks(40) {
+            sender.send(to, sent).await;
+            let mut received: Vec<Bytes> = Vec::new();
+            while received.len() < sent.len() {
+                let readable = tokio::time::timeout(HANG, receiver.readable()).await;
+                readable.expect("a datagram is missing");
+                receiver.try_recv(|remote, payload| {
+                    assert_eq!(remote, from);
+                    received.push(Bytes::copy_from_slice(payload));
+                });
+            }
+            assert_eq!(received, sent);
+        }
+    }
+
+    /// The kernel reports a closed port with the next call, which must not lose a datagram for that.
+    #[tokio::test]
+    async fn a_target_that_comes_back_misses_nothing_that_is_sent_then() {
+        let (_, to) = bind().await;
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        socket.connect(to).await.unwrap();
+        let sender = BatchSocket::new(socket).unwrap();
+        sender.send(to, &[Bytes::from_static(b"lost")]).await;
+        let target = UdpSocket::bind(to).await.unwrap();
+        sender.send(to, &[Bytes::from_static(b"here")]).await;
+        let mut buffer = [0; 9];
+        let received = tokio::time::timeout(HANG, target.recv(&mut buffer)).await;
+        assert_eq!(received.expect("nothing arrives").unwrap(), 4);
+        assert_eq!(&buffer[..4], b"here");
+    }
+}
