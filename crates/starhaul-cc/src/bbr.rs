@@ -465,10 +465,6 @@ impl Controller for Bbr {
             Mode::ProbeRtt { .. } => "probe_rtt",
         }
     }
-
-    fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(self.clone())
-    }
 }
 
 /// The rate before any measurement: the first window per first RTT, in startup.

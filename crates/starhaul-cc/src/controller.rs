@@ -74,8 +74,9 @@ pub trait Controller: fmt::Debug + Send + Sync {
     fn on_congestion_event(&mut self, event: CongestionEvent);
     /// The last congestion event was spurious: all its packets were acknowledged after all.
     fn on_spurious_congestion_event(&mut self, now: Instant);
-    /// A possible reconfiguration of the satellite path, signalled at `now`, which may be later than
-    /// [`Reconfiguration::at`]. Ignored unless a controller overrides it.
+    /// A reconfiguration of the satellite path, signalled at `now`, which may be later than [`Reconfiguration::at`].
+    /// [`PathController`](crate::PathController) calls this once for each event. Ignored unless a controller overrides
+    /// it.
     fn on_reconfiguration(&mut self, _now: Instant, _reconfiguration: Reconfiguration) {}
     /// The RTT of the satellite segment alone, measured by the prober of this host (LeoCC §4.3's RTT_term-PoP). Ignored
     /// unless a controller overrides it.
@@ -99,6 +100,4 @@ pub trait Controller: fmt::Debug + Send + Sync {
     fn model(&self) -> Option<PathModel> {
         None
     }
-    /// A copy with all its state.
-    fn clone_box(&self) -> Box<dyn Controller>;
 }

@@ -301,8 +301,4 @@ impl Controller for Copa {
             (false, true) => "competitive_mode",
         }
     }
-
-    fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(self.clone())
-    }
 }

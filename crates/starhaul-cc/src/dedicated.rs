@@ -90,8 +90,4 @@ impl Controller for Dedicated {
     fn state(&self) -> &'static str {
         "fixed_rate"
     }
-
-    fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(self.clone())
-    }
 }

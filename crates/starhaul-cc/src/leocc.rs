@@ -18,14 +18,12 @@ mod band;
 mod bottleneck;
 mod competition;
 mod estimate;
-mod hint;
 mod options;
 mod target_queue;
 
 use bottleneck::Bottleneck;
 use competition::Competition;
 use estimate::Estimate;
-use hint::HintFilter;
 pub use options::LeoCcOptions;
 
 const STARTUP_GAIN: f64 = 2.885;
@@ -58,7 +56,8 @@ pub(crate) struct LeoCc {
     competition: Competition,
     /// The rate at which the last Adaptation ended.
     restored_rate: Bandwidth,
-    hints: HintFilter,
+    /// When the last reconfiguration was signalled.
+    last_reconfiguration: Option<Instant>,
     mode: Mode,
     /// Pacing gains of this round and the two before; samples reflect the oldest.
     gains: [f64; 3],
@@ -108,7 +107,7 @@ impl LeoCc {
             bottleneck: Bottleneck::default(),
             competition: Competition::default(),
             restored_rate: Bandwidth::default(),
-            hints: HintFilter::default(),
+            last_reconfiguration: None,
             mode: Mode::Startup,
             gains: [STARTUP_GAIN; 3],
             last_adaptation: None,
@@ -362,10 +361,11 @@ impl Controller for LeoCc {
 
     fn on_spurious_congestion_event(&mut self, _now: Instant) {}
 
-    fn on_reconfiguration(&mut self, now: Instant, reconfiguration: Reconfiguration) {
-        if !self.options.detector || !self.hints.accept(now, &reconfiguration) {
+    fn on_reconfiguration(&mut self, now: Instant, _reconfiguration: Reconfiguration) {
+        if !self.options.detector {
             return;
         }
+        self.last_reconfiguration = Some(now);
         let on_ground = !self.options.published_code && self.bottleneck.is_on_the_ground(now);
         let cruising = matches!(self.mode, Mode::Cruise { .. });
         let rate = self.target_rate();
@@ -428,12 +428,8 @@ impl Controller for LeoCc {
             bandwidth_aggressive: self.estimate.aggressive(),
             bandwidth_moderate: self.estimate.moderate(),
             rtt_band: self.estimate.band(),
-            last_reconfiguration: self.hints.last(),
+            last_reconfiguration: self.last_reconfiguration,
         })
-    }
-
-    fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(self.clone())
     }
 }
 

@@ -12,8 +12,6 @@ use crate::{
     window_based::{Law, WindowBased},
 };
 
-/// Reports less probable than this are ignored: a burst costs more than they gain.
-const MIN_CONFIDENCE: f64 = 0.5;
 /// T_earlier: the disturbance begins this long before the outage, as predictions err by some tenths of a second.
 const EARLIER: Duration = Duration::from_millis(500);
 /// D: length of the disturbance; decreases within it are attributed to the reconfiguration.
@@ -68,9 +66,6 @@ impl Law for SaTcpLaw {
     }
 
     fn on_reconfiguration(&mut self, now: Instant, event: &Reconfiguration) {
-        if event.confidence < MIN_CONFIDENCE {
-            return;
-        }
         let ahead = event.outage.saturating_add(EARLIER);
         if let Some(from) = event.at.checked_sub(ahead) {
             self.disturbed = Some((from, from + DURATION));

@@ -156,8 +156,4 @@ impl<L: Law> Controller for WindowBased<L> {
     fn state(&self) -> &'static str {
         self.law.state(&self.window)
     }
-
-    fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(self.clone())
-    }
 }

@@ -227,25 +227,4 @@ proptest! {
             prop_assert!(rate.unwrap() >= Bandwidth::from_kbit(500), "{name}: {rate:?}");
         }
     }
-
-    #[test]
-    fn a_clone_goes_on_just_as_its_original(
-        first in prop::collection::vec(operation(), 1..100),
-        then in prop::collection::vec(operation(), 1..100),
-    ) {
-        for config in configs() {
-            let mut original = Driver::new(&config);
-            first.iter().for_each(|o| original.apply(o));
-            let mut copy = Driver {
-                controller: original.controller.clone_box(),
-                now: original.now,
-                next_number: original.next_number,
-            };
-            for operation in &then {
-                original.apply(operation);
-                copy.apply(operation);
-                prop_assert_eq!(original.view(), copy.view());
-            }
-        }
-    }
 }

@@ -58,10 +58,10 @@ mod stream;
 use std::{net::SocketAddr, time::Duration};
 
 pub use starhaul_cc::{
-    ControllerConfig, PathModel, RateFeed, Reconfiguration, ReconfigurationSource,
+    ControllerConfig, PathModel, RateFeed, Reconfiguration, ReconfigurationSource, Reconfigurations,
 };
 pub use starhaul_net::prober;
-pub use starhaul_quic::{Identity, LinkKind, PathStatus, PathTotals, PublicKey, Reconfigurations};
+pub use starhaul_quic::{Identity, LinkKind, PathStatus, PathTotals, PublicKey};
 pub use starhaul_session::{
     BlockId, BlockOptions, ExpiredCause, Mode, Outcome, PathId, SessionConfig, StreamConfig,
     StreamId, StreamStats,

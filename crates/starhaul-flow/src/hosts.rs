@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use starhaul_cc::{Reconfiguration, ReconfigurationSource};
+use starhaul_cc::{PathEnd, Reconfiguration, ReconfigurationSource};
 use starhaul_link::Delays;
 use starhaul_sim::{Delivery, Node, Packet};
 
@@ -158,7 +158,7 @@ impl SendingHost {
             self.sockets.send(Message::Data(number, packet));
         }
         if self.notes_states {
-            let state = flow.sender.controller().state();
+            let state = flow.sender.path().controller().state();
             if flow.states.last().is_none_or(|(_, last)| *last != state) {
                 let at = now.saturating_duration_since(self.start).as_secs_f64();
                 flow.states.push((at, state));
@@ -173,8 +173,8 @@ impl SendingHost {
             reconfiguration,
         });
         for number in 0..self.flows.len() {
-            let controller = self.flows[number].sender.controller();
-            controller.on_reconfiguration(now, reconfiguration);
+            let path = self.flows[number].sender.path();
+            path.on_reconfiguration(now, reconfiguration);
             // The controller may allow more at once.
             self.transmit(now, number);
         }
@@ -197,7 +197,7 @@ impl SendingHost {
                 let prober = self.sockets.prober.as_ref();
                 if let Some(rtt) = prober.and_then(|prober| prober.detector.segment_rtt()) {
                     for flow in &mut self.flows {
-                        flow.sender.controller().on_segment_rtt(now, rtt);
+                        flow.sender.path().on_segment_rtt(now, PathEnd::Local, rtt);
                     }
                 }
                 if let Some(reconfiguration) = found {

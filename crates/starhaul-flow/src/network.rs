@@ -40,6 +40,9 @@ pub struct FlowSetup {
     pub policy: AckPolicy,
     /// Its start, after that of the links.
     pub start: Duration,
+    /// How long its packets may wait in a queue, as for a session with deadlines
+    /// ([`PathController::set_queue_bound`](starhaul_cc::PathController::set_queue_bound)).
+    pub queue_bound: Option<Duration>,
 }
 
 impl FlowSetup {
@@ -50,6 +53,7 @@ impl FlowSetup {
             source: Source::Saturating,
             policy: AckPolicy::default(),
             start: Duration::ZERO,
+            queue_bound: None,
         }
     }
 }
@@ -148,7 +152,8 @@ impl FlowNetwork {
     /// Adds a flow.
     pub fn add_flow(&mut self, setup: FlowSetup) {
         let begin = self.start + setup.start;
-        let sender = Sender::new(begin, setup.source, setup.policy, setup.controller);
+        let mut sender = Sender::new(begin, setup.source, setup.policy, setup.controller);
+        sender.path().set_queue_bound(setup.queue_bound);
         let capacity_before = self.capacity_bytes(self.start, begin);
         self.sending().add_flow(sender);
         self.receiving().add_flow(Receiver::new(setup.policy));
@@ -353,7 +358,7 @@ impl FlowNetwork {
                 waited,
                 rtt: flow.round_trips.total(),
             };
-            let controller = flow.sender.controller();
+            let controller = flow.sender.path().controller();
             let (cwnd, state) = (controller.cwnd(), controller.state());
             let pacing_mbps = flow.sender.pacing_rate().mbit();
             let figures = &mut self.figures[number];

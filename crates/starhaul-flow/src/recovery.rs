@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use starhaul_cc::{AckedPacket, CongestionEvent, Controller, LostPacket};
+use starhaul_cc::{AckedPacket, CongestionEvent, LostPacket, PathController};
 
 use crate::{Ack, PACKET_BYTES, rtt::RttEstimator};
 
@@ -149,12 +149,7 @@ impl Recovery {
     }
 
     /// Takes an acknowledgement; packet numbers that were never sent are ignored.
-    pub(crate) fn on_ack(
-        &mut self,
-        now: Instant,
-        ack: &Ack,
-        controller: &mut dyn Controller,
-    ) -> Outcome {
+    pub(crate) fn on_ack(&mut self, now: Instant, ack: &Ack, path: &mut PathController) -> Outcome {
         let mut outcome = Outcome::default();
         let Some(greatest) = ack.ranges.first().map(|range| range.1) else {
             return outcome;
@@ -173,29 +168,30 @@ impl Recovery {
         }
         let mut doubts_ended = false;
         for &number in &newly_acked {
-            doubts_ended |= self.on_acked(now, number, controller);
+            doubts_ended |= self.on_acked(now, number, path);
         }
         if doubts_ended && self.doubtful == 0 {
-            controller.on_spurious_congestion_event(now);
+            path.controller_mut().on_spurious_congestion_event(now);
         }
         if !newly_acked.is_empty() {
             self.backoff = 0;
             self.greatest_acked = self.greatest_acked.max(Some(greatest));
-            controller.on_end_of_acks(now, self.bytes_in_flight());
-            self.detect_losses(now, controller, &mut outcome);
+            path.controller_mut()
+                .on_end_of_acks(now, self.bytes_in_flight());
+            self.detect_losses(now, path, &mut outcome);
             self.forget(now);
         }
         self.newly_acked = newly_acked;
         outcome
     }
 
-    pub(crate) fn on_timeout(&mut self, now: Instant, controller: &mut dyn Controller) -> Outcome {
+    pub(crate) fn on_timeout(&mut self, now: Instant, path: &mut PathController) -> Outcome {
         let mut outcome = Outcome::default();
         if self.timeout().is_none_or(|at| at > now) {
             return outcome;
         }
         if self.loss_time.is_some() {
-            self.detect_losses(now, controller, &mut outcome);
+            self.detect_losses(now, path, &mut outcome);
         } else {
             self.stats.timeouts += 1;
             self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
@@ -241,7 +237,7 @@ impl Recovery {
     }
 
     /// Returns whether the packet had been declared lost.
-    fn on_acked(&mut self, now: Instant, number: u64, controller: &mut dyn Controller) -> bool {
+    fn on_acked(&mut self, now: Instant, number: u64, path: &mut PathController) -> bool {
         let Some(sent) = self.get_mut(number) else {
             return false;
         };
@@ -253,7 +249,7 @@ impl Recovery {
         }
         self.in_flight -= 1;
         self.stats.acked += 1;
-        controller.on_ack(AckedPacket {
+        path.on_ack(AckedPacket {
             now,
             sent: at,
             packet_number: number,
@@ -262,12 +258,7 @@ impl Recovery {
         false
     }
 
-    fn detect_losses(
-        &mut self,
-        now: Instant,
-        controller: &mut dyn Controller,
-        outcome: &mut Outcome,
-    ) {
+    fn detect_losses(&mut self, now: Instant, path: &mut PathController, outcome: &mut Outcome) {
         self.loss_time = None;
         let Some(greatest_acked) = self.greatest_acked else {
             return;
@@ -294,7 +285,7 @@ impl Recovery {
                 outcome.lost_chunks.push(chunk);
                 self.in_flight -= 1;
                 self.doubtful += 1;
-                controller.on_packet_lost(LostPacket {
+                path.controller_mut().on_packet_lost(LostPacket {
                     now,
                     packet_number: number,
                     bytes: PACKET_BYTES,
@@ -305,7 +296,7 @@ impl Recovery {
         self.oldest_in_flight = oldest_in_flight.unwrap_or_else(|| self.next_number());
         self.stats.lost += losses.count;
         if let Some(sent) = losses.newest {
-            controller.on_congestion_event(CongestionEvent {
+            path.controller_mut().on_congestion_event(CongestionEvent {
                 now,
                 sent,
                 persistent: losses.longest_run > self.persistent_after(),

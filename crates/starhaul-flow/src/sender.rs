@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use starhaul_cc::{Controller, Pacer};
+use starhaul_cc::{Controller, Pacer, PathController};
 use starhaul_units::Bandwidth;
 
 use crate::{
@@ -14,15 +14,13 @@ use crate::{
 };
 
 const MTU_BYTES: u16 = 1500;
-/// Pacing rate of a controller without a rate, in windows per RTT (RFC 9002 §7.7).
-const PACING_GAIN: f64 = 1.25;
 
 /// A bulk sender. After each input, drain [`Sender::poll_transmit`] and come back at [`Sender::poll_timeout`].
 #[derive(Debug)]
 pub struct Sender {
     start: Instant,
     source: Source,
-    controller: Box<dyn Controller>,
+    path: PathController,
     pacer: Pacer,
     recovery: Recovery,
     retransmit: VecDeque<u64>,
@@ -43,7 +41,7 @@ impl Sender {
         Self {
             start,
             source,
-            controller,
+            path: PathController::new(controller),
             pacer: Pacer::new(start, MTU_BYTES),
             recovery: Recovery::new(policy.max_delay),
             retransmit: VecDeque::new(),
@@ -68,7 +66,7 @@ impl Sender {
             return chunk.map(|chunk| self.send(now, chunk));
         }
         let in_flight = self.recovery.bytes_in_flight();
-        if in_flight + PACKET_BYTES > self.controller.cwnd() {
+        if in_flight + PACKET_BYTES > self.path.window(MTU_BYTES) {
             return None;
         }
         if self.retransmit.is_empty()
@@ -97,22 +95,22 @@ impl Sender {
 
     /// Handles the timer of [`Sender::poll_timeout`].
     pub fn handle_timeout(&mut self, now: Instant) {
-        let outcome = self.recovery.on_timeout(now, &mut *self.controller);
+        let outcome = self.recovery.on_timeout(now, &mut self.path);
         self.take(outcome);
     }
 
     /// Takes an acknowledgement. Returns the RTT if it gave a sample: that of the newest packet it names, the
     /// receiver's delay included.
     pub fn handle_ack(&mut self, now: Instant, ack: &Ack) -> Option<Duration> {
-        let outcome = self.recovery.on_ack(now, ack, &mut *self.controller);
+        let outcome = self.recovery.on_ack(now, ack, &mut self.path);
         let rtt = outcome.rtt;
         self.take(outcome);
         rtt
     }
 
-    /// The controller, to read its state or to pass signals that no packet carries.
-    pub fn controller(&mut self) -> &mut dyn Controller {
-        &mut *self.controller
+    /// The controller and what surrounds it, to read its state or to pass signals that no packet carries.
+    pub fn path(&mut self) -> &mut PathController {
+        &mut self.path
     }
 
     /// Counters of the sender's packets.
@@ -132,17 +130,7 @@ impl Sender {
 
     /// The present pacing rate.
     pub fn pacing_rate(&self) -> Bandwidth {
-        self.controller
-            .pacing_rate()
-            .unwrap_or_else(|| match self.recovery.rtt().smoothed() {
-                Some(rtt) => Bandwidth::from_bytes_over(
-                    self.controller.cwnd(),
-                    rtt.max(Duration::from_micros(1)),
-                )
-                .scaled(PACING_GAIN),
-                // Without a sample: the window alone limits the first flight.
-                None => Bandwidth::MAX,
-            })
+        self.path.pacing_rate(self.recovery.rtt().smoothed())
     }
 
     fn take(&mut self, outcome: Outcome) {
@@ -171,7 +159,8 @@ impl Sender {
                 .source
                 .ready_at(self.start, self.next_chunk)
                 .is_some_and(|ready| ready <= now);
-        self.controller
+        self.path
+            .controller_mut()
             .on_packet_sent(now, number, PACKET_BYTES, in_flight, !more);
         DataPacket { number, chunk }
     }

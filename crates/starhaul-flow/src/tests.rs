@@ -128,6 +128,26 @@ fn an_application_with_little_to_send_gets_it_through_without_a_queue() {
     assert!(metrics.queue_delay_p95_ms <= 1.0, "{metrics:?}");
 }
 
+/// What bounds the queue of a session with deadlines bounds it here, too: BBR's startup fills a deep queue otherwise.
+#[test]
+fn a_queue_bound_keeps_startup_out_of_a_deep_queue() {
+    let longest_wait = |queue_bound| {
+        let base = Instant::now();
+        let mut world = FlowNetwork::new(&path("rate=10mbit,delay=20ms,queue=2000p"), 1, base);
+        world.add_flow(FlowSetup {
+            queue_bound,
+            ..FlowSetup::saturating(ControllerConfig::Bbr.build(base, 1500))
+        });
+        world.run(Duration::from_secs(3));
+        let metrics = world.reports()[0].metrics;
+        assert!(metrics.utilisation > 0.9, "{metrics:?}");
+        metrics.queue_delay_p95_ms
+    };
+    let bounded = longest_wait(Some(Duration::from_millis(20)));
+    let free = longest_wait(None);
+    assert!(bounded < 0.6 * free, "{bounded} of {free} ms");
+}
+
 #[test]
 fn flows_share_what_is_there() {
     let mut setup = path("rate=20mbit,delay=20ms");

@@ -17,36 +17,21 @@ use noq_proto::{
 };
 use parking_lot::{Mutex, MutexGuard};
 use starhaul_cc::{
-    AckedPacket, CongestionEvent, Controller, ControllerConfig, LostPacket, Pacer, PathModel,
-    Reconfiguration,
+    AckedPacket, CongestionEvent, ControllerConfig, LostPacket, Pacer, PathController,
 };
 use starhaul_session::PathUpdate;
 use starhaul_units::Bandwidth;
 
-use crate::{
-    Reconfigurations,
-    packet_size::{PacketBytes, PacketSize},
-};
+use crate::packet_size::{PacketBytes, PacketSize};
 
 mod outstanding;
-mod queue_guard;
-mod reconfigurations;
-mod rtt_floor;
-mod segments;
 
 use outstanding::Outstanding;
-use queue_guard::QueueGuard;
-use rtt_floor::RttFloor;
-pub(crate) use segments::End;
-use segments::Segments;
 
 /// Packets that leave within this time of each other may leave together.
 const PACING_QUANTUM: Duration = Duration::from_micros(500);
 /// What a packet adds to the datagram in it, about: header, frame type and length, tag.
 pub(crate) const PACKET_OVERHEAD: usize = 38;
-
-/// Whatever queues, so many packets may be on their way.
-const LEAST_PACKETS: u64 = 4;
 
 /// What became of a datagram.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +70,7 @@ pub(crate) struct PathControlHandle(Arc<Mutex<PathControl>>);
 #[derive(Debug)]
 pub(crate) struct PathControl {
     config: ControllerConfig,
-    controller: Box<dyn Controller>,
+    path: PathController,
     pacer: Pacer,
     mtu: u16,
     /// Ack-eliciting bytes without a fate; set right by the stack's own count at each acknowledgement.
@@ -105,13 +90,9 @@ pub(crate) struct PathControl {
     surplus: bool,
     now: Instant,
     smoothed_rtt: Option<Duration>,
-    rtt_floor: RttFloor,
-    guard: QueueGuard,
     outstanding: Outstanding,
     fates: Vec<Fate>,
     built: bool,
-    reconfigurations: Reconfigurations,
-    segments: Segments,
     packet_size: PacketSize,
     /// A probe of the packet size left since [`PathControl::arm`].
     probe_left: bool,
@@ -140,7 +121,7 @@ impl PathControlHandle {
         let mtu = 1200;
         let PacketBytes { sure, most } = packet_bytes;
         Self(Arc::new(Mutex::new(PathControl {
-            controller: config.build(now, mtu),
+            path: PathController::new(config.build(now, mtu)),
             config,
             pacer: Pacer::new(now, mtu),
             mtu,
@@ -154,13 +135,9 @@ impl PathControlHandle {
             surplus: false,
             now,
             smoothed_rtt: None,
-            rtt_floor: RttFloor::default(),
-            guard: QueueGuard::default(),
             outstanding: Outstanding::default(),
             fates: Vec::new(),
             built: false,
-            reconfigurations: Reconfigurations::default(),
-            segments: Segments::default(),
             packet_size: PacketSize::new(now, sure, most),
             probe_left: false,
             lost_by_size: 0,
@@ -180,7 +157,7 @@ impl PathControl {
 
     /// Another controller from now on, which hears of no packet that has left already.
     pub(crate) fn replace(&mut self, now: Instant, config: ControllerConfig) {
-        self.controller = config.build(now, self.mtu);
+        self.path.replace(config.build(now, self.mtu));
         self.config = config;
         self.shown_from = None;
     }
@@ -188,11 +165,12 @@ impl PathControl {
     /// What may leave now, besides what was given to the stack.
     pub(crate) fn permit(&mut self, now: Instant) -> Permit {
         let mtu = u64::from(self.mtu);
-        let room = self.window().saturating_sub(self.bytes_committed());
+        let window = self.path.window(self.mtu);
+        let room = window.saturating_sub(self.bytes_committed());
         if room < mtu {
             return Permit::WindowFull;
         }
-        let rate = self.pacing_rate();
+        let rate = self.path.pacing_rate(self.smoothed_rtt);
         let Some(at) = self.pacer.next_send(now, rate, mtu) else {
             return Permit::Now(room.min(self.pacer.allowance(now, rate)));
         };
@@ -210,30 +188,7 @@ impl PathControl {
 
     /// The session keeps deadlines for which packets may wait so long in the path's queue; `None` when it has none.
     pub(crate) fn set_queue_bound(&mut self, bound: Option<Duration>) {
-        self.guard.bound = bound;
-    }
-
-    /// The controller's window, or what keeps the path's queue within its bound.
-    fn window(&self) -> u64 {
-        let cwnd = self.controller.cwnd();
-        // A window-based controller is told by loss, not by an estimate; its window is left alone.
-        match (self.controller.bandwidth_estimate(), self.rtt_floor.get()) {
-            (Some(estimate), Some(floor)) => {
-                let least = cwnd.min(LEAST_PACKETS * u64::from(self.mtu));
-                self.guard.window(cwnd, floor, estimate).max(least)
-            }
-            _ => cwnd,
-        }
-    }
-
-    fn pacing_rate(&self) -> Bandwidth {
-        self.controller.pacing_rate().unwrap_or_else(|| {
-            match self.smoothed_rtt {
-                Some(rtt) => Bandwidth::from_bytes_over(self.controller.cwnd(), rtt).scaled(1.25),
-                // Nothing is known yet: the window alone limits the first flight.
-                None => Bandwidth::MAX,
-            }
-        })
+        self.path.set_queue_bound(bound);
     }
 
     /// The session had nothing to send although it might have.
@@ -294,7 +249,7 @@ impl PathControl {
     fn on_packet_size(&mut self) {
         let bytes = self.packet_size.bytes();
         self.pacer.on_mtu_update(bytes);
-        self.controller.on_mtu_update(bytes);
+        self.path.controller_mut().on_mtu_update(bytes);
     }
 
     /// The stack was polled and still has so many bytes of datagrams. Should that not be what is
@@ -352,22 +307,19 @@ impl PathControl {
         if is_probe {
             return;
         }
-        let rtt = now.saturating_duration_since(sent);
-        self.rtt_floor.update(now, rtt);
-        let least = self.rtt_floor.get().unwrap_or(rtt);
-        if self.guard.on_ack(now, rtt, bytes, least) {
-            self.controller.on_queue(now);
-        }
         if let Some(sequence) = self.outstanding.remove(number, Some(sent)) {
             self.fates.push(Fate::Acked { at: now, sequence });
         }
         if self.is_shown(number) {
-            self.controller.on_ack(AckedPacket {
+            self.path.on_ack(AckedPacket {
                 now,
                 sent,
                 packet_number: number,
                 bytes,
             });
+        } else {
+            self.path
+                .on_rtt(now, now.saturating_duration_since(sent), bytes);
         }
     }
 
@@ -383,61 +335,31 @@ impl PathControl {
     /// What the session should know of the path.
     pub(crate) fn update(&mut self, smoothed_rtt: Duration, max_datagram: usize) -> PathUpdate {
         self.smoothed_rtt = Some(smoothed_rtt);
-        let cwnd = self.window();
-        let window_rate = Bandwidth::from_bytes_over(self.controller.cwnd(), smoothed_rtt);
+        let controller = self.path.controller();
+        let window_rate = Bandwidth::from_bytes_over(controller.cwnd(), smoothed_rtt);
         // An estimate made of a handshake knows only what little was sent; what the controller lets go at once it believes
         // in as well. In steady state half of its window per RTT is at most its estimate.
-        let allowed = window_rate.scaled(0.5).min(self.pacing_rate());
-        let estimate = self.controller.bandwidth_estimate();
+        let pacing_rate = self.path.pacing_rate(self.smoothed_rtt);
+        let allowed = window_rate.scaled(0.5).min(pacing_rate);
+        let estimate = controller.bandwidth_estimate();
         PathUpdate {
-            cwnd,
+            cwnd: self.path.window(self.mtu),
             bytes_in_flight: self.bytes_committed(),
             bandwidth: estimate.map_or(window_rate, |estimate| estimate.max(allowed)),
             smoothed_rtt,
-            min_rtt: self.rtt_floor.get().unwrap_or(smoothed_rtt),
+            min_rtt: self.path.rtt_floor().unwrap_or(smoothed_rtt),
             max_datagram,
         }
     }
 
-    pub(crate) fn cwnd(&self) -> u64 {
-        self.controller.cwnd()
+    /// The controller and the signals that it was given.
+    pub(crate) fn path(&self) -> &PathController {
+        &self.path
     }
 
-    pub(crate) fn controller_name(&self) -> &'static str {
-        self.controller.name()
-    }
-
-    pub(crate) fn controller_state(&self) -> &'static str {
-        self.controller.state()
-    }
-
-    pub(crate) fn model(&self) -> Option<PathModel> {
-        self.controller.model()
-    }
-
-    /// Somebody says that the path was reconfigured; whether that was news.
-    pub(crate) fn on_reconfiguration(&mut self, now: Instant, event: Reconfiguration) -> bool {
-        let news = self.reconfigurations.note(now, event);
-        if let Some(event) = news {
-            self.controller.on_reconfiguration(now, event);
-        }
-        news.is_some()
-    }
-
-    pub(crate) fn reconfigurations(&self) -> Reconfigurations {
-        self.reconfigurations
-    }
-
-    /// Somebody measured the round trip of the satellite segment at one end.
-    pub(crate) fn on_segment_rtt(&mut self, now: Instant, end: End, rtt: Duration) {
-        self.segments.update(now, end, rtt);
-        if let Some(both) = self.segments.rtt() {
-            self.controller.on_segment_rtt(now, both);
-        }
-    }
-
-    pub(crate) fn segment_rtt(&self) -> Option<Duration> {
-        self.segments.rtt()
+    /// The controller, to pass it signals.
+    pub(crate) fn path_mut(&mut self) -> &mut PathController {
+        &mut self.path
     }
 
     fn is_shown(&self, packet_number: u64) -> bool {
@@ -465,10 +387,9 @@ impl congestion::ControllerFactory for PathControlHandle {
             control.bytes_in_flight = 0;
             control.packet_size.restart(now);
             let bytes = control.packet_size.bytes();
-            control.controller = control.config.build(now, bytes);
+            let controller = control.config.build(now, bytes);
+            control.path.restart(controller);
             control.pacer = Pacer::new(now, bytes);
-            control.rtt_floor = RttFloor::default();
-            control.guard = QueueGuard::default();
             control.shown_from = None;
         }
         control.built = true;
@@ -497,14 +418,15 @@ impl congestion::Controller for PathControlHandle {
             None => control.pacer.on_sent(now, bytes),
         }
         control.packet_size.on_sent(bytes);
-        if in_flight.saturating_add(bytes) > control.controller.cwnd() / 2 {
+        if in_flight.saturating_add(bytes) > control.path.controller().cwnd() / 2 {
             // Whoever fills more than half the window is not short of data.
             control.idle = false;
         }
         if control.is_shown(pn) {
             let idle = control.idle;
             control
-                .controller
+                .path
+                .controller_mut()
                 .on_packet_sent(now, pn, bytes, in_flight, idle);
         }
         control.bytes_in_flight = in_flight.saturating_add(bytes);
@@ -533,7 +455,7 @@ impl congestion::Controller for PathControlHandle {
         control.now = now;
         control.bytes_in_flight = in_flight;
         if control.shown_from.is_some() {
-            control.controller.on_end_of_acks(now, in_flight);
+            control.path.controller_mut().on_end_of_acks(now, in_flight);
         }
     }
 
@@ -558,7 +480,7 @@ impl congestion::Controller for PathControlHandle {
         if is_too_large {
             control.lost_by_size += bytes;
         } else if control.is_shown(pn) {
-            control.controller.on_packet_lost(LostPacket {
+            control.path.controller_mut().on_packet_lost(LostPacket {
                 now,
                 packet_number: pn,
                 bytes,
@@ -583,31 +505,37 @@ impl congestion::Controller for PathControlHandle {
             return;
         }
         if control.is_shown(largest_lost_pn) {
-            control.controller.on_congestion_event(CongestionEvent {
-                now,
-                sent,
-                persistent: is_persistent_congestion,
-                ecn: is_ecn,
-                lost_bytes,
-            });
+            control
+                .path
+                .controller_mut()
+                .on_congestion_event(CongestionEvent {
+                    now,
+                    sent,
+                    persistent: is_persistent_congestion,
+                    ecn: is_ecn,
+                    lost_bytes,
+                });
         }
     }
 
     fn on_spurious_congestion_event(&mut self) {
         let control = &mut *self.lock();
         let now = control.now;
-        control.controller.on_spurious_congestion_event(now);
+        control
+            .path
+            .controller_mut()
+            .on_spurious_congestion_event(now);
     }
 
     fn on_mtu_update(&mut self, new_mtu: u16) {
         let control = &mut *self.lock();
         control.mtu = new_mtu;
         control.pacer.on_mtu_update(new_mtu);
-        control.controller.on_mtu_update(new_mtu);
+        control.path.controller_mut().on_mtu_update(new_mtu);
     }
 
     fn window(&self) -> u64 {
-        self.lock().controller.cwnd().max(1)
+        self.lock().path.controller().cwnd().max(1)
     }
 
     fn metrics(&self) -> ControllerMetrics {

@@ -33,7 +33,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
-use starhaul_cc::{ControllerConfig, PathModel, Reconfiguration};
+use starhaul_cc::{ControllerConfig, PathModel, Reconfigurations};
 use starhaul_paths::PathId;
 use starhaul_session::{Event, PathStats, SessionConfig, StreamStats};
 
@@ -212,15 +212,6 @@ pub enum NodeEvent {
     },
 }
 
-/// The reconfigurations of a path that its node was told of since its connection began, whether or not the controller listens.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Reconfigurations {
-    /// How many; those within a second count as one.
-    pub count: u64,
-    /// The last one.
-    pub last: Option<Reconfiguration>,
-}
-
 /// What a path has carried in all its lives: session datagrams, without the headers of the layers below.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathTotals {
@@ -264,7 +255,7 @@ pub struct PathStatus {
     pub bytes_in_flight: u64,
     /// What its controller believes of the path, when it keeps a model worth showing.
     pub model: Option<PathModel>,
-    /// What its controller was told of reconfigurations.
+    /// The reconfigurations that were signalled since its connection began.
     pub reconfigurations: Reconfigurations,
     /// The last round trip of its satellite segment alone, from the terminal to the PoP, when somebody measures it; where both ends
     /// have one, of both together.

@@ -414,6 +414,8 @@ impl Node {
             let conn = known.conn.and_then(|conn| self.conns.get(conn));
             // Of a connection that has not joined there is nothing to say.
             let control = conn.filter(|_| known.up).map(|conn| conn.control.lock());
+            let signals = control.as_ref().map(|control| control.path());
+            let controller = signals.map(|signals| signals.controller());
             let life = stats.iter().find(|stats| stats.path == path);
             let mut totals = known.past;
             life.into_iter().for_each(|life| totals.add(life));
@@ -422,15 +424,13 @@ impl Node {
                 name: known.name.clone(),
                 remote: conn.and_then(|conn| conn.remote()).unwrap_or(known.remote),
                 up: known.up,
-                controller: control.as_ref().map_or("", |c| c.controller_name()),
-                controller_state: control.as_ref().map_or("", |c| c.controller_state()),
-                cwnd: control.as_ref().map_or(0, |c| c.cwnd()),
+                controller: controller.map_or("", |c| c.name()),
+                controller_state: controller.map_or("", |c| c.state()),
+                cwnd: controller.map_or(0, |c| c.cwnd()),
                 bytes_in_flight: control.as_ref().map_or(0, |c| c.bytes_committed()),
-                model: control.as_ref().and_then(|c| c.model()),
-                reconfigurations: control
-                    .as_ref()
-                    .map_or_else(Default::default, |c| c.reconfigurations()),
-                segment_rtt: control.as_ref().and_then(|c| c.segment_rtt()),
+                model: controller.and_then(|c| c.model()),
+                reconfigurations: signals.map_or_else(Default::default, |s| s.reconfigurations()),
+                segment_rtt: signals.and_then(|s| s.segment_rtt()),
                 packet_bytes: control.map_or(0, |mut c| c.packet_size().bytes()),
                 stats: life.cloned(),
                 totals,

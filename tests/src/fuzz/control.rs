@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use arbitrary::{Result, Unstructured};
 use starhaul_cc::{
-    AckedPacket, CongestionEvent, Controller, ControllerConfig, LostPacket, MAX_CWND_BYTES,
+    AckedPacket, CongestionEvent, ControllerConfig, LostPacket, MAX_CWND_BYTES, PathController,
     RateFeed, Reconfiguration, ReconfigurationSource,
 };
 use starhaul_session::PathUpdate;
@@ -20,19 +20,17 @@ pub fn congestion_control(data: &[u8]) {
     for name in ControllerConfig::NAMES {
         let config = ControllerConfig::from_name(name, Some(feed.clone()))
             .expect("every name has a controller");
-        let mut controller = config.build(start, MTU);
+        let mut path = PathController::new(config.build(start, MTU));
         let mut source = Unstructured::new(data);
         let mut now = start;
         let mut sent = Vec::new();
-        while !source.is_empty()
-            && control(&mut source, &mut now, &mut sent, controller.as_mut()).is_ok()
-        {
-            let cwnd = controller.cwnd();
+        while !source.is_empty() && control(&mut source, &mut now, &mut sent, &mut path).is_ok() {
+            let cwnd = path.window(MTU);
             assert!(
                 cwnd > 0 && cwnd <= MAX_CWND_BYTES,
                 "{name}: a window of {cwnd} bytes"
             );
-            let rate = controller.pacing_rate();
+            let rate = path.controller().pacing_rate();
             assert_ne!(
                 rate,
                 Some(Bandwidth::ZERO),
@@ -46,7 +44,7 @@ fn control(
     source: &mut Unstructured<'_>,
     now: &mut Instant,
     sent: &mut Vec<Instant>,
-    controller: &mut dyn Controller,
+    path: &mut PathController,
 ) -> Result<()> {
     let operation: u8 = source.arbitrary()?;
     let newest = sent.len().saturating_sub(1);
@@ -56,7 +54,7 @@ fn control(
     let in_flight = u64::from(source.arbitrary::<u16>()?) * 16;
     match operation % 10 {
         0..=3 => {
-            controller.on_packet_sent(
+            path.controller_mut().on_packet_sent(
                 *now,
                 sent.len() as u64,
                 bytes,
@@ -66,37 +64,41 @@ fn control(
             sent.push(*now);
         }
         4..=5 => {
-            controller.on_ack(AckedPacket {
+            path.on_ack(AckedPacket {
                 now: *now,
                 sent: sent_at,
                 packet_number,
                 bytes,
             });
-            controller.on_end_of_acks(*now, in_flight);
+            path.controller_mut().on_end_of_acks(*now, in_flight);
         }
-        6 => controller.on_packet_lost(LostPacket {
+        6 => path.controller_mut().on_packet_lost(LostPacket {
             now: *now,
             packet_number,
             bytes,
         }),
-        7 if operation & 32 != 0 => controller.on_reconfiguration(
-            *now,
-            Reconfiguration {
-                at: sent_at,
-                outage: Duration::from_millis(in_flight),
-                source: ReconfigurationSource::Probe,
-                confidence: f64::from(operation) / f64::from(u8::MAX),
-            },
-        ),
-        7 => controller.on_congestion_event(CongestionEvent {
+        7 if operation & 32 != 0 => {
+            _ = path.on_reconfiguration(
+                *now,
+                Reconfiguration {
+                    at: sent_at,
+                    outage: Duration::from_millis(in_flight),
+                    source: ReconfigurationSource::Probe,
+                    confidence: f64::from(operation) / f64::from(u8::MAX),
+                },
+            )
+        }
+        7 => path.controller_mut().on_congestion_event(CongestionEvent {
             now: *now,
             sent: sent_at,
             persistent: operation & 64 != 0,
             ecn: operation & 128 != 0,
             lost_bytes: bytes,
         }),
-        8 if operation & 64 == 0 => controller.on_spurious_congestion_event(*now),
-        8 => controller.on_mtu_update(source.int_in_range(1200..=9000)?),
+        8 if operation & 64 == 0 => path.controller_mut().on_spurious_congestion_event(*now),
+        8 => path
+            .controller_mut()
+            .on_mtu_update(source.int_in_range(1200..=9000)?),
         _ => {
             *now += Duration::from_micros(u64::from(source.arbitrary::<u32>()? >> (operation % 32)))
         }

@@ -379,10 +379,6 @@ impl Controller for Bbr3 {
             State::ProbeRtt => "probe_rtt",
         }
     }
-
-    fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(self.clone())
-    }
 }
 
 /// Whether more than the threshold was lost of the flight in which the newest acknowledged packet was sent.

@@ -20,7 +20,7 @@ pub(super) const DRAIN_GAIN: f64 = 0.9;
 impl LeoCc {
     /// Whether reconfigurations are signalled, so that the band is that of the present path.
     fn is_informed(&self) -> bool {
-        let told = self.hints.last();
+        let told = self.last_reconfiguration;
         self.updated_at.is_some_and(|now| {
             self.options.detector && self.bottleneck.is_probed(now)
                 || told.is_some_and(|last| now.saturating_duration_since(last) < INFORMED)

@@ -321,8 +321,4 @@ impl Controller for Vivace {
             Phase::Moving { .. } => "moving",
         }
     }
-
-    fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(self.clone())
-    }
 }

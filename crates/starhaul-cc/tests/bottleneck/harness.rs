@@ -9,8 +9,8 @@ use std::{
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use starhaul_cc::{
-    AckedPacket, CongestionEvent, Controller, ControllerConfig, LostPacket, Pacer, Reconfiguration,
-    ReconfigurationSource,
+    AckedPacket, CongestionEvent, ControllerConfig, LostPacket, Pacer, PathController,
+    Reconfiguration, ReconfigurationSource,
 };
 use starhaul_units::Bandwidth;
 
@@ -224,7 +224,7 @@ struct Sender {
     start: Instant,
     /// When the sender has its next event.
     wake: Instant,
-    controller: Box<dyn Controller>,
+    path: PathController,
     pacer: Pacer,
     next_number: u64,
     /// When the application offers its next packet.
@@ -245,7 +245,7 @@ impl Sender {
         Self {
             start,
             wake: from,
-            controller: config.build(from, MTU),
+            path: PathController::new(config.build(from, MTU)),
             pacer: Pacer::new(from, MTU),
             next_number: 0,
             next_data: from,
@@ -290,7 +290,7 @@ impl Sender {
                 source: ReconfigurationSource::GroundTruth,
                 confidence: 1.0,
             };
-            self.controller.on_reconfiguration(now, reconfiguration);
+            self.path.on_reconfiguration(now, reconfiguration);
         }
     }
 
@@ -304,8 +304,8 @@ impl Sender {
         now: Instant,
         bottleneck: &mut Bottleneck,
     ) -> Option<Instant> {
-        while self.bytes_in_flight() + PACKET_BYTES <= self.controller.cwnd() {
-            if let Some(rate) = self.controller.pacing_rate()
+        while self.bytes_in_flight() + PACKET_BYTES <= self.path.window(MTU) {
+            if let Some(rate) = self.path.controller().pacing_rate()
                 && let Some(at) = self.pacer.next_send(now, rate, PACKET_BYTES)
             {
                 return Some(at);
@@ -329,8 +329,13 @@ impl Sender {
             self.next_data = now + rate.time_to_send(PACKET_BYTES);
         }
         let in_flight = self.bytes_in_flight();
-        self.controller
-            .on_packet_sent(now, number, PACKET_BYTES, in_flight, offered.is_some());
+        self.path.controller_mut().on_packet_sent(
+            now,
+            number,
+            PACKET_BYTES,
+            in_flight,
+            offered.is_some(),
+        );
         self.pacer.on_sent(now, PACKET_BYTES);
         self.in_flight.push_back(InFlight { number, sent: now });
         if let Some(at) = bottleneck.carry(now, number) {
@@ -347,7 +352,7 @@ impl Sender {
         {
             self.last_rtt = now - packet.sent;
             self.delivered_bytes += PACKET_BYTES;
-            self.controller.on_ack(AckedPacket {
+            self.path.on_ack(AckedPacket {
                 now,
                 sent: packet.sent,
                 packet_number: number,
@@ -357,14 +362,14 @@ impl Sender {
         self.last_progress = now;
         self.declare_lost(now, number.saturating_sub(PACKET_THRESHOLD), false);
         let in_flight = self.bytes_in_flight();
-        self.controller.on_end_of_acks(now, in_flight);
+        self.path.controller_mut().on_end_of_acks(now, in_flight);
         self.record.samples.push(Sample {
             at: now - self.start,
             delivered_bytes: self.delivered_bytes,
-            cwnd: self.controller.cwnd(),
+            cwnd: self.path.controller().cwnd(),
             queue_bytes: bottleneck.queue_bytes(now),
-            state: self.controller.state(),
-            estimate: self.controller.bandwidth_estimate(),
+            state: self.path.controller().state(),
+            estimate: self.path.controller().bandwidth_estimate(),
         });
     }
 
@@ -375,7 +380,7 @@ impl Sender {
             && packet.number <= newest
         {
             self.in_flight.pop_front();
-            self.controller.on_packet_lost(LostPacket {
+            self.path.controller_mut().on_packet_lost(LostPacket {
                 now,
                 packet_number: packet.number,
                 bytes: PACKET_BYTES,
@@ -384,13 +389,15 @@ impl Sender {
             self.record.lost += 1;
         }
         if let Some(sent) = sent {
-            self.controller.on_congestion_event(CongestionEvent {
-                now,
-                sent,
-                persistent,
-                ecn: false,
-                lost_bytes,
-            });
+            self.path
+                .controller_mut()
+                .on_congestion_event(CongestionEvent {
+                    now,
+                    sent,
+                    persistent,
+                    ecn: false,
+                    lost_bytes,
+                });
         }
     }
 

@@ -3,15 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use starhaul_cc::Reconfiguration;
+use starhaul_cc::{PathEnd, Reconfiguration};
 use starhaul_paths::PathId;
 use starhaul_session::PathSignal;
 
 use super::{Node, SessionState};
-use crate::{
-    Error, LocalId, SessionHandle,
-    controller::{End, PathControlHandle},
-};
+use crate::{Error, LocalId, SessionHandle, controller::PathControlHandle};
 
 impl Node {
     /// The path was reconfigured, or somebody believes so: its controller is told, if there is a connection, and so is the peer's,
@@ -95,7 +92,7 @@ impl Node {
         let Some(control) = self.control_of(session, path) else {
             return;
         };
-        let is_news = control.lock().on_reconfiguration(now, event);
+        let is_news = control.lock().path_mut().on_reconfiguration(now, event);
         if is_news && let Some(state) = self.sessions.get_mut(&session) {
             // The peer sends over the path as well.
             state.session.tell_reconfiguration(now, path, event);
@@ -114,7 +111,10 @@ impl Node {
         if let Some(control) = control
             && let Some(state) = self.sessions.get_mut(&session)
         {
-            control.lock().on_segment_rtt(now, End::Ours, rtt);
+            control
+                .lock()
+                .path_mut()
+                .on_segment_rtt(now, PathEnd::Local, rtt);
             state.session.tell_segment_rtt(path, rtt);
         }
     }
@@ -127,7 +127,10 @@ impl Node {
             }
             PathSignal::SegmentRtt { path, rtt } => {
                 if let Some(control) = self.control_of(session, path) {
-                    control.lock().on_segment_rtt(now, End::Peers, rtt);
+                    control
+                        .lock()
+                        .path_mut()
+                        .on_segment_rtt(now, PathEnd::Remote, rtt);
                 }
             }
         }

@@ -1,5 +1,5 @@
-//! Bounds the queue that a path's own packets make before its bottleneck while the session has deadlines to keep. A controller
-//! that starts may fill a deep queue for seconds before it notices, and whatever is sent then comes late.
+//! Bounds the queue that a flow's own packets make before the bottleneck while deadlines are to be kept. A controller in
+//! startup may fill a deep queue for seconds before it reacts, and everything sent then arrives late.
 
 use std::{
     collections::VecDeque,
@@ -8,11 +8,11 @@ use std::{
 
 use starhaul_units::Bandwidth;
 
-/// A queue is told by the least of so many round-trip times: one late answer is no queue.
+/// A queue is recognized by the least of this many RTTs: one late acknowledgement is no queue.
 const SAMPLES: usize = 8;
 /// Shortest time over which deliveries are counted as a rate.
 const LEAST_INTERVAL: Duration = Duration::from_millis(50);
-/// When holding back for so long, and for so many round trips, did not shorten the queue, the path itself became longer.
+/// If holding back for this time, and this many RTTs, does not shorten the queue, the path itself has become longer.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PATIENCE_ROUNDS: u32 = 4;
 
@@ -22,16 +22,17 @@ pub(super) struct QueueGuard {
     /// The longest that packets may wait in the queue; `None` while nothing sent has a deadline.
     pub(super) bound: Option<Duration>,
     recent: VecDeque<Duration>,
-    /// The path's own round trip, once it turned out to be longer than the least seen.
+    /// The path's RTT without a queue, once it has become longer than the least RTT.
     floor: Option<Duration>,
-    /// Since when deliveries are counted, and their bytes.
+    /// Start of the interval in which deliveries are counted, and their bytes.
     interval: Option<(Instant, u64)>,
     rate: Option<Bandwidth>,
     holding_since: Option<Instant>,
 }
 
 impl QueueGuard {
-    /// A packet was acknowledged; `least_rtt` is the least round trip seen lately. True while packets wait for too long.
+    /// A packet was acknowledged; `least_rtt` is the least RTT of the recent past. Returns whether packets wait in the
+    /// queue for too long.
     pub(super) fn on_ack(
         &mut self,
         now: Instant,
@@ -55,7 +56,7 @@ impl QueueGuard {
         self.is_holding()
     }
 
-    /// The window that keeps the queue within its bound, where `window` would not.
+    /// The window that keeps the queue within its bound; `window` if that does.
     pub(super) fn window(&self, window: u64, least_rtt: Duration, estimate: Bandwidth) -> u64 {
         let (Some(bound), Some(rate)) = (self.bound, self.rate.filter(|_| self.is_holding()))
         else {

@@ -1,11 +1,11 @@
-//! The lowest RTT seen lately. The QUIC stack's own floor never rises, but paths change.
+//! The least RTT of the recent past: a minimum over all time would never rise, but paths change.
 
 use std::time::{Duration, Instant};
 
-/// The RTT floor forgets samples older than once to twice this.
+/// Samples count for once to twice this.
 const RTT_FLOOR_WINDOW: Duration = Duration::from_secs(10);
 
-/// Lowest RTT of the current and the previous window.
+/// The least RTT of the current and of the previous window.
 #[derive(Debug, Default)]
 pub(super) struct RttFloor {
     since: Option<Instant>,

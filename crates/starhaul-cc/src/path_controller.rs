@@ -1,0 +1,144 @@
+//! A controller as every sender runs it, on a real path and in the lab, with what surrounds it: the filter of
+//! reconfiguration signals, the sum of satellite segments, and the bound on the path's queue.
+
+use std::time::{Duration, Instant};
+
+use starhaul_units::Bandwidth;
+
+use crate::{AckedPacket, Controller, Reconfiguration, Reconfigurations};
+
+mod queue_guard;
+mod rtt_floor;
+mod segments;
+
+use queue_guard::QueueGuard;
+use rtt_floor::RttFloor;
+pub use segments::PathEnd;
+use segments::Segments;
+
+/// The queue bound never reduces the window below this many packets.
+const MIN_WINDOW_PACKETS: u64 = 4;
+/// Pacing rate of a controller without a rate, in windows per smoothed RTT (RFC 9002 §7.7).
+const PACING_GAIN: f64 = 1.25;
+
+/// A congestion controller and what a sender does around any controller. Signals go through this type; packets and
+/// their losses go to the controller itself ([`PathController::controller_mut`]).
+#[derive(Debug)]
+pub struct PathController {
+    controller: Box<dyn Controller>,
+    rtt_floor: RttFloor,
+    guard: QueueGuard,
+    reconfigurations: Reconfigurations,
+    segments: Segments,
+}
+
+impl PathController {
+    /// Runs `controller` on a path of which nothing is known.
+    pub fn new(controller: Box<dyn Controller>) -> Self {
+        Self {
+            controller,
+            rtt_floor: RttFloor::default(),
+            guard: QueueGuard::default(),
+            reconfigurations: Reconfigurations::default(),
+            segments: Segments::default(),
+        }
+    }
+
+    /// Runs another controller on the same path.
+    pub fn replace(&mut self, controller: Box<dyn Controller>) {
+        self.controller = controller;
+    }
+
+    /// Runs another controller after a migration to another network: RTTs and queue are measured anew, the record of
+    /// signals stays.
+    pub fn restart(&mut self, controller: Box<dyn Controller>) {
+        self.controller = controller;
+        self.rtt_floor = RttFloor::default();
+        self.guard = QueueGuard::default();
+    }
+
+    /// The controller, to read its state.
+    pub fn controller(&self) -> &dyn Controller {
+        &*self.controller
+    }
+
+    /// The controller, to report packets sent and lost, and the ends of acknowledgements.
+    pub fn controller_mut(&mut self) -> &mut dyn Controller {
+        &mut *self.controller
+    }
+
+    /// Sets how long packets may wait in the path's queue; `None`, the default, while nothing sent has a deadline.
+    pub fn set_queue_bound(&mut self, bound: Option<Duration>) {
+        self.guard.bound = bound;
+    }
+
+    /// A packet was acknowledged.
+    pub fn on_ack(&mut self, packet: AckedPacket) {
+        let rtt = packet.now.saturating_duration_since(packet.sent);
+        self.on_rtt(packet.now, rtt, packet.bytes);
+        self.controller.on_ack(packet);
+    }
+
+    /// Measures the path by an acknowledged packet that the controller must not see, as those of a handshake.
+    pub fn on_rtt(&mut self, now: Instant, rtt: Duration, bytes: u64) {
+        self.rtt_floor.update(now, rtt);
+        let floor = self.rtt_floor.get().unwrap_or(rtt);
+        if self.guard.on_ack(now, rtt, bytes, floor) {
+            self.controller.on_queue(now);
+        }
+    }
+
+    /// Bytes that may be in flight: the controller's window, or less where that keeps the queue within its bound.
+    pub fn window(&self, mtu_bytes: u16) -> u64 {
+        let cwnd = self.controller.cwnd();
+        // A window-based controller limits its queue by losses, without an estimate; its window is left alone.
+        match (self.controller.bandwidth_estimate(), self.rtt_floor.get()) {
+            (Some(estimate), Some(floor)) => {
+                let least = cwnd.min(MIN_WINDOW_PACKETS * u64::from(mtu_bytes));
+                self.guard.window(cwnd, floor, estimate).max(least)
+            }
+            _ => cwnd,
+        }
+    }
+
+    /// The rate at which packets leave. Without a rate of the controller's and an RTT, the window alone limits the
+    /// first flight.
+    pub fn pacing_rate(&self, smoothed_rtt: Option<Duration>) -> Bandwidth {
+        let by_window = |rtt| Bandwidth::from_bytes_over(self.controller.cwnd(), rtt);
+        let rate = self.controller.pacing_rate();
+        rate.or_else(|| smoothed_rtt.map(|rtt| by_window(rtt).scaled(PACING_GAIN)))
+            .unwrap_or(Bandwidth::MAX)
+    }
+
+    /// The least RTT of the last 10 to 20 s.
+    pub fn rtt_floor(&self) -> Option<Duration> {
+        self.rtt_floor.get()
+    }
+
+    /// Signals a possible reconfiguration of the path; returns whether it was news, which alone reaches the controller.
+    pub fn on_reconfiguration(&mut self, now: Instant, event: Reconfiguration) -> bool {
+        let news = self.reconfigurations.accept(now, event);
+        if let Some(event) = news {
+            self.controller.on_reconfiguration(now, event);
+        }
+        news.is_some()
+    }
+
+    /// The reconfigurations so far.
+    pub fn reconfigurations(&self) -> Reconfigurations {
+        self.reconfigurations
+    }
+
+    /// Signals the RTT of the satellite segment at one end.
+    pub fn on_segment_rtt(&mut self, now: Instant, end: PathEnd, rtt: Duration) {
+        self.segments.update(now, end, rtt);
+        if let Some(both) = self.segments.rtt() {
+            self.controller.on_segment_rtt(now, both);
+        }
+    }
+
+    /// The RTT of the path's satellite segments together.
+    pub fn segment_rtt(&self) -> Option<Duration> {
+        self.segments.rtt()
+    }
+}
