@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use starhaul_cc::{Reconfiguration, ReconfigurationSource};
+use starhaul_cc::{PathEnd, PathSignal, Reconfiguration, ReconfigurationSource};
 use starhaul_gateway::{
     Config, Host, Target,
     label::{Flow, Label},
@@ -438,8 +438,13 @@ fn datagrams() -> Inputs {
             source: ReconfigurationSource::Probe,
             confidence: 0.9,
         };
-        client.tell_reconfiguration(now, PathId(round % 2), event);
-        client.tell_segment_rtt(PathId(round % 2), Duration::from_millis(30));
+        let (end, rtt) = (PathEnd::Local, Duration::from_millis(30));
+        for signal in [
+            PathSignal::Reconfiguration(event),
+            PathSignal::SegmentRtt { end, rtt },
+        ] {
+            client.tell_signal(now, PathId(round % 2), signal);
+        }
         for path in [PathId(0), PathId(1)] {
             while let Some(datagram) = client.poll_datagram(now, path) {
                 let mut part = vec![u8::from(path == PathId(1)) | 10];

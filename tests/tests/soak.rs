@@ -15,9 +15,7 @@ use cap::Cap;
 use rand::{Rng, RngCore};
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use starhaul_cc::ControllerConfig;
-use starhaul_quic::{
-    Identity, LinkKind, LocalId, Node, NodeConfig, NodeEvent, PathConfig, SessionHandle,
-};
+use starhaul_quic::{Identity, LocalId, Node, NodeConfig, NodeEvent, PathSpec, SessionHandle};
 use starhaul_session::{
     BlockId, BlockOptions, Event, Mode, Session, StreamConfig, StreamError, StreamId,
 };
@@ -253,13 +251,13 @@ impl Soak {
                     .connect(address(0, path), address(1, path), &spec, &spec),
             );
         }
-        let paths = (0..2).map(|path| PathConfig {
-            name: format!("path{path}"),
-            local: LocalId(path),
-            remote: address(1, path),
-            cost: 0.0,
-            link: LinkKind::Other,
-            controller: ControllerConfig::Bbr,
+        let paths = (0..2).map(|path| {
+            let spec = PathSpec {
+                cost: 0.0,
+                controller: ControllerConfig::Bbr,
+                ..PathSpec::new(format!("path{path}"), address(1, path))
+            };
+            (LocalId(path), spec)
         });
         let session = sim.nodes[0]
             .node

@@ -13,7 +13,7 @@ use std::{
 
 use chance::ChanceLoss;
 
-use crate::{Reconfiguration, ReconfigurationSource};
+use crate::{Reconfiguration, ReconfigurationSource, Schedule};
 
 /// Greatest number of outstanding probes; older ones count as lost.
 const MAX_OUTSTANDING: usize = 512;
@@ -65,44 +65,6 @@ impl Default for DetectorConfig {
             refractory: Duration::from_millis(500),
             schedule: None,
         }
-    }
-}
-
-/// An operator's timetable of reconfigurations: Starlink at 12, 27, 42 and 57 seconds after each full minute, OneWeb
-/// about each 11 s (LeoCC §3). Reconfigurations occur at other times, too.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Schedule {
-    /// Any one of the times.
-    pub anchor: Instant,
-    /// Time between two of them.
-    pub period: Duration,
-}
-
-impl Schedule {
-    /// The distance from `at` to the nearest time, before or after.
-    pub fn distance(&self, at: Instant) -> Duration {
-        let period_ns = self.period.as_nanos().max(1);
-        let from_anchor = if at >= self.anchor {
-            at - self.anchor
-        } else {
-            self.anchor - at
-        };
-        let past_ns = from_anchor.as_nanos() % period_ns;
-        let ns = past_ns.min(period_ns - past_ns);
-        Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
-    }
-
-    /// The first time after `at`; `None` when the clock cannot express it.
-    pub fn next_after(&self, at: Instant) -> Option<Instant> {
-        let period_ns = self.period.as_nanos().max(1);
-        let ns = match at.checked_duration_since(self.anchor) {
-            Some(since) => period_ns - since.as_nanos() % period_ns,
-            None => match (self.anchor - at).as_nanos() % period_ns {
-                0 => period_ns,
-                rest => rest,
-            },
-        };
-        at.checked_add(Duration::from_nanos(u64::try_from(ns).ok()?))
     }
 }
 

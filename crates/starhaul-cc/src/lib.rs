@@ -34,6 +34,7 @@ mod controller;
 mod copa;
 mod cubic;
 mod dedicated;
+mod detection;
 mod detector;
 mod hybla;
 mod hystart;
@@ -48,6 +49,7 @@ mod rounds;
 mod rtt;
 mod satcp;
 mod sent;
+mod timetable;
 mod vegas;
 mod vivace;
 mod window;
@@ -55,10 +57,14 @@ mod window_based;
 
 pub use config::{ControllerConfig, ControllerError};
 pub use controller::{AckedPacket, CongestionEvent, Controller, LostPacket};
-pub use detector::{Detector, DetectorConfig, Schedule};
+pub use detection::{Detection, ProbeMethod, ProbeTarget};
+pub use detector::{Detector, DetectorConfig};
 pub use leocc::LeoCcOptions;
 pub use limits::{MAX_CWND_BYTES, MAX_PACING_RATE, MIN_PACING_RATE};
 pub use pacer::Pacer;
-pub use path_controller::{PathController, PathEnd};
+pub use path_controller::PathController;
 pub use rate_feed::RateFeed;
-pub use reconfiguration::{PathModel, Reconfiguration, ReconfigurationSource, Reconfigurations};
+pub use reconfiguration::{
+    PathEnd, PathModel, PathSignal, Reconfiguration, ReconfigurationSource, Reconfigurations,
+};
+pub use timetable::{ParseTimetableError, Schedule, Timetable};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use starhaul_units::Bandwidth;
 
-use crate::{AckedPacket, Controller, Reconfiguration, Reconfigurations};
+use crate::{AckedPacket, Controller, PathSignal, Reconfigurations};
 
 mod queue_guard;
 mod rtt_floor;
@@ -13,7 +13,6 @@ mod segments;
 
 use queue_guard::QueueGuard;
 use rtt_floor::RttFloor;
-pub use segments::PathEnd;
 use segments::Segments;
 
 /// The queue bound never reduces the window below this many packets.
@@ -115,26 +114,29 @@ impl PathController {
         self.rtt_floor.get()
     }
 
-    /// Signals a possible reconfiguration of the path; returns whether it was news, which alone reaches the controller.
-    pub fn on_reconfiguration(&mut self, now: Instant, event: Reconfiguration) -> bool {
-        let news = self.reconfigurations.accept(now, event);
-        if let Some(event) = news {
-            self.controller.on_reconfiguration(now, event);
+    /// Takes a signal; returns whether it was news, which alone reaches the controller.
+    pub fn on_signal(&mut self, now: Instant, signal: PathSignal) -> bool {
+        match signal {
+            PathSignal::Reconfiguration(event) => {
+                let news = self.reconfigurations.accept(now, event);
+                if let Some(event) = news {
+                    self.controller.on_reconfiguration(now, event);
+                }
+                news.is_some()
+            }
+            PathSignal::SegmentRtt { end, rtt } => {
+                self.segments.update(now, end, rtt);
+                if let Some(both) = self.segments.rtt() {
+                    self.controller.on_segment_rtt(now, both);
+                }
+                true
+            }
         }
-        news.is_some()
     }
 
     /// The reconfigurations so far.
     pub fn reconfigurations(&self) -> Reconfigurations {
         self.reconfigurations
-    }
-
-    /// Signals the RTT of the satellite segment at one end.
-    pub fn on_segment_rtt(&mut self, now: Instant, end: PathEnd, rtt: Duration) {
-        self.segments.update(now, end, rtt);
-        if let Some(both) = self.segments.rtt() {
-            self.controller.on_segment_rtt(now, both);
-        }
     }
 
     /// The RTT of the path's satellite segments together.

@@ -47,6 +47,29 @@ impl ReconfigurationSource {
     }
 }
 
+/// An end of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathEnd {
+    /// This host's.
+    Local,
+    /// The peer's.
+    Remote,
+}
+
+/// What a source besides the path's own packets knows of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PathSignal {
+    /// The path may have been reconfigured.
+    Reconfiguration(Reconfiguration),
+    /// The RTT of the satellite segment alone, from the terminal to the PoP, at one end of the path (LeoCC §4.3).
+    SegmentRtt {
+        /// The end with the terminal.
+        end: PathEnd,
+        /// The RTT.
+        rtt: Duration,
+    },
+}
+
 /// Signals within this time concern one event: several detectors report it, each with a delay of its own, and no
 /// operator reconfigures more often.
 const SPACING: Duration = Duration::from_secs(1);

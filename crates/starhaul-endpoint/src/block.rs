@@ -1,16 +1,16 @@
-//! What arrives on a stream of blocks.
+//! Received blocks.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use starhaul_session::BlockId;
 
-/// A whole block as received.
+/// A received block.
 #[derive(Clone, Debug)]
 pub struct Block {
-    /// Its number in the stream.
+    /// Number of the block in its stream.
     pub id: BlockId,
-    /// Its bytes.
+    /// The bytes of the block.
     pub data: Bytes,
     /// From the peer's `send_block` to its arrival, by the estimated clock offset.
     pub latency: Duration,

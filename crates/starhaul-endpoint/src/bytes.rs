@@ -1,5 +1,5 @@
-//! Reliable byte streams as tokio readers and writers. All bytes wait in the session, which limits them;
-//! here are only the wakers.
+//! Reliable byte streams as tokio readers and writers. All bytes wait in the session, which limits them; this file has only
+//! the wakers.
 
 use std::{
     future::poll_fn,
@@ -19,7 +19,7 @@ use tokio::{
 
 use crate::state::{ByteEntry, SessionShared, Shared, State};
 
-/// The code with which a half is reset or stopped that was dropped before its end.
+/// The code of the reset or stop of a half that was dropped before its end.
 pub(crate) const CODE_DROPPED: u32 = 0;
 /// Bytes copied at once while the stack is locked.
 const MAX_COPY: usize = 64 << 10;
@@ -53,7 +53,7 @@ pub struct ByteWriter {
 }
 
 impl ByteStream {
-    /// The stream `id`, which the session's entry must follow already.
+    /// The stream `id`, which the session's entry must have already.
     pub(crate) fn new(
         shared: Arc<Shared>,
         session: Arc<SessionShared>,
@@ -87,7 +87,7 @@ impl ByteStream {
         }
     }
 
-    /// What the opener told about the stream.
+    /// The label given by the opener of the stream.
     pub fn label(&self) -> &Bytes {
         &self.label
     }
@@ -229,7 +229,7 @@ impl AsyncWrite for ByteWriter {
         written.map(|result| result?)
     }
 
-    /// Nothing waits here: what was written is in the session.
+    /// Nothing is buffered here: written bytes are in the session.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -290,7 +290,7 @@ impl Drop for ByteWriter {
     }
 }
 
-/// What both halves have in common; the session forgets the wakers when both are gone.
+/// The part that both halves share; the session forgets the wakers when both are gone.
 struct Half {
     shared: Arc<Shared>,
     session: Arc<SessionShared>,

@@ -3,7 +3,12 @@
 //! A thread of its own, because deadlines and pacing need timers finer than an async runtime's 1 ms, and because
 //! acknowledgements must not wait behind the application's tasks. The stack is locked for a few hundred microseconds at most.
 
-use std::{collections::BTreeMap, os::fd::AsFd as _, sync::Arc, time::Instant};
+use std::{
+    collections::BTreeMap,
+    os::fd::AsFd as _,
+    sync::{Arc, mpsc::Receiver},
+    time::Instant,
+};
 
 use bytes::{Bytes, BytesMut};
 use starhaul_net::{
@@ -16,31 +21,31 @@ use starhaul_quic::{LocalId, Node, Transmit};
 use crate::{
     Error,
     events::dispatch,
+    inbox::Input,
     local::{Impact, LINGER, Local},
     network::NetworkWatch,
-    state::{Shared, SocketCommand},
+    state::{Shared, State},
 };
 
-/// Datagrams handled while the stack is locked.
+/// Greatest number of datagrams handled while the stack is locked.
 const INPUT_BATCH: usize = 64;
 /// Transmits (of up to 64 datagrams each) collected while the stack is locked.
 const OUTPUT_BATCH: usize = 8;
-/// Times that the stack is asked for transmits before the sockets get a turn, however much there is to send.
+/// Greatest number of batches of transmits before the sockets get a turn.
 const OUTPUT_TURNS: usize = 8;
-/// Receive calls per socket before the timers get a turn.
+/// Greatest number of receive calls per socket before the timers get a turn.
 const RECEIVE_TURNS: usize = 4;
 
 pub(crate) struct Driver {
     shared: Arc<Shared>,
     poller: Poller,
+    inputs: Receiver<Input>,
     sockets: BTreeMap<LocalId, Local>,
     network: NetworkWatch,
-    /// What changed for the paths of some sockets and their connections do not know yet.
-    impacts: Vec<(LocalId, Impact)>,
     outbox: Vec<Transmit>,
     /// Answers the probes of peers that may not use ICMP.
     echo: EchoResponder,
-    /// Set when closing: the driver ends then at the latest.
+    /// The latest time at which the driver ends; set when closing.
     ends_at: Option<Instant>,
 }
 
@@ -48,14 +53,15 @@ impl Driver {
     pub(crate) fn start(
         shared: Arc<Shared>,
         poller: Poller,
+        inputs: Receiver<Input>,
         echo_secret: [u8; 32],
     ) -> Result<(), Error> {
         let driver = Self {
             shared,
             poller,
+            inputs,
             sockets: BTreeMap::new(),
             network: NetworkWatch::start(),
-            impacts: Vec::new(),
             outbox: Vec::with_capacity(OUTPUT_BATCH),
             echo: EchoResponder::new(echo_secret, Instant::now()),
             ends_at: None,
@@ -63,7 +69,7 @@ impl Driver {
         std::thread::Builder::new()
             .name("starhaul-driver".into())
             .spawn(move || {
-                // Outlives the driver: who waits for the end may bind its addresses again.
+                // Dropped after the driver: a task that waits for the end may bind its addresses again.
                 let _end = TellEnd(driver.shared.clone());
                 driver.run();
             })
@@ -85,47 +91,36 @@ impl Driver {
             for local in ready {
                 self.receive(local, &mut buffer);
             }
-            self.follow_news();
+            self.check_network();
         }
     }
 
-    /// Looks after the sockets when the network changed, and tells their connections.
-    fn follow_news(&mut self) {
+    /// Checks each socket after a change of the network.
+    fn check_network(&mut self) {
         let now = Instant::now();
         if let Some(news) = self.network.poll_news(now) {
             for (id, local) in &mut self.sockets {
-                let impact = local.follow(now, &news);
-                self.impacts.extend(impact.map(|impact| (*id, impact)));
-            }
-        }
-        let impacts = std::mem::take(&mut self.impacts);
-        if impacts.is_empty() {
-            return;
-        }
-        self.drive(|node, now| {
-            for (local, impact) in impacts {
-                match impact {
-                    Impact::Changed => node.on_local_change(now, local),
-                    Impact::Better => node.retry_paths(now, local),
+                if let Some(impact) = local.follow(now, &news) {
+                    self.shared.inbox().send(Input::Network(*id, impact));
                 }
             }
-        });
+        }
     }
 
-    /// Gives the stack an input, then the time, and does all that follows from it.
-    /// Returns when to come back at the latest, at once where more waits to be sent, or `None` when the endpoint has ended.
-    fn drive(&mut self, input: impl FnOnce(&mut Node, Instant)) -> Option<Option<Instant>> {
-        let mut input = Some(input);
+    /// Gives the stack the inputs of the inbox, then received datagrams, then the time; sends what follows and passes on events.
+    /// Returns the time of the next call at the latest, at once if more waits to be sent, or `None` when the endpoint has ended.
+    fn drive(&mut self, datagrams: impl FnOnce(&mut Node, Instant)) -> Option<Option<Instant>> {
+        let mut datagrams = Some(datagrams);
         let mut turns = 0;
         loop {
             let shared = self.shared.clone();
             let mut state = shared.lock();
             let now = Instant::now();
-            for command in std::mem::take(&mut state.socket_commands) {
-                self.obey(command, now);
+            while let Ok(input) = self.inputs.try_recv() {
+                self.handle_input(&mut state, input, now);
             }
-            if let Some(input) = input.take() {
-                input(&mut state.node, now);
+            if let Some(datagrams) = datagrams.take() {
+                datagrams(&mut state.node, now);
             }
             if state
                 .node
@@ -139,8 +134,8 @@ impl Driver {
             {
                 self.outbox.push(transmit);
             }
-            dispatch(&shared, &mut state, now);
-            let more = self.outbox.len() == OUTPUT_BATCH || !state.socket_commands.is_empty();
+            dispatch(&mut state, now);
+            let more = self.outbox.len() == OUTPUT_BATCH;
             let flushed = match more {
                 true => Vec::new(),
                 false => std::mem::take(&mut state.flush_waiters),
@@ -175,16 +170,15 @@ impl Driver {
         self.forget_removed(now);
         for (id, local) in &mut self.sockets {
             if local.rebind_when_due(now) {
-                self.impacts.push((*id, Impact::Changed));
+                let changed = Input::Network(*id, Impact::Changed);
+                self.shared.inbox().send(changed);
             }
         }
         let deadlines = self.sockets.values().filter_map(Local::deadline);
-        let told = (!self.impacts.is_empty()).then_some(now);
         let deadline = deadlines
             .chain(timeout)
             .chain(self.ends_at)
             .chain(self.network.deadline())
-            .chain(told)
             .min();
         let (locals, mut polled): (Vec<_>, Vec<_>) = self
             .sockets
@@ -217,7 +211,7 @@ impl Driver {
         Ok(readable)
     }
 
-    /// Closes the sockets of paths that were removed, and lets the stack forget them.
+    /// Closes the sockets of removed paths, also in the stack.
     fn forget_removed(&mut self, now: Instant) {
         let over: Vec<LocalId> = self
             .sockets
@@ -261,7 +255,7 @@ impl Driver {
         }
     }
 
-    /// Straight away: nobody but the prober on the other side cares.
+    /// Answers the peers' probes at once, without the stack.
     fn answer_echoes(&mut self, id: LocalId, buffer: &RecvBuffer) {
         let now = Instant::now();
         for datagram in buffer.datagrams() {
@@ -282,31 +276,37 @@ impl Driver {
 
     fn send_outbox(&mut self) {
         for transmit in self.outbox.drain(..) {
-            // A socket that is gone already loses what is sent on it, as any dead link does.
+            // What is sent on a closed socket is lost, as on any dead link.
             if let Some(local) = self.sockets.get_mut(&transmit.local) {
                 local.send(transmit);
             }
         }
     }
 
-    fn obey(&mut self, command: SocketCommand, now: Instant) {
-        match command {
-            SocketCommand::Add(id, socket) => _ = self.sockets.insert(id, Local::new(*socket, now)),
-            SocketCommand::Remove(id) => {
+    fn handle_input(&mut self, state: &mut State, input: Input, now: Instant) {
+        let State { node, probers, .. } = state;
+        match input {
+            Input::AddSocket(id, socket) => {
+                self.sockets.insert(id, Local::new(*socket, now));
+            }
+            Input::RemoveSocket(id) => {
                 if let Some(local) = self.sockets.get_mut(&id) {
                     local.remove(now);
                 }
             }
+            Input::Network(id, Impact::Changed) => node.on_local_change(now, id),
+            Input::Network(id, Impact::Better) => node.retry_paths(now, id),
+            Input::Prober(id, event) => probers.on_event(now, id, event, node),
         }
     }
 }
 
-/// The datagrams of a message, each in a buffer of its own: a byte that is kept of one must not keep all of them.
+/// The datagrams of a message, each in a buffer of its own: a byte kept of one must not keep the memory of all.
 fn split(message: &Message<'_>) -> impl Iterator<Item = BytesMut> {
     message.contents.chunks(message.stride).map(BytesMut::from)
 }
 
-/// However the driver ends, nobody is left waiting for it.
+/// Ends everything that waits for the driver, however it ends.
 struct TellEnd(Arc<Shared>);
 
 impl Drop for TellEnd {
@@ -316,7 +316,7 @@ impl Drop for TellEnd {
         state.ended = true;
         let handles: Vec<_> = state.sessions.keys().copied().collect();
         for handle in handles {
-            state.end_session(handle, Some(Error::EndpointClosed), &self.0);
+            state.end_session(handle, Some(Error::EndpointClosed));
         }
         state.flush_waiters.clear();
         let waiters = std::mem::take(&mut state.end_waiters);

@@ -1,4 +1,4 @@
-//! Starting, connecting, accepting, ending.
+//! The endpoint: starting, connecting, accepting and closing.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -16,18 +16,19 @@ use tokio::sync::oneshot;
 use crate::{
     ControllerConfig, Detection, Error, PathSpec, Session,
     driver::Driver,
-    paths::{bind, path_config},
+    inbox::Inbox,
+    paths::bind,
     queue::Bounds,
     state::{SessionEntry, SessionShared, Shared},
 };
 
-/// How long [`Endpoint::connect`] tries.
+/// Time limit of [`Endpoint::connect`].
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What an endpoint is made of.
+/// The configuration of an [`Endpoint`].
 #[derive(Clone, Debug)]
 pub struct EndpointConfig {
-    /// Who we are.
+    /// The key pair that identifies this process.
     pub identity: Identity,
     /// Peers that may open sessions to us.
     pub trusted: Vec<PublicKey>,
@@ -35,30 +36,31 @@ pub struct EndpointConfig {
     pub listen: Vec<SocketAddr>,
     /// Controller of paths that peers open.
     pub accept_controller: ControllerConfig,
-    /// Of those that the peer says lead over a low orbit; `None`: the same.
+    /// Controller of those paths that the peer declares as low-orbit links; `None` for the same one.
     pub accept_leo_controller: Option<ControllerConfig>,
-    /// How to watch the satellite hop of all these paths, where they lead over a dish of ours; `None` where they do not.
+    /// How to probe the satellite hop of all these paths, if they lead over a dish of ours; `None` if they do not.
     pub accept_detection: Option<Detection>,
-    /// The network interface by which all these paths leave, where that is known; probes take it.
+    /// The network interface of all these paths, if it is known; probes use it.
     pub accept_interface: Option<String>,
-    /// Most sessions at once.
+    /// Greatest number of sessions at once.
     pub max_sessions: usize,
-    /// Most of them that one key may have opened to us; one more displaces the one that was silent for longest, if that is dead.
+    /// Greatest number of sessions that one key may have opened to us; one more replaces its session that was silent for
+    /// longest, if that is dead.
     pub max_sessions_per_peer: usize,
     /// Settings of every session.
     pub session: SessionConfig,
-    /// Bytes of the largest UDP payload that we send, 1200 to 1472. Each path begins with `sure_packet_bytes` and finds out how much
-    /// of this it carries.
+    /// Bytes of the largest UDP payload to send, 1200 to 1472. Each path begins with `sure_packet_bytes` and probes for more, up to
+    /// this.
     pub packet_bytes: u16,
-    /// UDP payload that every path carries without a question, in the same range; where it is not below `packet_bytes`, nothing is
-    /// asked.
+    /// UDP payload that every path carries without a probe, in the same range; if it is not below `packet_bytes`, there are no
+    /// probes.
     pub sure_packet_bytes: u16,
     /// Names of peers for the log; others are named by their keys.
     pub peer_names: HashMap<PublicKey, String>,
 }
 
 impl EndpointConfig {
-    /// A pure client: it trusts nobody to open sessions to it and listens nowhere. Cubic; at most 256 sessions, 64 of each key.
+    /// A pure client without trusted peers and listening addresses, with Cubic and at most 256 sessions, 64 of each key.
     pub fn new(identity: Identity) -> Self {
         Self {
             identity,
@@ -125,9 +127,10 @@ impl Endpoint {
             Instant::now(),
         )?;
         let poller = Poller::new()?;
+        let (inbox, inputs) = Inbox::new(poller.waker());
         let shared = Arc::new(Shared::new(
             node,
-            poller.waker(),
+            inbox,
             max_sessions,
             block_bounds,
             config.peer_names,
@@ -142,7 +145,7 @@ impl Endpoint {
             state.accepting.detection = config.accept_detection;
             state.accepting.interface = config.accept_interface;
         }
-        Driver::start(shared.clone(), poller, echo_secret)?;
+        Driver::start(shared.clone(), poller, inputs, echo_secret)?;
         let inner = Arc::new(Inner {
             shared,
             listen_addresses,
@@ -150,7 +153,7 @@ impl Endpoint {
         Ok(Self { inner })
     }
 
-    /// How many sessions of trusted peers were refused because there were as many as the configuration allows.
+    /// The number of sessions of trusted peers refused for the configured limits.
     pub fn refused_sessions(&self) -> u64 {
         self.inner.shared.lock().node.refused_sessions()
     }
@@ -225,7 +228,7 @@ impl Endpoint {
         sessions
     }
 
-    /// Closes all sessions and ends the endpoint; returns when the peers have been told, after at most about one second.
+    /// Closes all sessions and ends the endpoint; returns when the peers have been informed, after at most about one second.
     pub async fn close(&self) {
         let (ended, end) = oneshot::channel();
         {
@@ -233,7 +236,7 @@ impl Endpoint {
             if state.ended {
                 return;
             }
-            state.close_all("endpoint closed", &self.inner.shared);
+            state.close_all("endpoint closed");
             state.end_waiters.push(ended);
         }
         self.inner.shared.incoming.close();
@@ -262,8 +265,8 @@ impl Endpoint {
         let (mut own_paths, mut configs) = (BTreeMap::new(), Vec::new());
         // The node numbers them in the order given.
         for ((number, spec), (socket, options)) in (0..).zip(paths).zip(sockets) {
-            let path = state.own_path(spec, socket, options, &self.inner.shared);
-            configs.push(path_config(path.spec.clone(), path.socket.id));
+            let path = state.own_path(spec, socket, options);
+            configs.push((path.socket.id, path.spec.clone()));
             own_paths.insert(PathId(number), path);
         }
         let handle = match state.node.connect(Instant::now(), peer, configs) {
@@ -271,7 +274,7 @@ impl Endpoint {
             Err(error) => {
                 own_paths
                     .into_values()
-                    .for_each(|path| state.remove_local(path.socket.id, &self.inner.shared));
+                    .for_each(|path| state.remove_local(path.socket.id));
                 return Err(error.into());
             }
         };
@@ -293,15 +296,13 @@ impl Endpoint {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.shared
-            .lock()
-            .close_all("endpoint dropped", &self.shared);
+        self.shared.lock().close_all("endpoint dropped");
         self.shared.incoming.abandon();
         self.shared.wake_driver();
     }
 }
 
-/// A session on its way to be open; given up when nobody waits for it any more.
+/// A session that is being opened; closed when its future is dropped.
 struct Attempt {
     session: Session,
     opened: oneshot::Receiver<Result<(), Error>>,
@@ -312,9 +313,7 @@ impl Drop for Attempt {
     fn drop(&mut self) {
         if !self.open {
             let Session { shared, session } = &self.session;
-            shared
-                .lock()
-                .close_session(session.handle, "given up", shared);
+            shared.lock().close_session(session.handle, "given up");
             shared.wake_driver();
         }
     }

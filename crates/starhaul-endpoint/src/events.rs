@@ -1,22 +1,22 @@
-//! Handing the stack's events to those who wait for them.
+//! Passing the stack's events to the tasks that wait for them.
 
 use std::{sync::Arc, time::Instant};
 
-use starhaul_quic::{NodeEvent, SessionHandle};
+use starhaul_quic::{NodeEvent, SessionHandle, SignalTarget};
 use starhaul_session::{Event, Mode, PathId, StreamConfig, StreamId};
 
 use crate::{
     Block, Error,
-    probers::Follower,
+    paths::prober,
     queue::{Bounds, Queue},
-    state::{OpenedStream, SessionEntry, SessionShared, Shared, State},
+    state::{OpenedStream, SessionEntry, SessionShared, State},
 };
 
-/// The code with which streams are refused that the application is too slow to accept.
+/// The code with which streams are refused if the application is too slow to accept them.
 const CODE_REFUSED: u32 = 0x5ef0;
 
 /// Drains the stack's events.
-pub(crate) fn dispatch(shared: &Arc<Shared>, state: &mut State, now: Instant) {
+pub(crate) fn dispatch(state: &mut State, now: Instant) {
     while let Some(event) = state.node.poll_event() {
         match event {
             NodeEvent::Connected(session) => connected(state, session, now),
@@ -28,8 +28,8 @@ pub(crate) fn dispatch(shared: &Arc<Shared>, state: &mut State, now: Instant) {
                 state.sessions.insert(session, accepted);
                 let peer = state.peer_name(session);
                 tracing::debug!(session = session.0, peer, "session accepted");
-                if shared.incoming.try_push(entry, 0).is_err() {
-                    state.close_session(session, "the application accepts no sessions", shared);
+                if state.incoming.try_push(entry, 0).is_err() {
+                    state.close_session(session, "the application accepts no sessions");
                 }
             }
             NodeEvent::Closed {
@@ -47,7 +47,7 @@ pub(crate) fn dispatch(shared: &Arc<Shared>, state: &mut State, now: Instant) {
                     }
                     None => tracing::debug!(session = session.0, peer, "session closed"),
                 }
-                state.end_session(session, error.map(Error::Transport), shared);
+                state.end_session(session, error.map(Error::Transport));
             }
             NodeEvent::PathUp {
                 session,
@@ -63,10 +63,10 @@ pub(crate) fn dispatch(shared: &Arc<Shared>, state: &mut State, now: Instant) {
                 if let Some(entry) = state.sessions.get_mut(&session) {
                     entry.down.remove(&path);
                     if entry.accepted {
-                        watch(state, shared, session, path);
+                        probe_accepted(state, session, path);
                     }
                 }
-                state.remove_retired(session, now, shared);
+                state.remove_retired(session, now);
             }
             NodeEvent::PathDown {
                 session,
@@ -79,7 +79,7 @@ pub(crate) fn dispatch(shared: &Arc<Shared>, state: &mut State, now: Instant) {
                     true => {
                         tracing::warn!(session = session.0, peer, path = name, reason, "path down");
                     }
-                    // Who waits for the session is told, and tries again and again.
+                    // The task that waits for the session gets the reason, and tries again and again.
                     false => {
                         tracing::debug!(
                             session = session.0,
@@ -90,11 +90,11 @@ pub(crate) fn dispatch(shared: &Arc<Shared>, state: &mut State, now: Instant) {
                         );
                     }
                 }
-                let follower = Follower::Accepted(session, path);
-                state.probers.leave(follower, shared);
+                let follower = SignalTarget::Path(session, path);
+                state.probers.leave(follower);
                 let paths = state.node.path_status(session);
                 if let Some(entry) = state.sessions.get_mut(&session) {
-                    // A peer may have removed others for good.
+                    // The peer may have removed others.
                     let is_there = |id: PathId| paths.iter().any(|status| status.path == id);
                     entry.down.retain(|id, _| is_there(*id));
                     if is_there(path) {
@@ -109,17 +109,17 @@ pub(crate) fn dispatch(shared: &Arc<Shared>, state: &mut State, now: Instant) {
     state.probers.pace(now, &state.node);
 }
 
-/// A path that a peer opened is up: where it leads over our dish, somebody watches that.
-fn watch(state: &mut State, shared: &Arc<Shared>, session: SessionHandle, path: PathId) {
-    let Some(detection) = &state.accepting.detection else {
+/// A path that a peer opened is up: starts a prober for it if it leads over our dish.
+fn probe_accepted(state: &mut State, session: SessionHandle, path: PathId) {
+    let Some(detection) = state.accepting.detection else {
         return;
     };
     let paths = state.node.path_status(session);
     if let Some(status) = paths.iter().find(|status| status.path == path) {
         let interface = state.accepting.interface.clone();
-        let prober = detection.prober(status.remote, None, interface);
-        let follower = Follower::Accepted(session, path);
-        state.probers.follow(follower, prober, shared);
+        let prober = prober(detection, status.remote, None, interface);
+        let follower = SignalTarget::Path(session, path);
+        state.probers.follow(follower, prober);
     }
 }
 
@@ -129,7 +129,7 @@ fn connected(state: &mut State, session: SessionHandle, now: Instant) {
     };
     let _ = entry.shared.established_at.set(now);
     if let Some(connecting) = entry.connecting.take() {
-        // A caller that no longer waits has closed the session on its way out.
+        // A caller that no longer waits has closed the session.
         let _ = connecting.send(Ok(()));
     }
     let own = &entry.own_paths;
@@ -195,7 +195,7 @@ fn session_event(state: &mut State, session: SessionHandle, event: Event, now: I
             outcome,
         } => {
             if let Some(waiting) = entry.outcomes.remove(&(stream, block)) {
-                // The handle may have been dropped: then nobody asked.
+                // The handle may have been dropped.
                 let _ = waiting.send(outcome);
             }
         }
@@ -228,7 +228,7 @@ fn session_event(state: &mut State, session: SessionHandle, event: Event, now: I
     }
 }
 
-/// Queues a stream of the peer for the application; `false` when too many wait already.
+/// Queues a stream of the peer for the application; returns `false` if too many wait already.
 fn opened(entry: &mut SessionEntry, bounds: Bounds, id: StreamId, config: StreamConfig) -> bool {
     let blocks = match config.mode {
         Mode::Reliable => None,

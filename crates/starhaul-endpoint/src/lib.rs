@@ -1,4 +1,4 @@
-//! The async face of Starhaul: sessions over real sockets for Rust applications.
+//! The async API of Starhaul: sessions over real sockets for Rust applications.
 //!
 //! An [`Endpoint`] opens and accepts [`Session`]s. A session runs over any number of paths at once and carries streams of two kinds:
 //! blocks with deadlines ([`SendStream`], [`RecvStream`]) and reliable bytes ([`ByteStream`]).
@@ -39,10 +39,10 @@
 
 mod block;
 mod bytes;
-mod detection;
 mod driver;
 mod endpoint;
 mod events;
+mod inbox;
 mod local;
 mod network;
 mod own_paths;
@@ -58,10 +58,11 @@ mod stream;
 use std::{net::SocketAddr, time::Duration};
 
 pub use starhaul_cc::{
-    ControllerConfig, PathModel, RateFeed, Reconfiguration, ReconfigurationSource, Reconfigurations,
+    ControllerConfig, Detection, PathModel, ProbeMethod, ProbeTarget, RateFeed, Reconfiguration,
+    ReconfigurationSource, Reconfigurations, Timetable,
 };
 pub use starhaul_net::prober;
-pub use starhaul_quic::{Identity, LinkKind, PathStatus, PathTotals, PublicKey};
+pub use starhaul_quic::{Identity, LinkKind, PathSpec, PathStatus, PathTotals, PublicKey};
 pub use starhaul_session::{
     BlockId, BlockOptions, ExpiredCause, Mode, Outcome, PathId, SessionConfig, StreamConfig,
     StreamId, StreamStats,
@@ -70,15 +71,13 @@ pub use starhaul_session::{
 pub use self::{
     block::Block,
     bytes::{ByteReader, ByteStream, ByteWriter},
-    detection::Detection,
     endpoint::{Endpoint, EndpointConfig},
     own_paths::PathChange,
-    paths::PathSpec,
     session::Session,
     stream::{BlockHandle, IncomingStream, RecvStream, SendStream},
 };
 
-/// What can go wrong here.
+/// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A local address, an interface or the system.
@@ -99,14 +98,14 @@ pub enum Error {
     /// No path has this name.
     #[error("the session has no path named {0:?}")]
     UnknownPath(String),
-    /// A path's local and remote address do not go together.
+    /// A path's local and remote address are of different families.
     #[error("path {path:?} cannot go from {local} to {remote}: use two IPv4 or two IPv6 addresses")]
     AddressFamily {
         /// The path.
         path: String,
-        /// From where.
+        /// The local address.
         local: SocketAddr,
-        /// To where.
+        /// The remote address.
         remote: SocketAddr,
     },
     /// No path came up in time.
@@ -119,9 +118,9 @@ pub enum Error {
         }
     )]
     Unreachable {
-        /// How long it was tried.
+        /// The time limit.
         within: Duration,
-        /// What is known to be wrong: each with the path's name and the cause.
+        /// The known problems: each with the path's name and the cause.
         problems: Vec<String>,
     },
     /// A reliable stream was asked for where blocks are sent.
@@ -130,7 +129,7 @@ pub enum Error {
     /// The session has ended.
     #[error("the session has ended{}", .reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
     SessionEnded {
-        /// Why, when something was wrong.
+        /// The reason, if it did not end in order.
         reason: Option<String>,
     },
     /// The endpoint was closed.

@@ -1,41 +1,64 @@
-//! One socket of the driver: what waits for it, and how it is bound anew when its interface or its address changed.
+//! One socket of the driver: its backlog, and how it is bound again when its interface or its address changes.
 
 use std::{
     collections::{HashMap, VecDeque},
     net::{IpAddr, SocketAddr},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Buf as _;
+use parking_lot::Mutex;
 use starhaul_net::{BindOptions, RecvBuffer, UdpSocket, interface_index, source_toward};
 use starhaul_quic::Transmit;
 
-use crate::{
-    network::News,
-    state::{NewSocket, SocketProblem},
-};
+use crate::network::News;
 
-/// Transmits that wait for a full socket; more are lost, as on any congested link.
+/// Greatest number of transmits that wait for a full socket; more are lost, as on any congested link.
 const MAX_BACKLOG: usize = 256;
-/// How long a removed path's socket stays, for the path's last frames.
+/// Time for which a removed path's socket stays open, for the path's last frames.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
 /// Time between attempts to bind a socket whose address or interface is gone.
 const REBIND_INTERVAL: Duration = Duration::from_secs(1);
-/// Peers whose way in is remembered for the way out.
+/// Greatest number of peers whose destination address is remembered as the source of answers.
 const MAX_ANSWERS: usize = 4096;
 
-/// A socket and what waits for it.
+/// A socket for the driver.
+pub(crate) struct NewSocket {
+    /// `None` if it could not be bound yet and is to be tried again.
+    pub(crate) socket: Option<UdpSocket>,
+    pub(crate) options: BindOptions,
+    /// The far end of its path; `None` if it accepts peers.
+    pub(crate) toward: Option<SocketAddr>,
+    pub(crate) problem: SocketProblem,
+}
+
+/// Why a socket cannot be used now; written by the driver, read by [`Session::path_problems`](crate::Session::path_problems).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SocketProblem(Arc<Mutex<Option<String>>>);
+
+impl SocketProblem {
+    pub(crate) fn set(&self, problem: Option<&starhaul_net::Error>) {
+        *self.0.lock() = problem.map(ToString::to_string);
+    }
+
+    pub(crate) fn read(&self) -> Option<String> {
+        self.0.lock().clone()
+    }
+}
+
+/// A socket and its backlog.
 pub(crate) struct Local {
     socket: Option<UdpSocket>,
     options: BindOptions,
-    /// Where its path leads; `None` where peers are accepted.
+    /// The far end of its path; `None` if it accepts peers.
     toward: Option<SocketAddr>,
-    /// How the kernel sends there, as it was when last looked at.
+    /// The kernel's route there at the last check.
     way: Way,
     problem: SocketProblem,
     backlog: VecDeque<Transmit>,
-    /// At which of our addresses each peer knows us, where peers are accepted at all of them. A path of ours pins none: its
-    /// address may change, and the peer follows.
+    /// The address of ours that each peer sends to, if peers are accepted at all addresses. A path of ours pins none: its address
+    /// may change, and the peer follows.
     answers: HashMap<SocketAddr, IpAddr>,
     removed_at: Option<Instant>,
     rebind_at: Option<Instant>,
@@ -48,10 +71,10 @@ struct Way {
     source: Option<IpAddr>,
 }
 
-/// What a change in the network means for the paths of a socket.
+/// The effect of a change in the network on the paths of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Impact {
-    /// What they send comes from another address or takes another way.
+    /// Their packets have another source address or take another route.
     Changed,
     /// Those that are down may succeed now.
     Better,
@@ -71,7 +94,7 @@ impl Local {
             removed_at: None,
             rebind_at,
         };
-        local.way = local.look();
+        local.way = local.route();
         local
     }
 
@@ -79,12 +102,12 @@ impl Local {
         self.socket.as_ref()
     }
 
-    /// Whether something waits until the socket takes it.
+    /// Whether transmits wait for room in the socket.
     pub(crate) fn is_blocked(&self) -> bool {
         !self.backlog.is_empty()
     }
 
-    /// The path is gone; the socket goes when its last frames have left.
+    /// The path is removed; the socket is closed when its last frames have left.
     pub(crate) fn remove(&mut self, now: Instant) {
         self.removed_at = Some(now);
     }
@@ -94,7 +117,7 @@ impl Local {
             .is_some_and(|removed| now >= removed + LINGER)
     }
 
-    /// The network changed: binds the socket anew where it must be, and says what that means for its paths.
+    /// The network changed: binds the socket again if necessary. Returns the effect on its paths.
     pub(crate) fn follow(&mut self, now: Instant, news: &News) -> Option<Impact> {
         if self.removed_at.is_some() {
             return None;
@@ -107,7 +130,7 @@ impl Local {
         }
         self.rebind_at = self.rebind_at.map(|_| now);
         let rebound = self.rebind_when_due(now);
-        let way = self.look();
+        let way = self.route();
         let before = std::mem::replace(&mut self.way, way);
         self.socket.as_ref()?;
         let started = way.interface.is_some_and(|own| news.started.contains(&own));
@@ -118,7 +141,7 @@ impl Local {
         }
     }
 
-    fn look(&self) -> Way {
+    fn route(&self) -> Way {
         let interface = self.options.interface.as_deref();
         Way {
             interface: interface.and_then(|name| interface_index(name).ok()),
@@ -163,7 +186,7 @@ impl Local {
         }
     }
 
-    /// Receives into `buffer`; `false` when there is nothing.
+    /// Receives into `buffer`; returns `false` if there is nothing.
     pub(crate) fn receive(&mut self, buffer: &mut RecvBuffer) -> bool {
         let Some(socket) = &self.socket else {
             return false;
@@ -181,7 +204,7 @@ impl Local {
                 let Some(local) = datagram.local else {
                     continue;
                 };
-                // Anyone can fill the table by forging addresses; those who are real are soon in it again.
+                // Forged addresses can fill the table; real peers are soon in it again.
                 if self.answers.len() >= MAX_ANSWERS && !self.answers.contains_key(&datagram.remote)
                 {
                     self.answers.clear();
@@ -201,7 +224,7 @@ impl Local {
         self.rebind_at = Some(Instant::now());
     }
 
-    /// Binds the socket anew when it is time to try that; whether it has.
+    /// Binds the socket again if the next attempt is due; returns whether it did.
     pub(crate) fn rebind_when_due(&mut self, now: Instant) -> bool {
         if self.rebind_at.is_none_or(|due| now < due) {
             return false;
@@ -212,7 +235,7 @@ impl Local {
                 self.problem.set(None);
                 self.socket = Some(socket);
                 self.rebind_at = None;
-                self.way = self.look();
+                self.way = self.route();
                 true
             }
             Err(error) => {

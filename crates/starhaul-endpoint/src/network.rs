@@ -1,4 +1,4 @@
-//! The kernel's news of the network, gathered until the sockets are looked after.
+//! The kernel's notifications of the network, collected until the sockets are checked.
 
 use std::{
     collections::HashMap,
@@ -9,39 +9,40 @@ use std::{
 
 use starhaul_net::{NetworkChange, NetworkMonitor};
 
-/// News come in bursts; a host of containers has them all day. The first is followed at once, those after it together.
+/// Notifications come in bursts, on a host of containers all day. The sockets are checked at once after the first, and after
+/// this time for all that follow.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Interfaces and addresses remembered between two looks; beyond, everything is looked at.
+/// Greatest number of interfaces and addresses remembered between two checks; beyond, everything may have changed.
 const MAX_REMEMBERED: usize = 256;
-/// Interfaces whose state is remembered.
+/// Greatest number of interfaces whose state is remembered.
 const MAX_INTERFACES: usize = 4096;
 
-/// Hears the news and hands them out, not too often.
+/// Collects the notifications and limits the rate of checks.
 #[derive(Debug, Default)]
 pub(crate) struct NetworkWatch {
     monitor: Option<NetworkMonitor>,
-    /// Of each interface by its number: whether it was running when that was last told.
+    /// Whether each interface, by its number, was running at its last notification.
     running: HashMap<u32, bool>,
     news: News,
-    looked_at: Option<Instant>,
+    checked_at: Option<Instant>,
 }
 
-/// What happened since the last look.
+/// The changes since the last check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct News {
     any: bool,
-    /// There is an address, an interface or a route that may help.
+    /// A new address, interface or route may help paths that are down.
     pub(crate) better: bool,
     /// Everything may have changed.
     pub(crate) missed: bool,
     /// Interfaces that began to run.
     pub(crate) started: Vec<u32>,
-    /// Addresses that this host has no more.
+    /// Addresses that this host has lost.
     pub(crate) lost: Vec<IpAddr>,
 }
 
 impl NetworkWatch {
-    /// Where the kernel tells nothing, timers have to do.
+    /// Opens the notifications; without them, timers must suffice.
     pub(crate) fn start() -> Self {
         let monitor = NetworkMonitor::open();
         let monitor = monitor.inspect_err(|error| {
@@ -57,7 +58,7 @@ impl NetworkWatch {
         self.monitor.as_ref().map(NetworkMonitor::as_fd)
     }
 
-    /// Reads what the kernel tells.
+    /// Reads the kernel's notifications.
     pub(crate) fn read(&mut self) {
         let Some(mut monitor) = self.monitor.take() else {
             return;
@@ -68,24 +69,24 @@ impl NetworkWatch {
         }
     }
 
-    /// What there is to follow now.
+    /// The changes to check for now.
     pub(crate) fn poll_news(&mut self, now: Instant) -> Option<News> {
         if !self.news.any || self.pause_ends().is_some_and(|end| now < end) {
             return None;
         }
-        self.looked_at = Some(now);
+        self.checked_at = Some(now);
         let news = std::mem::take(&mut self.news);
         tracing::debug!(?news, "the network changed");
         Some(news)
     }
 
-    /// When there will be something to follow, if nothing else is told until then.
+    /// When the next check is due, without further notifications.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.pause_ends().filter(|_| self.news.any)
     }
 
     fn pause_ends(&self) -> Option<Instant> {
-        self.looked_at.map(|looked_at| looked_at + PAUSE)
+        self.checked_at.map(|checked_at| checked_at + PAUSE)
     }
 
     fn note(&mut self, change: NetworkChange) {
@@ -145,7 +146,7 @@ mod tests {
     #[test]
     fn an_interface_starts_when_it_ran_not_before() {
         let mut watch = NetworkWatch::default();
-        // The first word of an interface says nothing of what it was before.
+        // The first notification of an interface does not say what it was before.
         for (running, started) in [(true, 0), (true, 0), (false, 0), (true, 1), (true, 1)] {
             watch.note(link(7, running));
             assert_eq!(watch.news.started.len(), started);
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_news_is_bounded_and_means_that_all_is_looked_at() {
+    fn a_flood_of_news_is_bounded_and_means_that_all_is_checked_at() {
         let mut watch = NetworkWatch::default();
         for n in 0..100_000_u32 {
             let address = IpAddr::from(n.to_be_bytes());

@@ -1,31 +1,30 @@
 //! The paths that we opened: added, changed and removed while their session lives.
 
-use std::{net::SocketAddr, sync::Arc, time::Instant};
+use std::{net::SocketAddr, time::Instant};
 
 use starhaul_net::BindOptions;
-use starhaul_quic::{PathStatus, SessionHandle};
+use starhaul_quic::{PathStatus, SessionHandle, SignalTarget};
 use starhaul_session::PathId;
 
 use crate::{
     Error, PathSpec, Session,
-    paths::{BoundSocket, bind, path_config},
-    probers::Follower,
-    state::{OwnPath, Shared, State},
+    paths::{BoundSocket, bind, own_prober},
+    state::{OwnPath, State},
 };
 
-/// What [`Session::change_path`] did.
+/// The result of [`Session::change_path`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathChange {
-    /// Nothing: the path is as asked for.
+    /// Nothing: the path is as specified.
     None,
-    /// The path was changed on its living connection.
+    /// The path was changed on its present connection.
     InPlace,
     /// A new path takes the place of the old one.
     Replaced,
 }
 
 impl Session {
-    /// Adds a path, which is tried until it is up, and again when it was lost.
+    /// Adds a path, which is tried until it is up, and again when it is lost.
     ///
     /// # Errors
     /// The session has ended, its side may not open paths, the name is taken, or the addresses are of different families.
@@ -44,9 +43,9 @@ impl Session {
         Ok(())
     }
 
-    /// Makes the path of this name what `path` says. Cost, controller and detection change on the living connection. Anything else
-    /// makes a new connection: where another path is up the old one goes at once, else when the new one is up, or whichever
-    /// path is first. What was on it is sent again on the others; streams notice nothing.
+    /// Changes the path of this name to `path`. Cost, controller and detection change on the present connection. Anything else
+    /// needs a new connection; the old one is closed as soon as any other path is up. Its data in flight are sent again on the
+    /// others; streams notice nothing.
     ///
     /// # Errors
     /// No such path of ours, the session has ended, or the addresses are of different families; then nothing has changed.
@@ -61,8 +60,8 @@ impl Session {
             if is_there && old == path {
                 return Ok(PathChange::None);
             }
-            if is_there && old.leads_like(&path) {
-                state.change_in_place(handle, id, path, &self.shared)?;
+            if is_there && shares_connection(&old, &path) {
+                state.change_in_place(handle, id, path)?;
                 drop(state);
                 self.shared.wake_driver();
                 return Ok(PathChange::InPlace);
@@ -72,24 +71,24 @@ impl Session {
         let mut state = self.shared.lock();
         let (id, old) = self.own_path(&mut state, &path.name)?;
         // Two sockets cannot have one port, nor a session too many paths: then the old path makes room.
-        let in_the_way = old.shares_port(&path);
+        let in_the_way = shares_port(&old, &path);
         if in_the_way {
-            state.remove_own(Instant::now(), handle, id, &self.shared);
+            state.remove_own(Instant::now(), handle, id);
         }
         match self.add(&mut state, path.clone(), bound) {
             Err(Error::Transport(starhaul_quic::Error::TooManyPaths)) => {
-                state.remove_own(Instant::now(), handle, id, &self.shared);
+                state.remove_own(Instant::now(), handle, id);
                 self.add(&mut state, path.clone(), bind(&path)?)?;
             }
             other => other?,
         }
-        state.retire(handle, id, &self.shared);
+        state.retire(handle, id);
         drop(state);
         self.shared.wake_driver();
         Ok(PathChange::Replaced)
     }
 
-    /// Removes the path of this name. What was on it is sent again on the others.
+    /// Removes the path of this name. Its data in flight are sent again on the others.
     ///
     /// # Errors
     /// No such path, or the session has ended.
@@ -98,26 +97,26 @@ impl Session {
         let handle = self.session.handle;
         let path = self.session.path(&mut state, name)?;
         state.node.remove_path(Instant::now(), handle, path)?;
-        state.forget_own(handle, path, &self.shared);
+        state.forget_own(handle, path);
         drop(state);
         self.shared.wake_driver();
         Ok(())
     }
 
-    /// Removes the path of this name once another one is up: at once where one is, or where the path itself is down.
+    /// Removes the path of this name as soon as another one is up, or at once if the path itself is down.
     ///
     /// # Errors
     /// No such path of ours, or the session has ended.
     pub async fn retire_path(&self, name: &str) -> Result<(), Error> {
         let mut state = self.shared.lock();
         let (id, _) = self.own_path(&mut state, name)?;
-        state.retire(self.session.handle, id, &self.shared);
+        state.retire(self.session.handle, id);
         drop(state);
         self.shared.wake_driver();
         Ok(())
     }
 
-    /// The newest path of this name that we opened and that is to stay.
+    /// The newest path of this name that we opened and that is not retiring.
     fn own_path(&self, state: &mut State, name: &str) -> Result<(PathId, PathSpec), Error> {
         let entry = state.sessions.get(&self.session.handle);
         let entry = entry.ok_or_else(|| self.session.ended_error())?;
@@ -134,15 +133,15 @@ impl Session {
         (socket, options): (BoundSocket, BindOptions),
     ) -> Result<(), Error> {
         let handle = self.session.handle;
-        let own = state.own_path(spec, socket, options, &self.shared);
+        let own = state.own_path(spec, socket, options);
         let local = own.socket.id;
-        let config = path_config(own.spec.clone(), local);
-        let added = state.node.add_path(Instant::now(), handle, config);
+        let path = (local, own.spec.clone());
+        let added = state.node.add_path(Instant::now(), handle, path);
         match (added, state.sessions.get_mut(&handle)) {
             (Ok(id), Some(entry)) => _ = entry.own_paths.insert(id, own),
-            (Ok(_), None) => state.remove_local(local, &self.shared),
+            (Ok(_), None) => state.remove_local(local),
             (Err(error), _) => {
-                state.remove_local(local, &self.shared);
+                state.remove_local(local);
                 return Err(error.into());
             }
         }
@@ -150,59 +149,52 @@ impl Session {
     }
 }
 
-impl PathSpec {
-    /// Whether the other is the same way, so that its connection can serve both.
-    fn leads_like(&self, other: &Self) -> bool {
-        let way = |spec: &Self| {
-            (
-                spec.local,
-                spec.interface.clone(),
-                spec.remote,
-                spec.link,
-                spec.name.clone(),
-            )
-        };
-        way(self) == way(other)
-    }
+/// Whether the connection of one can serve the other.
+fn shares_connection(one: &PathSpec, other: &PathSpec) -> bool {
+    let changeable = PathSpec {
+        cost: one.cost,
+        controller: one.controller.clone(),
+        detection: one.detection,
+        ..other.clone()
+    };
+    *one == changeable
+}
 
-    /// Whether the sockets of both cannot be open at once.
-    fn shares_port(&self, other: &Self) -> bool {
-        let same_interface = match (&self.interface, &other.interface) {
-            (Some(ours), Some(theirs)) => ours == theirs,
-            _ => true,
-        };
-        let same_address = |ours: SocketAddr, theirs: SocketAddr| {
-            let wildcard = ours.ip().is_unspecified() || theirs.ip().is_unspecified();
-            ours.port() != 0 && ours.port() == theirs.port() && (wildcard || ours == theirs)
-        };
-        let addresses = self.local.zip(other.local);
-        same_interface && addresses.is_some_and(|(ours, theirs)| same_address(ours, theirs))
-    }
+/// Whether the sockets of both cannot be open at once.
+fn shares_port(one: &PathSpec, other: &PathSpec) -> bool {
+    let same_interface = match (&one.interface, &other.interface) {
+        (Some(ours), Some(theirs)) => ours == theirs,
+        _ => true,
+    };
+    let same_address = |ours: SocketAddr, theirs: SocketAddr| {
+        let wildcard = ours.ip().is_unspecified() || theirs.ip().is_unspecified();
+        ours.port() != 0 && ours.port() == theirs.port() && (wildcard || ours == theirs)
+    };
+    let addresses = one.local.zip(other.local);
+    same_interface && addresses.is_some_and(|(ours, theirs)| same_address(ours, theirs))
 }
 
 impl State {
-    /// The socket of a path of ours, and what watches its satellite hop.
+    /// Adds the socket of a path of ours, and its prober.
     pub(crate) fn own_path(
         &mut self,
         spec: PathSpec,
         socket: BoundSocket,
         options: BindOptions,
-        shared: &Arc<Shared>,
     ) -> OwnPath {
         let own = OwnPath {
             socket: self.add_local(socket, options, Some(spec.remote)),
             spec,
             retiring: false,
         };
-        self.watch_own(&own, shared);
+        self.probe_own(&own);
         own
     }
 
-    fn watch_own(&mut self, own: &OwnPath, shared: &Arc<Shared>) {
-        if let Some(detection) = &own.spec.detection {
-            let follower = Follower::Socket(own.socket.id);
-            let prober = own.spec.prober(detection);
-            self.probers.follow(follower, prober, shared);
+    fn probe_own(&mut self, own: &OwnPath) {
+        if let Some(prober) = own_prober(&own.spec) {
+            let paths = SignalTarget::Local(own.socket.id);
+            self.probers.follow(paths, prober);
         }
     }
 
@@ -211,7 +203,6 @@ impl State {
         session: SessionHandle,
         path: PathId,
         spec: PathSpec,
-        shared: &Arc<Shared>,
     ) -> Result<(), Error> {
         let now = Instant::now();
         let Self {
@@ -231,33 +222,28 @@ impl State {
             node.set_path_controller(now, session, path, spec.controller.clone())?;
         }
         if spec.detection != own.spec.detection {
-            let follower = Follower::Socket(own.socket.id);
-            probers.leave(follower, shared);
-            if let Some(detection) = &spec.detection {
-                probers.follow(follower, spec.prober(detection), shared);
+            let paths = SignalTarget::Local(own.socket.id);
+            probers.leave(paths);
+            if let Some(prober) = own_prober(&spec) {
+                probers.follow(paths, prober);
             }
         }
         own.spec = spec;
         Ok(())
     }
 
-    /// The path goes once another one is up, or now where it is of no use.
-    fn retire(&mut self, session: SessionHandle, path: PathId, shared: &Arc<Shared>) {
+    /// Removes the path as soon as another one is up, or now if it is down.
+    fn retire(&mut self, session: SessionHandle, path: PathId) {
         if let Some(entry) = self.sessions.get_mut(&session)
             && let Some(own) = entry.own_paths.get_mut(&path)
         {
             own.retiring = true;
         }
-        self.remove_retired(session, Instant::now(), shared);
+        self.remove_retired(session, Instant::now());
     }
 
-    /// Removes the paths that are to go and are not needed any more.
-    pub(crate) fn remove_retired(
-        &mut self,
-        session: SessionHandle,
-        now: Instant,
-        shared: &Arc<Shared>,
-    ) {
+    /// Removes the retiring paths that are not needed any more.
+    pub(crate) fn remove_retired(&mut self, session: SessionHandle, now: Instant) {
         let Some(entry) = self.sessions.get(&session) else {
             return;
         };
@@ -271,32 +257,26 @@ impl State {
         let replaced = up.iter().any(|path| !retiring.contains(&path.path));
         for id in retiring {
             if replaced || up.iter().all(|path| path.path != id) {
-                self.remove_own(now, session, id, shared);
+                self.remove_own(now, session, id);
             }
         }
     }
 
-    fn remove_own(
-        &mut self,
-        now: Instant,
-        session: SessionHandle,
-        path: PathId,
-        shared: &Arc<Shared>,
-    ) {
-        // It may have gone already, by the peer's wish.
+    fn remove_own(&mut self, now: Instant, session: SessionHandle, path: PathId) {
+        // The peer may have removed it already.
         let _ = self.node.remove_path(now, session, path);
-        self.forget_own(session, path, shared);
+        self.forget_own(session, path);
     }
 
     /// The node has removed the path.
-    fn forget_own(&mut self, session: SessionHandle, path: PathId, shared: &Arc<Shared>) {
+    fn forget_own(&mut self, session: SessionHandle, path: PathId) {
         let entry = self.sessions.get_mut(&session);
         let own = entry.and_then(|entry| {
             entry.down.remove(&path);
             entry.own_paths.remove(&path)
         });
         if let Some(own) = own {
-            self.remove_local(own.socket.id, shared);
+            self.remove_local(own.socket.id);
         }
     }
 }

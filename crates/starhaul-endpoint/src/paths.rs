@@ -1,54 +1,39 @@
-//! From a path's description to its socket.
+//! The socket and the prober of a path.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use starhaul_cc::ControllerConfig;
-use starhaul_net::{BindOptions, UdpSocket, prober::ProberConfig};
-use starhaul_quic::{LinkKind, LocalId, PathConfig};
+use starhaul_cc::Detection;
+use starhaul_net::{
+    BindOptions, UdpSocket,
+    prober::{ProberConfig, Via},
+};
+use starhaul_quic::PathSpec;
 
-use crate::{Detection, Error};
+use crate::Error;
 
-/// A path to open.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PathSpec {
-    /// Name for people, unique in its session.
-    pub name: String,
-    /// Local address to send from; `None` lets the kernel choose.
-    pub local: Option<SocketAddr>,
-    /// Network interface to bind to (`SO_BINDTODEVICE`).
-    pub interface: Option<String>,
-    /// The peer's address.
-    pub remote: SocketAddr,
-    /// Price per byte; only the order matters.
-    pub cost: f64,
-    /// Over what it leads; the peer chooses the controller of its direction by that.
-    pub link: LinkKind,
-    /// Controller of our direction.
-    pub controller: ControllerConfig,
-    /// How to watch its satellite hop for reconfigurations; `None` where there is none, or nobody cares.
-    pub detection: Option<Detection>,
+/// What a prober of a path from `local` over `interface` to `remote` is to do.
+pub(crate) fn prober(
+    detection: Detection,
+    remote: SocketAddr,
+    local: Option<SocketAddr>,
+    interface: Option<String>,
+) -> ProberConfig {
+    let local = local.map(|local| local.ip());
+    ProberConfig {
+        detection,
+        toward: Some(remote),
+        via: Via {
+            local: local.filter(|local| !local.is_unspecified()),
+            interface,
+        },
+    }
 }
 
-impl PathSpec {
-    /// A path over whatever route the kernel chooses, with Cubic.
-    pub fn new(name: impl Into<String>, remote: SocketAddr) -> Self {
-        Self {
-            name: name.into(),
-            local: None,
-            interface: None,
-            remote,
-            cost: 1.0,
-            link: LinkKind::Other,
-            controller: ControllerConfig::Cubic,
-            detection: None,
-        }
-    }
-
-    /// What watching it in this way asks of a prober.
-    pub(crate) fn prober(&self, detection: &Detection) -> ProberConfig {
-        let local = self.local.map(|local| local.ip());
-        detection.prober(self.remote, local, self.interface.clone())
-    }
+/// What the prober of a path of ours is to do, if it has one.
+pub(crate) fn own_prober(path: &PathSpec) -> Option<ProberConfig> {
+    let interface = path.interface.clone();
+    path.detection
+        .map(|detection| prober(detection, path.remote, path.local, interface))
 }
 
 /// A socket, or why there is none yet.
@@ -75,15 +60,4 @@ pub(crate) fn bind(path: &PathSpec) -> Result<(BoundSocket, BindOptions), Error>
         tracing::warn!(path = path.name, %error, "path has no socket yet, will try again");
     }
     Ok((socket, options))
-}
-
-pub(crate) fn path_config(path: PathSpec, local: LocalId) -> PathConfig {
-    PathConfig {
-        name: path.name,
-        local,
-        remote: path.remote,
-        cost: path.cost,
-        link: path.link,
-        controller: path.controller,
-    }
 }

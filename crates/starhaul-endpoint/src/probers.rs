@@ -1,73 +1,60 @@
-//! Who watches the satellite hops of paths: one prober for each way out of this host and target, for all paths that share it
-//! (LeoCC §4.1.1).
+//! The probers of satellite hops: one for each target and way out of this host, for all paths that share both (LeoCC
+//! §4.1.1).
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
-use parking_lot::Mutex;
-use starhaul_net::prober::{
-    ProbeMethod, ProbedBy, Prober, ProberConfig, ProberEvent, ProberStatus, Stage, Via,
-};
-use starhaul_quic::{LocalId, Node, SessionHandle};
-use starhaul_session::PathId;
+use starhaul_cc::{PathEnd, PathSignal, ProbeMethod};
+use starhaul_net::prober::{ProbedBy, Prober, ProberConfig, ProberEvent, ProberStatus, Stage, Via};
+use starhaul_quic::{Node, SessionHandle, SignalTarget};
 
-/// After so long without traffic, longer than most pauses, a prober rests.
+use crate::inbox::{Inbox, Input, ProberId};
+
+/// A prober rests when its paths carried nothing for this time, which is longer than most pauses.
 const REST_AFTER: Duration = Duration::from_secs(10);
-/// A driver at work does not look for idle paths in each of its turns.
+/// A busy driver checks for idle paths at most this often.
 const PACE_INTERVAL: Duration = Duration::from_millis(10);
-/// Each has a thread that goes before others; a host has a few dishes at most.
+/// Each prober has a thread of high priority; a host has a few dishes at most.
 const MAX_PROBERS: usize = 32;
 
-/// Who wants to hear of reconfigurations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Follower {
-    /// A path of ours, by its socket.
-    Socket(LocalId),
-    /// A path that a peer opened to us; all of them share the listening socket, and lead over the dish of the configuration.
-    Accepted(SessionHandle, PathId),
-}
-
-/// Lends a prober's thread the node that it tells.
-pub(crate) trait NodeLender: Send + Sync + 'static {
-    /// Calls `tell` with the node, and lets the driver act on what that did.
-    fn with_node(&self, tell: impl FnOnce(&mut Node));
-}
-
 /// The probers of an endpoint.
-#[derive(Default)]
 pub(crate) struct Probers {
+    inbox: Inbox,
     entries: Vec<Entry>,
-    /// When it was last seen which of them have work.
+    next_id: u32,
+    /// When it was last checked which paths are idle.
     paced_at: Option<Instant>,
 }
 
 struct Entry {
+    id: ProberId,
     config: ProberConfig,
     prober: Prober,
-    followers: Followers,
+    /// The paths that it serves, and their far ends.
+    paths: Vec<(SignalTarget, Option<SocketAddr>)>,
 }
 
-/// The paths that a prober serves, and where each leads.
-type Followers = Arc<Mutex<Vec<(Follower, Option<SocketAddr>)>>>;
-
 impl Probers {
-    /// A path wants to know; the first one of its kind starts a prober.
-    pub(crate) fn follow(
-        &mut self,
-        follower: Follower,
-        config: ProberConfig,
-        shared: &Arc<impl NodeLender>,
-    ) {
-        let accepted = matches!(follower, Follower::Accepted(..));
-        let serves = |entry: &&Entry| is_shared(&entry.config, &config, accepted);
-        let told = (follower, config.toward);
-        if let Some(entry) = self.entries.iter().find(serves) {
-            let mut followers = entry.followers.lock();
-            followers.retain(|(other, _)| *other != follower);
-            followers.push(told);
+    /// Creates the probers of the driver with this inbox; none runs yet.
+    pub(crate) fn new(inbox: Inbox) -> Self {
+        Self {
+            inbox,
+            entries: Vec::new(),
+            next_id: 0,
+            paced_at: None,
+        }
+    }
+
+    /// Probes for these paths: by a prober that serves them already or can, else by a new one.
+    pub(crate) fn follow(&mut self, paths: SignalTarget, config: ProberConfig) {
+        let accepted = matches!(paths, SignalTarget::Path(..));
+        let follower = (paths, config.toward);
+        let mut entries = self.entries.iter_mut();
+        if let Some(entry) = entries.find(|entry| is_shared(&entry.config, &config, accepted)) {
+            entry.paths.retain(|(other, _)| *other != paths);
+            entry.paths.push(follower);
             return;
         }
         if self.entries.len() >= MAX_PROBERS {
@@ -76,41 +63,67 @@ impl Probers {
             );
             return;
         }
-        let followers = Arc::new(Mutex::new(vec![told]));
-        match start(config.clone(), &followers, shared) {
+        let id = ProberId(self.next_id);
+        self.next_id += 1;
+        match start(&self.inbox, id, &config) {
             Ok(prober) => self.entries.push(Entry {
+                id,
                 config,
                 prober,
-                followers,
+                paths: vec![follower],
             }),
             Err(error) => tracing::warn!(%error, "reconfigurations are not watched"),
         }
     }
 
-    /// The path is gone; the last one ends its prober.
-    pub(crate) fn leave(&mut self, follower: Follower, shared: &Arc<impl NodeLender>) {
-        self.leave_all(|other| other == follower, shared);
+    /// These paths are gone; a prober ends with its last path.
+    pub(crate) fn leave(&mut self, paths: SignalTarget) {
+        self.leave_all(|other| other == paths);
     }
 
     /// The session is gone, with all paths that its peer opened.
-    pub(crate) fn leave_session(&mut self, session: SessionHandle, shared: &Arc<impl NodeLender>) {
-        let of_it = |other| matches!(other, Follower::Accepted(handle, _) if handle == session);
-        self.leave_all(of_it, shared);
+    pub(crate) fn leave_session(&mut self, session: SessionHandle) {
+        self.leave_all(|paths| matches!(paths, SignalTarget::Path(of, _) if of == session));
     }
 
-    fn leave_all(&mut self, gone: impl Fn(Follower) -> bool, shared: &Arc<impl NodeLender>) {
-        self.entries.retain_mut(|entry| {
-            let left = {
-                let mut followers = entry.followers.lock();
-                followers.retain(|(other, _)| !gone(*other));
-                followers.clone()
-            };
-            entry.lead_to_someone(&left, shared);
-            !left.is_empty()
-        });
+    fn leave_all(&mut self, gone: impl Fn(SignalTarget) -> bool) {
+        for entry in &mut self.entries {
+            entry.paths.retain(|(paths, _)| !gone(*paths));
+            entry.change_far_end(&self.inbox);
+        }
+        self.entries.retain(|entry| !entry.paths.is_empty());
     }
 
-    /// Lets those rest over whose paths nothing flows, and the others work.
+    /// Signals what a prober found to the node, for every path that it serves.
+    pub(crate) fn on_event(&self, now: Instant, id: ProberId, event: ProberEvent, node: &mut Node) {
+        let signal = match event {
+            ProberEvent::Reconfiguration(event) => {
+                tracing::debug!(outage = ?event.outage, confidence = event.confidence, "reconfiguration");
+                PathSignal::Reconfiguration(event)
+            }
+            ProberEvent::SegmentRtt { rtt, .. } => {
+                let end = PathEnd::Local;
+                PathSignal::SegmentRtt { end, rtt }
+            }
+            ProberEvent::Stage(Stage::Probing { target, found, by }) => {
+                let reason = found.map_or("configured", |found| found.by.reason());
+                tracing::info!(%target, by = by.name(), reason, "watches for reconfigurations");
+                return;
+            }
+            ProberEvent::Stage(Stage::Waiting { problem }) => {
+                tracing::warn!(%problem, "cannot watch for reconfigurations, will try again");
+                return;
+            }
+            _ => return,
+        };
+        // A prober may have ended since.
+        let entry = self.entries.iter().find(|entry| entry.id == id);
+        for (paths, _) in entry.into_iter().flat_map(|entry| &entry.paths) {
+            node.signal(now, *paths, signal);
+        }
+    }
+
+    /// Lets probers rest whose paths are idle, and resumes the others.
     pub(crate) fn pace(&mut self, now: Instant, node: &Node) {
         let soon = |at| now.saturating_duration_since(at) < PACE_INTERVAL;
         if self.entries.is_empty() || self.paced_at.is_some_and(soon) {
@@ -118,76 +131,57 @@ impl Probers {
         }
         self.paced_at = Some(now);
         for entry in &self.entries {
-            let used = entry
-                .followers
-                .lock()
-                .iter()
-                .filter_map(used_at(node))
-                .max();
+            let paths = entry.paths.iter();
+            let used = paths.filter_map(|(paths, _)| node.used_at(*paths)).max();
             let idle = used.map(|at| now.saturating_duration_since(at));
             entry.prober.rest(idle.is_none_or(|idle| idle > REST_AFTER));
         }
     }
 
-    /// How the prober of this path fares, if it has one.
-    pub(crate) fn status(&self, follower: Follower) -> Option<ProberStatus> {
-        let follows = |entry: &&Entry| {
-            entry
-                .followers
-                .lock()
-                .iter()
-                .any(|(other, _)| *other == follower)
-        };
-        Some(self.entries.iter().find(follows)?.prober.status())
+    /// The status of the prober of these paths, if they have one.
+    pub(crate) fn status(&self, paths: SignalTarget) -> Option<ProberStatus> {
+        let serves = |entry: &&Entry| entry.paths.iter().any(|(other, _)| *other == paths);
+        Some(self.entries.iter().find(serves)?.prober.status())
     }
 }
 
 impl Entry {
-    /// A prober whose far end has left needs another one, unless it asks a hop on the way: that one stays where it is.
-    fn lead_to_someone(
-        &mut self,
-        left: &[(Follower, Option<SocketAddr>)],
-        shared: &Arc<impl NodeLender>,
-    ) {
-        let Some((_, toward)) = left.first() else {
+    /// Starts another prober if the far end that it probes has left; a hop on the way stays where it is.
+    fn change_far_end(&mut self, inbox: &Inbox) {
+        let Some(&(_, toward)) = self.paths.first() else {
             return;
         };
-        let still_there = left.iter().any(|(_, toward)| *toward == self.config.toward);
+        let mut far_ends = self.paths.iter().map(|(_, toward)| *toward);
+        let is_there = far_ends.any(|toward| toward == self.config.toward);
         let by_icmp = match self.prober.status().stage {
             Stage::Probing { by, .. } => by != ProbedBy::UdpEcho,
             _ => false,
         };
-        if still_there || by_icmp {
+        if is_there || by_icmp {
             return;
         }
-        self.config.toward = *toward;
-        match start(self.config.clone(), &self.followers, shared) {
+        self.config.toward = toward;
+        match start(inbox, self.id, &self.config) {
             Ok(prober) => self.prober = prober,
             Err(error) => tracing::warn!(%error, "a prober keeps to a far end that has left"),
         }
     }
 }
 
-fn used_at(node: &Node) -> impl Fn(&(Follower, Option<SocketAddr>)) -> Option<Instant> {
-    |(follower, _)| match *follower {
-        Follower::Socket(local) => node.local_used_at(local),
-        Follower::Accepted(session, path) => node.path_used_at(session, path),
-    }
-}
-
 fn start(
-    config: ProberConfig,
-    followers: &Followers,
-    shared: &Arc<impl NodeLender>,
+    inbox: &Inbox,
+    id: ProberId,
+    config: &ProberConfig,
 ) -> Result<Prober, starhaul_net::Error> {
-    let (followers, shared) = (followers.clone(), Arc::downgrade(shared));
-    Prober::start(config, move |event| tell(event, &followers, &shared))
+    let inbox = inbox.clone();
+    let tell = move |event| inbox.send(Input::Prober(id, event));
+    Prober::start(config.clone(), tell)
 }
 
-/// Whether one prober does for both. Where the way out is fixed, or all paths lead over one dish, the satellite is the same wherever
-/// packets go behind it.
+/// Whether one prober can serve both. If the way out is fixed, or all paths lead over one dish, the satellite is the same
+/// whatever is behind it.
 fn is_shared(one: &ProberConfig, other: &ProberConfig, one_dish: bool) -> bool {
-    let fixed = (one_dish || one.via != Via::default()) && one.method != ProbeMethod::Udp;
+    let fixed = (one_dish || one.via != Via::default()) && one.detection.method != ProbeMethod::Udp;
     let same_version =
         one.toward.map(|toward| toward.is_ipv4()) == other.toward.map(|toward| toward.is_ipv4());
     let toward = match fixed && same_version {
@@ -201,65 +195,18 @@ fn is_shared(one: &ProberConfig, other: &ProberConfig, one_dish: bool) -> bool {
     *one == other
 }
 
-/// On the prober's thread.
-fn tell(event: ProberEvent, followers: &Followers, shared: &Weak<impl NodeLender>) {
-    let Some(shared) = shared.upgrade() else {
-        return;
-    };
-    let now = Instant::now();
-    match event {
-        ProberEvent::Reconfiguration(event) => {
-            tracing::debug!(outage = ?event.outage, confidence = event.confidence, "reconfiguration");
-            let followers = followers.lock().clone();
-            shared.with_node(|node| {
-                for (follower, _) in followers {
-                    match follower {
-                        Follower::Socket(local) => {
-                            _ = node.on_local_reconfiguration(now, local, event);
-                        }
-                        // A session that has just ended needs it no more.
-                        Follower::Accepted(session, path) => {
-                            _ = node.on_reconfiguration(now, session, path, event);
-                        }
-                    }
-                }
-            });
-        }
-        ProberEvent::SegmentRtt { rtt, .. } => {
-            let followers = followers.lock().clone();
-            shared.with_node(|node| {
-                for (follower, _) in followers {
-                    match follower {
-                        Follower::Socket(local) => node.on_local_segment_rtt(now, local, rtt),
-                        Follower::Accepted(session, path) => {
-                            _ = node.on_segment_rtt(now, session, path, rtt);
-                        }
-                    }
-                }
-            });
-        }
-        ProberEvent::Stage(Stage::Probing { target, found, by }) => {
-            let reason = found.map_or("configured", |found| found.by.reason());
-            tracing::info!(%target, by = by.name(), reason, "watches for reconfigurations");
-        }
-        ProberEvent::Stage(Stage::Waiting { problem }) => {
-            tracing::warn!(%problem, "cannot watch for reconfigurations, will try again");
-        }
-        _ => {}
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Detection, PathSpec};
+    use crate::{Detection, PathSpec, ProbeMethod, paths::own_prober};
 
     #[test]
     fn paths_over_one_dish_share_a_prober_and_others_do_not() {
         let path = |interface: Option<&str>, remote: &str| {
             let mut path = PathSpec::new("leo", remote.parse().unwrap());
             path.interface = interface.map(Into::into);
-            path.prober(&Detection::default())
+            path.detection = Some(Detection::default());
+            own_prober(&path).unwrap()
         };
         let dish = path(Some("dish0"), "192.0.2.1:4600");
         for (other, shared) in [
@@ -277,7 +224,7 @@ mod tests {
         );
         assert!(is_shared(&one, &other, true), "they all lead over one dish");
         let mut far = dish.clone();
-        far.method = ProbeMethod::Udp;
+        far.detection.method = ProbeMethod::Udp;
         let mut elsewhere = far.clone();
         elsewhere.toward = Some("198.51.100.1:4600".parse().unwrap());
         assert!(

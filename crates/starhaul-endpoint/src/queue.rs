@@ -11,7 +11,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// What all receive queues of one session have together.
+/// The budget of all receive queues of one session.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     bytes: AtomicUsize,
@@ -19,24 +19,24 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// How many items the queues let go because a bound was reached.
+    /// Number of items dropped because a bound was reached.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 }
 
-/// What a queue may hold.
+/// The bounds of a queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) items: usize,
     pub(crate) bytes: usize,
-    /// For all queues that share the budget.
+    /// Bytes of all queues that share the budget.
     pub(crate) budget_bytes: usize,
 }
 
 impl Bounds {
-    /// Of each stream's blocks that wait for the application, where a session keeps at most so many bytes on receipt: a
-    /// quarter of them, but at least 16 MiB where there are so many, and as many blocks as that is with 16 KiB each.
+    /// Bounds of each stream's received blocks in a session that keeps at most this many bytes on receipt: a quarter of them, but
+    /// at least 16 MiB if there are that many, and as many blocks as that is with 16 KiB each.
     pub(crate) fn of_blocks(max_receive_bytes: usize) -> Self {
         let bytes = (max_receive_bytes / 4).max(max_receive_bytes.min(16 << 20));
         Self {
@@ -100,7 +100,7 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Appends an item and lets the oldest go where a bound is reached; the item itself is dropped if it never fits.
+    /// Appends an item and drops the oldest ones if a bound is reached; the item itself is dropped if it never fits.
     pub(crate) fn push_dropping_oldest(&self, item: T, bytes: usize) {
         let mut inner = self.inner.lock();
         if inner.closed {
@@ -146,14 +146,14 @@ impl<T> Queue<T> {
         self.filled.notify_waiters();
     }
 
-    /// Closes and forgets what is queued: nobody will take it.
+    /// Closes the queue and drops its items, which will not be taken.
     pub(crate) fn abandon(&self) {
         let mut inner = self.inner.lock();
         inner.closed = true;
         while self.take(&mut inner).is_some() {}
     }
 
-    /// How many items were dropped because the application was too slow.
+    /// The number of items dropped because the application was too slow.
     pub(crate) fn dropped(&self) -> u64 {
         self.inner.lock().dropped
     }

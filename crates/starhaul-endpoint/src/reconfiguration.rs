@@ -2,43 +2,36 @@
 
 use std::time::{Duration, Instant};
 
-use starhaul_cc::Reconfiguration;
-use starhaul_quic::{Node, SessionHandle};
-use starhaul_session::PathId;
+use starhaul_cc::{PathEnd, PathSignal, Reconfiguration};
+use starhaul_quic::SignalTarget;
 
 use crate::{Endpoint, Error, Session};
 
 impl Session {
-    /// Tells the congestion controllers of the path of this name, ours and the peer's, that it was reconfigured. It is a hint: a
-    /// controller may ignore it, and a false one costs LeoCC one short adaptation. Several detectors may tell of one event.
+    /// Signals the congestion controllers of the path of this name, ours and the peer's, that it was reconfigured. It is a hint: a
+    /// controller may ignore it, and a false one costs LeoCC one short adaptation. Several detectors may signal one event.
     ///
     /// # Errors
     /// No such path, or the session has ended.
     pub fn report_reconfiguration(&self, path: &str, event: Reconfiguration) -> Result<(), Error> {
-        self.report(path, |node, now, session, path| {
-            node.on_reconfiguration(now, session, path, event)
-        })
+        self.report(path, PathSignal::Reconfiguration(event))
     }
 
-    /// Tells them the round trip of the path's satellite segment alone, from the terminal to the operator's point of presence. LeoCC
-    /// tells by it whether a queue is on the satellite or on the ground; say it a few times a second, or not at all.
+    /// Signals them the RTT of the path's satellite segment alone, from the terminal to the operator's point of presence, by which
+    /// LeoCC decides whether a queue is on the satellite link or on the ground; a few times a second, or not at all.
     ///
     /// # Errors
     /// No such path, or the session has ended.
     pub fn report_segment_rtt(&self, path: &str, rtt: Duration) -> Result<(), Error> {
-        self.report(path, |node, now, session, path| {
-            node.on_segment_rtt(now, session, path, rtt)
-        })
+        let end = PathEnd::Local;
+        self.report(path, PathSignal::SegmentRtt { end, rtt })
     }
 
-    fn report(
-        &self,
-        name: &str,
-        tell: impl FnOnce(&mut Node, Instant, SessionHandle, PathId) -> Result<(), starhaul_quic::Error>,
-    ) -> Result<(), Error> {
+    fn report(&self, name: &str, signal: PathSignal) -> Result<(), Error> {
         let mut state = self.shared.lock();
         let path = self.session.path(&mut state, name)?;
-        tell(&mut state.node, Instant::now(), self.session.handle, path)?;
+        let path = SignalTarget::Path(self.session.handle, path);
+        state.node.signal(Instant::now(), path, signal);
         drop(state);
         self.shared.wake_driver();
         Ok(())
@@ -46,9 +39,9 @@ impl Session {
 }
 
 impl Endpoint {
-    /// Tells every path of every session that leaves by this network interface, as [`Session::report_reconfiguration`] does for one: all
-    /// flows through a dish change together. Paths opened here leave by the interface that they are bound to, those that peers
-    /// opened by [`EndpointConfig::accept_interface`](crate::EndpointConfig::accept_interface). Returns how many paths were told.
+    /// Signals every path of every session over this network interface, as [`Session::report_reconfiguration`] does for one: all
+    /// flows through a dish change together. Paths opened here use the interface that they are bound to, those that peers opened
+    /// [`EndpointConfig::accept_interface`](crate::EndpointConfig::accept_interface). Returns the number of paths.
     pub fn report_reconfiguration(&self, interface: &str, event: Reconfiguration) -> usize {
         let mut state = self.shared().lock();
         let state = &mut *state;
@@ -59,10 +52,10 @@ impl Endpoint {
         if state.accepting.interface.as_deref() == Some(interface) {
             locals.extend(&state.accepting.locals);
         }
-        let now = Instant::now();
+        let (now, signal) = (Instant::now(), PathSignal::Reconfiguration(event));
         let told = locals
             .into_iter()
-            .map(|local| state.node.on_local_reconfiguration(now, local, event))
+            .map(|local| state.node.signal(now, SignalTarget::Local(local), signal))
             .sum();
         self.shared().wake_driver();
         told

@@ -1,4 +1,4 @@
-//! Tells of peers whose keys are not trusted, and of streams that nobody fetches: seldom enough that nobody can fill the log.
+//! Logs peers whose keys are not trusted, and streams that the application does not accept, at a rate that cannot fill the log.
 
 use std::{
     collections::HashMap,
@@ -10,18 +10,18 @@ use starhaul_quic::PublicKey;
 
 /// At most one line per key and host in this time.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// Keys and hosts remembered; while so many are refused in one interval, others are only counted.
+/// Greatest number of keys and hosts remembered; if more are refused in one interval, others are only counted.
 const MAX_REMEMBERED: usize = 16;
 
-/// Who was refused lately.
+/// Recently refused keys.
 #[derive(Debug, Default)]
 pub(crate) struct RefusedKeys {
-    /// When a line was written, and how many refusals it did not yet tell of.
+    /// When a line was written, and the number of refusals since.
     told: HashMap<(IpAddr, PublicKey), (Instant, u64)>,
     untold: u64,
 }
 
-/// Streams of peers that were refused because the application did not fetch those before them.
+/// Streams of peers that were refused because too many waited for the application.
 #[derive(Debug, Default)]
 pub(crate) struct RefusedStreams {
     told: Option<Instant>,
@@ -29,7 +29,7 @@ pub(crate) struct RefusedStreams {
 }
 
 impl RefusedStreams {
-    /// A stream was refused: how many others were since the last line, if it is time for another one.
+    /// A stream was refused. Returns the number of others since the last line if another one is due.
     pub(crate) fn is_due(&mut self, now: Instant) -> Option<u64> {
         let since = self.told.map(|told| now.saturating_duration_since(told));
         if since.is_some_and(|since| since < INTERVAL) {
@@ -42,7 +42,7 @@ impl RefusedStreams {
 }
 
 impl RefusedKeys {
-    /// A key was refused; writes a line if it is time for one.
+    /// A key was refused; writes a line if one is due.
     pub(crate) fn tell(&mut self, now: Instant, remote: SocketAddr, key: PublicKey) {
         if let Some((refusals, others)) = self.is_due(now, remote.ip(), key) {
             tracing::warn!(
@@ -55,8 +55,8 @@ impl RefusedKeys {
         }
     }
 
-    /// How many refusals of this key and host a line written now would tell of, and how many of others that were
-    /// never told of; `None` when it is too soon for one.
+    /// The numbers of refusals that a line written now reports: of this key and host, and of others without a line; `None` if no
+    /// line is due.
     fn is_due(&mut self, now: Instant, host: IpAddr, key: PublicKey) -> Option<(u64, u64)> {
         let who = (host, key);
         let since = |told: Instant| now.saturating_duration_since(told);

@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use starhaul_net::prober::ProberStatus;
-use starhaul_quic::{PathStatus, PublicKey};
+use starhaul_quic::{PathStatus, PublicKey, SignalTarget};
 use starhaul_session::{
     Mode, PathId, Session as Machine, StreamConfig, StreamError, StreamId, StreamStats,
 };
@@ -16,11 +16,10 @@ use tokio::sync::oneshot;
 
 use crate::{
     ByteStream, Error, IncomingStream, RecvStream, SendStream,
-    probers::Follower,
     state::{SessionEntry, SessionShared, Shared, State},
 };
 
-/// How long an application waits for room among the streams that the peer takes, and how often it is looked for.
+/// How long a call waits until the peer accepts another stream, and the least and greatest interval of its attempts.
 const PEER_PATIENCE: Duration = Duration::from_secs(5);
 const PEER_INTERVALS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(200)];
 
@@ -37,14 +36,14 @@ impl Session {
         self.session.handle.0
     }
 
-    /// Who is at the other end, as proved by its key.
+    /// The peer, as proved by its key.
     pub fn peer(&self) -> PublicKey {
         self.session.peer
     }
 
     /// When the session was opened.
     pub fn established_at(&self) -> Instant {
-        // Set before the application gets hold of the session.
+        // Set before the application gets the session.
         *self.session.established_at.get_or_init(Instant::now)
     }
 
@@ -68,7 +67,7 @@ impl Session {
         })
     }
 
-    /// Opens a reliable byte stream; the peer is told `label`.
+    /// Opens a reliable byte stream with a label for the peer.
     ///
     /// # Errors
     /// Too many streams, at this side or, for five seconds, at the peer, too long a label, or the session has ended.
@@ -95,7 +94,7 @@ impl Session {
         ))
     }
 
-    /// Opens a stream, and waits for a while where the peer takes no more before its application has read others to their end.
+    /// Opens a stream; waits for a limited time if the peer accepts no more before its application has read others to their end.
     async fn open_in_time(
         &self,
         mut open: impl FnMut(&mut Machine, &mut SessionEntry, Instant) -> Result<StreamId, Error>,
@@ -143,7 +142,7 @@ impl Session {
         }
     }
 
-    /// Received blocks that were dropped: there was no memory left to put them together (`max_receive_bytes`), or the
+    /// The number of received blocks that were dropped: there was no memory left to reassemble them (`max_receive_bytes`), or the
     /// application did not fetch them in time.
     pub fn dropped_blocks(&self) -> u64 {
         let mut state = self.shared.lock();
@@ -152,7 +151,7 @@ impl Session {
         incomplete + self.session.budget.dropped()
     }
 
-    /// Why paths that are down are: their socket's trouble, or what ended or prevented the connection.
+    /// The reasons why paths are down: an error of the socket, or the cause that ended or prevented the connection.
     pub fn path_problems(&self) -> BTreeMap<PathId, String> {
         let state = self.shared.lock();
         let Some(entry) = state.sessions.get(&self.session.handle) else {
@@ -165,7 +164,7 @@ impl Session {
         problems
     }
 
-    /// How the probers at our end of the paths fare that have one.
+    /// The status of the probers at our end of the paths.
     pub fn path_probers(&self) -> BTreeMap<PathId, ProberStatus> {
         let mut state = self.shared.lock();
         let handle = self.session.handle;
@@ -179,11 +178,11 @@ impl Session {
         let own = sessions.get(&handle).map(|entry| &entry.own_paths);
         let status = |path: PathStatus| {
             let own = own.and_then(|own| own.get(&path.path));
-            let follower = match own {
-                Some(own) => Follower::Socket(own.socket.id),
-                None => Follower::Accepted(handle, path.path),
+            let target = match own {
+                Some(own) => SignalTarget::Local(own.socket.id),
+                None => SignalTarget::Path(handle, path.path),
             };
-            Some((path.path, probers.status(follower)?))
+            Some((path.path, probers.status(target)?))
         };
         paths.into_iter().filter_map(status).collect()
     }
@@ -195,9 +194,9 @@ impl Session {
         machine.map_or_else(Vec::new, |machine| machine.stream_stats())
     }
 
-    /// The last figures of each stream that has ended since the last call, those that ended with the session included, and in the
-    /// same moment what [`Session::stream_stats`] gives. Whoever adds up the former and looks at the latter misses nothing and counts
-    /// nothing twice.
+    /// The final figures of each stream that has ended since the last call, those that ended with the session included, and those
+    /// of [`Session::stream_stats`] at the same moment. The sum of all the former and the latter misses nothing and counts nothing
+    /// twice.
     pub fn collect_stream_stats(&self) -> (Vec<StreamStats>, Vec<StreamStats>) {
         let mut state = self.shared.lock();
         let mut ended = self.session.take_ended();
@@ -216,8 +215,8 @@ impl Session {
         end.as_ref().and_then(|end| end.reason.clone())
     }
 
-    /// Closes in order, tells the peer why, and returns when that has been sent.
-    /// What is still on its way is lost: blocks end as `Failed`, byte streams fail.
+    /// Closes in order with a reason for the peer, and returns when that has been sent. Data in flight are lost: blocks end as
+    /// `Failed`, byte streams fail.
     pub async fn close(&self, reason: &str) {
         let (sent, flushed) = oneshot::channel();
         {
@@ -225,11 +224,11 @@ impl Session {
             if state.ended {
                 return;
             }
-            state.close_session(self.session.handle, reason, &self.shared);
+            state.close_session(self.session.handle, reason);
             state.flush_waiters.push(sent);
         }
         self.shared.wake_driver();
-        // Fails when the driver has ended, and then all has been sent.
+        // Fails when the driver has ended, and then everything has been sent.
         let _ = flushed.await;
     }
 }

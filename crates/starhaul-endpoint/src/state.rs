@@ -1,6 +1,6 @@
-//! What the driver and the application share behind one lock: the protocol stack and who waits for what.
+//! The state that the driver and the application share behind one lock: the protocol stack, and the tasks that wait for it.
 //!
-//! An application call changes the stack at once and wakes the driver, which sends and hands out events.
+//! An application call changes the stack at once and wakes the driver, which sends and passes on events.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -11,32 +11,34 @@ use std::{
 };
 
 use parking_lot::{Mutex, MutexGuard};
-use starhaul_net::{BindOptions, UdpSocket};
-use starhaul_quic::{LocalId, Node, PublicKey, SessionHandle};
+use starhaul_net::BindOptions;
+use starhaul_quic::{LocalId, Node, PathSpec, PublicKey, SessionHandle, SignalTarget};
 use starhaul_session::{
     BlockId, Outcome, PathId, Session, StreamConfig, StreamError, StreamId, StreamStats,
 };
 use tokio::sync::{oneshot, watch};
 
 use crate::{
-    Block, Detection, Error, PathSpec,
+    Block, Detection, Error,
+    inbox::{Inbox, Input},
+    local::{NewSocket, SocketProblem},
     paths::BoundSocket,
-    probers::{Follower, NodeLender, Probers},
+    probers::Probers,
     queue::{Bounds, Budget, Queue},
     refused::{RefusedKeys, RefusedStreams},
 };
 
-/// Streams that wait for the application to accept them.
+/// Greatest number of streams that wait for the application to accept them.
 const MAX_UNACCEPTED_STREAMS: usize = 1024;
 
-/// One per endpoint.
+/// The shared part of an endpoint.
 pub(crate) struct Shared {
     state: Mutex<State>,
-    driver: starhaul_net::Waker,
-    pub(crate) incoming: Queue<Arc<SessionShared>>,
+    inbox: Inbox,
+    pub(crate) incoming: Arc<Queue<Arc<SessionShared>>>,
 }
 
-/// One per session.
+/// The shared part of a session.
 #[derive(Debug)]
 pub(crate) struct SessionShared {
     pub(crate) handle: SessionHandle,
@@ -46,18 +48,18 @@ pub(crate) struct SessionShared {
     pub(crate) incoming: Queue<OpenedStream>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) end: watch::Sender<Option<SessionEnd>>,
-    /// Last figures of streams that ended with the session, until somebody asks.
+    /// Final figures of streams that ended with the session, until they are collected.
     ended: Mutex<Vec<StreamStats>>,
 }
 
-/// How a session ended.
+/// The end of a session.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionEnd {
-    /// `None` when it was closed in order.
+    /// The reason; `None` if it was closed in order.
     pub(crate) reason: Option<String>,
 }
 
-/// A stream that the peer opened and nobody has accepted yet.
+/// A stream that the peer opened and the application has not accepted yet.
 #[derive(Debug)]
 pub(crate) struct OpenedStream {
     pub(crate) id: StreamId,
@@ -66,24 +68,26 @@ pub(crate) struct OpenedStream {
     pub(crate) blocks: Option<Arc<Queue<Block>>>,
 }
 
-/// Everything behind the lock.
+/// The state behind the lock.
 pub(crate) struct State {
     pub(crate) node: Node,
     pub(crate) sessions: HashMap<SessionHandle, SessionEntry>,
-    pub(crate) socket_commands: Vec<SocketCommand>,
+    inbox: Inbox,
+    /// Sessions that the application has not accepted yet.
+    pub(crate) incoming: Arc<Queue<Arc<SessionShared>>>,
     pub(crate) closing: bool,
     /// The driver has ended.
     pub(crate) ended: bool,
-    /// Told when all that was to be sent has left.
+    /// Notified when everything queued has been sent.
     pub(crate) flush_waiters: Vec<oneshot::Sender<()>>,
-    /// Told when the driver ends.
+    /// Notified when the driver ends.
     pub(crate) end_waiters: Vec<oneshot::Sender<()>>,
     /// To be woken once the lock is free.
     pub(crate) woken: Vec<Waker>,
     pub(crate) next_local: u32,
-    /// Of each stream's blocks that wait for the application.
+    /// Bounds of the received blocks of each stream.
     pub(crate) block_bounds: Bounds,
-    /// For the log.
+    /// Names of peers for the log.
     pub(crate) peer_names: HashMap<PublicKey, String>,
     pub(crate) refused: RefusedKeys,
     pub(crate) refused_streams: RefusedStreams,
@@ -91,45 +95,13 @@ pub(crate) struct State {
     pub(crate) accepting: Accepting,
 }
 
-/// What holds for the paths that peers open.
+/// The settings of paths that peers open.
 #[derive(Default)]
 pub(crate) struct Accepting {
     /// The listening sockets.
     pub(crate) locals: Vec<LocalId>,
     pub(crate) interface: Option<String>,
     pub(crate) detection: Option<Detection>,
-}
-
-/// What the driver is to do with its sockets.
-pub(crate) enum SocketCommand {
-    /// Drive a socket.
-    Add(LocalId, Box<NewSocket>),
-    /// Stop once the last frames have left.
-    Remove(LocalId),
-}
-
-/// A socket for the driver.
-pub(crate) struct NewSocket {
-    /// `None` when it could not be bound yet and is to be tried again.
-    pub(crate) socket: Option<UdpSocket>,
-    pub(crate) options: BindOptions,
-    /// Where its path leads; `None` where peers are accepted.
-    pub(crate) toward: Option<SocketAddr>,
-    pub(crate) problem: SocketProblem,
-}
-
-/// Why a socket cannot be used now; written by the driver, read for those who ask what is wrong.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct SocketProblem(Arc<Mutex<Option<String>>>);
-
-impl SocketProblem {
-    pub(crate) fn set(&self, problem: Option<&starhaul_net::Error>) {
-        *self.0.lock() = problem.map(ToString::to_string);
-    }
-
-    pub(crate) fn read(&self) -> Option<String> {
-        self.0.lock().clone()
-    }
 }
 
 /// The socket of a path of ours.
@@ -142,10 +114,10 @@ pub(crate) struct PathSocket {
 
 /// A path that we opened.
 pub(crate) struct OwnPath {
-    /// What it was asked to be.
+    /// The path as specified.
     pub(crate) spec: PathSpec,
     pub(crate) socket: PathSocket,
-    /// It goes as soon as another path is up.
+    /// It is removed as soon as another path is up.
     pub(crate) retiring: bool,
 }
 
@@ -158,14 +130,14 @@ pub(crate) struct SessionEntry {
     pub(crate) accepted: bool,
     /// The paths that we opened.
     pub(crate) own_paths: BTreeMap<PathId, OwnPath>,
-    /// Why paths that are down are.
+    /// The reasons why paths are down.
     pub(crate) down: BTreeMap<PathId, String>,
     pub(crate) outcomes: HashMap<(StreamId, BlockId), oneshot::Sender<Outcome>>,
     pub(crate) blocks: HashMap<StreamId, Arc<Queue<Block>>>,
     pub(crate) bytes: HashMap<StreamId, ByteEntry>,
 }
 
-/// Who waits on a byte stream.
+/// The tasks that wait on a byte stream.
 pub(crate) struct ByteEntry {
     pub(crate) reader: Option<Waker>,
     pub(crate) writer: Option<Waker>,
@@ -175,25 +147,20 @@ pub(crate) struct ByteEntry {
     pub(crate) halves: u8,
 }
 
-impl NodeLender for Shared {
-    fn with_node(&self, tell: impl FnOnce(&mut Node)) {
-        tell(&mut self.lock().node);
-        self.wake_driver();
-    }
-}
-
 impl Shared {
     pub(crate) fn new(
         node: Node,
-        driver: starhaul_net::Waker,
+        inbox: Inbox,
         max_sessions: usize,
         block_bounds: Bounds,
         peer_names: HashMap<PublicKey, String>,
     ) -> Self {
+        let incoming = Arc::new(Queue::of_items(max_sessions));
         let state = State {
             node,
             sessions: HashMap::new(),
-            socket_commands: Vec::new(),
+            inbox: inbox.clone(),
+            incoming: incoming.clone(),
             closing: false,
             ended: false,
             flush_waiters: Vec::new(),
@@ -204,13 +171,13 @@ impl Shared {
             peer_names,
             refused: RefusedKeys::default(),
             refused_streams: RefusedStreams::default(),
-            probers: Probers::default(),
+            probers: Probers::new(inbox.clone()),
             accepting: Accepting::default(),
         };
         Self {
             state: Mutex::new(state),
-            driver,
-            incoming: Queue::of_items(max_sessions),
+            inbox,
+            incoming,
         }
     }
 
@@ -218,8 +185,12 @@ impl Shared {
         self.state.lock()
     }
 
+    pub(crate) fn inbox(&self) -> &Inbox {
+        &self.inbox
+    }
+
     pub(crate) fn wake_driver(&self) {
-        self.driver.wake();
+        self.inbox.wake();
     }
 
     /// Changes a session and lets the driver act on it.
@@ -238,7 +209,7 @@ impl Shared {
         };
         let result = change(machine, entry, Instant::now());
         drop(state);
-        // Thousands may ask again and again for a stream that the peer does not take yet.
+        // Thousands of tasks may repeat the attempt to open a stream that the peer does not accept yet.
         if !matches!(result, Err(Error::Stream(StreamError::PeerStreams))) {
             self.wake_driver();
         }
@@ -275,7 +246,7 @@ impl SessionShared {
         }
     }
 
-    /// The path of this name; the newer one where one takes the place of another.
+    /// The path of this name; the newer one while one replaces another.
     pub(crate) fn path(&self, state: &mut State, name: &str) -> Result<PathId, Error> {
         if !state.sessions.contains_key(&self.handle) {
             return Err(self.ended_error());
@@ -289,7 +260,7 @@ impl SessionShared {
 }
 
 impl State {
-    /// A socket for the path that leads to `toward`, or on which peers are accepted.
+    /// Adds a socket for a path to `toward`, or for accepting peers.
     pub(crate) fn add_local(
         &mut self,
         socket: BoundSocket,
@@ -308,8 +279,7 @@ impl State {
             toward,
             problem: problem.clone(),
         };
-        self.socket_commands
-            .push(SocketCommand::Add(id, Box::new(new)));
+        self.inbox.send(Input::AddSocket(id, Box::new(new)));
         PathSocket {
             id,
             problem,
@@ -323,7 +293,7 @@ impl State {
         entry.is_some_and(|entry| entry.shared.established_at.get().is_some())
     }
 
-    /// Who is at the other end of a session, for the log.
+    /// The name of a session's peer for the log.
     pub(crate) fn peer_name(&self, session: SessionHandle) -> String {
         let peer = self.sessions.get(&session).map(|entry| entry.shared.peer);
         peer.map_or_else(String::new, |peer| {
@@ -332,25 +302,20 @@ impl State {
         })
     }
 
-    pub(crate) fn remove_local(&mut self, local: LocalId, shared: &Arc<Shared>) {
-        self.probers.leave(Follower::Socket(local), shared);
-        self.socket_commands.push(SocketCommand::Remove(local));
+    pub(crate) fn remove_local(&mut self, local: LocalId) {
+        self.probers.leave(SignalTarget::Local(local));
+        self.inbox.send(Input::RemoveSocket(local));
     }
 
-    /// Ends a session for everyone who waits on it.
-    pub(crate) fn end_session(
-        &mut self,
-        handle: SessionHandle,
-        error: Option<Error>,
-        shared: &Arc<Shared>,
-    ) {
+    /// Ends a session for all tasks that wait on it.
+    pub(crate) fn end_session(&mut self, handle: SessionHandle, error: Option<Error>) {
         let Some(entry) = self.sessions.remove(&handle) else {
             return;
         };
         for path in entry.own_paths.into_values() {
-            self.remove_local(path.socket.id, shared);
+            self.remove_local(path.socket.id);
         }
-        self.probers.leave_session(handle, shared);
+        self.probers.leave_session(handle);
         for blocks in entry.blocks.values() {
             blocks.close();
         }
@@ -367,21 +332,16 @@ impl State {
         }
     }
 
-    /// Ends every session and says so to the peers.
-    pub(crate) fn close_all(&mut self, reason: &str, shared: &Arc<Shared>) {
+    /// Ends every session and informs the peers.
+    pub(crate) fn close_all(&mut self, reason: &str) {
         self.closing = true;
         let handles: Vec<_> = self.sessions.keys().copied().collect();
         for handle in handles {
-            self.close_session(handle, reason, shared);
+            self.close_session(handle, reason);
         }
     }
 
-    pub(crate) fn close_session(
-        &mut self,
-        handle: SessionHandle,
-        reason: &str,
-        shared: &Arc<Shared>,
-    ) {
+    pub(crate) fn close_session(&mut self, handle: SessionHandle, reason: &str) {
         if let Some(entry) = self.sessions.get(&handle) {
             let now = Instant::now();
             if let Some(machine) = self.node.session(handle) {
@@ -389,7 +349,7 @@ impl State {
                 entry.shared.keep_ended(machine.take_ended_streams());
             }
             self.node.close(now, handle, reason);
-            self.end_session(handle, None, shared);
+            self.end_session(handle, None);
         }
     }
 }
@@ -408,7 +368,7 @@ impl SessionEntry {
         }
     }
 
-    /// Starts to follow a byte stream that the application holds.
+    /// Adds a byte stream that the application holds.
     pub(crate) fn add_bytes(&mut self, stream: StreamId) {
         let entry = ByteEntry {
             reader: None,

@@ -1,4 +1,4 @@
-//! Deadline streams: blocks out, outcomes back, whole blocks in.
+//! Deadline streams: sending blocks, their outcomes, and receiving blocks.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,7 +28,7 @@ pub struct RecvStream {
     pub(crate) blocks: Arc<Queue<Block>>,
 }
 
-/// A block on its way.
+/// A block that was queued.
 #[derive(Debug)]
 pub struct BlockHandle {
     id: BlockId,
@@ -116,7 +116,7 @@ impl SendStream {
         self.change(|machine, now| machine.retreat(now, self.id, block))
     }
 
-    /// Says that no more blocks will come.
+    /// Finishes the stream: no more blocks will follow.
     ///
     /// # Errors
     /// The stream or session has ended.
@@ -138,7 +138,7 @@ impl SendStream {
 
 impl Drop for SendStream {
     fn drop(&mut self) {
-        // Fails when the stream has ended already, which is what is wanted.
+        // Fails only if the stream has ended already.
         let _ = self.finish();
     }
 }
@@ -149,7 +149,7 @@ impl BlockHandle {
         self.id
     }
 
-    /// How the block ended. The handle may be dropped instead; the outcome is then counted only in the statistics.
+    /// The outcome of the block. The handle may be dropped instead; the outcome is then counted only in the statistics.
     pub async fn outcome(self) -> Outcome {
         // The sender is dropped with the session, and the block with it.
         self.outcome.await.unwrap_or(Outcome::Failed)
@@ -162,7 +162,7 @@ impl RecvStream {
         self.id
     }
 
-    /// What the peer opened the stream with.
+    /// The peer's settings of the stream.
     pub fn config(&self) -> &StreamConfig {
         &self.config
     }
@@ -182,7 +182,7 @@ impl RecvStream {
         Some(blocks)
     }
 
-    /// How many blocks were dropped because the application did not fetch them.
+    /// The number of blocks dropped because the application did not fetch them.
     pub fn dropped_blocks(&self) -> u64 {
         self.blocks.dropped()
     }

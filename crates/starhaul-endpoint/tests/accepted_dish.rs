@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 use starhaul_endpoint::{
-    BlockOptions, Detection, Endpoint, EndpointConfig, Identity, PathSpec, Reconfiguration,
-    ReconfigurationSource, Session, StreamConfig,
-    prober::{ProbeMethod, ProbedBy, ProberStatus, Stage},
+    BlockOptions, Detection, Endpoint, EndpointConfig, Identity, PathSpec, ProbeMethod,
+    Reconfiguration, ReconfigurationSource, Session, StreamConfig,
+    prober::{ProbedBy, ProberStatus, Stage},
 };
 
 /// What the first of the session's probers says, once it satisfies `ready`.

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use starhaul_cc::{PathEnd, Reconfiguration, ReconfigurationSource};
+use starhaul_cc::{PathEnd, PathSignal, Reconfiguration, ReconfigurationSource};
 use starhaul_link::Delays;
 use starhaul_sim::{Delivery, Node, Packet};
 
@@ -174,7 +174,7 @@ impl SendingHost {
         });
         for number in 0..self.flows.len() {
             let path = self.flows[number].sender.path();
-            path.on_reconfiguration(now, reconfiguration);
+            path.on_signal(now, PathSignal::Reconfiguration(reconfiguration));
             // The controller may allow more at once.
             self.transmit(now, number);
         }
@@ -196,8 +196,10 @@ impl SendingHost {
                 let found = self.sockets.echoed(now, sequence);
                 let prober = self.sockets.prober.as_ref();
                 if let Some(rtt) = prober.and_then(|prober| prober.detector.segment_rtt()) {
+                    let end = PathEnd::Local;
+                    let signal = PathSignal::SegmentRtt { end, rtt };
                     for flow in &mut self.flows {
-                        flow.sender.path().on_segment_rtt(now, PathEnd::Local, rtt);
+                        flow.sender.path().on_signal(now, signal);
                     }
                 }
                 if let Some(reconfiguration) = found {

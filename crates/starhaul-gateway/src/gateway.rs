@@ -64,7 +64,7 @@ impl Gateway {
             listen: config.listen.clone(),
             accept_controller,
             accept_leo_controller: config.accept.leo_controller.clone(),
-            accept_detection: config.accept.detection.clone(),
+            accept_detection: config.accept.detection,
             accept_interface: config.accept.interface.clone(),
             max_sessions: config.accept.max_sessions,
             max_sessions_per_peer: config.accept.max_sessions_per_peer,

@@ -130,7 +130,7 @@ impl ConfiguredPath {
             cost: rule.cost,
             link: rule.link,
             controller: self.controller.clone(),
-            detection: rule.detection.clone(),
+            detection: rule.detection,
         }
     }
 }

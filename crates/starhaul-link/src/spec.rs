@@ -148,14 +148,6 @@ impl LinkSpec {
     pub fn with_queue(self, queue: QueueLimit) -> Self {
         Self { queue, ..self }
     }
-
-    /// The description with a CoDel queue of these settings; the bound of the queue stays.
-    pub fn with_codel(self, codel: Codel) -> Self {
-        Self {
-            codel: Some(codel),
-            ..self
-        }
-    }
 }
 
 impl Recording {

@@ -1,8 +1,7 @@
-//! One path's sending: the congestion controller and pacer that govern it, and the fate of each
-//! datagram in it.
+//! The sending side of one path: its congestion controller and pacer, and the fate of each datagram.
 //!
-//! The QUIC stack sees this as its own `Controller`. It is told the window and never paces, because
-//! we choose the moment of each datagram ourselves, before it is chosen.
+//! The QUIC stack uses this as its own `Controller`. It gets the window and never paces, because the node decides when a
+//! datagram may leave before the session selects it.
 
 use std::{
     any::Any,
@@ -28,9 +27,9 @@ mod outstanding;
 
 use outstanding::Outstanding;
 
-/// Packets that leave within this time of each other may leave together.
+/// Packets due within this time leave as one batch.
 const PACING_QUANTUM: Duration = Duration::from_micros(500);
-/// What a packet adds to the datagram in it, about: header, frame type and length, tag.
+/// Approximate bytes that a packet adds to its datagram: header, frame type and length, tag.
 pub(crate) const PACKET_OVERHEAD: usize = 38;
 
 /// What became of a datagram.
@@ -58,7 +57,7 @@ pub(crate) enum Permit {
     Now(u64),
     /// The pacer allows it later.
     At(Instant),
-    /// The window is full; an acknowledgement will tell.
+    /// The window is full until the next acknowledgement.
     WindowFull,
 }
 
@@ -73,13 +72,13 @@ pub(crate) struct PathControl {
     path: PathController,
     pacer: Pacer,
     mtu: u16,
-    /// Ack-eliciting bytes without a fate; set right by the stack's own count at each acknowledgement.
+    /// Ack-eliciting bytes without a fate; corrected by the stack's own count at each acknowledgement.
     bytes_in_flight: u64,
     /// Packets since the handshake was confirmed, and only these, are shown to the controller:
     /// earlier ones come from three packet number spaces whose numbers overlap.
     shown_from: Option<u64>,
     confirmed: bool,
-    /// The session had nothing for the path when it was last asked.
+    /// The session had nothing for the path when it was last polled.
     idle: bool,
     /// Datagrams given to the stack that have not left. They leave in this order, one in a packet.
     given: VecDeque<Given>,
@@ -96,7 +95,7 @@ pub(crate) struct PathControl {
     packet_size: PacketSize,
     /// A probe of the packet size left since [`PathControl::arm`].
     probe_left: bool,
-    /// Of probes, and packets that were too large, that were lost since the last congestion event; no controller hears of them.
+    /// Bytes of probes and of too large packets lost since the last congestion event; the controller does not see them.
     lost_by_size: u64,
 }
 
@@ -116,7 +115,7 @@ enum Cargo {
 }
 
 impl PathControlHandle {
-    /// Control of a path whose packets have `packet_bytes`: what is sure, and the most that may be found.
+    /// Control of a path with these sizes of packets.
     pub(crate) fn new(config: ControllerConfig, now: Instant, packet_bytes: PacketBytes) -> Self {
         let mtu = 1200;
         let PacketBytes { sure, most } = packet_bytes;
@@ -155,7 +154,7 @@ impl PathControl {
         self.confirmed = true;
     }
 
-    /// Another controller from now on, which hears of no packet that has left already.
+    /// Changes the controller; the new one does not see packets that have left already.
     pub(crate) fn replace(&mut self, now: Instant, config: ControllerConfig) {
         self.path.replace(config.build(now, self.mtu));
         self.config = config;
@@ -174,7 +173,7 @@ impl PathControl {
         let Some(at) = self.pacer.next_send(now, rate, mtu) else {
             return Permit::Now(room.min(self.pacer.allowance(now, rate)));
         };
-        // Once it has to wait, it waits for a few packets that can leave as one batch.
+        // If it has to wait, it waits until a few packets can leave as one batch.
         let quantum = rate.bytes_in(PACING_QUANTUM).clamp(mtu, 32 * mtu);
         let at = self.pacer.next_send(now, rate, quantum).unwrap_or(at);
         Permit::At(at)
@@ -186,7 +185,7 @@ impl PathControl {
         self.bytes_in_flight.saturating_add(given as u64)
     }
 
-    /// The session keeps deadlines for which packets may wait so long in the path's queue; `None` when it has none.
+    /// Sets how long packets may wait in the path's queue so that the session keeps its deadlines; `None` if it has none.
     pub(crate) fn set_queue_bound(&mut self, bound: Option<Duration>) {
         self.path.set_queue_bound(bound);
     }
@@ -213,12 +212,12 @@ impl PathControl {
         self.pacer.on_sent(now, (size + PACKET_OVERHEAD) as u64);
     }
 
-    /// Bytes of a full packet, as the window and the pacer count.
+    /// Bytes of a full packet, as the window and the pacer count them.
     pub(crate) fn full_packet(&self) -> u64 {
         self.mtu.into()
     }
 
-    /// How many datagrams wait in the stack.
+    /// The number of datagrams waiting in the stack.
     pub(crate) fn given(&self) -> usize {
         self.given.len()
     }
@@ -235,26 +234,25 @@ impl PathControl {
         self.probe_left
     }
 
-    /// The search for the size of our packets.
+    /// The packet size and the search for a larger one.
     pub(crate) fn packet_size(&mut self) -> &mut PacketSize {
         &mut self.packet_size
     }
 
-    /// The stack must say what it has to say before it gets a datagram of this size, since nothing else is to leave with that.
+    /// Whether the stack must send its own frames before it gets a datagram of this size.
     pub(crate) fn may_be_exceeded(&self, datagram_bytes: usize) -> bool {
         self.given.is_empty() && self.packet_size.may_be_exceeded(datagram_bytes)
     }
 
-    /// The size of our packets changed.
+    /// The packet size changed.
     fn on_packet_size(&mut self) {
         let bytes = self.packet_size.bytes();
         self.pacer.on_mtu_update(bytes);
         self.path.controller_mut().on_mtu_update(bytes);
     }
 
-    /// The stack was polled and still has so many bytes of datagrams. Should that not be what is
-    /// expected, because it dropped some or filled a packet with something else, the fate of none
-    /// is certain, and the session must not believe in any.
+    /// The stack was polled and still has `waiting_bytes` of datagrams. If that is not what is expected, because it dropped some
+    /// or filled a packet with other frames, the fate of no datagram is certain, and all count as lost.
     pub(crate) fn settle(&mut self, waiting_bytes: usize) {
         if self.surplus || waiting_bytes != self.given_bytes {
             let now = self.now;
@@ -332,13 +330,13 @@ impl PathControl {
         std::mem::swap(&mut self.fates, fates);
     }
 
-    /// What the session should know of the path.
+    /// The transport's figures for the session.
     pub(crate) fn update(&mut self, smoothed_rtt: Duration, max_datagram: usize) -> PathUpdate {
         self.smoothed_rtt = Some(smoothed_rtt);
         let controller = self.path.controller();
         let window_rate = Bandwidth::from_bytes_over(controller.cwnd(), smoothed_rtt);
-        // An estimate made of a handshake knows only what little was sent; what the controller lets go at once it believes
-        // in as well. In steady state half of its window per RTT is at most its estimate.
+        // An estimate from a handshake reflects only how little was sent; the rate that the controller allows at once is an
+        // estimate as well. In steady state half of its window per RTT is at most its estimate.
         let pacing_rate = self.path.pacing_rate(self.smoothed_rtt);
         let allowed = window_rate.scaled(0.5).min(pacing_rate);
         let estimate = controller.bandwidth_estimate();
@@ -366,7 +364,7 @@ impl PathControl {
         self.shown_from.is_some_and(|from| packet_number >= from)
     }
 
-    /// The stack moves to another address: packets sent on the old one get no fate any more.
+    /// Declares all datagrams in flight lost: the stack moves to another address and reports no fate of older packets.
     fn abandon_outstanding(&mut self) {
         let now = self.now;
         let fates = &mut self.fates;
@@ -382,7 +380,7 @@ impl congestion::ControllerFactory for PathControlHandle {
         control.now = now;
         control.mtu = current_mtu;
         if control.built {
-            // Migrated to an address that looks like another network: start anew there.
+            // Migrated to an address that looks like another network, where nothing is known.
             control.abandon_outstanding();
             control.bytes_in_flight = 0;
             control.packet_size.restart(now);
@@ -408,9 +406,9 @@ impl congestion::Controller for PathControlHandle {
         }
         let in_flight = control.bytes_in_flight;
         match control.match_datagram(pn, bytes) {
-            // What was given to the stack is paced already.
+            // Paced when it was given to the stack.
             Some(Cargo::Datagram(_)) => {}
-            // Its fate tells of the packet's size, not of the path's capacity: the controller hears nothing of it.
+            // Its fate depends on its size, not on the path's capacity: the controller does not see it.
             Some(Cargo::Probe) => {
                 control.bytes_in_flight = in_flight.saturating_add(bytes);
                 return;
@@ -419,7 +417,7 @@ impl congestion::Controller for PathControlHandle {
         }
         control.packet_size.on_sent(bytes);
         if in_flight.saturating_add(bytes) > control.path.controller().cwnd() / 2 {
-            // Whoever fills more than half the window is not short of data.
+            // A sender that fills more than half the window is not app-limited.
             control.idle = false;
         }
         if control.is_shown(pn) {
@@ -550,7 +548,7 @@ impl congestion::Controller for PathControlHandle {
         let mut control = self.lock();
         control.abandon_outstanding();
         control.bytes_in_flight = 0;
-        // The stack tells nothing more of what left before either.
+        // The stack reports no fate of older packets.
         let now = control.now;
         control.packet_size.abandon_sent(now);
         drop(control);
@@ -608,7 +606,7 @@ mod tests {
         assert_eq!(handle.lock().bytes_committed(), 60);
     }
 
-    /// The stack tells nothing of packets that left before the peer's port changed, if they arrive.
+    /// The stack does not report the arrival of packets that left before the peer's port changed.
     #[test]
     fn a_size_probe_under_way_when_the_port_changes_does_not_end_the_search() {
         use congestion::Controller as _;

@@ -1,5 +1,4 @@
-//! What can go wrong in this room, and the application close codes by which peers tell each other
-//! (RFC 9000 §20.2).
+//! The errors of this crate, and the application close codes that peers send (RFC 9000 §20.2).
 
 use std::net::SocketAddr;
 
@@ -8,7 +7,7 @@ use starhaul_paths::PathId;
 
 use crate::{LocalId, SessionHandle};
 
-/// What can go wrong here. Each message says whose fault it was.
+/// An error of this crate. Each message says whose fault it was.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -53,10 +52,10 @@ pub enum Error {
     /// More sessions than this node may have.
     #[error("this node already has as many sessions as its configuration allows")]
     TooManySessions,
-    /// The address cannot be sent to.
+    /// The address is no destination.
     #[error("{0} is not an address that can be sent to")]
     InvalidRemote(SocketAddr),
-    /// The cost of a path is not a price.
+    /// The cost of a path is negative or not finite.
     #[error("the cost of a path must be a finite number, zero or more")]
     InvalidCost,
     /// The name of a path is too long.
@@ -87,7 +86,7 @@ pub enum Error {
     ClosedByPeer {
         /// Its application close code.
         code: u64,
-        /// Its words.
+        /// The peer's reason.
         reason: String,
     },
     /// The peer did not answer.
@@ -96,15 +95,15 @@ pub enum Error {
     /// No path was up for too long.
     #[error("no path to the peer for {} s", crate::NO_PATH_TIMEOUT.as_secs())]
     NoPath,
-    /// The peer opened the session anew because it never learned of this one.
+    /// The peer opened the session anew because our answer never reached it.
     #[error("the peer opened the session again from the start")]
     Superseded,
-    /// The peer, which had as many sessions here as one key may have, opened another one, and nothing was heard of this one.
+    /// The peer had the greatest number of sessions of one key and opened another one, while this one was silent.
     #[error("the session was silent, and its peer opened one more than a key may have")]
     Displaced,
 }
 
-/// Why a connection was closed by the application above QUIC; the number travels in CONNECTION_CLOSE.
+/// The reason for which the application above QUIC closed a connection; the number is sent in CONNECTION_CLOSE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum CloseCode {
@@ -182,12 +181,12 @@ impl std::fmt::Display for CloseCode {
     }
 }
 
-/// TLS alert `access_denied`, which rustls sends when an application's verifier says no.
+/// TLS alert `access_denied`, which rustls sends when an application's verifier refuses.
 const ALERT_ACCESS_DENIED: u8 = 49;
 /// TLS alert `no_application_protocol` (RFC 7301 §3.2).
 const ALERT_NO_APPLICATION_PROTOCOL: u8 = 120;
 
-/// What the loss of a connection means.
+/// The error that the loss of a connection amounts to.
 pub(crate) fn from_connection_error(error: &ConnectionError) -> Error {
     let denied = TransportErrorCode::crypto(ALERT_ACCESS_DENIED);
     let no_protocol = TransportErrorCode::crypto(ALERT_NO_APPLICATION_PROTOCOL);

@@ -1,5 +1,5 @@
-//! Who a process is: an Ed25519 key pair (RFC 8032), kept as PKCS#8 PEM (RFC 8410 §7), known to
-//! peers by its public half.
+//! The identity of a process: an Ed25519 key pair (RFC 8032), stored as PKCS#8 PEM (RFC 8410 §7), known to peers by its
+//! public half.
 
 use std::{fmt, str::FromStr};
 
@@ -11,18 +11,18 @@ use ring::{
 
 use crate::Error;
 
-/// Everything of a PKCS#8 Ed25519 private key (RFC 8410 §7) before the 32 bytes of the key.
+/// The bytes of a PKCS#8 Ed25519 private key (RFC 8410 §7) before the 32 bytes of the key.
 const PKCS8_PREFIX: [u8; 16] = [
     0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
 ];
-/// Everything of an Ed25519 SubjectPublicKeyInfo (RFC 8410 §4) before the 32 bytes of the key.
+/// The bytes of an Ed25519 SubjectPublicKeyInfo (RFC 8410 §4) before the 32 bytes of the key.
 const SPKI_PREFIX: [u8; 12] = [
     0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
 ];
 const PEM_BEGIN: &str = "-----BEGIN PRIVATE KEY-----";
 const PEM_END: &str = "-----END PRIVATE KEY-----";
 
-/// An Ed25519 key pair: who this process is. `Debug` shows the public half only.
+/// An Ed25519 key pair, the identity of this process. `Debug` shows the public half only.
 #[derive(Clone)]
 pub struct Identity {
     secret: [u8; 32],
@@ -58,7 +58,7 @@ impl Identity {
         }
     }
 
-    /// What peers pin.
+    /// The public half, which peers pin.
     pub fn public_key(&self) -> PublicKey {
         self.public
     }
@@ -69,10 +69,10 @@ impl Identity {
         format!("{PEM_BEGIN}\n{body}\n{PEM_END}\n")
     }
 
-    /// Reads what [`Identity::to_secret_text`] or `openssl genpkey -algorithm ed25519` wrote.
+    /// Reads the output of [`Identity::to_secret_text`] or `openssl genpkey -algorithm ed25519`.
     ///
     /// # Errors
-    /// [`Error::SecretKey`] says what is wrong with the text, never what it holds.
+    /// [`Error::SecretKey`] with what is wrong with the text, without its contents.
     pub fn from_secret_text(text: &str) -> Result<Self, Error> {
         let body = text
             .trim()
@@ -103,7 +103,7 @@ impl Identity {
     }
 }
 
-/// What a text without the lines of a PKCS#8 key is.
+/// Describes a text without the lines of a PKCS#8 key.
 fn foreign(text: &str) -> &'static str {
     let begins = |label: &str| {
         let rest = text.strip_prefix("-----BEGIN ");

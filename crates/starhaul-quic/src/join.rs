@@ -1,4 +1,4 @@
-//! What binds the connections of a session together: keys exported from their TLS sessions (RFC 8446 §7.5).
+//! The keys that bind the connections of a session together, exported from their TLS sessions (RFC 8446 §7.5).
 //!
 //! The session key comes from the first connection and outlives it. The token of a further
 //! connection is a MAC under that key over material exported from its own TLS session, so it is

@@ -33,7 +33,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
-use starhaul_cc::{ControllerConfig, PathModel, Reconfigurations};
+use starhaul_cc::{ControllerConfig, Detection, PathModel, Reconfigurations};
 use starhaul_paths::PathId;
 use starhaul_session::{Event, PathStats, SessionConfig, StreamStats};
 
@@ -60,13 +60,13 @@ pub use identity::{Identity, PublicKey};
 pub use node::Node;
 pub use wire::LinkKind;
 
-/// What every QUIC path carries (RFC 9000 §14).
+/// UDP payload in bytes that every QUIC path carries (RFC 9000 §14).
 pub const LEAST_PACKET_BYTES: u16 = 1200;
-/// What Ethernet carries over IPv4: 1500 bytes less 20 and 8 bytes of headers; over IPv6 20 bytes less fit.
+/// UDP payload in bytes that Ethernet carries over IPv4: 1500 less 20 and 8 of headers; over IPv6 20 less fit.
 pub const MOST_PACKET_BYTES: u16 = 1472;
-/// Most paths of one session.
+/// Greatest number of paths of one session.
 pub const MAX_PATHS: usize = 16;
-/// A session ends when no path of it was up for so long.
+/// A session ends when none of its paths was up for this time.
 pub const NO_PATH_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A local socket, numbered by the driver; the same number for the same socket after a restart.
@@ -77,35 +77,37 @@ pub struct LocalId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionHandle(pub u64);
 
-/// What a node is made of.
+/// The configuration of a [`Node`].
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
-    /// Who we are.
+    /// The key pair that identifies this process.
     pub identity: Identity,
-    /// Who may open sessions to us.
+    /// Peers that may open sessions to us.
     pub trusted: Vec<PublicKey>,
     /// Settings of every session.
     pub session: SessionConfig,
     /// Controller of paths that peers open to us.
     pub accept_controller: ControllerConfig,
-    /// Of those that the peer says lead over a low orbit; `None`: the same.
+    /// Controller of those paths that the peer declares as low-orbit links; `None` for the same one.
     pub accept_leo_controller: Option<ControllerConfig>,
-    /// Most sessions at once, both opened and accepted.
+    /// Greatest number of sessions at once, opened and accepted.
     pub max_sessions: usize,
-    /// Most of them that one key may have opened to us; one more displaces the one that was silent for longest, if that is dead.
+    /// Greatest number of sessions that one key may have opened to us; one more replaces its session that was silent for
+    /// longest, if that is dead.
     pub max_sessions_per_peer: usize,
     /// Bytes of the largest UDP payload, from [`LEAST_PACKET_BYTES`] to [`MOST_PACKET_BYTES`]. Each path begins with
-    /// [`NodeConfig::sure_packet_bytes`] and finds out how much of this it carries; both sides may differ.
+    /// [`NodeConfig::sure_packet_bytes`] and probes for more, up to this; the two sides may differ.
     pub packet_bytes: u16,
-    /// UDP payload that every path carries without a question, in the same range. Where it is not below `packet_bytes`, nothing is
-    /// asked and packets keep that size: a path that does not carry it whole carries nothing.
+    /// UDP payload that every path carries without a probe, in the same range. If it is not below `packet_bytes`, there are no
+    /// probes and packets keep that size: a path with a smaller MTU carries nothing.
     pub sure_packet_bytes: u16,
     /// Seed of connection ids, packet padding and session numbers; from the system's source outside tests.
     pub rng_seed: [u8; 32],
 }
 
 impl NodeConfig {
-    /// Trusts nobody, answers with Cubic, holds 64 sessions, 16 of each key; the seed is all zero and must be set outside tests.
+    /// A node without trusted peers, with Cubic on accepted paths and at most 64 sessions, 16 of each key. The seed is all zero
+    /// and must be set outside tests.
     pub fn new(identity: Identity) -> Self {
         Self {
             identity,
@@ -122,39 +124,68 @@ impl NodeConfig {
     }
 }
 
-/// A path to open.
-#[derive(Clone, Debug)]
-pub struct PathConfig {
-    /// Name for people, at most 64 bytes; the peer sees it too.
+/// A path to open, as the configuration or the application states it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PathSpec {
+    /// Name for people, unique in its session, at most 64 bytes; the peer sees it too.
     pub name: String,
-    /// The socket to send from.
-    pub local: LocalId,
-    /// The peer's address on it.
+    /// Local address to send from; `None` lets the kernel choose.
+    pub local: Option<SocketAddr>,
+    /// Network interface to bind to (`SO_BINDTODEVICE`).
+    pub interface: Option<String>,
+    /// The peer's address.
     pub remote: SocketAddr,
-    /// Price per byte, finite and not negative; only its order matters. The peer uses it too.
+    /// Price per byte, finite and not negative; only the order matters. The peer uses it too.
     pub cost: f64,
-    /// Over what it leads; the peer chooses the controller of its direction by that.
+    /// The kind of link; the peer chooses the controller of its direction by that.
     pub link: LinkKind,
     /// Controller of our direction.
     pub controller: ControllerConfig,
+    /// How to probe its satellite hop for reconfigurations; `None` if there is none, or they do not matter.
+    pub detection: Option<Detection>,
 }
 
-/// UDP datagrams to send: `contents` split in pieces of `segment_size` (the last may be shorter).
+impl PathSpec {
+    /// A path over the route that the kernel chooses, at cost 1, with Cubic and without detection.
+    pub fn new(name: impl Into<String>, remote: SocketAddr) -> Self {
+        Self {
+            name: name.into(),
+            local: None,
+            interface: None,
+            remote,
+            cost: 1.0,
+            link: LinkKind::Other,
+            controller: ControllerConfig::Cubic,
+            detection: None,
+        }
+    }
+}
+
+/// The paths that a [`PathSignal`](starhaul_cc::PathSignal) concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SignalTarget {
+    /// One path of a session.
+    Path(SessionHandle, PathId),
+    /// Every path of every session over this socket: all flows through a dish are concerned alike.
+    Local(LocalId),
+}
+
+/// UDP datagrams to send: `contents` split into segments of `segment_size` bytes, of which the last may be shorter.
 #[derive(Debug)]
 pub struct Transmit {
-    /// From which socket.
+    /// The socket to send from.
     pub local: LocalId,
-    /// To whom.
+    /// The destination.
     pub remote: SocketAddr,
     /// ECN bits of the IP header.
     pub ecn: u8,
-    /// Bytes of one UDP payload.
+    /// Bytes of each UDP payload.
     pub segment_size: usize,
     /// One or more payloads, at most 64.
     pub contents: Bytes,
 }
 
-/// What a node tells its driver.
+/// An event for the driver of a node.
 #[derive(Debug)]
 pub enum NodeEvent {
     /// A session we asked for is open.
@@ -170,12 +201,12 @@ pub enum NodeEvent {
     Closed {
         /// The session.
         session: SessionHandle,
-        /// Why, when something was wrong.
+        /// The reason, if it did not end in order.
         error: Option<Error>,
-        /// Last figures of the streams that ended with it, or before and were not asked for.
+        /// Final figures of the streams that ended with it, and of those before that were not collected.
         streams: Vec<StreamStats>,
     },
-    /// A path came up (first or again).
+    /// A path came up, for the first time or again.
     PathUp {
         /// The session.
         session: SessionHandle,
@@ -193,35 +224,35 @@ pub enum NodeEvent {
         path: PathId,
         /// Its name.
         name: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Somebody wanted to connect with a key that is not trusted, and was told so.
+    /// A peer tried to connect with a key that is not trusted, and was refused.
     Refused {
-        /// From where; the address was proved by the handshake.
+        /// The peer's address, proved by the handshake.
         remote: SocketAddr,
-        /// The key shown. That its owner showed it is not proved.
+        /// The key that it presented, without proof that it owns it.
         key: PublicKey,
     },
-    /// Something happened in the session.
+    /// An event of the session's streams.
     Session {
         /// The session.
         session: SessionHandle,
-        /// What.
+        /// The event.
         event: Event,
     },
 }
 
-/// What a path has carried in all its lives: session datagrams, without the headers of the layers below.
+/// Totals of a path over all its connections: session datagrams, without the headers of the layers below.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathTotals {
-    /// To the peer.
+    /// Bytes sent.
     pub bytes_sent: u64,
-    /// From the peer.
+    /// Bytes received.
     pub bytes_received: u64,
-    /// To the peer.
+    /// Datagrams sent.
     pub datagrams_sent: u64,
-    /// Of those, declared lost.
+    /// Datagrams sent and declared lost.
     pub datagrams_lost: u64,
 }
 
@@ -234,36 +265,36 @@ impl PathTotals {
     }
 }
 
-/// A path as its node sees it.
+/// The state of a path.
 #[derive(Clone, Debug)]
 pub struct PathStatus {
-    /// Its number, the same on both sides.
+    /// Number of the path, the same on both sides.
     pub path: PathId,
-    /// Its name, given by the side that opened it.
+    /// Name given by the side that opened the path.
     pub name: String,
     /// The peer's address; the configured one while there is no connection.
     pub remote: SocketAddr,
-    /// Datagrams flow.
+    /// Whether the path carries datagrams.
     pub up: bool,
     /// Name of the controller of our direction; empty while the path is down.
     pub controller: &'static str,
-    /// Its phase.
+    /// Phase of the controller, e.g. `startup`.
     pub controller_state: &'static str,
     /// Bytes that may be in flight.
     pub cwnd: u64,
-    /// Bytes that are.
+    /// Bytes in flight.
     pub bytes_in_flight: u64,
-    /// What its controller believes of the path, when it keeps a model worth showing.
+    /// The controller's model of the path, if it has one.
     pub model: Option<PathModel>,
     /// The reconfigurations that were signalled since its connection began.
     pub reconfigurations: Reconfigurations,
-    /// The last round trip of its satellite segment alone, from the terminal to the PoP, when somebody measures it; where both ends
-    /// have one, of both together.
+    /// The RTT of its satellite segment alone, from the terminal to the PoP, if a prober measures it; the sum if both ends have
+    /// such a segment.
     pub segment_rtt: Option<Duration>,
-    /// UDP payload of the largest packets that we send, as far as is known that the path carries them; 0 while there is no connection.
+    /// UDP payload of the largest packets that the path is known to carry, in bytes; 0 without a connection.
     pub packet_bytes: u16,
-    /// What the session knows of it, while it is up.
+    /// The session's figures of the path while it is up.
     pub stats: Option<PathStats>,
-    /// What it has carried since the session began, whether or not it is up.
+    /// Totals since the session began, whether or not the path is up.
     pub totals: PathTotals,
 }

@@ -1,5 +1,5 @@
-//! The whole stack of one process: sockets by number, connections, sessions, and the queue of those
-//! that have something to do.
+//! The whole stack of one process: sockets by number, connections, sessions, and the queue of those that have something to
+//! send.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -14,19 +14,19 @@ use rand_chacha::{
     ChaCha12Rng,
     rand_core::{RngCore as _, SeedableRng as _},
 };
-use starhaul_cc::ControllerConfig;
+use starhaul_cc::{ControllerConfig, PathSignal};
 use starhaul_paths::PathId;
-use starhaul_session::{PathDatagram, PathSignal, Session, Side};
+use starhaul_session::{PathDatagram, Session, Side};
 
 use crate::{
     CloseCode, Error, LEAST_PACKET_BYTES, LocalId, MAX_PATHS, MOST_PACKET_BYTES, NO_PATH_TIMEOUT,
-    NodeConfig, NodeEvent, PathConfig, PathStatus, PathTotals, PublicKey, SessionHandle, Transmit,
+    NodeConfig, NodeEvent, PathSpec, PathStatus, PathTotals, PublicKey, SessionHandle, Transmit,
     controller::Fate,
     join::SessionKey,
     packet_size::PacketBytes,
     proof::Names,
     tls, transport,
-    wire::{LinkKind, MAX_NAME_BYTES, SessionId},
+    wire::{MAX_NAME_BYTES, SessionId},
 };
 
 mod conn_key;
@@ -36,8 +36,8 @@ mod join;
 mod life;
 mod network;
 mod output;
-mod reconfiguration;
 mod shares;
+mod signal;
 mod timers;
 
 pub(crate) use conn_key::ConnKey;
@@ -60,20 +60,20 @@ pub struct Node {
     next_session: u64,
     /// Connections that may have something to send.
     ready: VecDeque<ConnKey>,
-    /// Sessions that were given something, so that their events and timers are stale.
+    /// Sessions with a new input, whose events and timers must be read again.
     touched: VecDeque<SessionHandle>,
     timers: BTreeSet<(Instant, TimerKey)>,
     events: VecDeque<NodeEvent>,
     /// Answers to packets that belong to no connection.
     responses: VecDeque<Transmit>,
-    /// What must wait until the connection in hand is back in its place.
+    /// Work that waits until the connection taken out of `conns` is put back.
     deferred: VecDeque<Deferred>,
-    /// Buffers that are used again.
+    /// Reused buffers.
     buffer: Vec<u8>,
     /// Datagrams that the session just gave; empty between two calls.
     batch: Vec<PathDatagram>,
     fates: Vec<Fate>,
-    /// Sessions of trusted peers for which there was no room.
+    /// Number of sessions of trusted peers refused for a limit.
     refused_sessions: u64,
     now: Instant,
 }
@@ -88,7 +88,7 @@ struct Local {
     names: Names,
 }
 
-/// A session and what joins its paths to it.
+/// A session, its paths, and the state of its join handshakes.
 struct SessionState {
     session: Session,
     side: Side,
@@ -102,11 +102,11 @@ struct SessionState {
     opening: Option<ConnKey>,
     paths: BTreeMap<PathId, PathState>,
     next_path: u32,
-    /// Since when no path is up.
+    /// When the last path went down; `None` while one is up.
     no_path_since: Option<Instant>,
-    /// When a packet came over any of its paths.
+    /// When a packet last arrived over any of its paths.
     heard_at: Instant,
-    /// Counts inputs: paths that had nothing to send are asked again when it changed.
+    /// Counts inputs: a path without anything to send polls the session again when this has changed.
     version: u64,
     touched: bool,
     timer: Option<Instant>,
@@ -115,20 +115,15 @@ struct SessionState {
 /// A path of a session, with or without a connection.
 #[derive(Debug)]
 struct PathState {
-    name: String,
-    cost: f64,
+    spec: PathSpec,
     local: LocalId,
-    remote: SocketAddr,
-    link: LinkKind,
-    controller: ControllerConfig,
     conn: Option<ConnKey>,
-    up: bool,
     backoff: Backoff,
-    /// The application knows that it is down.
+    /// The application has the event that it is down.
     reported_down: bool,
-    /// Trying again cannot help before the session is open.
+    /// The error that no further attempt can cure, before the session is open.
     failed: Option<Error>,
-    /// What it carried in its lives that are over.
+    /// Totals of its former connections.
     past: PathTotals,
 }
 
@@ -139,7 +134,7 @@ enum TimerKey {
     Session(SessionHandle),
 }
 
-/// Work that touches more than the connection in hand.
+/// Work that concerns more than the connection taken out of [`Conns`].
 #[derive(Debug)]
 enum Deferred {
     EndSession {
@@ -154,9 +149,10 @@ enum Deferred {
     },
     /// Send OPEN or JOIN on idle connections.
     Join(SessionHandle),
-    /// The peer told something of a path.
+    /// The peer's detectors signal something of a path.
     Signal {
         session: SessionHandle,
+        path: PathId,
         signal: PathSignal,
     },
 }
@@ -252,17 +248,17 @@ impl Node {
         self.locals.remove(&local);
     }
 
-    /// Opens a session; all paths are tried at once, the first one up opens it and the others join.
-    /// Paths are numbered from 0 in the order given. Streams may be opened at once; their data
-    /// leave when a path is up.
+    /// Opens a session over these paths, each with its socket. All paths are tried at once; the first one up opens the session,
+    /// the others join it. Paths are numbered from 0 in the order given. Streams may be opened at once; their data leave when a
+    /// path is up.
     ///
     /// # Errors
-    /// Says which setting is wrong; nothing has been started then.
+    /// The setting that is wrong; nothing has been started then.
     pub fn connect(
         &mut self,
         now: Instant,
         peer: PublicKey,
-        paths: Vec<PathConfig>,
+        paths: Vec<(LocalId, PathSpec)>,
     ) -> Result<SessionHandle, Error> {
         self.advance(now);
         if self.sessions.len() >= self.config.max_sessions {
@@ -273,31 +269,31 @@ impl Node {
             count if count > MAX_PATHS => return Err(Error::TooManyPaths),
             _ => {}
         }
-        for path in &paths {
-            self.check_path(path)?;
+        for (local, path) in &paths {
+            self.check_path(*local, path)?;
         }
         let tls = tls::client_config(&self.config.identity, peer, tls::ALPNS)?;
         let mut nonce = [0; 16];
         self.rng.fill_bytes(&mut nonce);
         let handle = self.insert_session(now, Side::Client, peer, Some(tls), nonce);
-        for path in paths {
-            self.insert_path(now, handle, path);
+        for (local, path) in paths {
+            self.insert_path(now, handle, local, path);
         }
         Ok(handle)
     }
 
-    /// Adds a path to a session that we opened.
+    /// Adds a path, with its socket, to a session that we opened.
     ///
     /// # Errors
-    /// Says which setting is wrong, that the session is unknown or full, or that the peer opened it.
+    /// The setting that is wrong; the session is unknown, full, or was opened by the peer.
     pub fn add_path(
         &mut self,
         now: Instant,
         session: SessionHandle,
-        path: PathConfig,
+        (local, path): (LocalId, PathSpec),
     ) -> Result<PathId, Error> {
         self.advance(now);
-        self.check_path(&path)?;
+        self.check_path(local, &path)?;
         let state = self.sessions.get(&session);
         let state = state.ok_or(Error::UnknownSession(session))?;
         if state.tls.is_none() {
@@ -306,14 +302,14 @@ impl Node {
         if state.paths.len() >= MAX_PATHS {
             return Err(Error::TooManyPaths);
         }
-        self.insert_path(now, session, path)
+        self.insert_path(now, session, local, path)
             .ok_or(Error::UnknownSession(session))
     }
 
     /// Removes a path on both sides; the session lives on, also without any path for a while.
     ///
     /// # Errors
-    /// Says that the session or path is unknown.
+    /// The session or path is unknown.
     pub fn remove_path(
         &mut self,
         now: Instant,
@@ -339,10 +335,10 @@ impl Node {
         Ok(())
     }
 
-    /// Changes the price of a path of a session that we opened, on its living connection; the peer is told.
+    /// Changes the cost of a path of a session that we opened, on its present connection, and informs the peer.
     ///
     /// # Errors
-    /// Says that the price is none, that the session or path is unknown, or that the peer opened it.
+    /// The cost is negative or not finite, the session or path is unknown, or the peer opened the session.
     pub fn set_path_cost(
         &mut self,
         now: Instant,
@@ -360,16 +356,16 @@ impl Node {
             return Err(Error::NotClient);
         }
         let known = state.paths.get_mut(&path);
-        known.ok_or(Error::UnknownPath(path))?.cost = cost;
+        known.ok_or(Error::UnknownPath(path))?.spec.cost = cost;
         state.session.set_path_cost(now, path, cost);
         self.touch(session);
         Ok(())
     }
 
-    /// Changes the controller of our direction of a path, on its living connection: the new one hears of what leaves from now on.
+    /// Changes the controller of our direction of a path, on its present connection: the new one governs packets from now on.
     ///
     /// # Errors
-    /// Says that the session or path is unknown.
+    /// The session or path is unknown.
     pub fn set_path_controller(
         &mut self,
         now: Instant,
@@ -381,7 +377,7 @@ impl Node {
         let state = self.sessions.get_mut(&session);
         let state = state.ok_or(Error::UnknownSession(session))?;
         let known = state.paths.get_mut(&path).ok_or(Error::UnknownPath(path))?;
-        known.controller = controller.clone();
+        known.spec.controller = controller.clone();
         let conn = known.conn.and_then(|conn| self.conns.get(conn));
         if let Some(conn) = conn {
             conn.control.lock().replace(now, controller);
@@ -398,7 +394,7 @@ impl Node {
             .map(|state| &mut state.session)
     }
 
-    /// How many sessions of trusted peers were refused for [`NodeConfig::max_sessions`] or
+    /// The number of sessions of trusted peers refused for [`NodeConfig::max_sessions`] or
     /// [`NodeConfig::max_sessions_per_peer`].
     pub fn refused_sessions(&self) -> u64 {
         self.refused_sessions
@@ -412,8 +408,9 @@ impl Node {
         let stats = state.session.path_stats();
         let status = |(&path, known): (&PathId, &PathState)| {
             let conn = known.conn.and_then(|conn| self.conns.get(conn));
-            // Of a connection that has not joined there is nothing to say.
-            let control = conn.filter(|_| known.up).map(|conn| conn.control.lock());
+            // A connection that has not joined has no figures.
+            let up = state.session.has_path(path);
+            let control = conn.filter(|_| up).map(|conn| conn.control.lock());
             let signals = control.as_ref().map(|control| control.path());
             let controller = signals.map(|signals| signals.controller());
             let life = stats.iter().find(|stats| stats.path == path);
@@ -421,9 +418,11 @@ impl Node {
             life.into_iter().for_each(|life| totals.add(life));
             PathStatus {
                 path,
-                name: known.name.clone(),
-                remote: conn.and_then(|conn| conn.remote()).unwrap_or(known.remote),
-                up: known.up,
+                name: known.spec.name.clone(),
+                remote: conn
+                    .and_then(|conn| conn.remote())
+                    .unwrap_or(known.spec.remote),
+                up,
                 controller: controller.map_or("", |c| c.name()),
                 controller_state: controller.map_or("", |c| c.state()),
                 cwnd: controller.map_or(0, |c| c.cwnd()),
@@ -439,14 +438,14 @@ impl Node {
         state.paths.iter().map(status).collect()
     }
 
-    /// Closes in order and tells the peer; every block that has not ended fails. `reason` is for people.
+    /// Closes the session in order and informs the peer; every block that has not ended fails. `reason` is for people.
     pub fn close(&mut self, now: Instant, session: SessionHandle, reason: &str) {
         self.advance(now);
         self.end_session(now, session, CloseCode::SessionClosed, reason, None);
         self.run_deferred(now);
     }
 
-    /// What happened, oldest first.
+    /// The next event, oldest first.
     pub fn poll_event(&mut self) -> Option<NodeEvent> {
         if let Some(event) = self.events.pop_front() {
             return Some(event);
@@ -474,9 +473,9 @@ impl Node {
         }
     }
 
-    fn check_path(&self, path: &PathConfig) -> Result<(), Error> {
-        if !self.locals.contains_key(&path.local) {
-            return Err(Error::UnknownLocal(path.local));
+    fn check_path(&self, local: LocalId, path: &PathSpec) -> Result<(), Error> {
+        if !self.locals.contains_key(&local) {
+            return Err(Error::UnknownLocal(local));
         }
         if path.remote.port() == 0 || path.remote.ip().is_unspecified() {
             return Err(Error::InvalidRemote(path.remote));
@@ -525,17 +524,18 @@ impl Node {
         &mut self,
         now: Instant,
         session: SessionHandle,
-        path: PathConfig,
+        local: LocalId,
+        path: PathSpec,
     ) -> Option<PathId> {
         let state = self.sessions.get_mut(&session)?;
         let id = PathId(state.next_path);
         state.next_path += 1;
-        state.paths.insert(id, PathState::new(path));
+        state.paths.insert(id, PathState::new(local, path));
         self.start_path(now, session, id);
         Some(id)
     }
 
-    /// The session was given something: its paths, events and timers must be looked at.
+    /// The session has a new input: its paths, events and timer must be polled.
     fn touch(&mut self, session: SessionHandle) {
         let Some(state) = self.sessions.get_mut(&session) else {
             return;
@@ -543,7 +543,7 @@ impl Node {
         state.version += 1;
         for conn in state.paths.values().filter_map(|path| path.conn) {
             if let Some(conn) = self.conns.get_mut(conn)
-                && conn.up
+                && conn.is_up()
                 && !conn.queued
             {
                 conn.queued = true;
@@ -553,7 +553,7 @@ impl Node {
         self.note_touched(session);
     }
 
-    /// The session's events and timer must be looked at.
+    /// The session's events and timer must be polled.
     fn note_touched(&mut self, session: SessionHandle) {
         if let Some(state) = self.sessions.get_mut(&session)
             && !std::mem::replace(&mut state.touched, true)
@@ -569,7 +569,7 @@ impl Node {
 }
 
 impl SessionState {
-    /// When the session must be looked at without any input.
+    /// When the session needs the time next.
     fn next_timeout(&self) -> Option<Instant> {
         let give_up = self.no_path_since.map(|since| since + NO_PATH_TIMEOUT);
         let retries = self.paths.values().filter_map(|path| path.backoff.at());
@@ -581,16 +581,11 @@ impl SessionState {
 }
 
 impl PathState {
-    fn new(config: PathConfig) -> Self {
+    fn new(local: LocalId, spec: PathSpec) -> Self {
         Self {
-            name: config.name,
-            cost: config.cost,
-            local: config.local,
-            remote: config.remote,
-            link: config.link,
-            controller: config.controller,
+            spec,
+            local,
             conn: None,
-            up: false,
             backoff: Backoff::default(),
             reported_down: false,
             failed: None,
@@ -609,7 +604,7 @@ impl std::fmt::Debug for Node {
     }
 }
 
-/// A batch as the driver sees it.
+/// A batch for the driver.
 fn transmit(local: LocalId, remote: SocketAddr, ecn: u8, size: usize, contents: Bytes) -> Transmit {
     Transmit {
         local,

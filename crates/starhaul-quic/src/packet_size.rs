@@ -1,9 +1,9 @@
-//! How large the packets of one path may be in our direction, found by probing (DPLPMTUD, RFC 8899).
+//! The packet size of one path in our direction, found by probing (DPLPMTUD, RFC 8899).
 //!
-//! A path begins with packets that every path carries. Probes, padded datagrams without data, ask for more: the largest size first,
-//! then common ones by bisection. Loss says nothing by itself. A probe that is lost counts only if a smaller packet that left at the same
-//! time arrived, and a size is refused after several such losses, spread over time. The same proof is asked of a size in use: when
-//! packets of it go missing, probes find out whether a smaller path or mere loss is the reason, and only then is the size given up.
+//! A path begins with packets that every path carries. Probes, padded datagrams without data, test larger sizes: the largest
+//! first, then common ones by bisection. The loss of a probe counts only if a smaller packet of the same time arrived, and a size
+//! is refused after several such losses, spread over time. A size in use needs the same proof: when its packets are lost, probes
+//! find out whether a smaller MTU or random loss is the reason, and only then the size is reduced.
 
 use std::time::{Duration, Instant};
 
@@ -13,31 +13,31 @@ const COMMON_BYTES: [u16; 13] = [
 ];
 /// Header, frame type and length, and tag of a packet that carries one datagram, at most: with a packet number of four bytes.
 const OVERHEAD: u16 = 32;
-/// What the QUIC stack takes off instead, because it counts on a longer length.
+/// The QUIC stack's own overhead, which assumes a longer length field.
 const STACK_OVERHEAD: u16 = 38;
-/// A probe may be so much smaller than its size, since its packet number may take one byte; no packet that it speaks for is larger.
+/// A probe may be this much smaller than its size, since its packet number may take one byte; no packet of that size is larger.
 const SHORT_BY: u16 = 3;
-/// A size is refused after so many probes were lost.
+/// A size is refused after this many lost probes.
 const TRIES: u8 = 4;
-/// A size in use is in doubt when so many packets of it were lost, and none arrived that left after them.
+/// A size in use is in doubt when this many of its packets were lost, and none arrived that left after them.
 const DOUBT_AFTER: u32 = 4;
-/// Probes of the same size leave at least so far apart.
+/// Least time between probes of the same size.
 const LEAST_PAUSE: Duration = Duration::from_millis(100);
-/// The same while it is in doubt, since data are lost until it is settled.
+/// The same while a size in use is in doubt, since data are lost until that is settled.
 const DOUBT_PAUSE: Duration = Duration::from_millis(20);
 const MOST_DOUBT_PAUSE: Duration = Duration::from_secs(1);
 const MOST_PAUSE: Duration = Duration::from_secs(10);
-/// A smaller packet speaks for the path if it left so close to the probe.
+/// A smaller packet is evidence that the path works if it left within this time of the probe.
 const NEIGHBOURHOOD: Duration = Duration::from_millis(10);
-/// The next larger size is asked for again after this time, then each time after twice as long.
+/// The next larger size is probed again after this time, which doubles each time.
 const SEARCH_AGAIN: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(600)];
 
 /// Bytes of UDP payload in the packets of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PacketBytes {
-    /// What the path carries without a question.
+    /// The size that the path carries without a probe.
     pub(crate) sure: u16,
-    /// The most that is asked for.
+    /// The largest size to probe.
     pub(crate) most: u16,
 }
 
@@ -63,14 +63,14 @@ pub(crate) struct PacketSize {
     sure: u16,
     /// Sizes above `sure` that may be tried, ascending.
     rungs: Vec<Rung>,
-    /// So many of them are known to be carried.
+    /// The number of them that the path is known to carry.
     found: usize,
     probe: Option<Probe>,
-    /// No probe leaves before.
+    /// Earliest time of the next probe.
     next_at: Instant,
-    /// Probes in a row that were lost together with all around them.
+    /// Consecutive probes that were lost together with all packets around them.
     inconclusive: u32,
-    /// From the end of a search to the next.
+    /// Time from the end of a search to the next one.
     interval: Duration,
     /// A packet of the full size was sent since the last search.
     is_used: bool,
@@ -91,7 +91,7 @@ struct Rung {
 #[derive(Clone, Copy, Debug)]
 struct Probe {
     rung: usize,
-    /// Its packet, once it has left.
+    /// Number of its packet, once it has left.
     packet: Option<Packet>,
 }
 
@@ -107,7 +107,7 @@ struct Packet {
 #[derive(Clone, Copy, Debug)]
 struct Doubt {
     rung: usize,
-    /// Its packets that arrive clear it if they were sent after this one.
+    /// An arriving packet of this size clears the doubt if it was sent after this one.
     since: u64,
     proofs: u8,
 }
@@ -136,7 +136,7 @@ impl PacketSize {
         }
     }
 
-    /// The stack, or the peer, takes no larger packets than this.
+    /// Limits packets to what the stack or the peer takes.
     pub(crate) fn limit(&mut self, stack_bytes: u16) {
         let most = stack_bytes - (STACK_OVERHEAD - OVERHEAD);
         if self.found == 0 {
@@ -144,7 +144,7 @@ impl PacketSize {
         }
     }
 
-    /// The path leads elsewhere now: nothing is known of it.
+    /// The path has another route now, of which nothing is known.
     pub(crate) fn restart(&mut self, now: Instant) {
         *self = Self::new(now, self.sure, self.most());
     }
@@ -170,14 +170,14 @@ impl PacketSize {
         usize::from(self.bytes() - overhead)
     }
 
-    /// The stack may fill a packet beyond the size in use if it has something of its own to say beside a datagram of this size.
+    /// Whether the stack's own frames beside a datagram of this size may fill a packet beyond the size in use.
     pub(crate) fn may_be_exceeded(&self, datagram_bytes: usize) -> bool {
-        /// About what 64 ranges of an acknowledgement take.
+        /// Approximate bytes of 64 ranges of an acknowledgement.
         const MOST_OF_ITS_OWN: usize = 400;
         !self.rungs.is_empty() && datagram_bytes + MOST_OF_ITS_OWN > self.datagram_bytes()
     }
 
-    /// The datagram that makes a probe of the size to ask for now; tell with [`PacketSize::on_given`] that it is on its way.
+    /// The bytes of a datagram that probes the next size now; confirm with [`PacketSize::on_given`] that it was given to the stack.
     pub(crate) fn due(&mut self, now: Instant) -> Option<usize> {
         if self.probe.is_some() || self.next_at > now {
             return None;
@@ -200,7 +200,7 @@ impl PacketSize {
         self.probe = self.target().map(|rung| Probe { rung, packet: None });
     }
 
-    /// It left.
+    /// The probe left.
     pub(crate) fn on_probe_sent(&mut self, now: Instant, number: u64) {
         if let Some(probe) = &mut self.probe {
             probe.packet = Some(Packet {
@@ -211,13 +211,13 @@ impl PacketSize {
         }
     }
 
-    /// It never left, or nobody will tell what became of it.
+    /// The probe never left, or its fate will not be reported.
     pub(crate) fn on_probe_dropped(&mut self, now: Instant) {
         self.probe = None;
         self.next_at = now + LEAST_PAUSE;
     }
 
-    /// Of packets that have left, nothing more is heard.
+    /// The fates of packets that have left will not be reported.
     pub(crate) fn abandon_sent(&mut self, now: Instant) {
         if self.probe.is_some_and(|probe| probe.packet.is_some()) {
             self.on_probe_dropped(now);
@@ -230,12 +230,12 @@ impl PacketSize {
         packet.is_some_and(|packet| packet.number == number)
     }
 
-    /// A packet that is no probe left.
+    /// A packet other than a probe left.
     pub(crate) fn on_sent(&mut self, bytes: u64) {
         self.is_used |= bytes + u64::from(STACK_OVERHEAD) >= u64::from(self.bytes());
     }
 
-    /// A packet arrived. True when the size in use changed.
+    /// A packet arrived. Returns whether the size in use changed.
     pub(crate) fn on_acked(
         &mut self,
         now: Instant,
@@ -264,7 +264,7 @@ impl PacketSize {
         false
     }
 
-    /// A packet was lost. True when the size in use changed.
+    /// A packet was lost. Returns whether the size in use changed.
     pub(crate) fn on_lost(&mut self, now: Instant, number: u64, bytes: u64) -> bool {
         if self.is_probe(number) {
             let probe = self.probe.take();
@@ -306,7 +306,7 @@ impl PacketSize {
     fn on_probe_lost(&mut self, now: Instant, rung: usize, packet: Packet) -> bool {
         let waited = now.saturating_duration_since(packet.sent);
         if !packet.has_witness {
-            // All was lost then, which says nothing of sizes.
+            // All packets of that time were lost, which says nothing of sizes.
             self.inconclusive += 1;
             let pause = waited.max(LEAST_PAUSE) * 2_u32.pow(self.inconclusive.min(6));
             let most = match self.doubt {
@@ -327,7 +327,7 @@ impl PacketSize {
             rung.lost = rung.lost.saturating_add(1);
             lost = rung.lost;
         }
-        // Smaller sizes are tried at once; the same one only after a while, so that one burst of losses is not heard twice.
+        // Smaller sizes are tried at once; the same one only after a while, so that one burst of losses does not count twice.
         let is_same = self.target() == Some(rung);
         self.next_at = match is_same {
             true => {
@@ -339,7 +339,7 @@ impl PacketSize {
         false
     }
 
-    /// The path does not carry a size any more: back to what is sure, and up again below it.
+    /// The path does not carry a size any more: returns to `sure`, and searches again below that size.
     fn fall(&mut self, now: Instant, refused: usize) -> bool {
         for (index, rung) in self.rungs.iter_mut().enumerate() {
             *rung = Rung {
@@ -371,7 +371,7 @@ impl PacketSize {
         }
     }
 
-    /// The size to ask for: one in doubt, the largest if none was refused, the middle of those untried, or the next larger one again.
+    /// The size to probe: one in doubt, the largest if none was refused, the middle of those untried, or the next larger one again.
     fn target(&self) -> Option<usize> {
         if let Some(doubt) = self.doubt {
             return Some(doubt.rung);
@@ -386,7 +386,7 @@ impl PacketSize {
         }
     }
 
-    /// Waits for the next search if this one has come to its end.
+    /// Schedules the next search if this one has ended.
     fn end_search(&mut self, now: Instant) {
         if self.target().is_none() && self.found < self.rungs.len() {
             self.next_at = now + self.interval;
@@ -395,7 +395,7 @@ impl PacketSize {
         }
     }
 
-    /// Asks for the next larger size once more, if what was found is made use of.
+    /// Probes the next larger size once more, if the size found is in use.
     fn search_again(&mut self, now: Instant) {
         if !self.is_used {
             self.next_at = now + self.interval;
@@ -406,7 +406,7 @@ impl PacketSize {
         }
     }
 
-    /// The smallest rung whose probe speaks for a packet; `None` for one that every path carries.
+    /// The smallest rung whose probe is evidence for a packet; `None` for one that every path carries.
     fn needed_rung(&self, bytes: u64) -> Option<usize> {
         if bytes <= u64::from(self.sure) {
             return None;

@@ -25,7 +25,7 @@ use crate::{
     wire::{self, Malformed, Message},
 };
 
-/// Where a connection stands between its first packet and its end.
+/// The stage of a connection between its first packet and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// TLS is not finished.
@@ -38,13 +38,15 @@ pub(crate) enum Stage {
     Joining,
     /// Server: waits for OPEN or JOIN.
     AwaitHello,
-    /// Part of the session; carries datagrams once the handshake is confirmed too.
+    /// Part of the session; carries datagrams once the handshake is confirmed on both sides.
     Joined,
+    /// Datagrams flow.
+    Up,
     /// Closed by us or lost; only its last packets are left.
     Closed,
 }
 
-/// A path as the QUIC connection that carries it.
+/// A QUIC connection, which carries a path once it has joined a session.
 #[derive(Debug)]
 pub(crate) struct Conn {
     pub(crate) key: ConnKey,
@@ -53,36 +55,34 @@ pub(crate) struct Conn {
     pub(crate) quic: Connection,
     pub(crate) control: PathControlHandle,
     pub(crate) stage: Stage,
-    /// What it belongs to; a server learns that from OPEN or JOIN.
+    /// Its session and path; a server learns them from OPEN or JOIN.
     pub(crate) owner: Option<(SessionHandle, PathId)>,
-    /// Whose share of the connections that have not joined it is counted in.
+    /// The source in whose share of connections that have not joined it counts.
     pub(crate) pending: Option<Source>,
-    /// When it must have reached the next stage.
+    /// Time limit of the present stage.
     pub(crate) deadline: Option<Instant>,
     /// The handshake is confirmed, so that only one packet number space is left.
     pub(crate) confirmed: bool,
-    /// Datagrams flow.
-    pub(crate) up: bool,
     /// The QUIC stack may have something to send.
     pub(crate) dirty: bool,
-    /// Stands in the node's queue.
+    /// It is in the node's queue.
     pub(crate) queued: bool,
-    /// When the pacer allows the next datagram, while the session is believed to have one.
+    /// When the pacer allows the next datagram, while the session may have one.
     pub(crate) paced_until: Option<Instant>,
-    /// Version of the session at which it had nothing for this path.
+    /// Version of the session in which it had nothing for this path.
     pub(crate) drained_at: Option<u64>,
     /// Datagrams of the session that were not given to the stack yet.
     pub(crate) next: VecDeque<PathDatagram>,
-    /// The first datagram that arrived, taken from the stack to see that there is one.
+    /// The first datagram that arrived, taken from the stack to test whether there is one.
     first: Option<Bytes>,
-    /// When it was last asked for a probe of the packet size.
-    asked_at: Instant,
+    /// When it last checked whether a probe of the packet size is due.
+    probe_checked_at: Instant,
     /// Packets without datagrams that arrived since the stack last acknowledged any.
-    unanswered: u32,
-    /// Where the client is (server).
+    unacknowledged: u32,
+    /// The proof of the client's address (server).
     proof: Option<Proof>,
-    /// How often it was asked in vain to acknowledge them.
-    unheeded: u32,
+    /// Pings to which the stack added no acknowledgement.
+    vain_pings: u32,
     /// Acknowledgements that the stack has sent.
     acks: u64,
     /// The timer registered for it.
@@ -92,7 +92,7 @@ pub(crate) struct Conn {
     unsent: Vec<u8>,
 }
 
-/// What limits datagrams on a connection.
+/// The limits of datagrams on a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) rtt: Duration,
@@ -123,17 +123,16 @@ impl Conn {
             pending: None,
             deadline: Some(deadline),
             confirmed: false,
-            up: false,
             dirty: true,
             queued: false,
             paced_until: None,
             drained_at: None,
             next: VecDeque::new(),
             first: None,
-            asked_at: now,
-            unanswered: 0,
+            probe_checked_at: now,
+            unacknowledged: 0,
             proof: None,
-            unheeded: 0,
+            vain_pings: 0,
             acks: 0,
             timer: None,
             stream: None,
@@ -146,6 +145,11 @@ impl Conn {
         self.quic.side().is_client()
     }
 
+    /// Whether datagrams flow.
+    pub(crate) fn is_up(&self) -> bool {
+        self.stage == Stage::Up
+    }
+
     pub(crate) fn remote(&self) -> Option<SocketAddr> {
         let path = self.quic.network_path(QuicPathId::ZERO).ok()?;
         Some(proof::real(path.remote()))
@@ -155,12 +159,12 @@ impl Conn {
         self.quic.rtt(QuicPathId::ZERO)
     }
 
-    /// The key the peer proved to hold.
+    /// The key that the peer proved to own.
     pub(crate) fn peer_key(&self) -> Option<PublicKey> {
         crate::tls::peer_key(self.quic.crypto_session())
     }
 
-    /// Whether the peer reads a hello that says the kind of link.
+    /// Whether the peer reads a hello with the kind of link.
     pub(crate) fn may_say_link(&self) -> bool {
         let agreed = crate::tls::application_protocol(self.quic.crypto_session());
         agreed.as_deref() == Some(crate::tls::ALPN)
@@ -171,7 +175,7 @@ impl Conn {
         join::export(self.quic.crypto_session(), label)
     }
 
-    /// Tells the peer why and stops using the connection.
+    /// Closes the connection and sends the peer the reason.
     pub(crate) fn close(&mut self, now: Instant, code: CloseCode, reason: &str) {
         if self.stage != Stage::Closed {
             let reason = Bytes::copy_from_slice(reason.as_bytes());
@@ -180,12 +184,11 @@ impl Conn {
         }
     }
 
-    /// The connection is of no more use to a session.
+    /// Detaches the connection from its session.
     pub(crate) fn leave(&mut self) {
         self.stage = Stage::Closed;
         self.owner = None;
         self.deadline = None;
-        self.up = false;
         self.paced_until = None;
         self.dirty = true;
     }
@@ -262,8 +265,8 @@ impl Conn {
         self.first.take().or_else(|| self.next_datagram())
     }
 
-    /// The peer has the path up too. The server's word of it may be lost or overtaken, and what arrives at a client that has not
-    /// read it is acknowledged and dropped; so a server sends nothing before the first datagram, which a client sends at once.
+    /// Whether the path is up at the peer, too. The server's ACCEPT may be lost or overtaken, and a client that has not read it
+    /// acknowledges and drops datagrams; so a server sends nothing before the first datagram, which a client sends at once.
     pub(crate) fn is_up_at_peer(&mut self) -> bool {
         if !self.is_client() {
             self.first = self.receive();
@@ -271,13 +274,13 @@ impl Conn {
         self.is_client() || self.first.is_some()
     }
 
-    /// What the session should know of the path now.
+    /// The transport's present figures for the session.
     pub(crate) fn update(&mut self) -> PathUpdate {
         let sizes = self.sizes();
         self.control.lock().update(sizes.rtt, sizes.max_datagram)
     }
 
-    /// What only the stack can tell; constant between two inputs.
+    /// The limits that only the stack knows; constant between two inputs.
     pub(crate) fn sizes(&mut self) -> Sizes {
         /// RFC 9002 §6.2.2: the RTT assumed before there is a sample.
         const INITIAL_RTT: Duration = Duration::from_millis(333);
@@ -289,7 +292,7 @@ impl Conn {
         }
     }
 
-    /// What the session should know of the path, and how much may leave on it now, of which the datagrams that wait are a part.
+    /// The transport's figures for the session, and how much may leave now, including the datagrams that wait.
     pub(crate) fn permit(
         &self,
         now: Instant,
@@ -346,15 +349,15 @@ impl Conn {
         }
     }
 
-    /// The peer may take smaller packets than we look for.
+    /// Limits the search to the largest packet that the peer takes.
     pub(crate) fn limit_packet_size(&mut self) {
         let most = self.quic.current_mtu();
         self.control.lock().packet_size().limit(most);
     }
 
-    /// The datagram that makes a probe of the packet size, if one should leave now and may.
+    /// The size of the datagram for a probe of the packet size, if one is due and may leave now.
     pub(crate) fn probe_due(&mut self, now: Instant) -> Option<usize> {
-        self.asked_at = now;
+        self.probe_checked_at = now;
         if self.paced_until.is_some_and(|at| at > now) || self.waiting_bytes() > 0 {
             return None;
         }
@@ -370,7 +373,7 @@ impl Conn {
         }
     }
 
-    /// Gives such a datagram to the stack.
+    /// Gives the datagram of a probe to the stack.
     pub(crate) fn give_probe(&mut self, now: Instant, payload: Bytes) {
         let size = payload.len();
         if self.quic.datagrams().send(payload, false).is_ok() {
@@ -379,21 +382,21 @@ impl Conn {
         }
     }
 
-    /// The stack must say what it has to say before it gets a datagram: it would put both in one packet, which may then be larger
-    /// than the path carries.
-    pub(crate) fn must_speak_first(&mut self, datagram_bytes: usize) -> bool {
-        /// After so many packets that want no word the stack adds an acknowledgement to whatever leaves next.
+    /// Whether the stack must send its own frames before it gets a datagram: it would put both in one packet, which may then be
+    /// larger than the path carries.
+    pub(crate) fn must_send_first(&mut self, datagram_bytes: usize) -> bool {
+        /// After this many packets that are not ack-eliciting the stack adds an acknowledgement to the next packet.
         const ACKNOWLEDGES_AFTER: u32 = 10;
-        /// What it had to say before may take one more packet.
+        /// Its own frames may take one more packet.
         const MOST_PINGS: u32 = 2;
         if !self.control.lock().may_be_exceeded(datagram_bytes) {
             return false;
         }
-        if self.unanswered > ACKNOWLEDGES_AFTER {
-            // What arrived may have been forged or replayed, and then there is nothing to acknowledge.
-            self.unheeded += 1;
-            if self.unheeded > MOST_PINGS {
-                (self.unanswered, self.unheeded) = (0, 0);
+        if self.unacknowledged > ACKNOWLEDGES_AFTER {
+            // Forged or replayed packets are never acknowledged.
+            self.vain_pings += 1;
+            if self.vain_pings > MOST_PINGS {
+                (self.unacknowledged, self.vain_pings) = (0, 0);
                 return self.dirty;
             }
             self.quic.ping();
@@ -402,11 +405,11 @@ impl Conn {
         self.dirty
     }
 
-    /// A packet arrived. Says what follows for the client's address (server).
+    /// A packet arrived. Returns what follows for the client's address (server).
     pub(crate) fn handle_event(&mut self, now: Instant, event: ConnectionEvent) -> proof::Next {
         self.quic.handle_event(event);
         self.dirty = true;
-        self.unanswered = self.unanswered.saturating_add(1);
+        self.unacknowledged = self.unacknowledged.saturating_add(1);
         match self.is_client() {
             true => proof::Next::Nothing,
             false => self.check_address(now),
@@ -431,27 +434,27 @@ impl Conn {
     /// The next datagram that arrived.
     fn next_datagram(&mut self) -> Option<Bytes> {
         let datagram = self.quic.datagrams().recv()?;
-        // It was acknowledged for itself.
-        self.unanswered = self.unanswered.saturating_sub(1);
+        // The packet of a datagram is ack-eliciting.
+        self.unacknowledged = self.unacknowledged.saturating_sub(1);
         Some(datagram)
     }
 
-    /// The stack said something: was an acknowledgement with it?
-    fn note_spoken(&mut self) {
+    /// The stack sent a packet: counts whether an acknowledgement was in it.
+    fn on_stack_sent(&mut self) {
         let stats = self.quic.path_stats(QuicPathId::ZERO);
         let acks = stats.map_or(0, |stats| stats.frame_tx.acks);
         if std::mem::replace(&mut self.acks, acks) != acks {
-            (self.unanswered, self.unheeded) = (0, 0);
+            (self.unacknowledged, self.vain_pings) = (0, 0);
         }
     }
 
-    /// Bytes of datagrams that wait in the stack.
+    /// Bytes of datagrams waiting in the stack.
     pub(crate) fn waiting_bytes(&mut self) -> usize {
         let space = self.quic.datagrams().send_buffer_space();
         empty_send_buffer().saturating_sub(space)
     }
 
-    /// What the stack wants to send: datagrams given to it, acknowledgements, control frames.
+    /// The next packets of the stack: datagrams given to it, acknowledgements, control frames.
     pub(crate) fn poll_batch(
         &mut self,
         now: Instant,
@@ -479,22 +482,24 @@ impl Conn {
         if transmit.is_none() {
             self.dirty = false;
         }
-        if transmit.is_some() && self.unanswered > 0 {
-            self.note_spoken();
+        if transmit.is_some() && self.unacknowledged > 0 {
+            self.on_stack_sent();
         }
         if self.control.lock().probe_left() {
-            // A small packet leaves right after a probe: if that arrives and the probe does not, size was the reason.
+            // A small packet leaves right after a probe: if it arrives and the probe does not, the size was the reason.
             self.quic.ping();
             self.dirty = true;
         }
         transmit
     }
 
-    /// When it must be looked at without any input.
+    /// When the connection needs the time next.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        let probe = self.up.then(|| self.control.lock().packet_size().timeout());
-        // One that is due but may not leave waits for what lets it: the pacer, or an acknowledgement.
-        let probe = probe.flatten().filter(|at| *at > self.asked_at);
+        let probe = self
+            .is_up()
+            .then(|| self.control.lock().packet_size().timeout());
+        // A probe that is due but may not leave waits for the pacer or an acknowledgement.
+        let probe = probe.flatten().filter(|at| *at > self.probe_checked_at);
         let times = [
             self.quic.poll_timeout(),
             self.deadline,
@@ -505,7 +510,7 @@ impl Conn {
     }
 }
 
-/// What the stack reports as free when its buffer is empty.
+/// Free space that the stack reports for an empty buffer.
 fn empty_send_buffer() -> usize {
     crate::transport::DATAGRAM_SEND_BUFFER_BYTES - size_of::<noq_proto::Datagram>()
 }

@@ -1,7 +1,7 @@
-//! A peer that moved proves its new address by answering a challenge (RFC 9000 §8.2). The stack sends one when the peer moves;
-//! where that is lost it cannot repeat it, since a peer that only receives sends too little to be answered with 1200 bytes
-//! (§8.1), and after three probe timeouts it gives up: the path would carry nothing until it has been idle for too long.
-//! Here the stack is then shown the same address under another name, takes that for another move, and sends another challenge.
+//! A peer that moved proves its new address by answering a challenge (RFC 9000 §8.2). The stack sends one when the peer moves.
+//! If that is lost, the stack cannot repeat it, since a peer that only receives sends too little for another 1200 bytes (§8.1),
+//! and gives up after three probe timeouts: the path carries nothing until its idle timeout. Here the node then presents the
+//! same address to the stack under another name, which counts as another move and causes another challenge.
 
 use std::{
     collections::BTreeMap,
@@ -9,19 +9,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A challenge without an answer is followed by another after so many round trips, and after twice as long each time.
+/// RTTs after which an unanswered challenge is repeated; the interval doubles each time.
 const ROUND_TRIPS: u32 = 2;
 const LEAST_WAIT: Duration = Duration::from_millis(50);
 const MOST_WAIT: Duration = Duration::from_secs(2);
-/// IPv4 addresses with names become addresses of this network (RFC 2765 §2.1), which no packet comes from.
+/// IPv4 addresses with names become addresses of this network (RFC 2765 §2.1), from which no packet comes.
 const TRANSLATED: u128 = 0xffff << 48;
 
-/// Under which name the stack knows each peer's address that needed one.
+/// The names under which the stack knows peers' addresses, where they have one.
 #[derive(Debug, Default)]
 pub(crate) struct Names(BTreeMap<SocketAddr, u32>);
 
 impl Names {
-    /// How the stack is to know where a packet came from.
+    /// The source address of a packet as the stack is to see it.
     pub(crate) fn of(&self, remote: SocketAddr) -> SocketAddr {
         match self.0.get(&remote) {
             None => remote,
@@ -50,7 +50,7 @@ impl Names {
     }
 }
 
-/// The address behind what the stack knows it as.
+/// The address behind a name.
 pub(crate) fn real(known: SocketAddr) -> SocketAddr {
     match known {
         SocketAddr::V6(v6) if v6.flowinfo() != 0 => {
@@ -65,26 +65,26 @@ pub(crate) fn real(known: SocketAddr) -> SocketAddr {
     }
 }
 
-/// What a server knows of a client's address.
+/// The state of a client's address at a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Proof {
-    /// As the stack knows it.
+    /// The address as the stack knows it.
     known: SocketAddr,
-    /// Round trip before it moved there.
+    /// RTT before it moved there.
     rtt: Duration,
     missing: Option<Missing>,
 }
 
-/// The client has not shown yet that it hears us there.
+/// The client has not proved yet that it receives there.
 #[derive(Clone, Copy, Debug)]
 struct Missing {
-    /// Answers to challenges before it moved.
+    /// Number of answered challenges before it moved.
     answers: u64,
     challenged_at: Instant,
     wait: Duration,
 }
 
-/// What follows from a packet for the [`Names`].
+/// The change of the [`Names`] that follows from a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Nothing,
@@ -104,8 +104,8 @@ impl Proof {
         }
     }
 
-    /// A packet arrived. After it the stack sends to `known`, an address or a name of one, with this round trip; `answers`
-    /// counts the client's answers to challenges.
+    /// A packet arrived. The stack now sends to `known`, an address or a name of one, with this RTT; `answers` counts the
+    /// client's answers to challenges.
     pub(crate) fn heard(
         &mut self,
         now: Instant,

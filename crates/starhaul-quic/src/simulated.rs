@@ -1,4 +1,4 @@
-//! A node as a party of a simulation.
+//! The node as a node of the simulator.
 
 use std::{collections::VecDeque, time::Instant};
 

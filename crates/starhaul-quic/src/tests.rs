@@ -7,7 +7,7 @@ mod moves;
 mod net;
 mod packet_size;
 mod paths;
-mod reconfiguration;
 mod rejoin;
 mod rogue;
 mod shares;
+mod signals;

@@ -28,14 +28,14 @@ use rustls::{
 
 use crate::{Error, Identity, PublicKey};
 
-/// The application protocol; its number changes when the join handshake does. 2: a hello may say the kind of link, and grow.
+/// The application protocol; its number changes with the join handshake. 2: a hello has the kind of link and may be extended.
 pub(crate) const ALPN: &[u8] = b"starhaul/2";
-/// The one before, for peers that speak no newer one.
+/// The former one, for older peers.
 pub(crate) const OLD_ALPN: &[u8] = b"starhaul/1";
-/// All that are spoken here, best first.
+/// All that this code supports, best first.
 pub(crate) const ALPNS: &[&[u8]] = &[ALPN, OLD_ALPN];
 
-/// TLS of connections to the peer with key `peer`.
+/// TLS configuration of connections to the peer with key `peer`.
 pub(crate) fn client_config(
     identity: &Identity,
     peer: PublicKey,
@@ -59,7 +59,7 @@ pub(crate) fn client_config(
         .map_err(tls_error)
 }
 
-/// TLS of connections from peers, whose keys must be among `trusted`; `refused` learns of another one.
+/// TLS configuration of connections from peers, whose keys must be among `trusted`; another key is stored in `refused`.
 pub(crate) fn server_config(
     identity: &Identity,
     trusted: &[PublicKey],
@@ -122,7 +122,7 @@ pub fn pinned_configs(
     Ok((client, server))
 }
 
-/// The key that the peer of a finished handshake proved to hold.
+/// The key that the peer of a finished handshake proved to own.
 pub(crate) fn peer_key(session: &dyn noq_proto::crypto::Session) -> Option<PublicKey> {
     let identity = session.peer_identity()?;
     let keys = identity.downcast_ref::<Vec<CertificateDer<'static>>>()?;
@@ -139,7 +139,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// The key pair as rustls wants it, its public half in place of a certificate.
+/// The key pair in rustls' form, with its public half in place of a certificate.
 fn certified_key(identity: &Identity) -> Result<Arc<CertifiedKey>, Error> {
     let secret = PrivatePkcs8KeyDer::from(identity.to_pkcs8());
     let key = rustls::crypto::ring::sign::any_eddsa_type(&secret).map_err(tls_error)?;
@@ -165,7 +165,7 @@ impl RefusedKey {
     }
 }
 
-/// Accepts exactly the keys it was given.
+/// A verifier that accepts exactly its keys.
 #[derive(Debug)]
 struct KnownKeys {
     keys: BTreeSet<PublicKey>,
@@ -203,7 +203,7 @@ impl KnownKeys {
     }
 }
 
-/// What both verifiers say of signatures: TLS 1.3 with an Ed25519 key, nothing else.
+/// How both verifiers check signatures: TLS 1.3 with an Ed25519 key, nothing else.
 macro_rules! raw_key_signatures {
     () => {
         fn verify_tls12_signature(

@@ -1,5 +1,4 @@
-//! Settings of the QUIC stack below: one endpoint per socket, all its randomness from a seed, all
-//! its time from the driver.
+//! Settings of the QUIC stack: one endpoint per socket, its randomness from a seed, its time from the driver.
 
 use std::{
     sync::{
@@ -23,19 +22,18 @@ use ring::{aead, hmac};
 
 use crate::{Identity, LocalId, controller::PathControlHandle, packet_size::PacketBytes};
 
-/// A connection over which nothing arrived for so long is lost, if not for twice the time between probes.
+/// A connection is lost when nothing has arrived for this time, or for twice the time between probes if that is longer.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// What may be configured as time between probes; others count as the nearest of them.
+/// The range of the time between probes; a value outside counts as the nearest one inside.
 const KEEPALIVES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// Room for one batch of datagrams, which leaves as soon as it is put there.
 pub(crate) const DATAGRAM_SEND_BUFFER_BYTES: usize = 128 * 1024;
-/// Room for arrived datagrams; they are taken out after each packet, so it fills only before the
-/// path has joined.
+/// Room for received datagrams; they are taken out after each packet, so it fills only before the path has joined.
 const DATAGRAM_RECEIVE_BUFFER_BYTES: usize = 256 * 1024;
 /// Room for the join handshake, both for the sender and the receiver.
 const CONTROL_WINDOW: u32 = 4096;
 const CONNECTION_ID_BYTES: usize = 8;
-/// The largest UDP payload that we say we take; above [`PacketBytes::stack_bytes`] of any limit.
+/// The largest UDP payload that we announce to accept; above [`PacketBytes::stack_bytes`] of any limit.
 const RECEIVED_BYTES: u16 = 1500;
 
 /// The endpoint of one socket, refusing connections unless `server` is given.
@@ -75,7 +73,7 @@ pub(crate) fn connection(
     let idle = u32::try_from(idle.as_millis()).unwrap_or(u32::MAX);
     config
         .max_idle_timeout(Some(VarInt::from_u32(idle).into()))
-        // While the session's probes come in time this is never due: it holds connections that have not joined.
+        // While the session's probes arrive in time this is never due: it keeps connections alive that have not joined.
         .keep_alive_interval(Some(keepalive))
         .max_concurrent_bidi_streams(VarInt::from_u32(1))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
@@ -84,8 +82,8 @@ pub(crate) fn connection(
         .send_window(u64::from(CONTROL_WINDOW))
         .datagram_send_buffer_size(DATAGRAM_SEND_BUFFER_BYTES)
         .datagram_receive_buffer_size(Some(DATAGRAM_RECEIVE_BUFFER_BYTES))
-        // The stack would find larger packets by itself, but asks three times in a row, which one burst of losses can swallow, and
-        // takes bursts for a narrower path. It is told the most, and `crate::packet_size` decides what the path carries.
+        // The stack's own discovery probes three times in a row, which one burst of losses can defeat, and takes bursts of loss
+        // for a smaller MTU. It is configured for the largest size, and `crate::packet_size` finds the size in use.
         .mtu_discovery_config(None)
         .initial_mtu(packet_bytes)
         .min_mtu(packet_bytes)

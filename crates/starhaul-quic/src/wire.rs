@@ -1,16 +1,15 @@
 //! The join handshake: small messages on the one QUIC stream of a connection.
 //!
-//! Each is `length u16` (of what follows), `kind u8`, body; integers are big-endian. A refusal is
-//! no message but the application close code of the connection ([`crate::CloseCode`]), which QUIC
-//! repeats until it arrives.
+//! Each is `length u16` (of what follows), `kind u8`, body; integers are big-endian. A refusal is not a message but the
+//! application close code of the connection ([`crate::CloseCode`]), which QUIC repeats until it arrives.
 
 use starhaul_paths::PathId;
 
-/// The protocol version spoken here.
+/// The protocol version of this code.
 pub const VERSION: u16 = 1;
-/// Most bytes in the name of a path.
+/// Greatest length of a path's name in bytes.
 pub const MAX_NAME_BYTES: usize = 64;
-/// Most versions in one OPEN.
+/// Greatest number of versions in one OPEN.
 const MAX_VERSIONS: usize = 16;
 /// Largest `length`; every valid message fits.
 const MAX_LENGTH: usize = 256;
@@ -19,32 +18,32 @@ const OPEN: u8 = 1;
 const WELCOME: u8 = 2;
 const JOIN: u8 = 3;
 const ACCEPT: u8 = 4;
-/// A low orbit, in a hello.
+/// The code of a low-orbit link in a hello.
 const LEO: u8 = 1;
 
 /// Number of a session, drawn by its server.
 pub type SessionId = [u8; 16];
 
-/// Over what a path leads, as its opener knows it.
+/// The kind of link of a path, as declared by its opener.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkKind {
-    /// A low orbit, whose satellites change.
+    /// A link over low-orbit satellites, between which it changes.
     Leo,
-    /// Anything else.
+    /// Any other link.
     #[default]
     Other,
 }
 
-/// What both sides know of a path.
+/// The properties of a path that both sides know.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathHello {
-    /// Its number.
+    /// Number of the path.
     pub path: PathId,
     /// Price per byte; finite, not negative.
     pub cost: f64,
     /// Name for people, at most [`MAX_NAME_BYTES`].
     pub name: String,
-    /// Over what it leads. Anything but [`LinkKind::Other`] may be said on `starhaul/2` only.
+    /// The kind of link. Others than [`LinkKind::Other`] are allowed on `starhaul/2` only.
     pub link: LinkKind,
 }
 
@@ -53,11 +52,11 @@ pub struct PathHello {
 pub enum Message {
     /// Client, on the first connection: open a session.
     Open {
-        /// Versions that the client speaks, best first.
+        /// Versions that the client supports, best first.
         versions: Vec<u16>,
         /// Equal in every attempt to open the same session.
         nonce: [u8; 16],
-        /// The path it comes over.
+        /// The path of this connection.
         hello: PathHello,
     },
     /// Server: the session is open.
@@ -73,19 +72,19 @@ pub enum Message {
         session: SessionId,
         /// Binds this TLS session to the first one.
         token: [u8; 32],
-        /// The path it comes over.
+        /// The path of this connection.
         hello: PathHello,
     },
     /// Server: the path has joined.
     Accept,
 }
 
-/// The peer sent something that is not a message of the join handshake.
+/// The peer sent bytes that are no message of the join handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Malformed(pub &'static str);
 
-/// Reads one message from the front of `input`: it and its size in bytes, or `None` while it is not whole.
+/// Reads one message from the front of `input` and returns it with its size in bytes, or `None` while it is incomplete.
 ///
 /// # Errors
 /// [`Malformed`] as soon as the bytes cannot become a message.
@@ -227,7 +226,7 @@ impl<'a> Reader<'a> {
         }
         let name = std::str::from_utf8(self.bytes(length)?)
             .map_err(|_| Malformed("the name of a path is not text"))?;
-        // Kinds not known here, and what a hello may grow by, are no fault.
+        // Unknown kinds, and extensions of a hello, are allowed.
         let link = match std::mem::take(&mut self.0).first() {
             Some(&LEO) => LinkKind::Leo,
             _ => LinkKind::Other,

@@ -7,14 +7,11 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use starhaul_cc::{Reconfiguration, ReconfigurationSource};
+use starhaul_cc::{ProbeMethod, ProbeTarget, Reconfiguration, ReconfigurationSource};
 use starhaul_needs::{Need, skip};
 use starhaul_net::{
     BindOptions, Poller, RecvBuffer, Transmit, UdpSocket,
-    prober::{
-        EchoServer, ProbeMethod, ProbeTarget, ProbedBy, Prober, ProberConfig, ProberEvent,
-        ProberStatus, Stage, Via,
-    },
+    prober::{EchoServer, ProbedBy, Prober, ProberConfig, ProberEvent, ProberStatus, Stage, Via},
 };
 use starhaul_replay::{Emulator, RelaySpec};
 
@@ -47,7 +44,7 @@ fn wait_for<T>(
 
 fn by_udp(remote: SocketAddr) -> ProberConfig {
     let mut config = ProberConfig::toward(remote);
-    config.method = ProbeMethod::Udp;
+    config.detection.method = ProbeMethod::Udp;
     config
 }
 
@@ -202,8 +199,8 @@ fn an_interface_that_is_not_there_is_named() {
         interface: Some("nosuchif0".into()),
     };
     for method in [ProbeMethod::Udp, ProbeMethod::Icmp] {
-        config.method = method;
-        config.target = ProbeTarget::Host("127.0.0.1".parse().unwrap());
+        config.detection.method = method;
+        config.detection.target = ProbeTarget::Host("127.0.0.1".parse().unwrap());
         let (_prober, events) = start(config.clone());
         let problem = wait_for(&events, |event| match event {
             ProberEvent::Stage(Stage::Waiting { problem }) => Some(problem.clone()),
@@ -218,7 +215,7 @@ fn an_interface_that_is_not_there_is_named() {
 #[test]
 fn the_search_finds_the_end_of_a_way_without_routers() {
     let mut config = ProberConfig::toward("127.0.0.1:9".parse().unwrap());
-    config.method = ProbeMethod::Icmp;
+    config.detection.method = ProbeMethod::Icmp;
     let (prober, events) = start(config);
     let stage = wait_for(&events, |event| match event {
         ProberEvent::Stage(Stage::Searching) => None,
@@ -246,7 +243,7 @@ fn the_search_finds_the_end_of_a_way_without_routers() {
 #[test]
 fn while_nobody_can_be_probed_the_timetable_alone_tells() {
     let mut config = by_udp("127.0.0.1:9".parse().unwrap());
-    config.timetable = Some("0 every 1s".parse().unwrap());
+    config.detection.timetable = Some("0 every 1s".parse().unwrap());
     config.via.interface = Some("nosuchif0".into());
     let (prober, events) = start(config);
     let hint = || {
@@ -282,7 +279,7 @@ fn while_nobody_can_be_probed_the_timetable_alone_tells() {
 fn a_prober_that_rests_probes_seldom_and_works_again_at_once() {
     let server = EchoServer::start("127.0.0.1:0".parse().unwrap()).unwrap();
     let mut config = by_udp(server.local_addr());
-    config.timetable = Some("0 every 1s".parse().unwrap());
+    config.detection.timetable = Some("0 every 1s".parse().unwrap());
     let (prober, events) = start(config);
     let status_when = |ready: &dyn Fn(&ProberStatus) -> bool| {
         let deadline = Instant::now() + PATIENCE;

@@ -57,7 +57,6 @@ mod wire;
 pub use starhaul_paths::{PathId, PathUpdate};
 
 pub use session::{Budget, PathDatagram, Session};
-pub use signals::PathSignal;
 pub use stats::{PathStats, StreamStats};
 pub use types::{
     BlockId, BlockOptions, Event, ExpiredCause, MAX_BLOCK_BYTES, MAX_LABEL_BYTES, Mode, Outcome,

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use starhaul_cc::{Reconfiguration, ReconfigurationSource};
+use starhaul_cc::{PathEnd, PathSignal, Reconfiguration, ReconfigurationSource};
 use starhaul_paths::PathId;
 
 use crate::wire::{MAX_ACK_PATHS, ReconfigurationReport, SegmentReport};
@@ -31,25 +31,6 @@ const SEGMENT_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_SEGMENT_RTT: Duration = Duration::from_secs(10);
 /// Signals that nobody took.
 const MAX_UNTAKEN: usize = 64;
-
-/// What the peer's detectors say of a path, for the congestion controller of our direction.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum PathSignal {
-    /// The path was reconfigured; the time is on our clock.
-    Reconfiguration {
-        /// The path.
-        path: PathId,
-        /// What happened, with [`ReconfigurationSource::Peer`].
-        event: Reconfiguration,
-    },
-    /// The round trip of the satellite segment at the peer's end.
-    SegmentRtt {
-        /// The path.
-        path: PathId,
-        /// The round trip, at most 10 s.
-        rtt: Duration,
-    },
-}
 
 /// What this side tells the peer.
 #[derive(Debug, Default)]
@@ -76,11 +57,21 @@ struct Segment {
 }
 
 impl OutgoingSignals {
-    pub(crate) fn tell(&mut self, now: Instant, path: PathId, event: Reconfiguration) {
-        // The peer knows what it signalled itself.
-        if event.source == ReconfigurationSource::Peer {
-            return;
+    /// Takes a signal of this end; the peer knows what it signalled itself.
+    pub(crate) fn tell(&mut self, now: Instant, path: PathId, signal: PathSignal) {
+        match signal {
+            PathSignal::Reconfiguration(event) if event.source != ReconfigurationSource::Peer => {
+                self.tell_event(now, path, event);
+            }
+            PathSignal::SegmentRtt {
+                end: PathEnd::Local,
+                rtt,
+            } => self.tell_segment(path, rtt),
+            _ => {}
         }
+    }
+
+    fn tell_event(&mut self, now: Instant, path: PathId, event: Reconfiguration) {
         if self.events.len() >= MAX_EVENTS {
             self.events.pop_front();
         }
@@ -94,7 +85,7 @@ impl OutgoingSignals {
         self.next_number = self.next_number.wrapping_add(1);
     }
 
-    pub(crate) fn tell_segment(&mut self, path: PathId, rtt: Duration) {
+    fn tell_segment(&mut self, path: PathId, rtt: Duration) {
         if self.segments.len() >= MAX_ACK_PATHS && !self.segments.contains_key(&path) {
             return;
         }
@@ -170,7 +161,7 @@ impl Telling {
 pub(crate) struct IncomingSignals {
     /// The number that follows the last one acted on.
     next_number: Option<u32>,
-    untaken: VecDeque<PathSignal>,
+    untaken: VecDeque<(PathId, PathSignal)>,
 }
 
 impl IncomingSignals {
@@ -185,36 +176,32 @@ impl IncomingSignals {
         let Some(at) = now.checked_sub(age) else {
             return;
         };
-        self.push(PathSignal::Reconfiguration {
-            path: PathId(report.path),
-            event: Reconfiguration {
-                at,
-                outage: Duration::from_micros(report.outage_micros.into()).min(MAX_OUTAGE),
-                source: ReconfigurationSource::Peer,
-                confidence: f64::from(report.confidence) / 255.0,
-            },
-        });
+        let event = Reconfiguration {
+            at,
+            outage: Duration::from_micros(report.outage_micros.into()).min(MAX_OUTAGE),
+            source: ReconfigurationSource::Peer,
+            confidence: f64::from(report.confidence) / 255.0,
+        };
+        self.push(report.path, PathSignal::Reconfiguration(event));
     }
 
     pub(crate) fn on_segment(&mut self, report: &SegmentReport) {
         let rtt = Duration::from_micros(report.rtt_micros.into());
         if rtt <= MAX_SEGMENT_RTT {
-            self.push(PathSignal::SegmentRtt {
-                path: PathId(report.path),
-                rtt,
-            });
+            let end = PathEnd::Remote;
+            self.push(report.path, PathSignal::SegmentRtt { end, rtt });
         }
     }
 
-    pub(crate) fn take(&mut self) -> Option<PathSignal> {
+    pub(crate) fn take(&mut self) -> Option<(PathId, PathSignal)> {
         self.untaken.pop_front()
     }
 
-    fn push(&mut self, signal: PathSignal) {
+    fn push(&mut self, path: u32, signal: PathSignal) {
         if self.untaken.len() >= MAX_UNTAKEN {
             self.untaken.pop_front();
         }
-        self.untaken.push_back(signal);
+        self.untaken.push_back((PathId(path), signal));
     }
 }
 
@@ -242,13 +229,13 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
     const PATH: PathId = PathId(3);
 
-    fn event(at: Instant) -> Reconfiguration {
-        Reconfiguration {
+    fn event(at: Instant) -> PathSignal {
+        PathSignal::Reconfiguration(Reconfiguration {
             at,
             outage: 68 * MS,
             source: ReconfigurationSource::Probe,
             confidence: 0.9,
-        }
+        })
     }
 
     fn report(number: u32, age_micros: u32) -> ReconfigurationReport {
@@ -261,7 +248,7 @@ mod tests {
         }
     }
 
-    fn taken(incoming: &mut IncomingSignals) -> Vec<PathSignal> {
+    fn taken(incoming: &mut IncomingSignals) -> Vec<(PathId, PathSignal)> {
         std::iter::from_fn(|| incoming.take()).collect()
     }
 
@@ -285,10 +272,12 @@ mod tests {
     fn what_the_peer_told_is_not_told() {
         let start = Instant::now();
         let mut outgoing = OutgoingSignals::default();
-        let of_peer = Reconfiguration {
+        let of_peer = PathSignal::Reconfiguration(Reconfiguration {
+            at: start,
+            outage: 68 * MS,
             source: ReconfigurationSource::Peer,
-            ..event(start)
-        };
+            confidence: 0.9,
+        });
         outgoing.tell(start, PATH, of_peer);
         assert_eq!(outgoing.due(), None);
         outgoing.tell(start, PATH, event(start));
@@ -301,16 +290,13 @@ mod tests {
         let now = Instant::now() + 100_000 * MS;
         let mut incoming = IncomingSignals::default();
         incoming.on_event(now, 20 * MS, &report(u32::MAX, 5000));
-        let first = PathSignal::Reconfiguration {
-            path: PATH,
-            event: Reconfiguration {
-                at: now - 25 * MS,
-                outage: MAX_OUTAGE,
-                source: ReconfigurationSource::Peer,
-                confidence: 1.0,
-            },
-        };
-        assert_eq!(taken(&mut incoming), [first]);
+        let first = PathSignal::Reconfiguration(Reconfiguration {
+            at: now - 25 * MS,
+            outage: MAX_OUTAGE,
+            source: ReconfigurationSource::Peer,
+            confidence: 1.0,
+        });
+        assert_eq!(taken(&mut incoming), [(PATH, first)]);
         // Said before, numbered before, from a clock gone wrong.
         incoming.on_event(now, 20 * MS, &report(u32::MAX, 5000));
         incoming.on_event(now, 20 * MS, &report(u32::MAX - 9, 5000));
@@ -320,7 +306,7 @@ mod tests {
             path: 3,
             rtt_micros,
         });
-        assert_eq!(taken(&mut incoming), []);
+        assert!(taken(&mut incoming).is_empty());
         for number in 2..10_000 {
             incoming.on_event(now, 20 * MS, &report(number, 0));
         }
@@ -381,8 +367,8 @@ mod tests {
                 }
             }
             let mut heard = BTreeSet::new();
-            for signal in taken(&mut incoming) {
-                let PathSignal::Reconfiguration { path, event: told } = signal else {
+            for (path, signal) in taken(&mut incoming) {
+                let PathSignal::Reconfiguration(told) = signal else {
                     panic!("{signal:?}")
                 };
                 prop_assert!(heard.insert(path.0), "twice");

@@ -4,11 +4,9 @@
 
 use std::time::{Duration, Instant};
 
-use starhaul_cc::{Reconfiguration, ReconfigurationSource};
+use starhaul_cc::{PathEnd, PathSignal, Reconfiguration, ReconfigurationSource};
 use starhaul_link::{LinkSpec, Loss};
-use starhaul_session::{
-    BlockOptions, Mode, PathId, PathSignal, SessionConfig, StreamConfig, StreamId,
-};
+use starhaul_session::{BlockOptions, Mode, PathId, SessionConfig, StreamConfig, StreamId};
 use starhaul_units::Bandwidth;
 
 mod pair;
@@ -43,18 +41,23 @@ fn tell(pair: &mut Pair, source: ReconfigurationSource) -> Instant {
         source,
         confidence: 0.9,
     };
-    pair.sessions[1].tell_reconfiguration(pair.now, PATH, event);
+    pair.sessions[1].tell_signal(pair.now, PATH, PathSignal::Reconfiguration(event));
     at
 }
 
-fn signals(pair: &mut Pair, side: usize) -> Vec<PathSignal> {
+fn segment(rtt: Duration) -> PathSignal {
+    let end = PathEnd::Local;
+    PathSignal::SegmentRtt { end, rtt }
+}
+
+fn signals(pair: &mut Pair, side: usize) -> Vec<(PathId, PathSignal)> {
     std::iter::from_fn(|| pair.sessions[side].poll_path_signal()).collect()
 }
 
 /// The one event that the client heard of.
 fn heard(pair: &mut Pair) -> Reconfiguration {
     match signals(pair, 0)[..] {
-        [PathSignal::Reconfiguration { path: PATH, event }] => event,
+        [(PATH, PathSignal::Reconfiguration(event))] => event,
         ref other => panic!("{other:?}"),
     }
 }
@@ -102,8 +105,9 @@ fn what_came_from_the_peer_or_is_of_no_path_is_not_told() {
         source: ReconfigurationSource::Probe,
         confidence: 1.0,
     };
-    pair.sessions[1].tell_reconfiguration(pair.now, PathId(9), event);
-    pair.sessions[1].tell_segment_rtt(PathId(9), ms(30));
+    for signal in [PathSignal::Reconfiguration(event), segment(ms(30))] {
+        pair.sessions[1].tell_signal(pair.now, PathId(9), signal);
+    }
     pair.run_for(ms(300));
     assert_eq!(signals(&mut pair, 0), []);
     assert_eq!(pair.sent[1].len(), before, "nothing left for their sake");
@@ -114,13 +118,13 @@ fn the_segments_round_trip_comes_with_acknowledgements_a_few_times_a_second() {
     let mut pair = pair(0.0, 1);
     let stream = pair.open(StreamConfig::default());
     for round in 0..100 {
-        pair.sessions[1].tell_segment_rtt(PATH, ms(30 + round % 2));
+        pair.sessions[1].tell_signal(pair.now, PATH, segment(ms(30 + round % 2)));
         send_for(&mut pair, stream, ms(10));
     }
     let signals = signals(&mut pair, 0);
     assert!((8..=11).contains(&signals.len()), "{}", signals.len());
     for signal in signals {
-        let PathSignal::SegmentRtt { path: PATH, rtt } = signal else {
+        let (PATH, PathSignal::SegmentRtt { rtt, .. }) = signal else {
             panic!("{signal:?}")
         };
         assert!(rtt == ms(30) || rtt == ms(31));

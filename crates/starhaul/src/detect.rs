@@ -10,10 +10,8 @@ use std::{
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget};
-use starhaul_cc::DetectorConfig;
-use starhaul_net::prober::{
-    EchoServer, ProbeMethod, ProbeTarget, Prober, ProberConfig, ProberEvent, Stage, Timetable, Via,
-};
+use starhaul_cc::{Detection, DetectorConfig, ProbeMethod, ProbeTarget, Timetable};
+use starhaul_net::prober::{EchoServer, Prober, ProberConfig, ProberEvent, Stage, Via};
 use starhaul_units::{ParseDurationError, parse_duration_in};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -170,20 +168,23 @@ fn config(arguments: &Arguments) -> anyhow::Result<ProberConfig> {
     if toward.port() == 0 && matches!(arguments.by, Method::Udp) {
         bail!(Usage(no_port(&arguments.toward, toward.ip())));
     }
-    Ok(ProberConfig {
+    let detection = Detection {
         target,
-        toward: Some(toward),
         method: match arguments.by {
             Method::Auto => ProbeMethod::Auto,
             Method::Icmp => ProbeMethod::Icmp,
             Method::Udp => ProbeMethod::Udp,
         },
+        detector,
+        timetable: arguments.timetable,
+    };
+    Ok(ProberConfig {
+        detection,
+        toward: Some(toward),
         via: Via {
             local: arguments.local,
             interface: arguments.interface.clone(),
         },
-        detector,
-        timetable: arguments.timetable,
     })
 }
 

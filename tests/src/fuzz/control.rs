@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use arbitrary::{Result, Unstructured};
 use starhaul_cc::{
     AckedPacket, CongestionEvent, ControllerConfig, LostPacket, MAX_CWND_BYTES, PathController,
-    RateFeed, Reconfiguration, ReconfigurationSource,
+    PathSignal, RateFeed, Reconfiguration, ReconfigurationSource,
 };
 use starhaul_session::PathUpdate;
 use starhaul_units::Bandwidth;
@@ -78,15 +78,13 @@ fn control(
             bytes,
         }),
         7 if operation & 32 != 0 => {
-            _ = path.on_reconfiguration(
-                *now,
-                Reconfiguration {
-                    at: sent_at,
-                    outage: Duration::from_millis(in_flight),
-                    source: ReconfigurationSource::Probe,
-                    confidence: f64::from(operation) / f64::from(u8::MAX),
-                },
-            )
+            let event = Reconfiguration {
+                at: sent_at,
+                outage: Duration::from_millis(in_flight),
+                source: ReconfigurationSource::Probe,
+                confidence: f64::from(operation) / f64::from(u8::MAX),
+            };
+            path.on_signal(*now, PathSignal::Reconfiguration(event));
         }
         7 => path.controller_mut().on_congestion_event(CongestionEvent {
             now: *now,

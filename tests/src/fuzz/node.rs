@@ -11,9 +11,12 @@ use std::{
 
 use arbitrary::{Result, Unstructured};
 use bytes::{Bytes, BytesMut};
-use starhaul_cc::{ControllerConfig, LeoCcOptions, Reconfiguration, ReconfigurationSource};
+use starhaul_cc::{
+    ControllerConfig, LeoCcOptions, PathEnd, PathSignal, Reconfiguration, ReconfigurationSource,
+};
 use starhaul_quic::{
-    Identity, LinkKind, LocalId, Node, NodeConfig, NodeEvent, PathConfig, PublicKey, SessionHandle,
+    Identity, LinkKind, LocalId, Node, NodeConfig, NodeEvent, PathSpec, PublicKey, SessionHandle,
+    SignalTarget,
 };
 use starhaul_session::{BlockOptions, Event, Mode, StreamConfig, StreamId};
 
@@ -100,11 +103,8 @@ fn byte_of(session: u64, offset: usize) -> u8 {
         .unwrap_or((offset * 31).to_le_bytes()[0])
 }
 
-fn path_config(path: u32) -> PathConfig {
-    PathConfig {
-        name: format!("path{path}"),
-        local: LocalId(path),
-        remote: address(1, path),
+fn path_spec(path: u32) -> (LocalId, PathSpec) {
+    let spec = PathSpec {
         cost: path.into(),
         link: match path {
             0 => LinkKind::Leo,
@@ -114,7 +114,9 @@ fn path_config(path: u32) -> PathConfig {
             0 => ControllerConfig::LeoCc(LeoCcOptions::TARGET_QUEUE),
             _ => ControllerConfig::SaTcp,
         },
-    }
+        ..PathSpec::new(format!("path{path}"), address(1, path))
+    };
+    (LocalId(path), spec)
 }
 
 impl World {
@@ -245,7 +247,7 @@ impl World {
     }
 
     fn connect(&mut self) {
-        let paths = vec![path_config(0), path_config(1)];
+        let paths = vec![path_spec(0), path_spec(1)];
         let node = &mut self.sides[0].node;
         if let Ok(session) = node.connect(self.now, self.server_key, paths) {
             self.sides[0].opened.insert(session);
@@ -267,7 +269,7 @@ impl World {
             }
             _ => {
                 // The session may have ended meanwhile.
-                let _ = side.node.add_path(self.now, session, path_config(0));
+                let _ = side.node.add_path(self.now, session, path_spec(0));
             }
         }
         self.drain(0);
@@ -385,8 +387,13 @@ impl World {
             source: ReconfigurationSource::Probe,
             confidence,
         };
-        node.on_local_reconfiguration(now, LocalId(path.into()), event);
-        node.on_local_segment_rtt(now, LocalId(path.into()), ago);
+        let (end, rtt) = (PathEnd::Local, ago);
+        for signal in [
+            PathSignal::Reconfiguration(event),
+            PathSignal::SegmentRtt { end, rtt },
+        ] {
+            node.signal(now, SignalTarget::Local(LocalId(path.into())), signal);
+        }
         self.drain(at);
     }
 

@@ -7,8 +7,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use starhaul_cc::{Reconfiguration, ReconfigurationSource};
-use starhaul_session::{Event, Mode, PathSignal, Session, SessionConfig, StreamError};
+use starhaul_cc::{PathEnd, PathSignal, Reconfiguration, ReconfigurationSource};
+use starhaul_session::{Event, Mode, Session, SessionConfig, StreamError};
 
 use super::{
     ledger::Ledger,
@@ -194,22 +194,27 @@ impl<'a> World<'a> {
             source: ReconfigurationSource::Probe,
             confidence: 0.9,
         };
-        self.sessions[side].tell_reconfiguration(self.now, path.id, event);
-        self.sessions[side].tell_segment_rtt(path.id, ago);
+        let (end, rtt) = (PathEnd::Local, ago);
+        for signal in [
+            PathSignal::Reconfiguration(event),
+            PathSignal::SegmentRtt { end, rtt },
+        ] {
+            self.sessions[side].tell_signal(self.now, path.id, signal);
+        }
         self.ledger.signals_told[side] += 1;
     }
 
     /// No event arrives twice, or from the future.
     fn drain_signals(&mut self, side: Side) {
-        while let Some(signal) = self.sessions[side].poll_path_signal() {
+        while let Some((path, signal)) = self.sessions[side].poll_path_signal() {
             match signal {
-                PathSignal::Reconfiguration { path, event } => {
+                PathSignal::Reconfiguration(event) => {
                     assert!(event.at <= self.now, "a detector saw the future");
                     assert_eq!(event.source, ReconfigurationSource::Peer);
                     self.ledger.on_signal(side);
                     (path, self.now - event.at, event.outage).hash(&mut self.digest);
                 }
-                PathSignal::SegmentRtt { path, rtt } => (path, rtt).hash(&mut self.digest),
+                PathSignal::SegmentRtt { rtt, .. } => (path, rtt).hash(&mut self.digest),
             }
         }
     }

@@ -3,17 +3,10 @@
 
 use std::time::{Duration, Instant};
 
+use crate::PathEnd;
+
 /// Measurements older than this do not count.
 const FRESH: Duration = Duration::from_secs(10);
-
-/// An end of a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PathEnd {
-    /// This host's.
-    Local,
-    /// The peer's.
-    Remote,
-}
 
 /// The last RTT of the segment at each end, and when it was measured.
 #[derive(Clone, Copy, Debug, Default)]

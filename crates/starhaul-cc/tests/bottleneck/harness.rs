@@ -9,7 +9,7 @@ use std::{
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use starhaul_cc::{
-    AckedPacket, CongestionEvent, ControllerConfig, LostPacket, Pacer, PathController,
+    AckedPacket, CongestionEvent, ControllerConfig, LostPacket, Pacer, PathController, PathSignal,
     Reconfiguration, ReconfigurationSource,
 };
 use starhaul_units::Bandwidth;
@@ -290,7 +290,8 @@ impl Sender {
                 source: ReconfigurationSource::GroundTruth,
                 confidence: 1.0,
             };
-            self.path.on_reconfiguration(now, reconfiguration);
+            let signal = PathSignal::Reconfiguration(reconfiguration);
+            self.path.on_signal(now, signal);
         }
     }
 

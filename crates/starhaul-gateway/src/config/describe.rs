@@ -2,10 +2,7 @@
 
 use std::fmt::Write as _;
 
-use starhaul_endpoint::{
-    Detection, LinkKind,
-    prober::{ProbeMethod, ProbeTarget},
-};
+use starhaul_endpoint::{Detection, LinkKind, ProbeMethod, ProbeTarget};
 
 use super::{
     AcceptRule, Config, ConnectionService, ConnectionTargets, ControlPath, ControllerRule,

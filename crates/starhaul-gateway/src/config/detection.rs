@@ -2,10 +2,7 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use starhaul_endpoint::{
-    Detection, LinkKind,
-    prober::{ProbeMethod, ProbeTarget, Timetable},
-};
+use starhaul_endpoint::{Detection, LinkKind, ProbeMethod, ProbeTarget, Timetable};
 
 use super::{reader::Table, values::choice};
 use crate::Error;

@@ -93,7 +93,7 @@ impl Client {
         .await?;
         let path = PathSpec {
             controller: self.controller.clone(),
-            detection: self.detection.clone(),
+            detection: self.detection,
             ..PathSpec::new("flow", self.server)
         };
         let server = self.secret.server().public_key();

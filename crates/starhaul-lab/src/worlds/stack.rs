@@ -10,9 +10,7 @@ use bytes::{Bytes, BytesMut};
 use starhaul_cc::ControllerConfig;
 use starhaul_demo::baseline::{ConnectionId, MpQuicEvent, MpQuicNode};
 use starhaul_link::LinkSpec;
-use starhaul_quic::{
-    Identity, LinkKind, LocalId, Node, NodeConfig, NodeEvent, PathConfig, SessionHandle,
-};
+use starhaul_quic::{Identity, LocalId, Node, NodeConfig, NodeEvent, PathSpec, SessionHandle};
 use starhaul_session::{Event, Session, StreamConfig, StreamId};
 use starhaul_sim::{Datagram, Delivery, Node as SimNode, NodeId, PathLinks, Simulation, Udp};
 
@@ -230,13 +228,13 @@ impl World<Starhaul> {
         let mut world = Self::new(seed, ends, paths);
         let configs = (0..)
             .zip(paths)
-            .map(|(path, setup)| PathConfig {
-                name: format!("path{path}"),
-                local: LocalId(u32::from(path)),
-                remote: address(1, path),
-                cost: setup.cost,
-                link: LinkKind::Other,
-                controller: setup.controller.clone(),
+            .map(|(path, setup)| {
+                let spec = PathSpec {
+                    cost: setup.cost,
+                    controller: setup.controller.clone(),
+                    ..PathSpec::new(format!("path{path}"), address(1, path))
+                };
+                (LocalId(u32::from(path)), spec)
             })
             .collect();
         let now = world.now();

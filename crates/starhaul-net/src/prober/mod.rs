@@ -6,7 +6,6 @@ mod echo;
 mod run;
 mod search;
 mod serve;
-mod timetable;
 mod udp;
 
 use std::{
@@ -19,7 +18,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use starhaul_cc::{DetectorConfig, Reconfiguration};
+use starhaul_cc::{Detection, Reconfiguration};
 
 use self::run::Run;
 use crate::{Error, Poller, Waker};
@@ -28,58 +27,28 @@ pub use self::{
     echo::{Cookie, ECHO_BYTES, EchoMessage, EchoResponder},
     search::{FoundBy, FoundHop, HopProbe, HopSearch},
     serve::EchoServer,
-    timetable::{ParseTimetableError, Timetable},
 };
 pub use crate::icmp::{IcmpMessage, IpVersion, Via, number_behind_token, parse_icmp};
-
-/// The host to probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ProbeTarget {
-    /// The nearest stable address behind the satellite, which the prober finds on the path to [`ProberConfig::toward`].
-    Auto,
-    /// This host, e.g. 100.64.0.1 behind most Starlink dishes.
-    Host(IpAddr),
-}
-
-/// The protocol of the probes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum ProbeMethod {
-    /// ICMP if permitted and answered, else UDP.
-    #[default]
-    Auto,
-    /// ICMP echo only.
-    Icmp,
-    /// UDP echo to [`ProberConfig::toward`], which answers with an [`EchoResponder`].
-    Udp,
-}
 
 /// The configuration of a [`Prober`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProberConfig {
-    /// The host to probe.
-    pub target: ProbeTarget,
-    /// A host behind the satellite: the search runs toward its address, and UDP echo goes to its port.
+    /// How to probe.
+    pub detection: Detection,
+    /// A host behind the satellite: the search runs toward its address, and UDP echo goes to its port, if an
+    /// [`EchoResponder`] answers there.
     pub toward: Option<SocketAddr>,
-    /// The protocol of the probes.
-    pub method: ProbeMethod,
     /// Source address and interface.
     pub via: Via,
-    /// Interval, Δ_outage and refractory time. Its schedule is ignored and comes from `timetable`.
-    pub detector: DetectorConfig,
-    /// The operator's timetable, if known.
-    pub timetable: Option<Timetable>,
 }
 
 impl ProberConfig {
     /// Probes toward a host, with everything else found automatically.
     pub fn toward(far_end: SocketAddr) -> Self {
         Self {
-            target: ProbeTarget::Auto,
+            detection: Detection::default(),
             toward: Some(far_end),
-            method: ProbeMethod::Auto,
             via: Via::default(),
-            detector: DetectorConfig::default(),
-            timetable: None,
         }
     }
 }

@@ -5,15 +5,14 @@ use std::{
     net::IpAddr,
     os::fd::{AsFd as _, BorrowedFd},
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use ring::rand::{SecureRandom as _, SystemRandom};
-use starhaul_cc::{Detector, Reconfiguration, Schedule};
+use starhaul_cc::{Detector, ProbeMethod, ProbeTarget, Reconfiguration, Schedule};
 
 use super::{
-    FoundHop, HopSearch, ProbeMethod, ProbeTarget, ProbedBy, ProberConfig, ProberEvent, Shared,
-    Stage, timetable, udp::EchoClient,
+    FoundHop, HopSearch, ProbedBy, ProberConfig, ProberEvent, Shared, Stage, udp::EchoClient,
 };
 use crate::{
     Error, Poller,
@@ -104,14 +103,14 @@ impl Run {
 
     /// Searches and probes until that ends; returns the problem if no host can be probed.
     fn attempt(&mut self) -> Result<(), String> {
-        let refused = match self.config.method {
+        let refused = match self.config.detection.method {
             ProbeMethod::Udp => None,
             _ => match self.by_icmp() {
                 Ok(()) => return Ok(()),
                 Err(problem) => Some(problem),
             },
         };
-        if self.config.method == ProbeMethod::Icmp {
+        if self.config.detection.method == ProbeMethod::Icmp {
             return Err(refused.unwrap_or_default());
         }
         self.shared.status.lock().icmp_refused.clone_from(&refused);
@@ -123,7 +122,7 @@ impl Run {
 
     fn by_icmp(&mut self) -> Result<(), String> {
         let mut excluded = Vec::new();
-        let search = match self.config.target {
+        let search = match self.config.detection.target {
             ProbeTarget::Host(host) => return self.ping(host, None, &mut excluded),
             ProbeTarget::Auto => self.search()?,
         };
@@ -250,7 +249,7 @@ impl Run {
     /// Probes until one of the ends occurs.
     fn probe(&mut self, mut channel: Channel) -> Result<End, String> {
         let start = Instant::now();
-        let mut config = self.config.detector;
+        let mut config = self.config.detection.detector;
         config.schedule = None;
         let mut detector = Detector::new(config, start);
         // A responder of ours answers every probe: missing answers are losses of the path.
@@ -322,19 +321,19 @@ impl Run {
             None => {
                 detector.rest();
                 *rested_since = Some(now);
-                SILENCE.max(self.config.detector.idle_interval * 4)
+                SILENCE.max(self.config.detection.detector.idle_interval * 4)
             }
             Some(since) => {
                 detector.resume(now);
                 let dated = self
                     .config
+                    .detection
                     .timetable
                     .is_some_and(|table| table.offset.is_some());
                 let schedule = self.schedule(now).filter(|_| dated);
-                let last =
-                    schedule.and_then(|schedule| timetable::last_hint(&schedule, now, since));
+                let last = schedule.and_then(|schedule| schedule.last_hint(now, since));
                 if let Some(at) = last {
-                    (self.each)(ProberEvent::Reconfiguration(timetable::hint(at)));
+                    (self.each)(ProberEvent::Reconfiguration(Schedule::reconfiguration(at)));
                 }
                 SILENCE
             }
@@ -353,24 +352,25 @@ impl Run {
 
     /// The timetable as presently known.
     fn schedule(&self, now: Instant) -> Option<Schedule> {
-        let timetable = self.config.timetable?;
+        let timetable = self.config.detection.timetable?;
         let last = self.shared.status.lock().last;
-        timetable.schedule_now(now, last.map(|last| last.at))
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+        timetable.schedule(unix, now, last.map(|last| last.at))
     }
 
     /// Signals the timetable's times while no host can be probed.
     fn hint_when_due(&mut self) {
         let now = Instant::now();
         if let Some(at) = self.hint_at.filter(|at| now >= *at) {
-            (self.each)(ProberEvent::Reconfiguration(timetable::hint(at)));
+            (self.each)(ProberEvent::Reconfiguration(Schedule::reconfiguration(at)));
             self.hint_at = self.next_hint(now);
         }
     }
 
     fn next_hint(&self, now: Instant) -> Option<Instant> {
         // Times from the last reconfiguration become inaccurate; the wall clock does not.
-        self.config.timetable?.offset?;
-        timetable::next_hint(&self.schedule(now)?, now)
+        self.config.detection.timetable?.offset?;
+        self.schedule(now)?.next_hint(now)
     }
 
     fn report(&mut self, now: Instant, detector: &Detector, tally: &mut Tally, icmp: bool) {

@@ -7,9 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use starhaul_cc::{ControllerConfig, RateFeed};
-use starhaul_quic::{
-    Identity, LinkKind, LocalId, Node, NodeConfig, NodeEvent, PathConfig, SessionHandle,
-};
+use starhaul_quic::{Identity, LocalId, Node, NodeConfig, NodeEvent, PathSpec, SessionHandle};
 use starhaul_session::{BlockOptions, Event, Mode, StreamConfig, StreamId};
 
 use crate::{
@@ -54,16 +52,13 @@ impl Sessions {
             node.add_local(LOCAL, true);
             node
         });
-        let path = PathConfig {
-            link: LinkKind::Other,
-            name: String::new(),
-            local: LOCAL,
-            remote: address(SERVER),
+        let path = PathSpec {
             cost: 0.0,
             controller: controller(),
+            ..PathSpec::new("", address(SERVER))
         };
         let session = nodes[CLIENT]
-            .connect(now, keys[SERVER], vec![path])
+            .connect(now, keys[SERVER], vec![(LOCAL, path)])
             .unwrap();
         let mut sessions = Self {
             now,

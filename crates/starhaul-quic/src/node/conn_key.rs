@@ -1,6 +1,6 @@
-//! How the connections of a node are told apart.
+//! Keys of the connections of a node.
 
-/// A connection of a node. Never used again for another one.
+/// The key of a connection, never used for another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ConnKey {
     pub(super) slot: usize,

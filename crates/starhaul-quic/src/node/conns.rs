@@ -1,5 +1,4 @@
-//! The connections of a node. One may be taken out while it is worked on, so that the rest of the
-//! node stays usable.
+//! The connections of a node. One is taken out while the node works on it, so that the rest of the node stays usable.
 
 use super::conn_key::ConnKey;
 use crate::path::Conn;

@@ -1,5 +1,5 @@
-//! What arrives: packets to the stack of their connection, and from there datagrams,
-//! acknowledgements and messages to the session.
+//! Input: packets go to the stack of their connection, and from there datagrams, acknowledgements and messages to the
+//! session.
 
 use std::{net::SocketAddr, sync::Arc, time::Instant};
 
@@ -21,11 +21,11 @@ use crate::{
     transport,
 };
 
-/// Most connections that have not joined a session; beyond it new ones are refused.
+/// Greatest number of connections that have not joined a session; more are refused.
 const MAX_PENDING_CONNS: usize = 256;
-/// From so many on, peers must prove their address first (RFC 9000 §8.1.2).
+/// From this number on, peers must prove their address first (RFC 9000 §8.1.2).
 const RETRY_FROM_CONNS: usize = 64;
-/// Most answers to packets without a connection that wait for the driver.
+/// Greatest number of answers to packets without a connection that wait for the driver.
 const MAX_RESPONSES: usize = 64;
 
 impl Node {
@@ -41,7 +41,7 @@ impl Node {
         self.handle_datagrams(now, local, remote, ecn, [payload]);
     }
 
-    /// The same for payloads that arrived together, oldest first, which costs less than one after the other.
+    /// The same for payloads that arrived together, oldest first, at less cost than one by one.
     pub fn handle_datagrams(
         &mut self,
         now: Instant,
@@ -104,7 +104,7 @@ impl Node {
         }
     }
 
-    /// The stack of this connection was given packets.
+    /// The stack of this connection has taken packets.
     fn finish_input(&mut self, now: Instant, conn: Option<Box<Conn>>) {
         let Some(mut conn) = conn else { return };
         if let Some((session, _)) = conn.owner
@@ -180,7 +180,7 @@ impl Node {
         self.responses.push_back(response);
     }
 
-    /// Takes everything out of a connection that input or time may have put there.
+    /// Handles all events of a connection that input or time may have caused.
     pub(super) fn process(&mut self, now: Instant, conn: &mut Conn) {
         self.exchange_endpoint_events(conn);
         while let Some(event) = conn.quic.poll() {
@@ -200,13 +200,13 @@ impl Node {
             }
         }
         self.path_up_if_ready(now, conn);
-        if conn.up {
+        if conn.is_up() {
             self.report_fates(conn);
             self.deliver(now, conn);
         }
     }
 
-    /// What the stack learned of datagrams goes to the session.
+    /// Reports the fates of datagrams to the session.
     pub(super) fn report_fates(&mut self, conn: &mut Conn) {
         let mut fates = std::mem::take(&mut self.fates);
         conn.control.lock().take_fates(&mut fates);
@@ -222,7 +222,7 @@ impl Node {
         self.fates = fates;
     }
 
-    /// Arrived datagrams go to the session.
+    /// Passes received datagrams to the session.
     fn deliver(&mut self, now: Instant, conn: &mut Conn) {
         let Some((session, path)) = conn.owner else {
             return;
@@ -242,8 +242,12 @@ impl Node {
                 error: Some(Error::PeerViolation(violation.to_string())),
             });
         }
-        while let Some(signal) = state.session.poll_path_signal() {
-            let signal = Deferred::Signal { session, signal };
+        while let Some((path, signal)) = state.session.poll_path_signal() {
+            let signal = Deferred::Signal {
+                session,
+                path,
+                signal,
+            };
             self.deferred.push_back(signal);
         }
         self.touch(session);
@@ -288,7 +292,7 @@ impl Node {
         if self.is_over(&mut conn) {
             return;
         }
-        if !conn.dirty && !conn.up {
+        if !conn.dirty && !conn.is_up() {
             self.set_conn_timer(&mut conn);
         } else if !conn.queued {
             conn.queued = true;
@@ -297,7 +301,7 @@ impl Node {
         self.conns.put(conn);
     }
 
-    /// Returns a connection that has nothing to send to its place.
+    /// Returns a connection without anything to send to its place.
     pub(super) fn settle(&mut self, mut conn: Box<Conn>) {
         if self.is_over(&mut conn) {
             return;
@@ -306,7 +310,7 @@ impl Node {
         self.conns.put(conn);
     }
 
-    /// Frees the place of a connection that the stack has done with.
+    /// Frees the place of a connection that the stack has drained.
     fn is_over(&mut self, conn: &mut Conn) -> bool {
         self.exchange_endpoint_events(conn);
         if !conn.quic.is_drained() {
@@ -336,7 +340,7 @@ impl Node {
     }
 }
 
-/// The session takes what was acknowledged at one instant as one.
+/// The session takes all acknowledgements of one instant together.
 fn tell_fates(session: &mut Session, path: PathId, fates: &[Fate]) {
     let alike = |a: &Fate, b: &Fate| matches!((a, b), (Fate::Acked { at, .. }, Fate::Acked { at: next, .. }) if at == next);
     for run in fates.chunk_by(alike) {

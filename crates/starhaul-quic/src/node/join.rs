@@ -7,7 +7,7 @@ use starhaul_session::Side;
 
 use super::{Deferred, Node, NodeEvent, PathState, SessionState};
 use crate::{
-    CloseCode, Error, MAX_PATHS, PathConfig, SessionHandle,
+    CloseCode, Error, MAX_PATHS, PathSpec, SessionHandle,
     join::{JOIN_LABEL, SESSION_LABEL, SessionKey},
     path::{Conn, Stage},
     wire::{self, LinkKind, Message, PathHello, SessionId},
@@ -16,7 +16,7 @@ use rand_chacha::rand_core::RngCore as _;
 
 /// TLS must be finished in this time; the QUIC stack retransmits meanwhile.
 pub(super) const TLS_TIMEOUT: Duration = Duration::from_secs(10);
-/// A server waits so long for OPEN or JOIN, a client for the answer.
+/// Time for which a server waits for OPEN or JOIN, and a client for the answer.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a connection cannot become a path; sent as its close code.
@@ -33,7 +33,7 @@ impl Node {
             conn.stage = Stage::Idle;
             // Waits for the session if another connection is opening it.
             conn.deadline = None;
-            self.say_hello(now, conn);
+            self.send_hello(now, conn);
         } else {
             conn.stage = Stage::AwaitHello;
             conn.deadline = Some(now + JOIN_TIMEOUT);
@@ -41,7 +41,7 @@ impl Node {
     }
 
     /// Client: opens or joins the session over an idle connection.
-    fn say_hello(&mut self, now: Instant, conn: &mut Conn) {
+    fn send_hello(&mut self, now: Instant, conn: &mut Conn) {
         let Some((session, path)) = conn.owner else {
             return;
         };
@@ -53,10 +53,10 @@ impl Node {
         };
         let hello = PathHello {
             path,
-            cost: known.cost,
-            name: known.name.clone(),
+            cost: known.spec.cost,
+            name: known.spec.name.clone(),
             link: match conn.may_say_link() {
-                true => known.link,
+                true => known.spec.link,
                 false => LinkKind::Other,
             },
         };
@@ -100,7 +100,7 @@ impl Node {
         for key in keys {
             if let Some(mut conn) = self.conns.take(key) {
                 if conn.stage == Stage::Idle {
-                    self.say_hello(now, &mut conn);
+                    self.send_hello(now, &mut conn);
                 }
                 self.put_back(conn);
             }
@@ -180,7 +180,7 @@ impl Node {
             return Err(broken);
         };
         if !self.config.trusted.contains(&peer) {
-            // Not since it began to connect.
+            // It was when it began to connect.
             return Err(refuse(CloseCode::NotTrusted));
         }
         // The client never saw our WELCOME and tries again over another connection.
@@ -238,7 +238,7 @@ impl Node {
         }
         let path = hello.path;
         if !state.paths.contains_key(&path) && state.paths.len() >= MAX_PATHS {
-            // Its client may have removed a path that was dead, of which no word came here.
+            // The client may have removed a dead path without being able to say so.
             let dead = state.paths.iter().find(|(_, known)| known.conn.is_none());
             let dead = dead.map(|(id, _)| *id);
             let dead = dead.ok_or(refuse(CloseCode::TooManyPaths))?;
@@ -304,15 +304,13 @@ impl Node {
         if let Some(controller) = leo {
             conn.control.lock().replace(now, controller.clone());
         }
-        let config = PathConfig {
-            name: hello.name,
-            local: conn.local,
-            remote,
+        let spec = PathSpec {
             cost: hello.cost,
             link: hello.link,
             controller: leo.unwrap_or(&self.config.accept_controller).clone(),
+            ..PathSpec::new(hello.name, remote)
         };
-        let mut known = PathState::new(config);
+        let mut known = PathState::new(conn.local, spec);
         known.conn = Some(conn.key);
         if let Some(former) = state.paths.get(&path) {
             known.past = former.past;

@@ -1,4 +1,4 @@
-//! The life of paths and sessions: up, down, tried again, closed.
+//! Paths and sessions: how they come up, go down, are tried again and end.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::{
     transport,
 };
 
-/// The name that TLS wants and nobody checks: keys are pinned.
+/// The server name that TLS requires; it is not checked, since keys are pinned.
 const SERVER_NAME: &str = "starhaul";
 
 /// When a lost path is tried again.
@@ -55,8 +55,9 @@ impl Node {
         let Some(socket) = self.locals.get_mut(&known.local) else {
             return;
         };
-        let (local, remote) = (known.local, known.remote);
-        let control = PathControlHandle::new(known.controller.clone(), now, packet_bytes);
+        let (local, remote) = (known.local, known.spec.remote);
+        let controller = known.spec.controller.clone();
+        let control = PathControlHandle::new(controller, now, packet_bytes);
         let keepalive = self.config.session.keepalive;
         let config = transport::outgoing(tls, &control, packet_bytes, keepalive, &mut self.rng);
         match socket.endpoint.connect(now, config, remote, SERVER_NAME) {
@@ -78,7 +79,7 @@ impl Node {
 
     /// Joined and confirmed on both sides: datagrams may flow.
     pub(super) fn path_up_if_ready(&mut self, now: Instant, conn: &mut Conn) {
-        let joined = conn.stage == Stage::Joined && conn.confirmed && !conn.up;
+        let joined = conn.stage == Stage::Joined && conn.confirmed;
         if !joined || !conn.is_up_at_peer() {
             return;
         }
@@ -91,14 +92,13 @@ impl Node {
         let Some(known) = state.paths.get_mut(&path) else {
             return;
         };
-        known.up = true;
         known.backoff = Backoff::default();
         known.reported_down = false;
         known.failed = None;
         state.no_path_since = None;
-        conn.up = true;
+        conn.stage = Stage::Up;
         conn.limit_packet_size();
-        let (cost, name) = (known.cost, known.name.clone());
+        let (cost, name) = (known.spec.cost, known.spec.name.clone());
         state.session.add_path(now, path, cost, conn.update());
         self.events.push_back(NodeEvent::PathUp {
             session,
@@ -108,7 +108,7 @@ impl Node {
         self.touch(session);
     }
 
-    /// The session must do without the path; `reason` is told to the application once.
+    /// The path is down; the application gets `reason` once.
     pub(super) fn path_down(
         &mut self,
         now: Instant,
@@ -122,7 +122,7 @@ impl Node {
         let Some(known) = state.paths.get_mut(&path) else {
             return;
         };
-        if std::mem::take(&mut known.up) {
+        if state.session.has_path(path) {
             let stats = state.session.path_stats();
             let life = stats.iter().find(|stats| stats.path == path);
             life.into_iter().for_each(|life| known.past.add(life));
@@ -134,12 +134,16 @@ impl Node {
             let event = NodeEvent::PathDown {
                 session,
                 path,
-                name: known.name.clone(),
+                name: known.spec.name.clone(),
                 reason,
             };
             self.events.push_back(event);
         }
-        if state.paths.values().all(|path| !path.up) {
+        if state
+            .paths
+            .keys()
+            .all(|path| !state.session.has_path(*path))
+        {
             state.no_path_since.get_or_insert(now);
         }
         self.touch(session);
@@ -176,7 +180,7 @@ impl Node {
         self.lost(now, conn.key, owner, code, from_connection_error(reason));
     }
 
-    /// What the end of a connection means for its path and session; `code` is what the peer closed it with.
+    /// Draws the consequences of a connection's end for its path and session; `code` is the peer's close code.
     fn lost(
         &mut self,
         now: Instant,
@@ -241,7 +245,7 @@ impl Node {
         self.give_up_if_hopeless(session);
     }
 
-    /// Before a session is open, it ends when every path met an error that trying again cannot cure.
+    /// Ends a session that is not open yet when every path has an error that no further attempt can cure.
     fn give_up_if_hopeless(&mut self, session: SessionHandle) {
         let Some(state) = self.sessions.get(&session) else {
             return;
@@ -310,7 +314,11 @@ impl Node {
                 } => self.end_session(now, session, code, &reason, error),
                 Deferred::CloseConn { conn, code } => self.close_conn(now, conn, code, ""),
                 Deferred::Join(session) => self.join_idle(now, session),
-                Deferred::Signal { session, signal } => self.on_signal(now, session, signal),
+                Deferred::Signal {
+                    session,
+                    path,
+                    signal,
+                } => self.signal_path(now, session, path, signal),
             }
         }
     }
@@ -324,7 +332,7 @@ impl Node {
     }
 }
 
-/// Whether trying again cannot help.
+/// Whether no further attempt can help.
 fn is_final(error: &Error) -> bool {
     matches!(
         error,

@@ -1,4 +1,4 @@
-//! What follows when the network under a socket changes: its interface, its address, or the way it takes.
+//! Changes of the network under a socket: of its interface, its address or its route.
 
 use std::time::Instant;
 
@@ -8,9 +8,9 @@ use super::{Backoff, ConnKey, Node};
 use crate::{CloseCode, LocalId, SessionHandle, path::Stage};
 
 impl Node {
-    /// What is sent on this socket comes from another address now, or goes another way. Connections show themselves to the
-    /// peer at once, which sends to the new address from then on (RFC 9000 §9); handshakes, of which nothing may have
-    /// arrived, begin anew, and so do paths that wait to be tried again.
+    /// Packets of this socket have another source address now, or take another route. Connections send at once, so that the
+    /// peer learns the new address (RFC 9000 §9); handshakes, of which nothing may have arrived, and the attempts of paths that
+    /// are down begin anew.
     pub fn on_local_change(&mut self, now: Instant, local: LocalId) {
         self.advance(now);
         for (session, path, conn) in self.paths_over(local) {
@@ -22,7 +22,7 @@ impl Node {
         self.run_deferred(now);
     }
 
-    /// Something in the network became better: paths of this socket that wait to be tried again are tried now.
+    /// The network improved: paths of this socket that are down are tried again now.
     pub fn retry_paths(&mut self, now: Instant, local: LocalId) {
         self.advance(now);
         for (session, path, conn) in self.paths_over(local) {
@@ -61,7 +61,7 @@ impl Node {
         let Some(known) = self.path_mut(session, path) else {
             return;
         };
-        // Others wait for nothing, or for their peer.
+        // Other paths are up or wait for the peer.
         if known.backoff.at().is_some() {
             known.backoff = Backoff::default();
             self.start_path(now, session, path);

@@ -1,4 +1,4 @@
-//! What leaves: batches of equally large packets of one connection, taken from the connections in turn.
+//! Output: batches of equally large packets of one connection, taken from the connections in turn.
 
 use std::time::Instant;
 
@@ -47,7 +47,7 @@ impl Node {
     }
 
     fn next_batch(&mut self, now: Instant, conn: &mut Conn) -> Option<Transmit> {
-        if conn.up {
+        if conn.is_up() {
             let first = self.probe_size(now, conn);
             let first = first.or_else(|| self.ask_session(now, conn));
             if first.is_some() {
@@ -60,7 +60,7 @@ impl Node {
         self.poll_stack(now, conn)
     }
 
-    /// What the stack sends next.
+    /// The next packets of the stack.
     fn poll_stack(&mut self, now: Instant, conn: &mut Conn) -> Option<Transmit> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
@@ -88,7 +88,7 @@ impl Node {
     /// Gives the stack a probe of the packet size, if it is time for one, or returns what the stack sends before that.
     fn probe_size(&mut self, now: Instant, conn: &mut Conn) -> Option<Transmit> {
         let ((session, path), size) = (conn.owner?, conn.probe_due(now)?);
-        if conn.must_speak_first(size)
+        if conn.must_send_first(size)
             && let Some(batch) = self.poll_stack(now, conn)
         {
             return Some(batch);
@@ -103,13 +103,13 @@ impl Node {
     /// sends before that.
     fn ask_session(&mut self, now: Instant, conn: &mut Conn) -> Option<Transmit> {
         if conn.waiting_bytes() > 0 {
-            // The stack holds some back. It tells by itself when it goes on.
+            // The stack holds some back, and reports by itself when it continues.
             return None;
         }
         let sizes = conn.sizes();
         self.take_datagrams(now, conn, sizes);
         let size = conn.next.front()?.payload.len();
-        if conn.must_speak_first(size)
+        if conn.must_send_first(size)
             && let Some(first) = self.poll_stack(now, conn)
         {
             return Some(first);
@@ -122,7 +122,7 @@ impl Node {
         None
     }
 
-    /// Asks the session for datagrams, if some could leave at once.
+    /// Polls the session for datagrams, if some could leave at once.
     fn take_datagrams(&mut self, now: Instant, conn: &mut Conn, sizes: Sizes) {
         let Some((session, path)) = conn.owner else {
             return;
@@ -130,7 +130,7 @@ impl Node {
         let Some(state) = self.sessions.get_mut(&session) else {
             return;
         };
-        // What arrives meanwhile must not break up the batch that the pacer collects.
+        // Input must not break up the batch for which the pacer waits.
         let paced = conn.paced_until.is_some_and(|at| at > now);
         if paced || conn.drained_at == Some(state.version) {
             return;
@@ -149,7 +149,7 @@ impl Node {
         for (&other, known) in &state.paths {
             let conn = known.conn.and_then(|key| self.conns.get_mut(key));
             if let Some(conn) = conn
-                && conn.up
+                && conn.is_up()
             {
                 let bound = state.session.queue_bound(now, other);
                 conn.control.lock().set_queue_bound(bound);
@@ -171,7 +171,7 @@ impl Node {
         self.after_asking(conn, sent);
     }
 
-    /// What the session gave to one path may change its mind about the others.
+    /// The session may have given datagrams to one path, which changes what it has for the others.
     fn after_asking(&mut self, conn: &mut Conn, sent: bool) {
         let Some((session, _)) = conn.owner else {
             return;

@@ -1,4 +1,4 @@
-//! What one source or one key may hold of a server, so that nobody can lock the others out.
+//! Limits of what one source or one key may hold of a server, so that none can lock out the others.
 
 use std::{
     collections::BTreeMap,
@@ -11,16 +11,16 @@ use starhaul_session::Side;
 use super::Node;
 use crate::{CloseCode, Error, PublicKey, SessionHandle};
 
-/// Most connections of one source that have not joined a session.
+/// Greatest number of connections of one source that have not joined a session.
 const MAX_PENDING_PER_SOURCE: usize = 32;
-/// From so many on, a source must prove its address first: who forges it cannot use up its share.
+/// From this number on, a source must prove its address first: a forger of the address cannot use up its share.
 const RETRY_FROM_PENDING: usize = 8;
-/// A session of which nothing was heard for so much longer than `keepalive` is dead: we probe it that often, and it answers.
+/// A session is dead after this time beyond `keepalive` without a packet: it is probed that often, and a living peer answers.
 const DEAD_AFTER: Duration = Duration::from_secs(2);
 /// However short `keepalive` is, a path is probed no more often.
 const LEAST_KEEPALIVE: Duration = Duration::from_secs(1);
 
-/// Who connects: an IPv4 address or an IPv6 network of 64 bits, of which one host can have every address.
+/// The source of connections: an IPv4 address or an IPv6 network of 64 bits, of which one host can have every address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Source(IpAddr);
 
@@ -33,7 +33,7 @@ impl Source {
     }
 }
 
-/// How many accepted connections of each source have not joined a session yet.
+/// The number of accepted connections of each source that have not joined a session yet.
 #[derive(Debug, Default)]
 pub(super) struct Pending(BTreeMap<Source, usize>);
 
@@ -65,7 +65,7 @@ impl Pending {
 }
 
 impl Node {
-    /// Whether `peer` may open one more session. Where it holds all it may, its session that is dead for longest gives way.
+    /// Whether `peer` may open one more session. At its limit, its session that is dead for longest is ended.
     pub(super) fn has_room_for(&mut self, now: Instant, peer: PublicKey) -> bool {
         let of_peer =
             |state: &super::SessionState| state.side == Side::Server && state.peer == peer;

@@ -1,4 +1,4 @@
-//! Time: what to do when nothing arrives.
+//! Timers of connections and sessions.
 
 use std::time::Instant;
 
@@ -9,10 +9,10 @@ use crate::{
 };
 
 impl Node {
-    /// When to call [`Node::handle_timeout`] next; `None` while nothing is going on.
+    /// When to call [`Node::handle_timeout`] next; `None` while no timer is set.
     pub fn poll_timeout(&mut self) -> Option<Instant> {
         if !self.ready.is_empty() || !self.responses.is_empty() {
-            // The driver has not drained us.
+            // The driver has not drained the node.
             return Some(self.now);
         }
         for at in 0..self.touched.len() {
@@ -23,7 +23,7 @@ impl Node {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Does what is due at `now`.
+    /// Handles the timers that are due at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.advance(now);
         // Each timer fires once in a call, also when it is set to the past again.
@@ -108,7 +108,7 @@ impl Node {
         }
     }
 
-    /// The session's events are taken; what is left of the last inputs is its timer.
+    /// The session's events have been taken; sets its timer.
     pub(super) fn rest(&mut self, session: SessionHandle) {
         if let Some(state) = self.sessions.get_mut(&session) {
             state.touched = false;

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::{
-    net::{CLIENT, Net, Party, SERVER, client_address, client_config, path_config, server_config},
+    net::{CLIENT, Net, Party, SERVER, client_address, client_config, path_spec, server_config},
     rogue::{Rogue, hello, open},
 };
 use crate::{
@@ -46,7 +46,7 @@ fn open_session(net: &mut Net) -> SessionId {
 fn a_server_with_another_key_is_not_talked_to() {
     let mut net = Net::new(1, &[LINK, LINK]);
     let other = Identity::from_secret([9; 32]).public_key();
-    net.connect_with(other, vec![path_config(0), path_config(1)]);
+    net.connect_with(other, vec![path_spec(0), path_spec(1)]);
     net.run_ms(2000);
     assert_eq!(net.client().closed(), Some(Some(Error::WrongPeerKey)));
     assert!(net.server().events.is_empty(), "{:?}", net.server().events);
@@ -58,7 +58,7 @@ fn what_comes_from_port_zero_gets_no_answer() {
     let mut client = Node::new(client_config(), start).unwrap();
     client.add_local(LocalId(0), false);
     let peer = server_config().identity.public_key();
-    client.connect(start, peer, vec![path_config(0)]).unwrap();
+    client.connect(start, peer, vec![path_spec(0)]).unwrap();
     let first = client.poll_transmit(start).expect("the first packet");
     for port in [1000, 0] {
         let mut server = Node::new(server_config(), start).unwrap();

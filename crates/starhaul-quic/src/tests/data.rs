@@ -6,7 +6,7 @@ use starhaul_cc::{ControllerConfig, RateFeed};
 use starhaul_session::Mode;
 use starhaul_units::Bandwidth;
 
-use super::net::{CLIENT, Net, SERVER, path_config, server_identity};
+use super::net::{CLIENT, Net, SERVER, path_spec, server_identity};
 
 fn block(number: u32, size: usize) -> Vec<u8> {
     let mut data = vec![u8::try_from(number % 251).unwrap(); size];
@@ -87,8 +87,8 @@ fn a_path_that_dies_under_load_costs_no_block() {
 #[test]
 fn packets_under_load_leave_in_batches_and_never_beyond_the_window() {
     let mut net = Net::new(7, &["rate=200mbit,delay=10ms"]);
-    let mut path = path_config(0);
-    path.controller = ControllerConfig::Dedicated(RateFeed::new(Bandwidth::from_mbit(160)));
+    let mut path = path_spec(0);
+    path.1.controller = ControllerConfig::Dedicated(RateFeed::new(Bandwidth::from_mbit(160)));
     net.connect_with(server_identity().public_key(), vec![path]);
     net.run_ms(1000);
     let stream = net.open_stream(CLIENT, Mode::Retransmit);
@@ -112,9 +112,9 @@ fn packets_under_load_leave_in_batches_and_never_beyond_the_window() {
 fn a_busy_session_does_not_starve_another() {
     let mut net = Net::new(7, &["rate=50mbit,delay=10ms", "rate=50mbit,delay=10ms"]);
     let peer = server_identity().public_key();
-    net.connect_with(peer, vec![path_config(0)]);
+    net.connect_with(peer, vec![path_spec(0)]);
     let busy = net.session;
-    net.connect_with(peer, vec![path_config(1)]);
+    net.connect_with(peer, vec![path_spec(1)]);
     net.run_ms(500);
     let quiet = net.session;
     net.session = busy;
@@ -197,8 +197,8 @@ fn two_paths_carry_nearly_the_sum_of_both() {
 fn many_losses_in_one_acknowledgement_do_not_stop_a_path() {
     // Without a rate, whole batches arrive at once and are acknowledged at once.
     let mut net = Net::new(7, &["delay=20ms,loss=10%"]);
-    let mut path = path_config(0);
-    path.controller = ControllerConfig::Dedicated(RateFeed::new(Bandwidth::from_mbit(2000)));
+    let mut path = path_spec(0);
+    path.1.controller = ControllerConfig::Dedicated(RateFeed::new(Bandwidth::from_mbit(2000)));
     net.connect_with(server_identity().public_key(), vec![path]);
     net.run_ms(2000);
     let stream = net.open_stream(CLIENT, Mode::Retransmit);

@@ -14,8 +14,8 @@ use starhaul_sim::{Datagram, Delivery, NodeId, PathLinks, Simulation, Udp};
 
 use super::rogue::Rogue;
 use crate::{
-    Error, Identity, LinkKind, LocalId, Node, NodeConfig, NodeEvent, PathConfig, PathStatus,
-    PublicKey, SessionHandle,
+    Error, Identity, LocalId, Node, NodeConfig, NodeEvent, PathSpec, PathStatus, PublicKey,
+    SessionHandle,
 };
 
 /// Who takes part in a simulation.
@@ -73,15 +73,12 @@ pub(super) fn server_address(path: u32) -> SocketAddr {
     format!("10.{path}.0.2:2000").parse().unwrap()
 }
 
-pub(super) fn path_config(path: u32) -> PathConfig {
-    PathConfig {
-        name: format!("link {path}"),
-        local: LocalId(path),
-        remote: server_address(path),
+pub(super) fn path_spec(path: u32) -> (LocalId, PathSpec) {
+    let spec = PathSpec {
         cost: path.into(),
-        link: LinkKind::Other,
-        controller: ControllerConfig::Cubic,
-    }
+        ..PathSpec::new(format!("link {path}"), server_address(path))
+    };
+    (LocalId(path), spec)
 }
 
 impl Net {
@@ -153,11 +150,11 @@ impl Net {
         let paths = 0..u32::try_from(self.links.len()).unwrap();
         self.connect_with(
             server_identity().public_key(),
-            paths.map(path_config).collect(),
+            paths.map(path_spec).collect(),
         );
     }
 
-    pub(super) fn connect_with(&mut self, peer: PublicKey, paths: Vec<PathConfig>) {
+    pub(super) fn connect_with(&mut self, peer: PublicKey, paths: Vec<(LocalId, PathSpec)>) {
         let now = self.sim.now();
         self.session = self.client().node.connect(now, peer, paths).unwrap();
     }

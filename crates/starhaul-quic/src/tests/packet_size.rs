@@ -7,7 +7,7 @@ use starhaul_session::{Event, Mode, Outcome, StreamId};
 use starhaul_units::Bandwidth;
 
 use super::net::{
-    CLIENT, Net, Party, SERVER, client_config, path_config, server_config, server_identity,
+    CLIENT, Net, Party, SERVER, client_config, path_spec, server_config, server_identity,
 };
 use crate::{Node, NodeEvent};
 
@@ -16,9 +16,9 @@ const LEO: &str = "rate=10mbit,delay=20ms";
 /// Connects over all links at a rate that loss does not change.
 fn connect_at_rate(net: &mut Net, mbit: u64) {
     let path = |number| {
-        let mut path = path_config(number);
+        let mut path = path_spec(number);
         let rate = RateFeed::new(Bandwidth::from_mbit(mbit));
-        path.controller = ControllerConfig::Dedicated(rate);
+        path.1.controller = ControllerConfig::Dedicated(rate);
         path
     };
     let count = u32::try_from(net.links.len()).unwrap();
@@ -151,8 +151,8 @@ fn nothing_larger_than_sure_leaves_before_a_path_is_up_and_nothing_larger_than_t
     }
     let [client, server] = configs.map(|config| Party::new(Node::new(config, start).unwrap()));
     let mut net = Net::with_parties(1, start, client, server, &[LEO]);
-    let mut path = path_config(0);
-    path.name = "n".repeat(64);
+    let mut path = path_spec(0);
+    path.1.name = "n".repeat(64);
     net.connect_with(server_identity().public_key(), vec![path]);
     while net.up(CLIENT).is_empty() || net.up(SERVER).is_empty() {
         for side in [CLIENT, SERVER] {
@@ -320,7 +320,7 @@ fn blocks_are_cut_anew_for_a_path_that_became_narrower() {
 fn a_block_cut_for_a_wide_path_goes_over_a_narrow_one_when_that_is_all_there_is() {
     let mut net = Net::new(1, &[LEO, LEO]);
     net.set_mtu(1, 1280, 1280);
-    net.connect_with(server_identity().public_key(), vec![path_config(0)]);
+    net.connect_with(server_identity().public_key(), vec![path_spec(0)]);
     net.run_ms(3000);
     let stream = net.open_stream(CLIENT, Mode::Retransmit);
     net.send_block(CLIENT, stream, vec![5; 400_000]);
@@ -328,7 +328,7 @@ fn a_block_cut_for_a_wide_path_goes_over_a_narrow_one_when_that_is_all_there_is(
     let (now, session) = (net.sim.now(), net.session);
     net.client()
         .node
-        .add_path(now, session, path_config(1))
+        .add_path(now, session, path_spec(1))
         .unwrap();
     net.run_ms(50);
     net.cut(0);

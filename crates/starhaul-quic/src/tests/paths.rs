@@ -11,7 +11,7 @@ use starhaul_session::Mode;
 use starhaul_sim::NodeId;
 
 use super::net::{
-    CLIENT, Net, Party, SERVER, client_address, client_config, client_identity, path_config,
+    CLIENT, Net, Party, SERVER, client_address, client_config, client_identity, path_spec,
     server_address, server_config, server_identity,
 };
 use crate::{CloseCode, Error, LinkKind, LocalId, Node, NodeEvent};
@@ -196,7 +196,7 @@ fn a_removed_path_goes_on_both_sides_and_another_may_be_added() {
         assert_eq!((net.up(CLIENT), net.up(SERVER)), (vec![1], vec![1]));
         assert_eq!(net.status(CLIENT).len(), 1, "not tried again");
         let now = net.sim.now();
-        let added = net.client().node.add_path(now, session, path_config(0));
+        let added = net.client().node.add_path(now, session, path_spec(0));
         assert_eq!(added, Ok(PathId(2)), "numbers are not used again");
         net.run_ms(500);
         assert_eq!((net.up(CLIENT), net.up(SERVER)), (vec![1, 2], vec![1, 2]));
@@ -225,7 +225,7 @@ fn paths_removed_while_dead_leave_room_for_others() {
             last = net
                 .client()
                 .node
-                .add_path(now, session, path_config(1))
+                .add_path(now, session, path_spec(1))
                 .unwrap();
             net.run_ms(400);
         }
@@ -246,8 +246,8 @@ fn a_socket_that_was_removed_is_forgotten() {
         let local = LocalId(number);
         let node = &mut net.client().node;
         node.add_local(local, false);
-        let mut path = path_config(1);
-        path.local = local;
+        let mut path = path_spec(1);
+        path.0 = local;
         let path = node.add_path(now, session, path).unwrap();
         node.remove_path(now, session, path).unwrap();
         node.remove_local(local);
@@ -339,28 +339,28 @@ fn wrong_settings_are_refused_with_their_reason() {
     let mut net = Net::new(1, &[LEO]);
     let (now, peer) = (net.sim.now(), crate::Identity::generate().public_key());
     let node = &mut net.client().node;
-    let path = path_config(0);
+    let path = path_spec(0);
     let mut connect = |paths| node.connect(now, peer, paths).unwrap_err();
     assert_eq!(connect(vec![]), Error::NoPaths);
     assert_eq!(connect(vec![path.clone(); 17]), Error::TooManyPaths);
-    let bad = |change: fn(&mut crate::PathConfig)| {
+    let bad = |change: fn(&mut (LocalId, crate::PathSpec))| {
         let mut path = path.clone();
         change(&mut path);
         vec![path]
     };
-    assert_eq!(connect(bad(|path| path.cost = -1.0)), Error::InvalidCost);
+    assert_eq!(connect(bad(|path| path.1.cost = -1.0)), Error::InvalidCost);
     assert_eq!(
-        connect(bad(|path| path.name = "x".repeat(65))),
+        connect(bad(|path| path.1.name = "x".repeat(65))),
         Error::InvalidName
     );
     let unknown = LocalId(7);
     assert_eq!(
-        connect(bad(|path| path.local = LocalId(7))),
+        connect(bad(|path| path.0 = LocalId(7))),
         Error::UnknownLocal(unknown)
     );
     let nowhere = "0.0.0.0:1".parse().unwrap();
     assert_eq!(
-        connect(bad(|path| path.remote = "0.0.0.0:1".parse().unwrap())),
+        connect(bad(|path| path.1.remote = "0.0.0.0:1".parse().unwrap())),
         Error::InvalidRemote(nowhere)
     );
     assert!(net.client().events.is_empty());
@@ -401,9 +401,9 @@ fn the_accepting_end_of_a_leo_path_takes_its_controller_for_leo() {
         let spec = "rate=20mbit,delay=20ms";
         let mut net = Net::with_parties(7, start, client, Party::new(server), &[spec, spec]);
         // One of them opens the session and the other joins it.
-        let mut leo = path_config(0);
-        leo.link = LinkKind::Leo;
-        net.connect_with(server_identity().public_key(), vec![leo, path_config(1)]);
+        let mut leo = path_spec(0);
+        leo.1.link = LinkKind::Leo;
+        net.connect_with(server_identity().public_key(), vec![leo, path_spec(1)]);
         net.run_ms(500);
         let stream = net.open_stream(SERVER, Mode::Reliable);
         let (now, session) = (net.sim.now(), net.session);

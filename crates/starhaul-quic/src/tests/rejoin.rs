@@ -5,7 +5,7 @@ use starhaul_session::{Mode, StreamId};
 use starhaul_sim::PathLinks;
 use starhaul_units::Bandwidth;
 
-use super::net::{CLIENT, Net, SERVER, path_config, server_identity};
+use super::net::{CLIENT, Net, SERVER, path_spec, server_identity};
 
 const LEO: &str = "rate=20mbit,delay=20ms";
 const GEO: &str = "rate=10mbit,delay=300ms";
@@ -109,8 +109,8 @@ fn nothing_is_lost_that_overtakes_the_word_of_acceptance() {
         let joining = format!("rate=80mbit,delay=25ms,loss={loss}");
         let mut net = Net::new(seed, &["rate=80mbit,delay=20ms", &joining]);
         let paths = [0, 1].map(|path| {
-            let mut path = path_config(path);
-            path.cost = 0.0;
+            let mut path = path_spec(path);
+            path.1.cost = 0.0;
             path
         });
         let dedicated = ControllerConfig::Dedicated(RateFeed::new(Bandwidth::from_mbit(80)));

@@ -14,7 +14,7 @@ use std::{
 };
 
 use bytes::BytesMut;
-use starhaul_cc::Reconfiguration;
+use starhaul_cc::PathSignal;
 use starhaul_fec::Codec;
 use starhaul_paths::{Fated, PathId, PathUpdate, RangeSet};
 
@@ -31,7 +31,7 @@ use crate::{
         Sender,
         bytes::{NextPiece, SendBytes},
     },
-    signals::{IncomingSignals, OutgoingSignals, PathSignal},
+    signals::{IncomingSignals, OutgoingSignals},
     stats::{EndedStreams, PathStats, StreamStats},
     types::{Event, SessionConfig, Side, StreamConfig, StreamId},
 };
@@ -269,20 +269,18 @@ impl Session {
         }
     }
 
-    /// A detector at this end believes that `path` was reconfigured: the peer is told, in several acknowledgements, for the
-    /// controller of its direction. What the peer told itself is not returned to it.
-    pub fn tell_reconfiguration(&mut self, now: Instant, path: PathId, event: Reconfiguration) {
+    /// Takes a signal of a detector at this end, for the controller of the peer's direction. A reconfiguration is repeated in several
+    /// acknowledgements; segment RTTs go at times, in acknowledgements that leave anyway.
+    pub fn tell_signal(&mut self, now: Instant, path: PathId, signal: PathSignal) {
         self.advance(now);
-        if self.paths.get(path).is_some() {
-            self.outgoing_signals.tell(self.now, path, event);
+        if self.has_path(path) {
+            self.outgoing_signals.tell(self.now, path, signal);
         }
     }
 
-    /// The round trip of the path's satellite segment at this end: the peer is told at times, in acknowledgements that leave anyway.
-    pub fn tell_segment_rtt(&mut self, path: PathId, rtt: Duration) {
-        if self.paths.get(path).is_some() {
-            self.outgoing_signals.tell_segment(path, rtt);
-        }
+    /// Whether the path is up.
+    pub fn has_path(&self, path: PathId) -> bool {
+        self.paths.get(path).is_some()
     }
 
     /// When something other than probes and acknowledgements was last sent or received over `path`.
@@ -292,7 +290,7 @@ impl Session {
 
     /// What the peer's detectors say of paths, oldest first, each event once; take them after every datagram. The oldest are
     /// dropped when nobody does.
-    pub fn poll_path_signal(&mut self) -> Option<PathSignal> {
+    pub fn poll_path_signal(&mut self) -> Option<(PathId, PathSignal)> {
         self.incoming_signals.take()
     }
 

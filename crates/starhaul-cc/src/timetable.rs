@@ -3,19 +3,19 @@
 use std::{
     fmt,
     str::FromStr,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
-use starhaul_cc::{Reconfiguration, ReconfigurationSource, Schedule};
 use starhaul_units::parse_duration;
+
+use crate::{Reconfiguration, ReconfigurationSource};
 
 /// A shorter period would leave no time outside the margin of the detector.
 const LEAST_PERIOD: Duration = Duration::from_secs(1);
 const MOST: Duration = Duration::from_secs(60);
 /// The longest outage (LeoCC §3): packets pass again at most this long after the time.
 const OVER_AFTER: Duration = Duration::from_millis(135);
-/// Confidence in a reconfiguration that was not detected: LeoCC and SaTCP act on it, and a detector at either end has
-/// more.
+/// Confidence in a reconfiguration that was not detected: enough to be news, and less than any detector's.
 const CONFIDENCE: f64 = 0.5;
 
 /// An operator's timetable.
@@ -57,33 +57,64 @@ impl Timetable {
             period: self.period,
         })
     }
+}
 
-    /// As [`Timetable::schedule`], by this host's wall clock.
-    pub(super) fn schedule_now(self, now: Instant, last: Option<Instant>) -> Option<Schedule> {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
-        self.schedule(unix, now, last)
+/// A [`Timetable`] on the monotonic clock. Reconfigurations occur at other times, too.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Schedule {
+    /// Any one of the times.
+    pub anchor: Instant,
+    /// Time between two of them.
+    pub period: Duration,
+}
+
+impl Schedule {
+    /// The distance from `at` to the nearest time, before or after.
+    pub fn distance(&self, at: Instant) -> Duration {
+        let period_ns = self.period.as_nanos().max(1);
+        let from_anchor = if at >= self.anchor {
+            at - self.anchor
+        } else {
+            self.anchor - at
+        };
+        let past_ns = from_anchor.as_nanos() % period_ns;
+        let ns = past_ns.min(period_ns - past_ns);
+        Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
     }
-}
 
-/// When packets pass again after the next time of a schedule.
-pub(super) fn next_hint(schedule: &Schedule, now: Instant) -> Option<Instant> {
-    let before = now.checked_sub(OVER_AFTER)?;
-    schedule.next_after(before)?.checked_add(OVER_AFTER)
-}
+    /// The first time after `at`; `None` when the clock cannot express it.
+    pub fn next_after(&self, at: Instant) -> Option<Instant> {
+        let period_ns = self.period.as_nanos().max(1);
+        let ns = match at.checked_duration_since(self.anchor) {
+            Some(since) => period_ns - since.as_nanos() % period_ns,
+            None => match (self.anchor - at).as_nanos() % period_ns {
+                0 => period_ns,
+                rest => rest,
+            },
+        };
+        at.checked_add(Duration::from_nanos(u64::try_from(ns).ok()?))
+    }
 
-/// When packets pass again after the last time of a schedule, if that came after `since`.
-pub(super) fn last_hint(schedule: &Schedule, now: Instant, since: Instant) -> Option<Instant> {
-    let last = next_hint(schedule, now.checked_sub(schedule.period)?)?;
-    (since..=now).contains(&last).then_some(last)
-}
+    /// When packets pass again, at the latest, after the next time.
+    pub fn next_hint(&self, now: Instant) -> Option<Instant> {
+        let before = now.checked_sub(OVER_AFTER)?;
+        self.next_after(before)?.checked_add(OVER_AFTER)
+    }
 
-/// The reconfiguration signalled by a timetable alone.
-pub(super) fn hint(at: Instant) -> Reconfiguration {
-    Reconfiguration {
-        at,
-        outage: Duration::ZERO,
-        source: ReconfigurationSource::Schedule,
-        confidence: CONFIDENCE,
+    /// When packets passed again, at the latest, after the last time, if that is after `since`.
+    pub fn last_hint(&self, now: Instant, since: Instant) -> Option<Instant> {
+        let last = self.next_hint(now.checked_sub(self.period)?)?;
+        (since..=now).contains(&last).then_some(last)
+    }
+
+    /// The reconfiguration that a schedule alone signals at one of its hints.
+    pub fn reconfiguration(at: Instant) -> Reconfiguration {
+        Reconfiguration {
+            at,
+            outage: Duration::ZERO,
+            source: ReconfigurationSource::Schedule,
+            confidence: CONFIDENCE,
+        }
     }
 }
 
@@ -208,8 +239,8 @@ mod tests {
             period: 15_000 * MS,
         };
         let first = anchor + 135 * MS;
-        assert_eq!(next_hint(&schedule, anchor), Some(first));
-        assert_eq!(next_hint(&schedule, anchor + 134 * MS), Some(first));
-        assert_eq!(next_hint(&schedule, first), Some(first + 15_000 * MS));
+        assert_eq!(schedule.next_hint(anchor), Some(first));
+        assert_eq!(schedule.next_hint(anchor + 134 * MS), Some(first));
+        assert_eq!(schedule.next_hint(first), Some(first + 15_000 * MS));
     }
 }

@@ -2,14 +2,23 @@
 
 use std::time::Duration;
 
-use starhaul_cc::{Reconfiguration, ReconfigurationSource};
+use starhaul_cc::{PathEnd, PathSignal, Reconfiguration, ReconfigurationSource};
 use starhaul_paths::PathId;
 use starhaul_session::{Mode, StreamId};
 
-use super::net::{CLIENT, Net, SERVER, path_config, server_identity};
-use crate::{Error, LocalId, PathStatus, SessionHandle};
+use super::net::{CLIENT, Net, SERVER, path_spec, server_identity};
+use crate::{LocalId, PathStatus, SessionHandle, SignalTarget};
 
 const LEO: &str = "rate=20mbit,delay=20ms";
+
+/// All paths over the first socket.
+const FIRST: SignalTarget = SignalTarget::Local(LocalId(0));
+
+/// The RTT of the satellite segment at the end that signals it.
+fn segment(rtt: Duration) -> PathSignal {
+    let end = PathEnd::Local;
+    PathSignal::SegmentRtt { end, rtt }
+}
 
 /// The client keeps its paths full.
 struct Bulk {
@@ -22,9 +31,9 @@ impl Bulk {
     fn new(controllers: &[&str], spec: &str) -> Self {
         let mut net = Net::new(5, &vec![spec; controllers.len()]);
         let paths = (0..).zip(controllers).map(|(number, name)| {
-            let mut path = path_config(number);
-            path.cost = 0.0;
-            path.controller = name.parse().unwrap();
+            let mut path = path_spec(number);
+            path.1.cost = 0.0;
+            path.1.controller = name.parse().unwrap();
             path
         });
         net.connect_with(server_identity().public_key(), paths.collect());
@@ -74,8 +83,12 @@ fn a_path_that_is_told_adapts_and_its_neighbour_does_not() {
     let mut bulk = Bulk::new(&["leocc2", "leocc2"], LEO);
     let (event, session) = (bulk.event(), bulk.net.session);
     let node = &mut bulk.net.client().node;
-    let told = node.on_reconfiguration(event.at, session, PathId(1), event);
-    assert_eq!(told, Ok(()));
+    let told = node.signal(
+        event.at,
+        SignalTarget::Path(session, PathId(1)),
+        PathSignal::Reconfiguration(event),
+    );
+    assert_eq!(told, 1);
     let [left, right] = &bulk.paths()[..] else {
         panic!("two paths")
     };
@@ -110,18 +123,18 @@ fn a_prober_tells_every_path_that_leaves_by_its_interface() {
     // Another session over the first interface.
     let first = bulk.net.session;
     let peer = server_identity().public_key();
-    bulk.net.connect_with(peer, vec![path_config(0)]);
+    bulk.net.connect_with(peer, vec![path_spec(0)]);
     let second = std::mem::replace(&mut bulk.net.session, first);
     bulk.run_ms(500);
-    let (event, segment) = (bulk.event(), Duration::from_millis(31));
+    let (event, rtt) = (bulk.event(), Duration::from_millis(31));
     let node = &mut bulk.net.client().node;
-    node.on_local_segment_rtt(event.at, LocalId(0), segment);
-    node.on_local_reconfiguration(event.at, LocalId(0), event);
+    node.signal(event.at, FIRST, segment(rtt));
+    node.signal(event.at, FIRST, PathSignal::Reconfiguration(event));
     let told = |path: &PathStatus| (path.reconfigurations.count, path.segment_rtt);
     let both = node.path_status(first);
-    assert_eq!(told(&both[0]), (1, Some(segment)));
+    assert_eq!(told(&both[0]), (1, Some(rtt)));
     assert_eq!(told(&both[1]), (0, None));
-    assert_eq!(told(&node.path_status(second)[0]), (1, Some(segment)));
+    assert_eq!(told(&node.path_status(second)[0]), (1, Some(rtt)));
     assert_eq!(bulk.states()[0], "adaptation");
     assert_ne!(bulk.states()[1], "adaptation");
 }
@@ -133,8 +146,8 @@ fn a_controller_that_does_not_listen_goes_on_as_before() {
         if told {
             let (event, session) = (bulk.event(), bulk.net.session);
             let node = &mut bulk.net.client().node;
-            node.on_reconfiguration(event.at, session, PathId(0), event)
-                .unwrap();
+            let target = SignalTarget::Path(session, PathId(0));
+            node.signal(event.at, target, PathSignal::Reconfiguration(event));
         }
         bulk.run_ms(1000);
         bulk.paths().remove(0)
@@ -149,17 +162,20 @@ fn a_controller_that_does_not_listen_goes_on_as_before() {
 }
 
 #[test]
-fn who_tells_of_an_unknown_path_hears_so() {
+fn a_signal_of_an_unknown_path_concerns_none() {
     let mut bulk = Bulk::new(&["leocc"], LEO);
     let (event, session) = (bulk.event(), bulk.net.session);
     let node = &mut bulk.net.client().node;
-    let told = node.on_reconfiguration(event.at, session, PathId(9), event);
-    assert_eq!(told, Err(Error::UnknownPath(PathId(9))));
-    let nobody = SessionHandle(77);
-    let told = node.on_segment_rtt(event.at, nobody, PathId(0), Duration::ZERO);
-    assert_eq!(told, Err(Error::UnknownSession(nobody)));
-    // An interface without paths is nothing wrong.
-    node.on_local_reconfiguration(event.at, LocalId(55), event);
+    for target in [
+        SignalTarget::Path(session, PathId(9)),
+        SignalTarget::Path(SessionHandle(77), PathId(0)),
+        SignalTarget::Local(LocalId(55)),
+    ] {
+        for signal in [PathSignal::Reconfiguration(event), segment(Duration::ZERO)] {
+            assert_eq!(node.signal(event.at, target, signal), 0);
+        }
+        assert_eq!(node.used_at(target), None);
+    }
     assert_eq!(bulk.paths()[0].reconfigurations.count, 0);
 }
 
@@ -180,7 +196,7 @@ fn a_dish_at_the_receiver_makes_the_sender_adapt_though_acknowledgements_are_los
     assert!(bulk.states()[0].starts_with("cruise"), "{:?}", bulk.paths());
     let event = bulk.event();
     let node = &mut bulk.net.server().node;
-    node.on_local_reconfiguration(event.at, LocalId(0), event);
+    node.signal(event.at, FIRST, PathSignal::Reconfiguration(event));
     let after = adapts_after_ms(&mut bulk);
     assert!(after.is_some_and(|ms| ms <= 120), "{after:?} ms");
     let path = bulk.paths().remove(0);
@@ -204,7 +220,7 @@ fn an_event_that_both_ends_detect_counts_once_at_each() {
         for side in [first, 1 - first] {
             let event = bulk.event();
             let node = &mut bulk.net.party(side).node;
-            node.on_local_reconfiguration(event.at, LocalId(0), event);
+            node.signal(event.at, FIRST, PathSignal::Reconfiguration(event));
             bulk.run_ms(30);
         }
         bulk.run_ms(500);
@@ -220,12 +236,12 @@ fn the_satellite_segments_of_both_ends_add_up() {
     let mut bulk = Bulk::new(&["leocc"], LEO);
     let (now, ms) = (bulk.net.sim.now(), Duration::from_millis);
     let server = &mut bulk.net.server().node;
-    server.on_local_segment_rtt(now, LocalId(0), ms(25));
+    server.signal(now, FIRST, segment(ms(25)));
     bulk.run_ms(100);
     assert_eq!(bulk.paths()[0].segment_rtt, Some(ms(25)));
     let (now, session) = (bulk.net.sim.now(), bulk.net.session);
     let client = &mut bulk.net.client().node;
-    let told = client.on_segment_rtt(now, session, PathId(0), ms(10));
-    assert_eq!(told, Ok(()));
+    let path = SignalTarget::Path(session, PathId(0));
+    assert_eq!(client.signal(now, path, segment(ms(10))), 1);
     assert_eq!(bulk.paths()[0].segment_rtt, Some(ms(35)));
 }
