@@ -22,8 +22,8 @@ use crate::{
     Error,
     events::dispatch,
     inbox::Input,
-    local::{Impact, LINGER, Local},
     network::NetworkWatch,
+    socket::{DrivenSocket, Impact, LINGER},
     state::{Shared, State},
 };
 
@@ -40,7 +40,7 @@ pub(crate) struct Driver {
     shared: Arc<Shared>,
     poller: Poller,
     inputs: Receiver<Input>,
-    sockets: BTreeMap<LocalId, Local>,
+    sockets: BTreeMap<LocalId, DrivenSocket>,
     network: NetworkWatch,
     outbox: Vec<Transmit>,
     /// Answers the probes of peers that may not use ICMP.
@@ -174,7 +174,7 @@ impl Driver {
                 self.shared.inbox().send(changed);
             }
         }
-        let deadlines = self.sockets.values().filter_map(Local::deadline);
+        let deadlines = self.sockets.values().filter_map(DrivenSocket::deadline);
         let deadline = deadlines
             .chain(timeout)
             .chain(self.ends_at)
@@ -287,7 +287,7 @@ impl Driver {
         let State { node, probers, .. } = state;
         match input {
             Input::AddSocket(id, socket) => {
-                self.sockets.insert(id, Local::new(*socket, now));
+                self.sockets.insert(id, DrivenSocket::new(*socket, now));
             }
             Input::RemoveSocket(id) => {
                 if let Some(local) = self.sockets.get_mut(&id) {

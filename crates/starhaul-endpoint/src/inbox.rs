@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use starhaul_net::{Waker, prober::ProberEvent};
 use starhaul_quic::LocalId;
 
-use crate::local::{Impact, NewSocket};
+use crate::socket::{Impact, NewSocket};
 
 /// A prober of the endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

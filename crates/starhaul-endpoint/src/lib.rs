@@ -43,7 +43,6 @@ mod driver;
 mod endpoint;
 mod events;
 mod inbox;
-mod local;
 mod network;
 mod own_paths;
 mod paths;
@@ -52,6 +51,7 @@ mod queue;
 mod reconfiguration;
 mod refused;
 mod session;
+mod socket;
 mod state;
 mod stream;
 

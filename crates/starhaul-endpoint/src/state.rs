@@ -21,11 +21,11 @@ use tokio::sync::{oneshot, watch};
 use crate::{
     Block, Detection, Error,
     inbox::{Inbox, Input},
-    local::{NewSocket, SocketProblem},
     paths::BoundSocket,
     probers::Probers,
     queue::{Bounds, Budget, Queue},
     refused::{RefusedKeys, RefusedStreams},
+    socket::{NewSocket, SocketProblem},
 };
 
 /// Greatest number of streams that wait for the application to accept them.

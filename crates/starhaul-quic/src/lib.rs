@@ -37,13 +37,13 @@ use starhaul_cc::{ControllerConfig, Detection, PathModel, Reconfigurations};
 use starhaul_paths::PathId;
 use starhaul_session::{Event, PathStats, SessionConfig, StreamStats};
 
+mod connection;
 mod controller;
 mod error;
 mod identity;
 mod join;
 mod node;
 mod packet_size;
-mod path;
 mod proof;
 #[cfg(any(test, feature = "sim"))]
 mod simulated;

@@ -29,8 +29,8 @@ use crate::{
     wire::{MAX_NAME_BYTES, SessionId},
 };
 
-mod conn_key;
-mod conns;
+mod connection_key;
+mod connections;
 mod input;
 mod join;
 mod life;
@@ -40,8 +40,8 @@ mod shares;
 mod signal;
 mod timers;
 
-pub(crate) use conn_key::ConnKey;
-pub(crate) use conns::Conns;
+pub(crate) use connection_key::ConnectionKey;
+pub(crate) use connections::Connections;
 use life::Backoff;
 pub(crate) use shares::Source;
 
@@ -53,13 +53,13 @@ pub struct Node {
     refused_key: tls::RefusedKey,
     clock: transport::Clock,
     rng: ChaCha12Rng,
-    locals: BTreeMap<LocalId, Local>,
-    conns: Conns,
+    locals: BTreeMap<LocalId, Socket>,
+    conns: Connections,
     pending: shares::Pending,
     sessions: BTreeMap<SessionHandle, SessionState>,
     next_session: u64,
     /// Connections that may have something to send.
-    ready: VecDeque<ConnKey>,
+    ready: VecDeque<ConnectionKey>,
     /// Sessions with a new input, whose events and timers must be read again.
     touched: VecDeque<SessionHandle>,
     timers: BTreeSet<(Instant, TimerKey)>,
@@ -79,12 +79,12 @@ pub struct Node {
 }
 
 /// One socket.
-struct Local {
+struct Socket {
     endpoint: Endpoint,
     /// Peers may open sessions here.
     listening: bool,
     /// Our connection for each of the endpoint's handles.
-    handles: Vec<Option<ConnKey>>,
+    handles: Vec<Option<ConnectionKey>>,
     names: Names,
 }
 
@@ -99,7 +99,7 @@ struct SessionState {
     /// Set when the session is open.
     joined: Option<(SessionId, SessionKey)>,
     /// The connection on which OPEN was sent.
-    opening: Option<ConnKey>,
+    opening: Option<ConnectionKey>,
     paths: BTreeMap<PathId, PathState>,
     next_path: u32,
     /// When the last path went down; `None` while one is up.
@@ -117,7 +117,7 @@ struct SessionState {
 struct PathState {
     spec: PathSpec,
     local: LocalId,
-    conn: Option<ConnKey>,
+    conn: Option<ConnectionKey>,
     backoff: Backoff,
     /// The application has the event that it is down.
     reported_down: bool,
@@ -130,11 +130,11 @@ struct PathState {
 /// What a timer belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum TimerKey {
-    Conn(ConnKey),
+    Connection(ConnectionKey),
     Session(SessionHandle),
 }
 
-/// Work that concerns more than the connection taken out of [`Conns`].
+/// Work that concerns more than the connection taken out of [`Connections`].
 #[derive(Debug)]
 enum Deferred {
     EndSession {
@@ -144,7 +144,7 @@ enum Deferred {
         error: Option<Error>,
     },
     CloseConn {
-        conn: ConnKey,
+        conn: ConnectionKey,
         code: CloseCode,
     },
     /// Send OPEN or JOIN on idle connections.
@@ -180,7 +180,7 @@ impl Node {
             rng: ChaCha12Rng::from_seed(config.rng_seed),
             config,
             locals: BTreeMap::new(),
-            conns: Conns::default(),
+            conns: Connections::default(),
             pending: shares::Pending::default(),
             sessions: BTreeMap::new(),
             next_session: 0,
@@ -235,7 +235,7 @@ impl Node {
     pub fn add_local(&mut self, local: LocalId, listening: bool) {
         let server = listening.then(|| self.server.clone());
         let (identity, rng) = (&self.config.identity, &mut self.rng);
-        self.locals.entry(local).or_insert_with(|| Local {
+        self.locals.entry(local).or_insert_with(|| Socket {
             endpoint: transport::endpoint(local, identity, server, rng),
             listening,
             handles: Vec::new(),

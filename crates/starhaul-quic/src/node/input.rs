@@ -15,8 +15,8 @@ use starhaul_session::Session;
 use super::{Deferred, Node, Source, TimerKey, transmit};
 use crate::{
     CloseCode, Error, LocalId, Transmit,
+    connection::{Connection, Stage},
     controller::{Fate, PathControlHandle},
-    path::{Conn, Stage},
     proof::{self, Next},
     transport,
 };
@@ -58,7 +58,7 @@ impl Node {
         let ecn = EcnCodepoint::from_bits(ecn);
         let mut response = std::mem::take(&mut self.buffer);
         // The connection of the payload before, which is often that of the next one.
-        let mut current: Option<Box<Conn>> = None;
+        let mut current: Option<Box<Connection>> = None;
         for payload in payloads {
             let Some(socket) = self.locals.get_mut(&local) else {
                 break;
@@ -93,7 +93,7 @@ impl Node {
     }
 
     /// Gives a packet to the stack of its connection.
-    fn hand_over(&mut self, now: Instant, conn: &mut Conn, event: ConnectionEvent) {
+    fn hand_over(&mut self, now: Instant, conn: &mut Connection, event: ConnectionEvent) {
         let next = conn.handle_event(now, event);
         if let Some(socket) = self.locals.get_mut(&conn.local) {
             match next {
@@ -105,7 +105,7 @@ impl Node {
     }
 
     /// The stack of this connection has taken packets.
-    fn finish_input(&mut self, now: Instant, conn: Option<Box<Conn>>) {
+    fn finish_input(&mut self, now: Instant, conn: Option<Box<Connection>>) {
         let Some(mut conn) = conn else { return };
         if let Some((session, _)) = conn.owner
             && let Some(state) = self.sessions.get_mut(&session)
@@ -181,7 +181,7 @@ impl Node {
     }
 
     /// Handles all events of a connection that input or time may have caused.
-    pub(super) fn process(&mut self, now: Instant, conn: &mut Conn) {
+    pub(super) fn process(&mut self, now: Instant, conn: &mut Connection) {
         self.exchange_endpoint_events(conn);
         while let Some(event) = conn.quic.poll() {
             match event {
@@ -207,7 +207,7 @@ impl Node {
     }
 
     /// Reports the fates of datagrams to the session.
-    pub(super) fn report_fates(&mut self, conn: &mut Conn) {
+    pub(super) fn report_fates(&mut self, conn: &mut Connection) {
         let mut fates = std::mem::take(&mut self.fates);
         conn.control.lock().take_fates(&mut fates);
         if let Some((session, path)) = conn.owner
@@ -223,7 +223,7 @@ impl Node {
     }
 
     /// Passes received datagrams to the session.
-    fn deliver(&mut self, now: Instant, conn: &mut Conn) {
+    fn deliver(&mut self, now: Instant, conn: &mut Connection) {
         let Some((session, path)) = conn.owner else {
             return;
         };
@@ -253,7 +253,7 @@ impl Node {
         self.touch(session);
     }
 
-    fn exchange_endpoint_events(&mut self, conn: &mut Conn) {
+    fn exchange_endpoint_events(&mut self, conn: &mut Connection) {
         let Some(socket) = self.locals.get_mut(&conn.local) else {
             return;
         };
@@ -273,7 +273,7 @@ impl Node {
         handle: ConnectionHandle,
         quic: noq_proto::Connection,
         control: PathControlHandle,
-    ) -> Box<Conn> {
+    ) -> Box<Connection> {
         let key = self.conns.reserve();
         if let Some(socket) = self.locals.get_mut(&local) {
             if socket.handles.len() <= handle.0 {
@@ -284,11 +284,13 @@ impl Node {
             }
         }
         let deadline = now + super::join::TLS_TIMEOUT;
-        Box::new(Conn::new(key, local, handle, quic, control, now, deadline))
+        Box::new(Connection::new(
+            key, local, handle, quic, control, now, deadline,
+        ))
     }
 
     /// Returns a connection to its place and, if it may have something to send, to the queue.
-    pub(super) fn put_back(&mut self, mut conn: Box<Conn>) {
+    pub(super) fn put_back(&mut self, mut conn: Box<Connection>) {
         if self.is_over(&mut conn) {
             return;
         }
@@ -302,7 +304,7 @@ impl Node {
     }
 
     /// Returns a connection without anything to send to its place.
-    pub(super) fn settle(&mut self, mut conn: Box<Conn>) {
+    pub(super) fn settle(&mut self, mut conn: Box<Connection>) {
         if self.is_over(&mut conn) {
             return;
         }
@@ -311,7 +313,7 @@ impl Node {
     }
 
     /// Frees the place of a connection that the stack has drained.
-    fn is_over(&mut self, conn: &mut Conn) -> bool {
+    fn is_over(&mut self, conn: &mut Connection) -> bool {
         self.exchange_endpoint_events(conn);
         if !conn.quic.is_drained() {
             return false;
@@ -320,7 +322,7 @@ impl Node {
             self.process(self.now, conn);
         }
         if let Some(at) = conn.timer {
-            self.timers.remove(&(at, TimerKey::Conn(conn.key)));
+            self.timers.remove(&(at, TimerKey::Connection(conn.key)));
         }
         if let Some(source) = conn.pending.take() {
             self.pending.remove(source);

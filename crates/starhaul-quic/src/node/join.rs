@@ -8,8 +8,8 @@ use starhaul_session::Side;
 use super::{Deferred, Node, NodeEvent, PathState, SessionState};
 use crate::{
     CloseCode, Error, MAX_PATHS, PathSpec, SessionHandle,
+    connection::{Connection, Stage},
     join::{JOIN_LABEL, SESSION_LABEL, SessionKey},
-    path::{Conn, Stage},
     wire::{self, LinkKind, Message, PathHello, SessionId},
 };
 use rand_chacha::rand_core::RngCore as _;
@@ -25,7 +25,7 @@ struct Refusal(CloseCode, &'static str);
 
 impl Node {
     /// TLS is finished, the peer's key is proven.
-    pub(super) fn tls_finished(&mut self, now: Instant, conn: &mut Conn) {
+    pub(super) fn tls_finished(&mut self, now: Instant, conn: &mut Connection) {
         if conn.stage != Stage::Handshake {
             return;
         }
@@ -41,7 +41,7 @@ impl Node {
     }
 
     /// Client: opens or joins the session over an idle connection.
-    fn send_hello(&mut self, now: Instant, conn: &mut Conn) {
+    fn send_hello(&mut self, now: Instant, conn: &mut Connection) {
         let Some((session, path)) = conn.owner else {
             return;
         };
@@ -108,7 +108,7 @@ impl Node {
     }
 
     /// Reads and follows all whole messages on the control stream.
-    pub(super) fn read_messages(&mut self, now: Instant, conn: &mut Conn) {
+    pub(super) fn read_messages(&mut self, now: Instant, conn: &mut Connection) {
         while conn.stage != Stage::Closed {
             let outcome = match conn.next_message() {
                 Ok(None) => return,
@@ -128,7 +128,7 @@ impl Node {
     fn handle_message(
         &mut self,
         now: Instant,
-        conn: &mut Conn,
+        conn: &mut Connection,
         message: Message,
     ) -> Result<(), Refusal> {
         match (conn.stage, message) {
@@ -166,7 +166,7 @@ impl Node {
     fn handle_open(
         &mut self,
         now: Instant,
-        conn: &mut Conn,
+        conn: &mut Connection,
         versions: &[u16],
         nonce: [u8; 16],
         hello: PathHello,
@@ -219,7 +219,7 @@ impl Node {
     fn handle_join(
         &mut self,
         now: Instant,
-        conn: &mut Conn,
+        conn: &mut Connection,
         id: &SessionId,
         token: &[u8; 32],
         hello: PathHello,
@@ -268,7 +268,7 @@ impl Node {
     /// Client: the session is open.
     fn handle_welcome(
         &mut self,
-        conn: &mut Conn,
+        conn: &mut Connection,
         version: u16,
         id: SessionId,
     ) -> Result<(), Refusal> {
@@ -292,7 +292,7 @@ impl Node {
     }
 
     /// Server: the path that a peer's connection carries, known before or new.
-    fn adopt_path(&mut self, now: Instant, conn: &Conn, hello: PathHello) {
+    fn adopt_path(&mut self, now: Instant, conn: &Connection, hello: PathHello) {
         let Some((session, path)) = conn.owner else {
             return;
         };
@@ -319,7 +319,7 @@ impl Node {
     }
 
     /// The connection is a path of its session; it comes up when datagrams may flow.
-    fn joined(&mut self, conn: &mut Conn) {
+    fn joined(&mut self, conn: &mut Connection) {
         conn.stage = Stage::Joined;
         conn.deadline = None;
         if let Some(source) = conn.pending.take() {

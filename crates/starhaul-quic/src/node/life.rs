@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use noq_proto::ConnectionError;
 use starhaul_paths::PathId;
 
-use super::{ConnKey, Deferred, Node, NodeEvent};
+use super::{ConnectionKey, Deferred, Node, NodeEvent};
 use crate::{
     CloseCode, Error, SessionHandle,
+    connection::{Connection, Stage},
     controller::PathControlHandle,
     error::from_connection_error,
-    path::{Conn, Stage},
     transport,
 };
 
@@ -78,7 +78,7 @@ impl Node {
     }
 
     /// Joined and confirmed on both sides: datagrams may flow.
-    pub(super) fn path_up_if_ready(&mut self, now: Instant, conn: &mut Conn) {
+    pub(super) fn path_up_if_ready(&mut self, now: Instant, conn: &mut Connection) {
         let joined = conn.stage == Stage::Joined && conn.confirmed;
         if !joined || !conn.is_up_at_peer() {
             return;
@@ -153,7 +153,7 @@ impl Node {
     pub(super) fn fail_conn(
         &mut self,
         now: Instant,
-        conn: &mut Conn,
+        conn: &mut Connection,
         code: CloseCode,
         error: Error,
     ) {
@@ -163,7 +163,12 @@ impl Node {
     }
 
     /// The stack lost a connection, or the peer closed it.
-    pub(super) fn conn_lost(&mut self, now: Instant, conn: &mut Conn, reason: &ConnectionError) {
+    pub(super) fn conn_lost(
+        &mut self,
+        now: Instant,
+        conn: &mut Connection,
+        reason: &ConnectionError,
+    ) {
         let owner = conn.owner;
         let stage = conn.stage;
         conn.leave();
@@ -184,7 +189,7 @@ impl Node {
     fn lost(
         &mut self,
         now: Instant,
-        conn: ConnKey,
+        conn: ConnectionKey,
         owner: Option<(SessionHandle, PathId)>,
         code: Option<CloseCode>,
         error: Error,
@@ -265,7 +270,13 @@ impl Node {
         }
     }
 
-    pub(super) fn close_conn(&mut self, now: Instant, key: ConnKey, code: CloseCode, reason: &str) {
+    pub(super) fn close_conn(
+        &mut self,
+        now: Instant,
+        key: ConnectionKey,
+        code: CloseCode,
+        reason: &str,
+    ) {
         if let Some(mut conn) = self.conns.take(key) {
             conn.close(now, code, reason);
             self.process(now, &mut conn);

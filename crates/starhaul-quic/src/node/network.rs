@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use starhaul_paths::PathId;
 
-use super::{Backoff, ConnKey, Node};
-use crate::{CloseCode, LocalId, SessionHandle, path::Stage};
+use super::{Backoff, ConnectionKey, Node};
+use crate::{CloseCode, LocalId, SessionHandle, connection::Stage};
 
 impl Node {
     /// Packets of this socket have another source address now, or take another route. Connections send at once, so that the
@@ -45,7 +45,7 @@ impl Node {
         })
     }
 
-    fn paths_over(&self, local: LocalId) -> Vec<(SessionHandle, PathId, Option<ConnKey>)> {
+    fn paths_over(&self, local: LocalId) -> Vec<(SessionHandle, PathId, Option<ConnectionKey>)> {
         let sessions = self.sessions.iter();
         let paths = sessions.flat_map(|(session, state)| {
             let paths = state.paths.iter();
@@ -69,7 +69,13 @@ impl Node {
         }
     }
 
-    fn move_conn(&mut self, now: Instant, session: SessionHandle, path: PathId, key: ConnKey) {
+    fn move_conn(
+        &mut self,
+        now: Instant,
+        session: SessionHandle,
+        path: PathId,
+        key: ConnectionKey,
+    ) {
         let Some(mut conn) = self.conns.take(key) else {
             return;
         };

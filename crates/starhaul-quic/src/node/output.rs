@@ -7,8 +7,8 @@ use bytes::Bytes;
 use super::{Node, transmit};
 use crate::{
     Transmit,
+    connection::{Connection, Sizes},
     controller::Permit,
-    path::{Conn, Sizes},
     proof,
 };
 
@@ -46,7 +46,7 @@ impl Node {
         None
     }
 
-    fn next_batch(&mut self, now: Instant, conn: &mut Conn) -> Option<Transmit> {
+    fn next_batch(&mut self, now: Instant, conn: &mut Connection) -> Option<Transmit> {
         if conn.is_up() {
             let first = self.probe_size(now, conn);
             let first = first.or_else(|| self.ask_session(now, conn));
@@ -61,7 +61,7 @@ impl Node {
     }
 
     /// The next packets of the stack.
-    fn poll_stack(&mut self, now: Instant, conn: &mut Conn) -> Option<Transmit> {
+    fn poll_stack(&mut self, now: Instant, conn: &mut Connection) -> Option<Transmit> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
         let sent = conn.poll_batch(now, &mut buffer);
@@ -86,7 +86,7 @@ impl Node {
     }
 
     /// Gives the stack a probe of the packet size, if it is time for one, or returns what the stack sends before that.
-    fn probe_size(&mut self, now: Instant, conn: &mut Conn) -> Option<Transmit> {
+    fn probe_size(&mut self, now: Instant, conn: &mut Connection) -> Option<Transmit> {
         let ((session, path), size) = (conn.owner?, conn.probe_due(now)?);
         if conn.must_send_first(size)
             && let Some(batch) = self.poll_stack(now, conn)
@@ -101,7 +101,7 @@ impl Node {
 
     /// Gives the stack as many datagrams as may leave now in one batch, each in a packet of its own, or returns what the stack
     /// sends before that.
-    fn ask_session(&mut self, now: Instant, conn: &mut Conn) -> Option<Transmit> {
+    fn ask_session(&mut self, now: Instant, conn: &mut Connection) -> Option<Transmit> {
         if conn.waiting_bytes() > 0 {
             // The stack holds some back, and reports by itself when it continues.
             return None;
@@ -123,7 +123,7 @@ impl Node {
     }
 
     /// Polls the session for datagrams, if some could leave at once.
-    fn take_datagrams(&mut self, now: Instant, conn: &mut Conn, sizes: Sizes) {
+    fn take_datagrams(&mut self, now: Instant, conn: &mut Connection, sizes: Sizes) {
         let Some((session, path)) = conn.owner else {
             return;
         };
@@ -172,7 +172,7 @@ impl Node {
     }
 
     /// The session may have given datagrams to one path, which changes what it has for the others.
-    fn after_asking(&mut self, conn: &mut Conn, sent: bool) {
+    fn after_asking(&mut self, conn: &mut Connection, sent: bool) {
         let Some((session, _)) = conn.owner else {
             return;
         };
@@ -187,7 +187,7 @@ impl Node {
         }
     }
 
-    fn lose_datagram(&mut self, now: Instant, conn: &Conn, sequence: u32) {
+    fn lose_datagram(&mut self, now: Instant, conn: &Connection, sequence: u32) {
         let Some((session, path)) = conn.owner else {
             return;
         };

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::{Node, TimerKey};
 use crate::{
     CloseCode, Error, NO_PATH_TIMEOUT, SessionHandle,
-    path::{Conn, Stage},
+    connection::{Connection, Stage},
 };
 
 impl Node {
@@ -37,7 +37,7 @@ impl Node {
         }
         for key in due {
             match key {
-                TimerKey::Conn(key) => {
+                TimerKey::Connection(key) => {
                     if let Some(mut conn) = self.conns.take(key) {
                         conn.timer = None;
                         self.conn_timeout(now, &mut conn);
@@ -50,7 +50,7 @@ impl Node {
         }
     }
 
-    fn conn_timeout(&mut self, now: Instant, conn: &mut Conn) {
+    fn conn_timeout(&mut self, now: Instant, conn: &mut Connection) {
         if conn.quic.poll_timeout().is_some_and(|at| at <= now) {
             conn.quic.handle_timeout(now);
             conn.dirty = true;
@@ -96,10 +96,10 @@ impl Node {
         self.touch(session);
     }
 
-    pub(super) fn set_conn_timer(&mut self, conn: &mut Conn) {
+    pub(super) fn set_conn_timer(&mut self, conn: &mut Connection) {
         let next = conn.next_timeout();
         if next != conn.timer {
-            let key = TimerKey::Conn(conn.key);
+            let key = TimerKey::Connection(conn.key);
             if let Some(at) = conn.timer {
                 self.timers.remove(&(at, key));
             }

@@ -10,8 +10,8 @@ use std::{
 
 use bytes::Bytes;
 use noq_proto::{
-    Connection, ConnectionEvent, ConnectionHandle, Dir, PathId as QuicPathId, ReadError,
-    ReadableError, StreamId,
+    ConnectionEvent, ConnectionHandle, Dir, PathId as QuicPathId, ReadError, ReadableError,
+    StreamId,
 };
 use starhaul_paths::PathId;
 use starhaul_session::{Budget, PathDatagram, PathUpdate};
@@ -20,7 +20,7 @@ use crate::{
     CloseCode, LocalId, PublicKey, SessionHandle,
     controller::{PACKET_OVERHEAD, PathControlHandle, Permit},
     join::{self, Exported},
-    node::{ConnKey, Source},
+    node::{ConnectionKey, Source},
     proof::{self, Proof},
     wire::{self, Malformed, Message},
 };
@@ -48,11 +48,11 @@ pub(crate) enum Stage {
 
 /// A QUIC connection, which carries a path once it has joined a session.
 #[derive(Debug)]
-pub(crate) struct Conn {
-    pub(crate) key: ConnKey,
+pub(crate) struct Connection {
+    pub(crate) key: ConnectionKey,
     pub(crate) local: LocalId,
     pub(crate) handle: ConnectionHandle,
-    pub(crate) quic: Connection,
+    pub(crate) quic: noq_proto::Connection,
     pub(crate) control: PathControlHandle,
     pub(crate) stage: Stage,
     /// Its session and path; a server learns them from OPEN or JOIN.
@@ -102,12 +102,12 @@ pub(crate) struct Sizes {
     pub(crate) packet_room: usize,
 }
 
-impl Conn {
+impl Connection {
     pub(crate) fn new(
-        key: ConnKey,
+        key: ConnectionKey,
         local: LocalId,
         handle: ConnectionHandle,
-        quic: Connection,
+        quic: noq_proto::Connection,
         control: PathControlHandle,
         now: Instant,
         deadline: Instant,
@@ -319,7 +319,7 @@ impl Conn {
         Ok((control.update(sizes.rtt, sizes.max_datagram), budget))
     }
 
-    /// Gives the datagrams that wait to the stack, which sends each in a packet of its own at the next [`Conn::poll_batch`]. Two that
+    /// Gives the datagrams that wait to the stack, which sends each in a packet of its own at the next [`Connection::poll_batch`]. Two that
     /// it would put in one packet are kept apart: their fate must be the fate of one. Calls `lost` for those that became too large.
     pub(crate) fn give(&mut self, now: Instant, sizes: Sizes, mut lost: impl FnMut(u32)) {
         let mut control = self.control.lock();

@@ -48,7 +48,7 @@ impl SocketProblem {
 }
 
 /// A socket and its backlog.
-pub(crate) struct Local {
+pub(crate) struct DrivenSocket {
     socket: Option<UdpSocket>,
     options: BindOptions,
     /// The far end of its path; `None` if it accepts peers.
@@ -80,7 +80,7 @@ pub(crate) enum Impact {
     Better,
 }
 
-impl Local {
+impl DrivenSocket {
     pub(crate) fn new(new: NewSocket, now: Instant) -> Self {
         let rebind_at = new.socket.is_none().then_some(now + REBIND_INTERVAL);
         let mut local = Self {
@@ -268,7 +268,7 @@ mod tests {
             toward: None,
             problem: SocketProblem::default(),
         };
-        let mut local = Local::new(new, now);
+        let mut local = DrivenSocket::new(new, now);
         now += REBIND_INTERVAL;
         assert!(!local.rebind_when_due(now));
         assert_eq!(local.deadline(), Some(now + REBIND_INTERVAL));

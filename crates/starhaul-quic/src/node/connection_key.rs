@@ -2,7 +2,7 @@
 
 /// The key of a connection, never used for another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ConnKey {
+pub(crate) struct ConnectionKey {
     pub(super) slot: usize,
     pub(super) generation: u64,
 }

@@ -1,11 +1,11 @@
 //! The connections of a node. One is taken out while the node works on it, so that the rest of the node stays usable.
 
-use super::conn_key::ConnKey;
-use crate::path::Conn;
+use super::connection_key::ConnectionKey;
+use crate::connection::Connection;
 
 /// All connections of a node.
 #[derive(Debug, Default)]
-pub(crate) struct Conns {
+pub(crate) struct Connections {
     slots: Vec<Slot>,
     free: Vec<usize>,
     generation: u64,
@@ -15,12 +15,12 @@ pub(crate) struct Conns {
 #[derive(Debug)]
 struct Slot {
     generation: u64,
-    conn: Option<Box<Conn>>,
+    conn: Option<Box<Connection>>,
 }
 
-impl Conns {
-    /// Reserves a place; [`Conns::put`] fills it.
-    pub(crate) fn reserve(&mut self) -> ConnKey {
+impl Connections {
+    /// Reserves a place; [`Connections::put`] fills it.
+    pub(crate) fn reserve(&mut self) -> ConnectionKey {
         self.generation += 1;
         let generation = self.generation;
         let slot = self.free.pop().unwrap_or(self.slots.len());
@@ -33,11 +33,11 @@ impl Conns {
             None => self.slots.push(empty),
         }
         self.len += 1;
-        ConnKey { slot, generation }
+        ConnectionKey { slot, generation }
     }
 
     /// Frees the place of a connection that was taken out.
-    pub(crate) fn release(&mut self, key: ConnKey) {
+    pub(crate) fn release(&mut self, key: ConnectionKey) {
         if let Some(slot) = self.slot_mut(key) {
             slot.conn = None;
             // No key has this generation.
@@ -47,23 +47,23 @@ impl Conns {
         }
     }
 
-    pub(crate) fn take(&mut self, key: ConnKey) -> Option<Box<Conn>> {
+    pub(crate) fn take(&mut self, key: ConnectionKey) -> Option<Box<Connection>> {
         self.slot_mut(key)?.conn.take()
     }
 
-    pub(crate) fn put(&mut self, conn: Box<Conn>) {
+    pub(crate) fn put(&mut self, conn: Box<Connection>) {
         if let Some(slot) = self.slot_mut(conn.key) {
             slot.conn = Some(conn);
         }
     }
 
-    pub(crate) fn get(&self, key: ConnKey) -> Option<&Conn> {
+    pub(crate) fn get(&self, key: ConnectionKey) -> Option<&Connection> {
         let slot = self.slots.get(key.slot)?;
         let conn = slot.conn.as_deref();
         conn.filter(|_| slot.generation == key.generation)
     }
 
-    pub(crate) fn get_mut(&mut self, key: ConnKey) -> Option<&mut Conn> {
+    pub(crate) fn get_mut(&mut self, key: ConnectionKey) -> Option<&mut Connection> {
         self.slot_mut(key)?.conn.as_deref_mut()
     }
 
@@ -71,7 +71,7 @@ impl Conns {
         self.len
     }
 
-    fn slot_mut(&mut self, key: ConnKey) -> Option<&mut Slot> {
+    fn slot_mut(&mut self, key: ConnectionKey) -> Option<&mut Slot> {
         let slot = self.slots.get_mut(key.slot)?;
         (slot.generation == key.generation).then_some(slot)
     }
