@@ -118,9 +118,9 @@ impl Sessions {
         let next = timeouts.chain(self.wire.next_arrival()).min().unwrap();
         self.now = self.now.max(next);
         for (side, node) in self.nodes.iter_mut().enumerate() {
-            while let Some(packet) = self.wire.receive(self.now, side) {
-                node.handle_datagram(self.now, LOCAL, address(1 - side), 0, packet);
-            }
+            // What has arrived is taken at once, as the bare side and the driver of sockets do.
+            let packets = std::iter::from_fn(|| self.wire.receive(self.now, side));
+            node.handle_datagrams(self.now, LOCAL, address(1 - side), 0, packets);
             if node.poll_timeout().is_some_and(|at| at <= self.now) {
                 node.handle_timeout(self.now);
             }
