@@ -111,10 +111,9 @@ pub fn path_monitor(data: &[u8]) {
     let Ok(update) = update(&mut source) else {
         return;
     };
-    let mut monitor = starhaul_paths::PathMonitor::new(now, 1.0, update);
-    let mut sequence = source.arbitrary::<u32>().unwrap_or(0);
-    while !source.is_empty() && observe(&mut source, &mut now, &mut sequence, &mut monitor).is_ok()
-    {
+    let first = source.arbitrary::<u32>().unwrap_or(0);
+    let mut monitor = starhaul_paths::PathMonitor::new(now, 1.0, update, first.into());
+    while !source.is_empty() && observe(&mut source, &mut now, &mut monitor).is_ok() {
         let loss = monitor.loss();
         let shares = [loss.rate, loss.window_max];
         assert!(
@@ -151,36 +150,27 @@ fn update(source: &mut Unstructured<'_>) -> Result<PathUpdate> {
 fn observe(
     source: &mut Unstructured<'_>,
     now: &mut Instant,
-    sequence: &mut u32,
-    monitor: &mut starhaul_paths::PathMonitor,
+    monitor: &mut starhaul_paths::PathMonitor<()>,
 ) -> Result<()> {
     let operation: u8 = source.arbitrary()?;
-    let back: u32 = source.arbitrary::<u8>()?.into();
-    let earlier = sequence.wrapping_sub(back);
-    let sent = now
-        .checked_sub(Duration::from_millis(back.into()))
-        .unwrap_or(*now);
+    let back: u64 = source.arbitrary::<u8>()?.into();
+    let last = monitor.next_sequence().saturating_sub(back);
+    let first = last.saturating_sub(u64::from(operation >> 5));
+    let mut fated = Vec::new();
     match operation % 8 {
-        0..=2 => {
-            monitor.on_sent(*now, *sequence, 1200);
-            *sequence = sequence.wrapping_add(1);
-        }
+        0..=2 => drop(monitor.on_sent(*now, 1200, (), operation & 8 == 0)),
         3 => {
             let one_way = source.arbitrary::<Option<u32>>()?;
-            monitor.on_acked(
-                *now,
-                earlier,
-                sent,
-                1200,
-                one_way.map(|micros| Duration::from_micros(micros.into())),
-            );
+            let one_way = one_way.map(|micros| Duration::from_micros(micros.into()));
+            monitor.on_acked(*now, first, last, one_way, &mut fated);
         }
-        4 => monitor.on_lost(*now, earlier),
-        5 => monitor.on_late_ack(*now, earlier, sent),
+        4 => drop(monitor.on_lost(*now, last)),
+        5 if operation & 64 != 0 => monitor.on_queued(back),
+        5 if operation & 128 != 0 => drop(monitor.release()),
+        5 => monitor.find_lost(*now, &mut fated),
         6 if operation & 64 != 0 => monitor.update(*now, update(source)?),
-        6 if operation & 128 != 0 => monitor.on_transport_ack(*now, earlier),
+        6 if operation & 128 != 0 => monitor.on_transport_acked(*now, first, last, &mut fated),
         6 if operation & 16 != 0 => monitor.on_heard(*now),
-        6 if operation & 32 != 0 => monitor.on_sent_unacknowledged(*now, earlier),
         6 => {
             monitor.on_timeout(*now);
         }
