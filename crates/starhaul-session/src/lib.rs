@@ -40,13 +40,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod choice;
 mod control;
 mod paths;
 
 mod item;
 mod receive;
 mod received;
+mod rules;
+mod scheduler;
 mod send;
 mod session;
 mod signals;
@@ -56,6 +57,7 @@ mod wire;
 
 pub use starhaul_paths::{PathId, PathUpdate};
 
+pub use scheduler::{Frame, Limit, Load, PathView, Scheduler, View};
 pub use session::{Budget, PathDatagram, Session};
 pub use stats::{PathStats, StreamStats};
 pub use types::{

@@ -4,11 +4,12 @@
 
 mod pair;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pair::{Pair, is_on_time, ms};
 use starhaul_session::{
-    BlockId, BlockOptions, Event, ExpiredCause, Mode, Outcome, SessionConfig, StreamConfig,
+    BlockId, BlockOptions, Event, ExpiredCause, Frame, Limit, Load, Mode, Outcome, PathId,
+    Scheduler, Session, SessionConfig, Side, StreamConfig, View,
 };
 
 fn stream(mode: Mode, deadline_ms: u64, priority: u8) -> StreamConfig {
@@ -365,4 +366,73 @@ fn with_a_tenth_more_capacity_than_asked_nothing_expires() {
     for (sent, on_time) in run.classes {
         assert_eq!(sent, on_time);
     }
+}
+
+/// Whatever it is, it takes the dearest path.
+#[derive(Debug)]
+struct Dearest;
+
+impl Dearest {
+    fn is_here(view: &View<'_>) -> bool {
+        let costs = view.usable().map(|(_, path)| path.cost());
+        let most = costs.fold(f64::MIN, f64::max);
+        view.this().is_some_and(|this| this.cost() >= most)
+    }
+}
+
+impl Scheduler for Dearest {
+    fn takes_data(&self, view: &View<'_>, _: Load, _: Limit) -> bool {
+        Self::is_here(view)
+    }
+
+    fn takes_retransmission(&self, view: &View<'_>, _: u64, _: Instant) -> bool {
+        Self::is_here(view)
+    }
+
+    fn takes_redundancy(&self, view: &View<'_>, _: Option<PathId>, _: u64, _: Instant) -> bool {
+        Self::is_here(view)
+    }
+
+    fn takes_copy(&self, view: &View<'_>, _: Option<PathId>, _: u64) -> bool {
+        Self::is_here(view)
+    }
+
+    fn takes_frame(&self, view: &View<'_>, _: Frame) -> bool {
+        Self::is_here(view)
+    }
+}
+
+#[test]
+fn another_scheduler_chooses_other_paths_for_blocks_and_bytes() {
+    let mut pair = Pair::new(SessionConfig::default());
+    pair.sessions[0] = Session::with_scheduler(
+        SessionConfig::default(),
+        Side::Client,
+        pair.start,
+        Box::new(Dearest),
+    );
+    pair.lane(0, 10.0, 20, 0.01, 0.0, 1);
+    pair.lane(1, 10.0, 200, 0.01, 5.0, 2);
+    pair.run_for(ms(1000));
+    let blocks = pair.open(stream(Mode::FecRetransmit, 5000, 4));
+    let bytes = pair.open(stream(Mode::Reliable, 5000, 4));
+    let block = pair.send(blocks, 100_000, BlockOptions::default());
+    let text = vec![1; 50_000];
+    assert_eq!(
+        pair.sessions[0].write(pair.now, bytes, &text),
+        Ok(text.len())
+    );
+    pair.run_for(ms(4000));
+    assert!(is_on_time(pair.outcome(blocks, block).unwrap()));
+    let paths = |is: &dyn Fn(&pair::Sent) -> bool| {
+        let sent = pair.sent[0].iter().filter(|sent| is(sent));
+        let mut count = [0, 0];
+        sent.for_each(|sent| count[usize::try_from(sent.path.0).unwrap()] += 1);
+        count
+    };
+    let fragments = paths(&|sent| sent.fragment().is_some());
+    assert!(fragments[0] == 0 && fragments[1] >= 70, "{fragments:?}");
+    // What is last of a stream on a slow path is sent once more over a faster one, whatever was chosen first.
+    let frames = paths(&|sent| sent.piece().is_some_and(|(stream, _)| stream == bytes.0));
+    assert!(frames[1] > 40 && frames[0] < frames[1], "{frames:?}");
 }

@@ -16,9 +16,10 @@ use starhaul_paths::PathId;
 use starhaul_units::Bandwidth;
 
 use crate::{
-    choice::{self, Limit, Load},
     item::{BlockKey, FragmentId},
     paths::{Path, Paths},
+    rules,
+    scheduler::{Limit, Load, Scheduler, View},
     types::{BlockId, ExpiredCause, Outcome},
     wire::{FRAGMENT_HEADER_BYTES, wrap},
 };
@@ -242,9 +243,10 @@ impl Sender {
             .collect()
     }
 
-    /// The fragment that should leave on `path` now. Blocks that cannot arrive in time any more end on the way.
-    pub(crate) fn pick(&mut self, now: Instant, paths: &Paths, path: PathId) -> Option<Choice> {
-        self.put_in_order(now, paths);
+    /// The fragment that should leave on the path now. Blocks that cannot arrive in time any more end on the way.
+    pub(crate) fn pick(&mut self, view: &View<'_>, scheduler: &dyn Scheduler) -> Option<Choice> {
+        let (paths, path) = (view.paths, view.path);
+        self.put_in_order(view.now, paths);
         let mut ahead = 0;
         for &key in &self.order.keys {
             let Some(block) = self.blocks.get_mut(&key) else {
@@ -253,7 +255,7 @@ impl Sender {
             if !fits(block, paths, path) && is_stranded(block, paths) {
                 block.recut();
             }
-            if let Some((fragment, purpose)) = choose(block, now, paths, path, ahead) {
+            if let Some((fragment, purpose)) = choose(block, view, scheduler, ahead) {
                 return Some(Choice {
                     block: key,
                     fragment,
@@ -292,7 +294,7 @@ impl Sender {
                 break;
             }
             for key in hopeless {
-                // Of a block that was sent whole, word may still come that it arrived after all.
+                // A block that was sent whole may have arrived; its acknowledgement may still come.
                 if self.blocks.get(&key).is_some_and(SendBlock::has_fresh) {
                     self.give_up(now, key, paths);
                 } else {
@@ -308,13 +310,13 @@ impl Sender {
     }
 
     /// Redundancy for which there is room because nothing else wants the path.
-    pub(crate) fn pick_spare(&self, now: Instant, paths: &Paths, path: PathId) -> Option<Choice> {
+    pub(crate) fn pick_spare(&self, view: &View<'_>, scheduler: &dyn Scheduler) -> Option<Choice> {
         self.spare
             .ranked(|_| 0.0)
             .take(MAX_EXAMINED)
             .find_map(|key| {
                 let block = self.blocks.get(&key)?;
-                let fragment = redundancy(block, now, paths, path)?;
+                let fragment = redundancy(block, view, scheduler)?;
                 Some(Choice {
                     block: key,
                     fragment,
@@ -522,21 +524,21 @@ fn is_reachable(block: &SendBlock, paths: &Paths) -> bool {
 
 fn choose(
     block: &SendBlock,
-    now: Instant,
-    paths: &Paths,
-    path: PathId,
+    view: &View<'_>,
+    scheduler: &dyn Scheduler,
     ahead: u64,
 ) -> Option<(FragmentId, Purpose)> {
+    let paths = view.paths;
     let limit = Limit {
         deadline: block.deadline,
         retransmits: block.mode.retransmits(),
     };
     let bytes = fragment_bytes(block, paths);
-    if !fits(block, paths, path) {
+    if !fits(block, paths, view.path) {
         return None;
     }
     if let Some(id) = block.next_retransmission()
-        && choice::takes_retransmission(paths, now, path, bytes, block.deadline)
+        && scheduler.takes_retransmission(view, bytes, block.deadline)
     {
         return Some((id, Purpose::Retransmission));
     }
@@ -546,7 +548,7 @@ fn choose(
             waiting: (block.waiting_bytes() as u64).max(bytes),
             fragment: bytes,
         };
-        if choice::takes_data(paths, now, path, load, limit) {
+        if scheduler.takes_data(view, load, limit) {
             return Some((
                 block.next_fresh().unwrap_or(block.question()),
                 Purpose::Data,
@@ -554,25 +556,26 @@ fn choose(
         }
     }
     if let Some((id, first)) = block.next_copy()
-        && choice::takes_copy(paths, path, first, bytes)
+        && scheduler.takes_copy(view, first, bytes)
     {
         return Some((id, Purpose::Copy));
     }
     if block.redundancy_is_urgent {
-        return redundancy(block, now, paths, path).map(|id| (id, Purpose::Redundancy));
+        return redundancy(block, view, scheduler).map(|id| (id, Purpose::Redundancy));
     }
     None
 }
 
-fn redundancy(block: &SendBlock, now: Instant, paths: &Paths, path: PathId) -> Option<FragmentId> {
+fn redundancy(block: &SendBlock, view: &View<'_>, scheduler: &dyn Scheduler) -> Option<FragmentId> {
     let id = block
         .next_redundancy()
-        .filter(|_| fits(block, paths, path))?;
+        .filter(|_| fits(block, view.paths, view.path))?;
     let main = block.main_path();
-    let recovered_by =
-        choice::recovered_by(paths, now, main).filter(|_| !block.redundancy_is_urgent);
+    let recovered_by = rules::recovered_by(view, main).filter(|_| !block.redundancy_is_urgent);
     let limit = recovered_by.map_or(block.deadline, |at| at.min(block.deadline));
-    choice::takes_redundancy(paths, now, path, main, fragment_bytes(block, paths), limit)
+    let bytes = fragment_bytes(block, view.paths);
+    scheduler
+        .takes_redundancy(view, main, bytes, limit)
         .then_some(id)
 }
 

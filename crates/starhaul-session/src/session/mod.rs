@@ -27,6 +27,8 @@ use crate::{
         bytes::ReceiveBytes,
     },
     received::AckSchedule,
+    rules::Rules,
+    scheduler::Scheduler,
     send::{
         Sender,
         bytes::{NextPiece, SendBytes},
@@ -84,6 +86,7 @@ pub struct Session {
     peer_streams_told: u32,
     /// The peer lets us open streams below this number, once it said so.
     own_streams_limit: Option<u32>,
+    scheduler: Box<dyn Scheduler>,
     sender: Sender,
     bytes_ready: BTreeSet<(u8, u64, StreamId)>,
     bytes_turn: u64,
@@ -187,6 +190,16 @@ struct BytesPair {
 impl Session {
     /// A session without paths. Both sides begin when their first path is up; the clocks need not agree.
     pub fn new(config: SessionConfig, side: Side, now: Instant) -> Self {
+        Self::with_scheduler(config, side, now, Box::new(Rules))
+    }
+
+    /// The same with another choice of paths.
+    pub fn with_scheduler(
+        config: SessionConfig,
+        side: Side,
+        now: Instant,
+        scheduler: Box<dyn Scheduler>,
+    ) -> Self {
         let sender = Sender::new(now, config.priority_weight, config.max_fragment_bytes);
         Self {
             config,
@@ -204,6 +217,7 @@ impl Session {
             peer_streams_open: 0,
             peer_streams_told: 0,
             own_streams_limit: None,
+            scheduler,
             sender,
             bytes_ready: BTreeSet::new(),
             bytes_turn: 0,

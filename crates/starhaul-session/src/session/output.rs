@@ -7,9 +7,10 @@ use starhaul_paths::{PathId, RangeSet};
 
 use super::{Kind, RECHECK, Session, Stream};
 use crate::{
-    choice,
     control::{Control, MAX_DROPPED},
     item::Item,
+    rules,
+    scheduler::{Frame, View},
     send::{Choice, block::Purpose, bytes::NextPiece},
     types::{BlockId, StreamId},
     wire::{self, Ack, MAX_ACK_PATHS, PIECE_HEADER_BYTES, PathAck, Piece, wrap},
@@ -269,9 +270,12 @@ impl Session {
             return None;
         }
         let piece = self.control.send.next_piece(self.piece_capacity(path)?)?;
-        let backlog = self.control.send.unsent();
-        let bytes = piece.end - piece.start;
-        if !choice::takes_at_any_cost(&self.paths, self.now, path, backlog, bytes) {
+        let frame = Frame {
+            backlog: self.control.send.unsent(),
+            bytes: piece.end - piece.start,
+            at_any_cost: true,
+        };
+        if !self.scheduler.takes_frame(&self.view(path), frame) {
             return None;
         }
         self.control.send.on_sent(piece);
@@ -301,13 +305,19 @@ impl Session {
     }
 
     fn add_block(&mut self, batch: &mut Batch<'_>, most: usize) -> Option<()> {
-        let choice = self.sender.pick(self.now, &self.paths, batch.path);
+        let view = View {
+            now: self.now,
+            paths: &self.paths,
+            path: batch.path,
+        };
+        let choice = self.sender.pick(&view, self.scheduler.as_ref());
         self.settle();
         self.add_fragments(batch, choice?, most)
     }
 
     fn add_spare(&mut self, batch: &mut Batch<'_>) -> Option<()> {
-        let choice = self.sender.pick_spare(self.now, &self.paths, batch.path)?;
+        let view = self.view(batch.path);
+        let choice = self.sender.pick_spare(&view, self.scheduler.as_ref())?;
         self.add_fragments(batch, choice, 1)
     }
 
@@ -417,13 +427,17 @@ impl Session {
         let bulk =
             self.blocked.contains(&stream) || pair.bulk_until.is_some_and(|until| until > self.now);
         let bytes = piece.end - piece.start;
-        let (paths, now) = (&self.paths, self.now);
-        let takes = match (piece.retransmission, bulk) {
-            (true, true) => choice::takes_at_any_cost(paths, now, path, bytes, bytes),
-            (true, false) => choice::takes_piece(paths, now, path, bytes, bytes),
-            (false, true) => choice::takes_piece(paths, now, path, u64::MAX, bytes),
-            (false, false) => choice::takes_piece(paths, now, path, pair.send.unsent(), bytes),
+        let backlog = match (piece.retransmission, bulk) {
+            (true, _) => bytes,
+            (false, true) => u64::MAX,
+            (false, false) => pair.send.unsent(),
         };
+        let frame = Frame {
+            backlog,
+            bytes,
+            at_any_cost: piece.retransmission && bulk,
+        };
+        let takes = self.scheduler.takes_frame(&self.view(path), frame);
         Some((piece, takes))
     }
 
@@ -436,7 +450,7 @@ impl Session {
     ) {
         for _ in 0..most {
             let bytes = piece.end - piece.start;
-            let arrives = choice::straggles(&self.paths, self.now, batch.path, bytes);
+            let arrives = rules::straggles(&self.view(batch.path), bytes);
             if self.add_frame(batch, stream, piece).is_none() {
                 return;
             }
@@ -468,12 +482,13 @@ impl Session {
             return None;
         }
         let capacity = self.piece_capacity(batch.path)?;
-        let entry = self.paths.get(batch.path)?;
+        let view = self.view(batch.path);
+        let this = view.this()?;
         // A copy is not worth the price of a dearer path.
-        if choice::cheaper_than(&self.paths, entry) > 0 {
+        if view.cheaper_than(this) > 0 {
             return None;
         }
-        let arrives = entry.monitor.predict_arrival(self.now, 0, capacity);
+        let arrives = this.predict_arrival(self.now, 0, capacity);
         let streams = &mut self.streams;
         let mut found = None;
         self.straggling.retain(|stream| {
@@ -515,6 +530,14 @@ impl Session {
         batch.push(path.send(now, payload, item_of(stream, piece), batch.budget));
         self.after_use(id);
         Some(())
+    }
+
+    fn view(&self, path: PathId) -> View<'_> {
+        View {
+            now: self.now,
+            paths: &self.paths,
+            path,
+        }
     }
 
     fn piece_capacity(&self, path: PathId) -> Option<u64> {

@@ -1,0 +1,149 @@
+//! The multipath scheduler by rules: a path that may send now carries a fragment unless it arrives sooner over another, or over
+//! one that is cheaper and still in time (docs/deadlines.md "Choice of path").
+
+use std::time::{Duration, Instant};
+
+use starhaul_paths::PathId;
+
+use crate::scheduler::{Frame, Limit, Load, PathView, Scheduler, View};
+
+/// Predictions closer than this count as equal.
+const TIE: Duration = Duration::from_millis(1);
+
+/// Bytes of a stream wait for a cheaper path rather than take one over which they arrive sooner by less.
+const COST_PATIENCE: Duration = Duration::from_millis(500);
+
+/// The scheduler that a session uses if it is given no other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules;
+
+impl Scheduler for Rules {
+    /// When another path that is cheaper can carry the whole rest in time, no; otherwise when the last waiting fragment would not
+    /// arrive sooner over another path.
+    fn takes_data(&self, view: &View<'_>, load: Load, limit: Limit) -> bool {
+        let (now, id) = (view.now(), view.path());
+        let Some(this) = view.this() else {
+            return false;
+        };
+        if view.usable().all(|(other, _)| other == id) {
+            return true;
+        }
+        let own = this.predict_arrival(now, 0, load.fragment);
+        let all = this.predict_arrival(now, 0, load.waiting);
+        let enough = in_time(view, this, all, limit);
+        for (other_id, other) in view.carrying(load.fragment) {
+            if other_id == id {
+                continue;
+            }
+            let last = other.predict_arrival(now, load.ahead, load.waiting);
+            let cheaper = other.cost().total_cmp(&this.cost());
+            if cheaper.is_lt() && in_time(view, other, last, limit) {
+                return false;
+            }
+            // A dearer path is not waited for when this one is in time.
+            if cheaper.is_gt() && enough {
+                continue;
+            }
+            if last < own {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// While there is time for one more try it goes where it arrives first; the last try goes where it is least likely to be lost.
+    fn takes_retransmission(&self, view: &View<'_>, bytes: u64, deadline: Instant) -> bool {
+        let (now, id) = (view.now(), view.path());
+        let arrival = |path: PathView<'_>| path.predict_arrival(now, 0, bytes);
+        let Some(this) = view.this() else {
+            return false;
+        };
+        if arrival(this) > deadline {
+            return false;
+        }
+        let mut others = view
+            .carrying(bytes)
+            .filter(|(other, path)| *other != id && arrival(*path) <= deadline);
+        // The same for all paths, so that they never leave it to each other.
+        let soonest_overdue = view
+            .carrying(bytes)
+            .map(|(_, path)| path.overdue_after())
+            .min()
+            .unwrap_or_default();
+        if now + soonest_overdue + view.least_delay() + TIE <= deadline {
+            return others.all(|(_, other)| arrival(this) <= arrival(other) + TIE);
+        }
+        let risk = |path: PathView<'_>| path.loss().window_max;
+        others.all(|(_, other)| risk(this) <= risk(other))
+    }
+
+    /// On another path than most of the block's data, if it arrives over another by `limit`.
+    fn takes_redundancy(
+        &self,
+        view: &View<'_>,
+        main: Option<PathId>,
+        bytes: u64,
+        limit: Instant,
+    ) -> bool {
+        let id = view.path();
+        let in_time = |path: PathView<'_>| path.predict_arrival(view.now(), 0, bytes) <= limit;
+        if main != Some(id) {
+            return view.this().is_some_and(in_time);
+        }
+        !view
+            .carrying(bytes)
+            .any(|(other, path)| other != id && in_time(path))
+    }
+
+    /// On another path than the first, when there is one.
+    fn takes_copy(&self, view: &View<'_>, first: Option<PathId>, bytes: u64) -> bool {
+        let id = view.path();
+        first != Some(id) || view.carrying(bytes).all(|(other, _)| other == id)
+    }
+
+    /// A dearer path must bring something: half a second sooner for each cheaper one.
+    fn takes_frame(&self, view: &View<'_>, frame: Frame) -> bool {
+        let (now, id) = (view.now(), view.path());
+        let Some(this) = view.this() else {
+            return false;
+        };
+        let patience = if frame.at_any_cost {
+            Duration::ZERO
+        } else {
+            COST_PATIENCE
+        };
+        // The same sum for every path, so that they never leave it to each other.
+        let worth = |path: PathView<'_>, bytes: u64| {
+            path.predict_arrival(now, 0, bytes) + patience * view.cheaper_than(path)
+        };
+        let own = worth(this, frame.bytes);
+        view.usable().all(|(other, path)| {
+            other == id || own <= worth(path, frame.backlog.max(frame.bytes)) + TIE
+        })
+    }
+}
+
+/// Whether something that arrives over `path` at `arrival` keeps the limit, with room for one retransmission where that is
+/// what protects it.
+fn in_time(view: &View<'_>, path: PathView<'_>, arrival: Instant, limit: Limit) -> bool {
+    if !limit.retransmits {
+        return arrival + TIE <= limit.deadline;
+    }
+    let left = arrival.checked_sub(path.one_way_delay()).unwrap_or(arrival);
+    left + path.overdue_after() + view.least_delay() + TIE <= limit.deadline
+}
+
+/// When a fragment sent again, should it be lost on `path`, would arrive: redundancy that comes later saves nothing.
+pub(crate) fn recovered_by(view: &View<'_>, path: Option<PathId>) -> Option<Instant> {
+    let path = view.get(path?)?;
+    view.now()
+        .checked_add(path.overdue_after() + view.least_delay())
+}
+
+/// When a frame sent on this path now arrives, if it would arrive sooner over another path that is busy now.
+pub(crate) fn straggles(view: &View<'_>, bytes: u64) -> Option<Instant> {
+    let own = view.this()?.predict_arrival(view.now(), 0, bytes);
+    view.usable()
+        .any(|(_, other)| other.predict_arrival(view.now(), 0, bytes) + TIE < own)
+        .then_some(own)
+}
