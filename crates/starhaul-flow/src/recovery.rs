@@ -34,7 +34,7 @@ pub struct RecoveryStats {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum PacketState {
     InFlight,
     Acked,
     /// Declared lost at this instant.
@@ -45,7 +45,7 @@ enum Fate {
 struct Sent {
     at: Instant,
     chunk: u64,
-    fate: Fate,
+    fate: PacketState,
 }
 
 /// Packets with open fate, and the timers that decide it.
@@ -108,7 +108,7 @@ impl Recovery {
         self.sent.push_back(Sent {
             at: now,
             chunk,
-            fate: Fate::InFlight,
+            fate: PacketState::InFlight,
         });
         self.in_flight += 1;
         self.last_sent = Some(now);
@@ -227,7 +227,7 @@ impl Recovery {
             for number in low..=high {
                 if self
                     .get(number)
-                    .is_some_and(|sent| sent.fate != Fate::Acked)
+                    .is_some_and(|sent| sent.fate != PacketState::Acked)
                 {
                     self.newly_acked.push(number);
                 }
@@ -241,8 +241,11 @@ impl Recovery {
         let Some(sent) = self.get_mut(number) else {
             return false;
         };
-        let (at, before) = (sent.at, std::mem::replace(&mut sent.fate, Fate::Acked));
-        if before != Fate::InFlight {
+        let (at, before) = (
+            sent.at,
+            std::mem::replace(&mut sent.fate, PacketState::Acked),
+        );
+        if before != PacketState::InFlight {
             self.doubtful = self.doubtful.saturating_sub(1);
             self.stats.spurious += 1;
             return true;
@@ -268,7 +271,7 @@ impl Recovery {
         let mut number = self.oldest_in_flight;
         let mut oldest_in_flight = None;
         while let Some(sent) = self.get_mut(number) {
-            if sent.fate == Fate::InFlight {
+            if sent.fate == PacketState::InFlight {
                 let overdue = sent.at + loss_delay;
                 let lost = number < greatest_acked
                     && (number + PACKET_THRESHOLD <= greatest_acked || overdue <= now);
@@ -279,7 +282,7 @@ impl Recovery {
                     }
                     break;
                 }
-                sent.fate = Fate::Lost(now);
+                sent.fate = PacketState::Lost(now);
                 let (at, chunk) = (sent.at, sent.chunk);
                 losses.add(number, at);
                 outcome.lost_chunks.push(chunk);
@@ -318,8 +321,8 @@ impl Recovery {
         let patience = self.rtt.probe_timeout(self.max_ack_delay) * 2;
         while let Some(sent) = self.sent.front() {
             match sent.fate {
-                Fate::Acked => {}
-                Fate::Lost(since) if now.saturating_duration_since(since) > patience => {
+                PacketState::Acked => {}
+                PacketState::Lost(since) if now.saturating_duration_since(since) > patience => {
                     self.doubtful = self.doubtful.saturating_sub(1);
                 }
                 _ => break,

@@ -261,15 +261,15 @@ impl Clock {
 
 /// The control messages of a datagram.
 #[derive(Default)]
-struct Control {
+struct ControlData {
     stamp: Option<Duration>,
     local: Option<IpAddr>,
     offender: Option<IpAddr>,
 }
 
 #[expect(unsafe_code, reason = "control messages are read in place")]
-fn control_data(header: &libc::msghdr) -> Control {
-    let mut control = Control::default();
+fn control_data(header: &libc::msghdr) -> ControlData {
+    let mut control = ControlData::default();
     // SAFETY: the kernel filled the header, whose control area is still alive; the macros stay inside of it. What a
     // message holds is read unaligned, in the type that its level and kind have.
     unsafe {

@@ -34,14 +34,14 @@ pub(crate) const PACKET_OVERHEAD: usize = 38;
 
 /// What became of a datagram.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Fate {
+pub(crate) enum DatagramFate {
     /// Acknowledged.
     Acked { at: Instant, sequence: u32 },
     /// Declared lost.
     Lost { at: Instant, sequence: u32 },
 }
 
-impl Fate {
+impl DatagramFate {
     /// Of which datagram.
     pub(crate) fn sequence(&self) -> u32 {
         match *self {
@@ -90,7 +90,7 @@ pub(crate) struct PathControl {
     now: Instant,
     smoothed_rtt: Option<Duration>,
     outstanding: Outstanding,
-    fates: Vec<Fate>,
+    fates: Vec<DatagramFate>,
     built: bool,
     packet_size: PacketSize,
     /// A probe of the packet size left since [`PathControl::arm`].
@@ -258,7 +258,9 @@ impl PathControl {
             let now = self.now;
             for given in self.given.drain(..) {
                 match given.cargo {
-                    Cargo::Datagram(sequence) => self.fates.push(Fate::Lost { at: now, sequence }),
+                    Cargo::Datagram(sequence) => {
+                        self.fates.push(DatagramFate::Lost { at: now, sequence })
+                    }
                     Cargo::Probe => self.packet_size.on_probe_dropped(now),
                 }
             }
@@ -284,7 +286,7 @@ impl PathControl {
         match cargo {
             Cargo::Datagram(sequence) => {
                 self.outstanding.insert(number, now, sequence, |sequence| {
-                    fates.push(Fate::Lost { at: now, sequence });
+                    fates.push(DatagramFate::Lost { at: now, sequence });
                 });
             }
             Cargo::Probe => {
@@ -306,7 +308,7 @@ impl PathControl {
             return;
         }
         if let Some(sequence) = self.outstanding.remove(number, Some(sent)) {
-            self.fates.push(Fate::Acked { at: now, sequence });
+            self.fates.push(DatagramFate::Acked { at: now, sequence });
         }
         if self.is_shown(number) {
             self.path.on_ack(AckedPacket {
@@ -326,7 +328,7 @@ impl PathControl {
     }
 
     /// Moves the fates learned since the last call to `fates`, which must be empty.
-    pub(crate) fn take_fates(&mut self, fates: &mut Vec<Fate>) {
+    pub(crate) fn take_fates(&mut self, fates: &mut Vec<DatagramFate>) {
         std::mem::swap(&mut self.fates, fates);
     }
 
@@ -369,7 +371,7 @@ impl PathControl {
         let now = self.now;
         let fates = &mut self.fates;
         self.outstanding.drain(|sequence| {
-            fates.push(Fate::Lost { at: now, sequence });
+            fates.push(DatagramFate::Lost { at: now, sequence });
         });
     }
 }
@@ -473,7 +475,7 @@ impl congestion::Controller for PathControlHandle {
             return;
         }
         if let Some(sequence) = control.outstanding.remove(pn, None) {
-            control.fates.push(Fate::Lost { at: now, sequence });
+            control.fates.push(DatagramFate::Lost { at: now, sequence });
         }
         if is_too_large {
             control.lost_by_size += bytes;
@@ -582,9 +584,9 @@ mod tests {
     fn fates(handle: &PathControlHandle) -> Vec<(u32, bool)> {
         let mut fates = Vec::new();
         handle.lock().take_fates(&mut fates);
-        let fate = |fate: &Fate| match fate {
-            Fate::Acked { sequence, .. } => (*sequence, true),
-            Fate::Lost { sequence, .. } => (*sequence, false),
+        let fate = |fate: &DatagramFate| match fate {
+            DatagramFate::Acked { sequence, .. } => (*sequence, true),
+            DatagramFate::Lost { sequence, .. } => (*sequence, false),
         };
         fates.iter().map(fate).collect()
     }

@@ -21,7 +21,7 @@ use starhaul_session::{PathDatagram, Session, Side};
 use crate::{
     CloseCode, Error, LEAST_PACKET_BYTES, LocalId, MAX_PATHS, MOST_PACKET_BYTES, NO_PATH_TIMEOUT,
     NodeConfig, NodeEvent, PathSpec, PathStatus, PathTotals, PublicKey, SessionHandle, Transmit,
-    controller::Fate,
+    controller::DatagramFate,
     join::SessionKey,
     packet_size::PacketBytes,
     proof::Names,
@@ -72,7 +72,7 @@ pub struct Node {
     buffer: Vec<u8>,
     /// Datagrams that the session just gave; empty between two calls.
     batch: Vec<PathDatagram>,
-    fates: Vec<Fate>,
+    fates: Vec<DatagramFate>,
     /// Number of sessions of trusted peers refused for a limit.
     refused_sessions: u64,
     now: Instant,

@@ -9,7 +9,7 @@ use std::{
 
 use starhaul_link::{Cause, Histogram, LinkSpec, Passage};
 
-use crate::forward::{Batch, Fate, Record};
+use crate::forward::{Batch, PacketFate, Record};
 
 /// Greatest number of bins of a time series; for longer runs two become one.
 const MAX_BINS: usize = 4096;
@@ -122,13 +122,13 @@ link\tdirection\tpacket\tarrived_s\tsent_s\tleft_s\tbytes\tprotocol\tfate\tlate_
 fn line(text: &mut String, label: &Label, record: &Record) {
     let protocol = if record.icmp { "icmp" } else { "-" };
     let fate = match record.fate {
-        Fate::Delivered => "delivered",
-        Fate::Copy => "copy",
-        Fate::Dropped(Cause::Queue) => "queue",
-        Fate::Dropped(Cause::Codel) => "codel",
-        Fate::Dropped(Cause::Loss) => "loss",
-        Fate::Dropped(Cause::Outage) => "outage",
-        Fate::Unfinished => "unfinished",
+        PacketFate::Delivered => "delivered",
+        PacketFate::Copy => "copy",
+        PacketFate::Dropped(Cause::Queue) => "queue",
+        PacketFate::Dropped(Cause::Codel) => "codel",
+        PacketFate::Dropped(Cause::Loss) => "loss",
+        PacketFate::Dropped(Cause::Outage) => "outage",
+        PacketFate::Unfinished => "unfinished",
     };
     let sent = record.sent.map(|sent| format!("{:.6}", sent.as_secs_f64()));
     let sent = sent.as_deref().unwrap_or("-");
@@ -164,15 +164,15 @@ impl Collected {
     fn add(&mut self, record: &Record) {
         let bytes = u64::from(record.bytes);
         match record.fate {
-            Fate::Unfinished => {}
-            Fate::Dropped(cause) => {
+            PacketFate::Unfinished => {}
+            PacketFate::Dropped(cause) => {
                 if let Some(bin) = self.course.at(record.left) {
                     bin.dropped += 1;
                     bin.dropped_queue += u64::from(matches!(cause, Cause::Queue | Cause::Codel));
                     bin.dropped_outage += u64::from(cause == Cause::Outage);
                 }
             }
-            Fate::Delivered | Fate::Copy => {
+            PacketFate::Delivered | PacketFate::Copy => {
                 let took = record.left.saturating_sub(record.arrived);
                 // When it was due, so that the figures are those of the link and not of this computer.
                 let due = record.left.saturating_sub(record.late);
@@ -266,7 +266,7 @@ impl Bin {
 mod tests {
     use super::*;
 
-    fn record(at: Duration, took: Duration, fate: Fate) -> Record {
+    fn record(at: Duration, took: Duration, fate: PacketFate) -> Record {
         Record {
             number: 1,
             arrived: at.saturating_sub(took),
@@ -285,10 +285,10 @@ mod tests {
         let step = Duration::from_millis(10);
         for number in 0..100_000 {
             let took = Duration::from_millis(if number % 10 == 0 { 40 } else { 20 });
-            collected.add(&record(step * number, took, Fate::Delivered));
+            collected.add(&record(step * number, took, PacketFate::Delivered));
         }
         for cause in [Cause::Queue, Cause::Codel, Cause::Loss, Cause::Outage] {
-            collected.add(&record(step, Duration::ZERO, Fate::Dropped(cause)));
+            collected.add(&record(step, Duration::ZERO, PacketFate::Dropped(cause)));
         }
         let course = collected.course;
         assert!(course.bins.len() <= MAX_BINS && course.delays.len() <= MAX_DELAY_BINS);

@@ -30,7 +30,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// The fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum PacketFate {
     Delivered,
     /// The packet is a duplicate of a delivered one.
     Copy,
@@ -52,7 +52,7 @@ pub(crate) struct Record {
     pub(crate) late: Duration,
     pub(crate) bytes: u32,
     pub(crate) icmp: bool,
-    pub(crate) fate: Fate,
+    pub(crate) fate: PacketFate,
 }
 
 /// Records of one direction, by its number.
@@ -134,7 +134,7 @@ impl Forwarder<'_> {
             match self.conveyor.poll(now) {
                 None => return self.conveyor.next_arrival(),
                 Some(Outcome::Dropped(dropped)) => {
-                    let (packet, fate) = (dropped.packet, Fate::Dropped(dropped.cause));
+                    let (packet, fate) = (dropped.packet, PacketFate::Dropped(dropped.cause));
                     self.record(&packet, fate, None, dropped.at, Duration::ZERO);
                 }
                 Some(Outcome::Arrived(arrival)) => {
@@ -142,8 +142,8 @@ impl Forwarder<'_> {
                         self.refused += 1;
                     }
                     let fate = match arrival.copy {
-                        true => Fate::Copy,
-                        false => Fate::Delivered,
+                        true => PacketFate::Copy,
+                        false => PacketFate::Delivered,
                     };
                     let late = now.saturating_duration_since(arrival.due);
                     self.record(&arrival.packet, fate, Some(arrival.sent), now, late);
@@ -176,7 +176,7 @@ impl Forwarder<'_> {
     fn record(
         &mut self,
         packet: &Packet,
-        fate: Fate,
+        fate: PacketFate,
         sent: Option<Instant>,
         left: Instant,
         late: Duration,
@@ -209,7 +209,7 @@ impl Forwarder<'_> {
     /// Reports the last drops of the link, and the packets that it still holds.
     fn finish(mut self, end: Instant, first: bool) -> Forwarded {
         while let Some(dropped) = self.conveyor.poll_dropped(end) {
-            let fate = Fate::Dropped(dropped.cause);
+            let fate = PacketFate::Dropped(dropped.cause);
             self.record(&dropped.packet, fate, None, dropped.at, Duration::ZERO);
         }
         let cpu = clock_gettime(ClockId::ThreadCPUTime);
@@ -224,7 +224,7 @@ impl Forwarder<'_> {
         let empty = Conveyor::new(&LinkSpec::default(), 0, end);
         let held = std::mem::replace(&mut self.conveyor, empty).into_held();
         for packet in held {
-            self.record(&packet, Fate::Unfinished, None, end, Duration::ZERO);
+            self.record(&packet, PacketFate::Unfinished, None, end, Duration::ZERO);
         }
         self.hand_over();
         forwarded

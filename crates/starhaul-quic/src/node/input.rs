@@ -16,7 +16,7 @@ use super::{Deferred, Node, Source, TimerKey, transmit};
 use crate::{
     CloseCode, Error, LocalId, Transmit,
     connection::{Connection, Stage},
-    controller::{Fate, PathControlHandle},
+    controller::{DatagramFate, PathControlHandle},
     proof::{self, Next},
     transport,
 };
@@ -343,13 +343,15 @@ impl Node {
 }
 
 /// The session takes all acknowledgements of one instant together.
-fn tell_fates(session: &mut Session, path: PathId, fates: &[Fate]) {
-    let alike = |a: &Fate, b: &Fate| matches!((a, b), (Fate::Acked { at, .. }, Fate::Acked { at: next, .. }) if at == next);
+fn tell_fates(session: &mut Session, path: PathId, fates: &[DatagramFate]) {
+    let alike = |a: &DatagramFate, b: &DatagramFate| matches!((a, b), (DatagramFate::Acked { at, .. }, DatagramFate::Acked { at: next, .. }) if at == next);
     for run in fates.chunk_by(alike) {
         match *run {
-            [Fate::Lost { at, sequence }] => session.handle_transport_loss(at, path, sequence),
-            [Fate::Acked { at, .. }, ..] => {
-                let acked = run.iter().map(Fate::sequence);
+            [DatagramFate::Lost { at, sequence }] => {
+                session.handle_transport_loss(at, path, sequence)
+            }
+            [DatagramFate::Acked { at, .. }, ..] => {
+                let acked = run.iter().map(DatagramFate::sequence);
                 session.handle_transport_acks(at, path, acked);
             }
             _ => {}

@@ -100,7 +100,7 @@ pub struct Session {
     straggling: BTreeSet<StreamId>,
     /// Datagrams since a reliable stream that waits had its share.
     bytes_starved: u32,
-    control: Control,
+    control: ControlStream,
     /// Streams with blocks whose end the peer must be told.
     dropping: BTreeSet<StreamId>,
     /// Reliable streams whose credit was not weighed because too much on the control stream is not acknowledged.
@@ -121,7 +121,7 @@ pub struct Session {
 
 /// The session's own stream.
 #[derive(Debug)]
-struct Control {
+struct ControlStream {
     send: SendBytes,
     receive: ReceiveBytes,
     buffer: BytesMut,
@@ -129,7 +129,7 @@ struct Control {
     copy: Option<(NextPiece, PathId)>,
 }
 
-impl Control {
+impl ControlStream {
     /// Bytes that the peer has not acknowledged.
     fn held_for_sending(&self) -> usize {
         usize::try_from(self.send.held()).unwrap_or(usize::MAX)
@@ -226,7 +226,7 @@ impl Session {
             writers_starve: false,
             straggling: BTreeSet::new(),
             bytes_starved: 0,
-            control: Control {
+            control: ControlStream {
                 send: SendBytes::new(CONTROL_WINDOW),
                 receive: ReceiveBytes::new(),
                 buffer: BytesMut::new(),
