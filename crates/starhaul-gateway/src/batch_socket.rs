@@ -66,17 +66,24 @@ impl BatchSocket {
     /// receiver may be gone, and come back.
     pub(crate) async fn send(&self, to: SocketAddr, datagrams: &[Bytes]) {
         let mut rest = datagrams;
+        // How many of the rest are sent one by one.
+        let mut singly = 0_usize;
         while !rest.is_empty() {
-            let most = self.batches.most_at_once();
+            let most = match singly {
+                0 => self.batches.most_at_once(),
+                _ => 1,
+            };
             let batch = first_batch(rest, most);
             let sent = self
                 .socket
                 .async_io(Interest::WRITABLE, || self.try_send(to, batch));
-            // A kernel or device without segmentation offload takes them one by one.
-            let again = sent.await.is_err() && most > self.batches.most_at_once();
-            if !again {
-                rest = rest.get(batch.len()..).unwrap_or_default();
+            if sent.await.is_err() && batch.len() > 1 {
+                // There is no segmentation offload here, or they need fragments, which it cannot make.
+                singly = batch.len();
+                continue;
             }
+            singly = singly.saturating_sub(1);
+            rest = rest.get(batch.len()..).unwrap_or_default();
         }
     }
 
