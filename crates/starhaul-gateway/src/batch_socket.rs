@@ -66,17 +66,24 @@ impl BatchSocket {
     /// receiver may be gone, and come back.
     pub(crate) async fn send(&self, to: SocketAddr, datagrams: &[Bytes]) {
         let mut rest = datagrams;
+        // How many of the rest are sent one by one.
+        let mut singly = 0_usize;
         while !rest.is_empty() {
-            let most = self.batches.most_at_once();
+            let most = match singly {
+                0 => self.batches.most_at_once(),
+                _ => 1,
+            };
             let batch = first_batch(rest, most);
             let sent = self
                 .socket
                 .async_io(Interest::WRITABLE, || self.try_send(to, batch));
-            // A kernel or device without segmentation offload takes them one by one.
-            let again = sent.await.is_err() && most > self.batches.most_at_once();
-            if !again {
-                rest = rest.get(batch.len()..).unwrap_or_default();
+            if sent.await.is_err() && batch.len() > 1 {
+                // There is no segmentation offload here, or they need fragments, which it cannot make.
+                singly = batch.len();
+                continue;
             }
+            singly = singly.saturating_sub(1);
+            rest = rest.get(batch.len()..).unwrap_or_default();
         }
     }
 
@@ -122,7 +129,9 @@ fn first_batch(datagrams: &[Bytes], most: usize) -> &[Bytes] {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{process::Command, time::Duration};
+
+    use starhaul_replay::NetworkNamespace;
 
     use super::*;
 
@@ -161,6 +170,38 @@ mod tests {
                 });
             }
             assert_eq!(received, sent);
+        }
+    }
+
+    /// Segmentation offload makes no fragments.
+    #[test]
+    fn datagrams_larger_than_a_packet_arrive_too() {
+        let sockets = NetworkNamespace::create().and_then(|namespace| {
+            namespace.inside(|| {
+                let mut ip = Command::new("ip");
+                ip.args(["link", "set", "lo", "mtu", "1500", "up"]);
+                assert!(ip.status()?.success());
+                Ok([(); 2].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").unwrap()))
+            })
+        });
+        let [sender, receiver] = match sockets {
+            Ok(sockets) => sockets,
+            Err(why) => return starhaul_needs::skip(starhaul_needs::Need::Netns, why),
+        };
+        sender.set_nonblocking(true).unwrap();
+        let to = receiver.local_addr().unwrap();
+        let datagrams: Vec<Bytes> = (1..=3).map(|byte| vec![byte; 4000].into()).collect();
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        runtime.block_on(async {
+            let sender = BatchSocket::new(UdpSocket::from_std(sender).unwrap()).unwrap();
+            sender.send(to, &datagrams).await;
+        });
+        receiver.set_read_timeout(Some(HANG)).unwrap();
+        for datagram in &datagrams {
+            let mut buffer = vec![0; 5000];
+            let length = receiver.recv(&mut buffer).expect("a datagram is missing");
+            assert_eq!(buffer[..length], datagram[..]);
         }
     }
 

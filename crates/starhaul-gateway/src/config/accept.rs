@@ -9,7 +9,7 @@ use super::{
     controllers::{self, DEFAULT_CONTROLLER, LEO_CONTROLLER, default_controller, read_controller},
     detection,
     reader::{Keys, Table},
-    values::{interface_name, to_usize},
+    values::interface_name,
 };
 use crate::Error;
 
@@ -57,14 +57,13 @@ impl Default for AcceptRule {
 
 pub(super) fn read(table: &Table<'_>, directory: &Path) -> Result<AcceptRule, Error> {
     let link = detection::read_link(table)?;
-    let most = table.integer("max_sessions", 1..=65_536)?;
-    let max_sessions = most.map_or(DEFAULT_MAX_SESSIONS, to_usize);
-    let of_one = table.integer("max_sessions_per_peer", 1..=65_536)?;
+    let max_sessions = table.count("max_sessions", 1..=65_536, DEFAULT_MAX_SESSIONS)?;
+    let of_one = (max_sessions / SHARE).max(1);
     // A controller that uses reconfigurations does not mean that this end has a dish.
     let detection = detection::read(table, link == LinkKind::Leo)?;
     Ok(AcceptRule {
         max_sessions,
-        max_sessions_per_peer: of_one.map_or((max_sessions / SHARE).max(1), to_usize),
+        max_sessions_per_peer: table.count("max_sessions_per_peer", 1..=65_536, of_one)?,
         link,
         interface: table.text("interface", interface_name)?,
         detection,

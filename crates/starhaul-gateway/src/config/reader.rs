@@ -191,6 +191,19 @@ impl<'d> Table<'d> {
         }
     }
 
+    /// A whole number in `range`, or `default`.
+    pub(super) fn count(
+        &self,
+        key: &str,
+        range: RangeInclusive<u64>,
+        default: usize,
+    ) -> Result<usize, Error> {
+        let number = self.integer(key, range)?;
+        Ok(number.map_or(default, |number| {
+            usize::try_from(number).unwrap_or(usize::MAX)
+        }))
+    }
+
     /// A number in `range`.
     pub(super) fn number(
         &self,

@@ -20,9 +20,7 @@ use super::{
     detection,
     reader::{Document, Keys, Table, nearest},
     size,
-    values::{
-        choice, interface_name, is_for_many, path, positive_rate, public_key, target, to_usize,
-    },
+    values::{choice, interface_name, is_for_many, path, positive_rate, public_key, target},
 };
 use crate::{
     Error,
@@ -248,11 +246,10 @@ fn read_keepalive(top: &Table<'_>) -> Result<Duration, Error> {
 fn read_session_limits(top: &Table<'_>) -> Result<SessionLimits, Error> {
     let default = SessionLimits::default();
     let size = size::between(1 << 20, 64 << 30);
-    let streams = top.integer("max_streams", 16..=65_536)?;
     let send = top.text("max_send_bytes", &size)?;
     let receive = top.text("max_receive_bytes", &size)?;
     Ok(SessionLimits {
-        max_streams: streams.map_or(default.max_streams, to_usize),
+        max_streams: top.count("max_streams", 16..=65_536, default.max_streams)?,
         max_send_bytes: send.unwrap_or(default.max_send_bytes),
         max_receive_bytes: receive.unwrap_or(default.max_receive_bytes),
     })
@@ -503,26 +500,20 @@ fn read_delivery(
 
 fn read_clients(table: &Table<'_>) -> Result<ClientLimits, Error> {
     Ok(ClientLimits {
-        max_clients: table
-            .integer("max_clients", 1..=65_536)?
-            .map_or(1024, to_usize),
+        max_clients: table.count("max_clients", 1..=65_536, 1024)?,
         idle_timeout: table
             .duration("idle_timeout", IDLE_TIMEOUTS)?
             .unwrap_or(SECOND * 120),
         answered_timeout: table
             .duration("answered_timeout", IDLE_TIMEOUTS)?
             .unwrap_or(SECOND * 10),
-        max_queued: table
-            .integer("max_queued", 16..=65_536)?
-            .map_or(1024, to_usize),
+        max_queued: table.count("max_queued", 16..=65_536, 1024)?,
     })
 }
 
 fn read_connections(table: &Table<'_>) -> Result<ConnectionLimits, Error> {
     Ok(ConnectionLimits {
-        max_connections: table
-            .integer("max_connections", 1..=65_536)?
-            .map_or(4096, to_usize),
+        max_connections: table.count("max_connections", 1..=65_536, 4096)?,
         idle_timeout: table.duration("idle_timeout", IDLE_TIMEOUTS)?,
     })
 }
@@ -536,15 +527,9 @@ fn read_egress(top: &Table<'_>) -> Result<EgressPolicy, Error> {
         allow: table.texts("allow", str::parse::<EgressRule>)?,
         deny: table.texts("deny", str::parse::<EgressRule>)?,
         limits: EgressLimits {
-            max_streams: table
-                .integer("max_streams", 1..=65_536)?
-                .map_or(default.max_streams, to_usize),
-            max_lookups: table
-                .integer("max_lookups", 1..=4096)?
-                .map_or(default.max_lookups, to_usize),
-            max_targets: table
-                .integer("max_targets", 1..=65_536)?
-                .map_or(default.max_targets, to_usize),
+            max_streams: table.count("max_streams", 1..=65_536, default.max_streams)?,
+            max_lookups: table.count("max_lookups", 1..=4096, default.max_lookups)?,
+            max_targets: table.count("max_targets", 1..=65_536, default.max_targets)?,
         },
     })
 }

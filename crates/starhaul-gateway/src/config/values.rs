@@ -89,7 +89,3 @@ pub(super) fn path(directory: &Path, text: &str) -> Result<PathBuf, String> {
         Ok(directory.join(text))
     }
 }
-
-pub(super) fn to_usize(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
-}

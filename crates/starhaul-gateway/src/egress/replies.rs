@@ -67,10 +67,10 @@ impl ReplySender {
     }
 
     pub(super) fn send_due(&mut self) {
-        if let Some(sender) = &mut self.sender {
-            if let Err(error) = sender.send_due() {
-                note(&self.session, &error);
-            }
+        if let Some(sender) = &mut self.sender
+            && let Err(error) = sender.send_due()
+        {
+            note(&self.session, &error);
         }
     }
 }

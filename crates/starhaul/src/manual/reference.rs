@@ -122,19 +122,19 @@ fn inline(text: &str) -> Vec<Inline> {
 fn without_links(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
-    while let Some((words, target)) = rest.split_once("](") {
+    while let Some((text, target)) = rest.split_once("](") {
         let Some((_, after)) = target.split_once(')') else {
             break;
         };
-        match words.rfind('[') {
+        match text.rfind('[') {
             // Also if the text contains brackets, as a table name in TOML.
             Some(_) => {
-                let start = start_of_link(words);
-                let (before, linked) = words.split_at(start);
+                let start = start_of_link(text);
+                let (before, linked) = text.split_at(start);
                 out.push_str(before);
                 out.push_str(linked.get(1..).unwrap_or_default());
             }
-            None => out.push_str(words),
+            None => out.push_str(text),
         }
         rest = after;
     }
@@ -142,9 +142,9 @@ fn without_links(text: &str) -> String {
 }
 
 /// The index of the bracket that opens the link which ends here.
-fn start_of_link(words: &str) -> usize {
+fn start_of_link(text: &str) -> usize {
     let mut depth = 1;
-    for (at, letter) in words.char_indices().rev() {
+    for (at, letter) in text.char_indices().rev() {
         match letter {
             ']' => depth += 1,
             '[' => depth -= 1,
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_become_type_and_links_their_words() {
+    fn marks_become_type_and_links_their_text() {
         let said = |text: &str| {
             let mut page = Roff::new();
             page.text(inline(text));

@@ -62,7 +62,7 @@ impl ReplayPicture<'_> {
             sheet.figures.push((
                 format!("{}, Mbit/s", side.name),
                 format!("{:.1}", side.throughput()),
-                format!("{}; {}", side.capacity_in_words(), side.drops_in_words()),
+                format!("{}; {}", side.capacity_text(), side.drops_text()),
             ));
             sheet.panels.extend(side.panels());
         }
@@ -143,7 +143,7 @@ impl<'a> Side<'a> {
             delayed.then(|| (HEIGHT, self.delays())),
             dropped.then(|| (LOW, self.drops())),
         ];
-        let mut heading = Some((format!("{}: {}", self.name, self.written), self.words()));
+        let mut heading = Some((format!("{}: {}", self.name, self.written), self.summary()));
         let charts = charts.into_iter().flatten();
         let panel = |(height, chart)| Panel {
             heading: heading.take(),
@@ -159,7 +159,7 @@ impl<'a> Side<'a> {
         let most = |points: &[(f64, f64)]| points.iter().map(|point| point.1).fold(0.0, f64::max);
         let mut unit = format!("Mbit/s, in {} ms each", self.step.as_millis());
         if most(&capacity) > NO_LIMIT || most(&capacity) > FAR_ABOVE * most(&throughput) {
-            unit.push_str(&format!("; {}", self.capacity_in_words()));
+            unit.push_str(&format!("; {}", self.capacity_text()));
             capacity.clear();
         }
         let scale = Scale::up_to(most(&throughput).max(most(&capacity)));
@@ -287,7 +287,7 @@ impl<'a> Side<'a> {
         self.middles().zip(rates).collect()
     }
 
-    /// (middle of the step in s, median, 95th percentile in ms), in pieces without a step in which nothing arrived.
+    /// (middle of the step in s, median, 95th percentile in ms), in segments without a step in which nothing arrived.
     fn delay_points(&self) -> Vec<Vec<(f64, f64, f64)>> {
         let delays = &self.report.course.delays;
         let points: Vec<_> = (0u32..)
@@ -298,10 +298,10 @@ impl<'a> Side<'a> {
                 (delays.count() > 0).then(|| (at, of(0.5), of(0.95)))
             })
             .collect();
-        let pieces = points.split(Option::is_none);
-        pieces
-            .map(|piece| piece.iter().copied().flatten().collect::<Vec<_>>())
-            .filter(|piece| !piece.is_empty())
+        let segments = points.split(Option::is_none);
+        segments
+            .map(|segment| segment.iter().copied().flatten().collect::<Vec<_>>())
+            .filter(|segment| !segment.is_empty())
             .collect()
     }
 
@@ -333,25 +333,25 @@ impl<'a> Side<'a> {
         Bandwidth::from_bytes_over(self.report.stats.delivered_bytes, self.elapsed).mbit()
     }
 
-    fn words(&self) -> String {
+    fn summary(&self) -> String {
         let queueing = &self.report.queueing;
-        let mut words = vec![format!(
+        let mut parts = vec![format!(
             "{:.1} Mbit/s; {}",
             self.throughput(),
-            self.capacity_in_words()
+            self.capacity_text()
         )];
         if queueing.count() > 0 {
-            words.push(format!(
+            parts.push(format!(
                 "wait in the queue {:.1} ms on average, {:.1} at the 95th percentile",
                 ms(queueing.mean()),
                 ms(queueing.quantile(0.95))
             ));
         }
-        words.push(self.drops_in_words());
-        words.join(" · ")
+        parts.push(self.drops_text());
+        parts.join(" · ")
     }
 
-    fn capacity_in_words(&self) -> String {
+    fn capacity_text(&self) -> String {
         let capacity = Bandwidth::from_bytes_over(self.report.capacity_bytes(), self.elapsed);
         match capacity.mbit() {
             mbit if mbit < NO_LIMIT => format!("capacity {mbit:.1} on average"),
@@ -359,7 +359,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    fn drops_in_words(&self) -> String {
+    fn drops_text(&self) -> String {
         let stats = self.report.stats;
         let reasons = [
             (stats.dropped_queue + stats.dropped_codel, "by the queue"),
@@ -445,7 +445,7 @@ fn marks(sides: &[Side<'_>]) -> Vec<(&'static str, &'static str)> {
     ]
     .into_iter()
     .filter(|(shown, ..)| *shown)
-    .map(|(_, class, words)| (class, words))
+    .map(|(_, class, parts)| (class, parts))
     .collect()
 }
 
