@@ -53,6 +53,8 @@ impl std::fmt::Debug for Block {
 #[derive(Debug, Default)]
 pub(crate) struct Assembly {
     pages: BTreeMap<u64, Vec<u8>>,
+    /// The page that data arrive in, taken out of the others: in order, a segment searches none.
+    open: Option<(u64, Vec<u8>)>,
     received: RangeSet,
     held: usize,
     /// CRC32C of the bytes before `checked`.
@@ -69,7 +71,7 @@ impl Assembly {
     /// Greatest number of bytes of memory that writing `length` bytes at `offset` can add.
     pub(crate) fn cost(&self, offset: u64, length: usize) -> usize {
         let last = (offset + length as u64).saturating_sub(1) / PAGE_BYTES;
-        let pages = (offset / PAGE_BYTES..=last).filter(|page| !self.pages.contains_key(page));
+        let pages = (offset / PAGE_BYTES..=last).filter(|page| self.page(*page).is_none());
         let pages = pages.map(|page| capacity(page, offset, length));
         pages.sum::<usize>() + RANGE_COST
     }
@@ -97,6 +99,21 @@ impl Assembly {
         new
     }
 
+    /// A copy of bytes that were received.
+    pub(crate) fn copy(&self, mut from: u64, to: u64) -> Bytes {
+        let mut copy = Vec::with_capacity(narrow(to - from));
+        while from < to {
+            let (number, within) = (from / PAGE_BYTES, narrow(from % PAGE_BYTES));
+            let here = narrow((to - from).min(PAGE_BYTES - from % PAGE_BYTES));
+            let page = self
+                .page(number)
+                .and_then(|page| page.get(within..within + here));
+            copy.extend_from_slice(page.unwrap_or_default());
+            from += here as u64;
+        }
+        copy.into()
+    }
+
     /// Whether the first `length` bytes are complete.
     pub(crate) fn is_complete(&self, length: u64) -> bool {
         self.received.covers(0, length)
@@ -107,7 +124,7 @@ impl Assembly {
         self.check_pages(length);
         let (page, within) = (self.checked / PAGE_BYTES, narrow(self.checked % PAGE_BYTES));
         let rest = narrow(length.saturating_sub(self.checked));
-        let bytes = self.pages.get(&page);
+        let bytes = self.page(page);
         let bytes = bytes.and_then(|bytes| bytes.get(within..within + rest));
         crc32c::crc32c_append(self.crc, bytes.unwrap_or_default())
     }
@@ -116,14 +133,15 @@ impl Assembly {
     pub(crate) fn check_pages(&mut self, limit: u64) {
         let complete = self.received.end_of(self.checked).min(limit);
         while complete - self.checked >= PAGE_BYTES {
-            let page = self.pages.get(&(self.checked / PAGE_BYTES));
+            let page = self.page(self.checked / PAGE_BYTES);
             self.crc = crc32c::crc32c_append(self.crc, page.map_or(&[], Vec::as_slice));
             self.checked += PAGE_BYTES;
         }
     }
 
     /// The first `length` bytes, which are complete.
-    pub(crate) fn into_block(self, length: u64) -> Block {
+    pub(crate) fn into_block(mut self, length: u64) -> Block {
+        self.pages.extend(self.open.take());
         let parts = self.pages.into_iter().map(|(page, mut bytes)| {
             bytes.truncate(narrow(length.saturating_sub(page * PAGE_BYTES)));
             Bytes::from(bytes)
@@ -133,12 +151,18 @@ impl Assembly {
         }
     }
 
+    fn page(&self, number: u64) -> Option<&Vec<u8>> {
+        let open = self.open.as_ref().filter(|(open, _)| *open == number);
+        open.map(|(_, page)| page)
+            .or_else(|| self.pages.get(&number))
+    }
+
     fn write_fresh(&mut self, mut offset: u64, mut data: &[u8]) {
         while !data.is_empty() {
             let (number, within) = (offset / PAGE_BYTES, narrow(offset % PAGE_BYTES));
             let room = narrow(PAGE_BYTES) - within;
             let (here, rest) = data.split_at(room.min(data.len()));
-            let page = self.pages.entry(number).or_default();
+            let page = open_page(&mut self.open, &mut self.pages, number);
             let before = page.capacity();
             if within + here.len() > before {
                 let doubled = (2 * before).min(narrow(PAGE_BYTES));
@@ -158,6 +182,19 @@ impl Assembly {
             data = rest;
         }
     }
+}
+
+/// The page with this number, which becomes the open one.
+fn open_page<'a>(
+    open: &'a mut Option<(u64, Vec<u8>)>,
+    pages: &mut BTreeMap<u64, Vec<u8>>,
+    number: u64,
+) -> &'a mut Vec<u8> {
+    if open.as_ref().is_none_or(|(open, _)| *open != number) {
+        pages.extend(open.take());
+    }
+    let page = || (number, pages.remove(&number).unwrap_or_default());
+    &mut open.get_or_insert_with(page).1
 }
 
 /// Bytes to allocate for a page when these data arrive: many blocks are smaller than a page.

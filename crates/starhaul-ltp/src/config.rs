@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use starhaul_units::Bandwidth;
 
-use crate::{AuthKey, EngineId};
+use crate::{AuthKey, Coding, EngineId, path::AnswerTime};
 
 /// Configuration of an engine.
 #[derive(Clone, Debug)]
@@ -79,6 +79,11 @@ pub struct PeerConfig {
     /// Whether the red part carries its CRC32C, and green segments theirs. Engines that do not know the extension
     /// ignore it.
     pub integrity: bool,
+    /// Repair segments for the red part, so that losses cost no round trip; only to peers that know them.
+    pub coding: Option<Coding>,
+    /// Whether the peer cannot answer: nothing is reported, acknowledged or sent again, and a session that sends ends when
+    /// its block has left. Red data arrive if their repair segments suffice.
+    pub is_one_way: bool,
     /// The key of RFC 5327 authentication.
     pub auth: Option<AuthKey>,
 }
@@ -139,8 +144,16 @@ impl PeerConfig {
             block_bytes: GIBIBYTE,
             receive_memory: narrow(bytes.clamp(RECEIVE_MEMORY.start, RECEIVE_MEMORY.end)),
             integrity: true,
+            coding: None,
+            is_one_way: false,
             auth: None,
         }
+    }
+
+    /// How long the peer may be silent before nothing more is expected of it: as long as it tries itself.
+    pub fn longest_silence(&self) -> Duration {
+        let answer = AnswerTime::new(self.one_way_light_time, self.margin);
+        answer.silence(self.retransmission_limit)
     }
 
     /// Each value with the reason for its default.
@@ -153,7 +166,7 @@ impl PeerConfig {
             .map_or("the end of the red part".into(), |every| {
                 format!("every {every} segments and the end of the red part")
             });
-        let answer = crate::path::AnswerTime::new(self.one_way_light_time, self.margin);
+        let answer = AnswerTime::new(self.one_way_light_time, self.margin);
         let rows: [(&'static str, String, &'static str); 12] = [
             (
                 "one-way light time",
@@ -197,7 +210,7 @@ impl PeerConfig {
             ),
             (
                 "session given up",
-                format!("{:?}", answer.silence(self.retransmission_limit)),
+                format!("{:?}", self.longest_silence()),
                 "of silence: the peer has given up by then",
             ),
             (

@@ -90,6 +90,10 @@ pub struct Stats {
     pub segments_received: u64,
     /// Bytes of red data received for the first time.
     pub red_bytes_received: u64,
+    /// Bytes of red data among them that repair segments gave back.
+    pub red_bytes_recovered: u64,
+    /// Repair segments sent.
+    pub repair_segments_sent: u64,
     /// Bytes of red data received again.
     pub duplicate_bytes: u64,
     /// Segments dropped, by cause.

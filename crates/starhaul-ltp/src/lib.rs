@@ -43,6 +43,7 @@ mod auth;
 mod batch;
 mod block;
 mod clock;
+mod coding;
 mod config;
 mod ended;
 mod engine;
@@ -59,6 +60,7 @@ mod send;
 pub use auth::AuthKey;
 pub use batch::Batch;
 pub use block::Block;
+pub use coding::Coding;
 pub use config::{
     ETHERNET_SEGMENT_DATA, EngineConfig, Explained, NumberWidth, PeerConfig, UnknownPeers,
 };
@@ -67,7 +69,7 @@ pub use event::{Dropped, Event, Stats};
 pub use sdnv::SdnvError;
 pub use segment::{
     Body, CancelReason, Checkpoint, Claims, Data, DataKind, End, EngineId, Extensions, ParseError,
-    Report, Segment, SessionId, parse,
+    Repair, Report, Segment, SessionId, parse,
 };
 
 /// Errors of calls. What the network sends leads to none: it is counted in [`Stats`] or ends a session with an [`Event`].

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use starhaul_fec::Codec;
+
 use crate::{
     block::{Assembly, Block},
     clock::PeerTime,
+    coding::Repairs,
     ranges::RangeSet,
     sdnv,
-    segment::{Checkpoint, Claims, Data, Report},
+    segment::{Checkpoint, Claims, Data, Repair, Report},
     send::Cancelling,
 };
 
@@ -21,6 +24,7 @@ const MOST_GREEN_RUNS: usize = 1024;
 pub(crate) struct ReceiveSession {
     pub(crate) service: u64,
     assembly: Assembly,
+    symbols: Repairs,
     /// Length of the red part, once known, and whether the block ends there.
     red: Option<(u64, bool)>,
     checksum: Option<u32>,
@@ -70,6 +74,7 @@ impl ReceiveSession {
         Self {
             service,
             assembly: Assembly::default(),
+            symbols: Repairs::default(),
             red: None,
             checksum: None,
             green: RangeSet::default(),
@@ -89,7 +94,7 @@ impl ReceiveSession {
 
     /// Bytes of memory of the data it holds.
     pub(crate) fn held(&self) -> usize {
-        self.assembly.held()
+        self.assembly.held() + self.symbols.held()
     }
 
     /// Greatest number of bytes of memory that taking red data can add.
@@ -150,9 +155,9 @@ impl ReceiveSession {
     /// Takes red data that agree with those before, and returns how many bytes are new.
     pub(crate) fn take_red(&mut self, data: &Data<'_>, checksum: Option<u32>) -> u64 {
         let end = data.offset + data.payload.len() as u64;
-        if data.kind.ends_red() && self.red.is_none() {
-            self.red = Some((end, data.kind.ends_block()));
-            self.checksum = checksum;
+        if data.kind.ends_red() {
+            self.red.get_or_insert((end, data.kind.ends_block()));
+            self.checksum = self.checksum.or(checksum);
         }
         if self.is_delivered {
             return 0;
@@ -163,6 +168,41 @@ impl ReceiveSession {
                 .check_pages(self.red.map_or(u64::MAX, |(end, _)| end));
         }
         new
+    }
+
+    /// Takes a repair symbol, and returns how many bytes were recovered; `None` if it contradicts others.
+    pub(crate) fn take_symbol(
+        &mut self,
+        codec: &mut Codec,
+        repair: &Repair<'_>,
+        checksum: Option<u32>,
+    ) -> Option<u64> {
+        let red = *self.red.get_or_insert((repair.red, repair.is_whole));
+        let past_end = self.has_received_beyond(repair.red);
+        if repair.service != self.service || red != (repair.red, repair.is_whole) || past_end {
+            return None;
+        }
+        self.checksum = self.checksum.or(checksum);
+        if self.is_delivered
+            || self
+                .assembly
+                .received()
+                .covers(repair.offset, repair.code_end())
+        {
+            return Some(0);
+        }
+        if !self.symbols.keep(repair) {
+            return None;
+        }
+        Some(self.recover(codec, repair.offset))
+    }
+
+    /// Recovers missing data of the code that holds the byte at `offset`, and returns how many bytes.
+    pub(crate) fn recover(&mut self, codec: &mut Codec, offset: u64) -> u64 {
+        match self.is_delivered || self.symbols.held() == 0 {
+            true => 0,
+            false => self.symbols.recover(codec, offset, &mut self.assembly),
+        }
     }
 
     /// Takes green data, and returns whether they are new.
@@ -195,6 +235,7 @@ impl ReceiveSession {
             return None;
         }
         self.is_delivered = true;
+        self.symbols = Repairs::default();
         let block = std::mem::take(&mut self.assembly).into_block(length);
         Some((block, is_whole, self.checksum.is_some()))
     }
@@ -253,14 +294,6 @@ impl ReceiveSession {
             self.answers.pop_first();
         }
         (first..self.next_serial).collect()
-    }
-
-    /// Whether the sender was told that bytes are missing which have arrived since without a checkpoint.
-    pub(crate) fn owes_completion(&self) -> bool {
-        let Some((red, _)) = self.red else {
-            return false;
-        };
-        self.is_delivered && self.primary >= red
     }
 
     /// Makes a report that no checkpoint asked for: all of the red part is here.

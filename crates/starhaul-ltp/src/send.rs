@@ -5,12 +5,18 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
+use starhaul_fec::Codec;
+
 use crate::{
+    Coding,
     clock::PeerTime,
+    coding::{Code, code_at, encode},
     ranges::RangeSet,
-    segment::{CancelReason, Checkpoint, DataKind, Report},
+    segment::{CancelReason, Checkpoint, DataKind, Repair as RepairSymbol, Report},
 };
 
+/// Bytes whose checksum is computed at once: enough for its speed, and still in the cache.
+const CHECKED_AT_ONCE: u64 = 64 << 10;
 /// Greatest number of separate runs of report serial numbers remembered; a peer counts them up by one.
 const MOST_REPORT_RUNS: usize = 1024;
 
@@ -23,9 +29,15 @@ pub(crate) struct SendSession {
     /// The first byte that was never sent.
     next: u64,
     segments_since_checkpoint: u32,
-    /// CRC32C of the red bytes before `next`.
+    /// CRC32C of the red bytes before `checked`, which follows `next`.
     crc: u32,
+    checked: u64,
     acked: RangeSet,
+    /// The code that holds `next`, and its repair symbols that are to be sent before its last data.
+    code: Option<Code>,
+    symbols: VecDeque<(u8, Bytes)>,
+    /// The codes before this byte were sent with their repair symbols.
+    coded: u64,
     repairs: VecDeque<Repair>,
     pub(crate) checkpoints: BTreeMap<u64, SentCheckpoint>,
     /// Serial numbers used are from the first to below the next.
@@ -120,7 +132,11 @@ impl SendSession {
             next: 0,
             segments_since_checkpoint: 0,
             crc: 0,
+            checked: 0,
             acked: RangeSet::default(),
+            code: None,
+            symbols: VecDeque::new(),
+            coded: 0,
             repairs: VecDeque::new(),
             checkpoints: BTreeMap::new(),
             serials: (serial, serial),
@@ -173,11 +189,50 @@ impl SendSession {
         match plan.kind {
             DataKind::Red | DataKind::RedCheckpoint => None,
             DataKind::Green | DataKind::GreenEndOfBlock => Some(crc32c::crc32c(self.data(plan))),
-            DataKind::RedEnd | DataKind::RedEndOfBlock if plan.source == Source::Fresh => {
-                Some(crc32c::crc32c_append(self.crc, self.data(plan)))
-            }
-            DataKind::RedEnd | DataKind::RedEndOfBlock => Some(self.crc),
+            DataKind::RedEnd | DataKind::RedEndOfBlock => Some(self.red_checksum()),
         }
+    }
+
+    /// Makes the repair symbols of a code when all of its data but the last segment have left.
+    pub(crate) fn make_symbols(&mut self, codec: &mut Codec, coding: Coding, most: usize) {
+        if self.next >= self.red || self.next < self.coded || self.cancel.is_some() {
+            return;
+        }
+        let code = self.code.filter(|code| self.next < code.end);
+        let code = code.unwrap_or_else(|| code_at(self.next, self.red, most as u64, coding));
+        self.code = Some(code);
+        if self.next + most as u64 >= code.end {
+            let symbols = encode(codec, &self.block, code, most);
+            self.symbols = (code.symbols..).zip(symbols).collect();
+            self.coded = code.end;
+        }
+    }
+
+    /// The next repair symbol, and the checksum of the red part if it is of the last code.
+    pub(crate) fn symbol(&self) -> Option<(RepairSymbol<'_>, Option<u32>)> {
+        let ((index, payload), code) = (self.symbols.front()?, self.code?);
+        let checksum = (code.end == self.red).then(|| self.red_checksum());
+        let symbol = RepairSymbol {
+            service: self.service,
+            offset: code.start,
+            red: self.red,
+            is_whole: self.red == self.len(),
+            symbols: code.symbols,
+            repairs: code.repairs,
+            index: *index,
+            payload,
+        };
+        Some((symbol, checksum))
+    }
+
+    /// Notes that the repair symbol has left.
+    pub(crate) fn commit_symbol(&mut self) {
+        self.symbols.pop_front();
+    }
+
+    fn red_checksum(&self) -> u32 {
+        let rest = self.block.get(narrow(self.checked)..narrow(self.red));
+        crc32c::crc32c_append(self.crc, rest.unwrap_or_default())
     }
 
     /// The next segment that was never sent, with at most `most` bytes of data.
@@ -269,10 +324,13 @@ impl SendSession {
         match plan.source {
             Source::Fresh => {
                 self.segments_since_checkpoint += 1;
-                if integrity && plan.kind.is_red() {
-                    self.crc = crc32c::crc32c_append(self.crc, self.data(plan));
-                }
                 self.next = plan.end;
+                let sent = self.next.min(self.red);
+                if integrity && sent - self.checked >= CHECKED_AT_ONCE {
+                    let new = self.block.get(narrow(self.checked)..narrow(sent));
+                    self.crc = crc32c::crc32c_append(self.crc, new.unwrap_or_default());
+                    self.checked = sent;
+                }
             }
             Source::Repair => self.shorten_repair(plan.end),
             Source::Checkpoint => {}
@@ -325,7 +383,7 @@ impl SendSession {
     ) -> (ReportOutcome, Option<(u64, SentCheckpoint)>) {
         let (first, next) = self.serials;
         let is_mine = report.checkpoint == 0 || (first..next).contains(&report.checkpoint);
-        if !is_mine || report.upper > self.next.min(self.red) {
+        if !is_mine || report.upper > self.next.min(self.red).max(self.coded) {
             return (ReportOutcome::False, None);
         }
         if self.reports_seen.contains(report.serial)
@@ -396,9 +454,9 @@ impl SendSession {
     /// Drops the block and all that was to be sent.
     pub(crate) fn give_up(&mut self, reason: CancelReason) {
         self.block = Bytes::new();
-        self.red = 0;
-        self.next = 0;
+        (self.red, self.next, self.checked) = (0, 0, 0);
         self.repairs.clear();
+        self.symbols.clear();
         self.checkpoints.clear();
         self.acked = RangeSet::default();
         self.cancel = Some(Cancelling {

@@ -8,8 +8,8 @@ use std::{
 
 use bytes::Bytes;
 use starhaul_ltp::{
-    Batch, Engine, EngineConfig, EngineId, Event, LinkState, Outgoing, PeerConfig, UnknownPeers,
-    parse,
+    Batch, Coding, Engine, EngineConfig, EngineId, Event, LinkState, Outgoing, PeerConfig,
+    UnknownPeers, parse,
 };
 
 use super::parts;
@@ -286,6 +286,7 @@ fn engine(id: EngineId, seed: u8, now: Instant) -> Engine {
     peer.receive_memory = MEMORY;
     peer.sessions = 50;
     peer.retransmission_limit = 4;
+    peer.coding = (seed % 2 == 1).then(|| Coding::new(0.1));
     let mut config = EngineConfig::new(id, [seed; 32]);
     config.receive_memory = MEMORY;
     config.unknown_peers = UnknownPeers::Accept {

@@ -4,11 +4,11 @@ use bytes::Bytes;
 
 use super::{Context, Control, Peer};
 use crate::{
-    CancelReason, End, Event, SessionId,
+    CancelReason, End, Event, PeerConfig, SessionId,
     clock::Timer,
     integrity,
     receive::{ReceiveSession, Refusal},
-    segment::{Body, Data, Extensions, Report, Segment, parse},
+    segment::{Body, Checkpoint, Data, Extensions, Repair, Report, Segment, parse},
     send::ReportOutcome,
 };
 
@@ -41,6 +41,7 @@ impl Peer {
         // The originator sends data, acknowledges reports, and cancels as sender; the other engine does the rest.
         let expected = match segment.body {
             Body::Data(_)
+            | Body::Repair(_)
             | Body::ReportAck { .. }
             | Body::Cancel {
                 by: End::Sender, ..
@@ -54,6 +55,9 @@ impl Peer {
         }
         match segment.body {
             Body::Data(data) => self.handle_data(cx, session, &data, segment.trailer),
+            Body::Repair(repair) => {
+                self.handle_repair(cx, session, &repair, segment.trailer);
+            }
             Body::Report(report) => self.handle_report(cx, session, &report),
             Body::ReportAck { report } => self.handle_report_ack(cx, session.number, report),
             Body::Cancel { by, reason } => self.handle_cancel(cx, session, by, reason),
@@ -69,7 +73,8 @@ impl Peer {
         trailer: Extensions<'_>,
     ) {
         let now = self.time(cx);
-        if !self.receives.contains_key(&id.number) && !self.begin_receive(cx, id, data) {
+        let is_known = self.receives.contains_key(&id.number);
+        if !is_known && !self.begin_receive(cx, id, data.service) {
             return;
         }
         let Some(session) = self.receives.get_mut(&id.number) else {
@@ -93,16 +98,22 @@ impl Peer {
         session.heard = now;
         match data.kind.is_red() {
             true => self.handle_red(cx, id, data, integrity::checksum(trailer)),
-            false => handle_green(cx, id, session, data, integrity::checksum(trailer)),
+            false => {
+                handle_green(cx, id, session, data, integrity::checksum(trailer));
+                self.end_if_finished(cx, id.number);
+            }
         }
-        let session = self.receives.get(&id.number);
+    }
+
+    fn end_if_finished(&mut self, cx: &mut Context<'_>, number: u64) {
+        let session = self.receives.get(&number).filter(|s| s.cancel.is_none());
         if session.is_some_and(ReceiveSession::is_finished) {
-            self.end_receive(cx, id.number);
+            self.end_receive(cx, number);
         }
     }
 
     /// Begins a session with its first segment; `false` if the segment is dropped.
-    fn begin_receive(&mut self, cx: &mut Context<'_>, id: SessionId, data: &Data<'_>) -> bool {
+    fn begin_receive(&mut self, cx: &mut Context<'_>, id: SessionId, service: u64) -> bool {
         let now = self.time(cx);
         if self.ended.contains(now, id.number) {
             cx.stats.dropped.late += 1;
@@ -114,8 +125,8 @@ impl Peer {
             cx.stats.dropped.no_room += 1;
             return false;
         }
-        let mut session = ReceiveSession::new(data.service, cx.numbers.serial(), now);
-        if !cx.services.contains(&data.service) {
+        let mut session = ReceiveSession::new(service, cx.numbers.serial(), now);
+        if !cx.services.contains(&service) {
             self.receives.insert(id.number, session);
             self.refuse_service(cx, id.number);
             return false;
@@ -126,7 +137,7 @@ impl Peer {
         self.receives.insert(id.number, session);
         cx.events.push_back(Event::Receiving {
             session: id,
-            service: data.service,
+            service,
         });
         true
     }
@@ -146,34 +157,101 @@ impl Peer {
         checksum: Option<u32>,
     ) {
         let end = data.offset + data.payload.len() as u64;
-        let claims = self.config.segment_data.saturating_sub(REPORT_HEADER);
         let Some(session) = self.receives.get_mut(&id.number) else {
             return;
         };
-        let cost = session.cost(data);
-        let is_full = cx.memory.receiving.saturating_add(cost) > cx.memory.receive_limit
-            || self.memory.saturating_add(cost) > self.config.receive_memory;
-        if is_full || end > self.config.block_bytes {
+        let (cost, held) = (session.cost(data), session.held());
+        if !has_room(&self.config, self.memory, cx, cost, end) && !session.is_delivered() {
             cx.stats.dropped.no_room += 1;
             return;
         }
-        let held = session.held();
         let new = session.take_red(data, checksum);
-        cx.stats.red_bytes_received += new;
+        let recovered = session.recover(&mut self.codec, data.offset);
+        let (now_held, completes) = (session.held(), session.is_newly_complete());
         cx.stats.duplicate_bytes += data.payload.len() as u64 - new;
+        self.note_red(cx, (held, now_held), new, recovered);
+        if completes || data.checkpoint.is_some() {
+            self.report_on(cx, id, data.checkpoint, end);
+            self.end_if_finished(cx, id.number);
+        }
+    }
+
+    /// A repair symbol; it may complete the red part.
+    fn handle_repair(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: SessionId,
+        repair: &Repair<'_>,
+        trailer: Extensions<'_>,
+    ) {
+        let now = self.time(cx);
+        let is_new = !self.receives.contains_key(&id.number);
+        if is_new && !self.begin_receive(cx, id, repair.service) {
+            return;
+        }
+        let Some(session) = self
+            .receives
+            .get_mut(&id.number)
+            .filter(|s| s.cancel.is_none())
+        else {
+            cx.stats.dropped.late += 1;
+            return;
+        };
+        session.heard = now;
+        // A symbol, and the data that it may recover.
+        let cost = repair.payload.len() * (1 + usize::from(repair.repairs));
+        if !has_room(&self.config, self.memory, cx, cost, repair.red) && !session.is_delivered() {
+            cx.stats.dropped.no_room += 1;
+            return;
+        }
+        let (held, checksum) = (session.held(), integrity::checksum(trailer));
+        let taken = session.take_symbol(&mut self.codec, repair, checksum);
+        let now_held = session.held();
+        match taken {
+            Some(recovered) => self.note_red(cx, (held, now_held), 0, recovered),
+            None => cx.stats.dropped.contradiction += 1,
+        }
+        self.report_on(cx, id, None, repair.red);
+        self.end_if_finished(cx, id.number);
+    }
+
+    /// Counts what red data changed, also the bytes that their session holds.
+    fn note_red(
+        &mut self,
+        cx: &mut Context<'_>,
+        (held, now_held): (usize, usize),
+        new: u64,
+        recovered: u64,
+    ) {
         // Ranges that join take less memory than before.
-        self.memory = self.memory + session.held() - held;
-        cx.memory.receiving = cx.memory.receiving + session.held() - held;
-        let completes = session.is_newly_complete();
+        self.memory = self.memory + now_held - held;
+        cx.memory.receiving = cx.memory.receiving + now_held - held;
+        cx.stats.red_bytes_received += new + recovered;
+        cx.stats.red_bytes_recovered += recovered;
+    }
+
+    /// Delivers the red part if it is complete now, and reports to a checkpoint that ends at `end`.
+    fn report_on(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: SessionId,
+        checkpoint: Option<Checkpoint>,
+        end: u64,
+    ) {
+        let claims = self.config.segment_data.saturating_sub(REPORT_HEADER);
+        let session = self.receives.get(&id.number);
+        let completes = session.is_some_and(ReceiveSession::is_newly_complete);
         if completes && !self.deliver(cx, id) {
             return;
         }
         let Some(session) = self.receives.get_mut(&id.number) else {
             return;
         };
-        let reports = match data.checkpoint {
+        let reports = match checkpoint {
+            _ if self.config.is_one_way => return,
             Some(at) => session.answer(at, end, claims),
-            None if completes && session.owes_completion() => session.report_completion(claims),
+            // The checkpoint was answered before, or its repair symbols came first and it may be lost.
+            None if completes => session.report_completion(claims),
             None => return,
         };
         self.queue_reports(id.number, &reports);
@@ -273,9 +351,7 @@ impl Peer {
         if let Some(at) = report.timer {
             self.timers.cancel(at, Timer::Report(number, serial));
         }
-        if session.is_finished() && session.cancel.is_none() {
-            self.end_receive(cx, number);
-        }
+        self.end_if_finished(cx, number);
     }
 
     fn handle_cancel(
@@ -327,6 +403,13 @@ impl Peer {
             _ => {}
         }
     }
+}
+
+/// Whether a peer may hold `cost` more bytes, of a block that reaches to `end`.
+fn has_room(config: &PeerConfig, held: usize, cx: &Context<'_>, cost: usize, end: u64) -> bool {
+    cx.memory.receiving.saturating_add(cost) <= cx.memory.receive_limit
+        && held.saturating_add(cost) <= config.receive_memory
+        && end <= config.block_bytes
 }
 
 fn handle_green(

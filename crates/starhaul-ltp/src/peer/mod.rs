@@ -14,6 +14,7 @@ use rand_chacha::{
     ChaCha8Rng,
     rand_core::{RngCore, SeedableRng},
 };
+use starhaul_fec::Codec;
 
 use crate::{
     CancelReason, End, EngineId, Event, NumberWidth, PeerConfig, SessionId, Stats,
@@ -98,6 +99,7 @@ pub(crate) struct Peer {
     fresh: VecDeque<u64>,
     /// Bytes held by its blocks received in part.
     memory: usize,
+    codec: Codec,
 }
 
 impl Peer {
@@ -119,6 +121,7 @@ impl Peer {
             repairs: VecDeque::new(),
             fresh: VecDeque::new(),
             memory: 0,
+            codec: Codec::new(),
             answer,
             config,
         }
@@ -285,7 +288,12 @@ impl Peer {
         let Some(session) = self.sends.get_mut(&number).filter(|s| s.cancel.is_none()) else {
             return;
         };
-        if session.is_complete() {
+        if self.config.is_one_way {
+            // Nobody will say whether it arrived.
+            if session.is_transmitted() {
+                self.take_send(cx, number);
+            }
+        } else if session.is_complete() {
             self.take_send(cx, number);
             let session = self.sent_id(cx, number);
             cx.events.push_back(Event::Sent { session });

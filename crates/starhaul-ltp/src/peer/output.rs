@@ -144,6 +144,9 @@ impl Peer {
     fn write_fresh(&mut self, cx: &mut Context<'_>, batch: &mut Batch) {
         while let Some(&number) = self.fresh.front() {
             let (most, every) = (self.config.segment_data, self.config.checkpoint_every);
+            if !self.write_symbols(cx, number, batch) {
+                return;
+            }
             let session = self.sends.get(&number);
             match session.and_then(|session| session.plan_fresh(most, every)) {
                 Some(plan) if !self.write_data(cx, number, &plan, batch) => return,
@@ -159,6 +162,34 @@ impl Peer {
                 }
             }
         }
+    }
+
+    /// Writes the repair symbols of a code that is about to end; returns whether all fitted.
+    fn write_symbols(&mut self, cx: &mut Context<'_>, number: u64, batch: &mut Batch) -> bool {
+        let id = self.sent_id(cx, number);
+        let (Some(coding), Some(session)) = (self.config.coding, self.sends.get_mut(&number))
+        else {
+            return true;
+        };
+        session.make_symbols(&mut self.codec, coding, self.config.segment_data);
+        while let Some((symbol, checksum)) = session.symbol() {
+            let trailer = checksum.filter(|_| self.config.integrity).map(Trailer::new);
+            let mut segment = plain(id, Body::Repair(symbol));
+            if let Some(trailer) = &trailer {
+                segment.trailer = trailer.extensions();
+            }
+            if !put(
+                self.config.auth.as_ref(),
+                segment,
+                self.pacer.burst(),
+                batch,
+            ) {
+                return false;
+            }
+            cx.stats.repair_segments_sent += 1;
+            session.commit_symbol();
+        }
+        true
     }
 
     /// Writes a data segment if it fits, and sets the timer of its checkpoint.
@@ -192,8 +223,10 @@ impl Peer {
         cx.stats.data_segments_resent += u64::from(plan.source != Source::Fresh);
         let answer = &self.answer;
         let due = |attempts| now.plus(answer.timeout(attempts));
+        let is_one_way = self.config.is_one_way;
         if let Some(serial) = session.commit(plan, now, due, integrity)
             && let Some(at) = session.checkpoints.get(&serial).and_then(|sent| sent.timer)
+            && !is_one_way
         {
             self.timers.set(at, Timer::Checkpoint(number, serial));
         }

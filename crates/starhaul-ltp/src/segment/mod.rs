@@ -69,6 +69,8 @@ pub struct Segment<'a> {
 pub enum Body<'a> {
     /// Data of the block (types 0–4 and 7).
     Data(Data<'a>),
+    /// A repair symbol (type 5, which RFC 5326 leaves undefined; see [`crate::Coding`]).
+    Repair(Repair<'a>),
     /// A reception report (type 8).
     Report(Report<'a>),
     /// Acknowledges a report (type 9).
@@ -102,6 +104,29 @@ pub struct Data<'a> {
     /// Serial numbers, on checkpoints.
     pub checkpoint: Option<Checkpoint>,
     /// The data.
+    pub payload: &'a [u8],
+}
+
+/// A repair symbol of an erasure code over a part of the red part. On the wire: service, first byte of the code, length of
+/// the red part, 1 if the block ends with it or 0, data symbols, repair symbols, index, length, symbol; the four between
+/// are single bytes, the others SDNVs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repair<'a> {
+    /// The client service at the receiver.
+    pub service: u64,
+    /// Where in the block the code begins.
+    pub offset: u64,
+    /// Length of the red part.
+    pub red: u64,
+    /// Whether the block ends with the red part.
+    pub is_whole: bool,
+    /// Data symbols of the code, each as long as the payload; the last may reach beyond the red part, padded with zeros.
+    pub symbols: u8,
+    /// Repair symbols of the code.
+    pub repairs: u8,
+    /// The index of this one: at least the number of data symbols.
+    pub index: u8,
+    /// The symbol.
     pub payload: &'a [u8],
 }
 
@@ -226,6 +251,14 @@ impl DataKind {
     /// Whether the block ends here.
     pub const fn ends_block(self) -> bool {
         matches!(self, Self::RedEndOfBlock | Self::GreenEndOfBlock)
+    }
+}
+
+impl Repair<'_> {
+    /// The first byte behind the code's data.
+    pub(crate) fn code_end(&self) -> u64 {
+        let bytes = u64::from(self.symbols).saturating_mul(self.payload.len() as u64);
+        self.offset.saturating_add(bytes).min(self.red)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Parsing of segments (RFC 5326 §3). Nothing is copied, and nothing is allocated.
 
 use super::{
-    Body, CancelReason, Checkpoint, Claims, Data, DataKind, End, EngineId, Extensions, Report,
-    Segment, SessionId,
+    Body, CancelReason, Checkpoint, Claims, Data, DataKind, End, EngineId, Extensions, Repair,
+    Report, Segment, SessionId,
 };
 use crate::sdnv::{self, SdnvError};
 
@@ -27,6 +27,9 @@ pub enum ParseError {
     /// A data segment without data, or with data beyond the largest offset.
     #[error("a data segment covers no byte of any block")]
     EmptyData,
+    /// A repair symbol outside its code, or a code outside its red part.
+    #[error("a repair symbol does not fit its code")]
+    Code,
     /// A report without claims, or with claims that overlap or exceed its bounds.
     #[error("the claims of a report do not fit its bounds")]
     Claims,
@@ -54,6 +57,7 @@ pub fn parse(datagram: &[u8]) -> Result<(Segment<'_>, &[u8]), ParseError> {
         2 => input.data(DataKind::RedEnd)?,
         3 => input.data(DataKind::RedEndOfBlock)?,
         4 => input.data(DataKind::Green)?,
+        5 => input.repair()?,
         7 => input.data(DataKind::GreenEndOfBlock)?,
         8 => input.report()?,
         9 => Body::ReportAck {
@@ -138,6 +142,35 @@ impl<'a> Input<'a> {
             offset,
             checkpoint,
             payload: self.bytes(length)?,
+        }))
+    }
+
+    fn repair(&mut self) -> Result<Body<'a>, ParseError> {
+        let (service, offset, red) = (self.number()?, self.number()?, self.number()?);
+        let (whole, symbols) = (self.byte()?, self.byte()?);
+        let (repairs, index) = (self.byte()?, self.byte()?);
+        let length = self.number()?;
+        let payload = self.bytes(length)?;
+        // The last data symbol begins within the red part, and only it may reach beyond.
+        let before_last = u64::from(symbols)
+            .checked_sub(1)
+            .and_then(|n| n.checked_mul(length));
+        let last = before_last.and_then(|bytes| bytes.checked_add(offset));
+        let is_inside = last.is_some_and(|last| last < red && red.checked_add(length).is_some());
+        let all = symbols.checked_add(repairs);
+        let is_repair = all.is_some_and(|all| (symbols..all).contains(&index));
+        if length == 0 || whole > 1 || !is_inside || !is_repair {
+            return Err(ParseError::Code);
+        }
+        Ok(Body::Repair(Repair {
+            service,
+            offset,
+            red,
+            is_whole: whole == 1,
+            symbols,
+            repairs,
+            index,
+            payload,
         }))
     }
 

@@ -130,7 +130,7 @@ fn what_the_rfc_forbids_is_refused() {
     use ParseError as E;
     let cases: [(&[u8], E); 12] = [
         (&[0x10, 1, 1, 0], E::Version(1)),
-        (&[5, 1, 1, 0], E::Type(5)),
+        (&[6, 1, 1, 0], E::Type(6)),
         (&[11, 1, 1, 0], E::Type(11)),
         (&[9, 1, 1, 0, 0], E::ZeroSerial),
         (&[1, 1, 1, 0, 1, 0, 1, 0, 0, 9], E::ZeroSerial),

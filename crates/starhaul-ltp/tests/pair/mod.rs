@@ -26,6 +26,7 @@ pub enum Kind {
     RedEnd,
     Green,
     GreenEnd,
+    Repair,
     Report,
     ReportAck,
     CancelBySender,
@@ -44,6 +45,7 @@ impl Kind {
                 DataKind::Green => Self::Green,
                 DataKind::GreenEndOfBlock => Self::GreenEnd,
             },
+            Body::Repair(_) => Self::Repair,
             Body::Report(_) => Self::Report,
             Body::ReportAck { .. } => Self::ReportAck,
             Body::Cancel {
