@@ -38,7 +38,7 @@ pub const FLOORS: [&[&str]; 10] = [
         "starhaul-sim",
     ],
     &["starhaul-session", "starhaul-net", "starhaul-flow"],
-    &["starhaul-quic", "starhaul-replay"],
+    &["starhaul-quic", "starhaul-replay", "starhaul-transfer"],
     &["starhaul-endpoint"],
     &["starhaul-gateway"],
     // It runs gateways.
