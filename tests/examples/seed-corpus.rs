@@ -15,6 +15,7 @@ use starhaul_gateway::{
     rtp::Codec,
     socks5::write_address,
 };
+use starhaul_ltp::{Batch, Engine, EngineConfig, EngineId, Outgoing, PeerConfig};
 use starhaul_net::prober::EchoMessage;
 use starhaul_quic::{
     Identity,
@@ -31,7 +32,7 @@ type Inputs = Vec<(&'static str, Vec<u8>)>;
 
 fn main() -> io::Result<()> {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
-    let targets: [(&str, Inputs); 23] = [
+    let targets: [(&str, Inputs); 26] = [
         ("congestion_control", operations()),
         ("detector", operations()),
         ("fec_decode", operations()),
@@ -43,6 +44,9 @@ fn main() -> io::Result<()> {
         ("link_spec", links()),
         ("link_trace", traces()),
         ("link_convert", recordings()),
+        ("ltp_engine", ltp_datagrams()),
+        ("ltp_pair", operations()),
+        ("ltp_segment", ltp_segments()),
         ("path_monitor", operations()),
         ("prober_datagram", probes()),
         ("prober_search", operations()),
@@ -71,6 +75,58 @@ fn operations() -> Inputs {
     vec![
         ("short", random[..200].to_vec()),
         ("long", random[200..2200].to_vec()),
+    ]
+}
+
+/// All that two LTP engines say of a mixed block of which a segment is lost.
+fn ltp_conversation() -> Vec<Vec<u8>> {
+    let now = Instant::now();
+    let ids = [EngineId(1), EngineId(2)];
+    let mut engines = ids.map(|id| Engine::new(EngineConfig::new(id, [7; 32])));
+    for (engine, peer) in engines.iter_mut().zip([ids[1], ids[0]]) {
+        // Another engine than itself, and the first.
+        let _ = engine.add_peer(now, peer, PeerConfig::new(Duration::ZERO, None));
+        engine.open_service(1);
+    }
+    let block = Bytes::from(bytes_of_seed(3)[..2000].to_vec());
+    let _ = engines[1].send(
+        now,
+        Outgoing {
+            to: ids[0],
+            service: 1,
+            block,
+            red: 1700,
+        },
+    );
+    let (mut said, mut batch) = (Vec::new(), Batch::new(65_507, 1));
+    for round in 0..40 {
+        let (from, to) = (round % 2, 1 - round % 2);
+        while engines[from].poll_transmit(now, &mut batch).is_some() {
+            said.push(batch.contents().to_vec());
+            if said.len() != 1 {
+                engines[to].handle_datagrams(
+                    now,
+                    ids[from],
+                    batch.contents(),
+                    batch.segment_size(),
+                );
+            }
+        }
+    }
+    said
+}
+
+fn ltp_segments() -> Inputs {
+    let said = ltp_conversation().concat();
+    vec![("conversation", said)]
+}
+
+fn ltp_datagrams() -> Inputs {
+    let said = ltp_conversation();
+    let input = join(said.iter().map(Vec::as_slice));
+    vec![
+        ("conversation", input),
+        ("random", bytes_of_seed(4)[..600].to_vec()),
     ]
 }
 

@@ -23,8 +23,10 @@
 //! ```
 
 mod batches;
+mod bulk;
 mod icmp;
 mod interface;
+pub mod ltp;
 mod monitor;
 mod poller;
 pub mod prober;
@@ -36,6 +38,7 @@ mod stamped;
 use std::{io, net::SocketAddr};
 
 pub use batches::Batches;
+pub use bulk::{BulkSocket, IoMode};
 pub use icmp::Pinger;
 pub use interface::interface_index;
 pub use monitor::{NetworkChange, NetworkMonitor, parse_news};

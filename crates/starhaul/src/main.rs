@@ -8,6 +8,7 @@ mod gateway;
 mod keys;
 mod lab;
 mod logs;
+mod ltp;
 mod manual;
 mod output;
 mod record;
@@ -61,6 +62,8 @@ enum Command {
     Trace(trace::Arguments),
     /// Measure a real path and write it as a trace that can be replayed
     Record(record::Arguments),
+    /// Move files over links with long delays and outages by the Licklider Transmission Protocol (RFC 5326)
+    Ltp(ltp::Arguments),
     /// Watch a satellite link for reconfigurations, live
     ///
     /// Probes the nearest stable address behind the satellite every 10 ms and prints each reconfiguration as it comes.
@@ -109,6 +112,7 @@ fn main() -> ExitCode {
         Command::ReplaySupervisor(arguments) => return replay::supervisor(&arguments),
         Command::Trace(arguments) => trace::run(arguments),
         Command::Record(arguments) => record::run(arguments),
+        Command::Ltp(arguments) => ltp::run(arguments),
         Command::Detect(arguments) => detect::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Keygen(arguments) => keys::keygen(&arguments),

@@ -5,6 +5,7 @@ mod control;
 mod flow;
 mod gateway;
 mod link;
+mod ltp;
 mod network;
 mod node;
 mod prober;
@@ -17,6 +18,7 @@ pub use gateway::{
     gateway_config, gateway_control, gateway_label, gateway_status, gateway_text, rtp, socks5,
 };
 pub use link::{link_convert, link_spec, link_trace};
+pub use ltp::{ltp_engine, ltp_pair, ltp_segment};
 pub use network::network_news;
 pub use node::{NodeReport, quic_node, run_nodes};
 pub use prober::{detector, prober_datagram, prober_search};
@@ -27,7 +29,7 @@ pub use session::{fec_decode, quic_handshake, session_datagram, session_pair};
 pub type Body = fn(&[u8]);
 
 /// All targets, by the name of the file and of the corpus folder.
-pub const TARGETS: [(&str, Body); 25] = [
+pub const TARGETS: [(&str, Body); 28] = [
     ("congestion_control", congestion_control),
     ("detector", detector),
     ("fec_decode", fec_decode),
@@ -40,6 +42,9 @@ pub const TARGETS: [(&str, Body); 25] = [
     ("link_convert", link_convert),
     ("link_spec", link_spec),
     ("link_trace", link_trace),
+    ("ltp_engine", ltp_engine),
+    ("ltp_pair", ltp_pair),
+    ("ltp_segment", ltp_segment),
     ("network_news", network_news),
     ("path_monitor", path_monitor),
     ("prober_datagram", prober_datagram),

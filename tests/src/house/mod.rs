@@ -8,11 +8,12 @@ pub mod dependencies;
 pub mod source;
 
 /// The crates that are protocol cores.
-pub const CORES: [&str; 10] = [
+pub const CORES: [&str; 11] = [
     "starhaul-units",
     "starhaul-cc",
     "starhaul-fec",
     "starhaul-link",
+    "starhaul-ltp",
     "starhaul-paths",
     "starhaul-sim",
     "starhaul-flow",
@@ -30,9 +31,14 @@ pub const FLOORS: [&[&str]; 10] = [
         "starhaul-link",
         "starhaul-plot",
     ],
-    &["starhaul-paths", "starhaul-record", "starhaul-sim"],
+    &[
+        "starhaul-ltp",
+        "starhaul-paths",
+        "starhaul-record",
+        "starhaul-sim",
+    ],
     &["starhaul-session", "starhaul-net", "starhaul-flow"],
-    &["starhaul-quic", "starhaul-replay"],
+    &["starhaul-quic", "starhaul-replay", "starhaul-transfer"],
     &["starhaul-endpoint"],
     &["starhaul-gateway"],
     // It runs gateways.

@@ -5,6 +5,7 @@ pub mod agreement;
 pub mod cut;
 pub mod dmtp;
 pub mod leocc;
+pub mod ltp;
 pub mod mpdtp;
 
 use crate::kit::Experiment;
@@ -18,5 +19,6 @@ pub fn all() -> Vec<Box<dyn Experiment>> {
         Box::new(mpdtp::study()),
         Box::new(aggregation::study()),
         Box::new(cut::study()),
+        Box::new(ltp::study()),
     ]
 }

@@ -1,0 +1,255 @@
+//! Configuration of an engine and of its peers. Light time and rate of a link determine all other defaults.
+
+use std::time::Duration;
+
+use starhaul_units::Bandwidth;
+
+use crate::{AuthKey, Coding, EngineId, path::AnswerTime};
+
+/// Configuration of an engine.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// The number of this engine.
+    pub id: EngineId,
+    /// Determines session and serial numbers. From the system's randomness, so that nobody who does not see the segments
+    /// can guess the numbers (RFC 5326 §9.1), and so that a restarted engine does not use numbers of its former life.
+    pub seed: [u8; 32],
+    /// The width of session numbers.
+    pub numbers: NumberWidth,
+    /// Greatest memory, in bytes, for blocks received in part, of all peers. Segments that find none are dropped, as if
+    /// they were lost; new sessions start only while half of it is free.
+    pub receive_memory: usize,
+    /// Greatest sum of bytes of unfinished blocks being sent, to all peers; beyond it, sending is refused.
+    pub send_bytes: u64,
+    /// What to do with segments of engines that were not added as peers.
+    pub unknown_peers: UnknownPeers,
+}
+
+/// The width of session numbers (CCSDS 734.1 asks for 32 bits; some engines know no more).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NumberWidth {
+    /// From 1 to 2³² − 1.
+    #[default]
+    Bits32,
+    /// From 1 to 2⁶⁴ − 1.
+    Bits64,
+}
+
+/// What to do with segments of unknown engines.
+#[derive(Clone, Debug, Default)]
+pub enum UnknownPeers {
+    /// They are dropped and counted.
+    #[default]
+    Refuse,
+    /// Each becomes a peer for as long as it has sessions.
+    Accept {
+        /// Greatest number of such peers at a time.
+        most: usize,
+        /// Their configuration.
+        config: Box<PeerConfig>,
+    },
+}
+
+/// Configuration of a peer and of the link to it.
+#[derive(Clone, Debug)]
+pub struct PeerConfig {
+    /// Time that a signal takes to the peer; the greater one if the ways differ.
+    pub one_way_light_time: Duration,
+    /// Rate at which segments leave; unlimited without.
+    pub rate: Option<Bandwidth>,
+    /// Bytes of block data in a data segment.
+    pub segment_data: usize,
+    /// Bytes that lower layers add to a segment; counted in the rate.
+    pub overhead: usize,
+    /// Added to the round trip before an unanswered segment is sent again; doubles with each attempt, six times at most.
+    pub margin: Duration,
+    /// Times that a checkpoint, a report or a cancellation is sent again before its session is cancelled (§6.7, §6.8,
+    /// §6.16).
+    pub retransmission_limit: u32,
+    /// Rounds of retransmissions of one range of a block before its session is cancelled (§6.22).
+    pub cycle_limit: u32,
+    /// A checkpoint at every so many data segments besides that at the end of the red part.
+    pub checkpoint_every: Option<u32>,
+    /// Greatest number of unfinished sessions in each direction.
+    pub sessions: usize,
+    /// Greatest length of a block from the peer in bytes.
+    pub block_bytes: u64,
+    /// Greatest memory for the peer's blocks received in part, in bytes.
+    pub receive_memory: usize,
+    /// Whether the red part carries its CRC32C, and green segments theirs. Engines that do not know the extension
+    /// ignore it.
+    pub integrity: bool,
+    /// Repair segments for the red part, so that losses cost no round trip; only to peers that know them.
+    pub coding: Option<Coding>,
+    /// Whether the peer cannot answer: nothing is reported, acknowledged or sent again, and a session that sends ends when
+    /// its block has left. Red data arrive if their repair segments suffice.
+    pub is_one_way: bool,
+    /// The key of RFC 5327 authentication.
+    pub auth: Option<AuthKey>,
+}
+
+/// The data of a segment that fills an Ethernet frame: 1500 bytes less IPv6, UDP and the longest header of a data segment
+/// with serial numbers, a key and a checksum.
+pub const ETHERNET_SEGMENT_DATA: usize = 1360;
+/// IPv4 and UDP.
+const UDP_OVERHEAD: usize = 28;
+/// Margin for queues and processing of both engines, and the least time that a busy host may need to answer.
+const LEAST_MARGIN: Duration = Duration::from_millis(100);
+/// With half of all segments lost, a checkpoint and its report both arrive in one of four attempts; 20 retransmissions
+/// fail three times in a thousand, and at a fifth lost once in 10⁹.
+const RETRANSMISSION_LIMIT: u32 = 20;
+/// With half of all segments lost, a million segments are complete after 40 rounds but for one time in a million.
+const CYCLE_LIMIT: u32 = 40;
+const GIBIBYTE: u64 = 1 << 30;
+/// Round trips for which blocks are under way: the first transmission, two repairs, and the last report.
+const ROUND_TRIPS: u32 = 4;
+/// Bytes of a typical block, for the number of sessions that fill a link.
+const TYPICAL_BLOCK: u64 = 1_000_000;
+/// Limits of the computed number of sessions; each costs about half a kilobyte at either end.
+const SESSIONS: std::ops::Range<u64> = 4096..1 << 20;
+/// Limits of the computed memory.
+const RECEIVE_MEMORY: std::ops::Range<u64> = GIBIBYTE / 2..8 * GIBIBYTE;
+
+impl EngineConfig {
+    /// The defaults: 32-bit numbers, 8 GiB for received blocks, no limit for blocks to send, unknown engines refused.
+    pub fn new(id: EngineId, seed: [u8; 32]) -> Self {
+        Self {
+            id,
+            seed,
+            numbers: NumberWidth::default(),
+            receive_memory: narrow(RECEIVE_MEMORY.end),
+            send_bytes: u64::MAX,
+            unknown_peers: UnknownPeers::default(),
+        }
+    }
+}
+
+impl PeerConfig {
+    /// The defaults for a link of this light time and, if known, this rate.
+    pub fn new(one_way_light_time: Duration, rate: Option<Bandwidth>) -> Self {
+        let margin = LEAST_MARGIN.max(one_way_light_time / 50);
+        let under_way = (one_way_light_time * 2 + margin).saturating_mul(ROUND_TRIPS);
+        let bytes = rate.map_or(0, |rate| rate.bytes_in(under_way));
+        Self {
+            one_way_light_time,
+            rate,
+            segment_data: ETHERNET_SEGMENT_DATA,
+            overhead: UDP_OVERHEAD,
+            // A peer's clock and queues are uncertain in proportion to the distance.
+            margin,
+            retransmission_limit: RETRANSMISSION_LIMIT,
+            cycle_limit: CYCLE_LIMIT,
+            checkpoint_every: None,
+            sessions: narrow((bytes / TYPICAL_BLOCK).clamp(SESSIONS.start, SESSIONS.end)),
+            block_bytes: GIBIBYTE,
+            receive_memory: narrow(bytes.clamp(RECEIVE_MEMORY.start, RECEIVE_MEMORY.end)),
+            integrity: true,
+            coding: None,
+            is_one_way: false,
+            auth: None,
+        }
+    }
+
+    /// How long the peer may be silent before nothing more is expected of it: as long as it tries itself.
+    pub fn longest_silence(&self) -> Duration {
+        let answer = AnswerTime::new(self.one_way_light_time, self.margin);
+        answer.silence(self.retransmission_limit)
+    }
+
+    /// Each value with the reason for its default.
+    pub fn explain(&self) -> Vec<Explained> {
+        let rate = self
+            .rate
+            .map_or("unlimited".into(), |rate| rate.to_string());
+        let every = self
+            .checkpoint_every
+            .map_or("the end of the red part".into(), |every| {
+                format!("every {every} segments and the end of the red part")
+            });
+        let answer = AnswerTime::new(self.one_way_light_time, self.margin);
+        let rows: [(&'static str, String, &'static str); 12] = [
+            (
+                "one-way light time",
+                format!("{:?}", self.one_way_light_time),
+                "given, or zero: answers are measured",
+            ),
+            (
+                "rate",
+                rate,
+                "given; without it, as fast as the socket takes segments",
+            ),
+            (
+                "segment data",
+                format!("{} bytes", self.segment_data),
+                "fills an Ethernet frame of 1500 bytes",
+            ),
+            (
+                "margin",
+                format!("{:?}", self.margin),
+                "100 ms or a 50th of the light time, doubling per attempt",
+            ),
+            (
+                "first timeout",
+                format!("{:?}", answer.timeout(0)),
+                "two light times and the margin",
+            ),
+            (
+                "retransmission limit",
+                self.retransmission_limit.to_string(),
+                "fails once in 10⁹ with 20 % of segments lost",
+            ),
+            (
+                "cycle limit",
+                self.cycle_limit.to_string(),
+                "a million segments arrive with half of them lost",
+            ),
+            (
+                "checkpoints",
+                every,
+                "each costs a report; more help only blocks longer than a round trip",
+            ),
+            (
+                "session given up",
+                format!("{:?}", self.longest_silence()),
+                "of silence: the peer has given up by then",
+            ),
+            (
+                "sessions",
+                self.sessions.to_string(),
+                "in each direction: blocks of 1 MB in four round trips, 4096 at least",
+            ),
+            (
+                "receive memory",
+                format!("{} bytes", self.receive_memory),
+                "data of four round trips, from 512 MiB to 8 GiB; beyond it, segments are dropped and asked for again",
+            ),
+            (
+                "integrity",
+                self.integrity.to_string(),
+                "CRC32C of each red part; other engines ignore it",
+            ),
+        ];
+        let rows = rows.into_iter();
+        rows.map(|(name, value, reason)| Explained {
+            name,
+            value,
+            reason,
+        })
+        .collect()
+    }
+}
+
+fn narrow(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// A value of the configuration, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explained {
+    /// Its name.
+    pub name: &'static str,
+    /// Its value with its unit.
+    pub value: String,
+    /// Where it comes from.
+    pub reason: &'static str,
+}

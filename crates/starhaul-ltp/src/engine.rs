@@ -1,0 +1,334 @@
+//! The engine: its peers, what they share, and which of them is next.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+
+use crate::{
+    Batch, CancelReason, EngineConfig, EngineId, Error, Event, PeerConfig, SessionId, Stats,
+    UnknownPeers,
+    peer::{Context, Memory, Numbers, Peer},
+};
+
+/// A block to send.
+#[derive(Clone, Debug)]
+pub struct Outgoing {
+    /// The engine that shall receive it.
+    pub to: EngineId,
+    /// The client service there.
+    pub service: u64,
+    /// The block. Segments borrow from it until the session ends; clones share it.
+    pub block: Bytes,
+    /// How many of its first bytes are red, that is acknowledged and repaired; the others are green.
+    pub red: u64,
+}
+
+/// What a contact plan says of the link to a peer now (RFC 5326 §6.5, §6.6), as it is seen here: the peer's silence begins
+/// and ends one light time after the peer stops and starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkState {
+    /// Segments can be sent to the peer; they wait otherwise.
+    pub may_transmit: bool,
+    /// The peer's segments can arrive; timers stand still otherwise.
+    pub peer_transmits: bool,
+}
+
+/// An LTP engine (RFC 5326). After every call, drain [`Engine::poll_transmit`] and [`Engine::poll_event`], and return at
+/// [`Engine::poll_timeout`].
+#[derive(Debug)]
+pub struct Engine {
+    config: EngineConfig,
+    peers: BTreeMap<EngineId, Peer>,
+    guests: usize,
+    services: BTreeSet<u64>,
+    /// Peers with something to send, each once.
+    ready: VecDeque<EngineId>,
+    /// When peers want to be looked after.
+    wakes: BTreeSet<(Instant, EngineId)>,
+    events: VecDeque<Event>,
+    stats: Stats,
+    memory: Memory,
+    numbers: Numbers,
+}
+
+impl Engine {
+    /// An engine without peers and client services.
+    pub fn new(config: EngineConfig) -> Self {
+        Self {
+            peers: BTreeMap::new(),
+            guests: 0,
+            services: BTreeSet::new(),
+            ready: VecDeque::new(),
+            wakes: BTreeSet::new(),
+            events: VecDeque::new(),
+            stats: Stats::default(),
+            memory: Memory {
+                receive_limit: config.receive_memory,
+                ..Memory::default()
+            },
+            numbers: Numbers::new(config.seed, config.numbers),
+            config,
+        }
+    }
+
+    /// The number of this engine.
+    pub fn id(&self) -> EngineId {
+        self.config.id
+    }
+
+    /// Adds a peer, whose link is up.
+    ///
+    /// # Errors
+    /// [`Error::DuplicatePeer`] and [`Error::NoSegmentData`] for a wrong configuration.
+    pub fn add_peer(
+        &mut self,
+        now: Instant,
+        id: EngineId,
+        config: PeerConfig,
+    ) -> Result<(), Error> {
+        if id == self.config.id || self.peers.contains_key(&id) {
+            return Err(Error::DuplicatePeer(id));
+        }
+        if config.segment_data == 0 {
+            return Err(Error::NoSegmentData(id));
+        }
+        self.peers.insert(id, Peer::new(id, config, false, now));
+        Ok(())
+    }
+
+    /// Whether an engine is a peer, added or accepted.
+    pub fn has_peer(&self, id: EngineId) -> bool {
+        self.peers.contains_key(&id)
+    }
+
+    /// Opens a client service; blocks for others are cancelled as unreachable.
+    pub fn open_service(&mut self, service: u64) {
+        self.services.insert(service);
+    }
+
+    /// Begins to send a block (RFC 5326 §4.1).
+    ///
+    /// # Errors
+    /// [`Error::UnknownPeer`], [`Error::EmptyBlock`] and [`Error::RedBeyondBlock`] for a wrong call; [`Error::Full`] while
+    /// too much is under way.
+    pub fn send(&mut self, now: Instant, outgoing: Outgoing) -> Result<SessionId, Error> {
+        let Outgoing {
+            to,
+            service,
+            block,
+            red,
+        } = outgoing;
+        let length = block.len() as u64;
+        if length == 0 {
+            return Err(Error::EmptyBlock);
+        }
+        if red > length {
+            return Err(Error::RedBeyondBlock { red, length });
+        }
+        let peer = self.peers.get(&to).ok_or(Error::UnknownPeer(to))?;
+        let under_way = self.memory.sending;
+        // A block above the limit may be sent alone.
+        let is_full = under_way > 0 && under_way.saturating_add(length) > self.config.send_bytes;
+        if is_full || peer.sessions().0 >= peer.config.sessions {
+            return Err(Error::Full {
+                sessions: peer.sessions().0,
+                bytes: under_way,
+            });
+        }
+        let number = self.with_peer(now, to, |peer, cx| peer.send(cx, service, block, red));
+        Ok(SessionId {
+            originator: self.config.id,
+            number: number.ok_or(Error::UnknownPeer(to))?,
+        })
+    }
+
+    /// Cancels a session in either direction (RFC 5326 §4.2, §4.3); one that has ended is left alone.
+    pub fn cancel(&mut self, now: Instant, session: SessionId) {
+        let (number, reason) = (session.number, CancelReason::User);
+        if session.originator == self.config.id {
+            let mut peers = self.peers.values();
+            let peer = peers
+                .find(|peer| peer.is_sending(number))
+                .map(|peer| peer.id);
+            if let Some(id) = peer {
+                self.with_peer(now, id, |peer, cx| peer.cancel_send(cx, number, reason));
+            }
+            return;
+        }
+        self.with_peer(now, session.originator, |peer, cx| {
+            if peer.is_receiving(number) {
+                peer.cancel_receive(cx, number, reason);
+            }
+        });
+    }
+
+    /// Tells what the contact plan says of a peer.
+    pub fn set_link(&mut self, now: Instant, peer: EngineId, state: LinkState) {
+        self.with_peer(now, peer, |peer, _| {
+            peer.set_link(now, state.may_transmit, state.peer_transmits);
+        });
+    }
+
+    /// Takes datagrams of one peer that the link layer received together: each has `stride` bytes but the last, which may
+    /// be shorter. Several segments in a datagram are taken in order.
+    pub fn handle_datagrams(
+        &mut self,
+        now: Instant,
+        from: EngineId,
+        contents: &[u8],
+        stride: usize,
+    ) {
+        let datagrams = contents.chunks(stride.max(1));
+        if !self.peers.contains_key(&from) && !self.accept(now, from) {
+            self.stats.dropped.unknown_peer += datagrams.len() as u64;
+            return;
+        }
+        self.with_peer(now, from, |peer, cx| {
+            for datagram in datagrams {
+                peer.handle_datagram(cx, datagram);
+            }
+        });
+    }
+
+    /// Fills `batch` with the next segments of equal size and returns whom they are for.
+    pub fn poll_transmit(&mut self, now: Instant, batch: &mut Batch) -> Option<EngineId> {
+        batch.clear();
+        while let Some(id) = self.ready.pop_front() {
+            if let Some(peer) = self.peers.get_mut(&id) {
+                peer.is_ready = false;
+            }
+            self.with_peer(now, id, |peer, cx| peer.poll_transmit(cx, batch));
+            if !batch.is_empty() {
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    /// The next notice to a client service.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// When to call [`Engine::handle_timeout`]; an instant that is past until that is done.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.wakes.first().map(|(at, _)| *at)
+    }
+
+    /// Handles all that is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(&(at, id)) = self.wakes.first().filter(|(at, _)| *at <= now) {
+            self.wakes.remove(&(at, id));
+            if let Some(peer) = self.peers.get_mut(&id) {
+                peer.wake = None;
+            }
+            self.with_peer(now, id, |peer, cx| peer.handle_timeout(cx));
+        }
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// Number of unfinished sessions: those that send, and those that receive.
+    pub fn sessions(&self) -> (usize, usize) {
+        let counts = self.peers.values().map(Peer::sessions);
+        counts.fold((0, 0), |(a, b), (sends, receives)| {
+            (a + sends, b + receives)
+        })
+    }
+
+    /// Bytes of memory held by blocks received in part.
+    pub fn receive_memory(&self) -> usize {
+        self.memory.receiving
+    }
+
+    /// Bytes of unfinished blocks being sent.
+    pub fn send_bytes(&self) -> u64 {
+        self.memory.sending
+    }
+
+    /// Number of timers that are set.
+    pub fn timers(&self) -> usize {
+        self.peers.values().map(Peer::timers).sum()
+    }
+
+    /// Smoothed time from a checkpoint to its report, once measured.
+    pub fn answer_time(&self, peer: EngineId) -> Option<Duration> {
+        self.peers.get(&peer)?.answer_time().smoothed()
+    }
+
+    /// Makes an unknown engine a peer, if the configuration allows it.
+    fn accept(&mut self, now: Instant, id: EngineId) -> bool {
+        let UnknownPeers::Accept { most, config } = &self.config.unknown_peers else {
+            return false;
+        };
+        let (most, config) = (*most, config.as_ref().clone());
+        if id == self.config.id {
+            return false;
+        }
+        if self.guests >= most {
+            let idle = self
+                .peers
+                .values()
+                .find(|peer| peer.is_guest && peer.is_idle());
+            let Some(idle) = idle.map(|peer| peer.id) else {
+                return false;
+            };
+            self.forget(idle);
+        }
+        self.peers.insert(id, Peer::new(id, config, true, now));
+        self.guests += 1;
+        true
+    }
+
+    fn forget(&mut self, id: EngineId) {
+        if let Some(peer) = self.peers.remove(&id) {
+            if let Some(at) = peer.wake {
+                self.wakes.remove(&(at, id));
+            }
+            self.ready.retain(|ready| *ready != id);
+            self.guests -= 1;
+            self.events.push_back(Event::PeerForgotten { peer: id });
+        }
+    }
+
+    /// Lets a peer work, and notes when it wants to work again.
+    fn with_peer<T>(
+        &mut self,
+        now: Instant,
+        id: EngineId,
+        work: impl FnOnce(&mut Peer, &mut Context<'_>) -> T,
+    ) -> Option<T> {
+        let peer = self.peers.get_mut(&id)?;
+        let mut cx = Context {
+            now,
+            local: self.config.id,
+            events: &mut self.events,
+            stats: &mut self.stats,
+            memory: &mut self.memory,
+            services: &self.services,
+            numbers: &mut self.numbers,
+        };
+        let result = work(peer, &mut cx);
+        let wake = peer.next_wake(now);
+        if wake != peer.wake {
+            if let Some(at) = peer.wake {
+                self.wakes.remove(&(at, id));
+            }
+            if let Some(at) = wake {
+                self.wakes.insert((at, id));
+            }
+            peer.wake = wake;
+        }
+        if peer.can_transmit(now) && !peer.is_ready {
+            peer.is_ready = true;
+            self.ready.push_back(id);
+        }
+        Some(result)
+    }
+}

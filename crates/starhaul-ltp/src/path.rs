@@ -1,0 +1,142 @@
+//! How long an answer of the peer may take, and when the next segment may leave.
+
+use std::time::{Duration, Instant};
+
+use starhaul_units::Bandwidth;
+
+/// The time after which an unanswered segment is sent again (RFC 5326 §6.2, §6.3): the round trip of light, what the
+/// peer was seen to need, and a margin, which doubles with each attempt.
+#[derive(Debug)]
+pub(crate) struct AnswerTime {
+    light: Duration,
+    margin: Duration,
+    /// Smoothed time to an answer and its deviation (RFC 6298 §2), once measured.
+    measured: Option<(Duration, Duration)>,
+}
+
+/// Attempts after which the margin no longer doubles.
+const MOST_DOUBLINGS: u32 = 6;
+
+impl AnswerTime {
+    pub(crate) fn new(one_way_light_time: Duration, margin: Duration) -> Self {
+        Self {
+            light: one_way_light_time.saturating_mul(2),
+            margin,
+            measured: None,
+        }
+    }
+
+    /// Takes the time to the answer of a segment that was sent once (Karn's rule).
+    pub(crate) fn measure(&mut self, took: Duration) {
+        self.measured = Some(match self.measured {
+            None => (took, took / 2),
+            Some((smoothed, deviation)) => (
+                smoothed.saturating_mul(7) / 8 + took / 8,
+                deviation.saturating_mul(3) / 4 + took.abs_diff(smoothed) / 4,
+            ),
+        });
+    }
+
+    /// Smoothed time from a checkpoint to its report; `None` before the first.
+    pub(crate) fn smoothed(&self) -> Option<Duration> {
+        self.measured.map(|(smoothed, _)| smoothed)
+    }
+
+    /// How long to wait for the answer after this many earlier attempts.
+    pub(crate) fn timeout(&self, attempts: u32) -> Duration {
+        let measured = self
+            .measured
+            .map_or(Duration::ZERO, |(smoothed, deviation)| {
+                smoothed.saturating_add(deviation.saturating_mul(4))
+            });
+        let margin = self
+            .margin
+            .saturating_mul(1 << attempts.min(MOST_DOUBLINGS));
+        self.light.max(measured).saturating_add(margin)
+    }
+
+    /// How long a peer that retransmits as often as this engine may be silent before it has given up.
+    pub(crate) fn silence(&self, limit: u32) -> Duration {
+        let attempts = (0..=limit).map(|attempts| self.timeout(attempts));
+        attempts.fold(self.timeout(0), Duration::saturating_add)
+    }
+}
+
+/// Spreads segments over time at the rate of the link.
+#[derive(Debug)]
+pub(crate) struct Pacer {
+    rate: Option<Bandwidth>,
+    /// When the bytes sent so far have left at that rate.
+    busy_until: Option<Instant>,
+}
+
+/// Data that leave at once, as time at the link's rate: a driver need not wake more often.
+const BURST: Duration = Duration::from_millis(1);
+
+impl Pacer {
+    pub(crate) fn new(rate: Option<Bandwidth>) -> Self {
+        Self {
+            rate: rate.filter(|rate| *rate > Bandwidth::ZERO),
+            busy_until: None,
+        }
+    }
+
+    /// When the next batch may leave.
+    pub(crate) fn ready_at(&self) -> Option<Instant> {
+        self.busy_until
+    }
+
+    /// Bytes that may leave at once.
+    pub(crate) fn burst(&self) -> usize {
+        let bytes = self.rate.map_or(u64::MAX, |rate| rate.bytes_in(BURST));
+        usize::try_from(bytes).unwrap_or(usize::MAX)
+    }
+
+    /// Counts what left. A sender that woke late makes up for at most one burst.
+    pub(crate) fn sent(&mut self, now: Instant, bytes: usize) {
+        let Some(rate) = self.rate else { return };
+        let earliest = now.checked_sub(BURST).unwrap_or(now);
+        let from = self.busy_until.map_or(now, |until| until.max(earliest));
+        self.busy_until = from.checked_add(rate.time_to_send(bytes as u64));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn the_timeout_begins_with_light_time_and_margin_and_follows_what_is_measured() {
+        let mut answer = AnswerTime::new(ms(4000), ms(100));
+        assert_eq!(answer.timeout(0), ms(8100));
+        assert_eq!(answer.timeout(2), ms(8400));
+        assert_eq!(answer.timeout(50), ms(14_400));
+        for _ in 0..50 {
+            answer.measure(ms(8005));
+        }
+        assert!(answer.timeout(0) < ms(8200), "{answer:?}");
+        // An unknown light time is learnt.
+        let mut answer = AnswerTime::new(Duration::ZERO, ms(100));
+        answer.measure(ms(600));
+        assert!(answer.timeout(0) >= ms(1900));
+        assert_eq!(answer.smoothed(), Some(ms(600)));
+        assert!(answer.silence(3) > answer.timeout(0) * 4);
+    }
+
+    #[test]
+    fn a_pacer_keeps_the_rate_also_when_woken_late() {
+        let start = Instant::now();
+        let mut pacer = Pacer::new(Some(Bandwidth::from_mbit(8)));
+        assert_eq!(pacer.burst(), 1000);
+        pacer.sent(start, 1000);
+        assert_eq!(pacer.ready_at(), Some(start + ms(1)));
+        pacer.sent(start + ms(1) + ms(1) / 2, 1000);
+        assert_eq!(pacer.ready_at(), Some(start + ms(2)));
+        pacer.sent(start + ms(50), 1000);
+        assert_eq!(pacer.ready_at(), Some(start + ms(50)));
+    }
+}

@@ -1,0 +1,435 @@
+//! Segments from the peer.
+
+use bytes::Bytes;
+
+use super::{Context, Control, Peer};
+use crate::{
+    CancelReason, End, Event, PeerConfig, SessionId,
+    clock::Timer,
+    integrity,
+    receive::{ReceiveSession, Refusal},
+    segment::{Body, Checkpoint, Data, Extensions, Repair, Report, Segment, parse},
+    send::ReportOutcome,
+};
+
+/// Bytes of a report without its claims, at most: control byte, numbers, extensions.
+const REPORT_HEADER: usize = 80;
+
+impl Peer {
+    /// Takes a datagram, which may hold several segments.
+    pub(crate) fn handle_datagram(&mut self, cx: &mut Context<'_>, datagram: &[u8]) {
+        let mut rest = datagram;
+        while !rest.is_empty() {
+            let Ok((segment, behind)) = parse(rest) else {
+                cx.stats.dropped.malformed += 1;
+                return;
+            };
+            let raw = &rest[..rest.len() - behind.len()];
+            rest = behind;
+            cx.stats.segments_received += 1;
+            let key = self.config.auth.as_ref();
+            if key.is_some_and(|key| !key.is_signed(&segment, raw)) {
+                cx.stats.dropped.unauthenticated += 1;
+                continue;
+            }
+            self.handle_segment(cx, &segment);
+        }
+    }
+
+    fn handle_segment(&mut self, cx: &mut Context<'_>, segment: &Segment<'_>) {
+        let session = segment.session;
+        // The originator sends data, acknowledges reports, and cancels as sender; the other engine does the rest.
+        let expected = match segment.body {
+            Body::Data(_)
+            | Body::Repair(_)
+            | Body::ReportAck { .. }
+            | Body::Cancel {
+                by: End::Sender, ..
+            }
+            | Body::CancelAck { by: End::Receiver } => self.id,
+            _ => cx.local,
+        };
+        if session.originator != expected {
+            cx.stats.dropped.misdirected += 1;
+            return;
+        }
+        match segment.body {
+            Body::Data(data) => self.handle_data(cx, session, &data, segment.trailer),
+            Body::Repair(repair) => {
+                self.handle_repair(cx, session, &repair, segment.trailer);
+            }
+            Body::Report(report) => self.handle_report(cx, session, &report),
+            Body::ReportAck { report } => self.handle_report_ack(cx, session.number, report),
+            Body::Cancel { by, reason } => self.handle_cancel(cx, session, by, reason),
+            Body::CancelAck { by } => self.handle_cancel_ack(cx, session.number, by),
+        }
+    }
+
+    fn handle_data(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: SessionId,
+        data: &Data<'_>,
+        trailer: Extensions<'_>,
+    ) {
+        let now = self.time(cx);
+        let is_known = self.receives.contains_key(&id.number);
+        if !is_known && !self.begin_receive(cx, id, data.service) {
+            return;
+        }
+        let Some(session) = self.receives.get_mut(&id.number) else {
+            return;
+        };
+        if session.cancel.is_some() {
+            cx.stats.dropped.late += 1;
+            return;
+        }
+        match session.check(data) {
+            Ok(()) => {}
+            Err(Refusal::Miscolored) => {
+                self.cancel_receive(cx, id.number, CancelReason::Miscolored);
+                return;
+            }
+            Err(Refusal::Contradiction) => {
+                cx.stats.dropped.contradiction += 1;
+                return;
+            }
+        }
+        session.heard = now;
+        match data.kind.is_red() {
+            true => self.handle_red(cx, id, data, integrity::checksum(trailer)),
+            false => {
+                handle_green(cx, id, session, data, integrity::checksum(trailer));
+                self.end_if_finished(cx, id.number);
+            }
+        }
+    }
+
+    fn end_if_finished(&mut self, cx: &mut Context<'_>, number: u64) {
+        let session = self.receives.get(&number).filter(|s| s.cancel.is_none());
+        if session.is_some_and(ReceiveSession::is_finished) {
+            self.end_receive(cx, number);
+        }
+    }
+
+    /// Begins a session with its first segment; `false` if the segment is dropped.
+    fn begin_receive(&mut self, cx: &mut Context<'_>, id: SessionId, service: u64) -> bool {
+        let now = self.time(cx);
+        if self.ended.contains(now, id.number) {
+            cx.stats.dropped.late += 1;
+            return false;
+        }
+        let has_memory = cx.memory.receiving <= cx.memory.receive_limit / 2
+            && self.memory <= self.config.receive_memory / 2;
+        if self.receives.len() >= self.config.sessions || !has_memory {
+            cx.stats.dropped.no_room += 1;
+            return false;
+        }
+        let mut session = ReceiveSession::new(service, cx.numbers.serial(), now);
+        if !cx.services.contains(&service) {
+            self.receives.insert(id.number, session);
+            self.refuse_service(cx, id.number);
+            return false;
+        }
+        let due = now.plus(self.patience(&session));
+        session.silence = Some(due);
+        self.timers.set(due, Timer::SilentSender(id.number));
+        self.receives.insert(id.number, session);
+        cx.events.push_back(Event::Receiving {
+            session: id,
+            service,
+        });
+        true
+    }
+
+    /// Cancels a session that no client service knows of (RFC 5326 §6).
+    fn refuse_service(&mut self, cx: &mut Context<'_>, number: u64) {
+        let before = cx.events.len();
+        self.cancel_receive(cx, number, CancelReason::Unreachable);
+        cx.events.truncate(before);
+    }
+
+    fn handle_red(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: SessionId,
+        data: &Data<'_>,
+        checksum: Option<u32>,
+    ) {
+        let end = data.offset + data.payload.len() as u64;
+        let Some(session) = self.receives.get_mut(&id.number) else {
+            return;
+        };
+        let (cost, held) = (session.cost(data), session.held());
+        if !has_room(&self.config, self.memory, cx, cost, end) && !session.is_delivered() {
+            cx.stats.dropped.no_room += 1;
+            return;
+        }
+        let new = session.take_red(data, checksum);
+        let recovered = session.recover(&mut self.codec, data.offset);
+        let (now_held, completes) = (session.held(), session.is_newly_complete());
+        cx.stats.duplicate_bytes += data.payload.len() as u64 - new;
+        self.note_red(cx, (held, now_held), new, recovered);
+        if completes || data.checkpoint.is_some() {
+            self.report_on(cx, id, data.checkpoint, end);
+            self.end_if_finished(cx, id.number);
+        }
+    }
+
+    /// A repair symbol; it may complete the red part.
+    fn handle_repair(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: SessionId,
+        repair: &Repair<'_>,
+        trailer: Extensions<'_>,
+    ) {
+        let now = self.time(cx);
+        let is_new = !self.receives.contains_key(&id.number);
+        if is_new && !self.begin_receive(cx, id, repair.service) {
+            return;
+        }
+        let Some(session) = self
+            .receives
+            .get_mut(&id.number)
+            .filter(|s| s.cancel.is_none())
+        else {
+            cx.stats.dropped.late += 1;
+            return;
+        };
+        session.heard = now;
+        // A symbol, and the data that it may recover.
+        let cost = repair.payload.len() * (1 + usize::from(repair.repairs));
+        if !has_room(&self.config, self.memory, cx, cost, repair.red) && !session.is_delivered() {
+            cx.stats.dropped.no_room += 1;
+            return;
+        }
+        let (held, checksum) = (session.held(), integrity::checksum(trailer));
+        let taken = session.take_symbol(&mut self.codec, repair, checksum);
+        let now_held = session.held();
+        match taken {
+            Some(recovered) => self.note_red(cx, (held, now_held), 0, recovered),
+            None => cx.stats.dropped.contradiction += 1,
+        }
+        self.report_on(cx, id, None, repair.red);
+        self.end_if_finished(cx, id.number);
+    }
+
+    /// Counts what red data changed, also the bytes that their session holds.
+    fn note_red(
+        &mut self,
+        cx: &mut Context<'_>,
+        (held, now_held): (usize, usize),
+        new: u64,
+        recovered: u64,
+    ) {
+        // Ranges that join take less memory than before.
+        self.memory = self.memory + now_held - held;
+        cx.memory.receiving = cx.memory.receiving + now_held - held;
+        cx.stats.red_bytes_received += new + recovered;
+        cx.stats.red_bytes_recovered += recovered;
+    }
+
+    /// Delivers the red part if it is complete now, and reports to a checkpoint that ends at `end`.
+    fn report_on(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: SessionId,
+        checkpoint: Option<Checkpoint>,
+        end: u64,
+    ) {
+        let claims = self.config.segment_data.saturating_sub(REPORT_HEADER);
+        let session = self.receives.get(&id.number);
+        let completes = session.is_some_and(ReceiveSession::is_newly_complete);
+        if completes && !self.deliver(cx, id) {
+            return;
+        }
+        let Some(session) = self.receives.get_mut(&id.number) else {
+            return;
+        };
+        let reports = match checkpoint {
+            _ if self.config.is_one_way => return,
+            Some(at) => session.answer(at, end, claims),
+            // The checkpoint was answered before, or its repair symbols came first and it may be lost.
+            None if completes => session.report_completion(claims),
+            None => return,
+        };
+        self.queue_reports(id.number, &reports);
+    }
+
+    /// Queues reports that do not wait to leave yet.
+    fn queue_reports(&mut self, number: u64, reports: &[u64]) {
+        let Some(session) = self.receives.get_mut(&number) else {
+            return;
+        };
+        for serial in reports {
+            let Some(report) = session.reports.get_mut(serial) else {
+                continue;
+            };
+            let is_new = report.attempts == 0 && report.timer.is_none();
+            if let Some(at) = report.timer.take() {
+                self.timers.cancel(at, Timer::Report(number, *serial));
+            } else if !is_new {
+                continue;
+            }
+            self.control.push_back(Control::Report(number, *serial));
+        }
+    }
+
+    /// Gives the complete red part to the client service; `false` if it is damaged, which cancels the session.
+    fn deliver(&mut self, cx: &mut Context<'_>, id: SessionId) -> bool {
+        let Some(session) = self.receives.get_mut(&id.number) else {
+            return false;
+        };
+        let (held, service) = (session.held(), session.service);
+        let Some((block, is_whole, is_verified)) = session.deliver() else {
+            self.cancel_receive(cx, id.number, CancelReason::System);
+            return false;
+        };
+        let freed = held - session.held();
+        self.memory -= freed;
+        cx.memory.receiving -= freed;
+        cx.events.push_back(Event::RedPart {
+            session: id,
+            service,
+            block,
+            is_whole,
+            is_verified,
+        });
+        true
+    }
+
+    fn handle_report(&mut self, cx: &mut Context<'_>, id: SessionId, report: &Report<'_>) {
+        let now = self.time(cx);
+        let number = id.number;
+        let answer = Control::ReportAck(id, report.serial);
+        let session = self.sends.get_mut(&number).filter(|s| s.cancel.is_none());
+        let Some(session) = session else {
+            // A report may be repeated after its session has ended here (§6.13, §8.1).
+            self.queue_answer(answer);
+            return;
+        };
+        let (outcome, answered) = session.handle_report(report, self.config.cycle_limit);
+        if outcome == ReportOutcome::False {
+            cx.stats.dropped.false_report += 1;
+            return;
+        }
+        session.solicitations = 0;
+        if let Some(at) = session.silence.take() {
+            self.timers.cancel(at, Timer::SilentReceiver(number));
+        }
+        self.queue_answer(answer);
+        if let Some((serial, checkpoint)) = answered {
+            if let Some(at) = checkpoint.timer {
+                self.timers.cancel(at, Timer::Checkpoint(number, serial));
+            }
+            if checkpoint.attempts == 0 && checkpoint.timer.is_some() {
+                self.answer.measure(now.since(checkpoint.sent));
+            }
+        }
+        match outcome {
+            ReportOutcome::TooManyCycles => {
+                self.cancel_send(cx, number, CancelReason::RetransmissionCycles);
+            }
+            ReportOutcome::Forgotten => self.cancel_send(cx, number, CancelReason::System),
+            _ => {
+                self.queue_repair(number);
+                self.settle_send(cx, number);
+            }
+        }
+    }
+
+    fn handle_report_ack(&mut self, cx: &mut Context<'_>, number: u64, serial: u64) {
+        let now = self.time(cx);
+        let Some(session) = self.receives.get_mut(&number) else {
+            return;
+        };
+        let Some(report) = session.reports.remove(&serial) else {
+            return;
+        };
+        session.heard = now;
+        if let Some(at) = report.timer {
+            self.timers.cancel(at, Timer::Report(number, serial));
+        }
+        self.end_if_finished(cx, number);
+    }
+
+    fn handle_cancel(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: SessionId,
+        by: End,
+        reason: CancelReason,
+    ) {
+        // Acknowledged also for sessions that are unknown by now (§6.17).
+        self.queue_answer(Control::CancelAck(id, by));
+        let number = id.number;
+        if by == End::Sender {
+            let session = self.receives.get(&number);
+            let is_news = session.is_some_and(|s| s.cancel.is_none() && !s.is_delivered());
+            self.end_receive(cx, number);
+            if is_news {
+                cx.events.push_back(Event::ReceiveCancelled {
+                    session: id,
+                    by,
+                    reason,
+                });
+            }
+        } else if let Some(session) = self.take_send(cx, number)
+            && session.cancel.is_none()
+        {
+            cx.events.push_back(Event::SendCancelled {
+                session: id,
+                by,
+                reason,
+            });
+        }
+    }
+
+    /// Ends a cancelled session (§6.18).
+    fn handle_cancel_ack(&mut self, cx: &mut Context<'_>, number: u64, by: End) {
+        match by {
+            End::Sender if self.sends.get(&number).is_some_and(|s| s.cancel.is_some()) => {
+                self.take_send(cx, number);
+            }
+            End::Receiver
+                if self
+                    .receives
+                    .get(&number)
+                    .is_some_and(|s| s.cancel.is_some()) =>
+            {
+                self.end_receive(cx, number);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether a peer may hold `cost` more bytes, of a block that reaches to `end`.
+fn has_room(config: &PeerConfig, held: usize, cx: &Context<'_>, cost: usize, end: u64) -> bool {
+    cx.memory.receiving.saturating_add(cost) <= cx.memory.receive_limit
+        && held.saturating_add(cost) <= config.receive_memory
+        && end <= config.block_bytes
+}
+
+fn handle_green(
+    cx: &mut Context<'_>,
+    id: SessionId,
+    session: &mut ReceiveSession,
+    data: &Data<'_>,
+    checksum: Option<u32>,
+) {
+    if checksum.is_some_and(|checksum| crc32c::crc32c(data.payload) != checksum) {
+        cx.stats.dropped.contradiction += 1;
+        return;
+    }
+    if session.take_green(data) {
+        cx.events.push_back(Event::Green {
+            session: id,
+            service: data.service,
+            offset: data.offset,
+            data: Bytes::copy_from_slice(data.payload),
+            is_end: data.kind.ends_block(),
+        });
+    }
+}

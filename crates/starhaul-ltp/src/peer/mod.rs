@@ -1,0 +1,393 @@
+//! A peer: its sessions in both directions, its timers, and what waits to be sent to it.
+
+mod input;
+mod output;
+mod timeouts;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Instant,
+};
+
+use bytes::Bytes;
+use rand_chacha::{
+    ChaCha8Rng,
+    rand_core::{RngCore, SeedableRng},
+};
+use starhaul_fec::Codec;
+
+use crate::{
+    CancelReason, End, EngineId, Event, NumberWidth, PeerConfig, SessionId, Stats,
+    clock::{Clock, PeerTime, Timer, Timers},
+    ended::Ended,
+    path::{AnswerTime, Pacer},
+    receive::ReceiveSession,
+    send::{Cancelling, SendSession},
+};
+
+/// Greatest number of acknowledgements that wait to be sent; a peer repeats what was not acknowledged.
+const MOST_ANSWERS: usize = 4096;
+/// Initial serial numbers are below this (CCSDS 734.1).
+const FIRST_SERIALS: u64 = 1 << 14;
+
+/// What all peers of an engine share.
+pub(crate) struct Context<'a> {
+    pub(crate) now: Instant,
+    pub(crate) local: EngineId,
+    pub(crate) events: &'a mut VecDeque<Event>,
+    pub(crate) stats: &'a mut Stats,
+    pub(crate) memory: &'a mut Memory,
+    pub(crate) services: &'a BTreeSet<u64>,
+    pub(crate) numbers: &'a mut Numbers,
+}
+
+/// Memory of all sessions.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    /// Bytes held by blocks received in part.
+    pub(crate) receiving: usize,
+    /// Their limit.
+    pub(crate) receive_limit: usize,
+    /// Bytes of unfinished blocks to send.
+    pub(crate) sending: u64,
+}
+
+/// Session and serial numbers.
+#[derive(Debug)]
+pub(crate) struct Numbers {
+    random: ChaCha8Rng,
+    width: NumberWidth,
+    last: u64,
+}
+
+/// A segment that is no data sent for the first time or repaired.
+#[derive(Clone, Copy, Debug)]
+enum Control {
+    /// A checkpoint again: session and serial number.
+    Checkpoint(u64, u64),
+    /// A report: session and serial number.
+    Report(u64, u64),
+    ReportAck(SessionId, u64),
+    CancelSend(u64),
+    CancelReceive(u64),
+    CancelAck(SessionId, End),
+}
+
+/// A peer engine.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) id: EngineId,
+    pub(crate) config: PeerConfig,
+    /// Whether it was accepted although unknown.
+    pub(crate) is_guest: bool,
+    /// Whether it waits in the engine's queue of peers with something to send.
+    pub(crate) is_ready: bool,
+    /// When the engine looks after it next.
+    pub(crate) wake: Option<Instant>,
+    clock: Clock,
+    timers: Timers,
+    answer: AnswerTime,
+    pacer: Pacer,
+    may_transmit: bool,
+    sends: BTreeMap<u64, SendSession>,
+    receives: BTreeMap<u64, ReceiveSession>,
+    ended: Ended,
+    control: VecDeque<Control>,
+    /// Sessions with something to repair, each once.
+    repairs: VecDeque<u64>,
+    /// Sessions that were not sent in full.
+    fresh: VecDeque<u64>,
+    /// Bytes held by its blocks received in part.
+    memory: usize,
+    codec: Codec,
+}
+
+impl Peer {
+    pub(crate) fn new(id: EngineId, config: PeerConfig, is_guest: bool, now: Instant) -> Self {
+        let answer = AnswerTime::new(config.one_way_light_time, config.margin);
+        Self {
+            id,
+            is_guest,
+            is_ready: false,
+            wake: None,
+            clock: Clock::started(now),
+            timers: Timers::default(),
+            pacer: Pacer::new(config.rate),
+            may_transmit: true,
+            sends: BTreeMap::new(),
+            receives: BTreeMap::new(),
+            ended: Ended::new(answer.silence(config.retransmission_limit)),
+            control: VecDeque::new(),
+            repairs: VecDeque::new(),
+            fresh: VecDeque::new(),
+            memory: 0,
+            codec: Codec::new(),
+            answer,
+            config,
+        }
+    }
+
+    /// Sessions being sent and received.
+    pub(crate) fn sessions(&self) -> (usize, usize) {
+        (self.sends.len(), self.receives.len())
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.sessions() == (0, 0) && self.control.is_empty()
+    }
+
+    pub(crate) fn timers(&self) -> usize {
+        self.timers.len()
+    }
+
+    pub(crate) fn answer_time(&self) -> &AnswerTime {
+        &self.answer
+    }
+
+    /// Link-state cues (RFC 5326 §6.5, §6.6): whether segments may leave, and whether the peer transmits.
+    pub(crate) fn set_link(&mut self, now: Instant, may_transmit: bool, peer_transmits: bool) {
+        self.may_transmit = may_transmit;
+        self.clock.run(now, peer_transmits);
+    }
+
+    /// When to look after this peer: at its next timer, or when the pacer lets the next segment leave.
+    pub(crate) fn next_wake(&self, now: Instant) -> Option<Instant> {
+        let timer = self.timers.next().and_then(|at| self.clock.instant(at));
+        let blocked = self.pacer.ready_at().filter(|at| *at > now);
+        let pacer = blocked.filter(|_| self.has_output());
+        [timer, pacer].into_iter().flatten().min()
+    }
+
+    /// Whether a segment may leave now.
+    pub(crate) fn can_transmit(&self, now: Instant) -> bool {
+        self.has_output() && self.pacer.ready_at().is_none_or(|at| at <= now)
+    }
+
+    fn has_output(&self) -> bool {
+        let has_any =
+            !self.control.is_empty() || !self.repairs.is_empty() || !self.fresh.is_empty();
+        self.may_transmit && has_any
+    }
+
+    /// Begins to send a block and returns the number of its session.
+    pub(crate) fn send(
+        &mut self,
+        cx: &mut Context<'_>,
+        service: u64,
+        block: Bytes,
+        red: u64,
+    ) -> u64 {
+        let number = cx.numbers.session(&self.sends);
+        cx.memory.sending += block.len() as u64;
+        let session = SendSession::new(service, block, red, cx.numbers.serial());
+        self.sends.insert(number, session);
+        self.fresh.push_back(number);
+        number
+    }
+
+    pub(crate) fn is_sending(&self, number: u64) -> bool {
+        self.sends
+            .get(&number)
+            .is_some_and(|session| session.cancel.is_none())
+    }
+
+    pub(crate) fn is_receiving(&self, number: u64) -> bool {
+        self.receives
+            .get(&number)
+            .is_some_and(|session| session.cancel.is_none())
+    }
+
+    /// Cancels a block being sent (RFC 5326 §4.2). If none of it has left, the receiver learns nothing.
+    pub(crate) fn cancel_send(&mut self, cx: &mut Context<'_>, number: u64, reason: CancelReason) {
+        let id = self.sent_id(cx, number);
+        let Some(session) = self.sends.get_mut(&number).filter(|s| s.cancel.is_none()) else {
+            return;
+        };
+        let (was_begun, bytes) = (session.was_begun(), session.len());
+        cx.memory.sending -= bytes;
+        stop_timers(&mut self.timers, number, session);
+        session.give_up(reason);
+        match was_begun {
+            true => self.control.push_back(Control::CancelSend(number)),
+            false => drop(self.sends.remove(&number)),
+        }
+        cx.events.push_back(Event::SendCancelled {
+            session: id,
+            by: End::Sender,
+            reason,
+        });
+    }
+
+    /// Cancels a block being received (RFC 5326 §4.3).
+    pub(crate) fn cancel_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        number: u64,
+        reason: CancelReason,
+    ) {
+        let id = self.received_id(number);
+        let Some(session) = self.take_receive(cx, number) else {
+            return;
+        };
+        let now = self.clock.time(cx.now);
+        let is_delivered = session.is_delivered();
+        let mut husk = ReceiveSession::new(session.service, 1, now);
+        husk.cancel = Some(Cancelling {
+            reason,
+            attempts: 0,
+            timer: None,
+        });
+        self.receives.insert(number, husk);
+        self.control.push_back(Control::CancelReceive(number));
+        if !is_delivered {
+            cx.events.push_back(Event::ReceiveCancelled {
+                session: id,
+                by: End::Receiver,
+                reason,
+            });
+        }
+    }
+
+    /// Removes a session being sent with its timers and its share of the limits.
+    fn take_send(&mut self, cx: &mut Context<'_>, number: u64) -> Option<SendSession> {
+        let session = self.sends.remove(&number)?;
+        cx.memory.sending -= session.len();
+        stop_timers(&mut self.timers, number, &session);
+        Some(session)
+    }
+
+    /// Removes a session being received with its timers and its share of the limits.
+    fn take_receive(&mut self, cx: &mut Context<'_>, number: u64) -> Option<ReceiveSession> {
+        let session = self.receives.remove(&number)?;
+        cx.memory.receiving -= session.held();
+        self.memory -= session.held();
+        for (serial, report) in &session.reports {
+            if let Some(at) = report.timer {
+                self.timers.cancel(at, Timer::Report(number, *serial));
+            }
+        }
+        if let Some(at) = session.silence {
+            self.timers.cancel(at, Timer::SilentSender(number));
+        }
+        if let Some(at) = session.cancel.and_then(|cancel| cancel.timer) {
+            self.timers.cancel(at, Timer::CancelReceive(number));
+        }
+        Some(session)
+    }
+
+    /// Ends a session being received; its late segments are ignored.
+    fn end_receive(&mut self, cx: &mut Context<'_>, number: u64) {
+        if self.take_receive(cx, number).is_some() {
+            self.ended.insert(self.clock.time(cx.now), number);
+        }
+    }
+
+    /// Ends a session being sent if nothing is left to do, or sets the timer for a receiver that falls silent.
+    fn settle_send(&mut self, cx: &mut Context<'_>, number: u64) {
+        let now = self.clock.time(cx.now);
+        let Some(session) = self.sends.get_mut(&number).filter(|s| s.cancel.is_none()) else {
+            return;
+        };
+        if self.config.is_one_way {
+            // Nobody will say whether it arrived.
+            if session.is_transmitted() {
+                self.take_send(cx, number);
+            }
+        } else if session.is_complete() {
+            self.take_send(cx, number);
+            let session = self.sent_id(cx, number);
+            cx.events.push_back(Event::Sent { session });
+        } else if session.waits_in_silence() && session.silence.is_none() {
+            // Twice the time in which the receiver repeats a report that was lost.
+            let at = now.plus(self.answer.timeout(0).saturating_mul(2));
+            session.silence = Some(at);
+            self.timers.set(at, Timer::SilentReceiver(number));
+        }
+    }
+
+    /// Queues a session that has something to repair.
+    fn queue_repair(&mut self, number: u64) {
+        if let Some(session) = self.sends.get_mut(&number)
+            && session.has_repairs()
+            && !session.is_queued
+        {
+            session.is_queued = true;
+            self.repairs.push_back(number);
+        }
+    }
+
+    fn queue_answer(&mut self, answer: Control) {
+        if self.control.len() < MOST_ANSWERS {
+            self.control.push_back(answer);
+        }
+    }
+
+    fn sent_id(&self, cx: &Context<'_>, number: u64) -> SessionId {
+        SessionId {
+            originator: cx.local,
+            number,
+        }
+    }
+
+    fn received_id(&self, number: u64) -> SessionId {
+        SessionId {
+            originator: self.id,
+            number,
+        }
+    }
+
+    /// How long a sending peer may be silent: until it has given up its red part, or shortly if only green data can come.
+    fn patience(&self, session: &ReceiveSession) -> std::time::Duration {
+        match session.awaits_red() {
+            true => self.answer.silence(self.config.retransmission_limit),
+            false => self.answer.timeout(0),
+        }
+    }
+
+    fn time(&self, cx: &Context<'_>) -> PeerTime {
+        self.clock.time(cx.now)
+    }
+}
+
+fn stop_timers(timers: &mut Timers, number: u64, session: &SendSession) {
+    for (serial, checkpoint) in &session.checkpoints {
+        if let Some(at) = checkpoint.timer {
+            timers.cancel(at, Timer::Checkpoint(number, *serial));
+        }
+    }
+    if let Some(at) = session.silence {
+        timers.cancel(at, Timer::SilentReceiver(number));
+    }
+    if let Some(at) = session.cancel.and_then(|cancel| cancel.timer) {
+        timers.cancel(at, Timer::CancelSend(number));
+    }
+}
+
+impl Numbers {
+    pub(crate) fn new(seed: [u8; 32], width: NumberWidth) -> Self {
+        let mut random = ChaCha8Rng::from_seed(seed);
+        let last = random.next_u64();
+        Self {
+            random,
+            width,
+            last,
+        }
+    }
+
+    /// The next session number: they count up from a random one, which a peer remembers in little memory.
+    fn session(&mut self, used: &BTreeMap<u64, SendSession>) -> u64 {
+        loop {
+            self.last = match self.width {
+                NumberWidth::Bits32 => self.last.wrapping_add(1) & u64::from(u32::MAX),
+                NumberWidth::Bits64 => self.last.wrapping_add(1),
+            };
+            if self.last != 0 && !used.contains_key(&self.last) {
+                return self.last;
+            }
+        }
+    }
+
+    fn serial(&mut self) -> u64 {
+        1 + self.random.next_u64() % (FIRST_SERIALS - 1)
+    }
+}

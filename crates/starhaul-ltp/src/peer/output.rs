@@ -1,0 +1,284 @@
+//! Segments to the peer: acknowledgements and reports first, then repairs, then new data.
+
+use super::{Context, Control, Peer};
+use crate::{
+    AuthKey, Batch, Event, SessionId,
+    auth::TRAILER_BYTES,
+    clock::Timer,
+    integrity::Trailer,
+    segment::{Body, Data, Extensions, Segment},
+    send::{Plan, SendSession, Source},
+};
+
+impl Peer {
+    /// Fills an empty batch as far as segments of equal size are due.
+    pub(crate) fn poll_transmit(&mut self, cx: &mut Context<'_>, batch: &mut Batch) {
+        if !self.may_transmit || self.pacer.ready_at().is_some_and(|at| at > cx.now) {
+            return;
+        }
+        if self.write_control(cx, batch) && self.write_repairs(cx, batch) {
+            self.write_fresh(cx, batch);
+        }
+        if !batch.is_empty() {
+            cx.stats.segments_sent += batch.segments() as u64;
+            let overhead = batch.segments() * self.config.overhead;
+            self.pacer.sent(cx.now, batch.contents().len() + overhead);
+        }
+    }
+
+    /// Returns whether the queue is empty now, and the batch may take more.
+    fn write_control(&mut self, cx: &mut Context<'_>, batch: &mut Batch) -> bool {
+        while let Some(&control) = self.control.front() {
+            let fitted = match control {
+                Control::Checkpoint(number, serial) => {
+                    let session = self.sends.get(&number);
+                    let plan = session.and_then(|session| session.plan_checkpoint(serial));
+                    plan.is_none_or(|plan| self.write_data(cx, number, &plan, batch))
+                }
+                Control::Report(number, serial) => self.write_report(cx, number, serial, batch),
+                Control::ReportAck(session, report) => {
+                    self.write(session, Body::ReportAck { report }, batch)
+                }
+                Control::CancelAck(session, by) => {
+                    self.write(session, Body::CancelAck { by }, batch)
+                }
+                Control::CancelSend(_) | Control::CancelReceive(_) => {
+                    self.write_cancel(cx, control, batch)
+                }
+            };
+            if !fitted {
+                return false;
+            }
+            self.control.pop_front();
+        }
+        true
+    }
+
+    fn write_report(
+        &mut self,
+        cx: &mut Context<'_>,
+        number: u64,
+        serial: u64,
+        batch: &mut Batch,
+    ) -> bool {
+        let (now, id) = (self.time(cx), self.received_id(number));
+        let session = self.receives.get_mut(&number);
+        let Some(report) = session.and_then(|session| session.reports.get_mut(&serial)) else {
+            return true;
+        };
+        let segment = plain(id, Body::Report(report.content(serial)));
+        if !put(
+            self.config.auth.as_ref(),
+            segment,
+            self.pacer.burst(),
+            batch,
+        ) {
+            return false;
+        }
+        let due = now.plus(self.answer.timeout(report.attempts));
+        report.attempts += 1;
+        report.timer = Some(due);
+        self.timers.set(due, Timer::Report(number, serial));
+        cx.stats.reports_sent += 1;
+        true
+    }
+
+    fn write_cancel(&mut self, cx: &mut Context<'_>, control: Control, batch: &mut Batch) -> bool {
+        let now = self.time(cx);
+        let (number, by, timer) = match control {
+            Control::CancelSend(number) => (number, crate::End::Sender, Timer::CancelSend(number)),
+            Control::CancelReceive(number) => {
+                (number, crate::End::Receiver, Timer::CancelReceive(number))
+            }
+            _ => return true,
+        };
+        let id = match by {
+            crate::End::Sender => self.sent_id(cx, number),
+            crate::End::Receiver => self.received_id(number),
+        };
+        let cancel = match by {
+            crate::End::Sender => self.sends.get_mut(&number).and_then(|s| s.cancel.as_mut()),
+            crate::End::Receiver => self
+                .receives
+                .get_mut(&number)
+                .and_then(|s| s.cancel.as_mut()),
+        };
+        let Some(cancel) = cancel else { return true };
+        let reason = cancel.reason;
+        let segment = plain(id, Body::Cancel { by, reason });
+        if !put(
+            self.config.auth.as_ref(),
+            segment,
+            self.pacer.burst(),
+            batch,
+        ) {
+            return false;
+        }
+        let due = now.plus(self.answer.timeout(cancel.attempts));
+        cancel.attempts += 1;
+        cancel.timer = Some(due);
+        self.timers.set(due, timer);
+        true
+    }
+
+    /// Returns whether nothing is left to repair, and the batch may take more.
+    fn write_repairs(&mut self, cx: &mut Context<'_>, batch: &mut Batch) -> bool {
+        while let Some(&number) = self.repairs.front() {
+            let session = self.sends.get_mut(&number);
+            let most = self.config.segment_data;
+            match session.and_then(|session| session.plan_repair(most)) {
+                Some(plan) if !self.write_data(cx, number, &plan, batch) => return false,
+                Some(_) => {}
+                None => {
+                    self.repairs.pop_front();
+                    if let Some(session) = self.sends.get_mut(&number) {
+                        session.is_queued = false;
+                    }
+                    self.settle_send(cx, number);
+                }
+            }
+        }
+        true
+    }
+
+    fn write_fresh(&mut self, cx: &mut Context<'_>, batch: &mut Batch) {
+        while let Some(&number) = self.fresh.front() {
+            let (most, every) = (self.config.segment_data, self.config.checkpoint_every);
+            if !self.write_symbols(cx, number, batch) {
+                return;
+            }
+            let session = self.sends.get(&number);
+            match session.and_then(|session| session.plan_fresh(most, every)) {
+                Some(plan) if !self.write_data(cx, number, &plan, batch) => return,
+                Some(_) => {}
+                None => {
+                    self.fresh.pop_front();
+                    let is_live = self.is_sending(number);
+                    if is_live {
+                        let session = self.sent_id(cx, number);
+                        cx.events.push_back(Event::Transmitted { session });
+                        self.settle_send(cx, number);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes the repair symbols of a code that is about to end; returns whether all fitted.
+    fn write_symbols(&mut self, cx: &mut Context<'_>, number: u64, batch: &mut Batch) -> bool {
+        let id = self.sent_id(cx, number);
+        let (Some(coding), Some(session)) = (self.config.coding, self.sends.get_mut(&number))
+        else {
+            return true;
+        };
+        session.make_symbols(&mut self.codec, coding, self.config.segment_data);
+        while let Some((symbol, checksum)) = session.symbol() {
+            let trailer = checksum.filter(|_| self.config.integrity).map(Trailer::new);
+            let mut segment = plain(id, Body::Repair(symbol));
+            if let Some(trailer) = &trailer {
+                segment.trailer = trailer.extensions();
+            }
+            if !put(
+                self.config.auth.as_ref(),
+                segment,
+                self.pacer.burst(),
+                batch,
+            ) {
+                return false;
+            }
+            cx.stats.repair_segments_sent += 1;
+            session.commit_symbol();
+        }
+        true
+    }
+
+    /// Writes a data segment if it fits, and sets the timer of its checkpoint.
+    fn write_data(
+        &mut self,
+        cx: &mut Context<'_>,
+        number: u64,
+        plan: &Plan,
+        batch: &mut Batch,
+    ) -> bool {
+        let (now, id) = (self.time(cx), self.sent_id(cx, number));
+        let integrity = self.config.integrity;
+        let Some(session) = self.sends.get_mut(&number) else {
+            return true;
+        };
+        let checksum = integrity.then(|| session.checksum(plan)).flatten();
+        let trailer = checksum.map(Trailer::new);
+        let mut segment = plain(id, Body::Data(data_of(session, plan)));
+        if let Some(trailer) = &trailer {
+            segment.trailer = trailer.extensions();
+        }
+        if !put(
+            self.config.auth.as_ref(),
+            segment,
+            self.pacer.burst(),
+            batch,
+        ) {
+            return false;
+        }
+        cx.stats.data_segments_sent += 1;
+        cx.stats.data_segments_resent += u64::from(plan.source != Source::Fresh);
+        let answer = &self.answer;
+        let due = |attempts| now.plus(answer.timeout(attempts));
+        let is_one_way = self.config.is_one_way;
+        if let Some(serial) = session.commit(plan, now, due, integrity)
+            && let Some(at) = session.checkpoints.get(&serial).and_then(|sent| sent.timer)
+            && !is_one_way
+        {
+            self.timers.set(at, Timer::Checkpoint(number, serial));
+        }
+        true
+    }
+
+    fn write(&self, session: SessionId, body: Body<'_>, batch: &mut Batch) -> bool {
+        let segment = plain(session, body);
+        put(
+            self.config.auth.as_ref(),
+            segment,
+            self.pacer.burst(),
+            batch,
+        )
+    }
+}
+
+fn data_of<'a>(session: &'a SendSession, plan: &Plan) -> Data<'a> {
+    Data {
+        kind: plan.kind,
+        service: session.service,
+        offset: plan.start,
+        checkpoint: plan.checkpoint,
+        payload: session.data(plan),
+    }
+}
+
+fn plain(session: SessionId, body: Body<'_>) -> Segment<'_> {
+    Segment {
+        session,
+        header: Extensions::default(),
+        body,
+        trailer: Extensions::default(),
+    }
+}
+
+/// Writes a segment, signed with the key, if the batch takes it; `most` bytes may leave at once.
+fn put(key: Option<&AuthKey>, segment: Segment<'_>, most: usize, batch: &mut Batch) -> bool {
+    let Some(key) = key else {
+        let fits = batch.fits(segment.encoded_len(), most);
+        if fits {
+            batch.push(|out| segment.write(out));
+        }
+        return fits;
+    };
+    let signed = Segment {
+        header: key.header(),
+        ..segment
+    };
+    let fits = batch.fits(signed.encoded_len() + TRAILER_BYTES, most);
+    if fits {
+        batch.push(|out| key.write(&signed, out));
+    }
+    fits
+}

@@ -1,0 +1,120 @@
+//! Timers of the peer's sessions. Each leads to another attempt, or to the end of its session.
+
+use super::{Context, Control, Peer};
+use crate::{CancelReason, End, Event, clock::Timer};
+
+impl Peer {
+    /// Handles all timers that are due.
+    pub(crate) fn handle_timeout(&mut self, cx: &mut Context<'_>) {
+        while let Some(timer) = self.timers.pop(self.time(cx)) {
+            match timer {
+                Timer::Checkpoint(number, serial) => self.repeat_checkpoint(cx, number, serial),
+                Timer::Report(number, serial) => self.repeat_report(cx, number, serial),
+                Timer::CancelSend(number) => self.repeat_cancel_send(cx, number),
+                Timer::CancelReceive(number) => self.repeat_cancel_receive(cx, number),
+                Timer::SilentReceiver(number) => self.ask_silent_receiver(cx, number),
+                Timer::SilentSender(number) => self.leave_silent_sender(cx, number),
+            }
+        }
+    }
+
+    /// RFC 5326 §6.7.
+    fn repeat_checkpoint(&mut self, cx: &mut Context<'_>, number: u64, serial: u64) {
+        let limit = self.config.retransmission_limit;
+        let session = self.sends.get_mut(&number);
+        let Some(sent) = session.and_then(|session| session.checkpoints.get_mut(&serial)) else {
+            return;
+        };
+        sent.timer = None;
+        match sent.attempts < limit {
+            true => self.control.push_back(Control::Checkpoint(number, serial)),
+            false => self.cancel_send(cx, number, CancelReason::RetransmissionLimit),
+        }
+    }
+
+    /// RFC 5326 §6.8.
+    fn repeat_report(&mut self, cx: &mut Context<'_>, number: u64, serial: u64) {
+        let limit = self.config.retransmission_limit;
+        let session = self.receives.get_mut(&number);
+        let Some(report) = session.and_then(|session| session.reports.get_mut(&serial)) else {
+            return;
+        };
+        report.timer = None;
+        match report.attempts <= limit {
+            true => self.control.push_back(Control::Report(number, serial)),
+            false => self.cancel_receive(cx, number, CancelReason::RetransmissionLimit),
+        }
+    }
+
+    /// RFC 5326 §6.16.
+    fn repeat_cancel_send(&mut self, cx: &mut Context<'_>, number: u64) {
+        let limit = self.config.retransmission_limit;
+        let session = self.sends.get_mut(&number);
+        let Some(cancel) = session.and_then(|session| session.cancel.as_mut()) else {
+            return;
+        };
+        cancel.timer = None;
+        match cancel.attempts <= limit {
+            true => self.control.push_back(Control::CancelSend(number)),
+            false => drop(self.take_send(cx, number)),
+        }
+    }
+
+    /// RFC 5326 §6.16.
+    fn repeat_cancel_receive(&mut self, cx: &mut Context<'_>, number: u64) {
+        let limit = self.config.retransmission_limit;
+        let session = self.receives.get_mut(&number);
+        let Some(cancel) = session.and_then(|session| session.cancel.as_mut()) else {
+            return;
+        };
+        cancel.timer = None;
+        match cancel.attempts <= limit {
+            true => self.control.push_back(Control::CancelReceive(number)),
+            false => self.end_receive(cx, number),
+        }
+    }
+
+    /// The RFC knows no timer for this: all checkpoints were answered, but reports are missing.
+    fn ask_silent_receiver(&mut self, cx: &mut Context<'_>, number: u64) {
+        let (limit, most) = (self.config.retransmission_limit, self.config.segment_data);
+        let Some(session) = self.sends.get_mut(&number) else {
+            return;
+        };
+        session.silence = None;
+        if !session.waits_in_silence() {
+            return;
+        }
+        if session.solicitations >= limit {
+            self.cancel_send(cx, number, CancelReason::RetransmissionLimit);
+            return;
+        }
+        session.solicit(most);
+        self.queue_repair(number);
+    }
+
+    /// Nor for this: the rest of a block never comes, and its sender does not cancel.
+    fn leave_silent_sender(&mut self, cx: &mut Context<'_>, number: u64) {
+        let now = self.time(cx);
+        let Some(session) = self.receives.get(&number) else {
+            return;
+        };
+        let due = session.heard.plus(self.patience(session));
+        if due > now {
+            self.timers.set(due, Timer::SilentSender(number));
+            if let Some(session) = self.receives.get_mut(&number) {
+                session.silence = Some(due);
+            }
+            return;
+        }
+        let (has_red, id) = (session.has_part_of_red(), self.received_id(number));
+        // A sender that is still there would have spoken; it is not asked.
+        self.end_receive(cx, number);
+        if has_red {
+            cx.events.push_back(Event::ReceiveCancelled {
+                session: id,
+                by: End::Receiver,
+                reason: CancelReason::RetransmissionLimit,
+            });
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! A session that receives a block (RFC 5326 §8.2): its data, the reports on them, and when it ends.
+
+use std::collections::BTreeMap;
+
+use starhaul_fec::Codec;
+
+use crate::{
+    block::{Assembly, Block},
+    clock::PeerTime,
+    coding::Repairs,
+    ranges::RangeSet,
+    sdnv,
+    segment::{Checkpoint, Claims, Data, Repair, Report},
+    send::Cancelling,
+};
+
+/// Greatest number of reports without acknowledgement, and of checkpoints and reports remembered, per session.
+const MOST_REPORTS: usize = 4096;
+/// Greatest number of separate runs of green bytes remembered.
+const MOST_GREEN_RUNS: usize = 1024;
+
+/// A block that is arriving.
+#[derive(Debug)]
+pub(crate) struct ReceiveSession {
+    pub(crate) service: u64,
+    assembly: Assembly,
+    symbols: Repairs,
+    /// Length of the red part, once known, and whether the block ends there.
+    red: Option<(u64, bool)>,
+    checksum: Option<u32>,
+    green: RangeSet,
+    green_lowest: Option<u64>,
+    green_end: Option<u64>,
+    is_delivered: bool,
+    pub(crate) reports: BTreeMap<u64, SentReport>,
+    next_serial: u64,
+    /// The serial numbers of the reports that answered a checkpoint, by that of the checkpoint.
+    answers: BTreeMap<u64, (u64, u64)>,
+    /// The lower bounds of past reports.
+    lower_bounds: BTreeMap<u64, u64>,
+    /// Where the next report that answers no retransmission begins.
+    primary: u64,
+    /// When data last arrived.
+    pub(crate) heard: PeerTime,
+    pub(crate) silence: Option<PeerTime>,
+    pub(crate) cancel: Option<Cancelling>,
+}
+
+/// A report that was not acknowledged yet.
+#[derive(Debug)]
+pub(crate) struct SentReport {
+    checkpoint: u64,
+    lower: u64,
+    upper: u64,
+    claims: Box<[u8]>,
+    count: u64,
+    pub(crate) attempts: u32,
+    /// When it is sent again; `None` while it waits to leave.
+    pub(crate) timer: Option<PeerTime>,
+}
+
+/// Why data were not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Red behind green, or green before red (§6.21).
+    Miscolored,
+    /// They contradict earlier data.
+    Contradiction,
+}
+
+impl ReceiveSession {
+    /// `serial` is the first report serial number.
+    pub(crate) fn new(service: u64, serial: u64, now: PeerTime) -> Self {
+        Self {
+            service,
+            assembly: Assembly::default(),
+            symbols: Repairs::default(),
+            red: None,
+            checksum: None,
+            green: RangeSet::default(),
+            green_lowest: None,
+            green_end: None,
+            is_delivered: false,
+            reports: BTreeMap::new(),
+            next_serial: serial,
+            answers: BTreeMap::new(),
+            lower_bounds: BTreeMap::new(),
+            primary: 0,
+            heard: now,
+            silence: None,
+            cancel: None,
+        }
+    }
+
+    /// Bytes of memory of the data it holds.
+    pub(crate) fn held(&self) -> usize {
+        self.assembly.held() + self.symbols.held()
+    }
+
+    /// Greatest number of bytes of memory that taking red data can add.
+    pub(crate) fn cost(&self, data: &Data<'_>) -> usize {
+        match self.is_delivered {
+            true => 0,
+            false => self.assembly.cost(data.offset, data.payload.len()),
+        }
+    }
+
+    pub(crate) fn is_delivered(&self) -> bool {
+        self.is_delivered
+    }
+
+    /// Whether data agree with those before.
+    pub(crate) fn check(&self, data: &Data<'_>) -> Result<(), Refusal> {
+        let end = data.offset + data.payload.len() as u64;
+        let red_end = self.red.map(|(end, _)| end);
+        if data.service != self.service {
+            return Err(Refusal::Contradiction);
+        }
+        if !data.kind.is_red() {
+            let before_red = self
+                .assembly
+                .received()
+                .within(data.offset, u64::MAX)
+                .next();
+            let is_miscolored =
+                before_red.is_some() || red_end.is_some_and(|red| data.offset < red);
+            let is_beyond = self.green_end.is_some_and(|last| end > last);
+            return match (is_miscolored, is_beyond) {
+                (true, _) => Err(Refusal::Miscolored),
+                (false, true) => Err(Refusal::Contradiction),
+                (false, false) => Ok(()),
+            };
+        }
+        if self.green_lowest.is_some_and(|green| end > green) {
+            return Err(Refusal::Miscolored);
+        }
+        let is_beyond = red_end.is_some_and(|red| end > red);
+        let other_end = data.kind.ends_red() && red_end.is_some_and(|red| end != red);
+        // Bytes behind the end that this segment tells.
+        let past_end = data.kind.ends_red() && self.has_received_beyond(end);
+        match is_beyond || other_end || past_end {
+            true => Err(Refusal::Contradiction),
+            false => Ok(()),
+        }
+    }
+
+    fn has_received_beyond(&self, end: u64) -> bool {
+        self.assembly
+            .received()
+            .within(end, u64::MAX)
+            .next()
+            .is_some()
+    }
+
+    /// Takes red data that agree with those before, and returns how many bytes are new.
+    pub(crate) fn take_red(&mut self, data: &Data<'_>, checksum: Option<u32>) -> u64 {
+        let end = data.offset + data.payload.len() as u64;
+        if data.kind.ends_red() {
+            self.red.get_or_insert((end, data.kind.ends_block()));
+            self.checksum = self.checksum.or(checksum);
+        }
+        if self.is_delivered {
+            return 0;
+        }
+        let new = self.assembly.write(data.offset, data.payload);
+        if self.checksum.is_some() || self.red.is_none() {
+            self.assembly
+                .check_pages(self.red.map_or(u64::MAX, |(end, _)| end));
+        }
+        new
+    }
+
+    /// Takes a repair symbol, and returns how many bytes were recovered; `None` if it contradicts others.
+    pub(crate) fn take_symbol(
+        &mut self,
+        codec: &mut Codec,
+        repair: &Repair<'_>,
+        checksum: Option<u32>,
+    ) -> Option<u64> {
+        let red = *self.red.get_or_insert((repair.red, repair.is_whole));
+        let past_end = self.has_received_beyond(repair.red);
+        if repair.service != self.service || red != (repair.red, repair.is_whole) || past_end {
+            return None;
+        }
+        self.checksum = self.checksum.or(checksum);
+        if self.is_delivered
+            || self
+                .assembly
+                .received()
+                .covers(repair.offset, repair.code_end())
+        {
+            return Some(0);
+        }
+        if !self.symbols.keep(repair) {
+            return None;
+        }
+        Some(self.recover(codec, repair.offset))
+    }
+
+    /// Recovers missing data of the code that holds the byte at `offset`, and returns how many bytes.
+    pub(crate) fn recover(&mut self, codec: &mut Codec, offset: u64) -> u64 {
+        match self.is_delivered || self.symbols.held() == 0 {
+            true => 0,
+            false => self.symbols.recover(codec, offset, &mut self.assembly),
+        }
+    }
+
+    /// Takes green data, and returns whether they are new.
+    pub(crate) fn take_green(&mut self, data: &Data<'_>) -> bool {
+        let end = data.offset + data.payload.len() as u64;
+        let lowest = self.green_lowest.unwrap_or(data.offset);
+        self.green_lowest = Some(lowest.min(data.offset));
+        if data.kind.ends_block() {
+            self.green_end = Some(end);
+        }
+        if self.green.count() >= MOST_GREEN_RUNS {
+            return true;
+        }
+        self.green.insert(data.offset, end) > 0
+    }
+
+    /// Whether the red part is complete and was not delivered before.
+    pub(crate) fn is_newly_complete(&self) -> bool {
+        let red = self.red.filter(|_| !self.is_delivered);
+        red.is_some_and(|(length, _)| self.assembly.is_complete(length))
+    }
+
+    /// The complete red part, whether the block ends with it, and whether it had a checksum; `None` if its checksum is
+    /// another one.
+    pub(crate) fn deliver(&mut self) -> Option<(Block, bool, bool)> {
+        let (length, is_whole) = self.red?;
+        if let Some(expected) = self.checksum
+            && self.assembly.checksum(length) != expected
+        {
+            return None;
+        }
+        self.is_delivered = true;
+        self.symbols = Repairs::default();
+        let block = std::mem::take(&mut self.assembly).into_block(length);
+        Some((block, is_whole, self.checksum.is_some()))
+    }
+
+    /// Whether nothing is left to do: all data are here and all reports were acknowledged.
+    pub(crate) fn is_finished(&self) -> bool {
+        let (red, is_whole) = self.red.unwrap_or((0, false));
+        let has_red =
+            self.is_delivered || self.red.is_none() && self.assembly.received().count() == 0;
+        let green_start = self.red.map_or(0, |_| red);
+        let has_green = is_whole
+            || self
+                .green_end
+                .is_some_and(|end| self.green.covers(green_start, end));
+        self.reports.is_empty() && has_red && has_green
+    }
+
+    /// Whether some red data arrived and others are missing.
+    pub(crate) fn has_part_of_red(&self) -> bool {
+        !self.is_delivered && self.assembly.received().count() > 0
+    }
+
+    /// Whether red data may be missing; a block whose first byte is green has none.
+    pub(crate) fn awaits_red(&self) -> bool {
+        !self.is_delivered && !self.green.contains(0)
+    }
+
+    /// Makes the reports that answer a checkpoint (§6.11), each with at most `most` bytes of claims, and returns their
+    /// serial numbers. A checkpoint seen before gives those of its reports that were not acknowledged.
+    pub(crate) fn answer(&mut self, at: Checkpoint, end: u64, most: usize) -> Vec<u64> {
+        if let Some(&(first, behind)) = self.answers.get(&at.serial) {
+            return self
+                .reports
+                .range(first..behind)
+                .map(|(serial, _)| *serial)
+                .collect();
+        }
+        if self.reports.len() >= MOST_REPORTS {
+            return Vec::new();
+        }
+        let lower = match at.report {
+            // A checkpoint at or before an earlier one asks for the state of all.
+            0 if end > self.primary => self.primary,
+            0 => 0,
+            report => self.lower_bounds.get(&report).copied().unwrap_or(0),
+        };
+        if at.report == 0 {
+            self.primary = self.primary.max(end);
+        }
+        // The peer names a report that begins behind this checkpoint only by mistake.
+        let lower = if lower < end { lower } else { 0 };
+        let first = self.next_serial;
+        self.report(at.serial, lower, end, most);
+        self.answers.insert(at.serial, (first, self.next_serial));
+        if self.answers.len() > MOST_REPORTS {
+            self.answers.pop_first();
+        }
+        (first..self.next_serial).collect()
+    }
+
+    /// Makes a report that no checkpoint asked for: all of the red part is here.
+    pub(crate) fn report_completion(&mut self, most: usize) -> Vec<u64> {
+        let first = self.next_serial;
+        if let Some((red, _)) = self.red {
+            self.report(0, 0, red, most);
+        }
+        (first..self.next_serial).collect()
+    }
+
+    /// Makes reports on `lower..upper`. Each but the last ends with a claim; what is missing behind it is told by the
+    /// next, whose first claim begins behind its lower bound.
+    fn report(&mut self, checkpoint: u64, lower: u64, upper: u64, most: usize) {
+        let all = [(lower, upper)];
+        let received: Vec<(u64, u64)> = match self.is_delivered {
+            true => all.into(),
+            false => self.assembly.received().within(lower, upper).collect(),
+        };
+        let (mut from, mut to) = (lower, lower);
+        let (mut claims, mut count) = (Vec::new(), 0);
+        for (start, end) in received {
+            if !claims.is_empty() && claims.len() + 2 * sdnv::MAX_BYTES > most {
+                self.add_report(checkpoint, (from, to), std::mem::take(&mut claims), count);
+                (from, count) = (to, 0);
+            }
+            sdnv::encode(start - from, &mut claims);
+            sdnv::encode(end - start, &mut claims);
+            (to, count) = (end, count + 1);
+        }
+        if count > 0 {
+            self.add_report(checkpoint, (from, upper), claims, count);
+        }
+    }
+
+    fn add_report(&mut self, checkpoint: u64, bounds: (u64, u64), claims: Vec<u8>, count: u64) {
+        let (lower, upper) = bounds;
+        let serial = self.next_serial;
+        self.next_serial = self.next_serial.wrapping_add(1).max(1);
+        self.lower_bounds.insert(serial, lower);
+        if self.lower_bounds.len() > MOST_REPORTS {
+            self.lower_bounds.pop_first();
+        }
+        let report = SentReport {
+            checkpoint,
+            lower,
+            upper,
+            claims: claims.into(),
+            count,
+            attempts: 0,
+            timer: None,
+        };
+        self.reports.insert(serial, report);
+    }
+}
+
+impl SentReport {
+    /// The report as a segment's content.
+    pub(crate) fn content(&self, serial: u64) -> Report<'_> {
+        Report {
+            serial,
+            checkpoint: self.checkpoint,
+            upper: self.upper,
+            lower: self.lower,
+            claims: Claims {
+                count: self.count,
+                bytes: &self.claims,
+            },
+        }
+    }
+}

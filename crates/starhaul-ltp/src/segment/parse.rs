@@ -1,0 +1,211 @@
+//! Parsing of segments (RFC 5326 §3). Nothing is copied, and nothing is allocated.
+
+use super::{
+    Body, CancelReason, Checkpoint, Claims, Data, DataKind, End, EngineId, Extensions, Repair,
+    Report, Segment, SessionId,
+};
+use crate::sdnv::{self, SdnvError};
+
+/// Why bytes are no segment; the peer or the network is at fault, and the rest of the datagram is ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseError {
+    /// A number is malformed.
+    #[error(transparent)]
+    Number(#[from] SdnvError),
+    /// The version is not 0.
+    #[error("the peer speaks version {0} of LTP, this engine version 0")]
+    Version(u8),
+    /// RFC 5326 leaves the segment type undefined.
+    #[error("segment type {0} is undefined")]
+    Type(u8),
+    /// The datagram ended inside the segment.
+    #[error("the datagram ends inside a segment")]
+    Truncated,
+    /// A checkpoint or report has serial number 0.
+    #[error("a checkpoint or report has serial number 0")]
+    ZeroSerial,
+    /// A data segment without data, or with data beyond the largest offset.
+    #[error("a data segment covers no byte of any block")]
+    EmptyData,
+    /// A repair symbol outside its code, or a code outside its red part.
+    #[error("a repair symbol does not fit its code")]
+    Code,
+    /// A report without claims, or with claims that overlap or exceed its bounds.
+    #[error("the claims of a report do not fit its bounds")]
+    Claims,
+}
+
+/// Parses the first segment of a datagram and returns it with the bytes behind it.
+///
+/// # Errors
+/// [`ParseError`] when the bytes do not begin with a whole segment of version 0.
+pub fn parse(datagram: &[u8]) -> Result<(Segment<'_>, &[u8]), ParseError> {
+    let mut input = Input(datagram);
+    let control = input.byte()?;
+    if control >> 4 != 0 {
+        return Err(ParseError::Version(control >> 4));
+    }
+    let session = SessionId {
+        originator: EngineId(input.number()?),
+        number: input.number()?,
+    };
+    let counts = input.byte()?;
+    let header = input.extensions(counts >> 4)?;
+    let body = match control & 0xf {
+        0 => input.data(DataKind::Red)?,
+        1 => input.data(DataKind::RedCheckpoint)?,
+        2 => input.data(DataKind::RedEnd)?,
+        3 => input.data(DataKind::RedEndOfBlock)?,
+        4 => input.data(DataKind::Green)?,
+        5 => input.repair()?,
+        7 => input.data(DataKind::GreenEndOfBlock)?,
+        8 => input.report()?,
+        9 => Body::ReportAck {
+            report: input.serial()?,
+        },
+        12 => input.cancel(End::Sender)?,
+        13 => Body::CancelAck { by: End::Sender },
+        14 => input.cancel(End::Receiver)?,
+        15 => Body::CancelAck { by: End::Receiver },
+        undefined => return Err(ParseError::Type(undefined)),
+    };
+    let trailer = input.extensions(counts & 0xf)?;
+    let segment = Segment {
+        session,
+        header,
+        body,
+        trailer,
+    };
+    Ok((segment, input.0))
+}
+
+struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    fn byte(&mut self) -> Result<u8, ParseError> {
+        let (&byte, rest) = self.0.split_first().ok_or(ParseError::Truncated)?;
+        self.0 = rest;
+        Ok(byte)
+    }
+
+    fn number(&mut self) -> Result<u64, ParseError> {
+        let (number, rest) = sdnv::decode(self.0)?;
+        self.0 = rest;
+        Ok(number)
+    }
+
+    fn serial(&mut self) -> Result<u64, ParseError> {
+        match self.number()? {
+            0 => Err(ParseError::ZeroSerial),
+            serial => Ok(serial),
+        }
+    }
+
+    fn bytes(&mut self, length: u64) -> Result<&'a [u8], ParseError> {
+        let length = usize::try_from(length).map_err(|_| ParseError::Truncated)?;
+        let split = self.0.split_at_checked(length);
+        let (bytes, rest) = split.ok_or(ParseError::Truncated)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    fn extensions(&mut self, count: u8) -> Result<Extensions<'a>, ParseError> {
+        let before = self.0;
+        for _ in 0..count {
+            self.byte()?;
+            let length = self.number()?;
+            self.bytes(length)?;
+        }
+        let bytes = &before[..before.len() - self.0.len()];
+        Ok(Extensions { count, bytes })
+    }
+
+    fn data(&mut self, kind: DataKind) -> Result<Body<'a>, ParseError> {
+        let (service, offset, length) = (self.number()?, self.number()?, self.number()?);
+        let has_serials = !matches!(
+            kind,
+            DataKind::Red | DataKind::Green | DataKind::GreenEndOfBlock
+        );
+        let checkpoint = match has_serials {
+            true => Some(Checkpoint {
+                serial: self.serial()?,
+                report: self.number()?,
+            }),
+            false => None,
+        };
+        if length == 0 || offset.checked_add(length).is_none() {
+            return Err(ParseError::EmptyData);
+        }
+        Ok(Body::Data(Data {
+            kind,
+            service,
+            offset,
+            checkpoint,
+            payload: self.bytes(length)?,
+        }))
+    }
+
+    fn repair(&mut self) -> Result<Body<'a>, ParseError> {
+        let (service, offset, red) = (self.number()?, self.number()?, self.number()?);
+        let (whole, symbols) = (self.byte()?, self.byte()?);
+        let (repairs, index) = (self.byte()?, self.byte()?);
+        let length = self.number()?;
+        let payload = self.bytes(length)?;
+        // The last data symbol begins within the red part, and only it may reach beyond.
+        let before_last = u64::from(symbols)
+            .checked_sub(1)
+            .and_then(|n| n.checked_mul(length));
+        let last = before_last.and_then(|bytes| bytes.checked_add(offset));
+        let is_inside = last.is_some_and(|last| last < red && red.checked_add(length).is_some());
+        let all = symbols.checked_add(repairs);
+        let is_repair = all.is_some_and(|all| (symbols..all).contains(&index));
+        if length == 0 || whole > 1 || !is_inside || !is_repair {
+            return Err(ParseError::Code);
+        }
+        Ok(Body::Repair(Repair {
+            service,
+            offset,
+            red,
+            is_whole: whole == 1,
+            symbols,
+            repairs,
+            index,
+            payload,
+        }))
+    }
+
+    fn report(&mut self) -> Result<Body<'a>, ParseError> {
+        let serial = self.serial()?;
+        let checkpoint = self.number()?;
+        let (upper, lower) = (self.number()?, self.number()?);
+        let count = self.number()?;
+        let before = self.0;
+        let scope = upper.checked_sub(lower).ok_or(ParseError::Claims)?;
+        if count == 0 {
+            return Err(ParseError::Claims);
+        }
+        // A claim begins behind the previous one (§3.2.2); each takes two bytes at least, so a false count ends early.
+        let mut end = None;
+        for _ in 0..count {
+            let (offset, length) = (self.number()?, self.number()?);
+            let next = offset.checked_add(length).filter(|next| *next <= scope);
+            if length == 0 || end.is_some_and(|end| offset <= end) {
+                return Err(ParseError::Claims);
+            }
+            end = Some(next.ok_or(ParseError::Claims)?);
+        }
+        let bytes = &before[..before.len() - self.0.len()];
+        Ok(Body::Report(Report {
+            serial,
+            checkpoint,
+            upper,
+            lower,
+            claims: Claims { count, bytes },
+        }))
+    }
+
+    fn cancel(&mut self, by: End) -> Result<Body<'a>, ParseError> {
+        let reason = CancelReason::from_code(self.byte()?);
+        Ok(Body::Cancel { by, reason })
+    }
+}

@@ -1,0 +1,168 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const SESSION: SessionId = SessionId {
+    originator: EngineId(300),
+    number: 5,
+};
+
+fn written(segment: &Segment<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    segment.write(&mut out);
+    assert_eq!(segment.encoded_len(), out.len());
+    out
+}
+
+fn plain(body: Body<'_>) -> Segment<'_> {
+    Segment {
+        session: SESSION,
+        header: Extensions::default(),
+        body,
+        trailer: Extensions::default(),
+    }
+}
+
+#[test]
+fn segments_are_laid_out_as_in_the_rfc() {
+    let data = |kind, checkpoint| {
+        plain(Body::Data(Data {
+            kind,
+            service: 1,
+            offset: 128,
+            checkpoint,
+            payload: b"xy",
+        }))
+    };
+    let checkpoint = Some(Checkpoint {
+        serial: 7,
+        report: 9,
+    });
+    let claims = Claims {
+        count: 2,
+        bytes: &[0, 100, 0x81, 0, 1],
+    };
+    let report = plain(Body::Report(Report {
+        serial: 6,
+        checkpoint: 7,
+        upper: 130,
+        lower: 1,
+        claims,
+    }));
+    let cancel = |by| {
+        plain(Body::Cancel {
+            by,
+            reason: CancelReason::Miscolored,
+        })
+    };
+    // Control byte, session 300/5, extension counts, content.
+    let cases: [(Segment<'_>, u8, &[u8]); 12] = [
+        (data(DataKind::Red, None), 0, &[1, 0x81, 0, 2, b'x', b'y']),
+        (
+            data(DataKind::RedCheckpoint, checkpoint),
+            1,
+            &[1, 0x81, 0, 2, 7, 9, b'x', b'y'],
+        ),
+        (
+            data(DataKind::RedEnd, checkpoint),
+            2,
+            &[1, 0x81, 0, 2, 7, 9, b'x', b'y'],
+        ),
+        (
+            data(DataKind::RedEndOfBlock, checkpoint),
+            3,
+            &[1, 0x81, 0, 2, 7, 9, b'x', b'y'],
+        ),
+        (data(DataKind::Green, None), 4, &[1, 0x81, 0, 2, b'x', b'y']),
+        (
+            data(DataKind::GreenEndOfBlock, None),
+            7,
+            &[1, 0x81, 0, 2, b'x', b'y'],
+        ),
+        (report, 8, &[6, 7, 0x81, 2, 1, 2, 0, 100, 0x81, 0, 1]),
+        (plain(Body::ReportAck { report: 6 }), 9, &[6]),
+        (cancel(End::Sender), 12, &[3]),
+        (plain(Body::CancelAck { by: End::Sender }), 13, &[]),
+        (cancel(End::Receiver), 14, &[3]),
+        (plain(Body::CancelAck { by: End::Receiver }), 15, &[]),
+    ];
+    for (segment, code, content) in cases {
+        let expected = [&[code, 0x82, 0x2c, 5, 0], content].concat();
+        assert_eq!(written(&segment), expected, "{segment:?}");
+        let two = [expected.as_slice(), &[1, 2]].concat();
+        assert_eq!(parse(&two), Ok((segment, [1, 2].as_slice())));
+        for length in 0..expected.len() {
+            assert!(
+                parse(&expected[..length]).is_err(),
+                "{segment:?} cut to {length}"
+            );
+        }
+    }
+    let Body::Report(report) = report.body else {
+        unreachable!()
+    };
+    let ranges: Vec<_> = report.claims.ranges(report.lower).collect();
+    assert_eq!(ranges, [(1, 101), (129, 130)]);
+}
+
+#[test]
+fn unknown_extensions_are_skipped_and_kept() {
+    let segment = Segment {
+        header: Extensions {
+            count: 2,
+            bytes: &[0xc0, 3, 1, 2, 3, 0x77, 0],
+        },
+        trailer: Extensions {
+            count: 1,
+            bytes: &[0xff, 1, 9],
+        },
+        ..plain(Body::ReportAck { report: 1 })
+    };
+    let bytes = written(&segment);
+    assert_eq!(parse(&bytes), Ok((segment, [].as_slice())));
+    assert_eq!(segment.header.value(0xc0), Some([1, 2, 3].as_slice()));
+    assert_eq!(segment.header.value(0x77), Some([].as_slice()));
+    assert_eq!(segment.header.value(0), None);
+}
+
+#[test]
+fn what_the_rfc_forbids_is_refused() {
+    use ParseError as E;
+    let cases: [(&[u8], E); 12] = [
+        (&[0x10, 1, 1, 0], E::Version(1)),
+        (&[6, 1, 1, 0], E::Type(6)),
+        (&[11, 1, 1, 0], E::Type(11)),
+        (&[9, 1, 1, 0, 0], E::ZeroSerial),
+        (&[1, 1, 1, 0, 1, 0, 1, 0, 0, 9], E::ZeroSerial),
+        (&[0, 1, 1, 0, 1, 0, 0], E::EmptyData),
+        // Bounds in the wrong order, no claim, an empty one, one beyond the bounds, an overlap, and a false count.
+        (&[8, 1, 1, 0, 1, 1, 4, 5, 1, 0, 1], E::Claims),
+        (&[8, 1, 1, 0, 1, 1, 9, 5, 0], E::Claims),
+        (&[8, 1, 1, 0, 1, 1, 9, 5, 1, 0, 0], E::Claims),
+        (&[8, 1, 1, 0, 1, 1, 9, 5, 1, 0, 5], E::Claims),
+        (&[8, 1, 1, 0, 1, 1, 9, 5, 2, 0, 2, 2, 1], E::Claims),
+        (
+            &[8, 1, 1, 0, 1, 1, 9, 5, 0x7f, 0, 1],
+            E::Number(crate::SdnvError::Truncated),
+        ),
+    ];
+    for (bytes, error) in cases {
+        assert_eq!(parse(bytes), Err(error), "{bytes:?}");
+    }
+    // The largest offset leaves no room for a byte.
+    let mut beyond = vec![0, 1, 1, 0, 1];
+    sdnv::encode(u64::MAX, &mut beyond);
+    beyond.extend([1, 9]);
+    assert_eq!(parse(&beyond), Err(E::EmptyData));
+}
+
+proptest! {
+    #[test]
+    fn what_parses_is_written_again_and_parses_to_the_same(bytes: Vec<u8>) {
+        if let Ok((segment, rest)) = parse(&bytes) {
+            prop_assert!(rest.len() < bytes.len());
+            let again = written(&segment);
+            prop_assert_eq!(parse(&again), Ok((segment, [].as_slice())));
+        }
+    }
+}

@@ -1,0 +1,473 @@
+//! A session that sends a block (RFC 5326 §8.1): what goes out next, what was acknowledged. Segments are made when they
+//! leave; until then they are numbers.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+
+use starhaul_fec::Codec;
+
+use crate::{
+    Coding,
+    clock::PeerTime,
+    coding::{Code, code_at, encode},
+    ranges::RangeSet,
+    segment::{CancelReason, Checkpoint, DataKind, Repair as RepairSymbol, Report},
+};
+
+/// Bytes whose checksum is computed at once: enough for its speed, and still in the cache.
+const CHECKED_AT_ONCE: u64 = 64 << 10;
+/// Greatest number of separate runs of report serial numbers remembered; a peer counts them up by one.
+const MOST_REPORT_RUNS: usize = 1024;
+
+/// A block under way.
+#[derive(Debug)]
+pub(crate) struct SendSession {
+    pub(crate) service: u64,
+    block: Bytes,
+    red: u64,
+    /// The first byte that was never sent.
+    next: u64,
+    segments_since_checkpoint: u32,
+    /// CRC32C of the red bytes before `checked`, which follows `next`.
+    crc: u32,
+    checked: u64,
+    acked: RangeSet,
+    /// The code that holds `next`, and its repair symbols that are to be sent before its last data.
+    code: Option<Code>,
+    symbols: VecDeque<(u8, Bytes)>,
+    /// The codes before this byte were sent with their repair symbols.
+    coded: u64,
+    repairs: VecDeque<Repair>,
+    pub(crate) checkpoints: BTreeMap<u64, SentCheckpoint>,
+    /// Serial numbers used are from the first to below the next.
+    serials: (u64, u64),
+    reports_seen: RangeSet,
+    /// The first checkpoint serial number used after bytes were last acknowledged.
+    acked_before: u64,
+    /// Checkpoints sent because the receiver had fallen silent.
+    pub(crate) solicitations: u32,
+    /// When the timer of silence is due, if it is set.
+    pub(crate) silence: Option<PeerTime>,
+    pub(crate) cancel: Option<Cancelling>,
+    /// Whether it stands in the peer's queue of sessions with something to repair.
+    pub(crate) is_queued: bool,
+}
+
+/// A cancellation without acknowledgement, in either direction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cancelling {
+    pub(crate) reason: CancelReason,
+    pub(crate) attempts: u32,
+    /// When the next attempt is due; `None` while one waits to leave.
+    pub(crate) timer: Option<PeerTime>,
+}
+
+/// Bytes that a report left out.
+#[derive(Debug)]
+struct Repair {
+    gaps: VecDeque<(u64, u64)>,
+    /// Serial number of the report, or zero.
+    report: u64,
+    cycle: u32,
+}
+
+/// A checkpoint that was not answered yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SentCheckpoint {
+    start: u64,
+    end: u64,
+    report: u64,
+    cycle: u32,
+    pub(crate) attempts: u32,
+    pub(crate) sent: PeerTime,
+    /// When it is sent again; `None` while it waits to leave.
+    pub(crate) timer: Option<PeerTime>,
+}
+
+/// The next data segment of a session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) kind: DataKind,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) checkpoint: Option<Checkpoint>,
+    pub(crate) source: Source,
+    cycle: u32,
+}
+
+/// Why a segment is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// For the first time.
+    Fresh,
+    /// A report left it out.
+    Repair,
+    /// A checkpoint was not answered.
+    Checkpoint,
+}
+
+/// What a report changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReportOutcome {
+    /// Nothing, or fewer bytes are missing.
+    Noted,
+    /// There are bytes to repair.
+    Repair,
+    /// It claims bytes that were never sent, or answers no checkpoint of this session.
+    False,
+    /// Too many rounds of repairs.
+    TooManyCycles,
+    /// The receiver lost data that it had reported: it was started anew.
+    Forgotten,
+}
+
+impl SendSession {
+    /// A block, of which the first `red` bytes are red. `serial` is the first checkpoint serial number.
+    pub(crate) fn new(service: u64, block: Bytes, red: u64, serial: u64) -> Self {
+        Self {
+            service,
+            block,
+            red,
+            next: 0,
+            segments_since_checkpoint: 0,
+            crc: 0,
+            checked: 0,
+            acked: RangeSet::default(),
+            code: None,
+            symbols: VecDeque::new(),
+            coded: 0,
+            repairs: VecDeque::new(),
+            checkpoints: BTreeMap::new(),
+            serials: (serial, serial),
+            reports_seen: RangeSet::default(),
+            acked_before: serial,
+            solicitations: 0,
+            silence: None,
+            cancel: None,
+            is_queued: false,
+        }
+    }
+
+    /// Length of the block.
+    pub(crate) fn len(&self) -> u64 {
+        self.block.len() as u64
+    }
+
+    pub(crate) fn was_begun(&self) -> bool {
+        self.next > 0
+    }
+
+    pub(crate) fn is_transmitted(&self) -> bool {
+        self.next == self.len()
+    }
+
+    /// Whether nothing is left to do (§6.12).
+    pub(crate) fn is_complete(&self) -> bool {
+        self.is_transmitted() && self.acked.covers(0, self.red)
+    }
+
+    /// Whether the receiver owes reports although no checkpoint waits for one, so that no other timer would end the
+    /// session: one of several reports to a checkpoint may be missing, with its sender gone.
+    pub(crate) fn waits_in_silence(&self) -> bool {
+        let is_idle = self.repairs.is_empty() && self.checkpoints.is_empty();
+        is_idle && self.is_transmitted() && self.cancel.is_none() && !self.is_complete()
+    }
+
+    pub(crate) fn has_repairs(&self) -> bool {
+        !self.repairs.is_empty()
+    }
+
+    /// The data of a plan.
+    pub(crate) fn data(&self, plan: &Plan) -> &[u8] {
+        let range = narrow(plan.start)..narrow(plan.end);
+        self.block.get(range).unwrap_or_default()
+    }
+
+    /// CRC32C of the red part, when the plan's segment ends it; of the segment itself, when that is green.
+    pub(crate) fn checksum(&self, plan: &Plan) -> Option<u32> {
+        match plan.kind {
+            DataKind::Red | DataKind::RedCheckpoint => None,
+            DataKind::Green | DataKind::GreenEndOfBlock => Some(crc32c::crc32c(self.data(plan))),
+            DataKind::RedEnd | DataKind::RedEndOfBlock => Some(self.red_checksum()),
+        }
+    }
+
+    /// Makes the repair symbols of a code when all of its data but the last segment have left.
+    pub(crate) fn make_symbols(&mut self, codec: &mut Codec, coding: Coding, most: usize) {
+        if self.next >= self.red || self.next < self.coded || self.cancel.is_some() {
+            return;
+        }
+        let code = self.code.filter(|code| self.next < code.end);
+        let code = code.unwrap_or_else(|| code_at(self.next, self.red, most as u64, coding));
+        self.code = Some(code);
+        if self.next + most as u64 >= code.end {
+            let symbols = encode(codec, &self.block, code, most);
+            self.symbols = (code.symbols..).zip(symbols).collect();
+            self.coded = code.end;
+        }
+    }
+
+    /// The next repair symbol, and the checksum of the red part if it is of the last code.
+    pub(crate) fn symbol(&self) -> Option<(RepairSymbol<'_>, Option<u32>)> {
+        let ((index, payload), code) = (self.symbols.front()?, self.code?);
+        let checksum = (code.end == self.red).then(|| self.red_checksum());
+        let symbol = RepairSymbol {
+            service: self.service,
+            offset: code.start,
+            red: self.red,
+            is_whole: self.red == self.len(),
+            symbols: code.symbols,
+            repairs: code.repairs,
+            index: *index,
+            payload,
+        };
+        Some((symbol, checksum))
+    }
+
+    /// Notes that the repair symbol has left.
+    pub(crate) fn commit_symbol(&mut self) {
+        self.symbols.pop_front();
+    }
+
+    fn red_checksum(&self) -> u32 {
+        let rest = self.block.get(narrow(self.checked)..narrow(self.red));
+        crc32c::crc32c_append(self.crc, rest.unwrap_or_default())
+    }
+
+    /// The next segment that was never sent, with at most `most` bytes of data.
+    pub(crate) fn plan_fresh(&self, most: usize, checkpoint_every: Option<u32>) -> Option<Plan> {
+        if self.is_transmitted() || self.cancel.is_some() {
+            return None;
+        }
+        let part = if self.next < self.red {
+            self.red
+        } else {
+            self.len()
+        };
+        let end = self.next.saturating_add(most as u64).min(part);
+        let is_due = checkpoint_every.is_some_and(|n| self.segments_since_checkpoint + 1 >= n);
+        Some(self.plan((self.next, end), (0, 0), is_due, Source::Fresh))
+    }
+
+    /// The next segment of the oldest repair. Bytes that were acknowledged meanwhile are left out.
+    pub(crate) fn plan_repair(&mut self, most: usize) -> Option<Plan> {
+        loop {
+            let repair = self.repairs.front_mut()?;
+            let Some((start, end)) = repair.gaps.pop_front() else {
+                self.repairs.pop_front();
+                continue;
+            };
+            let missing = self.acked.gaps(start, end);
+            for gap in missing.into_iter().rev() {
+                repair.gaps.push_front(gap);
+            }
+            if let Some(&(start, gap_end)) = repair.gaps.front() {
+                let end = gap_end.min(start.saturating_add(most as u64));
+                let is_last = repair.gaps.len() == 1 && end == gap_end;
+                let (report, cycle) = (repair.report, repair.cycle);
+                return Some(self.plan((start, end), (report, cycle), is_last, Source::Repair));
+            }
+        }
+    }
+
+    /// A checkpoint as it was sent before.
+    pub(crate) fn plan_checkpoint(&self, serial: u64) -> Option<Plan> {
+        let sent = self.checkpoints.get(&serial)?;
+        let range = (sent.start, sent.end);
+        let mut plan = self.plan(range, (sent.report, sent.cycle), true, Source::Checkpoint);
+        if let Some(checkpoint) = &mut plan.checkpoint {
+            checkpoint.serial = serial;
+        }
+        Some(plan)
+    }
+
+    fn plan(
+        &self,
+        (start, end): (u64, u64),
+        (report, cycle): (u64, u32),
+        is_checkpoint: bool,
+        source: Source,
+    ) -> Plan {
+        let kind = match (start < self.red, end == self.red, end == self.len()) {
+            (true, true, true) => DataKind::RedEndOfBlock,
+            (true, true, false) => DataKind::RedEnd,
+            (true, ..) if is_checkpoint => DataKind::RedCheckpoint,
+            (true, ..) => DataKind::Red,
+            (false, _, false) => DataKind::Green,
+            (false, _, true) => DataKind::GreenEndOfBlock,
+        };
+        let has_serials = !matches!(
+            kind,
+            DataKind::Red | DataKind::Green | DataKind::GreenEndOfBlock
+        );
+        let serial = self.serials.1;
+        Plan {
+            kind,
+            start,
+            end,
+            checkpoint: has_serials.then_some(Checkpoint { serial, report }),
+            source,
+            cycle,
+        }
+    }
+
+    /// Notes that a planned segment has left, and returns the serial number of its checkpoint. `due` is when that is
+    /// sent again without an answer.
+    pub(crate) fn commit(
+        &mut self,
+        plan: &Plan,
+        now: PeerTime,
+        due: impl FnOnce(u32) -> PeerTime,
+        integrity: bool,
+    ) -> Option<u64> {
+        match plan.source {
+            Source::Fresh => {
+                self.segments_since_checkpoint += 1;
+                self.next = plan.end;
+                let sent = self.next.min(self.red);
+                if integrity && sent - self.checked >= CHECKED_AT_ONCE {
+                    let new = self.block.get(narrow(self.checked)..narrow(sent));
+                    self.crc = crc32c::crc32c_append(self.crc, new.unwrap_or_default());
+                    self.checked = sent;
+                }
+            }
+            Source::Repair => self.shorten_repair(plan.end),
+            Source::Checkpoint => {}
+        }
+        let Checkpoint { serial, report } = plan.checkpoint?;
+        if plan.source == Source::Checkpoint {
+            let sent = self.checkpoints.get_mut(&serial)?;
+            sent.attempts += 1;
+            sent.timer = Some(due(sent.attempts));
+            return Some(serial);
+        }
+        self.segments_since_checkpoint = 0;
+        // A segment may end the red part within a repair; both counts go on.
+        self.serials.1 += 1;
+        self.checkpoints.insert(
+            serial,
+            SentCheckpoint {
+                start: plan.start,
+                end: plan.end,
+                report,
+                cycle: plan.cycle,
+                attempts: 0,
+                sent: now,
+                timer: Some(due(0)),
+            },
+        );
+        Some(serial)
+    }
+
+    fn shorten_repair(&mut self, sent_until: u64) {
+        let Some(repair) = self.repairs.front_mut() else {
+            return;
+        };
+        if let Some(gap) = repair.gaps.front_mut() {
+            gap.0 = sent_until;
+            if gap.0 >= gap.1 {
+                repair.gaps.pop_front();
+            }
+        }
+        if repair.gaps.is_empty() {
+            self.repairs.pop_front();
+        }
+    }
+
+    /// Takes the claims of a report (§6.13). The caller stops the timer of the checkpoint that it gets back.
+    pub(crate) fn handle_report(
+        &mut self,
+        report: &Report<'_>,
+        cycle_limit: u32,
+    ) -> (ReportOutcome, Option<(u64, SentCheckpoint)>) {
+        let (first, next) = self.serials;
+        let is_mine = report.checkpoint == 0 || (first..next).contains(&report.checkpoint);
+        if !is_mine || report.upper > self.next.min(self.red).max(self.coded) {
+            return (ReportOutcome::False, None);
+        }
+        if self.reports_seen.contains(report.serial)
+            || self.reports_seen.count() >= MOST_REPORT_RUNS
+        {
+            return (ReportOutcome::Noted, None);
+        }
+        self.reports_seen.insert(report.serial, report.serial + 1);
+        let answered = self.checkpoints.remove(&report.checkpoint);
+        let cycle = answered.map_or(0, |sent| sent.cycle) + 1;
+        let answered = answered.map(|sent| (report.checkpoint, sent));
+        if self.was_forgotten(report) {
+            return (ReportOutcome::Forgotten, answered);
+        }
+        let claims = report.claims.ranges(report.lower);
+        let new: u64 = claims
+            .map(|(start, end)| self.acked.insert(start, end))
+            .sum();
+        if new > 0 {
+            self.acked_before = self.serials.1;
+        }
+        let gaps = self.acked.gaps(report.lower, report.upper);
+        if gaps.is_empty() {
+            return (ReportOutcome::Noted, answered);
+        }
+        if cycle > cycle_limit {
+            return (ReportOutcome::TooManyCycles, answered);
+        }
+        self.repairs.push_back(Repair {
+            gaps: gaps.into(),
+            report: report.serial,
+            cycle,
+        });
+        (ReportOutcome::Repair, answered)
+    }
+
+    /// Whether a report leaves out bytes that were acknowledged before the checkpoint that it answers was sent. Claims of
+    /// two lives of a receiver together would make a block complete that neither has.
+    fn was_forgotten(&self, report: &Report<'_>) -> bool {
+        if report.checkpoint < self.acked_before || report.checkpoint == 0 {
+            return false;
+        }
+        let mut at = report.lower;
+        let claims = report.claims.ranges(report.lower);
+        let bounds = claims.chain([(report.upper, report.upper)]);
+        for (start, end) in bounds {
+            if self.acked.within(at, start).next().is_some() {
+                return true;
+            }
+            at = end;
+        }
+        false
+    }
+
+    /// Asks for a report by sending the last missing bytes again, as a checkpoint, to a receiver that fell silent.
+    pub(crate) fn solicit(&mut self, most: usize) {
+        self.solicitations += 1;
+        if let Some((start, end)) = self.acked.gaps(0, self.red).pop() {
+            let start = start.max(end.saturating_sub(most as u64));
+            self.repairs.push_back(Repair {
+                gaps: [(start, end)].into(),
+                report: 0,
+                cycle: 0,
+            });
+        }
+    }
+
+    /// Drops the block and all that was to be sent.
+    pub(crate) fn give_up(&mut self, reason: CancelReason) {
+        self.block = Bytes::new();
+        (self.red, self.next, self.checked) = (0, 0, 0);
+        self.repairs.clear();
+        self.symbols.clear();
+        self.checkpoints.clear();
+        self.acked = RangeSet::default();
+        self.cancel = Some(Cancelling {
+            reason,
+            attempts: 0,
+            timer: None,
+        });
+    }
+}
+
+/// Offsets below the length of a `Bytes` fit.
+fn narrow(offset: u64) -> usize {
+    usize::try_from(offset).unwrap_or(usize::MAX)
+}

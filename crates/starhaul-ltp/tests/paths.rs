@@ -1,0 +1,141 @@
+//! Light time, loss, outages and rates with the computed defaults.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod pair;
+
+use std::time::Duration;
+
+use pair::{Kind, Pair, RECEIVER, SENDER, SERVICE, content};
+use starhaul_ltp::{Event, LinkState, Outgoing, PeerConfig};
+use starhaul_units::Bandwidth;
+
+/// Blocks of random size arrive byte for byte at every light time and loss, and nothing is left of any session.
+#[test]
+fn blocks_arrive_at_any_light_time_and_loss() {
+    for (light, unknown) in [(0, false), (1, false), (4, false), (4, true), (600, false)] {
+        for loss in [0, 1, 5, 10, 20] {
+            let known = Duration::from_secs(if unknown { 0 } else { light });
+            let config = PeerConfig::new(known, Some(Bandwidth::from_mbit(50)));
+            let link = format!("rate=60mbit,delay={light}s,loss={loss}%,queue=100000p");
+            let mut pair = Pair::new(light * 100 + loss, &config, &link, &link);
+            let blocks: Vec<_> = (1..8)
+                .map(|i| content(i * i * 20_000 + 1, loss + i as u64))
+                .collect();
+            for block in &blocks {
+                pair.send(block, block.len());
+            }
+            pair.finish();
+            let mut delivered = pair.receiver().delivered();
+            delivered.sort_by_key(bytes::Bytes::len);
+            assert_eq!(delivered, blocks, "light time {light} s, loss {loss} %");
+            let sent = pair.sender().happened();
+            let sent = sent
+                .iter()
+                .filter(|event| matches!(event, Event::Sent { .. }));
+            assert_eq!(sent.count(), blocks.len());
+        }
+    }
+}
+
+/// The share of the link's rate used in a span of the contact, while blocks are offered without end.
+fn used(light: u64, loss: u64, from: u64, to: u64) -> f64 {
+    let rate = Bandwidth::from_mbit(20);
+    let config = PeerConfig::new(Duration::from_secs(light), Some(rate));
+    let forward = format!("rate=20mbit,delay={light}s,loss={loss}%,queue=100p");
+    let mut pair = Pair::new(
+        light + loss,
+        &config,
+        &forward,
+        &format!("delay={light}s,loss={loss}%"),
+    );
+    for node in &mut pair.sim.nodes {
+        node.keeps_log = false;
+    }
+    // All blocks share their bytes.
+    let block = content(1_000_000, 7);
+    let mut passed = [0; 2];
+    for (bytes, until) in passed.iter_mut().zip([from, to]) {
+        let until = pair.start + Duration::from_secs(until);
+        pair.sim.run_until(until, |sim| {
+            let now = sim.now();
+            let node = &mut sim.nodes[0];
+            while node.engine.send_bytes() < 2_000_000 + in_round_trips(rate, light) {
+                let block = block.clone();
+                let outgoing = Outgoing {
+                    to: RECEIVER,
+                    service: SERVICE,
+                    red: block.len() as u64,
+                    block,
+                };
+                node.engine.send(now, outgoing).unwrap();
+            }
+            sim.nodes[1].events.clear();
+            Some(now + Duration::from_millis(100))
+        });
+        let stats = pair.sim.network[pair.path.forward].stats();
+        assert_eq!(stats.dropped_queue, 0, "sent faster than the link");
+        *bytes = stats.enqueued_bytes;
+    }
+    Bandwidth::from_bytes_over(passed[1] - passed[0], Duration::from_secs(to - from)).mbit()
+        / rate.mbit()
+}
+
+/// What a sender must have under way to fill the link while it waits for reports, repairs and their reports.
+fn in_round_trips(rate: Bandwidth, light: u64) -> u64 {
+    rate.bytes_in(Duration::from_secs(4 * 2 * light + 1))
+}
+
+#[test]
+fn the_link_is_full_from_the_first_minute_of_a_contact() {
+    for light in [0, 1, 4, 600] {
+        for loss in [0, 10] {
+            let share = used(light, loss, 0, 60);
+            assert!(share > 0.9, "light time {light} s, loss {loss} %: {share}");
+        }
+    }
+    // Later, too, when repairs and new data share it.
+    assert!(used(4, 10, 60, 120) > 0.9);
+}
+
+#[test]
+fn timers_stand_still_while_the_contact_plan_says_that_nobody_transmits() {
+    let light = Duration::from_secs(60);
+    let mut config = PeerConfig::new(light, None);
+    config.retransmission_limit = 2;
+    let mut pair = Pair::new(9, &config, "delay=60s,loss=5%", "delay=60s,loss=5%");
+    let block = content(200_000, 1);
+    pair.send(&block, block.len());
+    let hour = Duration::from_secs(3600);
+    // Each contact is too short for a report to come back within it.
+    for _ in 0..60 {
+        for (is_up, time) in [(true, Duration::from_secs(90)), (false, hour * 5)] {
+            let state = LinkState {
+                may_transmit: is_up,
+                peer_transmits: is_up,
+            };
+            let now = pair.sim.now();
+            pair.sender().engine.set_link(now, RECEIVER, state);
+            pair.receiver().engine.set_link(now, SENDER, state);
+            let before: usize = pair.sim.nodes.iter().map(|node| node.sent.len()).sum();
+            pair.sim.run_for(time);
+            let after: usize = pair.sim.nodes.iter().map(|node| node.sent.len()).sum();
+            assert!(is_up || before == after, "sent during an outage");
+        }
+    }
+    let now = pair.sim.now();
+    let up = LinkState {
+        may_transmit: true,
+        peer_transmits: true,
+    };
+    pair.sender().engine.set_link(now, RECEIVER, up);
+    pair.receiver().engine.set_link(now, SENDER, up);
+    pair.finish();
+    assert_eq!(pair.receiver().delivered(), [block]);
+    assert!(matches!(
+        pair.sender().happened().last(),
+        Some(Event::Sent { .. })
+    ));
+    // Hundreds of timeouts passed in the outages; the few attempts there are answer losses.
+    assert!(pair.sender().count(Kind::RedEnd) <= 3);
+}

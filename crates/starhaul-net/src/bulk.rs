@@ -1,0 +1,203 @@
+//! A UDP socket for bulk data of one kind: large buffers, IP fragmentation allowed, and a choice of system calls.
+
+use std::{io::IoSlice, net::SocketAddr, os::fd::AsFd};
+
+use rustix::{
+    io::Errno,
+    net::{
+        MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny, sendmmsg,
+        sockopt::{
+            Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
+        },
+    },
+};
+
+use crate::{BindOptions, Error, RecvBuffer, Transmit, UdpSocket};
+
+/// Which system calls carry datagrams to the kernel. Receiving takes several at once in every mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IoMode {
+    /// One buffer that the kernel cuts into datagrams (`UDP_SEGMENT`), and joins again at the receiver (`UDP_GRO`).
+    #[default]
+    Gso,
+    /// Many datagrams per call (`sendmmsg`).
+    Mmsg,
+    /// One datagram per call.
+    Single,
+}
+
+impl IoMode {
+    /// All modes, the fastest first.
+    pub const ALL: [Self; 3] = [Self::Gso, Self::Mmsg, Self::Single];
+
+    /// Its name on the command line and in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Gso => "gso",
+            Self::Mmsg => "mmsg",
+            Self::Single => "single",
+        }
+    }
+}
+
+/// Receive buffer that absorbs what a sender at 10 Gbit/s sends while the receiver does not run for 50 ms.
+const BUFFER_BYTES: usize = 64 << 20;
+/// Datagrams per call of `sendmmsg`: as many as one of segmentation offload.
+const MOST_MESSAGES: usize = 64;
+
+/// A UDP socket for bulk data.
+#[derive(Debug)]
+pub struct BulkSocket {
+    socket: UdpSocket,
+    mode: IoMode,
+}
+
+impl BulkSocket {
+    /// Binds `address`.
+    ///
+    /// # Errors
+    /// As [`UdpSocket::bind`].
+    pub fn bind(address: SocketAddr, mode: IoMode) -> Result<Self, Error> {
+        let options = BindOptions {
+            buffer_bytes: BUFFER_BYTES,
+            ..BindOptions::new(address)
+        };
+        let socket = UdpSocket::bind(&options)?;
+        // Datagrams larger than the path's MTU are cut by the kernel; the others of this crate never are.
+        let fragments = match address {
+            SocketAddr::V4(_) => set_ip_mtu_discover(socket.as_fd(), Ipv4PathMtuDiscovery::DONT),
+            SocketAddr::V6(_) => set_ipv6_mtu_discover(socket.as_fd(), Ipv6PathMtuDiscovery::DONT),
+        };
+        fragments.map_err(|errno| Error::System(errno.into()))?;
+        Ok(Self { socket, mode })
+    }
+
+    /// The socket, to wait for it.
+    pub fn socket(&self) -> &UdpSocket {
+        &self.socket
+    }
+
+    /// The bound address.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.socket.local_addr()
+    }
+
+    /// Sends as much of a batch as the socket takes, and returns how many bytes that was; if fewer than all, wait until
+    /// it is writable.
+    ///
+    /// # Errors
+    /// As [`UdpSocket::try_send`].
+    pub fn try_send(
+        &self,
+        to: SocketAddr,
+        contents: &[u8],
+        segment_size: usize,
+    ) -> Result<usize, Error> {
+        let datagrams = contents.chunks(segment_size.max(1));
+        let mut done = 0;
+        match self.mode {
+            IoMode::Gso => return self.send_batch(to, contents, segment_size),
+            IoMode::Single => {
+                for datagram in datagrams {
+                    match self.send_batch(to, datagram, datagram.len())? {
+                        0 => break,
+                        sent => done += sent,
+                    }
+                }
+            }
+            IoMode::Mmsg => {
+                let slices: Vec<IoSlice<'_>> = datagrams.map(IoSlice::new).collect();
+                for group in slices.chunks(MOST_MESSAGES) {
+                    let sent = self.send_messages(to, group)?;
+                    done += sent;
+                    if sent < group.iter().map(|slice| slice.len()).sum() {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// Receives available datagrams; `false` when there are none.
+    ///
+    /// # Errors
+    /// As [`UdpSocket::try_recv`].
+    pub fn try_recv(&self, buffer: &mut RecvBuffer) -> Result<bool, Error> {
+        self.socket.try_recv(buffer)
+    }
+
+    fn send_batch(
+        &self,
+        to: SocketAddr,
+        contents: &[u8],
+        segment_size: usize,
+    ) -> Result<usize, Error> {
+        self.socket.try_send(&Transmit {
+            to,
+            from: None,
+            ecn: 0,
+            contents,
+            segment_size,
+        })
+    }
+
+    fn send_messages(&self, to: SocketAddr, datagrams: &[IoSlice<'_>]) -> Result<usize, Error> {
+        let to = SocketAddrAny::from(to);
+        let mut controls: Vec<_> = datagrams
+            .iter()
+            .map(|_| SendAncillaryBuffer::default())
+            .collect();
+        let slices = datagrams.chunks(1).zip(&mut controls);
+        let mut messages: Vec<_> = slices
+            .map(|(slice, control)| MMsgHdr::new_with_addr(&to, slice, control))
+            .collect();
+        match sendmmsg(self.socket.as_fd(), &mut messages, SendFlags::empty()) {
+            Ok(sent) => Ok(datagrams.iter().take(sent).map(|slice| slice.len()).sum()),
+            Err(Errno::AGAIN | Errno::NOBUFS) => Ok(0),
+            // An error that an earlier datagram met: it is collected by this call, and the datagrams count as lost.
+            Err(errno) if errno == Errno::CONNREFUSED || errno == Errno::MSGSIZE => {
+                Ok(datagrams.iter().map(|slice| slice.len()).sum())
+            }
+            Err(errno) => Err(Error::System(errno.into())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Poller;
+
+    #[test]
+    fn every_mode_carries_a_batch_and_datagrams_larger_than_a_frame() {
+        for mode in IoMode::ALL {
+            let bind = || BulkSocket::bind("127.0.0.1:0".parse().unwrap(), mode).unwrap();
+            let (sender, receiver) = (bind(), bind());
+            let contents: Vec<u8> = (0..150_000u32)
+                .map(|i| i.to_le_bytes()[i as usize % 3])
+                .collect();
+            for size in [1400, 60_000] {
+                let mut done = 0;
+                while done < contents.len() {
+                    done += sender
+                        .try_send(receiver.local_addr(), &contents[done..], size)
+                        .unwrap();
+                }
+                let (mut poller, mut buffer) = (Poller::new().unwrap(), RecvBuffer::new());
+                let mut received: Vec<Vec<u8>> = Vec::new();
+                while received.len() < contents.len().div_ceil(size) {
+                    poller.wait(&[(receiver.socket(), false)], None).unwrap();
+                    while receiver.try_recv(&mut buffer).unwrap() {
+                        received.extend(buffer.datagrams().map(|d| d.payload.to_vec()));
+                    }
+                }
+                assert!(
+                    received.iter().rev().skip(1).all(|d| d.len() == size),
+                    "{mode:?}"
+                );
+                assert_eq!(received.concat(), contents, "{mode:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! How fast this host carries LTP over loopback, beside the raw datagrams of the same system calls in the same run. Each
+//! end has a thread.
+
+use std::{
+    net::SocketAddr,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+use starhaul_ltp::{Engine, EngineConfig, EngineId, Event, Outgoing, PeerConfig};
+use starhaul_net::{BulkSocket, IoMode, Poller, RecvBuffer, ltp::LtpDriver};
+
+use crate::Error;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Bytes of block data per segment.
+    pub segment_bytes: usize,
+    /// Bytes of the block.
+    pub block_bytes: usize,
+    /// Which system calls.
+    pub modes: Vec<IoMode>,
+    /// How often each is measured; the median counts.
+    pub repeats: usize,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Raw UDP.
+    pub ceilings: Vec<Ceiling>,
+    /// LTP.
+    pub rows: Vec<Row>,
+}
+
+/// Raw UDP: the same block in datagrams of as many bytes of data, without a protocol.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ceiling {
+    /// The system calls.
+    pub mode: &'static str,
+    /// Bytes of data per segment.
+    pub segment_bytes: usize,
+    /// Data that arrived, until the last of it arrived.
+    pub gbit_per_s: f64,
+}
+
+/// One red block over LTP.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The system calls.
+    pub mode: &'static str,
+    /// Bytes of data per segment.
+    pub segment_bytes: usize,
+    /// Data of the block, until its sender knew that all had arrived.
+    pub gbit_per_s: f64,
+    /// Processor time of the sending thread per segment.
+    pub send_us_per_segment: f64,
+    /// Processor time of the receiving thread per segment.
+    pub receive_us_per_segment: f64,
+    /// Segments that were sent and did not arrive.
+    pub lost: u64,
+}
+
+const SENDER: EngineId = EngineId(1);
+const RECEIVER: EngineId = EngineId(2);
+const SERVICE: u64 = 64;
+/// Largest UDP payload.
+const MOST_BYTES: usize = 65_507;
+/// Bytes of one call of segmentation offload.
+const MOST_SEGMENTS: usize = 64;
+/// Without a datagram for so long, no more will come.
+const SILENCE: Duration = Duration::from_millis(100);
+/// A run that takes longer has failed.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Measures all modes.
+///
+/// # Errors
+/// [`Error::Bench`] when the received block is not the one that was sent; [`Error::Net`].
+pub fn run(options: &Options, mut tell: impl FnMut(&str)) -> Result<Report, Error> {
+    let block: Bytes = (0..options.block_bytes)
+        .map(|i| (i.wrapping_mul(2_654_435_761) >> 13).to_le_bytes()[0])
+        .collect::<Vec<u8>>()
+        .into();
+    let mut report = Report {
+        ceilings: Vec::new(),
+        rows: Vec::new(),
+    };
+    for &mode in &options.modes {
+        let mut ceilings = Vec::new();
+        let mut rows = Vec::new();
+        for repeat in 1..=options.repeats.max(1) {
+            tell(&format!(
+                "{}: {repeat} of {}",
+                mode.name(),
+                options.repeats.max(1)
+            ));
+            ceilings.push(ceiling(options, mode, &block)?);
+            rows.push(row(options, mode, &block)?);
+        }
+        ceilings.sort_by(|a, b| a.gbit_per_s.total_cmp(&b.gbit_per_s));
+        rows.sort_by(|a, b| a.gbit_per_s.total_cmp(&b.gbit_per_s));
+        report
+            .ceilings
+            .push(ceilings.swap_remove(ceilings.len() / 2));
+        report.rows.push(rows.swap_remove(rows.len() / 2));
+    }
+    Ok(report)
+}
+
+fn ceiling(options: &Options, mode: IoMode, block: &Bytes) -> Result<Ceiling, Error> {
+    let local: SocketAddr = ([127, 0, 0, 1], 0).into();
+    let (sender, receiver) = (
+        BulkSocket::bind(local, mode)?,
+        BulkSocket::bind(local, mode)?,
+    );
+    let (size, to) = (options.segment_bytes, receiver.local_addr());
+    let total = block.len().div_ceil(size);
+    let at_once = size * (MOST_BYTES / size).clamp(1, MOST_SEGMENTS);
+    thread::scope(|scope| {
+        let counting = scope.spawn(|| count(&receiver, total));
+        let start = Instant::now();
+        let mut poller = Poller::new()?;
+        for batch in block.chunks(at_once) {
+            let mut done = 0;
+            while let Some(rest) = batch.get(done..).filter(|rest| !rest.is_empty()) {
+                let sent = sender.try_send(to, rest, size)?;
+                done += sent;
+                if sent < rest.len() {
+                    poller.wait(&[(sender.socket(), true)], Some(start + LONGEST))?;
+                }
+            }
+        }
+        let counted = counting
+            .join()
+            .map_err(|_| Error::Bench("a thread panicked"))?;
+        let (datagrams, last) = counted?;
+        Ok(Ceiling {
+            mode: mode.name(),
+            segment_bytes: options.segment_bytes,
+            gbit_per_s: gbit(datagrams * options.segment_bytes, last - start),
+        })
+    })
+}
+
+/// Counts datagrams until all have come or none comes any more; and when the last came.
+fn count(socket: &BulkSocket, total: usize) -> Result<(usize, Instant), Error> {
+    let (mut poller, mut buffer) = (Poller::new()?, RecvBuffer::new());
+    let (mut count, mut last) = (0, Instant::now());
+    while count < total {
+        if socket.try_recv(&mut buffer)? {
+            let joined = buffer
+                .messages()
+                .map(|m| m.contents.len().div_ceil(m.stride));
+            count += joined.sum::<usize>();
+            last = Instant::now();
+        } else {
+            if last.elapsed() > SILENCE {
+                break;
+            }
+            poller.wait(&[(socket.socket(), false)], Some(last + SILENCE * 2))?;
+        }
+    }
+    Ok((count, last))
+}
+
+fn row(options: &Options, mode: IoMode, block: &Bytes) -> Result<Row, Error> {
+    let (mut sender, mut receiver) = (
+        driver(SENDER, mode, options)?,
+        driver(RECEIVER, mode, options)?,
+    );
+    sender.set_address(RECEIVER, receiver.local_addr());
+    receiver.set_address(SENDER, sender.local_addr());
+    let (is_over, waker) = (AtomicBool::new(false), receiver.waker());
+    thread::scope(|scope| {
+        let receiving = scope.spawn(|| receive(&mut receiver, &is_over, block));
+        let sent = send(&mut sender, block);
+        is_over.store(true, Ordering::SeqCst);
+        waker.wake();
+        let received = receiving
+            .join()
+            .map_err(|_| Error::Bench("a thread panicked"))?;
+        let ((time, send_time), (receive_time, arrived)) = (sent?, received?);
+        let stats = sender.engine().stats();
+        let segments = stats.data_segments_sent;
+        Ok(Row {
+            mode: mode.name(),
+            segment_bytes: options.segment_bytes,
+            gbit_per_s: gbit(block.len(), time),
+            send_us_per_segment: per_segment(send_time, segments),
+            receive_us_per_segment: per_segment(receive_time, segments),
+            lost: stats.segments_sent.saturating_sub(arrived),
+        })
+    })
+}
+
+fn driver(id: EngineId, mode: IoMode, options: &Options) -> Result<LtpDriver, Error> {
+    let now = Instant::now();
+    let mut engine = Engine::new(EngineConfig::new(id, [id.0.to_le_bytes()[0]; 32]));
+    let mut config = PeerConfig::new(Duration::ZERO, None);
+    config.segment_data = options.segment_bytes;
+    config.receive_memory = config.receive_memory.max(2 * options.block_bytes);
+    config.block_bytes = config.block_bytes.max(options.block_bytes as u64);
+    let peer = if id == SENDER { RECEIVER } else { SENDER };
+    engine.add_peer(now, peer, config)?;
+    engine.open_service(SERVICE);
+    Ok(LtpDriver::bind(([127, 0, 0, 1], 0).into(), mode, engine)?)
+}
+
+/// Sends the block; how long that took, and the processor time of this thread.
+fn send(driver: &mut LtpDriver, block: &Bytes) -> Result<(Duration, Duration), Error> {
+    let (start, before) = (Instant::now(), thread_time());
+    let (red, service, to) = (block.len() as u64, SERVICE, RECEIVER);
+    driver.engine().send(
+        start,
+        Outgoing {
+            to,
+            service,
+            block: block.clone(),
+            red,
+        },
+    )?;
+    loop {
+        driver.turn(Some(start + LONGEST))?;
+        while let Some(event) = driver.poll_event() {
+            match event {
+                Event::Sent { .. } => {
+                    let took = (start.elapsed(), thread_time().saturating_sub(before));
+                    // The last acknowledgement of a report leaves.
+                    driver.turn(Some(Instant::now()))?;
+                    return Ok(took);
+                }
+                Event::SendCancelled { reason, .. } => return Err(Error::GivenUp(reason)),
+                _ => {}
+            }
+        }
+        if start.elapsed() > LONGEST {
+            return Err(Error::Bench("it took longer than a minute"));
+        }
+    }
+}
+
+/// Receives the block; the processor time of this thread, and how many segments came.
+fn receive(
+    driver: &mut LtpDriver,
+    is_over: &AtomicBool,
+    block: &Bytes,
+) -> Result<(Duration, u64), Error> {
+    let (before, mut received) = (thread_time(), None);
+    let (mut took, mut limit) = (None, None);
+    // The sender's last acknowledgement is still to come when it is done.
+    while limit.is_none_or(|limit| Instant::now() < limit) {
+        if is_over.load(Ordering::SeqCst) {
+            took.get_or_insert_with(|| thread_time().saturating_sub(before));
+            limit.get_or_insert_with(|| Instant::now() + SILENCE);
+            if driver.engine().sessions() == (0, 0) {
+                break;
+            }
+        }
+        driver.turn(Some(Instant::now() + SILENCE))?;
+        while let Some(event) = driver.poll_event() {
+            if let Event::RedPart { block, .. } = event {
+                received = Some(block);
+            }
+        }
+    }
+    let took = took.unwrap_or_default();
+    let arrived = driver.engine().stats().segments_received;
+    let mut at = 0;
+    let is_same = received.is_some_and(|received| {
+        received.len() == block.len()
+            && received.parts().iter().all(|part| {
+                at += part.len();
+                block.get(at - part.len()..at) == Some(part)
+            })
+    });
+    match is_same {
+        true => Ok((took, arrived)),
+        false => Err(Error::Bench(
+            "the received block is not the one that was sent",
+        )),
+    }
+}
+
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a display value")]
+fn gbit(bytes: usize, time: Duration) -> f64 {
+    bytes as f64 * 8e-9 / time.as_secs_f64().max(1e-9)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a display value")]
+fn per_segment(time: Duration, segments: u64) -> f64 {
+    time.as_secs_f64() * 1e6 / segments.max(1) as f64
+}

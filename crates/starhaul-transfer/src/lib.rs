@@ -1,0 +1,54 @@
+//! Files over LTP: each is sent in blocks, written under its name when it is complete, and compared by its SHA-256 at both
+//! ends. And [`bench`]: how fast this host carries LTP beside the same system calls alone.
+
+pub mod bench;
+mod receive;
+mod send;
+mod wire;
+
+use std::{io, path::PathBuf};
+
+pub use receive::{FileReceiver, Received};
+pub use send::{FileSender, Progress};
+pub use wire::SERVICE;
+
+/// Errors of transfers.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A local file cannot be read or written.
+    #[error("{}: {source}", .file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The local file has no name that the far side could use, or is empty.
+    #[error("{}: {reason}", .0.display(), reason = .1)]
+    Unusable(PathBuf, &'static str),
+    /// The file changed while it was sent.
+    #[error("{} changed while it was sent: send it again", .0.display())]
+    Changed(PathBuf),
+    /// The far side could not store the file, or has another content.
+    #[error("the far side does not have the file: {0}")]
+    FarSide(String),
+    /// A block was given up.
+    #[error(
+        "a block was given up: {0}; is the far side there, with these engine numbers and this key?"
+    )]
+    GivenUp(starhaul_ltp::CancelReason),
+    /// The benchmark received something else than was sent, or not in time.
+    #[error("the benchmark failed: {0}")]
+    Bench(&'static str),
+    /// The engine refused a block.
+    #[error(transparent)]
+    Ltp(#[from] starhaul_ltp::Error),
+    /// The socket failed.
+    #[error(transparent)]
+    Net(#[from] starhaul_net::Error),
+}
+
+fn file_error(file: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Error {
+    let file = file.into();
+    move |source| Error::File { file, source }
+}

@@ -1,0 +1,210 @@
+//! Receiving files into a folder.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File, OpenOptions},
+    io::{self, Read as _, Seek as _, SeekFrom},
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
+use starhaul_ltp::{EngineId, Event, Outgoing};
+use starhaul_net::ltp::LtpDriver;
+
+use crate::{
+    Error, SERVICE, file_error,
+    wire::{Chunk, Verdict},
+};
+
+/// Greatest number of unfinished files; beyond it, the one whose sender was silent longest is given up.
+const MOST_FILES: usize = 64;
+
+/// A file that is complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// The engine that sent it.
+    pub from: EngineId,
+    /// Where it was stored.
+    pub path: PathBuf,
+    /// Its bytes.
+    pub length: u64,
+    /// Its SHA-256.
+    pub hash: [u8; 32],
+}
+
+/// Stores received files in a folder; an existing file is never replaced.
+#[derive(Debug)]
+pub struct FileReceiver {
+    folder: PathBuf,
+    unfinished: BTreeMap<(EngineId, u64), Unfinished>,
+}
+
+#[derive(Debug)]
+struct Unfinished {
+    name: String,
+    part: PathBuf,
+    file: File,
+    length: u64,
+    /// First byte and length of each block that was written.
+    chunks: BTreeMap<u64, u64>,
+    /// When the last one came.
+    heard: Instant,
+}
+
+impl FileReceiver {
+    /// Receives into `folder`, which is made if need be.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub fn new(folder: &Path) -> Result<Self, Error> {
+        fs::create_dir_all(folder).map_err(file_error(folder))?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            unfinished: BTreeMap::new(),
+        })
+    }
+
+    /// Handles what the engine tells, and returns a file that is complete now.
+    ///
+    /// # Errors
+    /// [`Error::Ltp`] when the answer cannot be sent. What is wrong with a file is told to its sender.
+    pub fn handle(
+        &mut self,
+        driver: &mut LtpDriver,
+        event: Event,
+    ) -> Result<Option<Received>, Error> {
+        let Event::RedPart { session, block, .. } = event else {
+            return Ok(None);
+        };
+        let from = session.originator;
+        let Some(chunk) = Chunk::parse(&block.into_bytes()) else {
+            tracing::warn!(%session, "a block that is no part of a file");
+            return Ok(None);
+        };
+        let transfer = chunk.transfer;
+        let (received, result) = match self.store(from, &chunk) {
+            Ok(None) => return Ok(None),
+            Ok(Some(received)) => (Some(received.clone()), Ok(received.hash)),
+            Err(error) => {
+                tracing::warn!(%from, %error, "a file cannot be stored");
+                self.drop_part(from, transfer);
+                (None, Err(error.to_string()))
+            }
+        };
+        let block: Bytes = Verdict { transfer, result }.encode();
+        let (red, service, to) = (block.len() as u64, SERVICE, from);
+        let outgoing = Outgoing {
+            to,
+            service,
+            block,
+            red,
+        };
+        driver.engine().send(Instant::now(), outgoing)?;
+        Ok(received)
+    }
+
+    fn store(&mut self, from: EngineId, chunk: &Chunk) -> io::Result<Option<Received>> {
+        let key = (from, chunk.transfer);
+        if !self.unfinished.contains_key(&key) {
+            if self.unfinished.len() >= MOST_FILES {
+                self.drop_oldest();
+            }
+            let unfinished = self.begin(from, chunk)?;
+            self.unfinished.insert(key, unfinished);
+        }
+        let Some(file) = self.unfinished.get_mut(&key) else {
+            return Ok(None);
+        };
+        if (file.length, file.name.as_str()) != (chunk.length, chunk.name.as_str()) {
+            return Err(io::Error::other(
+                "the transfer's blocks name different files",
+            ));
+        }
+        file.file.write_all_at(&chunk.data, chunk.offset)?;
+        file.chunks.insert(chunk.offset, chunk.data.len() as u64);
+        file.heard = Instant::now();
+        if !file.is_complete() {
+            return Ok(None);
+        }
+        let hash = file.finish()?;
+        let path = self.folder.join(&file.name);
+        // A link fails where a file has the name; a rename would replace it.
+        fs::hard_link(&file.part, &path)?;
+        fs::remove_file(&file.part)?;
+        let length = file.length;
+        self.unfinished.remove(&key);
+        Ok(Some(Received {
+            from,
+            path,
+            length,
+            hash,
+        }))
+    }
+
+    fn begin(&self, from: EngineId, chunk: &Chunk) -> io::Result<Unfinished> {
+        if self.folder.join(&chunk.name).exists() {
+            return Err(io::Error::other(format!("{} exists already", chunk.name)));
+        }
+        let part = self
+            .folder
+            .join(format!(".{}-{:016x}.part", from, chunk.transfer));
+        let mut options = OpenOptions::new();
+        let file = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&part)?;
+        Ok(Unfinished {
+            name: chunk.name.clone(),
+            part,
+            file,
+            length: chunk.length,
+            chunks: BTreeMap::new(),
+            heard: Instant::now(),
+        })
+    }
+
+    fn drop_oldest(&mut self) {
+        let oldest = self.unfinished.iter().min_by_key(|(_, file)| file.heard);
+        if let Some((&(from, transfer), _)) = oldest {
+            self.drop_part(from, transfer);
+        }
+    }
+
+    fn drop_part(&mut self, from: EngineId, transfer: u64) {
+        if let Some(file) = self.unfinished.remove(&(from, transfer)) {
+            // Nothing else can be done with a part that cannot be removed.
+            let _ = fs::remove_file(file.part);
+        }
+    }
+}
+
+impl Unfinished {
+    fn is_complete(&self) -> bool {
+        let mut end = 0;
+        for (&offset, &length) in &self.chunks {
+            if offset > end {
+                return false;
+            }
+            end = end.max(offset + length);
+        }
+        end == self.length
+    }
+
+    /// Writes all to the disk, and returns the hash of what is there.
+    fn finish(&mut self) -> io::Result<[u8; 32]> {
+        self.file.sync_all()?;
+        self.file.seek(SeekFrom::Start(0))?;
+        let (mut hash, mut buffer) = (Sha256::new(), vec![0; 1 << 20]);
+        loop {
+            match self.file.read(&mut buffer)? {
+                0 => return Ok(hash.finalize().into()),
+                count => hash.update(buffer.get(..count).unwrap_or_default()),
+            }
+        }
+    }
+}

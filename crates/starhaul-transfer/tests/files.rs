@@ -1,0 +1,109 @@
+//! Files over loopback, through real sockets.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use starhaul_ltp::{Engine, EngineConfig, EngineId, PeerConfig, UnknownPeers};
+use starhaul_net::{IoMode, ltp::LtpDriver};
+use starhaul_transfer::{Error, FileReceiver, FileSender, Progress, Received, SERVICE};
+
+const RECEIVER: EngineId = EngineId(2);
+
+fn driver(id: EngineId, peer: Option<EngineId>) -> LtpDriver {
+    let config = PeerConfig::new(Duration::ZERO, None);
+    let mut engine_config = EngineConfig::new(id, [7; 32]);
+    engine_config.unknown_peers = UnknownPeers::Accept {
+        most: 3,
+        config: Box::new(config.clone()),
+    };
+    let mut engine = Engine::new(engine_config);
+    if let Some(peer) = peer {
+        engine.add_peer(Instant::now(), peer, config).unwrap();
+    }
+    engine.open_service(SERVICE);
+    let local = SocketAddr::from(([127, 0, 0, 1], 0));
+    LtpDriver::bind(local, IoMode::default(), engine).unwrap()
+}
+
+/// Sends files one after the other to one receiver, and returns what each sender was told and what was stored.
+fn exchange(files: &[&Path], into: &Path) -> (Vec<Result<(), Error>>, Vec<Received>) {
+    let mut receiver = driver(RECEIVER, None);
+    let (address, waker, is_over) = (
+        receiver.local_addr(),
+        receiver.waker(),
+        AtomicBool::new(false),
+    );
+    thread::scope(|scope| {
+        let receiving = scope.spawn(|| {
+            let mut store = FileReceiver::new(into).unwrap();
+            let mut stored = Vec::new();
+            while !is_over.load(Ordering::SeqCst) {
+                receiver.turn(None).unwrap();
+                while let Some(event) = receiver.poll_event() {
+                    stored.extend(store.handle(&mut receiver, event).unwrap());
+                }
+            }
+            stored
+        });
+        let results = files.iter().zip(1..).map(|(file, transfer)| {
+            let mut sender = driver(EngineId(transfer + 10), Some(RECEIVER));
+            sender.set_address(RECEIVER, address);
+            let mut last = Progress::default();
+            let sent = FileSender::open(file, transfer, 0, Duration::from_secs(5))
+                .and_then(|file| file.run(&mut sender, RECEIVER, |progress| last = progress));
+            if sent.is_ok() {
+                assert_eq!(last.acknowledged, last.length);
+            }
+            sent
+        });
+        let results = results.collect();
+        is_over.store(true, Ordering::SeqCst);
+        waker.wake();
+        (results, receiving.join().unwrap())
+    })
+}
+
+#[test]
+fn files_of_any_size_arrive_and_no_file_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let (from, into) = (folder.path().join("from"), folder.path().join("into"));
+    fs::create_dir_all(&from).unwrap();
+    let mut files = Vec::new();
+    for length in [1usize, 1000, 40_000_001] {
+        let file = from.join(format!("{length}.bin"));
+        let content: Vec<u8> = (0..length)
+            .map(|i| (i * 31 >> 4).to_le_bytes()[0])
+            .collect();
+        fs::write(&file, content).unwrap();
+        files.push(file);
+    }
+    // The first file once more: its name is taken by then. And an empty one, which LTP cannot send.
+    let empty = from.join("empty");
+    fs::write(&empty, "").unwrap();
+    let names: Vec<&Path> = files
+        .iter()
+        .chain([&files[0], &empty])
+        .map(AsRef::as_ref)
+        .collect();
+    let (results, stored) = exchange(&names, &into);
+    assert!(results[..3].iter().all(Result::is_ok), "{results:?}");
+    assert!(
+        matches!(&results[3], Err(Error::FarSide(reason)) if reason.contains("exists already"))
+    );
+    assert!(matches!(&results[4], Err(Error::Unusable(..))));
+    assert_eq!(stored.len(), 3);
+    for (file, stored) in files.iter().zip(stored) {
+        assert_eq!(stored.path, into.join(file.file_name().unwrap()));
+        assert!(fs::read(file).unwrap() == fs::read(&stored.path).unwrap());
+    }
+    // Nothing else is left in the folder.
+    assert_eq!(fs::read_dir(&into).unwrap().count(), 3);
+}

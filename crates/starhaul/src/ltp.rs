@@ -1,0 +1,319 @@
+//! `starhaul ltp`: takes addresses, engine numbers and what is known of the link, and prints; the engine is in
+//! `starhaul-ltp`, files and the benchmark are in `starhaul-transfer`.
+
+mod progress;
+
+use std::{
+    net::{SocketAddr, ToSocketAddrs as _},
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use clap::{Subcommand, ValueEnum};
+use ring::rand::{SecureRandom as _, SystemRandom};
+use starhaul_ltp::{
+    AuthKey, Coding, ETHERNET_SEGMENT_DATA, Engine, EngineConfig, EngineId, PeerConfig,
+    UnknownPeers,
+};
+use starhaul_net::{
+    IoMode,
+    ltp::{LtpDriver, PORT},
+};
+use starhaul_transfer::{FileReceiver, FileSender, bench};
+use starhaul_units::Bandwidth;
+
+use crate::output::{Usage, print};
+
+/// Most peers that a receiver serves at a time.
+const MOST_PEERS: usize = 64;
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Send a file; exit code 0 says that the far side has all of it, compared by SHA-256
+    Send(SendArguments),
+    /// Receive files into a folder
+    Receive(ReceiveArguments),
+    /// Measure how fast this host carries LTP over loopback, beside raw UDP by the same system calls
+    Bench(BenchArguments),
+}
+
+/// What is known of the link; all else follows from it.
+#[derive(clap::Args)]
+struct Link {
+    /// Number of this engine
+    #[arg(long, value_name = "N")]
+    engine: Option<u64>,
+    /// One-way light time; learnt from answers if not given
+    #[arg(long, value_name = "TIME", value_parser = crate::trace::parse_time)]
+    light_time: Option<Duration>,
+    /// Rate at which segments leave; as fast as the far side takes them if not given
+    #[arg(long, value_name = "RATE")]
+    rate: Option<Bandwidth>,
+    /// Bytes of data per segment
+    #[arg(long, value_name = "BYTES", default_value_t = ETHERNET_SEGMENT_DATA as u32, value_parser = clap::value_parser!(u32).range(64..=65_400))]
+    segment: u32,
+    /// Share of segments that is lost, as 5%: repair segments make up for it without a round trip; both ends must be
+    /// Starhaul
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    repair: Option<f64>,
+    /// System calls that carry the segments
+    #[arg(long, value_enum, default_value_t = Mode::Gso)]
+    mode: Mode,
+    /// File with the key that both ends have; segments without its signature are dropped (RFC 5327)
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// Print every value in use with its reason, and do nothing
+    #[arg(long)]
+    explain: bool,
+}
+
+#[derive(clap::Args)]
+struct SendArguments {
+    /// The file
+    file: PathBuf,
+    /// The receiver, as host or host:port [default port: 1113]
+    #[arg(long, value_name = "ADDR")]
+    to: String,
+    /// Number of the receiving engine
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    peer: u64,
+    #[command(flatten)]
+    link: Link,
+}
+
+#[derive(clap::Args)]
+struct ReceiveArguments {
+    /// Folder for the files, made if need be; no file in it is replaced
+    #[arg(long, value_name = "DIR")]
+    into: PathBuf,
+    /// UDP address to listen on
+    #[arg(long, value_name = "ADDR", default_value_t = SocketAddr::from(([0, 0, 0, 0], PORT)))]
+    listen: SocketAddr,
+    /// End after the first file
+    #[arg(long)]
+    once: bool,
+    #[command(flatten)]
+    link: Link,
+}
+
+#[derive(clap::Args)]
+struct BenchArguments {
+    /// Bytes of data per segment
+    #[arg(long, value_name = "BYTES", default_value_t = ETHERNET_SEGMENT_DATA as u32, value_parser = clap::value_parser!(u32).range(64..=65_400))]
+    segment: u32,
+    /// Megabytes of the block
+    #[arg(long, value_name = "MB", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=4000))]
+    megabytes: u32,
+    /// Only these system calls
+    #[arg(long, value_enum, value_delimiter = ',')]
+    mode: Vec<Mode>,
+    /// How often each is measured; the median counts
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
+    repeats: u32,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// One buffer that the kernel cuts into datagrams
+    Gso,
+    /// Many datagrams per call
+    Mmsg,
+    /// One datagram per call
+    Single,
+}
+
+impl From<Mode> for IoMode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Gso => Self::Gso,
+            Mode::Mmsg => Self::Mmsg,
+            Mode::Single => Self::Single,
+        }
+    }
+}
+
+pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
+    match arguments.action {
+        Action::Send(arguments) => send(&arguments),
+        Action::Receive(arguments) => receive(&arguments),
+        Action::Bench(arguments) => bench(&arguments),
+    }
+}
+
+impl Link {
+    fn peer_config(&self) -> anyhow::Result<PeerConfig> {
+        let mut config = PeerConfig::new(self.light_time.unwrap_or_default(), self.rate);
+        config.segment_data = usize::try_from(self.segment)?;
+        config.coding = self.repair.map(Coding::new);
+        if let Some(file) = &self.key {
+            let secret = std::fs::read(file).with_context(|| file.display().to_string())?;
+            config.auth = AuthKey::new(secret.trim_ascii(), b"");
+        }
+        Ok(config)
+    }
+
+    fn engine_config(&self, otherwise: u64) -> anyhow::Result<EngineConfig> {
+        let mut seed = [0; 32];
+        let filled = SystemRandom::new().fill(&mut seed);
+        filled.map_err(|_| anyhow::anyhow!("the system has no randomness"))?;
+        let id = EngineId(self.engine.unwrap_or(otherwise));
+        Ok(EngineConfig::new(id, seed))
+    }
+}
+
+fn explain(config: &PeerConfig) -> anyhow::Result<()> {
+    let rows = config.explain();
+    let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
+    let lines = rows
+        .iter()
+        .map(|row| format!("{:width$}  {}  ({})\n", row.name, row.value, row.reason));
+    print(lines.collect::<String>())
+}
+
+fn send(arguments: &SendArguments) -> anyhow::Result<()> {
+    let config = arguments.link.peer_config()?;
+    if arguments.link.explain {
+        return explain(&config);
+    }
+    let to = resolve(&arguments.to)?;
+    let peer = EngineId(arguments.peer);
+    let mut engine = Engine::new(arguments.link.engine_config(1)?);
+    // What fills the path until the first report is back, twice over for repairs.
+    let round_trip = config.one_way_light_time * 4 + config.margin;
+    let under_way = config.rate.map_or(0, |rate| rate.bytes_in(round_trip));
+    let patience = config.longest_silence();
+    engine.add_peer(Instant::now(), peer, config)?;
+    engine.open_service(starhaul_transfer::SERVICE);
+    let local: SocketAddr = match to {
+        SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
+        SocketAddr::V6(_) => ([0u16; 8], 0).into(),
+    };
+    let mut driver = LtpDriver::bind(local, arguments.link.mode.into(), engine)?;
+    driver.set_address(peer, to);
+    let mut transfer = [0; 8];
+    let filled = SystemRandom::new().fill(&mut transfer);
+    filled.map_err(|_| anyhow::anyhow!("the system has no randomness"))?;
+    let file = FileSender::open(
+        &arguments.file,
+        u64::from_be_bytes(transfer),
+        under_way,
+        patience,
+    )?;
+    let mut bar = progress::Bar::new(arguments.link.segment);
+    starhaul_net::sharpen_timers();
+    file.run(&mut driver, peer, |progress| bar.show(progress))?;
+    bar.finish();
+    Ok(())
+}
+
+fn receive(arguments: &ReceiveArguments) -> anyhow::Result<()> {
+    let config = arguments.link.peer_config()?;
+    if arguments.link.explain {
+        return explain(&config);
+    }
+    let mut engine_config = arguments.link.engine_config(2)?;
+    engine_config.unknown_peers = UnknownPeers::Accept {
+        most: MOST_PEERS,
+        config: Box::new(config),
+    };
+    let mut engine = Engine::new(engine_config);
+    engine.open_service(starhaul_transfer::SERVICE);
+    let mut driver = LtpDriver::bind(arguments.listen, arguments.link.mode.into(), engine)?;
+    let mut files = FileReceiver::new(&arguments.into)?;
+    tracing::info!(address = %driver.local_addr(), "receives files");
+    starhaul_net::sharpen_timers();
+    let mut is_done = false;
+    while !is_done || driver.engine().sessions() != (0, 0) {
+        driver.turn(None)?;
+        while let Some(event) = driver.poll_event() {
+            if let Some(file) = files.handle(&mut driver, event)? {
+                let hash: String = file.hash.iter().map(|byte| format!("{byte:02x}")).collect();
+                print(format!("{hash}  {}\n", file.path.display()))?;
+                is_done = arguments.once;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
+    let chosen = arguments.mode.iter().map(|mode| IoMode::from(*mode));
+    let modes = match arguments.mode.is_empty() {
+        true => IoMode::ALL.to_vec(),
+        false => chosen.collect(),
+    };
+    let options = bench::Options {
+        segment_bytes: usize::try_from(arguments.segment)?,
+        block_bytes: usize::try_from(arguments.megabytes)? * 1_000_000,
+        modes,
+        repeats: usize::try_from(arguments.repeats)?,
+    };
+    let report = bench::run(&options, |step| tracing::debug!(step))?;
+    if arguments.json {
+        return print(format!("{}\n", serde_json::to_string(&report)?));
+    }
+    let mut text = format!(
+        "{} MB in segments of {} bytes over loopback\n\n{:8} {:>10} {:>10} {:>7} {:>13} {:>16} {:>6}\n",
+        arguments.megabytes,
+        arguments.segment,
+        "calls",
+        "raw Gbit/s",
+        "LTP Gbit/s",
+        "share",
+        "send us/seg",
+        "receive us/seg",
+        "lost"
+    );
+    for (ceiling, row) in report.ceilings.iter().zip(&report.rows) {
+        text += &format!(
+            "{:8} {:10.2} {:10.2} {:6.0}% {:13.2} {:16.2} {:6}\n",
+            row.mode,
+            ceiling.gbit_per_s,
+            row.gbit_per_s,
+            100.0 * row.gbit_per_s / ceiling.gbit_per_s,
+            row.send_us_per_segment,
+            row.receive_us_per_segment,
+            row.lost
+        );
+    }
+    print(text)
+}
+
+/// A share from 0 to 50 %, written as `5%` or `0.05`.
+fn parse_share(text: &str) -> Result<f64, String> {
+    let (number, unit) = match text.strip_suffix('%') {
+        Some(number) => (number, 0.01),
+        None => (text, 1.0),
+    };
+    let share = number
+        .trim()
+        .parse::<f64>()
+        .ok()
+        .map(|number| number * unit);
+    let share = share.filter(|share| (0.0..=0.5).contains(share));
+    share.ok_or_else(|| "write a share as 5%, at most 50%".to_owned())
+}
+
+/// The address of `host` or `host:port`.
+fn resolve(text: &str) -> anyhow::Result<SocketAddr> {
+    let found = text
+        .to_socket_addrs()
+        .or_else(|_| (text, PORT).to_socket_addrs());
+    let mut found = found.map_err(|error| {
+        Usage(format!(
+            "--to {text}: {error}; write it as host or host:port"
+        ))
+    })?;
+    let first = found.next();
+    first.ok_or_else(|| Usage(format!("--to {text} has no address")).into())
+}

@@ -1,0 +1,110 @@
+//! `starhaul ltp` from the user's side.
+#![allow(clippy::unwrap_used, reason = "a test harness")]
+
+mod program;
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    process::Stdio,
+};
+
+use program::{path, run, starhaul, text};
+
+#[test]
+fn a_file_is_sent_received_and_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, into) = (
+        folder.path().join("picture.bin"),
+        folder.path().join("into"),
+    );
+    let content: Vec<u8> = (0..3_000_000u32)
+        .map(|i| (i >> 3).to_le_bytes()[0])
+        .collect();
+    fs::write(&file, &content).unwrap();
+    let arguments = [
+        "ltp",
+        "receive",
+        "--once",
+        "--listen",
+        "127.0.0.1:0",
+        "--into",
+        path(&into),
+    ];
+    let mut receiver = starhaul(&arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The log tells the address.
+    let mut log = BufReader::new(receiver.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("receives files") {
+        line.clear();
+        assert!(log.read_line(&mut line).unwrap() > 0, "the receiver ended");
+    }
+    let start = line.find("127.0.0.1:").unwrap();
+    let digits = |c: &char| c.is_ascii_digit() || ".:".contains(*c);
+    let address: String = line[start..].chars().take_while(digits).collect();
+    let sent = run(&["ltp", "send", path(&file), "--to", &address]);
+    assert_eq!(sent.status.code(), Some(0), "{}", text(&sent.stderr));
+    let received = receiver.wait_with_output().unwrap();
+    assert_eq!(received.status.code(), Some(0));
+    assert!(text(&received.stdout).contains("picture.bin"));
+    assert!(fs::read(into.join("picture.bin")).unwrap() == content);
+}
+
+#[test]
+fn defaults_are_explained_without_doing_anything() {
+    let explained = run(&[
+        "ltp",
+        "send",
+        "/nonexistent",
+        "--to",
+        "192.0.2.1",
+        "--light-time",
+        "4s",
+        "--explain",
+    ]);
+    assert_eq!(explained.status.code(), Some(0));
+    let said = text(&explained.stdout);
+    for part in ["one-way light time", "8.1s", "retransmission limit"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+#[test]
+fn the_benchmark_prints_ceilings_and_rows() {
+    let bench = run(&[
+        "ltp",
+        "bench",
+        "--segment",
+        "1360",
+        "--megabytes",
+        "5",
+        "--repeats",
+        "1",
+        "--json",
+    ]);
+    assert_eq!(bench.status.code(), Some(0), "{}", text(&bench.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&bench.stdout).unwrap();
+    let keys = |value: &serde_json::Value| {
+        let mut keys: Vec<String> = value.as_object().unwrap().keys().cloned().collect();
+        keys.sort();
+        keys.join(" ")
+    };
+    assert_eq!(keys(&report), "ceilings rows");
+    assert_eq!(
+        keys(&report["ceilings"][0]),
+        "gbit_per_s mode segment_bytes"
+    );
+    let row = "gbit_per_s lost mode receive_us_per_segment segment_bytes send_us_per_segment";
+    assert_eq!(keys(&report["rows"][0]), row);
+    let modes: Vec<&str> = report["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|row| row["mode"].as_str())
+        .collect();
+    assert_eq!(modes, ["gso", "mmsg", "single"]);
+}
