@@ -6,7 +6,7 @@ use arbitrary::Unstructured;
 use bytes::Bytes;
 use starhaul_quic::wire;
 use starhaul_session::{
-    BlockOptions, Mode, PathId, PathUpdate, Session, SessionConfig, Side, StreamConfig,
+    BlockOptions, Budget, Mode, PathId, PathUpdate, Session, SessionConfig, Side, StreamConfig,
 };
 use starhaul_units::Bandwidth;
 
@@ -46,11 +46,11 @@ pub fn session_datagram(data: &[u8]) {
         }
         session.handle_timeout(now);
         for path in [PathId(0), PathId(1)] {
-            for _ in 0..20 {
-                let Some(_) = session.poll_datagram(now, path) else {
-                    break;
-                };
-            }
+            let budget = Budget {
+                datagrams: 20,
+                ..Budget::ONE
+            };
+            session.poll_datagrams(now, path, budget, &mut Vec::new());
         }
         while session.poll_event().is_some() {}
         assert!(

@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use starhaul_cc::{PathEnd, PathSignal, Reconfiguration, ReconfigurationSource};
-use starhaul_session::{Event, Mode, Session, SessionConfig, StreamError};
+use starhaul_session::{Budget, Event, Mode, Session, SessionConfig, StreamError};
 
 use super::{
     ledger::Ledger,
@@ -384,19 +384,33 @@ impl<'a> World<'a> {
         {
             let entry = &self.links.slots[slot];
             let most = entry.condition.max_datagram;
-            self.sessions[side].update_path(self.now, path.id, entry.update(side));
-            let Some(datagram) = self.sessions[side].poll_datagram(self.now, path.id) else {
-                return;
+            let update = entry.update(side);
+            // Of any size, with and without room for two in a packet.
+            let budget = Budget {
+                datagrams: usize::try_from(self.datagrams % 9 + 1).unwrap_or(1),
+                bytes: update.cwnd.saturating_sub(update.bytes_in_flight).max(1),
+                packet_bytes: 1,
+                overhead_bytes: self.datagrams % 40,
+                shared_bytes: if self.datagrams % 2 == 0 { 0 } else { most },
             };
-            let length = datagram.payload.len();
-            assert!(
-                most < LEAST_DATAGRAM || length <= most,
-                "a datagram of {length} bytes where {most} fit"
-            );
-            datagram.payload.hash(&mut self.digest);
-            self.datagrams += 1;
-            self.links
-                .send(self.now, side, slot, datagram.payload, datagram.sequence);
+            self.sessions[side].update_path(self.now, path.id, update);
+            let mut batch = Vec::new();
+            let drained = self.sessions[side].poll_datagrams(self.now, path.id, budget, &mut batch);
+            assert!(batch.len() <= budget.datagrams, "{} datagrams", batch.len());
+            for datagram in batch {
+                let length = datagram.payload.len();
+                assert!(
+                    most < LEAST_DATAGRAM || length <= most,
+                    "a datagram of {length} bytes where {most} fit"
+                );
+                datagram.payload.hash(&mut self.digest);
+                self.datagrams += 1;
+                self.links
+                    .send(self.now, side, slot, datagram.payload, datagram.sequence);
+            }
+            if drained {
+                return;
+            }
         }
     }
 
