@@ -55,6 +55,8 @@ pub(crate) struct SentReport {
     claims: Box<[u8]>,
     count: u64,
     pub(crate) attempts: u32,
+    /// Whether it waits to leave.
+    pub(crate) is_queued: bool,
     /// When it is sent again; `None` while it waits to leave.
     pub(crate) timer: Option<PeerTime>,
 }
@@ -344,6 +346,7 @@ impl ReceiveSession {
             claims: claims.into(),
             count,
             attempts: 0,
+            is_queued: false,
             timer: None,
         };
         self.reports.insert(serial, report);

@@ -29,7 +29,7 @@ pub(crate) struct SendSession {
     /// The first byte that was never sent.
     next: u64,
     segments_since_checkpoint: u32,
-    /// CRC32C of the red bytes before `checked`, which follows `next`.
+    /// CRC32C of the red bytes before `checked`.
     crc: u32,
     checked: u64,
     acked: RangeSet,
@@ -205,6 +205,10 @@ impl SendSession {
             let symbols = encode(codec, &self.block, code, most);
             self.symbols = (code.symbols..).zip(symbols).collect();
             self.coded = code.end;
+            if code.end == self.red {
+                // Each repair symbol of the last code carries it.
+                (self.crc, self.checked) = (self.red_checksum(), self.red);
+            }
         }
     }
 
@@ -326,7 +330,7 @@ impl SendSession {
                 self.segments_since_checkpoint += 1;
                 self.next = plan.end;
                 let sent = self.next.min(self.red);
-                if integrity && sent - self.checked >= CHECKED_AT_ONCE {
+                if integrity && sent.saturating_sub(self.checked) >= CHECKED_AT_ONCE {
                     let new = self.block.get(narrow(self.checked)..narrow(sent));
                     self.crc = crc32c::crc32c_append(self.crc, new.unwrap_or_default());
                     self.checked = sent;

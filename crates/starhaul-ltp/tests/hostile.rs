@@ -10,7 +10,8 @@ use bytes::Bytes;
 use pair::{Pair, RECEIVER, SENDER, SERVICE, content};
 use starhaul_ltp::{
     AuthKey, Batch, Body, CancelReason, Checkpoint, Data, DataKind, Engine, EngineConfig, EngineId,
-    Event, Extensions, Outgoing, PeerConfig, Segment, SessionId, UnknownPeers,
+    Event, Extensions, LinkState, NumberWidth, Outgoing, PeerConfig, Segment, SessionId,
+    UnknownPeers,
 };
 
 fn engine(id: EngineId, seed: u8, peers: &[EngineId], config: &PeerConfig, now: Instant) -> Engine {
@@ -491,5 +492,61 @@ fn endless_repairs_end_at_the_cycle_limit() {
             by,
             reason
         })
+    );
+}
+
+#[test]
+fn session_numbers_have_the_width_asked_for_and_never_repeat() {
+    let now = Instant::now();
+    for (numbers, limit) in [
+        (NumberWidth::Bits32, u64::from(u32::MAX)),
+        (NumberWidth::Bits64, u64::MAX),
+    ] {
+        let mut widest = 0;
+        for seed in 0..20 {
+            let mut engine = Engine::new(EngineConfig {
+                numbers,
+                ..EngineConfig::new(SENDER, [seed; 32])
+            });
+            let config = PeerConfig::new(Duration::ZERO, None);
+            engine.add_peer(now, RECEIVER, config).unwrap();
+            let mut used = std::collections::BTreeSet::new();
+            for _ in 0..100 {
+                let outgoing = Outgoing {
+                    to: RECEIVER,
+                    service: SERVICE,
+                    red: 1,
+                    block: content(1, 1),
+                };
+                let number = engine.send(now, outgoing).unwrap().number;
+                assert!(used.insert(number) && (1..=limit).contains(&number));
+                widest = widest.max(number);
+            }
+        }
+        assert!(widest > limit / 2, "numbers begin anywhere");
+    }
+}
+
+#[test]
+fn a_checkpoint_repeated_while_nothing_may_leave_is_answered_once() {
+    let now = Instant::now();
+    let config = PeerConfig::new(Duration::ZERO, None);
+    let mut receiver = engine(RECEIVER, 2, &[SENDER], &config, now);
+    let link = |may_transmit| LinkState {
+        may_transmit,
+        peer_transmits: true,
+    };
+    receiver.set_link(now, SENDER, link(false));
+    let checkpoint = red(5, 0, b"all", true);
+    for _ in 0..10_000 {
+        receiver.handle_datagrams(now, SENDER, &checkpoint, checkpoint.len());
+    }
+    assert!(output(&mut receiver, now).is_empty());
+    receiver.set_link(now, SENDER, link(true));
+    assert_eq!(output(&mut receiver, now).len(), 1);
+    assert_eq!(
+        receiver.timers(),
+        2,
+        "of the report, and of a sender that falls silent"
     );
 }

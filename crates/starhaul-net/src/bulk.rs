@@ -1,6 +1,11 @@
 //! A UDP socket for bulk data of one kind: large buffers, IP fragmentation allowed, and a choice of system calls.
 
-use std::{io::IoSlice, net::SocketAddr, os::fd::AsFd};
+use std::{
+    io::IoSlice,
+    net::SocketAddr,
+    os::fd::AsFd,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use rustix::{
     io::Errno,
@@ -50,6 +55,8 @@ const MOST_MESSAGES: usize = 64;
 pub struct BulkSocket {
     socket: UdpSocket,
     mode: IoMode,
+    /// Segments of this size or more exceed the MTU: segmentation offload refuses them, since it makes no fragments.
+    too_large: AtomicUsize,
 }
 
 impl BulkSocket {
@@ -69,7 +76,11 @@ impl BulkSocket {
             SocketAddr::V6(_) => set_ipv6_mtu_discover(socket.as_fd(), Ipv6PathMtuDiscovery::DONT),
         };
         fragments.map_err(|errno| Error::System(errno.into()))?;
-        Ok(Self { socket, mode })
+        Ok(Self {
+            socket,
+            mode,
+            too_large: AtomicUsize::new(usize::MAX),
+        })
     }
 
     /// The socket, to wait for it.
@@ -93,30 +104,11 @@ impl BulkSocket {
         contents: &[u8],
         segment_size: usize,
     ) -> Result<usize, Error> {
-        let datagrams = contents.chunks(segment_size.max(1));
-        let mut done = 0;
         match self.mode {
-            IoMode::Gso => return self.send_batch(to, contents, segment_size),
-            IoMode::Single => {
-                for datagram in datagrams {
-                    match self.send_batch(to, datagram, datagram.len())? {
-                        0 => break,
-                        sent => done += sent,
-                    }
-                }
-            }
-            IoMode::Mmsg => {
-                let slices: Vec<IoSlice<'_>> = datagrams.map(IoSlice::new).collect();
-                for group in slices.chunks(MOST_MESSAGES) {
-                    let sent = self.send_messages(to, group)?;
-                    done += sent;
-                    if sent < group.iter().map(|slice| slice.len()).sum() {
-                        break;
-                    }
-                }
-            }
+            IoMode::Gso => self.send_offloaded(to, contents, segment_size),
+            IoMode::Single => self.send_singly(to, contents, segment_size),
+            IoMode::Mmsg => self.send_together(to, contents, segment_size),
         }
-        Ok(done)
     }
 
     /// Receives available datagrams; `false` when there are none.
@@ -125,6 +117,64 @@ impl BulkSocket {
     /// As [`UdpSocket::try_recv`].
     pub fn try_recv(&self, buffer: &mut RecvBuffer) -> Result<bool, Error> {
         self.socket.try_recv(buffer)
+    }
+
+    fn send_offloaded(
+        &self,
+        to: SocketAddr,
+        contents: &[u8],
+        segment_size: usize,
+    ) -> Result<usize, Error> {
+        if segment_size >= self.too_large.load(Ordering::Relaxed) {
+            return self.send_singly(to, contents, segment_size);
+        }
+        let refused = self.socket.refused();
+        let sent = self.send_batch(to, contents, segment_size)?;
+        if contents.len() <= segment_size || self.socket.refused() == refused {
+            return Ok(sent);
+        }
+        // One by one, the kernel makes fragments. If it refuses these, too, their size is not the reason.
+        let refused = self.socket.refused();
+        let sent = self.send_singly(to, contents, segment_size)?;
+        if self.socket.refused() == refused {
+            self.too_large.fetch_min(segment_size, Ordering::Relaxed);
+        }
+        Ok(sent)
+    }
+
+    fn send_singly(
+        &self,
+        to: SocketAddr,
+        contents: &[u8],
+        segment_size: usize,
+    ) -> Result<usize, Error> {
+        let mut done = 0;
+        for datagram in contents.chunks(segment_size.max(1)) {
+            match self.send_batch(to, datagram, datagram.len())? {
+                0 => break,
+                sent => done += sent,
+            }
+        }
+        Ok(done)
+    }
+
+    fn send_together(
+        &self,
+        to: SocketAddr,
+        contents: &[u8],
+        segment_size: usize,
+    ) -> Result<usize, Error> {
+        let datagrams = contents.chunks(segment_size.max(1));
+        let slices: Vec<IoSlice<'_>> = datagrams.map(IoSlice::new).collect();
+        let mut done = 0;
+        for group in slices.chunks(MOST_MESSAGES) {
+            let sent = self.send_messages(to, group)?;
+            done += sent;
+            if sent < group.iter().map(|slice| slice.len()).sum() {
+                break;
+            }
+        }
+        Ok(done)
     }
 
     fn send_batch(

@@ -14,11 +14,12 @@ use std::{
 use starhaul_ltp::{Engine, EngineConfig, EngineId, PeerConfig, UnknownPeers};
 use starhaul_net::{IoMode, ltp::LtpDriver};
 use starhaul_transfer::{Error, FileReceiver, FileSender, Progress, Received, SERVICE};
+use starhaul_units::Bandwidth;
 
 const RECEIVER: EngineId = EngineId(2);
 
-fn driver(id: EngineId, peer: Option<EngineId>) -> LtpDriver {
-    let config = PeerConfig::new(Duration::ZERO, None);
+fn driver(id: EngineId, peer: Option<EngineId>, rate: Option<Bandwidth>) -> LtpDriver {
+    let config = PeerConfig::new(Duration::ZERO, rate);
     let mut engine_config = EngineConfig::new(id, [7; 32]);
     engine_config.unknown_peers = UnknownPeers::Accept {
         most: 3,
@@ -34,8 +35,12 @@ fn driver(id: EngineId, peer: Option<EngineId>) -> LtpDriver {
 }
 
 /// Sends files one after the other to one receiver, and returns what each sender was told and what was stored.
-fn exchange(files: &[&Path], into: &Path) -> (Vec<Result<(), Error>>, Vec<Received>) {
-    let mut receiver = driver(RECEIVER, None);
+fn exchange(
+    files: &[&Path],
+    into: &Path,
+    rate: Option<Bandwidth>,
+) -> (Vec<Result<(), Error>>, Vec<Received>) {
+    let mut receiver = driver(RECEIVER, None, None);
     let (address, waker, is_over) = (
         receiver.local_addr(),
         receiver.waker(),
@@ -54,7 +59,7 @@ fn exchange(files: &[&Path], into: &Path) -> (Vec<Result<(), Error>>, Vec<Receiv
             stored
         });
         let results = files.iter().zip(1..).map(|(file, transfer)| {
-            let mut sender = driver(EngineId(transfer + 10), Some(RECEIVER));
+            let mut sender = driver(EngineId(transfer + 10), Some(RECEIVER), rate);
             sender.set_address(RECEIVER, address);
             let mut last = Progress::default();
             let sent = FileSender::open(file, transfer, 0, Duration::from_secs(5))
@@ -93,7 +98,7 @@ fn files_of_any_size_arrive_and_no_file_is_replaced() {
         .chain([&files[0], &empty])
         .map(AsRef::as_ref)
         .collect();
-    let (results, stored) = exchange(&names, &into);
+    let (results, stored) = exchange(&names, &into, None);
     assert!(results[..3].iter().all(Result::is_ok), "{results:?}");
     assert!(
         matches!(&results[3], Err(Error::FarSide(reason)) if reason.contains("exists already"))
@@ -106,4 +111,21 @@ fn files_of_any_size_arrive_and_no_file_is_replaced() {
     }
     // Nothing else is left in the folder.
     assert_eq!(fs::read_dir(&into).unwrap().count(), 3);
+}
+
+#[test]
+fn segments_leave_no_faster_than_the_rate_of_the_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, vec![7; 2_000_000]).unwrap();
+    let start = Instant::now();
+    let rate = Some(Bandwidth::from_mbit(40));
+    let (results, _) = exchange(&[&file], &folder.path().join("into"), rate);
+    assert!(results[0].is_ok(), "{results:?}");
+    // 2 MB take 0.4 s at this rate; one burst may leave at once.
+    assert!(
+        start.elapsed() > Duration::from_millis(390),
+        "{:?}",
+        start.elapsed()
+    );
 }

@@ -51,7 +51,7 @@ struct Link {
     #[arg(long, value_name = "N")]
     engine: Option<u64>,
     /// One-way light time; learnt from answers if not given
-    #[arg(long, value_name = "TIME", value_parser = crate::trace::parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = starhaul_units::parse_duration)]
     light_time: Option<Duration>,
     /// Rate at which segments leave; as fast as the far side takes them if not given
     #[arg(long, value_name = "RATE")]
@@ -61,7 +61,7 @@ struct Link {
     segment: u32,
     /// Share of segments that is lost, as 5%: repair segments make up for it without a round trip; both ends must be
     /// Starhaul
-    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    #[arg(long, value_name = "SHARE", value_parser = starhaul_units::parse_share)]
     repair: Option<f64>,
     /// System calls that carry the segments
     #[arg(long, value_enum, default_value_t = Mode::Gso)]
@@ -287,21 +287,6 @@ fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
         );
     }
     print(text)
-}
-
-/// A share from 0 to 50 %, written as `5%` or `0.05`.
-fn parse_share(text: &str) -> Result<f64, String> {
-    let (number, unit) = match text.strip_suffix('%') {
-        Some(number) => (number, 0.01),
-        None => (text, 1.0),
-    };
-    let share = number
-        .trim()
-        .parse::<f64>()
-        .ok()
-        .map(|number| number * unit);
-    let share = share.filter(|share| (0.0..=0.5).contains(share));
-    share.ok_or_else(|| "write a share as 5%, at most 50%".to_owned())
 }
 
 /// The address of `host` or `host:port`.

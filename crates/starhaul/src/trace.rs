@@ -388,7 +388,7 @@ fn usage(problem: &'static str) -> anyhow::Error {
 }
 
 /// A time as in links (`500ms`, `20s`), or whole seconds.
-pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
+fn parse_time(text: &str) -> Result<Duration, String> {
     let seconds = text
         .parse::<u64>()
         .ok()

@@ -257,7 +257,7 @@ impl Peer {
         self.queue_reports(id.number, &reports);
     }
 
-    /// Queues reports that do not wait to leave yet.
+    /// Queues reports, also those that were sent before, unless they wait already.
     fn queue_reports(&mut self, number: u64, reports: &[u64]) {
         let Some(session) = self.receives.get_mut(&number) else {
             return;
@@ -266,12 +266,13 @@ impl Peer {
             let Some(report) = session.reports.get_mut(serial) else {
                 continue;
             };
-            let is_new = report.attempts == 0 && report.timer.is_none();
-            if let Some(at) = report.timer.take() {
-                self.timers.cancel(at, Timer::Report(number, *serial));
-            } else if !is_new {
+            if report.is_queued {
                 continue;
             }
+            if let Some(at) = report.timer.take() {
+                self.timers.cancel(at, Timer::Report(number, *serial));
+            }
+            report.is_queued = true;
             self.control.push_back(Control::Report(number, *serial));
         }
     }

@@ -77,6 +77,7 @@ impl Peer {
         }
         let due = now.plus(self.answer.timeout(report.attempts));
         report.attempts += 1;
+        report.is_queued = false;
         report.timer = Some(due);
         self.timers.set(due, Timer::Report(number, serial));
         cx.stats.reports_sent += 1;

@@ -40,7 +40,8 @@ impl Peer {
             return;
         };
         report.timer = None;
-        match report.attempts <= limit {
+        report.is_queued = report.attempts <= limit;
+        match report.is_queued {
             true => self.control.push_back(Control::Report(number, serial)),
             false => self.cancel_receive(cx, number, CancelReason::RetransmissionLimit),
         }
