@@ -7,7 +7,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// The crates of the suite by their names in a log.
-const TARGETS: [&str; 18] = [
+const TARGETS: [&str; 20] = [
     "starhaul",
     "starhaul_cc",
     "starhaul_demo",
@@ -17,6 +17,7 @@ const TARGETS: [&str; 18] = [
     "starhaul_gateway",
     "starhaul_lab",
     "starhaul_link",
+    "starhaul_ltp",
     "starhaul_net",
     "starhaul_paths",
     "starhaul_plot",
@@ -25,6 +26,7 @@ const TARGETS: [&str; 18] = [
     "starhaul_replay",
     "starhaul_session",
     "starhaul_sim",
+    "starhaul_transfer",
     "starhaul_units",
 ];
 
