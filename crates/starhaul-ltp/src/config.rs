@@ -55,7 +55,7 @@ pub enum UnknownPeers {
 pub struct PeerConfig {
     /// Time that a signal takes to the peer; the greater one if the ways differ.
     pub one_way_light_time: Duration,
-    /// Rate at which segments leave; unlimited without.
+    /// Rate at which segments leave; without it, reports limit the red data under way.
     pub rate: Option<Bandwidth>,
     /// Bytes of block data in a data segment.
     pub segment_data: usize,
@@ -158,9 +158,7 @@ impl PeerConfig {
 
     /// Each value with the reason for its default.
     pub fn explain(&self) -> Vec<Explained> {
-        let rate = self
-            .rate
-            .map_or("unlimited".into(), |rate| rate.to_string());
+        let rate = self.rate.map_or("unknown".into(), |rate| rate.to_string());
         let every = self
             .checkpoint_every
             .map_or("the end of the red part".into(), |every| {
@@ -176,7 +174,7 @@ impl PeerConfig {
             (
                 "rate",
                 rate,
-                "given; without it, as fast as the socket takes segments",
+                "given; without it, twice what is reported in a round trip is under way, 8 MiB at least",
             ),
             (
                 "segment data",

@@ -56,6 +56,7 @@ mod receive;
 mod sdnv;
 mod segment;
 mod send;
+mod window;
 
 pub use auth::AuthKey;
 pub use batch::Batch;

@@ -13,6 +13,7 @@ use crate::{
     coding::{Code, code_at, encode},
     ranges::RangeSet,
     segment::{CancelReason, Checkpoint, DataKind, Repair as RepairSymbol, Report},
+    window::Mark,
 };
 
 /// Bytes whose checksum is computed at once: enough for its speed, and still in the cache.
@@ -81,6 +82,8 @@ pub(crate) struct SentCheckpoint {
     cycle: u32,
     pub(crate) attempts: u32,
     pub(crate) sent: PeerTime,
+    /// What was sent to the peer in all when it left.
+    pub(crate) mark: Mark,
     /// When it is sent again; `None` while it waits to leave.
     pub(crate) timer: Option<PeerTime>,
 }
@@ -239,8 +242,13 @@ impl SendSession {
         crc32c::crc32c_append(self.crc, rest.unwrap_or_default())
     }
 
-    /// The next segment that was never sent, with at most `most` bytes of data.
-    pub(crate) fn plan_fresh(&self, most: usize, checkpoint_every: Option<u32>) -> Option<Plan> {
+    /// The next segment that was never sent, with at most `most` bytes of data; a checkpoint if `asks`.
+    pub(crate) fn plan_fresh(
+        &self,
+        most: usize,
+        checkpoint_every: Option<u32>,
+        asks: bool,
+    ) -> Option<Plan> {
         if self.is_transmitted() || self.cancel.is_some() {
             return None;
         }
@@ -251,7 +259,7 @@ impl SendSession {
         };
         let end = self.next.saturating_add(most as u64).min(part);
         let is_due = checkpoint_every.is_some_and(|n| self.segments_since_checkpoint + 1 >= n);
-        Some(self.plan((self.next, end), (0, 0), is_due, Source::Fresh))
+        Some(self.plan((self.next, end), (0, 0), is_due || asks, Source::Fresh))
     }
 
     /// The next segment of the oldest repair. Bytes that were acknowledged meanwhile are left out.
@@ -358,6 +366,7 @@ impl SendSession {
                 cycle: plan.cycle,
                 attempts: 0,
                 sent: now,
+                mark: Mark::default(),
                 timer: Some(due(0)),
             },
         );

@@ -53,7 +53,7 @@ struct Link {
     /// One-way light time; learnt from answers if not given
     #[arg(long, value_name = "TIME", value_parser = starhaul_units::parse_duration)]
     light_time: Option<Duration>,
-    /// Rate at which segments leave; as fast as the far side takes them if not given
+    /// Rate at which segments leave; as fast as the far side reports them if not given
     #[arg(long, value_name = "RATE")]
     rate: Option<Bandwidth>,
     /// Bytes of data per segment

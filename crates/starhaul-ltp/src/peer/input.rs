@@ -324,8 +324,11 @@ impl Peer {
             if let Some(at) = checkpoint.timer {
                 self.timers.cancel(at, Timer::Checkpoint(number, serial));
             }
-            if checkpoint.attempts == 0 && checkpoint.timer.is_some() {
-                self.answer.measure(now.since(checkpoint.sent));
+            let was_sent_once = checkpoint.attempts == 0 && checkpoint.timer.is_some();
+            let took = was_sent_once.then(|| now.since(checkpoint.sent));
+            took.into_iter().for_each(|took| self.answer.measure(took));
+            if let Some(window) = &mut self.window {
+                window.settle(checkpoint.mark, took);
             }
         }
         match outcome {

@@ -23,6 +23,7 @@ use crate::{
     path::{AnswerTime, Pacer},
     receive::ReceiveSession,
     send::{Cancelling, SendSession},
+    window::Window,
 };
 
 /// Greatest number of acknowledgements that wait to be sent; a peer repeats what was not acknowledged.
@@ -100,6 +101,8 @@ pub(crate) struct Peer {
     /// Bytes held by its blocks received in part.
     memory: usize,
     codec: Codec,
+    /// Limits what is under way when the rate is unknown.
+    window: Option<Window>,
 }
 
 impl Peer {
@@ -122,6 +125,7 @@ impl Peer {
             fresh: VecDeque::new(),
             memory: 0,
             codec: Codec::new(),
+            window: (config.rate.is_none() && !config.is_one_way).then(Window::new),
             answer,
             config,
         }
@@ -164,9 +168,9 @@ impl Peer {
     }
 
     fn has_output(&self) -> bool {
-        let has_any =
-            !self.control.is_empty() || !self.repairs.is_empty() || !self.fresh.is_empty();
-        self.may_transmit && has_any
+        let has_data = !self.repairs.is_empty() || !self.fresh.is_empty();
+        let may_send = self.window.as_ref().is_none_or(Window::has_room);
+        self.may_transmit && (!self.control.is_empty() || has_data && may_send)
     }
 
     /// Begins to send a block and returns the number of its session.
@@ -205,6 +209,7 @@ impl Peer {
         };
         let (was_begun, bytes) = (session.was_begun(), session.len());
         cx.memory.sending -= bytes;
+        settle_window(&mut self.window, session);
         stop_timers(&mut self.timers, number, session);
         session.give_up(reason);
         match was_begun {
@@ -252,6 +257,7 @@ impl Peer {
     fn take_send(&mut self, cx: &mut Context<'_>, number: u64) -> Option<SendSession> {
         let session = self.sends.remove(&number)?;
         cx.memory.sending -= session.len();
+        settle_window(&mut self.window, &session);
         stop_timers(&mut self.timers, number, &session);
         Some(session)
     }
@@ -346,6 +352,14 @@ impl Peer {
 
     fn time(&self, cx: &Context<'_>) -> PeerTime {
         self.clock.time(cx.now)
+    }
+}
+
+/// Gives back the room of checkpoints that will not be answered any more.
+fn settle_window(window: &mut Option<Window>, session: &SendSession) {
+    if let Some(window) = window {
+        let marks = session.checkpoints.values().map(|sent| sent.mark);
+        marks.for_each(|mark| window.settle(mark, None));
     }
 }
 

@@ -8,6 +8,7 @@ use crate::{
     integrity::Trailer,
     segment::{Body, Data, Extensions, Segment},
     send::{Plan, SendSession, Source},
+    window::Window,
 };
 
 impl Peer {
@@ -125,6 +126,9 @@ impl Peer {
     /// Returns whether nothing is left to repair, and the batch may take more.
     fn write_repairs(&mut self, cx: &mut Context<'_>, batch: &mut Batch) -> bool {
         while let Some(&number) = self.repairs.front() {
+            if !self.may_send_data() {
+                return false;
+            }
             let session = self.sends.get_mut(&number);
             let most = self.config.segment_data;
             match session.and_then(|session| session.plan_repair(most)) {
@@ -144,12 +148,16 @@ impl Peer {
 
     fn write_fresh(&mut self, cx: &mut Context<'_>, batch: &mut Batch) {
         while let Some(&number) = self.fresh.front() {
+            if !self.may_send_data() {
+                return;
+            }
+            let asks = self.window.as_ref().is_some_and(Window::wants_report);
             let (most, every) = (self.config.segment_data, self.config.checkpoint_every);
             if !self.write_symbols(cx, number, batch) {
                 return;
             }
             let session = self.sends.get(&number);
-            match session.and_then(|session| session.plan_fresh(most, every)) {
+            match session.and_then(|session| session.plan_fresh(most, every, asks)) {
                 Some(plan) if !self.write_data(cx, number, &plan, batch) => return,
                 Some(_) => {}
                 None => {
@@ -163,6 +171,10 @@ impl Peer {
                 }
             }
         }
+    }
+
+    fn may_send_data(&self) -> bool {
+        self.window.as_ref().is_none_or(Window::has_room)
     }
 
     /// Writes the repair symbols of a code that is about to end; returns whether all fitted.
@@ -225,11 +237,22 @@ impl Peer {
         let answer = &self.answer;
         let due = |attempts| now.plus(answer.timeout(attempts));
         let is_one_way = self.config.is_one_way;
-        if let Some(serial) = session.commit(plan, now, due, integrity)
-            && let Some(at) = session.checkpoints.get(&serial).and_then(|sent| sent.timer)
-            && !is_one_way
+        let is_new = plan.source != Source::Checkpoint;
+        let mut window = self
+            .window
+            .as_mut()
+            .filter(|_| is_new && plan.kind.is_red());
+        if let Some(window) = &mut window {
+            window.sent(plan.end - plan.start);
+        }
+        let serial = session.commit(plan, now, due, integrity);
+        if let Some((serial, sent)) =
+            serial.and_then(|serial| Some((serial, session.checkpoints.get_mut(&serial)?)))
         {
-            self.timers.set(at, Timer::Checkpoint(number, serial));
+            sent.mark = window.map_or(sent.mark, Window::mark);
+            if let Some(at) = sent.timer.filter(|_| !is_one_way) {
+                self.timers.set(at, Timer::Checkpoint(number, serial));
+            }
         }
         true
     }

@@ -1,0 +1,115 @@
+//! Red data under way to a peer when the rate of the link is unknown: no more than the peer reports in time, so that its
+//! socket's buffer loses nothing while it does not run.
+
+use std::time::Duration;
+
+use starhaul_units::Bandwidth;
+
+/// Data that a receiver's socket holds by default, with their memory in the kernel.
+const LEAST: u64 = 8 << 20;
+/// A report is asked for at each of so many parts of the window.
+const PARTS: u64 = 4;
+
+/// Counts red bytes sent and reported on. The window is twice what was reported in the shortest time to a report.
+#[derive(Debug)]
+pub(crate) struct Window {
+    sent: u64,
+    reported: u64,
+    /// Sent before the latest checkpoint.
+    asked: u64,
+    size: u64,
+    rate: Bandwidth,
+    shortest: Duration,
+}
+
+/// What was sent and reported on when a checkpoint left.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Mark {
+    sent: u64,
+    reported: u64,
+}
+
+impl Window {
+    pub(crate) fn new() -> Self {
+        Self {
+            sent: 0,
+            reported: 0,
+            asked: 0,
+            size: LEAST,
+            rate: Bandwidth::ZERO,
+            shortest: Duration::MAX,
+        }
+    }
+
+    /// Whether more may be sent.
+    pub(crate) fn has_room(&self) -> bool {
+        self.sent - self.reported < self.size
+    }
+
+    /// Whether the next segment should ask for a report.
+    pub(crate) fn wants_report(&self) -> bool {
+        self.sent - self.asked >= self.size / PARTS
+    }
+
+    pub(crate) fn sent(&mut self, bytes: u64) {
+        self.sent += bytes;
+    }
+
+    /// A checkpoint leaves.
+    pub(crate) fn mark(&mut self) -> Mark {
+        self.asked = self.sent;
+        Mark {
+            sent: self.sent,
+            reported: self.reported,
+        }
+    }
+
+    /// A checkpoint was answered after `took`, or will not be answered.
+    pub(crate) fn settle(&mut self, mark: Mark, took: Option<Duration>) {
+        self.reported = self.reported.max(mark.sent);
+        let Some(took) = took else { return };
+        let now = Bandwidth::from_bytes_over(self.reported - mark.reported, took);
+        // A rate of the past counts less with every report.
+        self.rate = now.max(self.rate.scaled(0.97));
+        self.shortest = self.shortest.min(took);
+        let in_time = self.rate.bytes_in(self.shortest);
+        self.size = in_time.saturating_mul(2).max(LEAST);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_follows_the_link_and_never_closes_for_good() {
+        let mut window = Window::new();
+        // A link of 100 MB/s with a round trip of a second: the window doubles until it holds a round trip.
+        let mut in_flight = Vec::new();
+        let mut sent_before = 0;
+        for _ in 0..12 {
+            while window.has_room() {
+                window.sent(100_000);
+                if window.wants_report() {
+                    in_flight.push(window.mark());
+                }
+            }
+            let bytes = window.sent - sent_before;
+            sent_before = window.sent;
+            let busy = Duration::from_secs_f64(bytes as f64 / 100e6);
+            let took = busy.max(Duration::from_secs(1));
+            for mark in in_flight.drain(..) {
+                window.settle(mark, Some(took));
+            }
+        }
+        assert!(window.size >= 100_000_000, "{window:?}");
+        assert!(window.size <= 400_000_000, "{window:?}");
+        // Checkpoints that are never answered give their room back.
+        while window.has_room() {
+            window.sent(1_000_000);
+        }
+        let mark = window.mark();
+        window.settle(mark, None);
+        assert!(window.has_room());
+    }
+}
