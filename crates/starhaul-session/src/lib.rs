@@ -40,6 +40,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod batch;
 mod control;
 mod paths;
 
@@ -57,8 +58,9 @@ mod wire;
 
 pub use starhaul_paths::{PathId, PathUpdate};
 
+pub use batch::{Budget, PathDatagram};
 pub use scheduler::{Frame, Limit, Load, PathView, Scheduler, View};
-pub use session::{Budget, PathDatagram, Session};
+pub use session::Session;
 pub use stats::{PathStats, StreamStats};
 pub use types::{
     BlockId, BlockOptions, Event, ExpiredCause, MAX_BLOCK_BYTES, MAX_LABEL_BYTES, Mode, Outcome,

@@ -10,9 +10,9 @@ use starhaul_paths::{ClockOffset, PathId, PathMonitor, PathUpdate};
 use starhaul_units::Bandwidth;
 
 use crate::{
+    batch::{Budget, PathDatagram},
     item::Item,
     received::ReceiveLog,
-    session::{Budget, PathDatagram},
     wire::{FRAGMENT_HEADER_BYTES, Header, unwrap, wrap},
 };
 

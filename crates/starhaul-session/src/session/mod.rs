@@ -6,8 +6,6 @@ mod input;
 mod output;
 mod streams;
 
-pub use output::{Budget, PathDatagram};
-
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     time::{Duration, Instant},

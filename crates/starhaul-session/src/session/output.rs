@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use starhaul_paths::{PathId, RangeSet};
 
 use super::{Kind, RECHECK, Session, Stream};
 use crate::{
+    batch::{Batch, Budget, PathDatagram},
     control::{Control, MAX_DROPPED},
     item::Item,
     rules,
@@ -27,70 +28,6 @@ const STREAM_TURN: Duration = Duration::from_millis(1);
 pub(super) const MAX_CONTROL_HELD: u64 = super::CONTROL_WINDOW / 2;
 /// Datagrams are written one behind the other into buffers of this size.
 const SLAB_BYTES: usize = 64 << 10;
-
-/// A datagram to put on a path.
-#[derive(Clone, Debug)]
-pub struct PathDatagram {
-    /// The payload of one QUIC DATAGRAM frame.
-    pub payload: Bytes,
-    /// Its number on the path; report its fate with it.
-    pub sequence: u32,
-}
-
-/// What may leave on a path now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
-    /// Most datagrams.
-    pub datagrams: usize,
-    /// Bytes of packets that the path's window and pacer allow.
-    pub bytes: u64,
-    /// Bytes of the path's largest packet: a datagram leaves only while so many are allowed.
-    pub packet_bytes: u64,
-    /// What a packet adds to its datagram.
-    pub overhead_bytes: u64,
-    /// Two datagrams with no more bytes than this together would share a packet: after such a pair the batch ends, and it is
-    /// for the caller to keep them apart.
-    pub shared_bytes: usize,
-}
-
-impl Budget {
-    /// One datagram of any size.
-    pub const ONE: Self = Self {
-        datagrams: 1,
-        bytes: u64::MAX,
-        packet_bytes: 0,
-        overhead_bytes: 0,
-        shared_bytes: 0,
-    };
-}
-
-/// Datagrams for a path on their way to the caller, and how much may still be added.
-struct Batch<'a> {
-    path: PathId,
-    budget: Budget,
-    datagrams: &'a mut Vec<PathDatagram>,
-    /// Length of the last one.
-    previous: Option<usize>,
-    is_full: bool,
-}
-
-impl Batch<'_> {
-    fn push(&mut self, datagram: PathDatagram) {
-        let bytes = datagram.payload.len();
-        let budget = &mut self.budget;
-        budget.datagrams = budget.datagrams.saturating_sub(1);
-        budget.bytes = budget
-            .bytes
-            .saturating_sub(bytes as u64 + budget.overhead_bytes);
-        let shares = |previous: usize| previous + bytes <= budget.shared_bytes;
-        self.is_full = budget.datagrams == 0
-            || budget.bytes < budget.packet_bytes
-            || self.previous.is_some_and(shares)
-            || bytes * 2 <= budget.shared_bytes;
-        self.previous = Some(bytes);
-        self.datagrams.push(datagram);
-    }
-}
 
 impl Session {
     /// What should leave on `path` now, one datagram of it; see [`Session::poll_datagrams`].

@@ -1,0 +1,68 @@
+//! What leaves on a path together: the budget that the path has, and the datagrams that the session adds.
+
+use bytes::Bytes;
+use starhaul_paths::PathId;
+
+/// A datagram to put on a path.
+#[derive(Clone, Debug)]
+pub struct PathDatagram {
+    /// The payload of one QUIC DATAGRAM frame.
+    pub payload: Bytes,
+    /// Its number on the path; report its fate with it.
+    pub sequence: u32,
+}
+
+/// What may leave on a path now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Most datagrams.
+    pub datagrams: usize,
+    /// Bytes of packets that the path's window and pacer allow.
+    pub bytes: u64,
+    /// Bytes of the path's largest packet: a datagram leaves only while so many are allowed.
+    pub packet_bytes: u64,
+    /// What a packet adds to its datagram.
+    pub overhead_bytes: u64,
+    /// Two datagrams with no more bytes than this together would share a packet: after such a pair the batch ends, and it is
+    /// for the caller to keep them apart.
+    pub shared_bytes: usize,
+}
+
+impl Budget {
+    /// One datagram of any size.
+    pub const ONE: Self = Self {
+        datagrams: 1,
+        bytes: u64::MAX,
+        packet_bytes: 0,
+        overhead_bytes: 0,
+        shared_bytes: 0,
+    };
+}
+
+/// Datagrams for a path on their way to the caller, and how much may still be added.
+pub(crate) struct Batch<'a> {
+    pub(crate) path: PathId,
+    pub(crate) budget: Budget,
+    pub(crate) datagrams: &'a mut Vec<PathDatagram>,
+    /// Length of the last one.
+    pub(crate) previous: Option<usize>,
+    pub(crate) is_full: bool,
+}
+
+impl Batch<'_> {
+    pub(crate) fn push(&mut self, datagram: PathDatagram) {
+        let bytes = datagram.payload.len();
+        let budget = &mut self.budget;
+        budget.datagrams = budget.datagrams.saturating_sub(1);
+        budget.bytes = budget
+            .bytes
+            .saturating_sub(bytes as u64 + budget.overhead_bytes);
+        let shares = |previous: usize| previous + bytes <= budget.shared_bytes;
+        self.is_full = budget.datagrams == 0
+            || budget.bytes < budget.packet_bytes
+            || self.previous.is_some_and(shares)
+            || bytes * 2 <= budget.shared_bytes;
+        self.previous = Some(bytes);
+        self.datagrams.push(datagram);
+    }
+}
