@@ -85,7 +85,7 @@ fn files_of_any_size_arrive_and_no_file_is_replaced() {
     for length in [1usize, 1000, 40_000_001] {
         let file = from.join(format!("{length}.bin"));
         let content: Vec<u8> = (0..length)
-            .map(|i| (i * 31 >> 4).to_le_bytes()[0])
+            .map(|i| ((i * 31) >> 4).to_le_bytes()[0])
             .collect();
         fs::write(&file, content).unwrap();
         files.push(file);
