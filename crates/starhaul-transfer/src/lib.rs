@@ -1,5 +1,5 @@
 //! Files over LTP: each is sent in blocks, written under its name when it is complete, and compared by its SHA-256 at both
-//! ends. And [`bench`]: how fast this host carries LTP beside the same system calls alone.
+//! ends. And [`mod@bench`]: how fast this host carries LTP beside the same system calls alone.
 
 pub mod bench;
 mod receive;

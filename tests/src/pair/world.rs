@@ -391,7 +391,11 @@ impl<'a> World<'a> {
                 bytes: update.cwnd.saturating_sub(update.bytes_in_flight).max(1),
                 packet_bytes: 1,
                 overhead_bytes: self.datagrams % 40,
-                shared_bytes: if self.datagrams.is_multiple_of(2) { 0 } else { most },
+                shared_bytes: if self.datagrams.is_multiple_of(2) {
+                    0
+                } else {
+                    most
+                },
             };
             self.sessions[side].update_path(self.now, path.id, update);
             let mut batch = Vec::new();
