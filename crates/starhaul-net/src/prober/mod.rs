@@ -202,7 +202,7 @@ impl Prober {
         Ok(Self { shared, waker })
     }
 
-    /// Begins rest while no flow uses the path: it probes each [`DetectorConfig::idle_interval`], which shows that the
+    /// Begins rest while no flow uses the path: it probes each [`Detection::idle_interval`](starhaul_cc::Detection), which shows that the
     /// host answers but detects no reconfigurations. Or ends it: it probes at the full rate from now on, and first
     /// reports the last time of a timetable that passed meanwhile.
     pub fn rest(&self, rest: bool) {
