@@ -532,3 +532,32 @@ fn a_dearer_path_carries_what_the_cheaper_one_cannot() {
     flow.pump_once(&mut pair);
     flow.assert_whole(1);
 }
+
+/// A transport that cannot say how large a datagram may be says that none may.
+#[test]
+fn a_path_that_carries_no_datagram_stops_no_stream() {
+    let mut pair = Pair::new(SessionConfig::default());
+    pair.lane(0, 10.0, 20, 0.0, 0.0, 1);
+    pair.lane(1, 10.0, 20, 0.0, 0.0, 2);
+    pair.run_for(ms(500));
+    let reliable = StreamConfig {
+        mode: Mode::Reliable,
+        ..StreamConfig::default()
+    };
+    let stream = pair.open(reliable);
+    pair.run_for(ms(200));
+    for narrow in [0, 1] {
+        pair.lanes.get_mut(&PathId(narrow)).unwrap().max_datagram = 10;
+        let sent = pair.sent[0].len();
+        let written = pair.sessions[0].write(pair.now, stream, &[7; 20_000]);
+        assert_eq!(written, Ok(20_000));
+        pair.run_for(ms(1000));
+        let frames = pair.sent[0][sent..].iter();
+        let bytes: usize = frames
+            .filter(|sent| sent.piece().is_some_and(|(id, _)| id == stream.0))
+            .map(|sent| sent.payload.len())
+            .sum();
+        assert!(bytes > 20_000, "path {narrow} is narrow: {bytes} bytes");
+        pair.lanes.get_mut(&PathId(narrow)).unwrap().max_datagram = 1320;
+    }
+}

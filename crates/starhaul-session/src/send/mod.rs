@@ -384,7 +384,8 @@ impl Sender {
         };
         let mut is_whole = false;
         for (fragment, given_up) in fragments {
-            is_whole = block.on_acked(fragment, given_up);
+            // Those of an earlier cut say nothing of the whole.
+            is_whole |= block.on_acked(fragment, given_up);
         }
         if is_whole && !block.has_arrived {
             block.has_arrived = true;

@@ -25,23 +25,11 @@ impl Session {
         };
         let mut arrived = std::mem::take(&mut self.fated);
         let next = entry.monitor.next_sequence();
-        let mut run: Option<(u64, u64)> = None;
-        for sequence in sequences {
-            let sequence = unwrap(sequence, next);
-            match &mut run {
-                Some((_, last)) if *last + 1 == sequence => *last = sequence,
-                _ => {
-                    let before = run.replace((sequence, sequence));
-                    if let Some((first, last)) = before {
-                        let monitor = &mut entry.monitor;
-                        monitor.on_transport_acked(self.now, first, last, &mut arrived);
-                    }
-                }
-            }
-        }
-        if let Some((first, last)) = run {
-            let monitor = &mut entry.monitor;
-            monitor.on_transport_acked(self.now, first, last, &mut arrived);
+        let sequences = sequences.into_iter().map(|sequence| unwrap(sequence, next));
+        for (first, last) in runs(sequences) {
+            entry
+                .monitor
+                .on_transport_acked(self.now, first, last, &mut arrived);
         }
         let any = !arrived.is_empty();
         self.on_arrived(path, &arrived);
@@ -262,4 +250,17 @@ impl Session {
             Item::Probe | Item::Ack | Item::Padding => {}
         }
     }
+}
+
+/// Numbers as runs of consecutive ones: first and last of each.
+fn runs(numbers: impl Iterator<Item = u64>) -> impl Iterator<Item = (u64, u64)> {
+    let mut numbers = numbers.peekable();
+    std::iter::from_fn(move || {
+        let first = numbers.next()?;
+        let mut last = first;
+        while numbers.next_if_eq(&(last + 1)).is_some() {
+            last += 1;
+        }
+        Some((first, last))
+    })
 }

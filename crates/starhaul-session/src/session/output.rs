@@ -305,6 +305,10 @@ impl Session {
 
     /// Adds frames of the first reliable stream, by priority and in turn, for which this path is a good choice.
     fn add_bytes(&mut self, batch: &mut Batch<'_>, most: usize) -> bool {
+        // A path that carries no frame says nothing of whether a stream has any.
+        if self.piece_capacity(batch.path).is_none() {
+            return false;
+        }
         while let Some(ready) = self.bytes_ready.pop_first() {
             let (priority, _, stream) = ready;
             let first = self.next_frame(batch.path, stream);
