@@ -7,7 +7,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// The crates of the suite by their names in a log.
-const TARGETS: [&str; 20] = [
+const TARGETS: [&str; 21] = [
     "starhaul",
     "starhaul_cc",
     "starhaul_demo",
@@ -16,6 +16,7 @@ const TARGETS: [&str; 20] = [
     "starhaul_flow",
     "starhaul_gateway",
     "starhaul_lab",
+    "starhaul_leotp",
     "starhaul_link",
     "starhaul_ltp",
     "starhaul_net",

@@ -4,6 +4,7 @@
 mod control;
 mod flow;
 mod gateway;
+mod leotp;
 mod link;
 mod ltp;
 mod network;
@@ -17,6 +18,7 @@ pub use flow::lab_flow;
 pub use gateway::{
     gateway_config, gateway_control, gateway_label, gateway_status, gateway_text, rtp, socks5,
 };
+pub use leotp::{leotp_chain, leotp_node, leotp_packet};
 pub use link::{link_convert, link_spec, link_trace};
 pub use ltp::{ltp_engine, ltp_pair, ltp_segment};
 pub use network::network_news;
@@ -29,7 +31,7 @@ pub use session::{fec_decode, quic_handshake, session_datagram, session_pair};
 pub type Body = fn(&[u8]);
 
 /// All targets, by the name of the file and of the corpus folder.
-pub const TARGETS: [(&str, Body); 28] = [
+pub const TARGETS: [(&str, Body); 31] = [
     ("congestion_control", congestion_control),
     ("detector", detector),
     ("fec_decode", fec_decode),
@@ -39,6 +41,9 @@ pub const TARGETS: [(&str, Body); 28] = [
     ("gateway_status", gateway_status),
     ("gateway_text", gateway_text),
     ("lab_flow", lab_flow),
+    ("leotp_chain", leotp_chain),
+    ("leotp_node", leotp_node),
+    ("leotp_packet", leotp_packet),
     ("link_convert", link_convert),
     ("link_spec", link_spec),
     ("link_trace", link_trace),

@@ -8,11 +8,12 @@ pub mod dependencies;
 pub mod source;
 
 /// The crates that are protocol cores.
-pub const CORES: [&str; 11] = [
+pub const CORES: [&str; 12] = [
     "starhaul-units",
     "starhaul-cc",
     "starhaul-fec",
     "starhaul-link",
+    "starhaul-leotp",
     "starhaul-ltp",
     "starhaul-paths",
     "starhaul-sim",
@@ -32,6 +33,7 @@ pub const FLOORS: [&[&str]; 10] = [
         "starhaul-plot",
     ],
     &[
+        "starhaul-leotp",
         "starhaul-ltp",
         "starhaul-paths",
         "starhaul-record",
