@@ -25,6 +25,7 @@ use crate::{
     join::SessionKey,
     packet_size::PacketBytes,
     proof::Names,
+    qlog::{self, SessionRecord},
     tls, transport,
     wire::{MAX_NAME_BYTES, SessionId},
 };
@@ -499,8 +500,19 @@ impl Node {
     ) -> SessionHandle {
         let handle = SessionHandle(self.next_session);
         self.next_session += 1;
+        let mut session = Session::new(self.config.session.clone(), side, now);
+        if let Some(files) = &self.config.qlog {
+            let name = qlog::session_name(&nonce);
+            let record = SessionRecord::create(files.as_ref(), &self.clock, &name, side);
+            if let Some(record) = record {
+                session.observe(Box::new(record));
+            }
+        }
+        if tracing::enabled!(tracing::Level::TRACE) {
+            session.observe(Box::new(qlog::SessionTrace));
+        }
         let state = SessionState {
-            session: Session::new(self.config.session.clone(), side, now),
+            session,
             side,
             peer,
             tls,

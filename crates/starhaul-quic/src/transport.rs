@@ -20,7 +20,9 @@ use rand_chacha::{
 };
 use ring::{aead, hmac};
 
-use crate::{Identity, LocalId, controller::PathControlHandle, packet_size::PacketBytes};
+use crate::{
+    Identity, LocalId, controller::PathControlHandle, packet_size::PacketBytes, qlog::PathRecord,
+};
 
 /// A connection is lost when nothing has arrived for this time, or for twice the time between probes if that is longer.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -60,11 +62,12 @@ pub(crate) fn endpoint(
 }
 
 /// Settings of a connection whose sending `control` governs, with packets of at most `packet_bytes`. The sides may have different
-/// `keepalive`: the sooner of both timeouts holds, and so do the probes of the side that probes more often.
+/// `keepalive`: the sooner of both timeouts holds, and so do the probes of the side that probes more often. `record` makes its qlog.
 pub(crate) fn connection(
     control: &PathControlHandle,
     packet_bytes: PacketBytes,
     keepalive: Duration,
+    record: Option<PathRecord>,
 ) -> Arc<TransportConfig> {
     let packet_bytes = packet_bytes.stack_bytes();
     let mut config = TransportConfig::default();
@@ -88,22 +91,23 @@ pub(crate) fn connection(
         .initial_mtu(packet_bytes)
         .min_mtu(packet_bytes)
         .congestion_controller_factory(Arc::new(control.clone()));
+    if let Some(record) = record {
+        config.qlog_factory(Arc::new(record));
+    }
     Arc::new(config)
 }
 
 /// Settings of one connection that we open.
 pub(crate) fn outgoing(
     crypto: Arc<dyn crypto::ClientConfig>,
-    control: &PathControlHandle,
-    packet_bytes: PacketBytes,
-    keepalive: Duration,
+    transport: Arc<TransportConfig>,
     rng: &mut ChaCha12Rng,
 ) -> ClientConfig {
     let mut first_id = [0; 20];
     rng.fill_bytes(&mut first_id);
     let mut config = ClientConfig::new(crypto);
     config
-        .transport_config(connection(control, packet_bytes, keepalive))
+        .transport_config(transport)
         .token_store(Arc::new(NoneTokenStore))
         .initial_dst_cid_provider(Arc::new(move || ConnectionId::new(&first_id)));
     config
@@ -165,6 +169,11 @@ impl Clock {
             start,
             millis: Arc::default(),
         }
+    }
+
+    /// The node's first instant.
+    pub(crate) const fn beginning(&self) -> Instant {
+        self.start
     }
 
     pub(crate) fn advance(&self, now: Instant) {

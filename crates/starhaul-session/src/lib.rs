@@ -42,6 +42,7 @@
 
 mod batch;
 mod control;
+mod facts;
 mod paths;
 
 mod item;
@@ -59,6 +60,7 @@ mod wire;
 pub use starhaul_paths::{PathId, PathUpdate};
 
 pub use batch::{Budget, PathDatagram};
+pub use facts::{Datagram, Fact, Observer, Purpose};
 pub use scheduler::{Frame, Limit, Load, PathView, Scheduler, View};
 pub use session::Session;
 pub use stats::{PathStats, StreamStats};

@@ -6,6 +6,9 @@ use std::{
     path::Path,
 };
 
+use anyhow::Context as _;
+use starhaul_gateway::QlogFolder;
+
 /// The reader of standard output has closed it.
 #[derive(Debug)]
 pub(crate) struct Closed;
@@ -29,6 +32,17 @@ pub(crate) fn print(text: impl AsRef<[u8]>) -> anyhow::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Closed.into()),
         other => Ok(other?),
     }
+}
+
+/// The folder of `--qlog`, for at most 1 GiB of records.
+///
+/// # Errors
+/// It cannot be made or written.
+pub(crate) fn qlog_folder(folder: &Path) -> anyhow::Result<QlogFolder> {
+    QlogFolder::create(folder, QlogFolder::DEFAULT_BYTES).with_context(|| {
+        let folder = folder.display();
+        format!("--qlog {folder}: name a folder that can be written")
+    })
 }
 
 /// Whether lines can be overwritten: the stream is a terminal that supports it.

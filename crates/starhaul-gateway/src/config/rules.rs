@@ -156,6 +156,7 @@ pub(super) fn read(
         .concat(),
         egress: read_egress(&top)?,
         control: read_control(&top, directory)?,
+        qlog: None,
         packet_bytes: read_packet_bytes(&top)?,
         keepalive: read_keepalive(&top)?,
         session_limits: read_session_limits(&top)?,

@@ -12,7 +12,7 @@ use starhaul_units::Bandwidth;
 
 use crate::{
     Error,
-    kit::{Part, Plot, Study},
+    kit::{Part, Plot, Records, Study},
     worlds::stack::{PathSetup, Starhaul, World},
 };
 
@@ -61,7 +61,7 @@ pub fn study() -> Study {
          The cheap path loses more of its packets each 5 s.",
     )
     .part(
-        Part::new(
+        Part::with_sessions(
             "both",
             "DMTP fig. 7",
             "the cheap path with the dear one beside it",
@@ -73,7 +73,7 @@ pub fn study() -> Study {
         .plot(dear),
     )
     .part(
-        Part::new(
+        Part::with_sessions(
             "cheap",
             "DMTP fig. 5–9",
             "the cheap path alone",
@@ -100,8 +100,8 @@ fn setups(quick: bool, seed: u64, both_paths: bool) -> Vec<DmtpSetup> {
     modes.map(setup).collect()
 }
 
-fn rows(setup: &DmtpSetup) -> Result<Vec<Row>, Error> {
-    let steps = LOSS_STEPS.into_iter().zip(setup.run()?);
+fn rows(setup: &DmtpSetup, records: &Records) -> Result<Vec<Row>, Error> {
+    let steps = LOSS_STEPS.into_iter().zip(setup.run(records)?);
     Ok(steps.map(|(loss, step)| (*setup, loss, step)).collect())
 }
 
@@ -166,8 +166,8 @@ pub struct StepResult {
 
 impl DmtpSetup {
     /// Runs all steps; one result for each of [`LOSS_STEPS`].
-    pub fn run(&self) -> Result<Vec<StepResult>, Error> {
-        let mut world = World::starhaul(self.seed, &self.paths())?;
+    pub fn run(&self, records: &Records) -> Result<Vec<StepResult>, Error> {
+        let mut world = World::starhaul(self.seed, &self.paths(), records)?;
         let config = StreamConfig {
             mode: self.mode,
             deadline: DEADLINE,

@@ -18,6 +18,7 @@ use crate::{
     connection::{Connection, Stage},
     controller::{DatagramFate, PathControlHandle},
     proof::{self, Next},
+    qlog::PathRecord,
     transport,
 };
 
@@ -145,7 +146,13 @@ impl Node {
             PathControlHandle::new(self.config.accept_controller.clone(), now, packet_bytes);
         let mut config = (*self.server).clone();
         let keepalive = self.config.session.keepalive;
-        config.transport_config(transport::connection(&control, packet_bytes, keepalive));
+        let record = self.config.qlog.clone().map(|files| PathRecord {
+            files,
+            clock: self.clock.clone(),
+            path: None,
+        });
+        let transport = transport::connection(&control, packet_bytes, keepalive, record);
+        config.transport_config(transport);
         match endpoint.accept(incoming, now, response, Some(Arc::new(config))) {
             Ok((handle, quic)) => {
                 let mut conn = self.insert_conn(now, local, handle, quic, control);

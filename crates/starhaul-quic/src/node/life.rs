@@ -11,6 +11,7 @@ use crate::{
     connection::{Connection, Stage},
     controller::PathControlHandle,
     error::from_connection_error,
+    qlog::{self, PathRecord},
     transport,
 };
 
@@ -59,7 +60,13 @@ impl Node {
         let controller = known.spec.controller.clone();
         let control = PathControlHandle::new(controller, now, packet_bytes);
         let keepalive = self.config.session.keepalive;
-        let config = transport::outgoing(tls, &control, packet_bytes, keepalive, &mut self.rng);
+        let record = self.config.qlog.clone().map(|files| PathRecord {
+            files,
+            clock: self.clock.clone(),
+            path: Some((qlog::session_name(&state.nonce), known.spec.name.clone())),
+        });
+        let transport = transport::connection(&control, packet_bytes, keepalive, record);
+        let config = transport::outgoing(tls, transport, &mut self.rng);
         match socket.endpoint.connect(now, config, remote, SERVER_NAME) {
             Ok((handle, quic)) => {
                 let mut conn = self.insert_conn(now, local, handle, quic, control);

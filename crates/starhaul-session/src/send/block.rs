@@ -7,6 +7,7 @@ use starhaul_fec::{Codec, FecError};
 use starhaul_paths::PathId;
 
 use crate::{
+    facts::Purpose,
     item::{BlockKey, FragmentId},
     paths::Clocks,
     types::{BlockId, Mode},
@@ -23,17 +24,6 @@ pub(crate) enum Look {
     /// Word of its arrival must have come.
     Word,
     /// Enough fragments have arrived, but the receiver has not named the block: it is asked.
-    Question,
-}
-
-/// Why a fragment is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    Data,
-    Retransmission,
-    Redundancy,
-    Copy,
-    /// The receiver, which may have dropped what it had of the block, is asked whether it is whole.
     Question,
 }
 
@@ -504,6 +494,16 @@ impl SendBlock {
     /// Bytes of the largest fragment, once the block is cut.
     pub(crate) fn largest_fragment(&self) -> Option<usize> {
         (self.largest_fragment > 0).then_some(self.largest_fragment)
+    }
+
+    /// How many fragments of data and of redundancy it was cut into.
+    pub(crate) fn fragment_counts(&self) -> (usize, usize) {
+        self.codes.iter().fold((0, 0), |(data, redundancy), code| {
+            (
+                data + usize::from(code.data_count),
+                redundancy + usize::from(code.redundancy_count),
+            )
+        })
     }
 
     /// A fragment as it is written, its payload without padding, and the length to pad that to.

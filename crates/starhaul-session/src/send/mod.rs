@@ -16,6 +16,7 @@ use starhaul_paths::PathId;
 use starhaul_units::Bandwidth;
 
 use crate::{
+    facts::Purpose,
     item::{BlockKey, FragmentId},
     paths::{Path, Paths},
     rules,
@@ -23,7 +24,7 @@ use crate::{
     types::{BlockId, ExpiredCause, Outcome},
     wire::{FRAGMENT_HEADER_BYTES, wrap},
 };
-use block::{Look, Purpose, SendBlock};
+use block::{Look, SendBlock};
 use demand::Demand;
 use outlook::Outlook;
 use queue::{BlockQueue, rank};

@@ -6,9 +6,10 @@ use starhaul_paths::{Fated, PathId};
 
 use super::{CONTROL_WINDOW, Kind, Session, Stream};
 use crate::{
+    facts::{Datagram, Fact, Observers},
     item::{BlockKey, Item},
-    types::{Outcome, ProtocolError, StreamId},
-    wire::{Ack, BlockAck, PathAck, unwrap},
+    types::{BlockId, Outcome, ProtocolError, StreamId},
+    wire::{Ack, BlockAck, PathAck, unwrap, wrap},
 };
 
 impl Session {
@@ -50,7 +51,9 @@ impl Session {
         let sequence = unwrap(sequence, entry.monitor.next_sequence());
         if let Some(fated) = entry.monitor.on_lost(self.now, sequence) {
             entry.counters.datagrams_lost += 1;
-            self.on_loss(&fated);
+            if !fated.given_up {
+                self.on_datagram_lost(path, &fated);
+            }
             self.settle();
         }
     }
@@ -203,23 +206,28 @@ impl Session {
     /// Declares lost what was overtaken or is overdue on any path.
     pub(super) fn find_lost(&mut self) {
         let mut lost = std::mem::take(&mut self.fated);
-        for (_, path) in self.paths.iter_mut() {
+        for (id, path) in self.paths.iter_mut() {
             let before = lost.len();
             path.monitor.find_lost(self.now, &mut lost);
             path.counters.datagrams_lost += (lost.len() - before) as u64;
+            for fated in lost.iter().skip(before).filter(|fated| !fated.given_up) {
+                note_loss(&mut self.observers, self.now, id, fated);
+            }
         }
-        lost.drain(..).for_each(|fated| self.on_loss(&fated));
+        for fated in lost.drain(..).filter(|fated| !fated.given_up) {
+            self.on_item_lost(fated.item);
+        }
         self.fated = lost;
     }
 
-    fn on_loss(&mut self, fated: &Fated<Item>) {
-        if !fated.given_up {
-            self.on_item_lost(fated.item);
-        }
+    /// A datagram was lost, or its path fell silent with it.
+    pub(super) fn on_datagram_lost(&mut self, path: PathId, fated: &Fated<Item>) {
+        note_loss(&mut self.observers, self.now, path, fated);
+        self.on_item_lost(fated.item);
     }
 
     /// What a datagram carried must be sent again, if that still makes sense.
-    pub(super) fn on_item_lost(&mut self, item: Item) {
+    fn on_item_lost(&mut self, item: Item) {
         match item {
             Item::Fragment { block, fragment } => {
                 self.sender.on_lost(self.now, block, fragment);
@@ -250,6 +258,25 @@ impl Session {
             Item::Probe | Item::Ack | Item::Padding => {}
         }
     }
+}
+
+fn note_loss(observers: &mut Observers, now: Instant, path: PathId, fated: &Fated<Item>) {
+    observers.note(now, || {
+        let (stream, block) = match fated.item {
+            Item::Fragment {
+                block: (stream, number),
+                ..
+            } => (Some(stream), Some(BlockId(wrap(number)))),
+            Item::Piece { stream, .. } => (Some(stream), None),
+            Item::Probe | Item::Ack | Item::Padding => (None, None),
+        };
+        let sequence = fated.sequence;
+        Fact::DatagramLost {
+            datagram: Datagram { path, sequence },
+            stream,
+            block,
+        }
+    });
 }
 
 /// Numbers as runs of consecutive ones: first and last of each.

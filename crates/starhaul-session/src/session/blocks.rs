@@ -7,6 +7,7 @@ use starhaul_paths::PathId;
 
 use super::{BLOCK_OVERHEAD_BYTES, Kind, Session, Stream};
 use crate::{
+    facts::Fact,
     item::BlockKey,
     receive::blocks::{Complete, Partial, Taken},
     types::{BlockId, Event, ProtocolError, StreamId},
@@ -87,6 +88,13 @@ impl Session {
         let (stream, number) = key;
         complete.completed_micros = wrap(self.clocks.micros(self.now));
         complete.latency = self.latency(path, sent, &complete);
+        self.observers.note(self.now, || Fact::BlockReceived {
+            stream,
+            block: BlockId(wrap(number)),
+            bytes: complete.data.len(),
+            latency: complete.latency,
+            is_recovered: complete.recovered,
+        });
         let most_streams = self.most_peer_streams();
         let Some(entry) = self.streams.get_mut(&stream) else {
             let early = &self.receiver.early;

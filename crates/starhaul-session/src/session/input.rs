@@ -8,6 +8,7 @@ use starhaul_paths::PathId;
 use super::{CONTROL_WINDOW, Kind, MAX_CONTROL_BYTES, Session, Stream, UNTOLD_STREAMS};
 use crate::{
     control::Control,
+    facts::Fact,
     receive::bytes::ReceiveBytes,
     received::Arrival,
     types::{Event, ProtocolError, Side, StreamConfig, StreamId},
@@ -227,6 +228,11 @@ impl Session {
         self.peer_streams_open += 1;
         self.streams
             .insert(stream, Stream::of_peer(stream, config.clone()));
+        self.observers.note(self.now, || Fact::StreamOpened {
+            stream,
+            opener: stream.opener(),
+            mode: config.mode,
+        });
         self.emit(Event::StreamOpened { stream, config });
         self.adopt_early(stream);
         self.open_window(stream);

@@ -18,6 +18,7 @@ use starhaul_paths::{Fated, PathId, PathUpdate, RangeSet};
 
 use crate::{
     control,
+    facts::{Fact, Observer, Observers},
     item::{BlockKey, Item},
     paths::{Clocks, Paths},
     receive::{
@@ -109,6 +110,7 @@ pub struct Session {
     incoming_signals: IncomingSignals,
     receiver: Receiver,
     events: VecDeque<Event>,
+    observers: Observers,
     recheck_at: Option<Instant>,
     overload_at: Option<Instant>,
     /// Empty between two calls: datagrams whose fate became known.
@@ -237,6 +239,7 @@ impl Session {
             incoming_signals: IncomingSignals::default(),
             receiver: Receiver::default(),
             events: VecDeque::new(),
+            observers: Observers::default(),
             recheck_at: None,
             overload_at: None,
             fated: Vec::new(),
@@ -244,19 +247,27 @@ impl Session {
         }
     }
 
+    /// Passes all facts from now on to `observer` too: for logs and measurements, which the session itself does not keep.
+    pub fn observe(&mut self, observer: Box<dyn Observer>) {
+        self.observers.add(observer);
+    }
+
     /// A path came up. `cost` is the price per byte; only its order matters. Replaces a path of the same number.
     pub fn add_path(&mut self, now: Instant, path: PathId, cost: f64, update: PathUpdate) {
         self.advance(now);
         self.remove_path(now, path);
         self.paths.add(self.now, path, cost, update);
+        self.observers
+            .note(self.now, || Fact::PathUp { path, cost });
     }
 
     /// A path is gone; what was on it and not acknowledged goes over the others.
     pub fn remove_path(&mut self, now: Instant, path: PathId) {
         self.advance(now);
         if let Some(mut gone) = self.paths.remove(path) {
+            self.observers.note(self.now, || Fact::PathDown { path });
             for fated in gone.monitor.release() {
-                self.on_item_lost(fated.item);
+                self.on_datagram_lost(path, &fated);
             }
         }
         self.outgoing_signals.forget(path);
@@ -270,6 +281,8 @@ impl Session {
     pub fn set_path_cost(&mut self, now: Instant, path: PathId, cost: f64) {
         self.advance(now);
         self.paths.set_cost(path, cost);
+        self.observers
+            .note(self.now, || Fact::PathUp { path, cost });
         self.tell(&control::Control::Cost { path, cost });
     }
 
@@ -437,13 +450,14 @@ impl Session {
             return;
         }
         for id in suspects {
+            self.observers.note(now, || Fact::PathSilent { path: id });
             let released = self
                 .paths
                 .get_mut(id)
                 .map(|path| path.monitor.release())
                 .unwrap_or_default();
             for fated in released {
-                self.on_item_lost(fated.item);
+                self.on_datagram_lost(id, &fated);
             }
         }
     }

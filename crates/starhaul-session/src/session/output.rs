@@ -9,10 +9,12 @@ use super::{Kind, RECHECK, Session, Stream};
 use crate::{
     batch::{Batch, Budget, PathDatagram},
     control::{Control, MAX_DROPPED},
-    item::Item,
+    facts::{Datagram, Fact, Purpose},
+    item::{BlockKey, Item},
+    paths::Path,
     rules,
     scheduler::{Frame, View},
-    send::{Choice, block::Purpose, bytes::NextPiece},
+    send::{Choice, block::SendBlock, bytes::NextPiece},
     types::{BlockId, StreamId},
     wire::{self, Ack, MAX_ACK_PATHS, PIECE_HEADER_BYTES, PathAck, Piece, wrap},
 };
@@ -228,10 +230,13 @@ impl Session {
             return None;
         }
         let stream = StreamId::CONTROL;
+        let sequence = self.paths.get(batch.path)?.monitor.next_sequence();
         self.add(batch, item_of(stream, piece), bytes.len(), |header, out| {
             let data = std::iter::once(bytes.as_slice());
             Piece::encode(stream, piece.start, piece.fin, data, header, out);
-        })
+        })?;
+        self.note_frame(batch.path, sequence, stream, piece);
+        Some(())
     }
 
     fn add_question(&mut self, batch: &mut Batch<'_>) -> Option<()> {
@@ -266,10 +271,15 @@ impl Session {
         most: usize,
     ) -> Option<()> {
         let (id, now) = (batch.path, self.now);
+        let was_coded = self.sender.get(choice.block)?.is_split();
         if !self.sender.split(now, &self.paths, id, choice.block) {
             self.settle();
             return None;
         }
+        if !was_coded {
+            self.note_coded(choice.block);
+        }
+        let arrivals = self.predict_arrivals(choice.block);
         let is_run = choice.purpose == Purpose::Data && self.paths.is_alone(id);
         let most = if is_run { most } else { 1 };
         let acknowledged_by = now + self.paths.get(id)?.monitor.acknowledged_after();
@@ -295,12 +305,60 @@ impl Session {
             let path = self.paths.get_mut(id)?;
             let header = self.clocks.header(now, path.monitor.next_sequence());
             fragment.encode(header, length, &mut self.slab);
+            let sequence = path.monitor.next_sequence();
             batch.push(path.send(now, self.slab.split().freeze(), item, batch.budget));
             self.sender.note_sent(choice, id, acknowledged_by);
+            self.observers.note(now, || Fact::FragmentSent {
+                stream: choice.block.0,
+                block: BlockId(wrap(choice.block.1)),
+                fragment: (choice.fragment.code, choice.fragment.index),
+                datagram: Datagram { path: id, sequence },
+                purpose: choice.purpose,
+                arrivals: &arrivals,
+            });
         }
         self.sender.requeue(now, choice.block);
         let sent = batch.datagrams.len() > before;
         sent.then(|| self.after_use(id))
+    }
+
+    fn note_coded(&mut self, key: BlockKey) {
+        let Some(block) = self.sender.get(key) else {
+            return;
+        };
+        let (data, redundancy) = block.fragment_counts();
+        let fragment_bytes = block.largest_fragment().unwrap_or_default();
+        self.observers.note(self.now, || Fact::BlockCoded {
+            stream: key.0,
+            block: BlockId(wrap(key.1)),
+            data,
+            redundancy,
+            fragment_bytes,
+        });
+    }
+
+    /// For observers: in how much time each usable path would carry a fragment of the block there.
+    fn predict_arrivals(&self, key: BlockKey) -> Vec<(PathId, Duration)> {
+        let block = self.sender.get(key).filter(|_| !self.observers.is_empty());
+        let bytes = block.and_then(SendBlock::largest_fragment);
+        bytes.map_or_else(Vec::new, |bytes| {
+            let bytes = (bytes + wire::FRAGMENT_HEADER_BYTES) as u64;
+            let arrives = |path: &Path| path.monitor.predict_arrival(self.now, 0, bytes);
+            self.paths
+                .usable()
+                .map(|(id, path)| (id, arrives(path).saturating_duration_since(self.now)))
+                .collect()
+        })
+    }
+
+    fn note_frame(&mut self, path: PathId, sequence: u64, stream: StreamId, piece: NextPiece) {
+        self.observers.note(self.now, || Fact::FrameSent {
+            stream,
+            start: piece.start,
+            end: piece.end,
+            datagram: Datagram { path, sequence },
+            is_retransmission: piece.retransmission,
+        });
     }
 
     /// Adds frames of the first reliable stream, by priority and in turn, for which this path is a good choice.
@@ -468,7 +526,9 @@ impl Session {
         let slices = pair.send.slices(start, end);
         Piece::encode(stream, start, fin, slices, header, &mut self.slab);
         let payload = self.slab.split().freeze();
+        let sequence = path.monitor.next_sequence();
         batch.push(path.send(now, payload, item_of(stream, piece), batch.budget));
+        self.note_frame(id, sequence, stream, piece);
         self.after_use(id);
         Some(())
     }

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     control::Control,
+    facts::Fact,
     item::BlockKey,
     receive::{
         blocks::ReceiveBlocks,
@@ -90,7 +91,8 @@ impl Session {
             stream: id,
             config: config.clone(),
         });
-        let kind = match config.mode {
+        let mode = config.mode;
+        let kind = match mode {
             Mode::Reliable => Kind::Bytes(Box::new(BytesPair::new())),
             _ => Kind::Sending(SendBlocks::new()),
         };
@@ -102,6 +104,11 @@ impl Session {
                 kind,
             },
         );
+        self.observers.note(self.now, || Fact::StreamOpened {
+            stream: id,
+            opener: self.side,
+            mode,
+        });
         self.open_window(id);
         Ok(id)
     }
@@ -157,6 +164,13 @@ impl Session {
             priority,
             config.max_coding_rate,
         );
+        self.observers.note(self.now, || Fact::BlockQueued {
+            stream,
+            block: BlockId(wrap(number)),
+            bytes: block.data.len(),
+            deadline: deadline.saturating_duration_since(self.now),
+            priority,
+        });
         self.sender.insert(self.now, &self.paths, block);
         if let Some(on) = lost_dependency {
             self.sender.end(
@@ -515,9 +529,15 @@ impl Session {
                     }
                 }
             }
+            let block = BlockId(wrap(number));
+            self.observers.note(self.now, || Fact::BlockEnded {
+                stream,
+                block,
+                outcome,
+            });
             self.emit(Event::BlockOutcome {
                 stream,
-                block: BlockId(wrap(number)),
+                block,
                 outcome,
             });
             self.forget_if_done(stream);

@@ -1,0 +1,311 @@
+//! What happens inside a session, as typed facts for logs and measurements. Nothing of the session depends on who observes it.
+
+use std::{
+    fmt::{self, Debug, Display},
+    time::{Duration, Instant},
+};
+
+use starhaul_paths::PathId;
+
+use crate::types::{BlockId, Mode, Outcome, Side, StreamId};
+
+/// Takes the facts of a session as they happen; see [`Session::observe`](crate::Session::observe).
+pub trait Observer: Debug + Send {
+    /// `fact` happened at `now`.
+    fn on_fact(&mut self, now: Instant, fact: &Fact<'_>);
+}
+
+/// All who observe a session.
+#[derive(Debug, Default)]
+pub(crate) struct Observers(Vec<Box<dyn Observer>>);
+
+impl Observers {
+    pub(crate) fn add(&mut self, observer: Box<dyn Observer>) {
+        self.0.push(observer);
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Passes on the fact, which costs nothing where no one observes.
+    pub(crate) fn note<'a>(&mut self, now: Instant, fact: impl FnOnce() -> Fact<'a>) {
+        if self.0.is_empty() {
+            return;
+        }
+        let fact = fact();
+        for observer in &mut self.0 {
+            observer.on_fact(now, &fact);
+        }
+    }
+}
+
+/// Something that happened inside a session.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Fact<'a> {
+    /// A path came up, or its price changed.
+    PathUp {
+        /// Its number.
+        path: PathId,
+        /// Price per byte; only the order matters.
+        cost: f64,
+    },
+    /// A path fell silent: what it carried is sent again over the others.
+    PathSilent {
+        /// Its number.
+        path: PathId,
+    },
+    /// A path is gone.
+    PathDown {
+        /// Its number.
+        path: PathId,
+    },
+    /// A stream was opened.
+    StreamOpened {
+        /// The stream.
+        stream: StreamId,
+        /// By whom.
+        opener: Side,
+        /// Its protection.
+        mode: Mode,
+    },
+    /// The application gave the session a block.
+    BlockQueued {
+        /// Its stream.
+        stream: StreamId,
+        /// Its number.
+        block: BlockId,
+        /// Its length.
+        bytes: usize,
+        /// Time until it must have arrived.
+        deadline: Duration,
+        /// 0 is the most important.
+        priority: u8,
+    },
+    /// A block was cut into fragments and coded, before its first fragment leaves or because paths became narrower.
+    BlockCoded {
+        /// Its stream.
+        stream: StreamId,
+        /// Its number.
+        block: BlockId,
+        /// Fragments of data.
+        data: usize,
+        /// Fragments of redundancy.
+        redundancy: usize,
+        /// Bytes of the largest fragment.
+        fragment_bytes: usize,
+    },
+    /// A fragment left on the path that the scheduler chose.
+    FragmentSent {
+        /// Its stream.
+        stream: StreamId,
+        /// Its block.
+        block: BlockId,
+        /// Which code of the block, and which fragment of the code; redundancy counts on after the data.
+        fragment: (u8, u8),
+        /// The number of its datagram.
+        datagram: Datagram,
+        /// Why it is sent.
+        purpose: Purpose,
+        /// When each usable path would have carried it there, as predicted: the reason of the choice.
+        arrivals: &'a [(PathId, Duration)],
+    },
+    /// Bytes of a reliable stream left.
+    FrameSent {
+        /// The stream; 0 carries the session's control messages.
+        stream: StreamId,
+        /// Offset of the first byte.
+        start: u64,
+        /// Offset after the last.
+        end: u64,
+        /// The number of its datagram.
+        datagram: Datagram,
+        /// They were lost before.
+        is_retransmission: bool,
+    },
+    /// A datagram was declared lost, or given up because its path fell silent.
+    DatagramLost {
+        /// Its number.
+        datagram: Datagram,
+        /// The stream of which it carried a fragment or a frame.
+        stream: Option<StreamId>,
+        /// The block of which it carried a fragment.
+        block: Option<BlockId>,
+    },
+    /// A block of ours ended: delivered, expired, cancelled or failed.
+    BlockEnded {
+        /// Its stream.
+        stream: StreamId,
+        /// Its number.
+        block: BlockId,
+        /// How.
+        outcome: Outcome,
+    },
+    /// A block of the peer is whole.
+    BlockReceived {
+        /// Its stream.
+        stream: StreamId,
+        /// Its number.
+        block: BlockId,
+        /// Its length.
+        bytes: usize,
+        /// From sending until it was whole.
+        latency: Duration,
+        /// Redundancy replaced lost fragments.
+        is_recovered: bool,
+    },
+}
+
+/// A datagram on its path. The path's own log knows it by the packet that carried it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// The path.
+    pub path: PathId,
+    /// Its number on the path.
+    pub sequence: u64,
+}
+
+/// Why a fragment is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// It was never sent.
+    Data,
+    /// It was lost.
+    Retransmission,
+    /// The redundancy of a code.
+    Redundancy,
+    /// The second copy of a fragment.
+    Copy,
+    /// The receiver, which may have dropped what it had of the block, is asked whether it is whole.
+    Question,
+}
+
+impl Purpose {
+    /// Its name in logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Data => "data",
+            Self::Retransmission => "retransmission",
+            Self::Redundancy => "redundancy",
+            Self::Copy => "copy",
+            Self::Question => "question",
+        }
+    }
+}
+
+impl Fact<'_> {
+    /// Its name in logs.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::PathUp { .. } => "path_up",
+            Self::PathSilent { .. } => "path_silent",
+            Self::PathDown { .. } => "path_down",
+            Self::StreamOpened { .. } => "stream_opened",
+            Self::BlockQueued { .. } => "block_queued",
+            Self::BlockCoded { .. } => "block_coded",
+            Self::FragmentSent { .. } => "fragment_sent",
+            Self::FrameSent { .. } => "frame_sent",
+            Self::DatagramLost { .. } => "datagram_lost",
+            Self::BlockEnded { .. } => "block_ended",
+            Self::BlockReceived { .. } => "block_received",
+        }
+    }
+}
+
+impl Display for Datagram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.path.0, self.sequence)
+    }
+}
+
+/// One line without the instant, as tests compare and traces print it.
+impl Display for Fact<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        match self {
+            Self::PathUp { path, cost } => write!(f, " path={} cost={cost}", path.0),
+            Self::PathSilent { path } | Self::PathDown { path } => write!(f, " path={}", path.0),
+            Self::StreamOpened {
+                stream,
+                opener,
+                mode,
+            } => write!(f, " stream={} opener={opener:?} mode={mode:?}", stream.0),
+            Self::BlockQueued {
+                stream,
+                block,
+                bytes,
+                deadline,
+                priority,
+            } => write!(
+                f,
+                " block={}/{} bytes={bytes} deadline={deadline:?} priority={priority}",
+                stream.0, block.0
+            ),
+            Self::BlockCoded {
+                stream,
+                block,
+                data,
+                redundancy,
+                fragment_bytes,
+            } => write!(
+                f,
+                " block={}/{} data={data} redundancy={redundancy} fragment_bytes={fragment_bytes}",
+                stream.0, block.0
+            ),
+            Self::FragmentSent {
+                stream,
+                block,
+                fragment: (code, index),
+                datagram,
+                purpose,
+                ..
+            } => write!(
+                f,
+                " block={}/{} fragment={code}.{index} datagram={datagram} purpose={}",
+                stream.0,
+                block.0,
+                purpose.name()
+            ),
+            Self::FrameSent {
+                stream,
+                start,
+                end,
+                datagram,
+                is_retransmission,
+            } => write!(
+                f,
+                " stream={} bytes={start}..{end} datagram={datagram} retransmission={is_retransmission}",
+                stream.0
+            ),
+            Self::DatagramLost {
+                datagram,
+                stream,
+                block,
+            } => {
+                write!(f, " datagram={datagram}")?;
+                match (stream, block) {
+                    (Some(stream), Some(block)) => write!(f, " block={}/{}", stream.0, block.0),
+                    (Some(stream), None) => write!(f, " stream={}", stream.0),
+                    (None, _) => Ok(()),
+                }
+            }
+            Self::BlockEnded {
+                stream,
+                block,
+                outcome,
+            } => write!(f, " block={}/{} outcome={outcome:?}", stream.0, block.0),
+            Self::BlockReceived {
+                stream,
+                block,
+                bytes,
+                latency,
+                is_recovered,
+            } => write!(
+                f,
+                " block={}/{} bytes={bytes} latency={latency:?} recovered={is_recovered}",
+                stream.0, block.0
+            ),
+        }
+    }
+}
