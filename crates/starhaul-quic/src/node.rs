@@ -503,7 +503,7 @@ impl Node {
         let mut session = Session::new(self.config.session.clone(), side, now);
         if let Some(files) = &self.config.qlog {
             let name = qlog::session_name(&nonce);
-            let record = SessionRecord::create(files.as_ref(), &self.clock, &name, side);
+            let record = SessionRecord::create(files.as_ref(), self.clock.beginning(), &name, side);
             if let Some(record) = record {
                 session.observe(Box::new(record));
             }

@@ -13,8 +13,6 @@ use noq_proto::{ConnectionId, QlogConfig, QlogFactory};
 use serde_json::{Value, json};
 use starhaul_session::{Fact, Observer, Outcome, Side};
 
-use crate::transport::Clock;
-
 /// Ends each name of a file.
 const SUFFIX: &str = "sqlog";
 /// The facts of sessions, as qlog names the sets of events that a file may have.
@@ -35,7 +33,7 @@ pub trait QlogFiles: Debug + Send + Sync {
 /// Settings of the records of one connection: the name of its file, and the instant from which all files of a node count.
 pub(crate) struct PathRecord {
     pub(crate) files: Arc<dyn QlogFiles>,
-    pub(crate) clock: Clock,
+    pub(crate) beginning: Instant,
     /// The session and the path, where they are known already.
     pub(crate) path: Option<(String, String)>,
 }
@@ -60,7 +58,7 @@ impl QlogFactory for PathRecord {
             ),
         };
         let mut config = QlogConfig::new(self.files.create(&name)?);
-        config.title(Some(title)).start_time(self.clock.beginning());
+        config.title(Some(title)).start_time(self.beginning);
         Some(config)
     }
 }
@@ -75,7 +73,7 @@ impl SessionRecord {
     /// The record of the session with this number on both ends; `None` if there is to be none.
     pub(crate) fn create(
         files: &dyn QlogFiles,
-        clock: &Clock,
+        beginning: Instant,
         session: &str,
         side: Side,
     ) -> Option<Self> {
@@ -86,7 +84,7 @@ impl SessionRecord {
         let out = files.create(&format!("session-{session}-{end}.{SUFFIX}"))?;
         let mut record = Self {
             out: Some(out),
-            beginning: clock.beginning(),
+            beginning,
         };
         record.write(&json!({
             "file_schema": "urn:ietf:params:qlog:file:sequential",

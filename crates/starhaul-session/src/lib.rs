@@ -42,7 +42,9 @@
 
 mod batch;
 mod control;
+mod control_stream;
 mod facts;
+mod numbers;
 mod paths;
 
 mod item;

@@ -114,7 +114,7 @@ fn a_block_is_queued_coded_sent_received_and_ended() {
         of_blocks(&theirs),
         [
             "stream_opened stream=2 opener=Client mode=Retransmit",
-            "block_received block=2/0 bytes=1500 latency=51.505ms recovered=false",
+            "block_received block=2/0 bytes=1500 latency=51.493ms recovered=false",
         ]
     );
 }

@@ -148,7 +148,7 @@ impl Node {
         let keepalive = self.config.session.keepalive;
         let record = self.config.qlog.clone().map(|files| PathRecord {
             files,
-            clock: self.clock.clone(),
+            beginning: self.clock.beginning(),
             path: None,
         });
         let transport = transport::connection(&control, packet_bytes, keepalive, record);

@@ -2,6 +2,7 @@
 
 pub(crate) mod block;
 pub(crate) mod bytes;
+pub(crate) mod bytes_out;
 mod demand;
 mod outlook;
 pub(crate) mod queue;
@@ -66,7 +67,7 @@ struct Order {
 }
 
 #[derive(Debug)]
-pub(crate) struct Sender {
+pub(crate) struct BlocksOut {
     blocks: BTreeMap<BlockKey, SendBlock>,
     queue: BlockQueue,
     order: Order,
@@ -87,7 +88,7 @@ pub(crate) struct Sender {
     pub(crate) overloaded: bool,
 }
 
-impl Sender {
+impl BlocksOut {
     pub(crate) fn new(now: Instant, priority_weight: f64, max_fragment_bytes: usize) -> Self {
         Self {
             blocks: BTreeMap::new(),
@@ -441,7 +442,7 @@ impl Sender {
         }
     }
 
-    /// When [`Sender::expire`] has something to do.
+    /// When [`BlocksOut::expire`] has something to do.
     pub(crate) fn next_expiry(&self) -> Option<Instant> {
         self.expiry.first().map(|(at, _, _)| *at)
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use starhaul_units::Bandwidth;
 
 use super::{
-    Sender,
+    BlocksOut,
     block::SendBlock,
     demand::Demand,
     fragment_bytes,
@@ -36,7 +36,7 @@ pub(super) struct Outlook<'a> {
 }
 
 impl<'a> Outlook<'a> {
-    pub(super) fn new(sender: &Sender, now: Instant, paths: &'a Paths) -> Self {
+    pub(super) fn new(sender: &BlocksOut, now: Instant, paths: &'a Paths) -> Self {
         let rtt = paths
             .usable()
             .map(|(_, path)| path.monitor.smoothed_rtt())

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use starhaul_paths::{Fated, PathId};
 
-use super::{CONTROL_WINDOW, Kind, Session, Stream};
+use super::{Kind, Session, Stream};
 use crate::{
     facts::{Datagram, Fact, Observers},
     item::{BlockKey, Item},
@@ -126,7 +126,7 @@ impl Session {
                         Item::Fragment { fragment, .. } => Some((fragment, fated.given_up)),
                         _ => None,
                     });
-                    self.sender
+                    self.blocks_out
                         .on_acked(self.now, &self.paths, block, fragments);
                 }
                 (Item::Piece { stream, start, .. }, Item::Piece { end, fin, .. }) => {
@@ -139,9 +139,7 @@ impl Session {
 
     fn on_piece_arrived(&mut self, stream: StreamId, start: u64, end: u64, fin: bool) {
         if stream == StreamId::CONTROL {
-            self.control.send.on_acked(start, end, fin);
-            let limit = self.control.send.acknowledged() + CONTROL_WINDOW;
-            self.control.send.grant(limit);
+            self.control.on_acked(start, end, fin);
             return;
         }
         let Some(Stream {
@@ -151,9 +149,7 @@ impl Session {
         else {
             return;
         };
-        let before = pair.send.held();
-        pair.send.on_acked(start, end, fin);
-        self.bytes_held -= before - pair.send.held();
+        self.bytes_out.on_acked(&mut pair.send, start, end, fin);
         self.wake_writer(stream);
         self.forget_if_done(stream);
     }
@@ -161,7 +157,7 @@ impl Session {
     fn on_block_ack(&mut self, ack: BlockAck) -> Result<(), ProtocolError> {
         let completed = self.clocks.peer_time(ack.completed_micros);
         let Some(entry) = self.streams.get(&ack.stream) else {
-            let ours = ack.stream.opener() == self.side && ack.stream.0 < self.next_stream;
+            let ours = ack.stream.opener() == self.side && self.numbers.was_opened(ack.stream);
             return if ours {
                 Ok(())
             } else {
@@ -176,7 +172,11 @@ impl Session {
             return Err(ProtocolError::NeverSent("a block"));
         }
         let key = (ack.stream, number);
-        if self.sender.get(key).is_some_and(|block| !block.was_split()) {
+        if self
+            .blocks_out
+            .get(key)
+            .is_some_and(|block| !block.was_split())
+        {
             return Err(ProtocolError::NeverSent("a block"));
         }
         self.deliver_outcome(key, completed, ack.recovered);
@@ -185,7 +185,7 @@ impl Session {
 
     /// A block of ours is whole at the receiver since `completed` of the peer's clock.
     fn deliver_outcome(&mut self, key: BlockKey, completed: u64, recovered_by_redundancy: bool) {
-        let Some(block) = self.sender.get(key) else {
+        let Some(block) = self.blocks_out.get(key) else {
             return;
         };
         let measured = self.clocks.one_way(block.born, completed);
@@ -200,7 +200,7 @@ impl Session {
             recovered_by_redundancy: recovered_by_redundancy || block.needed_redundancy(),
             recovered_by_retransmission: block.retransmitted,
         };
-        self.sender.end(self.now, key, outcome);
+        self.blocks_out.end(self.now, key, outcome);
     }
 
     /// Declares lost what was overtaken or is overdue on any path.
@@ -230,7 +230,7 @@ impl Session {
     fn on_item_lost(&mut self, item: Item) {
         match item {
             Item::Fragment { block, fragment } => {
-                self.sender.on_lost(self.now, block, fragment);
+                self.blocks_out.on_lost(self.now, block, fragment);
             }
             Item::Piece {
                 stream: StreamId::CONTROL,

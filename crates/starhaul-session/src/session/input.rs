@@ -5,10 +5,12 @@ use std::time::Instant;
 use bytes::Bytes;
 use starhaul_paths::PathId;
 
-use super::{CONTROL_WINDOW, Kind, MAX_CONTROL_BYTES, Session, Stream, UNTOLD_STREAMS};
+use super::{Kind, MAX_CONTROL_BYTES, Session, Stream};
 use crate::{
     control::Control,
+    control_stream::CONTROL_WINDOW,
     facts::Fact,
+    numbers::StreamNumbers,
     receive::bytes::ReceiveBytes,
     received::Arrival,
     types::{Event, ProtocolError, Side, StreamConfig, StreamId},
@@ -78,7 +80,7 @@ impl Session {
             return self.on_control_piece(piece);
         }
         let Some(entry) = self.streams.get_mut(&stream) else {
-            if stream.opener() != self.side && stream.0 >= self.peer_streams_end {
+            if stream.opener() != self.side && !self.numbers.was_passed(stream) {
                 return self.on_early_piece(piece);
             }
             return Ok(());
@@ -103,7 +105,7 @@ impl Session {
     /// A piece of a stream whose opening is still on its way; it was acknowledged, so it must be kept.
     fn on_early_piece(&mut self, piece: Piece) -> Result<(), ProtocolError> {
         let most = self.most_peer_streams();
-        let early = &mut self.receiver.early_bytes;
+        let early = &mut self.inbound.early_bytes;
         if early.len() >= most && !early.contains_key(&piece.stream) {
             return Err(ProtocolError::Limit("streams"));
         }
@@ -162,7 +164,7 @@ impl Session {
                     news.then_some(freed)
                 });
                 if let Some(freed) = freed {
-                    self.bytes_held -= freed;
+                    self.bytes_out.on_freed(freed);
                     // The reader forgets the stream once it knows that nothing more comes (as RFC 9000 §3.5).
                     self.tell(&Control::Reset { stream, code });
                     self.emit(Event::Stopped { stream, code });
@@ -193,7 +195,7 @@ impl Session {
                 Ok(())
             }
             Control::Streams { limit } => {
-                self.own_streams_limit = self.own_streams_limit.max(Some(limit));
+                self.numbers.on_limit(limit);
                 Ok(())
             }
         }
@@ -214,18 +216,17 @@ impl Session {
     fn on_open(&mut self, stream: StreamId, config: StreamConfig) -> Result<(), ProtocolError> {
         if stream == StreamId::CONTROL
             || stream.opener() == self.side
-            || stream.0 < self.peer_streams_end
+            || self.numbers.was_passed(stream)
         {
             return Err(ProtocolError::StreamState {
                 stream,
                 what: "opened twice or with a number of ours",
             });
         }
-        if self.peer_streams_open >= self.most_peer_streams() {
+        if self.numbers.peer_open() >= self.most_peer_streams() {
             return Err(ProtocolError::Limit("streams"));
         }
-        self.peer_streams_end = stream.0.saturating_add(1);
-        self.peer_streams_open += 1;
+        self.numbers.on_peer_opened(stream);
         self.streams
             .insert(stream, Stream::of_peer(stream, config.clone()));
         self.observers.note(self.now, || Fact::StreamOpened {
@@ -238,16 +239,11 @@ impl Session {
         self.open_window(stream);
         self.offer_streams();
         // What came for numbers that were skipped belongs to no stream.
-        self.receiver.forget_below(self.peer_streams_end);
+        self.inbound.forget_below(self.numbers.peer_end());
         Ok(())
     }
 
-    /// More streams of the peer than any honest one has open here: twice what it was told, or knows without a word. The surplus is
-    /// for streams that it takes for ended before our application has read them, until it hears the first limit.
     pub(super) fn most_peer_streams(&self) -> usize {
-        self.config
-            .max_streams
-            .max(UNTOLD_STREAMS)
-            .saturating_mul(2)
+        StreamNumbers::most_of_peer(self.config.max_streams)
     }
 }

@@ -21,13 +21,8 @@ use crate::{
 
 /// After waiting this long for the fastest path an acknowledgement takes any.
 pub(super) const ACK_PATIENCE: Duration = Duration::from_millis(2);
-/// Of this many datagrams one carries a reliable stream that waits, however much deadline data there is: a proxied TCP
-/// connection that starves would be torn down by its ends.
-const BYTES_SHARE: u32 = 20;
 /// Streams of one priority take turns, each for what the path carries in this time, or one stream frame.
 const STREAM_TURN: Duration = Duration::from_millis(1);
-/// Control messages that only say how things stand wait while this much is on its way.
-pub(super) const MAX_CONTROL_HELD: u64 = super::CONTROL_WINDOW / 2;
 /// Datagrams are written one behind the other into buffers of this size.
 const SLAB_BYTES: usize = 64 << 10;
 
@@ -108,29 +103,19 @@ impl Session {
     }
 
     fn add_data(&mut self, batch: &mut Batch<'_>) -> bool {
-        let share = !self.bytes_ready.is_empty() && self.bytes_starved >= BYTES_SHARE;
-        if share && self.add_bytes(batch, 1) {
+        if self.bytes_out.is_starved() && self.add_bytes(batch, 1) {
             return true;
         }
-        let most = if self.bytes_ready.is_empty() {
-            self.bytes_starved = 0;
-            usize::MAX
-        } else {
-            (BYTES_SHARE.saturating_sub(self.bytes_starved)).max(1) as usize
-        };
+        let most = self.bytes_out.fragments_before_share();
         let before = batch.datagrams.len();
         if self.add_block(batch, most).is_some() {
-            let added = batch.datagrams.len() - before;
-            if !self.bytes_ready.is_empty() {
-                let added = u32::try_from(added).unwrap_or(u32::MAX);
-                self.bytes_starved = self.bytes_starved.saturating_add(added);
-            }
+            self.bytes_out.on_fragments(batch.datagrams.len() - before);
             return true;
         }
         let added = self.add_bytes(batch, usize::MAX)
             || self.add_straggler(batch).is_some()
             || self.add_spare(batch).is_some();
-        if !added && (self.sender.waits() || !self.bytes_ready.is_empty()) {
+        if !added && (self.blocks_out.waits() || self.bytes_out.waits()) {
             self.recheck_at = Some(self.now + RECHECK);
         }
         added
@@ -241,7 +226,7 @@ impl Session {
 
     fn add_question(&mut self, batch: &mut Batch<'_>) -> Option<()> {
         let question = self
-            .sender
+            .blocks_out
             .next_question(self.now, &self.paths, batch.path)?;
         self.add_fragments(batch, question, 1)
     }
@@ -252,14 +237,14 @@ impl Session {
             paths: &self.paths,
             path: batch.path,
         };
-        let choice = self.sender.pick(&view, self.scheduler.as_ref());
+        let choice = self.blocks_out.pick(&view, self.scheduler.as_ref());
         self.settle();
         self.add_fragments(batch, choice?, most)
     }
 
     fn add_spare(&mut self, batch: &mut Batch<'_>) -> Option<()> {
         let view = self.view(batch.path);
-        let choice = self.sender.pick_spare(&view, self.scheduler.as_ref())?;
+        let choice = self.blocks_out.pick_spare(&view, self.scheduler.as_ref())?;
         self.add_fragments(batch, choice, 1)
     }
 
@@ -271,8 +256,8 @@ impl Session {
         most: usize,
     ) -> Option<()> {
         let (id, now) = (batch.path, self.now);
-        let was_coded = self.sender.get(choice.block)?.is_split();
-        if !self.sender.split(now, &self.paths, id, choice.block) {
+        let was_coded = self.blocks_out.get(choice.block)?.is_split();
+        if !self.blocks_out.split(now, &self.paths, id, choice.block) {
             self.settle();
             return None;
         }
@@ -285,7 +270,7 @@ impl Session {
         let acknowledged_by = now + self.paths.get(id)?.monitor.acknowledged_after();
         let (max_datagram, before) = (self.paths.get(id)?.max_datagram(), batch.datagrams.len());
         while !batch.is_full && batch.datagrams.len() - before < most {
-            let block = self.sender.get(choice.block)?;
+            let block = self.blocks_out.get(choice.block)?;
             if choice.purpose == Purpose::Data {
                 let Some(fresh) = block.next_fresh() else {
                     break;
@@ -307,7 +292,7 @@ impl Session {
             fragment.encode(header, length, &mut self.slab);
             let sequence = path.monitor.next_sequence();
             batch.push(path.send(now, self.slab.split().freeze(), item, batch.budget));
-            self.sender.note_sent(choice, id, acknowledged_by);
+            self.blocks_out.note_sent(choice, id, acknowledged_by);
             self.observers.note(now, || Fact::FragmentSent {
                 stream: choice.block.0,
                 block: BlockId(wrap(choice.block.1)),
@@ -317,13 +302,13 @@ impl Session {
                 arrivals: &arrivals,
             });
         }
-        self.sender.requeue(now, choice.block);
+        self.blocks_out.requeue(now, choice.block);
         let sent = batch.datagrams.len() > before;
         sent.then(|| self.after_use(id))
     }
 
     fn note_coded(&mut self, key: BlockKey) {
-        let Some(block) = self.sender.get(key) else {
+        let Some(block) = self.blocks_out.get(key) else {
             return;
         };
         let (data, redundancy) = block.fragment_counts();
@@ -339,7 +324,10 @@ impl Session {
 
     /// For observers: in how much time each usable path would carry a fragment of the block there.
     fn predict_arrivals(&self, key: BlockKey) -> Vec<(PathId, Duration)> {
-        let block = self.sender.get(key).filter(|_| !self.observers.is_empty());
+        let block = self
+            .blocks_out
+            .get(key)
+            .filter(|_| !self.observers.is_empty());
         let bytes = block.and_then(SendBlock::largest_fragment);
         bytes.map_or_else(Vec::new, |bytes| {
             let bytes = (bytes + wire::FRAGMENT_HEADER_BYTES) as u64;
@@ -367,7 +355,7 @@ impl Session {
         if self.piece_capacity(batch.path).is_none() {
             return false;
         }
-        while let Some(ready) = self.bytes_ready.pop_first() {
+        while let Some(ready) = self.bytes_out.take_first() {
             let (priority, _, stream) = ready;
             let first = self.next_frame(batch.path, stream);
             let Some((piece, takes)) = first else {
@@ -377,21 +365,21 @@ impl Session {
                 continue;
             };
             if !takes {
-                self.bytes_ready.insert(ready);
+                self.bytes_out.put_back(ready);
                 return false;
             }
-            self.bytes_starved = 0;
+            self.bytes_out.on_share();
             self.add_stream_frames(
                 batch,
                 stream,
                 piece,
                 most.min(self.turn(batch.path, priority)),
             );
-            self.bytes_turn += 1;
-            let turn = self.bytes_turn;
-            if let Ok(pair) = self.pair(stream) {
-                pair.turn = Some(turn);
-                self.bytes_ready.insert((priority, turn, stream));
+            if self.pair(stream).is_ok() {
+                let turn = self.bytes_out.enqueue(priority, stream);
+                if let Ok(pair) = self.pair(stream) {
+                    pair.turn = Some(turn);
+                }
             }
             self.wake_writer(stream);
             return true;
@@ -401,8 +389,7 @@ impl Session {
 
     /// How many frames a stream may send before the next of its priority has its turn.
     fn turn(&self, path: PathId, priority: u8) -> usize {
-        let others = self.bytes_ready.first();
-        if others.is_none_or(|(other, ..)| *other != priority) {
+        if !self.bytes_out.alternates(priority) {
             return usize::MAX;
         }
         let path = self.paths.get(path);
@@ -423,8 +410,8 @@ impl Session {
             return None;
         };
         let piece = pair.send.next_piece(capacity)?;
-        let bulk =
-            self.blocked.contains(&stream) || pair.bulk_until.is_some_and(|until| until > self.now);
+        let bulk = self.bytes_out.is_blocked(stream)
+            || pair.bulk_until.is_some_and(|until| until > self.now);
         let bytes = piece.end - piece.start;
         let backlog = match (piece.retransmission, bulk) {
             (true, _) => bytes,
@@ -461,7 +448,7 @@ impl Session {
                 pair.send.on_sent(piece);
                 if let Some(arrives) = arrives {
                     pair.send.on_straggling(piece, arrives);
-                    self.straggling.insert(stream);
+                    self.bytes_out.straggling.insert(stream);
                 }
             }
             if batch.is_full {
@@ -477,7 +464,7 @@ impl Session {
     /// When nothing else wants the path: a frame that is under way on a slower path and would arrive sooner over this one, so
     /// that a slow path never delays the end of a transfer.
     fn add_straggler(&mut self, batch: &mut Batch<'_>) -> Option<()> {
-        if self.straggling.is_empty() {
+        if self.bytes_out.straggling.is_empty() {
             return None;
         }
         let capacity = self.piece_capacity(batch.path)?;
@@ -490,7 +477,7 @@ impl Session {
         let arrives = this.predict_arrival(self.now, 0, capacity);
         let streams = &mut self.streams;
         let mut found = None;
-        self.straggling.retain(|stream| {
+        self.bytes_out.straggling.retain(|stream| {
             let Some(Kind::Bytes(pair)) = streams.get_mut(stream).map(|entry| &mut entry.kind)
             else {
                 return false;
@@ -592,14 +579,14 @@ impl Session {
     /// Tells the peer what had to wait for room on the control stream: which blocks it need not wait for, how much it may send, how
     /// many streams it may open.
     fn tell_state(&mut self) {
-        while self.has_control_room()
-            && let Some(stream) = self.crediting.pop_first()
+        while self.control.has_room()
+            && let Some(stream) = self.control.crediting.pop_first()
         {
             self.offer_credit(stream);
         }
         self.offer_streams();
-        while self.has_control_room()
-            && let Some(stream) = self.dropping.pop_first()
+        while self.control.has_room()
+            && let Some(stream) = self.control.dropping.pop_first()
         {
             let Some(Stream {
                 kind: Kind::Sending(blocks),
