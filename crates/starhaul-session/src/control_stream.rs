@@ -7,7 +7,7 @@ use starhaul_paths::PathId;
 
 use crate::{
     receive::bytes::ReceiveBytes,
-    send::bytes::{NextPiece, SendBytes},
+    send::bytes::{NextFrame, SendBytes},
     types::StreamId,
 };
 
@@ -23,7 +23,7 @@ pub(crate) struct ControlStream {
     pub(crate) receive: ReceiveBytes,
     pub(crate) buffer: BytesMut,
     /// A frame that leaves a second time, on another path, since everything waits for control messages.
-    pub(crate) copy: Option<(NextPiece, PathId)>,
+    pub(crate) copy: Option<(NextFrame, PathId)>,
     /// Streams with blocks whose end the peer must be told.
     pub(crate) dropping: BTreeSet<StreamId>,
     /// Reliable streams whose credit was not weighed because too much is not acknowledged.

@@ -178,7 +178,7 @@ pub enum Purpose {
     /// The second copy of a fragment.
     Copy,
     /// The receiver, which may have dropped what it had of the block, is asked whether it is whole.
-    Question,
+    Query,
 }
 
 impl Purpose {
@@ -189,7 +189,7 @@ impl Purpose {
             Self::Retransmission => "retransmission",
             Self::Redundancy => "redundancy",
             Self::Copy => "copy",
-            Self::Question => "question",
+            Self::Query => "query",
         }
     }
 }

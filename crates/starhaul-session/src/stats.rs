@@ -125,7 +125,7 @@ impl StreamStats {
     }
 }
 
-/// Last figures of streams that have ended, until somebody takes them.
+/// Last figures of streams that have ended, until the application takes them.
 #[derive(Debug, Default)]
 pub(crate) struct EndedStreams {
     streams: VecDeque<StreamStats>,

@@ -23,7 +23,7 @@ const LIGHT_CLASS: Duration = Duration::from_millis(250);
 /// run out.
 const LIGHT_SHARE: f64 = 0.75;
 
-/// What one look at the paths says of all blocks.
+/// What the paths as they are now mean for all blocks.
 pub(super) struct Outlook<'a> {
     now: Instant,
     paths: &'a Paths,

@@ -129,15 +129,15 @@ impl Session {
                     self.blocks_out
                         .on_acked(self.now, &self.paths, block, fragments);
                 }
-                (Item::Piece { stream, start, .. }, Item::Piece { end, fin, .. }) => {
-                    self.on_piece_arrived(stream, start, end, fin);
+                (Item::Frame { stream, start, .. }, Item::Frame { end, fin, .. }) => {
+                    self.on_frame_arrived(stream, start, end, fin);
                 }
                 _ => {}
             }
         }
     }
 
-    fn on_piece_arrived(&mut self, stream: StreamId, start: u64, end: u64, fin: bool) {
+    fn on_frame_arrived(&mut self, stream: StreamId, start: u64, end: u64, fin: bool) {
         if stream == StreamId::CONTROL {
             self.control.on_acked(start, end, fin);
             return;
@@ -232,7 +232,7 @@ impl Session {
             Item::Fragment { block, fragment } => {
                 self.blocks_out.on_lost(self.now, block, fragment);
             }
-            Item::Piece {
+            Item::Frame {
                 stream: StreamId::CONTROL,
                 start,
                 end,
@@ -240,7 +240,7 @@ impl Session {
             } => {
                 self.control.send.on_lost(start, end, fin);
             }
-            Item::Piece {
+            Item::Frame {
                 stream,
                 start,
                 end,
@@ -267,7 +267,7 @@ fn note_loss(observers: &mut Observers, now: Instant, path: PathId, fated: &Fate
                 block: (stream, number),
                 ..
             } => (Some(stream), Some(BlockId(wrap(number)))),
-            Item::Piece { stream, .. } => (Some(stream), None),
+            Item::Frame { stream, .. } => (Some(stream), None),
             Item::Probe | Item::Ack | Item::Padding => (None, None),
         };
         let sequence = fated.sequence;

@@ -37,7 +37,7 @@ impl Session {
             Some(Kind::Receiving(blocks)) => {
                 let number = unwrap(fragment.block.0, blocks.ended.end());
                 if blocks.ended.contains(number) {
-                    self.acks.on_question(self.now, stream, fragment.block);
+                    self.acks.on_query(self.now, stream, fragment.block);
                     return Ok(());
                 }
                 number
@@ -51,7 +51,7 @@ impl Session {
             // Its opening is still on its way, or the stream has ended.
             None if !self.numbers.was_passed(stream) => u64::from(fragment.block.0),
             None => {
-                self.acks.on_question(self.now, stream, fragment.block);
+                self.acks.on_query(self.now, stream, fragment.block);
                 return Ok(());
             }
         };

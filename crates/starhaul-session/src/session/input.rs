@@ -14,7 +14,7 @@ use crate::{
     receive::bytes::ReceiveBytes,
     received::Arrival,
     types::{Event, ProtocolError, Side, StreamConfig, StreamId},
-    wire::{self, Body, Piece},
+    wire::{self, Body, StreamFrame},
 };
 
 impl Session {
@@ -54,7 +54,7 @@ impl Session {
         };
         entry.counters.bytes_received += bytes as u64;
         entry.monitor.on_heard(self.now);
-        if matches!(body, Body::Fragment(_) | Body::Piece(_)) {
+        if matches!(body, Body::Fragment(_) | Body::StreamFrame(_)) {
             entry.on_use(self.now);
         }
         let arrival = entry.received.insert(self.now, header.sequence);
@@ -68,20 +68,20 @@ impl Session {
         let sent = self.clocks.peer_time(header.sent_micros);
         match body {
             Body::Fragment(fragment) => self.on_fragment(path, sent, &fragment),
-            Body::Piece(piece) => self.on_piece(piece),
+            Body::StreamFrame(frame) => self.on_stream_frame(frame),
             Body::Ack(ack) => self.on_ack(sent, ack),
             Body::Probe | Body::Unknown => Ok(()),
         }
     }
 
-    fn on_piece(&mut self, piece: Piece) -> Result<(), ProtocolError> {
-        let stream = piece.stream;
+    fn on_stream_frame(&mut self, frame: StreamFrame) -> Result<(), ProtocolError> {
+        let stream = frame.stream;
         if stream == StreamId::CONTROL {
-            return self.on_control_piece(piece);
+            return self.on_control_frame(frame);
         }
         let Some(entry) = self.streams.get_mut(&stream) else {
             if stream.opener() != self.side && !self.numbers.was_passed(stream) {
-                return self.on_early_piece(piece);
+                return self.on_early_frame(frame);
             }
             return Ok(());
         };
@@ -93,7 +93,7 @@ impl Session {
         };
         let readable = pair
             .receive
-            .insert(stream, piece.offset, piece.fin, piece.payload)?;
+            .insert(stream, frame.offset, frame.fin, frame.payload)?;
         if readable && !pair.receive.announced {
             pair.receive.announced = true;
             self.emit(Event::Readable(stream));
@@ -102,21 +102,21 @@ impl Session {
         Ok(())
     }
 
-    /// A piece of a stream whose opening is still on its way; it was acknowledged, so it must be kept.
-    fn on_early_piece(&mut self, piece: Piece) -> Result<(), ProtocolError> {
+    /// A frame of a stream whose opening is still on its way; it was acknowledged, so it must be kept.
+    fn on_early_frame(&mut self, frame: StreamFrame) -> Result<(), ProtocolError> {
         let most = self.most_peer_streams();
         let early = &mut self.inbound.early_bytes;
-        if early.len() >= most && !early.contains_key(&piece.stream) {
+        if early.len() >= most && !early.contains_key(&frame.stream) {
             return Err(ProtocolError::Limit("streams"));
         }
-        let receive = early.entry(piece.stream).or_insert_with(ReceiveBytes::new);
+        let receive = early.entry(frame.stream).or_insert_with(ReceiveBytes::new);
         receive
-            .insert(piece.stream, piece.offset, piece.fin, piece.payload)
+            .insert(frame.stream, frame.offset, frame.fin, frame.payload)
             .map(drop)
     }
 
-    fn on_control_piece(&mut self, piece: Piece) -> Result<(), ProtocolError> {
-        if piece.fin {
+    fn on_control_frame(&mut self, frame: StreamFrame) -> Result<(), ProtocolError> {
+        if frame.fin {
             return Err(ProtocolError::StreamState {
                 stream: StreamId::CONTROL,
                 what: "the control stream does not end",
@@ -125,7 +125,7 @@ impl Session {
         self.control.receive.slide_credit(CONTROL_WINDOW);
         self.control
             .receive
-            .insert(StreamId::CONTROL, piece.offset, false, piece.payload)?;
+            .insert(StreamId::CONTROL, frame.offset, false, frame.payload)?;
         while let Some(bytes) = self.control.receive.read(usize::MAX) {
             self.control.buffer.extend_from_slice(&bytes);
         }

@@ -44,7 +44,7 @@ const RECHECK: Duration = Duration::from_millis(5);
 const QUEUE_SHARE: u32 = 3;
 const LEAST_QUEUE_BOUND: Duration = Duration::from_millis(20);
 const OVERLOAD_INTERVAL: Duration = Duration::from_secs(1);
-/// Events beyond this are dropped when nobody takes them; those of blocks of ours never.
+/// Events beyond this are dropped when the application does not take them; those of blocks of ours never.
 const MAX_EVENTS: usize = 1 << 16;
 
 /// One session between two peers over any number of paths. See the [crate] for the way to drive it.
@@ -222,7 +222,7 @@ impl Session {
     }
 
     /// What the peer's detectors say of paths, oldest first, each event once; take them after every datagram. The oldest are
-    /// dropped when nobody does.
+    /// dropped when the caller does not.
     pub fn poll_path_signal(&mut self) -> Option<(PathId, PathSignal)> {
         self.incoming_signals.take()
     }
@@ -310,7 +310,7 @@ impl Session {
             .collect()
     }
 
-    /// Received blocks that were dropped: their fragments exceeded `max_receive_bytes`, or nobody took them.
+    /// Received blocks that were dropped: their fragments exceeded `max_receive_bytes`, or the application did not take them.
     pub fn dropped_on_receipt(&self) -> u64 {
         self.inbound.dropped
     }
@@ -382,7 +382,7 @@ impl Session {
         self.events.push_back(event);
     }
 
-    /// Drops the oldest received blocks that nobody took.
+    /// Drops the oldest received blocks that the application did not take.
     fn make_room_for_events(&mut self) {
         while self.inbound.held_bytes > self.config.max_receive_bytes / 2 {
             let oldest = self

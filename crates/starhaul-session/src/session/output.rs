@@ -14,9 +14,9 @@ use crate::{
     paths::Path,
     rules,
     scheduler::{Frame, View},
-    send::{Choice, block::SendBlock, bytes::NextPiece},
+    send::{Choice, block::SendBlock, bytes::NextFrame},
     types::{BlockId, StreamId},
-    wire::{self, Ack, MAX_ACK_PATHS, PIECE_HEADER_BYTES, PathAck, Piece, wrap},
+    wire::{self, Ack, MAX_ACK_PATHS, PathAck, STREAM_FRAME_HEADER_BYTES, StreamFrame, wrap},
 };
 
 /// After waiting this long for the fastest path an acknowledgement takes any.
@@ -72,7 +72,7 @@ impl Session {
         }
         self.paths.is_usable(batch.path)
             && (self.add_control(batch).is_some()
-                || self.add_question(batch).is_some()
+                || self.add_query(batch).is_some()
                 || self.add_data(batch))
     }
 
@@ -182,53 +182,56 @@ impl Session {
 
     fn add_control(&mut self, batch: &mut Batch<'_>) -> Option<()> {
         let path = batch.path;
-        if let Some((mut piece, first)) = self.control.copy
+        if let Some((mut frame, first)) = self.control.copy
             && first != path
         {
             self.control.copy = None;
             // It was cut for the other path.
-            piece.end = piece.end.min(piece.start + self.piece_capacity(path)?);
-            return self.add_control_frame(batch, piece);
+            frame.end = frame.end.min(frame.start + self.frame_capacity(path)?);
+            return self.add_control_frame(batch, frame);
         }
         if !self.control.send.has_something_to_send() {
             return None;
         }
-        let piece = self.control.send.next_piece(self.piece_capacity(path)?)?;
-        let frame = Frame {
+        let frame = self
+            .control
+            .send
+            .next_frame_within(self.frame_capacity(path)?)?;
+        let wanted = Frame {
             backlog: self.control.send.unsent(),
-            bytes: piece.end - piece.start,
+            bytes: frame.end - frame.start,
             at_any_cost: true,
         };
-        if !self.scheduler.takes_frame(&self.view(path), frame) {
+        if !self.scheduler.takes_frame(&self.view(path), wanted) {
             return None;
         }
-        self.control.send.on_sent(piece);
-        self.control.copy = (self.paths.len() > 1).then_some((piece, path));
-        self.add_control_frame(batch, piece)
+        self.control.send.on_sent(frame);
+        self.control.copy = (self.paths.len() > 1).then_some((frame, path));
+        self.add_control_frame(batch, frame)
     }
 
-    fn add_control_frame(&mut self, batch: &mut Batch<'_>, piece: NextPiece) -> Option<()> {
-        let slices = self.control.send.slices(piece.start, piece.end);
+    fn add_control_frame(&mut self, batch: &mut Batch<'_>, frame: NextFrame) -> Option<()> {
+        let slices = self.control.send.slices(frame.start, frame.end);
         let bytes = slices.flatten().copied().collect::<Vec<u8>>();
         // A copy may have been overtaken by the acknowledgement of the first.
-        if bytes.len() as u64 != piece.end - piece.start {
+        if bytes.len() as u64 != frame.end - frame.start {
             return None;
         }
         let stream = StreamId::CONTROL;
         let sequence = self.paths.get(batch.path)?.monitor.next_sequence();
-        self.add(batch, item_of(stream, piece), bytes.len(), |header, out| {
+        self.add(batch, item_of(stream, frame), bytes.len(), |header, out| {
             let data = std::iter::once(bytes.as_slice());
-            Piece::encode(stream, piece.start, piece.fin, data, header, out);
+            StreamFrame::encode(stream, frame.start, frame.fin, data, header, out);
         })?;
-        self.note_frame(batch.path, sequence, stream, piece);
+        self.note_frame(batch.path, sequence, stream, frame);
         Some(())
     }
 
-    fn add_question(&mut self, batch: &mut Batch<'_>) -> Option<()> {
-        let question = self
+    fn add_query(&mut self, batch: &mut Batch<'_>) -> Option<()> {
+        let query = self
             .blocks_out
-            .next_question(self.now, &self.paths, batch.path)?;
-        self.add_fragments(batch, question, 1)
+            .next_query(self.now, &self.paths, batch.path)?;
+        self.add_fragments(batch, query, 1)
     }
 
     fn add_block(&mut self, batch: &mut Batch<'_>, most: usize) -> Option<()> {
@@ -339,26 +342,26 @@ impl Session {
         })
     }
 
-    fn note_frame(&mut self, path: PathId, sequence: u64, stream: StreamId, piece: NextPiece) {
+    fn note_frame(&mut self, path: PathId, sequence: u64, stream: StreamId, frame: NextFrame) {
         self.observers.note(self.now, || Fact::FrameSent {
             stream,
-            start: piece.start,
-            end: piece.end,
+            start: frame.start,
+            end: frame.end,
             datagram: Datagram { path, sequence },
-            is_retransmission: piece.retransmission,
+            is_retransmission: frame.retransmission,
         });
     }
 
     /// Adds frames of the first reliable stream, by priority and in turn, for which this path is a good choice.
     fn add_bytes(&mut self, batch: &mut Batch<'_>, most: usize) -> bool {
         // A path that carries no frame says nothing of whether a stream has any.
-        if self.piece_capacity(batch.path).is_none() {
+        if self.frame_capacity(batch.path).is_none() {
             return false;
         }
         while let Some(ready) = self.bytes_out.take_first() {
             let (priority, _, stream) = ready;
             let first = self.next_frame(batch.path, stream);
-            let Some((piece, takes)) = first else {
+            let Some((frame, takes)) = first else {
                 if let Ok(pair) = self.pair(stream) {
                     pair.turn = None;
                 }
@@ -372,7 +375,7 @@ impl Session {
             self.add_stream_frames(
                 batch,
                 stream,
-                piece,
+                frame,
                 most.min(self.turn(batch.path, priority)),
             );
             if self.pair(stream).is_ok() {
@@ -400,8 +403,8 @@ impl Session {
     }
 
     /// The next frame of a stream, and whether it should leave on `path`.
-    fn next_frame(&mut self, path: PathId, stream: StreamId) -> Option<(NextPiece, bool)> {
-        let capacity = self.piece_capacity(path)?;
+    fn next_frame(&mut self, path: PathId, stream: StreamId) -> Option<(NextFrame, bool)> {
+        let capacity = self.frame_capacity(path)?;
         let Some(Stream {
             kind: Kind::Bytes(pair),
             ..
@@ -409,35 +412,35 @@ impl Session {
         else {
             return None;
         };
-        let piece = pair.send.next_piece(capacity)?;
+        let frame = pair.send.next_frame_within(capacity)?;
         let bulk = self.bytes_out.is_blocked(stream)
             || pair.bulk_until.is_some_and(|until| until > self.now);
-        let bytes = piece.end - piece.start;
-        let backlog = match (piece.retransmission, bulk) {
+        let bytes = frame.end - frame.start;
+        let backlog = match (frame.retransmission, bulk) {
             (true, _) => bytes,
             (false, true) => u64::MAX,
             (false, false) => pair.send.unsent(),
         };
-        let frame = Frame {
+        let wanted = Frame {
             backlog,
             bytes,
-            at_any_cost: piece.retransmission && bulk,
+            at_any_cost: frame.retransmission && bulk,
         };
-        let takes = self.scheduler.takes_frame(&self.view(path), frame);
-        Some((piece, takes))
+        let takes = self.scheduler.takes_frame(&self.view(path), wanted);
+        Some((frame, takes))
     }
 
     fn add_stream_frames(
         &mut self,
         batch: &mut Batch<'_>,
         stream: StreamId,
-        mut piece: NextPiece,
+        mut frame: NextFrame,
         most: usize,
     ) {
         for _ in 0..most {
-            let bytes = piece.end - piece.start;
+            let bytes = frame.end - frame.start;
             let arrives = rules::straggles(&self.view(batch.path), bytes);
-            if self.add_frame(batch, stream, piece).is_none() {
+            if self.add_frame(batch, stream, frame).is_none() {
                 return;
             }
             if let Some(Stream {
@@ -445,9 +448,9 @@ impl Session {
                 ..
             }) = self.streams.get_mut(&stream)
             {
-                pair.send.on_sent(piece);
+                pair.send.on_sent(frame);
                 if let Some(arrives) = arrives {
-                    pair.send.on_straggling(piece, arrives);
+                    pair.send.on_straggling(frame, arrives);
                     self.bytes_out.straggling.insert(stream);
                 }
             }
@@ -455,7 +458,7 @@ impl Session {
                 return;
             }
             match self.next_frame(batch.path, stream) {
-                Some((next, true)) => piece = next,
+                Some((next, true)) => frame = next,
                 _ => return,
             }
         }
@@ -467,7 +470,7 @@ impl Session {
         if self.bytes_out.straggling.is_empty() {
             return None;
         }
-        let capacity = self.piece_capacity(batch.path)?;
+        let capacity = self.frame_capacity(batch.path)?;
         let view = self.view(batch.path);
         let this = view.this()?;
         // A copy is not worth the price of a dearer path.
@@ -483,13 +486,13 @@ impl Session {
                 return false;
             };
             if found.is_none() {
-                let piece = pair.send.next_straggler(arrives, capacity);
-                found = piece.map(|piece| (*stream, piece));
+                let frame = pair.send.next_straggler(arrives, capacity);
+                found = frame.map(|frame| (*stream, frame));
             }
             pair.send.has_stragglers()
         });
-        let (stream, piece) = found?;
-        self.add_frame(batch, stream, piece)
+        let (stream, frame) = found?;
+        self.add_frame(batch, stream, frame)
     }
 
     /// Adds a frame of a reliable stream.
@@ -497,25 +500,25 @@ impl Session {
         &mut self,
         batch: &mut Batch<'_>,
         stream: StreamId,
-        piece: NextPiece,
+        frame: NextFrame,
     ) -> Option<()> {
         let (id, now) = (batch.path, self.now);
         let pair = self.streams.get(&stream).and_then(Stream::pair)?;
-        let NextPiece {
+        let NextFrame {
             start, end, fin, ..
-        } = piece;
+        } = frame;
         reserve(
             &mut self.slab,
-            PIECE_HEADER_BYTES + usize::try_from(end - start).ok()?,
+            STREAM_FRAME_HEADER_BYTES + usize::try_from(end - start).ok()?,
         );
         let path = self.paths.get_mut(id)?;
         let header = self.clocks.header(now, path.monitor.next_sequence());
         let slices = pair.send.slices(start, end);
-        Piece::encode(stream, start, fin, slices, header, &mut self.slab);
+        StreamFrame::encode(stream, start, fin, slices, header, &mut self.slab);
         let payload = self.slab.split().freeze();
         let sequence = path.monitor.next_sequence();
-        batch.push(path.send(now, payload, item_of(stream, piece), batch.budget));
-        self.note_frame(id, sequence, stream, piece);
+        batch.push(path.send(now, payload, item_of(stream, frame), batch.budget));
+        self.note_frame(id, sequence, stream, frame);
         self.after_use(id);
         Some(())
     }
@@ -528,12 +531,12 @@ impl Session {
         }
     }
 
-    fn piece_capacity(&self, path: PathId) -> Option<u64> {
+    fn frame_capacity(&self, path: PathId) -> Option<u64> {
         let capacity = self
             .paths
             .get(path)?
             .max_datagram()
-            .checked_sub(PIECE_HEADER_BYTES)?;
+            .checked_sub(STREAM_FRAME_HEADER_BYTES)?;
         (capacity > 0).then_some(capacity as u64)
     }
 
@@ -620,11 +623,11 @@ fn reserve(slab: &mut BytesMut, bytes: usize) {
     }
 }
 
-const fn item_of(stream: StreamId, piece: NextPiece) -> Item {
-    let NextPiece {
+const fn item_of(stream: StreamId, frame: NextFrame) -> Item {
+    let NextFrame {
         start, end, fin, ..
-    } = piece;
-    Item::Piece {
+    } = frame;
+    Item::Frame {
         stream,
         start,
         end,

@@ -457,7 +457,7 @@ impl Session {
     }
 
     /// Tells the peer how many streams it may open: as many as are not read to the end here and `max_streams` together allow. Nothing
-    /// is said while it has opened so few that what it knows without a word suffices.
+    /// is said while it has opened so few that what it knows without a message suffices.
     pub(super) fn offer_streams(&mut self) {
         if let Some(limit) = self.numbers.due_limit(self.config.max_streams)
             && self.control.has_room()
