@@ -47,7 +47,7 @@ pub const CITIES: [(&str, f64, f64); 120] = [
     ("Ho Chi Minh City", 10.82, 106.63),
     ("Luanda", -8.84, 13.23),
     ("Ahmedabad", 23.02, 72.57),
-    ("Kuala Lumpur", 3.14, 101.69),
+    ("Kuala Lumpur", 3.15, 101.70),
     ("Xian", 34.34, 108.94),
     ("Hong Kong", 22.32, 114.17),
     ("Hangzhou", 30.27, 120.16),

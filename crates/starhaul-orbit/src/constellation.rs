@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 use sgp4::MinutesSinceEpoch;
 
 use crate::{
-    Epoch, Error, Position, Shell, Tle,
-    grid::{State, plus_grid},
+    EARTH_RADIUS_KM, Epoch, Error, Position, Shell, Tle,
+    grid::{LEAST_GRAZING_KM, State, plus_grid},
     setting,
 };
 
@@ -31,8 +31,8 @@ impl Satellite {
         &self.name
     }
 
-    /// Position and velocity in axes that do not turn with the Earth (TEME), km and km/s. `None` where SGP4 has the
-    /// satellite decayed.
+    /// Position and velocity in axes that do not turn with the Earth (TEME), km and km/s. `None` once the satellite has
+    /// decayed, which SGP4 does not always tell of one that is deep in the air.
     fn state(&self, offset: Duration) -> Option<State> {
         let minutes = self.age_minutes + offset.as_secs_f64() / 60.0;
         let predicted = self.constants.propagate(MinutesSinceEpoch(minutes)).ok()?;
@@ -40,7 +40,8 @@ impl Satellite {
             position: Position::new(predicted.position),
             velocity: Position::new(predicted.velocity),
         };
-        (state.position.is_finite() && state.velocity.is_finite()).then_some(state)
+        let in_orbit = state.position.norm() > EARTH_RADIUS_KM + LEAST_GRAZING_KM;
+        (in_orbit && state.position.is_finite() && state.velocity.is_finite()).then_some(state)
     }
 }
 
@@ -190,11 +191,68 @@ impl Constellation {
             .iter()
             .filter_map(|satellite| satellite.state(offset));
         states.fold(None, |extent, state| {
-            let altitude = state.position.norm() - crate::EARTH_RADIUS_KM;
+            let altitude = state.position.norm() - EARTH_RADIUS_KM;
             let inclination = state.orbit().inclination_deg;
             let wider = |[least, most]: [f64; 2], value: f64| [least.min(value), most.max(value)];
             let (altitudes, inclinations) = extent.unwrap_or(([altitude; 2], [inclination; 2]));
             Some((wider(altitudes, altitude), wider(inclinations, inclination)))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_stands_where_its_numbers_say() {
+        let shell: Shell = "starlink".parse().unwrap();
+        let start: Epoch = "2000-01-01".parse().unwrap();
+        let constellation = Constellation::of_shells(&[shell], start).unwrap();
+        assert_eq!(constellation.satellites()[22 * 5 + 7].name(), "5-7");
+        let positions: Vec<Position> = constellation
+            .positions(Duration::ZERO)
+            .into_iter()
+            .flatten()
+            .collect();
+        assert_eq!(positions.len(), 1584);
+        // Plane 18 crosses the equator a quarter of the way around, and its slot 11 on the other side.
+        let angle = |a: Position, b: Position| (a.dot(b) / a.norm() / b.norm()).acos().to_degrees();
+        for (a, b, degrees) in [(0, 22 * 18, 90.0), (0, 11, 180.0), (3, 4, 360.0 / 22.0)] {
+            assert!(
+                (angle(positions[a], positions[b]) - degrees).abs() < 0.2,
+                "{a} and {b}"
+            );
+        }
+        // Half a slot ahead in every second plane: 8.18 degrees along the orbit, minus 5 degrees of node.
+        let (latitude, _) = positions[22].latitude_longitude();
+        let expected = (53f64.to_radians().sin() * (360.0f64 / 44.0).to_radians().sin()).asin();
+        assert!((latitude - expected.to_degrees()).abs() < 0.1, "{latitude}");
+        // The Earth's oblateness moves satellites by some kilometres around the unperturbed orbit.
+        let ([low, high], [flat, steep]) = constellation.extent(Duration::ZERO).unwrap();
+        assert!(low > 540.0 && high < 560.0, "{low} to {high} km");
+        assert!(flat > 52.9 && steep < 53.1, "{flat} to {steep} degrees");
+    }
+
+    #[test]
+    fn several_shells_are_named_apart_and_linked_within() {
+        let shells = [
+            "iridium",
+            "planes=2,satellites=3,altitude=500,inclination=10",
+        ]
+        .map(|text| text.parse().unwrap());
+        let constellation =
+            Constellation::of_shells(&shells, "2000-01-01".parse().unwrap()).unwrap();
+        assert_eq!(constellation.satellites()[0].name(), "0:0-0");
+        assert_eq!(constellation.satellites()[66].name(), "1:0-0");
+        let across = constellation
+            .lasers()
+            .iter()
+            .filter(|(a, b)| (*a < 66) != (*b < 66));
+        assert_eq!(across.count(), 0);
+        let many: Shell = "planes=500,satellites=500,altitude=500,inclination=10"
+            .parse()
+            .unwrap();
+        assert!(Constellation::of_shells(&[many], "2000-01-01".parse().unwrap()).is_err());
     }
 }

@@ -69,6 +69,7 @@ impl fmt::Display for Epoch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Position;
 
     #[test]
     fn text_says_what_the_value_says() {
@@ -99,5 +100,15 @@ mod tests {
         // Greenwich mean sidereal time at J2000.0 is 280.46062°.
         let noon: Epoch = "2000-01-01T12:00:00Z".parse().unwrap();
         assert!((noon.sidereal_angle().to_degrees() - 280.460_62).abs() < 1e-4);
+    }
+
+    #[test]
+    fn axes_turn_as_in_the_published_example() {
+        // Vallado et al., AIAA 2006-6753, appendix C: TEME to the pseudo-Earth-fixed axes, at the UT1 of the example.
+        let epoch: Epoch = "2004-04-06T07:51:27.946047".parse().unwrap();
+        let teme = Position::new([5_094.180_162_1, 6_127.644_659_5, 6_380.344_532_7]);
+        let fixed = teme.turned(epoch.sidereal_angle());
+        let expected = Position::new([-1_033.475_031_3, 7_901.305_585_6, 6_380.344_532_7]);
+        assert!(fixed.distance(expected) < 1e-3, "{fixed:?}");
     }
 }

@@ -162,16 +162,37 @@ fn link_planes(planes: &[Vec<Member>], links: &mut Vec<(u32, u32)>) {
     }
 }
 
-/// Links satellites of two planes, the nearest in phase first.
+/// How far the nearest satellite of the next plane is ahead, as the median of all, radians: where planes are half a slot
+/// apart, all links then go to the same side, and none is left over.
+fn shift(plane: &[Member], next: &[Member]) -> f64 {
+    let ahead = |a: &Member| {
+        let after = next.partition_point(|b| b.2.latitude < a.2.latitude);
+        let first = next.get(after % next.len().max(1));
+        first.map(|b| (b.2.latitude - a.2.latitude).rem_euclid(TAU))
+    };
+    let mut all: Vec<f64> = plane.iter().filter_map(ahead).collect();
+    all.sort_by(f64::total_cmp);
+    let median = all.get(all.len() / 2).copied().unwrap_or_default();
+    let slot = TAU / f64::from(u16::try_from(next.len()).unwrap_or(u16::MAX).max(1));
+    if median > slot / 2.0 {
+        median - slot
+    } else {
+        median
+    }
+}
+
+/// Links satellites of two planes, those first that are apart as most are.
 fn link_pair(plane: &[Member], next: &[Member], links: &mut Vec<(u32, u32)>) {
+    let shift = shift(plane, next);
     let mut pairs = Vec::new();
     for (here, a) in plane.iter().enumerate() {
-        let after = next.partition_point(|b| b.2.latitude < a.2.latitude);
-        // Two on each side: more are nearer to others.
+        let wanted = (a.2.latitude + shift).rem_euclid(TAU);
+        let after = next.partition_point(|b| b.2.latitude < wanted);
+        // Two on each side: those beyond are nearer to others.
         for step in 0..4.min(next.len()) {
             let there = (after + next.len() + step - 2.min(next.len())) % next.len();
             let Some(b) = next.get(there) else { continue };
-            let phase = (a.2.latitude - b.2.latitude).rem_euclid(TAU);
+            let phase = (wanted - b.2.latitude).rem_euclid(TAU);
             if sees(a.1.position, b.1.position) {
                 pairs.push((phase.min(TAU - phase), here, there, a.0, b.0));
             }
@@ -184,6 +205,81 @@ fn link_pair(plane: &[Member], next: &[Member], links: &mut Vec<(u32, u32)>) {
             taken[here] = true;
             taken_next[there] = true;
             links.push((a, b));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Shell;
+
+    /// States on circles, as two bodies move.
+    fn states(shell: &Shell) -> Vec<Option<State>> {
+        let radius = EARTH_RADIUS_KM + shell.altitude_km();
+        let speed = (MU / radius).sqrt();
+        let planes = (0..shell.planes)
+            .flat_map(|plane| (0..shell.satellites).map(move |slot| (plane, slot)));
+        let state = |(plane, slot)| {
+            let orbit = shell.orbit(plane, slot);
+            let ((sin, cos), (sin_i, cos_i)) =
+                (orbit.mean_anomaly.sin_cos(), orbit.inclination.sin_cos());
+            let place = |x: f64, y: f64| {
+                Position::new([x, y * cos_i, y * sin_i]).turned(-orbit.right_ascension)
+            };
+            Some(State {
+                position: place(radius * cos, radius * sin),
+                velocity: place(-speed * sin, speed * cos),
+            })
+        };
+        planes.map(state).collect()
+    }
+
+    #[test]
+    fn planes_and_neighbours_are_found_without_their_numbers() {
+        for text in [
+            "starlink",
+            "kuiper",
+            "oneweb",
+            "planes=9,satellites=14,altitude=900,inclination=70,phasing=2",
+        ] {
+            let shell: Shell = text.parse().unwrap();
+            let sorted = |links: Vec<(u32, u32)>| {
+                let mut links: Vec<_> = links
+                    .into_iter()
+                    .map(|(a, b)| (a.min(b), a.max(b)))
+                    .collect();
+                links.sort_unstable();
+                links
+            };
+            let (found, real) = (sorted(plus_grid(&states(&shell))), sorted(shell.grid()));
+            let planes = |links: &[(u32, u32)]| {
+                let plane = |number: u32| number / u32::from(shell.satellites);
+                links
+                    .iter()
+                    .filter(|(a, b)| plane(*a) == plane(*b))
+                    .copied()
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(planes(&found), planes(&real), "{text}: links within planes");
+            // Where a neighbour is half a slot ahead and another behind, either will do.
+            assert_eq!(found.len(), real.len(), "{text}");
+        }
+    }
+
+    #[test]
+    fn elements_are_those_of_the_orbit() {
+        let shell: Shell = "planes=8,satellites=5,altitude=700,inclination=64.3"
+            .parse()
+            .unwrap();
+        for (number, state) in states(&shell).into_iter().flatten().enumerate() {
+            let orbit = state.orbit();
+            let (plane, slot) = (number / 5, number % 5);
+            assert!((orbit.inclination_deg - 64.3).abs() < 1e-6);
+            assert!((orbit.semi_major_km - EARTH_RADIUS_KM - 700.0).abs() < 0.1);
+            let apart = |a: f64, b: f64| (a - b + 180.0).rem_euclid(360.0) - 180.0;
+            assert!(apart(orbit.node_deg, 45.0 * plane as f64).abs() < 1e-6);
+            assert!(apart(orbit.latitude.to_degrees(), 72.0 * slot as f64).abs() < 1e-6);
         }
     }
 }

@@ -48,6 +48,7 @@ pub struct Network {
 pub struct Snapshot {
     positions: Vec<Option<Position>>,
     ground_links: Vec<(u32, u32, f64)>,
+    laser_links: usize,
     graph: Graph,
     relay: bool,
 }
@@ -83,8 +84,11 @@ impl Network {
             let range = "an elevation is at least 0 and less than 90 degrees";
             return Err(setting("elevation", rules.min_elevation_deg, range));
         }
-        if let Some(range) = rules.max_range_km.filter(|range| !(*range > 0.0)) {
-            return Err(setting("range", range, "a range is more than 0 km"));
+        match rules.max_range_km {
+            Some(range) if range.is_nan() || range <= 0.0 => {
+                return Err(setting("range", range, "a range is more than 0 km"));
+            }
+            _ => {}
         }
         let named = |text: &str, reason: String| Error::Station {
             text: text.to_owned(),
@@ -149,6 +153,7 @@ impl Network {
                 }
             }
         }
+        let laser_links = links.len();
         let mut ground_links = Vec::new();
         let least_sine = self.rules.min_elevation_deg.to_radians().sin();
         let range = self.rules.max_range_km.unwrap_or(f64::INFINITY);
@@ -168,6 +173,7 @@ impl Network {
             graph: Graph::new(nodes, &links),
             positions,
             ground_links,
+            laser_links,
             relay: self.rules.relay,
         }
     }
@@ -312,6 +318,11 @@ impl Snapshot {
     /// The links between stations and satellites: node of the station, satellite, and distance in km.
     pub fn ground_links(&self) -> &[(u32, u32, f64)] {
         &self.ground_links
+    }
+
+    /// Number of pairs of satellites whose laser link is in sight.
+    pub fn laser_links(&self) -> usize {
+        self.laser_links
     }
 
     /// The shortest paths from a node to others.

@@ -65,6 +65,11 @@ impl Step {
         !self.nodes.is_empty()
     }
 
+    /// Its nodes as indices of [`PathOverTime::node`], both stations included; none without a path.
+    pub fn nodes(&self) -> &[u32] {
+        &self.nodes
+    }
+
     /// Number of links, those to the ground included.
     pub fn links(&self) -> usize {
         self.delays.len()
