@@ -48,7 +48,7 @@ pub struct Network {
 pub struct Snapshot {
     positions: Vec<Option<Position>>,
     ground_links: Vec<(u32, u32, f64)>,
-    laser_links: usize,
+    laser_links: Vec<(u32, u32)>,
     graph: Graph,
     relay: bool,
 }
@@ -153,7 +153,7 @@ impl Network {
                 }
             }
         }
-        let laser_links = links.len();
+        let laser_links = links.iter().map(|&(a, b, _)| (a, b)).collect();
         let mut ground_links = Vec::new();
         let least_sine = self.rules.min_elevation_deg.to_radians().sin();
         let range = self.rules.max_range_km.unwrap_or(f64::INFINITY);
@@ -189,13 +189,14 @@ impl Network {
         duration: Duration,
         step: Duration,
     ) -> Result<PathOverTime, Error> {
-        let mut paths = self.paths(&[(from, to)], duration, step)?;
+        let mut paths = self.paths(&[(from, to)], duration, step, |_, _| ())?;
         paths
             .pop()
             .ok_or_else(|| setting("station", from, "there is no such station"))
     }
 
-    /// The paths of several pairs of stations, as [`Network::path`] each.
+    /// The paths of several pairs of stations, as [`Network::path`] each. Tells after each step how many are done, and of
+    /// how many.
     ///
     /// # Errors
     /// As [`Network::path`].
@@ -204,6 +205,7 @@ impl Network {
         pairs: &[(usize, usize)],
         duration: Duration,
         step: Duration,
+        told: impl FnMut(u32, u32),
     ) -> Result<Vec<PathOverTime>, Error> {
         let start = self.constellation.start();
         let names = |&(from, to): &(usize, usize)| {
@@ -216,7 +218,7 @@ impl Network {
         for (places, (from, to)) in places.iter_mut().zip(pairs) {
             places.extend([(self.station_node(*from), 0), (self.station_node(*to), 1)]);
         }
-        self.walk(pairs, duration, step, |pair, route| {
+        self.walk(pairs, (duration, step), told, |pair, route| {
             let (path, places) = (&mut paths[pair], &mut places[pair]);
             let place = |node: u32| match places.get(&node) {
                 Some(place) => *place,
@@ -237,7 +239,7 @@ impl Network {
         Ok(paths)
     }
 
-    /// The figures of several pairs of stations, without their paths.
+    /// The figures of several pairs of stations, without their paths; tells as [`Network::paths`].
     ///
     /// # Errors
     /// As [`Network::path`].
@@ -246,9 +248,10 @@ impl Network {
         pairs: &[(usize, usize)],
         duration: Duration,
         step: Duration,
+        told: impl FnMut(u32, u32),
     ) -> Result<Vec<Figures>, Error> {
         let mut figures = vec![Figures::default(); pairs.len()];
-        self.walk(pairs, duration, step, |pair, route| match route {
+        self.walk(pairs, (duration, step), told, |pair, route| match route {
             Some(route) => figures[pair].add(&route.nodes, route.propagation()),
             None => figures[pair].add(&[], Duration::ZERO),
         })?;
@@ -259,8 +262,8 @@ impl Network {
     fn walk(
         &self,
         pairs: &[(usize, usize)],
-        duration: Duration,
-        step: Duration,
+        (duration, step): (Duration, Duration),
+        mut told: impl FnMut(u32, u32),
         mut visit: impl FnMut(usize, Option<Route>),
     ) -> Result<(), Error> {
         let steps = steps_of(duration, step)?;
@@ -282,6 +285,7 @@ impl Network {
                     visit(*pair, snapshot.route(&tree, *target));
                 }
             }
+            told(number + 1, steps);
         }
         Ok(())
     }
@@ -289,12 +293,10 @@ impl Network {
 
 fn steps_of(duration: Duration, step: Duration) -> Result<u32, Error> {
     let text = format!("{duration:?} in steps of {step:?}");
-    if step < Duration::from_millis(1) || duration.is_zero() {
-        return Err(setting(
-            "duration",
-            text,
-            "a step is at least 1 ms, and there is at least one",
-        ));
+    let whole_ms = step.subsec_nanos().is_multiple_of(1_000_000);
+    if step.is_zero() || !whole_ms || duration.is_zero() {
+        let form = "a step is a whole number of milliseconds, and there is at least one";
+        return Err(setting("duration", text, form));
     }
     let steps = duration.as_nanos().div_ceil(step.as_nanos());
     let steps = u32::try_from(steps)
@@ -320,9 +322,9 @@ impl Snapshot {
         &self.ground_links
     }
 
-    /// Number of pairs of satellites whose laser link is in sight.
-    pub fn laser_links(&self) -> usize {
-        self.laser_links
+    /// The pairs of satellites whose laser link is in sight.
+    pub fn laser_links(&self) -> &[(u32, u32)] {
+        &self.laser_links
     }
 
     /// The shortest paths from a node to others.

@@ -1,6 +1,6 @@
 //! Shells of satellites by numbers: Walker's constellations (Walker 1984, JBIS 37) and the layouts of published ones.
 
-use std::{f64::consts::TAU, str::FromStr};
+use std::{f64::consts::TAU, fmt, str::FromStr};
 
 use starhaul_units::parse_decimal;
 
@@ -133,6 +133,23 @@ impl Shell {
             }
         }
         links
+    }
+}
+
+impl fmt::Display for Shell {
+    /// What people call it: `72 × 22 satellites at 550 km and 53°`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            planes,
+            satellites,
+            inclination_deg,
+            ..
+        } = self;
+        let altitude = self.altitude_km();
+        write!(
+            f,
+            "{planes} × {satellites} satellites at {altitude:.0} km and {inclination_deg}°"
+        )
     }
 }
 

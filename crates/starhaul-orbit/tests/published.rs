@@ -62,7 +62,9 @@ fn no_factor_of_walker_gives_table_2() {
         let stations = names.map(|name| name.parse().unwrap()).collect();
         let network = Network::new(constellation, stations, Rules::default()).unwrap();
         let pairs = [(0, 1), (0, 2), (0, 3)];
-        let figures = network.figures(&pairs, 600 * SECOND, 20 * SECOND).unwrap();
+        let figures = network
+            .figures(&pairs, 600 * SECOND, 20 * SECOND, |_, _| ())
+            .unwrap();
         let near = figures
             .iter()
             .zip(LEOTP_PAIRS)

@@ -3,6 +3,7 @@
 mod info;
 mod map;
 mod paths;
+mod progress;
 mod source;
 
 use std::time::Duration;

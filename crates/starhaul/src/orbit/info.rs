@@ -55,7 +55,7 @@ impl Facts {
         });
         Self {
             lasers: constellation.lasers().len(),
-            lasers_seeing: snapshot.laser_links(),
+            lasers_seeing: snapshot.laser_links().len(),
             extent: constellation.extent(Duration::ZERO),
             reach: reach.collect(),
         }

@@ -11,7 +11,7 @@ use starhaul_orbit::{Network, PathOverTime, Position};
 use starhaul_plot::{Chart, LINE_WIDTH, Panel, Scale, Sheet};
 
 use self::world::World;
-use super::{PlotArguments, source::Source};
+use super::{PlotArguments, progress::Bar};
 use crate::output::{Picture, Usage, command_line};
 
 const CHART_HEIGHT: f64 = 200.0;
@@ -40,12 +40,17 @@ pub(super) fn run(arguments: &PlotArguments) -> anyhow::Result<()> {
         let problem = "--moment lies after the end; take a longer --duration";
         return Err(Usage(problem.to_owned()).into());
     }
-    let path = network.path(0, 1, duration, step)?;
+    let bar = Bar::new();
+    let mut paths = network.paths(&[(0, 1)], duration, step, |done, all| bar.show(done, all))?;
+    bar.finish();
+    let Some(path) = paths.pop() else {
+        return Ok(());
+    };
     let command = command_line();
     let map = Map {
         network: &network,
         path: &path,
-        source: &arguments.source,
+        name: &arguments.source.name()?,
         command: &command,
     };
     let text = match kind {
@@ -60,7 +65,7 @@ pub(super) fn run(arguments: &PlotArguments) -> anyhow::Result<()> {
 struct Map<'a> {
     network: &'a Network,
     path: &'a PathOverTime,
-    source: &'a Source,
+    name: &'a str,
     command: &'a str,
 }
 
@@ -129,11 +134,10 @@ impl Map<'_> {
     fn sentence(&self) -> String {
         let constellation = self.network.constellation();
         format!(
-            "{} to {} over {}: {} satellites, {} s from {}.",
+            "{} to {} over {}, {} s from {}.",
             self.path.from(),
             self.path.to(),
-            self.source.name(),
-            constellation.satellites().len(),
+            self.name,
             self.path.duration().as_secs_f64(),
             constellation.start()
         )
@@ -152,7 +156,7 @@ impl Map<'_> {
         let positions = snapshot.positions();
         let mut world = World::default();
         let place = |node: u32| positions.get(node as usize).copied().flatten();
-        for &(a, b) in self.network.constellation().lasers() {
+        for &(a, b) in snapshot.laser_links() {
             if let (Some(from), Some(to)) = (place(a), place(b)) {
                 world.laser(from, to);
             }
@@ -182,21 +186,35 @@ impl Map<'_> {
     }
 
     fn chart(&self, moment: Option<Duration>) -> String {
-        let connected = self.path.steps().filter(|(_, step)| step.is_connected());
-        let points: Vec<(f64, f64)> = connected
-            .map(|(at, step)| (at.as_secs_f64(), ms(step.propagation())))
-            .collect();
         let (least, most) = self.path.figures().propagation_range().unwrap_or_default();
         let scale = Scale::around(ms(least), ms(most));
         let x = Scale::Linear(0.0, self.path.duration().as_secs_f64());
         let mut chart = Chart::sized((LINE_WIDTH, CHART_HEIGHT), "Propagation", "ms", x, scale);
         let changes = self.path.changes();
         chart.verticals("mpquic", changes.iter().map(Duration::as_secs_f64));
-        chart.line("starhaul", &points);
+        for points in self.connected() {
+            chart.line("starhaul", &points);
+        }
         if let Some(moment) = moment {
             chart.verticals("outage", [moment.as_secs_f64()].into_iter());
         }
         chart.svg("propagation over time")
+    }
+
+    /// Offset and propagation in ms, for each time with a path.
+    fn connected(&self) -> Vec<Vec<(f64, f64)>> {
+        let mut times = vec![Vec::new()];
+        for (at, step) in self.path.steps() {
+            match times.last_mut() {
+                Some(points) if step.is_connected() => {
+                    points.push((at.as_secs_f64(), ms(step.propagation())));
+                }
+                Some(points) if !points.is_empty() => times.push(Vec::new()),
+                _ => {}
+            }
+        }
+        times.retain(|points| !points.is_empty());
+        times
     }
 
     /// What the page moves: places of all satellites at some instants, and the path step by step.
@@ -253,7 +271,7 @@ impl Map<'_> {
             "step_s": self.path.step().as_secs_f64(),
             "key_s": key_step.as_secs_f64(),
             "places": places.collect::<Vec<_>>(),
-            "lasers": self.network.constellation().lasers(),
+            "lasers": self.network.at(Duration::ZERO).laser_links(),
             "stations": stations.collect::<Vec<_>>(),
             "routes": routes,
             "delays_ms": delays,

@@ -15,7 +15,7 @@ use starhaul_orbit::{End, Figures, Network, PathOverTime, write_leoem, write_tab
 use starhaul_plot::{Column, Table, Value};
 use starhaul_units::Bandwidth;
 
-use super::PathsArguments;
+use super::{PathsArguments, progress::Bar};
 use crate::output::{Usage, check_folder, ending, print};
 
 /// Most steps of all paths that are written at once.
@@ -48,16 +48,19 @@ pub(super) fn run(arguments: &PathsArguments) -> anyhow::Result<()> {
     };
     let (duration, step) = (arguments.steps.duration, arguments.steps.step);
     let begun = Instant::now();
+    let bar = Bar::new();
+    let told = |done, all| bar.show(done, all);
     let figures = match &arguments.out {
-        None => network.figures(&pairs, duration, step)?,
+        None => network.figures(&pairs, duration, step, told)?,
         Some(out) => {
             check_out(out, &pairs, duration, step)?;
-            let paths = network.paths(&pairs, duration, step)?;
+            let paths = network.paths(&pairs, duration, step, told)?;
             let capacity = arguments.rate.map(|rate| (arguments.limited_at.0, rate));
             write_paths(out, &paths, capacity)?;
             paths.iter().map(PathOverTime::figures).collect()
         }
     };
+    bar.finish();
     let took = begun.elapsed();
     let rows: Vec<Row> = pairs
         .iter()

@@ -72,7 +72,12 @@ impl Source {
     }
 
     /// What people call the constellation.
-    pub(super) fn name(&self) -> String {
+    pub(super) fn name(&self) -> Result<String, Error> {
+        if self.tle.is_empty() {
+            let shells = self.shells()?;
+            let names: Vec<String> = shells.iter().map(Shell::to_string).collect();
+            return Ok(names.join(" and "));
+        }
         let files = self
             .tle
             .iter()
@@ -80,21 +85,20 @@ impl Source {
         let files: Vec<_> = files
             .map(|stem| stem.to_string_lossy().into_owned())
             .collect();
-        match files.is_empty() {
-            false => files.join(" + "),
-            true => "a shell by numbers".to_owned(),
+        Ok(format!("the satellites of {}", files.join(" and ")))
+    }
+
+    fn shells(&self) -> Result<Vec<Shell>, Error> {
+        match self.shell.is_empty() {
+            true => Ok(vec!["starlink".parse()?]),
+            false => Ok(self.shell.clone()),
         }
     }
 
     fn constellation(&self) -> Result<Constellation, Error> {
         if self.tle.is_empty() {
-            let starlink = || "starlink".parse().map(|shell| vec![shell]);
-            let shells = match self.shell.is_empty() {
-                true => starlink()?,
-                false => self.shell.clone(),
-            };
             let start = self.at.map_or_else(|| "2000-01-01T00:00:00Z".parse(), Ok)?;
-            return Constellation::of_shells(&shells, start);
+            return Constellation::of_shells(&self.shells()?, start);
         }
         let mut tles = Vec::new();
         for file in &self.tle {
