@@ -8,10 +8,9 @@ use crate::{
     EARTH_RADIUS_KM, Epoch, Error, Position, Shell, Tle,
     grid::{LEAST_GRAZING_KM, State, plus_grid},
     setting,
+    tle::MAX_SATELLITES,
 };
 
-/// Most satellites of a constellation.
-pub const MAX_SATELLITES: usize = 20_000;
 /// Greatest distance of a constellation's start from the epoch of a satellite's elements; a satellite whose elements
 /// are older or younger is left out.
 pub const MAX_AGE: Duration = Duration::from_secs(366 * 86_400);

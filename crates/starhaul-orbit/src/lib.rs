@@ -43,7 +43,7 @@ mod tle;
 
 pub use capacity::gsl_rate;
 pub use cities::CITIES;
-pub use constellation::{Constellation, MAX_AGE, MAX_SATELLITES, Satellite};
+pub use constellation::{Constellation, MAX_AGE, Satellite};
 pub use epoch::Epoch;
 pub use figures::Figures;
 pub use geometry::{EARTH_RADIUS_KM, LIGHT_KM_PER_S, Position, propagation};
@@ -54,7 +54,7 @@ pub use path::{End, Hop, Hops, MAX_STEPS, PathOverTime, Step};
 pub use published::{LEOTP_PAIRS, leotp_table_2};
 pub use shell::{Phasing, Shell};
 pub use tables::{write_leoem, write_table};
-pub use tle::{Tle, read_tles};
+pub use tle::{MAX_SATELLITES, Tle, read_tles};
 
 /// Errors in the description of a constellation, of stations or of paths, all caused by their author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -3,7 +3,10 @@
 
 use std::io::{BufRead, Read as _};
 
-use crate::{Epoch, Error, constellation::MAX_SATELLITES};
+use crate::{Epoch, Error};
+
+/// Most satellites of a file, and of a constellation.
+pub const MAX_SATELLITES: usize = 20_000;
 
 /// Longest line, names included.
 const MAX_LINE_BYTES: u64 = 256;

@@ -8,8 +8,27 @@ use starhaul_orbit::{
 };
 use starhaul_units::Bandwidth;
 
-/// A file of two-line elements, the constellation that it gives, and a path over it.
+/// A file of two-line elements, the constellation that it gives, and a path over it; as it is, and with its checksums
+/// corrected, which a fuzzer does not guess.
 pub fn orbit_elements(data: &[u8]) {
+    elements(data);
+    let summed = |line: &[u8]| match line {
+        [kind @ (b'1' | b'2'), b' ', ..] if line.len() >= 69 => {
+            let digits = line[..68].iter().map(|byte| match byte {
+                b'-' => 1,
+                b'0'..=b'9' => u32::from(byte - b'0'),
+                _ => 0,
+            });
+            let sum = u8::try_from(digits.sum::<u32>() % 10).expect("a digit");
+            [&[*kind, b' '], &line[2..68], &[b'0' + sum], &line[69..]].concat()
+        }
+        _ => line.to_vec(),
+    };
+    let lines: Vec<_> = data.split(|byte| *byte == b'\n').map(summed).collect();
+    elements(&lines.join(&b'\n'));
+}
+
+fn elements(data: &[u8]) {
     let Ok(tles) = read_tles("fuzz", data) else {
         return;
     };
@@ -75,7 +94,7 @@ fn again(path: &PathOverTime) {
         PathOverTime::from_json("fuzz", &path.to_json()).as_ref(),
         Ok(path)
     );
-    let base = Bandwidth::from_mbit(10);
+    let base = Bandwidth::from_kbit(100);
     let steps = path.steps().count();
     for end in [End::From, End::To] {
         let capacity = path.gsl_capacity(end, base);
