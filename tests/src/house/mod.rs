@@ -8,12 +8,13 @@ pub mod dependencies;
 pub mod source;
 
 /// The crates that are protocol cores.
-pub const CORES: [&str; 11] = [
+pub const CORES: [&str; 12] = [
     "starhaul-units",
     "starhaul-cc",
     "starhaul-fec",
     "starhaul-link",
     "starhaul-ltp",
+    "starhaul-orbit",
     "starhaul-paths",
     "starhaul-sim",
     "starhaul-flow",
@@ -33,6 +34,7 @@ pub const FLOORS: [&[&str]; 10] = [
     ],
     &[
         "starhaul-ltp",
+        "starhaul-orbit",
         "starhaul-paths",
         "starhaul-record",
         "starhaul-sim",
