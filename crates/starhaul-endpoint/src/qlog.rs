@@ -2,7 +2,8 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, BufWriter, Write},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -10,10 +11,14 @@ use std::{
     },
 };
 
+use rustix::fs::Access;
 use starhaul_quic::{QlogFiles, QlogWriter};
 
 /// Files of one name, such as the paths of runs with the same seed, get numbers up to this.
 const MOST_OF_A_NAME: u32 = 100_000;
+
+/// What each file counts before its first record: also files without any fill a disk.
+const FILE_BYTES: u64 = 4096;
 
 /// A folder into which an [`Endpoint`](crate::Endpoint) writes qlog records: a file for each path and one for each session.
 #[derive(Clone, Debug)]
@@ -41,9 +46,7 @@ impl QlogFolder {
     /// The folder cannot be made or written.
     pub fn create(folder: &Path, bytes: u64) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
-        let trial = folder.join(format!(".starhaul-{}", std::process::id()));
-        File::create(&trial)?;
-        fs::remove_file(&trial)?;
+        rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK)?;
         Ok(Self {
             folder: folder.to_owned(),
             prefix: String::new(),
@@ -73,6 +76,8 @@ impl QlogFolder {
             let opened = OpenOptions::new()
                 .write(true)
                 .create_new(true)
+                // They tell who talked to whom, when and how much.
+                .mode(0o600)
                 .open(self.folder.join(name));
             match opened {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -85,12 +90,10 @@ impl QlogFolder {
 
 impl QlogFiles for QlogFolder {
     fn create(&self, name: &str) -> Option<QlogWriter> {
-        if self.budget.left.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
+        self.budget.take(FILE_BYTES).ok()?;
         match self.open(name) {
             Ok(file) => Some(Box::new(Bounded {
-                out: BufWriter::new(file),
+                file,
                 budget: self.budget.clone(),
             })),
             Err(error) => {
@@ -102,31 +105,41 @@ impl QlogFiles for QlogFolder {
     }
 }
 
-/// A file that takes whole records while the folder's bound allows.
+/// A file that takes whole records, one by each call, while the folder's bound allows. They go to the system at once: what was
+/// recorded before the process is killed can be read.
 struct Bounded {
-    out: BufWriter<File>,
+    file: File,
     budget: Arc<Budget>,
 }
 
 impl Write for Bounded {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let wanted = bytes.len() as u64;
-        let taken = self
-            .budget
-            .left
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-                Some(left.checked_sub(wanted).unwrap_or(0))
-            });
-        if taken.is_ok_and(|left| left >= wanted) {
-            self.out.write_all(bytes)?;
-        } else if !self.budget.was_reported.swap(true, Ordering::Relaxed) {
-            tracing::warn!("the folder of qlog records is full; nothing more is recorded");
-        }
-        Ok(bytes.len())
+    fn write(&mut self, record: &[u8]) -> io::Result<usize> {
+        self.budget.take(record.len() as u64)?;
+        self.file.write_all(record).inspect_err(|error| {
+            tracing::warn!(%error, "cannot write a qlog file; it ends here");
+        })?;
+        Ok(record.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
+        Ok(())
+    }
+}
+
+impl Budget {
+    /// Counts bytes that are about to be written.
+    fn take(&self, bytes: u64) -> io::Result<()> {
+        let left = |left: u64| Some(left.saturating_sub(bytes));
+        let before = self
+            .left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
+        if before.is_ok_and(|before| before >= bytes) {
+            return Ok(());
+        }
+        if !self.was_reported.swap(true, Ordering::Relaxed) {
+            tracing::warn!("the folder of qlog records is full; nothing more is recorded");
+        }
+        Err(io::ErrorKind::StorageFull.into())
     }
 }
 
@@ -151,10 +164,10 @@ mod tests {
     fn a_full_folder_takes_no_more_and_keeps_what_it_has() {
         let scratch = tempfile::tempdir().unwrap();
         let folder = scratch.path().join("a/b");
-        let files = QlogFolder::create(&folder, 10).unwrap();
+        let files = QlogFolder::create(&folder, 3 * FILE_BYTES + 10).unwrap();
         for text in ["1234", "5678", "90ab", "cd"] {
             if let Some(mut file) = files.prefixed("run").create("x.sqlog") {
-                file.write_all(text.as_bytes()).unwrap();
+                assert_eq!(file.write_all(text.as_bytes()).is_ok(), text < "9");
             }
         }
         let expected = [

@@ -1,26 +1,27 @@
-//! qlog records (draft-ietf-quic-qlog-main-schema, as JSON text sequences): one file for each path, which the QUIC stack writes, and
-//! one for each session with its facts. Where files lie, and how many bytes they may have, is for [`QlogFiles`].
+//! qlog records (draft-ietf-quic-qlog-main-schema, as JSON text sequences): one file for each life of a path and one for each
+//! session. The QUIC stack can write its own, but then prepares them for every packet, wanted or not, and for strangers too. Where
+//! files lie, and how many bytes they may have, is for [`QlogFiles`].
 
 use std::{
     fmt::Debug,
     io::Write,
-    net::SocketAddr,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
-use noq_proto::{ConnectionId, QlogConfig, QlogFactory};
 use serde_json::{Value, json};
+use starhaul_cc::PathController;
 use starhaul_session::{Fact, Observer, Outcome, Side};
 
 /// Ends each name of a file.
 const SUFFIX: &str = "sqlog";
 /// The facts of sessions, as qlog names the sets of events that a file may have.
-const SCHEMA: &str = "urn:starhaul:qlog:session-01";
+const SESSION_SCHEMA: &str = "urn:starhaul:qlog:session-01";
+/// The events of QUIC (draft-ietf-quic-qlog-quic-events).
+const PATH_SCHEMA: &str = "urn:ietf:params:qlog:events:quic-12";
 /// Begins each record of a JSON text sequence (RFC 7464).
 const RECORD_SEPARATOR: u8 = 0x1e;
 
-/// What a record is written into.
+/// What records are written into, one call for each. An error ends the file; it is for the writer to report it.
 pub type QlogWriter = Box<dyn Write + Send + Sync>;
 
 /// Makes the files of qlog records.
@@ -30,58 +31,26 @@ pub trait QlogFiles: Debug + Send + Sync {
     fn create(&self, name: &str) -> Option<QlogWriter>;
 }
 
-/// Settings of the records of one connection: the name of its file, and the instant from which all files of a node count.
-pub(crate) struct PathRecord {
-    pub(crate) files: Arc<dyn QlogFiles>,
-    pub(crate) beginning: Instant,
-    /// The session and the path, where they are known already.
-    pub(crate) path: Option<(String, String)>,
-}
-
-impl QlogFactory for PathRecord {
-    fn for_connection(
-        &self,
-        side: noq_proto::Side,
-        remote: SocketAddr,
-        first_id: ConnectionId,
-        _now: Instant,
-    ) -> Option<QlogConfig> {
-        let end = if side.is_client() { "client" } else { "server" };
-        let (name, title) = match &self.path {
-            Some((session, path)) => (
-                format!("path-{first_id}-{}-{end}.{SUFFIX}", plain(path)),
-                format!("path {path} of session {session} to {remote}"),
-            ),
-            None => (
-                format!("path-{first_id}-{end}.{SUFFIX}"),
-                format!("path from {remote}"),
-            ),
-        };
-        let mut config = QlogConfig::new(self.files.create(&name)?);
-        config.title(Some(title)).start_time(self.beginning);
-        Some(config)
-    }
-}
-
-/// Writes the facts of a session.
-pub(crate) struct SessionRecord {
+/// One file.
+struct Record {
     out: Option<QlogWriter>,
     beginning: Instant,
 }
 
-impl SessionRecord {
-    /// The record of the session with this number on both ends; `None` if there is to be none.
-    pub(crate) fn create(
+impl Record {
+    /// A file called `name`, with its first record; `None` if there is to be none.
+    fn create(
         files: &dyn QlogFiles,
         beginning: Instant,
-        session: &str,
-        side: Side,
+        name: &str,
+        title: String,
+        (session, side, schema): (&str, Side, &str),
     ) -> Option<Self> {
         let end = match side {
             Side::Client => "client",
             Side::Server => "server",
         };
-        let out = files.create(&format!("session-{session}-{end}.{SUFFIX}"))?;
+        let out = files.create(&format!("{name}-{end}.{SUFFIX}"))?;
         let mut record = Self {
             out: Some(out),
             beginning,
@@ -89,7 +58,7 @@ impl SessionRecord {
         record.write(&json!({
             "file_schema": "urn:ietf:params:qlog:file:sequential",
             "serialization_format": "application/qlog+json-seq",
-            "title": format!("session {session}"),
+            "title": title,
             "trace": {
                 "common_fields": {
                     "group_id": session,
@@ -97,28 +66,135 @@ impl SessionRecord {
                     "time_format": "relative_to_epoch",
                 },
                 "vantage_point": { "type": end },
-                "event_schemas": [SCHEMA],
+                "event_schemas": [schema],
             },
         }));
         Some(record)
     }
 
-    /// A record that cannot be written ends the file.
+    fn event(&mut self, now: Instant, name: &str, data: Value) {
+        let time = millis(now.saturating_duration_since(self.beginning));
+        self.write(&json!({ "time": time, "name": name, "data": data }));
+    }
+
     fn write(&mut self, record: &Value) {
-        let Some(out) = &mut self.out else {
-            return;
-        };
-        let mut line = vec![RECORD_SEPARATOR];
-        let written = serde_json::to_writer(&mut line, record)
-            .map_err(Into::into)
-            .and_then(|()| {
-                line.push(b'\n');
-                out.write_all(&line)
-            });
-        if let Err(error) = written {
-            tracing::warn!(%error, "cannot write a session's qlog; it ends here");
-            self.out = None;
+        if let Some(out) = &mut self.out {
+            let line = format!("{}{record}\n", char::from(RECORD_SEPARATOR));
+            if out.write_all(line.as_bytes()).is_err() {
+                self.out = None;
+            }
         }
+    }
+
+    /// Whether records are still written.
+    const fn is_open(&self) -> bool {
+        self.out.is_some()
+    }
+}
+
+/// Writes what happens on a path from the moment it is up: packets, their acknowledgement or loss, and the controller's figures.
+pub(crate) struct PathRecord {
+    record: Record,
+    /// Packets acknowledged at this moment.
+    acked: Vec<u64>,
+}
+
+impl PathRecord {
+    /// The record of path `number` of a session, which both ends give the same name; `None` if there is to be none.
+    pub(crate) fn create(
+        files: &dyn QlogFiles,
+        beginning: Instant,
+        session: &str,
+        side: Side,
+        (number, name): (u32, &str),
+    ) -> Option<Self> {
+        let file = format!("session-{session}-path-{number}-{}", plain(name));
+        let title = format!("path {number} ({name}) of session {session}");
+        let record = Record::create(files, beginning, &file, title, (session, side, PATH_SCHEMA))?;
+        let acked = Vec::new();
+        Some(Self { record, acked })
+    }
+
+    /// A packet left, with the session's datagram of this number, if any.
+    pub(crate) fn on_sent(&mut self, now: Instant, packet: u64, bytes: u64, datagram: Option<u32>) {
+        if self.record.is_open() {
+            let data = json!({
+                "header": { "packet_type": "1RTT", "packet_number": packet },
+                "raw": { "length": bytes },
+                "datagram": datagram,
+            });
+            self.record.event(now, "quic:packet_sent", data);
+        }
+    }
+
+    /// A packet was acknowledged.
+    pub(crate) fn on_acked(&mut self, packet: u64) {
+        if self.record.is_open() {
+            self.acked.push(packet);
+        }
+    }
+
+    /// These were all acknowledgements of one instant.
+    pub(crate) fn on_end_of_acks(
+        &mut self,
+        now: Instant,
+        path: &PathController,
+        bytes_in_flight: u64,
+        smoothed_rtt: Option<Duration>,
+    ) {
+        if self.acked.is_empty() {
+            return;
+        }
+        let data = json!({
+            "packet_number_space": "application_data",
+            "packet_numbers": self.acked,
+        });
+        self.acked.clear();
+        self.record.event(now, "quic:packets_acked", data);
+        let controller = path.controller();
+        let data = json!({
+            "smoothed_rtt": smoothed_rtt.map(millis),
+            "min_rtt": path.rtt_floor().map(millis),
+            "congestion_window": controller.cwnd(),
+            "bytes_in_flight": bytes_in_flight,
+            "pacing_rate": path.pacing_rate(smoothed_rtt).bits_per_second(),
+        });
+        self.record
+            .event(now, "quic:recovery_metrics_updated", data);
+    }
+
+    /// A packet was declared lost.
+    pub(crate) fn on_lost(&mut self, now: Instant, packet: u64, bytes: u64) {
+        if self.record.is_open() {
+            let data = json!({
+                "header": { "packet_type": "1RTT", "packet_number": packet },
+                "raw": { "length": bytes },
+            });
+            self.record.event(now, "quic:packet_lost", data);
+        }
+    }
+}
+
+impl Debug for PathRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PathRecord").finish_non_exhaustive()
+    }
+}
+
+/// Writes the facts of a session.
+pub(crate) struct SessionRecord(Record);
+
+impl SessionRecord {
+    /// The record of the session with this name on both ends; `None` if there is to be none.
+    pub(crate) fn create(
+        files: &dyn QlogFiles,
+        beginning: Instant,
+        session: &str,
+        side: Side,
+    ) -> Option<Self> {
+        let (file, title) = (format!("session-{session}"), format!("session {session}"));
+        let about = (session, side, SESSION_SCHEMA);
+        Record::create(files, beginning, &file, title, about).map(Self)
     }
 }
 
@@ -130,32 +206,36 @@ impl Debug for SessionRecord {
 
 impl Observer for SessionRecord {
     fn on_fact(&mut self, now: Instant, fact: &Fact<'_>) {
-        if self.out.is_none() {
-            return;
+        if self.0.is_open() {
+            let name = format!("starhaul:{}", fact.name());
+            self.0.event(now, &name, data(fact));
         }
-        let time = millis(now.saturating_duration_since(self.beginning));
-        self.write(&json!({
-            "time": time,
-            "name": format!("starhaul:{}", fact.name()),
-            "data": data(fact),
-        }));
     }
 }
 
 /// Prints the facts of a session into the log, at its finest level.
 #[derive(Debug)]
-pub(crate) struct SessionTrace;
+pub(crate) struct SessionTrace(String);
+
+impl SessionTrace {
+    /// For a session of this name; `None` if the log does not take its finest level.
+    pub(crate) fn wanted(session: &str) -> Option<Self> {
+        tracing::enabled!(tracing::Level::TRACE).then(|| Self(session.to_owned()))
+    }
+}
 
 impl Observer for SessionTrace {
     fn on_fact(&mut self, _now: Instant, fact: &Fact<'_>) {
-        tracing::trace!("{fact}");
+        tracing::trace!(session = self.0, "{fact}");
     }
 }
 
 /// What a record says of a fact; durations are in milliseconds.
 fn data(fact: &Fact<'_>) -> Value {
     match fact {
-        Fact::PathUp { path, cost } => json!({ "path": path.0, "cost": cost }),
+        Fact::PathUp { path, cost } | Fact::PathCost { path, cost } => {
+            json!({ "path": path.0, "cost": cost })
+        }
         Fact::PathSilent { path } | Fact::PathDown { path } => json!({ "path": path.0 }),
         Fact::StreamOpened {
             stream,
@@ -177,6 +257,17 @@ fn data(fact: &Fact<'_>) -> Value {
             "block": block.0,
             "bytes": bytes,
             "deadline": millis(*deadline),
+            "priority": priority,
+        }),
+        Fact::BlockUpdated {
+            stream,
+            block,
+            deadline,
+            priority,
+        } => json!({
+            "stream": stream.0,
+            "block": block.0,
+            "deadline": deadline.map(millis),
             "priority": priority,
         }),
         Fact::BlockCoded {

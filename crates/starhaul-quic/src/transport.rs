@@ -20,9 +20,7 @@ use rand_chacha::{
 };
 use ring::{aead, hmac};
 
-use crate::{
-    Identity, LocalId, controller::PathControlHandle, packet_size::PacketBytes, qlog::PathRecord,
-};
+use crate::{Identity, LocalId, controller::PathControlHandle, packet_size::PacketBytes};
 
 /// A connection is lost when nothing has arrived for this time, or for twice the time between probes if that is longer.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -62,12 +60,11 @@ pub(crate) fn endpoint(
 }
 
 /// Settings of a connection whose sending `control` governs, with packets of at most `packet_bytes`. The sides may have different
-/// `keepalive`: the sooner of both timeouts holds, and so do the probes of the side that probes more often. `record` makes its qlog.
+/// `keepalive`: the sooner of both timeouts holds, and so do the probes of the side that probes more often.
 pub(crate) fn connection(
     control: &PathControlHandle,
     packet_bytes: PacketBytes,
     keepalive: Duration,
-    record: Option<PathRecord>,
 ) -> Arc<TransportConfig> {
     let packet_bytes = packet_bytes.stack_bytes();
     let mut config = TransportConfig::default();
@@ -91,9 +88,6 @@ pub(crate) fn connection(
         .initial_mtu(packet_bytes)
         .min_mtu(packet_bytes)
         .congestion_controller_factory(Arc::new(control.clone()));
-    if let Some(record) = record {
-        config.qlog_factory(Arc::new(record));
-    }
     Arc::new(config)
 }
 

@@ -44,7 +44,14 @@ impl Observers {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Fact<'a> {
-    /// A path came up, or its price changed.
+    /// The price of a path changed.
+    PathCost {
+        /// Its number.
+        path: PathId,
+        /// Price per byte; only the order matters.
+        cost: f64,
+    },
+    /// A path came up.
     PathUp {
         /// Its number.
         path: PathId,
@@ -83,6 +90,17 @@ pub enum Fact<'a> {
         /// 0 is the most important.
         priority: u8,
     },
+    /// The application changed a block.
+    BlockUpdated {
+        /// Its stream.
+        stream: StreamId,
+        /// Its number.
+        block: BlockId,
+        /// Time from now until it must have arrived.
+        deadline: Option<Duration>,
+        /// 0 is the most important.
+        priority: Option<u8>,
+    },
     /// A block was cut into fragments and coded, before its first fragment leaves or because paths became narrower.
     BlockCoded {
         /// Its stream.
@@ -108,7 +126,7 @@ pub enum Fact<'a> {
         datagram: Datagram,
         /// Why it is sent.
         purpose: Purpose,
-        /// When each usable path would have carried it there, as predicted: the reason of the choice.
+        /// In what time each usable path would have carried it there, as predicted with nothing ahead of it.
         arrivals: &'a [(PathId, Duration)],
     },
     /// Bytes of a reliable stream left.
@@ -121,10 +139,10 @@ pub enum Fact<'a> {
         end: u64,
         /// The number of its datagram.
         datagram: Datagram,
-        /// They were lost before.
+        /// They left before: they were lost, or are repeated on a faster path.
         is_retransmission: bool,
     },
-    /// A datagram was declared lost, or given up because its path fell silent.
+    /// A datagram was declared lost, or given up because its path fell silent or is gone.
     DatagramLost {
         /// Its number.
         datagram: Datagram,
@@ -142,7 +160,7 @@ pub enum Fact<'a> {
         /// How.
         outcome: Outcome,
     },
-    /// A block of the peer is whole.
+    /// A block of the peer is whole and goes to the application.
     BlockReceived {
         /// Its stream.
         stream: StreamId,
@@ -157,7 +175,7 @@ pub enum Fact<'a> {
     },
 }
 
-/// A datagram on its path. The path's own log knows it by the packet that carried it.
+/// A datagram on its path; the path's own qlog names it in the packet that carried it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram {
     /// The path.
@@ -198,11 +216,13 @@ impl Fact<'_> {
     /// Its name in logs.
     pub const fn name(&self) -> &'static str {
         match self {
+            Self::PathCost { .. } => "path_cost",
             Self::PathUp { .. } => "path_up",
             Self::PathSilent { .. } => "path_silent",
             Self::PathDown { .. } => "path_down",
             Self::StreamOpened { .. } => "stream_opened",
             Self::BlockQueued { .. } => "block_queued",
+            Self::BlockUpdated { .. } => "block_updated",
             Self::BlockCoded { .. } => "block_coded",
             Self::FragmentSent { .. } => "fragment_sent",
             Self::FrameSent { .. } => "frame_sent",
@@ -224,13 +244,20 @@ impl Display for Fact<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
         match self {
-            Self::PathUp { path, cost } => write!(f, " path={} cost={cost}", path.0),
+            Self::PathUp { path, cost } | Self::PathCost { path, cost } => {
+                write!(f, " path={} cost={cost}", path.0)
+            }
             Self::PathSilent { path } | Self::PathDown { path } => write!(f, " path={}", path.0),
             Self::StreamOpened {
                 stream,
                 opener,
                 mode,
-            } => write!(f, " stream={} opener={opener:?} mode={mode:?}", stream.0),
+            } => write!(
+                f,
+                " stream={} opener={opener:?} mode={}",
+                stream.0,
+                mode.name()
+            ),
             Self::BlockQueued {
                 stream,
                 block,
@@ -240,6 +267,16 @@ impl Display for Fact<'_> {
             } => write!(
                 f,
                 " block={}/{} bytes={bytes} deadline={deadline:?} priority={priority}",
+                stream.0, block.0
+            ),
+            Self::BlockUpdated {
+                stream,
+                block,
+                deadline,
+                priority,
+            } => write!(
+                f,
+                " block={}/{} deadline={deadline:?} priority={priority:?}",
                 stream.0, block.0
             ),
             Self::BlockCoded {

@@ -57,7 +57,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Its name in configurations, tables and logs.
+    /// Its name, as configurations spell it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::FecRetransmit => "fec+retransmit",

@@ -100,7 +100,7 @@ fn a_block_is_queued_coded_sent_received_and_ended() {
     assert_eq!(
         of_blocks(&ours),
         [
-            "stream_opened stream=2 opener=Client mode=Retransmit",
+            "stream_opened stream=2 opener=Client mode=retransmit",
             "block_queued block=2/0 bytes=1500 deadline=400ms priority=4",
             "block_coded block=2/0 data=2 redundancy=0 fragment_bytes=750",
             "fragment_sent block=2/0 fragment=0.0 purpose=data",
@@ -113,7 +113,7 @@ fn a_block_is_queued_coded_sent_received_and_ended() {
     assert_eq!(
         of_blocks(&theirs),
         [
-            "stream_opened stream=2 opener=Client mode=Retransmit",
+            "stream_opened stream=2 opener=Client mode=retransmit",
             "block_received block=2/0 bytes=1500 latency=51.493ms recovered=false",
         ]
     );

@@ -6,7 +6,6 @@ use std::{
     path::Path,
 };
 
-use anyhow::Context as _;
 use starhaul_gateway::QlogFolder;
 
 /// The reader of standard output has closed it.
@@ -39,9 +38,10 @@ pub(crate) fn print(text: impl AsRef<[u8]>) -> anyhow::Result<()> {
 /// # Errors
 /// It cannot be made or written.
 pub(crate) fn qlog_folder(folder: &Path) -> anyhow::Result<QlogFolder> {
-    QlogFolder::create(folder, QlogFolder::DEFAULT_BYTES).with_context(|| {
+    QlogFolder::create(folder, QlogFolder::DEFAULT_BYTES).map_err(|error| {
         let folder = folder.display();
-        format!("--qlog {folder}: name a folder that can be written")
+        let text = format!("--qlog {folder}: {error}; name a folder that can be written");
+        Usage(text).into()
     })
 }
 

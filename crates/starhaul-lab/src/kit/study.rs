@@ -216,10 +216,12 @@ impl Experiment for Study {
             if !only.is_empty() && !only.iter().any(|name| *name == part.name) {
                 continue;
             }
+            let mut number = 0;
             for run in 0..u64::from(runs) {
                 let of_run = (part.jobs)(options.get_flag("quick"), seed.wrapping_add(run));
                 for mut job in of_run {
-                    job.records = records.of(&format!("{}-{:03}", part.name, jobs.len()));
+                    number += 1;
+                    job.records = records.of(&format!("{}-{number:03}", part.name));
                     jobs.push((rows.len(), job));
                 }
             }

@@ -18,7 +18,6 @@ use crate::{
     connection::{Connection, Stage},
     controller::{DatagramFate, PathControlHandle},
     proof::{self, Next},
-    qlog::PathRecord,
     transport,
 };
 
@@ -146,12 +145,7 @@ impl Node {
             PathControlHandle::new(self.config.accept_controller.clone(), now, packet_bytes);
         let mut config = (*self.server).clone();
         let keepalive = self.config.session.keepalive;
-        let record = self.config.qlog.clone().map(|files| PathRecord {
-            files,
-            beginning: self.clock.beginning(),
-            path: None,
-        });
-        let transport = transport::connection(&control, packet_bytes, keepalive, record);
+        let transport = transport::connection(&control, packet_bytes, keepalive);
         config.transport_config(transport);
         match endpoint.accept(incoming, now, response, Some(Arc::new(config))) {
             Ok((handle, quic)) => {

@@ -60,12 +60,7 @@ impl Node {
         let controller = known.spec.controller.clone();
         let control = PathControlHandle::new(controller, now, packet_bytes);
         let keepalive = self.config.session.keepalive;
-        let record = self.config.qlog.clone().map(|files| PathRecord {
-            files,
-            beginning: self.clock.beginning(),
-            path: Some((qlog::session_name(&state.nonce), known.spec.name.clone())),
-        });
-        let transport = transport::connection(&control, packet_bytes, keepalive, record);
+        let transport = transport::connection(&control, packet_bytes, keepalive);
         let config = transport::outgoing(tls, transport, &mut self.rng);
         match socket.endpoint.connect(now, config, remote, SERVER_NAME) {
             Ok((handle, quic)) => {
@@ -107,6 +102,13 @@ impl Node {
         conn.limit_packet_size();
         let (cost, name) = (known.spec.cost, known.spec.name.clone());
         state.session.add_path(now, path, cost, conn.update());
+        if let Some(files) = &self.config.qlog {
+            let session = qlog::session_name(&state.nonce);
+            let (side, beginning) = (state.side, self.clock.beginning());
+            let about = (path.0, name.as_str());
+            let record = PathRecord::create(files.as_ref(), beginning, &session, side, about);
+            conn.control.lock().set_record(record);
+        }
         self.events.push_back(NodeEvent::PathUp {
             session,
             path,

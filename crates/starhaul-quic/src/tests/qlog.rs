@@ -84,6 +84,10 @@ fn each_path_and_session_leaves_a_record_at_both_ends() {
         files.records("session-", "-client.sqlog"),
         files.records("session-", "-server.sqlog"),
     );
+    let of_paths = |name: &String, _: &mut _| name.contains("-path-");
+    let (mut client, mut server) = (client, server);
+    let paths =
+        [&mut client, &mut server].map(|files| files.extract_if(.., of_paths).collect::<Vec<_>>());
     let session = |name: &str| name.split('-').nth(1).map(str::to_owned);
     let [(client_name, ours)] = &client.iter().collect::<Vec<_>>()[..] else {
         panic!("{:?}", client.keys());
@@ -106,16 +110,35 @@ fn each_path_and_session_leaves_a_record_at_both_ends() {
         .collect();
     assert!(times.is_sorted() && times[times.len() - 1] > 2_000.0);
 
-    for end in ["-client.sqlog", "-server.sqlog"] {
-        let paths = files.records("path-", end);
-        assert_eq!(paths.len(), 2, "{:?}", paths.keys());
-        for (name, records) in &paths {
-            let sent = records.iter().filter(|record| {
-                record["name"]
-                    .as_str()
-                    .is_some_and(|name| name.ends_with("packet_sent"))
-            });
-            assert!(sent.count() > 10, "{name}");
+    // Both ends call a path the same.
+    let names = paths.each_ref().map(|paths| {
+        let names = paths.iter().map(|(name, _)| name.rsplit_once('-'));
+        names.map(|name| name.unwrap().0).collect::<Vec<_>>()
+    });
+    assert_eq!(names[0], names[1]);
+    assert_eq!(names[0].len(), 2, "{names:?}");
+    for (name, records) in paths.iter().flatten() {
+        let [sent, acked, lost, metrics] = [
+            "packet_sent",
+            "packets_acked",
+            "packet_lost",
+            "recovery_metrics_updated",
+        ]
+        .map(|event| named(records, &format!("quic:{event}")));
+        assert!(sent > 10 && acked > 5 && metrics == acked, "{name}");
+        assert!(lost < sent / 5, "{name}");
+    }
+    // Each datagram that the session put on a path left in one packet of it.
+    for (path, (name, records)) in paths[0].iter().enumerate() {
+        let numbers = |records: &[Value], event: &str, path: Option<usize>| -> Vec<u64> {
+            let records = records.iter().filter(|record| record["name"] == event);
+            let data = records.map(|record| &record["data"]);
+            let data = data.filter(|data| path.is_none_or(|path| data["path"] == path));
+            data.filter_map(|data| data["datagram"].as_u64()).collect()
+        };
+        let packets = numbers(records, "quic:packet_sent", None);
+        for datagram in numbers(ours, "starhaul:fragment_sent", Some(path)) {
+            assert!(packets.contains(&datagram), "{datagram} is not in {name}");
         }
     }
 }

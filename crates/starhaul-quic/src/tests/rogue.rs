@@ -68,7 +68,7 @@ impl Rogue {
         let peer = server_identity().public_key();
         let crypto = tls::client_config(identity, peer, &[&self.alpn]).unwrap();
         let control = PathControlHandle::new(ControllerConfig::NewReno, now, PacketBytes::LEAST);
-        let transport = transport::connection(&control, PacketBytes::LEAST, KEEPALIVE, None);
+        let transport = transport::connection(&control, PacketBytes::LEAST, KEEPALIVE);
         let config = transport::outgoing(crypto, transport, &mut self.rng);
         let remote = server_address(0);
         let connected = self.endpoint.connect(now, config, remote, "starhaul");

@@ -36,19 +36,19 @@ pub(super) struct Outlook<'a> {
 }
 
 impl<'a> Outlook<'a> {
-    pub(super) fn new(sender: &BlocksOut, now: Instant, paths: &'a Paths) -> Self {
+    pub(super) fn new(blocks_out: &BlocksOut, now: Instant, paths: &'a Paths) -> Self {
         let rtt = paths
             .usable()
             .map(|(_, path)| path.monitor.smoothed_rtt())
             .max()
             .unwrap_or_default();
-        let busy_for = sender
+        let busy_for = blocks_out
             .busy_since
             .map(|since| now.saturating_duration_since(since))
             .unwrap_or_default();
         let slowest = paths
             .usable()
-            .map(|(_, path)| flight(path, sender.max_fragment_bytes as u64))
+            .map(|(_, path)| flight(path, blocks_out.max_fragment_bytes as u64))
             .max();
         Self {
             now,

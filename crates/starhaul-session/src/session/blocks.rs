@@ -57,24 +57,24 @@ impl Session {
         };
         let key = (stream, number);
         let born = unwrap(fragment.born_micros, sent).min(sent);
-        let receiver = &mut self.inbound;
-        if receiver
+        let inbound = &mut self.inbound;
+        if inbound
             .early
             .get(&stream)
             .is_some_and(|blocks| blocks.contains_key(&number))
         {
             return Ok(());
         }
-        let partial = receiver.partials.entry(key).or_insert_with(|| {
-            let partial = Partial::new(fragment, born, receiver.arrivals);
-            receiver.by_arrival.insert(receiver.arrivals, key);
-            receiver.arrivals += 1;
-            receiver.held_bytes += partial.held_bytes;
+        let partial = inbound.partials.entry(key).or_insert_with(|| {
+            let partial = Partial::new(fragment, born, inbound.arrivals);
+            inbound.by_arrival.insert(inbound.arrivals, key);
+            inbound.arrivals += 1;
+            inbound.held_bytes += partial.held_bytes;
             partial
         });
         let before = partial.held_bytes;
-        let taken = partial.insert(&mut receiver.codec, fragment, sent);
-        receiver.held_bytes = (receiver.held_bytes + partial.held_bytes).saturating_sub(before);
+        let taken = partial.insert(&mut inbound.codec, fragment, sent);
+        inbound.held_bytes = (inbound.held_bytes + partial.held_bytes).saturating_sub(before);
         if let Taken::Complete(complete) = taken {
             self.inbound.remove(key);
             self.on_complete(path, sent, key, complete);
@@ -87,13 +87,6 @@ impl Session {
         let (stream, number) = key;
         complete.completed_micros = wrap(self.clocks.micros(self.now));
         complete.latency = self.latency(path, sent, &complete);
-        self.observers.note(self.now, || Fact::BlockReceived {
-            stream,
-            block: BlockId(wrap(number)),
-            bytes: complete.data.len(),
-            latency: complete.latency,
-            is_recovered: complete.recovered,
-        });
         let most_streams = self.most_peer_streams();
         let Some(entry) = self.streams.get_mut(&stream) else {
             let early = &self.inbound.early;
@@ -164,6 +157,13 @@ impl Session {
     }
 
     fn hand_on(&mut self, stream: StreamId, number: u64, complete: Complete) {
+        self.observers.note(self.now, || Fact::BlockReceived {
+            stream,
+            block: BlockId(wrap(number)),
+            bytes: complete.data.len(),
+            latency: complete.latency,
+            is_recovered: complete.recovered,
+        });
         let Complete { data, latency, .. } = complete;
         if let Some(entry) = self.streams.get_mut(&stream) {
             entry.stats.blocks_received += 1;

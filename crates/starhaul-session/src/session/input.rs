@@ -191,6 +191,7 @@ impl Session {
                 // The side that opens the paths knows what they cost.
                 if self.side == Side::Server {
                     self.paths.set_told_cost(path, cost);
+                    self.note_cost(path, cost);
                 }
                 Ok(())
             }

@@ -167,6 +167,10 @@ impl Session {
         self.advance(now);
         self.remove_path(now, path);
         self.paths.add(self.now, path, cost, update);
+        let cost = self
+            .paths
+            .get(path)
+            .map_or(cost, |path| path.monitor.cost());
         self.observers
             .note(self.now, || Fact::PathUp { path, cost });
     }
@@ -189,9 +193,15 @@ impl Session {
     pub fn set_path_cost(&mut self, now: Instant, path: PathId, cost: f64) {
         self.advance(now);
         self.paths.set_cost(path, cost);
-        self.observers
-            .note(self.now, || Fact::PathUp { path, cost });
+        self.note_cost(path, cost);
         self.tell(&control::Control::Cost { path, cost });
+    }
+
+    fn note_cost(&mut self, path: PathId, cost: f64) {
+        if self.has_path(path) {
+            self.observers
+                .note(self.now, || Fact::PathCost { path, cost });
+        }
     }
 
     /// Refreshes what the transport below knows of a path; do so before each use.
@@ -352,12 +362,14 @@ impl Session {
                 })
             })
             .collect();
+        for id in &suspects {
+            self.observers.note(now, || Fact::PathSilent { path: *id });
+        }
         let all_silent = self.paths.iter().all(|(_, path)| path.monitor.is_suspect());
         if all_silent {
             return;
         }
         for id in suspects {
-            self.observers.note(now, || Fact::PathSilent { path: id });
             let released = self
                 .paths
                 .get_mut(id)

@@ -186,6 +186,7 @@ impl Session {
             && first != path
         {
             self.control.copy = None;
+            frame.retransmission = true;
             // It was cut for the other path.
             frame.end = frame.end.min(frame.start + self.frame_capacity(path)?);
             return self.add_control_frame(batch, frame);
@@ -259,7 +260,7 @@ impl Session {
         most: usize,
     ) -> Option<()> {
         let (id, now) = (batch.path, self.now);
-        let was_coded = self.blocks_out.get(choice.block)?.is_split();
+        let was_coded = self.observers.is_empty() || self.blocks_out.get(choice.block)?.is_split();
         if !self.blocks_out.split(now, &self.paths, id, choice.block) {
             self.settle();
             return None;
@@ -327,10 +328,10 @@ impl Session {
 
     /// For observers: in how much time each usable path would carry a fragment of the block there.
     fn predict_arrivals(&self, key: BlockKey) -> Vec<(PathId, Duration)> {
-        let block = self
-            .blocks_out
-            .get(key)
-            .filter(|_| !self.observers.is_empty());
+        if self.observers.is_empty() {
+            return Vec::new();
+        }
+        let block = self.blocks_out.get(key);
         let bytes = block.and_then(SendBlock::largest_fragment);
         bytes.map_or_else(Vec::new, |bytes| {
             let bytes = (bytes + wire::FRAGMENT_HEADER_BYTES) as u64;

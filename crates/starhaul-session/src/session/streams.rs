@@ -188,6 +188,12 @@ impl Session {
     ) -> Result<(), StreamError> {
         self.advance(now);
         let key = self.live_block(stream, block)?;
+        self.observers.note(self.now, || Fact::BlockUpdated {
+            stream,
+            block,
+            deadline,
+            priority,
+        });
         self.blocks_out.update(
             self.now,
             &self.paths,
