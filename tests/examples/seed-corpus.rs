@@ -32,7 +32,7 @@ type Inputs = Vec<(&'static str, Vec<u8>)>;
 
 fn main() -> io::Result<()> {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
-    let targets: [(&str, Inputs); 29] = [
+    let targets: [(&str, Inputs); 31] = [
         ("congestion_control", operations()),
         ("detector", operations()),
         ("fec_decode", operations()),
@@ -50,6 +50,8 @@ fn main() -> io::Result<()> {
         ("ltp_engine", ltp_datagrams()),
         ("ltp_pair", operations()),
         ("ltp_segment", ltp_segments()),
+        ("orbit_elements", elements()),
+        ("orbit_text", orbit_texts()),
         ("path_monitor", operations()),
         ("prober_datagram", probes()),
         ("prober_search", operations()),
@@ -558,5 +560,68 @@ fn datagrams() -> Inputs {
         ("session", all(0)),
         ("middle", all(sent.len() / 2)),
         ("one", join(sent.iter().take(1).map(Vec::as_slice))),
+    ]
+}
+
+/// Satellites in low, stationary and eccentric orbits.
+fn elements() -> Inputs {
+    let planes = [0.0, 120.0, 240.0];
+    let low = planes
+        .iter()
+        .zip([100, 200, 300])
+        .flat_map(|(node, first)| {
+            let anomalies = [0.0, 90.0, 180.0, 270.0];
+            let numbers = first..;
+            anomalies
+                .into_iter()
+                .zip(numbers)
+                .map(|(anomaly, number)| tle(number, [53.0, *node, anomaly], 1000, 15.05))
+        });
+    let far = [
+        tle(400, [0.1, 30.0, 0.0], 1000, 1.0027),
+        tle(401, [63.4, 30.0, 0.0], 7_000_000, 2.0056),
+    ];
+    vec![
+        ("shell", low.collect::<String>().into_bytes()),
+        ("far", far.concat().into_bytes()),
+    ]
+}
+
+/// Three lines of elements: inclination, ascending node and anomaly in degrees, eccentricity in 10⁻⁷, revolutions per day.
+fn tle(
+    number: u32,
+    [inclination, node, anomaly]: [f64; 3],
+    eccentricity: u32,
+    motion: f64,
+) -> String {
+    let summed = |line: String| {
+        let digits = line.bytes().map(|byte| match byte {
+            b'-' => 1,
+            b'0'..=b'9' => u32::from(byte - b'0'),
+            _ => 0,
+        });
+        let sum = digits.sum::<u32>() % 10;
+        format!("{line}{sum}\n")
+    };
+    let one = format!("1 {number:05}U 22001A   22257.50000000  .00000000  00000+0  00000+0 0  999");
+    let two = format!(
+        "2 {number:05} {inclination:8.4} {node:8.4} {eccentricity:07}   0.0000 {anomaly:8.4} {motion:11.8}    1"
+    );
+    format!("SAT {number}\n{}{}", summed(one), summed(two))
+}
+
+fn orbit_texts() -> Inputs {
+    let path = r#"{"start":"2000-01-01T00:00:00Z","step_ms":1000,"nodes":["a","b","0-1","0-2"],"steps":[
+        {"path":[0,2,1],"delays_ns":[3000000,4000000]},{"path":[],"delays_ns":[]},{"path":[0,2,3,1],"delays_ns":[3000000,7000000,4000000]}]}"#;
+    vec![
+        ("path", path.as_bytes().to_vec()),
+        (
+            "shell",
+            b"planes=6,satellites=11,altitude=780km,inclination=86.4,phasing=2,spread=180".to_vec(),
+        ),
+        ("preset", b"iridium,phasing=alternate".to_vec()),
+        ("station", b"Camp=-75.1,123.3".to_vec()),
+        ("city", b"new-york".to_vec()),
+        ("instant", b"2022-09-14T12:00:00.5Z".to_vec()),
     ]
 }

@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use starhaul_gateway::QlogFolder;
 use starhaul_link::{LeoModel, LinkSpec, Loss, QueueLimit, Recording, Trace};
 use starhaul_units::Bandwidth;
 
@@ -31,6 +32,8 @@ pub struct DemoOptions {
     pub geo_loss: Loss,
     /// Seed of losses, of the synthetic link and of the download's bytes.
     pub seed: u64,
+    /// Where qlog records of Starhaul's sessions and paths go; `None` for none.
+    pub qlog: Option<QlogFolder>,
 }
 
 impl DemoOptions {
@@ -114,6 +117,7 @@ mod tests {
             leo_loss: Loss::NONE,
             geo_loss: Loss::NONE,
             seed: 1,
+            qlog: None,
         };
         assert!(options(1, &[]).links().is_ok());
         assert!(options(0, &[]).links().is_err());
@@ -141,6 +145,7 @@ mod tests {
                 leo_loss: Loss::NONE,
                 geo_loss: Loss::NONE,
                 seed: 1,
+                qlog: None,
             };
             options.links().map(|links| links.leo.delay)
         };

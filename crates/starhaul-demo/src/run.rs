@@ -80,7 +80,9 @@ pub async fn run(
 ) -> Result<DemoRun, Error> {
     let duration = Duration::from_secs(options.seconds);
     let (starhaul, mpquic) = tokio::try_join!(
-        Stage::set_up(options, Running::starhaul),
+        Stage::set_up(options, |links, seed, egress, server| {
+            Running::starhaul(links, seed, egress, server, options.qlog.as_ref())
+        }),
         Stage::set_up(options, Running::mpquic)
     )?;
     let start = Instant::now();

@@ -5,7 +5,7 @@
 
 use std::{net::SocketAddr, path::Path, time::Duration};
 
-use starhaul_gateway::{Config, Gateway};
+use starhaul_gateway::{Config, Gateway, QlogFolder};
 use starhaul_link::LinkSpec;
 use starhaul_quic::Identity;
 use starhaul_replay::{Emulator, Relay, RelaySpec};
@@ -43,8 +43,10 @@ enum Ends {
     },
 }
 
-async fn gateway(name: &str, config: &str) -> Result<Gateway, Error> {
-    Ok(Gateway::start(Config::parse(config, Path::new(name))?).await?)
+async fn gateway(name: &str, config: &str, qlog: Option<&QlogFolder>) -> Result<Gateway, Error> {
+    let mut config = Config::parse(config, Path::new(&format!("{name}.toml")))?;
+    config.qlog = qlog.map(|folder| folder.prefixed(name));
+    Ok(Gateway::start(config).await?)
 }
 
 fn ground_config(
@@ -178,14 +180,15 @@ impl Running {
         seed: u64,
         egress: Classes<SocketAddr>,
         server: SocketAddr,
+        qlog: Option<&QlogFolder>,
     ) -> Result<Self, Error> {
         let keys = [Identity::generate(), Identity::generate()];
-        let ground = gateway("ground.toml", &ground_config(&keys, &egress, server)).await?;
+        let ground = gateway("ground", &ground_config(&keys, &egress, server), qlog).await?;
         let [address] = ground.listen_addresses()[..] else {
             return Err(Error::Failed("the ground gateway does not listen".into()));
         };
         let links = Links::start(&links, seed, address)?;
-        let field = gateway("field.toml", &field_config(&keys, &links.relays)).await?;
+        let field = gateway("field", &field_config(&keys, &links.relays), qlog).await?;
         let all_up = async {
             while !(both_paths_up(&field) && both_paths_up(&ground)) {
                 tokio::time::sleep(Duration::from_millis(20)).await;

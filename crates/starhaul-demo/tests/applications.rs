@@ -11,18 +11,21 @@ use starhaul_demo::{
     baseline::Carrier,
     load::Class,
 };
+use starhaul_gateway::QlogFolder;
 use starhaul_link::Loss;
 
 /// Short and without loss: it ends by itself, every block of ours arrives, both downloads are intact, and the course is there
 /// for the report.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_demo_runs_both_systems_to_the_end() {
+    let records = tempfile::tempdir().unwrap();
     let options = DemoOptions {
         seconds: 2,
         leo_trace: Vec::new(),
         leo_loss: Loss::NONE,
         geo_loss: Loss::NONE,
         seed: 5,
+        qlog: Some(QlogFolder::create(records.path(), 1 << 26).unwrap()),
     };
     let mut told = 0;
     let run = demo::run(&options, |_| told += 1).await.unwrap();
@@ -48,6 +51,16 @@ async fn the_demo_runs_both_systems_to_the_end() {
                 class.name()
             );
         }
+    }
+    let names = std::fs::read_dir(records.path()).unwrap();
+    let mut names: Vec<_> = names
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    for gateway in ["field", "ground"] {
+        let of = names.iter().filter(|name| name.starts_with(gateway));
+        // Of the session and its two paths.
+        assert_eq!(of.count(), 3, "{names:?}");
     }
     for (name, course) in run.courses.named() {
         assert!(

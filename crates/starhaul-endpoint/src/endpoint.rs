@@ -18,6 +18,7 @@ use crate::{
     driver::Driver,
     inbox::Inbox,
     paths::bind,
+    qlog::QlogFolder,
     queue::Bounds,
     state::{SessionEntry, SessionShared, Shared},
 };
@@ -57,6 +58,8 @@ pub struct EndpointConfig {
     pub sure_packet_bytes: u16,
     /// Names of peers for the log; others are named by their keys.
     pub peer_names: HashMap<PublicKey, String>,
+    /// Where qlog records of sessions and paths go; `None` for none.
+    pub qlog: Option<QlogFolder>,
 }
 
 impl EndpointConfig {
@@ -76,6 +79,7 @@ impl EndpointConfig {
             packet_bytes: MOST_PACKET_BYTES,
             sure_packet_bytes: LEAST_PACKET_BYTES,
             peer_names: HashMap::new(),
+            qlog: None,
         }
     }
 }
@@ -123,6 +127,7 @@ impl Endpoint {
                 packet_bytes: config.packet_bytes,
                 sure_packet_bytes: config.sure_packet_bytes,
                 rng_seed,
+                qlog: config.qlog.map(|folder| Arc::new(folder) as _),
             },
             Instant::now(),
         )?;

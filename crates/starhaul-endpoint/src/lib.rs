@@ -47,6 +47,7 @@ mod network;
 mod own_paths;
 mod paths;
 mod probers;
+mod qlog;
 mod queue;
 mod reconfiguration;
 mod refused;
@@ -73,6 +74,7 @@ pub use self::{
     bytes::{ByteReader, ByteStream, ByteWriter},
     endpoint::{Endpoint, EndpointConfig},
     own_paths::PathChange,
+    qlog::QlogFolder,
     session::Session,
     stream::{BlockHandle, IncomingStream, RecvStream, SendStream},
 };

@@ -72,6 +72,7 @@ impl Gateway {
             packet_bytes: config.packet_bytes,
             sure_packet_bytes: starhaul_quic::LEAST_PACKET_BYTES,
             peer_names: peer_names(&config),
+            qlog: config.qlog.clone(),
         })
         .await?;
         let seen = Arc::new(Seen::new(Outlet {

@@ -48,4 +48,5 @@ pub use gateway::{Gateway, Reload};
 pub use limits::raise_open_files;
 #[doc(hidden)]
 pub use resolver::Resolver;
+pub use starhaul_endpoint::QlogFolder;
 pub use target::{Host, ParseTargetError, Target};

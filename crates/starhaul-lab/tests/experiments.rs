@@ -23,6 +23,7 @@ use starhaul_lab::{
         dmtp::{BLOCKS_PER_STEP, DmtpSetup, LOSS_STEPS, MODES, StepResult},
         mpdtp::{BANDWIDTH_FACTORS, LOSSES, NETEM_QUEUE, PathController, QoeSetup, SHORT_QUEUE},
     },
+    kit::Records,
     workload::bulk::Bulk,
     worlds::{pipe::Pipe, stack::World},
 };
@@ -49,7 +50,7 @@ fn dmtp_blocks_on_time_by_loss_and_mode() {
             .map(|loss| format!("{:>7}", loss * 100.0))
             .concat()
     );
-    for (mode, name) in MODES {
+    for mode in MODES {
         let mut totals = [StepResult::default(); LOSS_STEPS.len()];
         for seed in seeds(1) {
             let setup = DmtpSetup {
@@ -57,12 +58,12 @@ fn dmtp_blocks_on_time_by_loss_and_mode() {
                 both_paths: true,
                 seed,
             };
-            let steps = setup.run().unwrap();
+            let steps = setup.run(&Records::default()).unwrap();
             let row: String = steps
                 .iter()
                 .map(|step| format!("{:>7}", step.on_time))
                 .collect();
-            println!("{:<16} {seed:>4} {row}", name);
+            println!("{:<16} {seed:>4} {row}", mode.name());
             for ((total, step), loss) in totals.iter_mut().zip(&steps).zip(LOSS_STEPS) {
                 total.sent += step.sent;
                 total.on_time += step.on_time;
@@ -156,8 +157,12 @@ fn qoe_table(
                     duration,
                     seed,
                 };
-                let dedicated = setup.starhaul(PathController::Dedicated).unwrap();
-                let bbr = setup.starhaul(PathController::Bbr).unwrap();
+                let dedicated = setup
+                    .starhaul(PathController::Dedicated, &Records::default())
+                    .unwrap();
+                let bbr = setup
+                    .starhaul(PathController::Bbr, &Records::default())
+                    .unwrap();
                 let mpquic = setup.mpquic().unwrap();
                 println!(
                     "{bandwidth_factor:<7} {:>6} {name:>6} {seed:>4} {:>9.0} {:>7.0} {:>7.0} {:>7.0} {:>6.2}   {} | {} | {}",
@@ -184,7 +189,9 @@ fn aggregation_grid() {
     let mut rows = Vec::new();
     for seed in seeds(1) {
         for (pipes, least_of_sum) in GRID {
-            let row = aggregation::AggregationSetup { pipes, seed }.run().unwrap();
+            let row = aggregation::AggregationSetup { pipes, seed }
+                .run(&Records::default())
+                .unwrap();
             assert!(
                 row.of_sum() >= least_of_sum && row.of_best() >= 0.95,
                 "seed {seed}: {row:?}"
@@ -262,7 +269,7 @@ fn on_all_cores<C: Sync, R: Send>(cases: &[C], run: impl Fn(&C) -> R + Sync) -> 
 
 /// Runs a cut; gives its row of the table and what is wrong.
 fn check_cut(setup: &CutSetup) -> ((CutSetup, CutResult), Vec<String>) {
-    let result = setup.run().unwrap();
+    let result = setup.run(&Records::default()).unwrap();
     let [_, other] = setup.pipes;
     let new_data = setup.new_data(&result).unwrap_or(Duration::MAX);
     let mut failures = Vec::new();

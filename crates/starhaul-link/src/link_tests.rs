@@ -436,34 +436,65 @@ proptest! {
             Just("rate=2mbit"),
         ],
     ) {
-        let start = Instant::now();
-        let mut now = start;
-        let mut link = Link::new(&spec(text).with_loss(Loss::NONE), 1, start);
-        let mut sent = Vec::new();
-        for (wait, bytes) in pings {
-            now += Duration::from_micros(wait);
-            while link.queue_packets() < data {
-                link.enqueue(now, 1_500, ());
-            }
-            link.enqueue_in(Band::Icmp, now, bytes, ());
+        assert_no_more_than_capacity_and_one_opportunity(&pings, data, text);
+    }
+}
+
+#[test]
+fn a_ping_behind_pings_that_a_slow_packet_still_pays_for_waits() {
+    let pings = [
+        (2690, 1067),
+        (2589, 199),
+        (2426, 235),
+        (1561, 28),
+        (1789, 28),
+        (2945, 28),
+        (2120, 93),
+        (1070, 952),
+        (2061, 469),
+        (1749, 1459),
+    ];
+    assert_no_more_than_capacity_and_one_opportunity(&pings, 1, "synth=leo,rate=3mbit");
+}
+
+/// Sends `pings`, each its microseconds after the one before, beside a queue of `data` packets, and looks into every
+/// span of time for more bytes than the link has.
+fn assert_no_more_than_capacity_and_one_opportunity(
+    pings: &[(u64, usize)],
+    data: usize,
+    text: &str,
+) {
+    let start = Instant::now();
+    let mut now = start;
+    let mut link = Link::new(&spec(text).with_loss(Loss::NONE), 1, start);
+    let mut sent = Vec::new();
+    for &(wait, bytes) in pings {
+        now += Duration::from_micros(wait);
+        while link.queue_packets() < data {
+            link.enqueue(now, 1_500, ());
         }
-        while let Some(at) = link.next_event().filter(|_| sent.len() < 3_000) {
-            now = now.max(at);
-            while let Some(arrival) = next_arrival(&mut link, now) {
-                sent.push((arrival.sent, arrival.bytes as u64));
-            }
+        link.enqueue_in(Band::Icmp, now, bytes, ());
+    }
+    while let Some(at) = link.next_event().filter(|_| sent.len() < 3_000) {
+        now = now.max(at);
+        while let Some(arrival) = next_arrival(&mut link, now) {
+            sent.push((arrival.sent, arrival.bytes as u64));
         }
-        sent.sort_unstable();
-        // the packet that leaves at the first instant of a window may have begun before it
-        let credit = MAX_DEBT_BYTES + 1_500;
-        for first in (0..sent.len()).step_by(7) {
-            let begin = sent[first].0 - Duration::from_millis(1);
-            let mut total = 0;
-            for (at, bytes) in &sent[first..] {
-                total += bytes;
-                let capacity = link.capacity_bytes_between(begin, *at);
-                prop_assert!(total <= capacity + credit, "{total} bytes of {capacity} in {:?}", *at - begin);
-            }
+    }
+    sent.sort_unstable();
+    // the packet that leaves at the first instant of a window may have begun before it
+    let credit = MAX_DEBT_BYTES + 1_500;
+    for first in (0..sent.len()).step_by(7) {
+        let begin = sent[first].0 - Duration::from_millis(1);
+        let mut total = 0;
+        for (at, bytes) in &sent[first..] {
+            total += bytes;
+            let capacity = link.capacity_bytes_between(begin, *at);
+            assert!(
+                total <= capacity + credit,
+                "{total} bytes of {capacity} in {:?}",
+                *at - begin
+            );
         }
     }
 }

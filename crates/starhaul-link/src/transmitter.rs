@@ -24,7 +24,7 @@ pub(crate) struct Transmitter {
     used: u64,
     /// Bytes left in the last of them, usable only at its own instant.
     leftover: u64,
-    /// Bytes sent on credit; the next packets or unused capacity pay for them.
+    /// Bytes sent on credit since the current packet began; the next packets or unused capacity pay for them.
     debt: u64,
     /// The instant from which the sending end is idle, as far as is known.
     idle_from: Instant,
@@ -36,6 +36,8 @@ pub(crate) struct Transmitter {
 struct Current {
     began: Instant,
     bytes: u64,
+    /// Of these, bytes that had been sent on credit. The first bytes sent pay for them.
+    credit: u64,
     used: u64,
     leftover: u64,
 }
@@ -53,6 +55,7 @@ impl Transmitter {
             current: Current {
                 began: epoch,
                 bytes: 0,
+                credit: 0,
                 used: 0,
                 leftover: 0,
             },
@@ -68,6 +71,7 @@ impl Transmitter {
                 .saturating_mul(OPPORTUNITY_BYTES),
         };
         self.debt = self.debt.saturating_sub(unused);
+        self.current.credit = 0;
         self.idle_from = now;
         self.skip_to(now);
     }
@@ -78,7 +82,8 @@ impl Transmitter {
             Rate::Constant(rate) => *rate == Bandwidth::ZERO,
             Rate::Trace(trace) => trace.is_outage(now.saturating_duration_since(self.epoch)),
         };
-        !in_outage && self.debt.saturating_add(bytes) <= MAX_DEBT_BYTES
+        let unpaid = self.debt.saturating_add(self.unpaid_by_current(now));
+        !in_outage && unpaid.saturating_add(bytes) <= MAX_DEBT_BYTES
     }
 
     /// A packet left on credit.
@@ -88,10 +93,12 @@ impl Transmitter {
 
     /// Begins to send at `now`; returns when the last byte leaves, `None` if it never does.
     pub(crate) fn begin(&mut self, now: Instant, bytes: u64) -> Option<Instant> {
-        let bytes = bytes.saturating_add(std::mem::take(&mut self.debt));
+        let credit = std::mem::take(&mut self.debt);
+        let bytes = bytes.saturating_add(credit);
         self.current = Current {
             began: now,
             bytes,
+            credit,
             used: self.used,
             leftover: self.leftover,
         };
@@ -118,8 +125,11 @@ impl Transmitter {
     /// byte leaves.
     pub(crate) fn change_while_sending(&mut self, now: Instant, rate: Rate) -> Option<Instant> {
         let rest = self.current.bytes.saturating_sub(self.sent_of_current(now));
+        let unpaid = self.unpaid_by_current(now);
         self.change_while_idle(now, rate);
-        self.begin(now, rest)
+        let done = self.begin(now, rest);
+        self.current.credit = self.current.credit.saturating_add(unpaid);
+        done
     }
 
     pub(crate) fn change_while_idle(&mut self, now: Instant, rate: Rate) {
@@ -158,6 +168,12 @@ impl Transmitter {
                 .saturating_sub(passed(trace, self.epoch, from))
                 .saturating_mul(OPPORTUNITY_BYTES),
         }
+    }
+
+    fn unpaid_by_current(&self, now: Instant) -> u64 {
+        self.current
+            .credit
+            .saturating_sub(self.sent_of_current(now))
     }
 
     fn sent_of_current(&self, now: Instant) -> u64 {

@@ -32,6 +32,8 @@ pub struct Sheet<'a> {
     pub panels: Vec<Panel>,
     /// The command line that makes it again.
     pub command: &'a str,
+    /// JavaScript that moves what is drawn, without the network; on the page only.
+    pub script: Option<&'a str>,
 }
 
 /// A chart over the whole width.
@@ -99,6 +101,9 @@ impl Sheet<'_> {
                 figure style="margin-top:14px" { (PreEscaped(&panel.chart)) }
             }
             footer { (made_by(self.command, None)) }
+            @if let Some(script) = self.script {
+                script { (PreEscaped(script)) }
+            }
         };
         page(self.title, "", &body)
     }

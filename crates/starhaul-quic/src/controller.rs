@@ -21,7 +21,10 @@ use starhaul_cc::{
 use starhaul_session::PathUpdate;
 use starhaul_units::Bandwidth;
 
-use crate::packet_size::{PacketBytes, PacketSize};
+use crate::{
+    packet_size::{PacketBytes, PacketSize},
+    qlog::PathRecord,
+};
 
 mod outstanding;
 
@@ -97,6 +100,7 @@ pub(crate) struct PathControl {
     probe_left: bool,
     /// Bytes of probes and of too large packets lost since the last congestion event; the controller does not see them.
     lost_by_size: u64,
+    record: Option<PathRecord>,
 }
 
 /// A datagram in the stack.
@@ -112,6 +116,16 @@ enum Cargo {
     Datagram(u32),
     /// A probe of the packet size.
     Probe,
+}
+
+impl Cargo {
+    /// The number of the session's datagram.
+    const fn datagram(self) -> Option<u32> {
+        match self {
+            Self::Datagram(sequence) => Some(sequence),
+            Self::Probe => None,
+        }
+    }
 }
 
 impl PathControlHandle {
@@ -140,6 +154,7 @@ impl PathControlHandle {
             packet_size: PacketSize::new(now, sure, most),
             probe_left: false,
             lost_by_size: 0,
+            record: None,
         })))
     }
 
@@ -152,6 +167,11 @@ impl PathControl {
     /// The handshake is confirmed: from now on there is one packet number space.
     pub(crate) fn confirm(&mut self) {
         self.confirmed = true;
+    }
+
+    /// From now on what happens is written there.
+    pub(crate) fn set_record(&mut self, record: Option<PathRecord>) {
+        self.record = record;
     }
 
     /// Changes the controller; the new one does not see packets that have left already.
@@ -300,6 +320,9 @@ impl PathControl {
     fn acked(&mut self, now: Instant, sent: Instant, bytes: u64, number: u64) {
         self.now = now;
         self.bytes_in_flight = self.bytes_in_flight.saturating_sub(bytes);
+        if let Some(record) = &mut self.record {
+            record.on_acked(number);
+        }
         let is_probe = self.packet_size.is_probe(number);
         if self.packet_size.on_acked(now, sent, number, bytes) {
             self.on_packet_size();
@@ -407,7 +430,12 @@ impl congestion::Controller for PathControlHandle {
             control.shown_from = Some(pn);
         }
         let in_flight = control.bytes_in_flight;
-        match control.match_datagram(pn, bytes) {
+        let cargo = control.match_datagram(pn, bytes);
+        if let Some(record) = &mut control.record {
+            let datagram = cargo.and_then(Cargo::datagram);
+            record.on_sent(now, pn, bytes, datagram);
+        }
+        match cargo {
             // Paced when it was given to the stack.
             Some(Cargo::Datagram(_)) => {}
             // Its fate depends on its size, not on the path's capacity: the controller does not see it.
@@ -457,6 +485,9 @@ impl congestion::Controller for PathControlHandle {
         if control.shown_from.is_some() {
             control.path.controller_mut().on_end_of_acks(now, in_flight);
         }
+        if let Some(record) = &mut control.record {
+            record.on_end_of_acks(now, &control.path, in_flight, control.smoothed_rtt);
+        }
     }
 
     fn on_packet_lost(&mut self, lost_bytes: u16, pn: u64, now: Instant) {
@@ -464,6 +495,9 @@ impl congestion::Controller for PathControlHandle {
         let bytes = u64::from(lost_bytes);
         control.now = now;
         control.bytes_in_flight = control.bytes_in_flight.saturating_sub(bytes);
+        if let Some(record) = &mut control.record {
+            record.on_lost(now, pn, bytes);
+        }
         let is_probe = control.packet_size.is_probe(pn);
         // The stack added an acknowledgement, or the path became narrower: size is the reason, not congestion.
         let is_too_large = bytes > u64::from(control.packet_size.bytes());

@@ -30,7 +30,7 @@
 //! # Ok::<(), starhaul_quic::Error>(())
 //! ```
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use starhaul_cc::{ControllerConfig, Detection, PathModel, Reconfigurations};
@@ -45,6 +45,7 @@ mod join;
 mod node;
 mod packet_size;
 mod proof;
+mod qlog;
 #[cfg(any(test, feature = "sim"))]
 mod simulated;
 #[cfg(test)]
@@ -58,6 +59,7 @@ pub mod wire;
 pub use error::{CloseCode, Error};
 pub use identity::{Identity, PublicKey};
 pub use node::Node;
+pub use qlog::{QlogFiles, QlogWriter};
 pub use wire::LinkKind;
 
 /// UDP payload in bytes that every QUIC path carries (RFC 9000 §14).
@@ -103,6 +105,8 @@ pub struct NodeConfig {
     pub sure_packet_bytes: u16,
     /// Seed of connection ids, packet padding and session numbers; from the system's source outside tests.
     pub rng_seed: [u8; 32],
+    /// Where qlog records of all paths and sessions go; `None` for none.
+    pub qlog: Option<Arc<dyn QlogFiles>>,
 }
 
 impl NodeConfig {
@@ -120,6 +124,7 @@ impl NodeConfig {
             packet_bytes: MOST_PACKET_BYTES,
             sure_packet_bytes: LEAST_PACKET_BYTES,
             rng_seed: [0; 32],
+            qlog: None,
         }
     }
 }

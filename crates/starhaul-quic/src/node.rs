@@ -25,6 +25,7 @@ use crate::{
     join::SessionKey,
     packet_size::PacketBytes,
     proof::Names,
+    qlog::{self, SessionRecord, SessionTrace},
     tls, transport,
     wire::{MAX_NAME_BYTES, SessionId},
 };
@@ -499,8 +500,20 @@ impl Node {
     ) -> SessionHandle {
         let handle = SessionHandle(self.next_session);
         self.next_session += 1;
+        let mut session = Session::new(self.config.session.clone(), side, now);
+        let name = qlog::session_name(&nonce);
+        if let Some(files) = &self.config.qlog {
+            let beginning = self.clock.beginning();
+            let record = SessionRecord::create(files.as_ref(), beginning, &name, side);
+            if let Some(record) = record {
+                session.observe(Box::new(record));
+            }
+        }
+        if let Some(trace) = SessionTrace::wanted(&name) {
+            session.observe(Box::new(trace));
+        }
         let state = SessionState {
-            session: Session::new(self.config.session.clone(), side, now),
+            session,
             side,
             peer,
             tls,

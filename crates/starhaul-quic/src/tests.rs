@@ -7,6 +7,7 @@ mod moves;
 mod net;
 mod packet_size;
 mod paths;
+mod qlog;
 mod rejoin;
 mod rogue;
 mod shares;

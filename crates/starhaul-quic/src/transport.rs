@@ -94,16 +94,14 @@ pub(crate) fn connection(
 /// Settings of one connection that we open.
 pub(crate) fn outgoing(
     crypto: Arc<dyn crypto::ClientConfig>,
-    control: &PathControlHandle,
-    packet_bytes: PacketBytes,
-    keepalive: Duration,
+    transport: Arc<TransportConfig>,
     rng: &mut ChaCha12Rng,
 ) -> ClientConfig {
     let mut first_id = [0; 20];
     rng.fill_bytes(&mut first_id);
     let mut config = ClientConfig::new(crypto);
     config
-        .transport_config(connection(control, packet_bytes, keepalive))
+        .transport_config(transport)
         .token_store(Arc::new(NoneTokenStore))
         .initial_dst_cid_provider(Arc::new(move || ConnectionId::new(&first_id)));
     config
@@ -165,6 +163,11 @@ impl Clock {
             start,
             millis: Arc::default(),
         }
+    }
+
+    /// The node's first instant.
+    pub(crate) const fn beginning(&self) -> Instant {
+        self.start
     }
 
     pub(crate) fn advance(&self, now: Instant) {

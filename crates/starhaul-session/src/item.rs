@@ -21,7 +21,7 @@ pub(crate) enum Item {
         block: BlockKey,
         fragment: FragmentId,
     },
-    Piece {
+    Frame {
         stream: StreamId,
         start: u64,
         end: u64,
@@ -44,8 +44,8 @@ impl Item {
         match (self, next) {
             (Self::Fragment { block, .. }, Self::Fragment { block: other, .. }) => block == other,
             (
-                Self::Piece { stream, end, .. },
-                Self::Piece {
+                Self::Frame { stream, end, .. },
+                Self::Frame {
                     stream: other,
                     start,
                     ..

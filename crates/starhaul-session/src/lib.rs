@@ -42,6 +42,9 @@
 
 mod batch;
 mod control;
+mod control_stream;
+mod facts;
+mod numbers;
 mod paths;
 
 mod item;
@@ -59,6 +62,7 @@ mod wire;
 pub use starhaul_paths::{PathId, PathUpdate};
 
 pub use batch::{Budget, PathDatagram};
+pub use facts::{Datagram, Fact, Observer, Purpose};
 pub use scheduler::{Frame, Limit, Load, PathView, Scheduler, View};
 pub use session::Session;
 pub use stats::{PathStats, StreamStats};

@@ -139,7 +139,7 @@ impl Paths {
         }
     }
 
-    /// The same by the peer's word, which holds for later lives of the path too.
+    /// The same as the peer says, which holds for later lives of the path too.
     pub(crate) fn set_told_cost(&mut self, id: PathId, cost: f64) {
         self.set_cost(id, cost);
         self.told_costs.insert(id, cost);
@@ -245,7 +245,7 @@ impl Paths {
             .unwrap_or_default()
     }
 
-    /// The longest that word of a datagram's arrival may take on any path.
+    /// The longest that the acknowledgement of a datagram may take on any path.
     pub(crate) fn longest_turnaround(&self) -> Duration {
         self.iter()
             .map(|(_, path)| path.monitor.overdue_after())

@@ -109,7 +109,7 @@ impl AckSchedule {
     }
 
     /// A fragment came of a block that has ended here. If it ended whole, the sender, who seems not to know, is told again.
-    pub(crate) fn on_question(&mut self, now: Instant, stream: StreamId, block: BlockId) {
+    pub(crate) fn on_query(&mut self, now: Instant, stream: StreamId, block: BlockId) {
         let is_queued =
             |(queued, _): &(BlockAck, u8)| (queued.stream, queued.block) == (stream, block);
         if let Some(whole) = self.whole.get(&(stream, block)).copied()

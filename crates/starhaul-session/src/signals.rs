@@ -29,7 +29,7 @@ const MAX_EVENTS: usize = 8;
 const SEGMENT_INTERVAL: Duration = Duration::from_millis(100);
 /// The longest round trip of a satellite segment that is believed.
 const MAX_SEGMENT_RTT: Duration = Duration::from_secs(10);
-/// Signals that nobody took.
+/// Signals that were not taken.
 const MAX_UNTAKEN: usize = 64;
 
 /// What this side tells the peer.

@@ -13,6 +13,8 @@ use crate::{
 
 /// Streams whose last figures wait each for itself.
 const MAX_ENDED: usize = 1024;
+/// Deadline streams that ended and are still shown.
+const MAX_LATEST: usize = 256;
 
 /// Counters of one stream. For a stream of ours the outcomes of its blocks; for a peer's what arrived.
 #[derive(Clone, Debug)]
@@ -123,12 +125,14 @@ impl StreamStats {
     }
 }
 
-/// Last figures of streams that have ended, until somebody takes them.
+/// Last figures of streams that have ended, until the application takes them.
 #[derive(Debug, Default)]
 pub(crate) struct EndedStreams {
     streams: VecDeque<StreamStats>,
     /// The sum of those for which there was no room.
     others: Option<StreamStats>,
+    /// The last deadline streams, oldest first; they stay when the others are taken.
+    latest: VecDeque<StreamStats>,
 }
 
 impl EndedStreams {
@@ -152,6 +156,21 @@ impl EndedStreams {
             label: Bytes::copy_from_slice(&stats.label),
             ..stats
         });
+    }
+
+    /// The same for a deadline stream, whose figures are also shown for a while.
+    pub(crate) fn push_blocks(&mut self, stats: StreamStats) {
+        if self.latest.len() >= MAX_LATEST {
+            self.latest.pop_front();
+        }
+        self.push(stats.clone());
+        let ended = true;
+        self.latest.push_back(StreamStats { ended, ..stats });
+    }
+
+    /// The last deadline streams, oldest first.
+    pub(crate) fn latest(&self) -> impl Iterator<Item = &StreamStats> {
+        self.latest.iter()
     }
 
     pub(crate) fn take(&mut self) -> Vec<StreamStats> {

@@ -57,6 +57,18 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// Its name, as configurations spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::FecRetransmit => "fec+retransmit",
+            Self::Fec => "fec",
+            Self::Retransmit => "retransmit",
+            Self::None => "none",
+            Self::Duplicate => "duplicate",
+            Self::Reliable => "reliable",
+        }
+    }
+
     pub(crate) const fn codes(self) -> bool {
         matches!(self, Self::FecRetransmit | Self::Fec)
     }

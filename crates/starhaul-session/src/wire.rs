@@ -15,11 +15,11 @@ pub(crate) use ack::{
 
 /// Bytes before the payload of a fragment.
 pub(crate) const FRAGMENT_HEADER_BYTES: usize = HEADER_BYTES + 19;
-/// Bytes before the payload of a piece of a reliable stream.
-pub(crate) const PIECE_HEADER_BYTES: usize = HEADER_BYTES + 13;
+/// Bytes before the payload of a frame of a reliable stream.
+pub(crate) const STREAM_FRAME_HEADER_BYTES: usize = HEADER_BYTES + 13;
 const HEADER_BYTES: usize = 9;
 const FRAGMENT: u8 = 1;
-const PIECE: u8 = 2;
+const STREAM_FRAME: u8 = 2;
 const ACK: u8 = 3;
 const PROBE: u8 = 4;
 
@@ -35,7 +35,7 @@ pub(crate) struct Header {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Body {
     Fragment(Fragment),
-    Piece(Piece),
+    StreamFrame(StreamFrame),
     Ack(Ack),
     Probe,
     /// A type of a later version; its header still counts as heard.
@@ -61,12 +61,12 @@ pub(crate) struct Fragment<P = Bytes> {
     pub(crate) payload: P,
 }
 
-/// A piece of a reliable stream.
+/// A frame of a reliable stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct StreamFrame {
     pub(crate) stream: StreamId,
     pub(crate) offset: u64,
-    /// The stream ends after this piece.
+    /// The stream ends after this frame.
     pub(crate) fin: bool,
     pub(crate) payload: Bytes,
 }
@@ -161,7 +161,7 @@ impl Fragment {
     }
 }
 
-impl Piece {
+impl StreamFrame {
     /// Appends the datagram to `out`, with `data` gathered from the sender's buffer.
     pub(crate) fn encode<'a>(
         stream: StreamId,
@@ -171,7 +171,7 @@ impl Piece {
         header: Header,
         out: &mut BytesMut,
     ) {
-        header.put(PIECE, out);
+        header.put(STREAM_FRAME, out);
         out.put_u32(stream.0);
         out.put_u64(offset);
         out.put_u8(fin.into());
@@ -179,8 +179,8 @@ impl Piece {
     }
 
     fn decode(body: &mut Bytes) -> Result<Self, ProtocolError> {
-        const WHAT: ProtocolError = ProtocolError::Malformed("stream piece");
-        if body.len() < PIECE_HEADER_BYTES - HEADER_BYTES {
+        const WHAT: ProtocolError = ProtocolError::Malformed("stream frame");
+        if body.len() < STREAM_FRAME_HEADER_BYTES - HEADER_BYTES {
             return Err(WHAT);
         }
         let (stream, offset, flags) = (StreamId(body.get_u32()), body.get_u64(), body.get_u8());
@@ -223,7 +223,7 @@ pub(crate) fn decode(mut datagram: Bytes) -> Result<(Header, Body), ProtocolErro
     };
     let body = match kind {
         FRAGMENT => Body::Fragment(Fragment::decode(&mut datagram)?),
-        PIECE => Body::Piece(Piece::decode(&mut datagram)?),
+        STREAM_FRAME => Body::StreamFrame(StreamFrame::decode(&mut datagram)?),
         ACK => Body::Ack(Ack::decode(&mut datagram)?),
         PROBE => Body::Probe,
         _ => Body::Unknown,
@@ -283,7 +283,7 @@ mod tests {
             Ok((HEADER, Body::Fragment(padded)))
         );
 
-        let piece = Piece {
+        let frame = StreamFrame {
             stream: StreamId(0),
             offset: 1 << 40,
             fin: true,
@@ -291,16 +291,16 @@ mod tests {
         };
         let parts: [&[u8]; 2] = [b"he", b"llo"];
         let bytes = encoded(|out| {
-            Piece::encode(
-                piece.stream,
-                piece.offset,
+            StreamFrame::encode(
+                frame.stream,
+                frame.offset,
                 true,
                 parts.into_iter(),
                 HEADER,
                 out,
             );
         });
-        assert_eq!(decode(bytes), Ok((HEADER, Body::Piece(piece))));
+        assert_eq!(decode(bytes), Ok((HEADER, Body::StreamFrame(frame))));
 
         let ack = Ack {
             paths: vec![PathAck {

@@ -79,7 +79,7 @@ impl Victim {
         bytes.extend_from_slice(message);
         let offset = self.control;
         self.control += bytes.len() as u64;
-        self.say(2, &piece(0, offset, false, &bytes))
+        self.say(2, &frame(0, offset, false, &bytes))
     }
 
     fn open(&mut self, stream: u32, mode: u8, ordered: bool) -> Result<(), ProtocolError> {
@@ -104,7 +104,7 @@ impl Victim {
     }
 }
 
-fn piece(stream: u32, offset: u64, fin: bool, data: &[u8]) -> Vec<u8> {
+fn frame(stream: u32, offset: u64, fin: bool, data: &[u8]) -> Vec<u8> {
     let mut body = stream.to_be_bytes().to_vec();
     body.extend_from_slice(&offset.to_be_bytes());
     body.push(fin.into());
@@ -309,7 +309,7 @@ fn more_streams_than_agreed_are_refused() {
 
     let mut victim = Victim::small();
     let refused =
-        (1..5000).find_map(|number| victim.say(2, &piece(2 * number, 0, false, b"x")).err());
+        (1..5000).find_map(|number| victim.say(2, &frame(2 * number, 0, false, b"x")).err());
     assert_eq!(
         refused,
         Some(ProtocolError::Limit("streams")),
@@ -486,7 +486,7 @@ fn answers_that_the_peer_never_acknowledges_are_counted_and_bounded() {
     assert_eq!(refused, Some(limit));
 }
 
-/// What is counted is what is held: of a piece or fragment that waits only its own bytes are kept, never the packet around it.
+/// What is counted is what is held: of a frame or fragment that waits only its own bytes are kept, never the packet around it.
 #[test]
 fn what_waits_does_not_keep_its_packet() {
     let mut victim = Victim::new(SessionConfig::default());
@@ -497,7 +497,7 @@ fn what_waits_does_not_keep_its_packet() {
     for number in 0..500 {
         // Every other byte, so that nothing can be read, and the first of two fragments.
         let bodies = [
-            (2, piece(2, 2 * number + 1, false, b"x")),
+            (2, frame(2, 2 * number + 1, false, b"x")),
             (
                 1,
                 Fragment::of(4, u32::try_from(number).unwrap(), 2, 1).encode(),
@@ -541,24 +541,24 @@ fn bytes_beyond_the_credit_or_the_end_are_refused() {
     let mut victim = Victim::small();
     victim.open(2, 5, false).unwrap();
     assert_eq!(
-        victim.say(2, &piece(2, 1 << 40, false, b"x")),
+        victim.say(2, &frame(2, 1 << 40, false, b"x")),
         Err(ProtocolError::Limit("stream credit"))
     );
-    assert_eq!(victim.say(2, &piece(2, 10, true, b"end")), Ok(()));
+    assert_eq!(victim.say(2, &frame(2, 10, true, b"end")), Ok(()));
     assert!(matches!(
-        victim.say(2, &piece(2, 13, false, b"x")),
+        victim.say(2, &frame(2, 13, false, b"x")),
         Err(ProtocolError::StreamState { .. })
     ));
     assert!(matches!(
-        victim.say(2, &piece(2, 0, true, b"x")),
+        victim.say(2, &frame(2, 0, true, b"x")),
         Err(ProtocolError::StreamState { .. })
     ));
     assert_eq!(
-        victim.say(2, &piece(2, u64::MAX - 3, false, b"overflow")),
-        Err(ProtocolError::Malformed("stream piece"))
+        victim.say(2, &frame(2, u64::MAX - 3, false, b"overflow")),
+        Err(ProtocolError::Malformed("stream frame"))
     );
     assert_eq!(
-        victim.say(2, &piece(0, 1 << 30, false, b"x")),
+        victim.say(2, &frame(0, 1 << 30, false, b"x")),
         Err(ProtocolError::Limit("stream credit")),
         "the control stream too"
     );
@@ -572,7 +572,7 @@ fn bytes_with_holes_stay_within_what_each_stream_may_hold() {
     }
     for stream in [2, 4, 6, 8, 10, 12] {
         for offset in (1..70_000).step_by(2) {
-            let said = victim.say(2, &piece(stream, offset, false, b"x"));
+            let said = victim.say(2, &frame(stream, offset, false, b"x"));
             if said == Err(ProtocolError::Limit("stream credit")) {
                 break;
             }
@@ -594,7 +594,7 @@ fn data_of_the_wrong_kind_are_refused() {
     victim.open(2, 0, false).unwrap();
     victim.open(4, 5, false).unwrap();
     assert!(
-        is_state(victim.say(2, &piece(2, 0, false, b"x"))),
+        is_state(victim.say(2, &frame(2, 0, false, b"x"))),
         "bytes on a deadline stream"
     );
     assert!(
@@ -610,7 +610,7 @@ fn data_of_the_wrong_kind_are_refused() {
         "blocks on a stream of ours"
     );
     assert!(
-        is_state(victim.say(2, &piece(0, victim.control, true, b""))),
+        is_state(victim.say(2, &frame(0, victim.control, true, b""))),
         "the end of the control stream"
     );
     assert!(is_state(victim.open(2, 0, false)), "opened twice");
@@ -651,11 +651,11 @@ fn data_of_the_wrong_kind_are_refused() {
 fn garbage_on_the_control_stream_is_refused() {
     let malformed = Err(ProtocolError::Malformed("control message"));
     assert_eq!(
-        Victim::small().say(2, &piece(0, 0, false, &[255, 255, 1])),
+        Victim::small().say(2, &frame(0, 0, false, &[255, 255, 1])),
         malformed
     );
     assert_eq!(
-        Victim::small().say(2, &piece(0, 0, false, &[0, 0])),
+        Victim::small().say(2, &frame(0, 0, false, &[0, 0])),
         malformed
     );
     assert_eq!(Victim::small().control(&[1, 0, 0]), malformed, "too short");

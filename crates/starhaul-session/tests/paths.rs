@@ -460,11 +460,11 @@ fn a_path_dead_in_one_direction_is_left_by_both_sides_and_comes_back() {
 #[test]
 fn a_dearer_path_carries_a_stream_s_bytes_only_where_it_saves_time() {
     let carried = |pair: &Pair, path: u32, since: Duration| {
-        let pieces = pair.sent[0].iter().filter(|sent| {
-            let of_stream = sent.piece().is_some_and(|(stream, _)| stream > 0);
+        let frames = pair.sent[0].iter().filter(|sent| {
+            let of_stream = sent.frame().is_some_and(|(stream, _)| stream > 0);
             sent.path == PathId(path) && sent.at >= since && of_stream
         });
-        pieces.count()
+        frames.count()
     };
     let mut pair = Pair::new(SessionConfig::default());
     // The cheaper one is slower, by less than what is waited for.
@@ -503,15 +503,15 @@ fn what_is_lost_of_a_message_goes_again_over_the_cheaper_path() {
     }
     flow.pump(&mut pair, 400, ms(5));
     flow.assert_whole(1);
-    let pieces = |path: u32| {
+    let frames = |path: u32| {
         let of_stream = pair.sent[0].iter().filter(|sent| {
-            let of_stream = sent.piece().is_some_and(|(stream, _)| stream > 0);
+            let of_stream = sent.frame().is_some_and(|(stream, _)| stream > 0);
             sent.path == PathId(path) && of_stream
         });
         of_stream.count()
     };
-    assert!(pieces(0) > 105, "{} pieces: nothing was lost", pieces(0));
-    assert_eq!(pieces(1), 0);
+    assert!(frames(0) > 105, "{} frames: nothing was lost", frames(0));
+    assert_eq!(frames(1), 0);
 }
 
 #[test]
@@ -554,7 +554,7 @@ fn a_path_that_carries_no_datagram_stops_no_stream() {
         pair.run_for(ms(1000));
         let frames = pair.sent[0][sent..].iter();
         let bytes: usize = frames
-            .filter(|sent| sent.piece().is_some_and(|(id, _)| id == stream.0))
+            .filter(|sent| sent.frame().is_some_and(|(id, _)| id == stream.0))
             .map(|sent| sent.payload.len())
             .sum();
         assert!(bytes > 20_000, "path {narrow} is narrow: {bytes} bytes");

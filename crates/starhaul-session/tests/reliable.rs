@@ -405,7 +405,7 @@ fn bytes_go_over_every_path_in_a_long_transfer() {
     transfer.assert_whole();
     let mut by_path: BTreeMap<PathId, usize> = BTreeMap::new();
     for sent in &pair.sent[0] {
-        if sent.piece().is_some() {
+        if sent.frame().is_some() {
             *by_path.entry(sent.path).or_default() += sent.payload.len();
         }
     }

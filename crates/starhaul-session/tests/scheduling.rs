@@ -433,6 +433,6 @@ fn another_scheduler_chooses_other_paths_for_blocks_and_bytes() {
     let fragments = paths(&|sent| sent.fragment().is_some());
     assert!(fragments[0] == 0 && fragments[1] >= 70, "{fragments:?}");
     // What is last of a stream on a slow path is sent once more over a faster one, whatever was chosen first.
-    let frames = paths(&|sent| sent.piece().is_some_and(|(stream, _)| stream == bytes.0));
+    let frames = paths(&|sent| sent.frame().is_some_and(|(stream, _)| stream == bytes.0));
     assert!(frames[1] > 30 && frames[0] <= frames[1], "{frames:?}");
 }

@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use starhaul_demo::{self as demo, DemoOptions, Live, Report};
 use starhaul_link::Loss;
 
-use crate::output::{Picture, command_line, print, redraws};
+use crate::output::{Picture, command_line, print, qlog_folder, redraws};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -30,6 +30,9 @@ pub(crate) struct Arguments {
     /// Seed of losses, of the synthetic LEO path and of the download's bytes
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
+    /// Write a qlog of each session and path of Starhaul there, at most 1 GiB
+    #[arg(long, value_name = "DIR")]
+    qlog: Option<PathBuf>,
     /// Print one JSON object and nothing else
     #[arg(long)]
     json: bool,
@@ -54,6 +57,7 @@ async fn show(args: Arguments) -> anyhow::Result<()> {
         leo_loss: args.leo_loss,
         geo_loss: args.geo_loss,
         seed: args.seed,
+        qlog: args.qlog.as_deref().map(qlog_folder).transpose()?,
     };
     // Before the run, which a wrong path would waste.
     let report = args.report.map(create_report).transpose()?;

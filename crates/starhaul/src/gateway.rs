@@ -10,13 +10,16 @@ use clap::Subcommand;
 use starhaul_gateway::{Config, Gateway};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::output::{Usage, print};
+use crate::output::{Usage, print, qlog_folder};
 
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     file: ConfigFile,
+    /// Write a qlog of each session and path there until it ends, at most 1 GiB
+    #[arg(long, value_name = "DIR")]
+    qlog: Option<PathBuf>,
     #[command(subcommand)]
     action: Option<Action>,
 }
@@ -65,7 +68,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     match arguments.action {
         Some(Action::Sample) => print(Config::sample()),
         Some(Action::Check { file }) => check(&file.path()?),
-        None => serve(&arguments.file.path()?),
+        None => serve(&arguments.file.path()?, arguments.qlog.as_deref()),
     }
 }
 
@@ -82,8 +85,9 @@ fn check(file: &Path) -> anyhow::Result<()> {
     ))
 }
 
-fn serve(file: &Path) -> anyhow::Result<()> {
-    let config = Config::load(file)?;
+fn serve(file: &Path, qlog: Option<&Path>) -> anyhow::Result<()> {
+    let mut config = Config::load(file)?;
+    config.qlog = qlog.map(qlog_folder).transpose()?;
     for warning in config.warnings() {
         tracing::warn!("{warning}");
     }

@@ -7,7 +7,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// The crates of the suite by their names in a log.
-const TARGETS: [&str; 21] = [
+const TARGETS: [&str; 22] = [
     "starhaul",
     "starhaul_cc",
     "starhaul_demo",
@@ -20,6 +20,7 @@ const TARGETS: [&str; 21] = [
     "starhaul_link",
     "starhaul_ltp",
     "starhaul_net",
+    "starhaul_orbit",
     "starhaul_paths",
     "starhaul_plot",
     "starhaul_quic",

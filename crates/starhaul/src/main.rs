@@ -10,6 +10,7 @@ mod lab;
 mod logs;
 mod ltp;
 mod manual;
+mod orbit;
 mod output;
 mod record;
 mod replay;
@@ -60,6 +61,8 @@ enum Command {
     ReplaySupervisor(replay::SupervisorArguments),
     /// Show, convert, plot, generate or cut traces of links
     Trace(trace::Arguments),
+    /// Turn constellations of satellites into paths over time, as links, tables and maps
+    Orbit(orbit::Arguments),
     /// Measure a real path and write it as a trace that can be replayed
     Record(record::Arguments),
     /// Move files over links with long delays and outages by the Licklider Transmission Protocol (RFC 5326)
@@ -111,6 +114,7 @@ fn main() -> ExitCode {
         },
         Command::ReplaySupervisor(arguments) => return replay::supervisor(&arguments),
         Command::Trace(arguments) => trace::run(arguments),
+        Command::Orbit(arguments) => orbit::run(arguments),
         Command::Record(arguments) => record::run(arguments),
         Command::Ltp(arguments) => ltp::run(arguments),
         Command::Detect(arguments) => detect::run(&arguments),
@@ -174,6 +178,8 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     let wrong = gateway.is_some_and(starhaul_gateway::Error::is_configuration)
         || demo.is_some_and(starhaul_demo::Error::is_configuration)
         || lab.is_some_and(starhaul_lab::Error::is_configuration);
-    let asked = error.is::<output::Usage>() || error.is::<starhaul_link::Error>();
+    let asked = error.is::<output::Usage>()
+        || error.is::<starhaul_link::Error>()
+        || error.is::<starhaul_orbit::Error>();
     if wrong || asked { 2 } else { 1 }
 }

@@ -6,6 +6,8 @@ use std::{
     path::Path,
 };
 
+use starhaul_gateway::QlogFolder;
+
 /// The reader of standard output has closed it.
 #[derive(Debug)]
 pub(crate) struct Closed;
@@ -29,6 +31,18 @@ pub(crate) fn print(text: impl AsRef<[u8]>) -> anyhow::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Closed.into()),
         other => Ok(other?),
     }
+}
+
+/// The folder of `--qlog`, for at most 1 GiB of records.
+///
+/// # Errors
+/// It cannot be made or written.
+pub(crate) fn qlog_folder(folder: &Path) -> anyhow::Result<QlogFolder> {
+    QlogFolder::create(folder, QlogFolder::DEFAULT_BYTES).map_err(|error| {
+        let folder = folder.display();
+        let text = format!("--qlog {folder}: {error}; name a folder that can be written");
+        Usage(text).into()
+    })
 }
 
 /// Whether lines can be overwritten: the stream is a terminal that supports it.

@@ -9,6 +9,7 @@ mod link;
 mod ltp;
 mod network;
 mod node;
+mod orbit;
 mod prober;
 mod record;
 mod session;
@@ -23,6 +24,7 @@ pub use link::{link_convert, link_spec, link_trace};
 pub use ltp::{ltp_engine, ltp_pair, ltp_segment};
 pub use network::network_news;
 pub use node::{NodeReport, quic_node, run_nodes};
+pub use orbit::{orbit_elements, orbit_text};
 pub use prober::{detector, prober_datagram, prober_search};
 pub use record::{record_datagram, record_journal, record_session};
 pub use session::{fec_decode, quic_handshake, session_datagram, session_pair};
@@ -31,7 +33,7 @@ pub use session::{fec_decode, quic_handshake, session_datagram, session_pair};
 pub type Body = fn(&[u8]);
 
 /// All targets, by the name of the file and of the corpus folder.
-pub const TARGETS: [(&str, Body); 31] = [
+pub const TARGETS: [(&str, Body); 33] = [
     ("congestion_control", congestion_control),
     ("detector", detector),
     ("fec_decode", fec_decode),
@@ -51,6 +53,8 @@ pub const TARGETS: [(&str, Body); 31] = [
     ("ltp_pair", ltp_pair),
     ("ltp_segment", ltp_segment),
     ("network_news", network_news),
+    ("orbit_elements", orbit_elements),
+    ("orbit_text", orbit_text),
     ("path_monitor", path_monitor),
     ("prober_datagram", prober_datagram),
     ("prober_search", prober_search),

@@ -39,6 +39,8 @@ const DOORS: [(&str, &str, &str); 4] = [
     ("starhaul-quic", "ring", "getrandom"),
     // Connection ids and packet number skips; noq-proto takes no seed for its reset keys.
     ("starhaul-quic", "noq-proto", "getrandom"),
+    // Dates as values: the feature that reads the clock is off.
+    ("starhaul-orbit", "sgp4", "chrono"),
     // Only its HMAC is used, which needs no randomness.
     ("starhaul-record", "ring", "getrandom"),
     // Only its ciphers and its HMAC are used, with keys and nonces that come from the caller.

@@ -15,6 +15,7 @@ pub const CORES: [&str; 12] = [
     "starhaul-link",
     "starhaul-leotp",
     "starhaul-ltp",
+    "starhaul-orbit",
     "starhaul-paths",
     "starhaul-sim",
     "starhaul-flow",
@@ -35,6 +36,7 @@ pub const FLOORS: [&[&str]; 10] = [
     &[
         "starhaul-leotp",
         "starhaul-ltp",
+        "starhaul-orbit",
         "starhaul-paths",
         "starhaul-record",
         "starhaul-sim",

@@ -6,7 +6,7 @@ use starhaul_endpoint::{Detection, LinkKind, ProbeMethod, ProbeTarget};
 
 use super::{
     AcceptRule, Config, ConnectionService, ConnectionTargets, ControlPath, ControllerRule,
-    DatagramService, Delivery, Framing, IdentitySource, IngressRule, PathRule, mode_name, size,
+    DatagramService, Delivery, Framing, IdentitySource, IngressRule, PathRule, size,
 };
 
 /// One line per fact.
@@ -197,7 +197,7 @@ fn connection_line(rule: &IngressRule<ConnectionService>) -> String {
 }
 
 fn delivery_text(delivery: &Delivery) -> String {
-    let mode = mode_name(delivery.mode);
+    let mode = delivery.mode.name();
     let order = if delivery.ordered { ", in order" } else { "" };
     format!(
         "deadline {:?}, {mode}, redundancy at most {}{order}",

@@ -23,7 +23,7 @@ use std::{
 };
 
 use starhaul_cc::{ControllerConfig, RateFeed};
-use starhaul_endpoint::{Detection, LinkKind};
+use starhaul_endpoint::{Detection, LinkKind, QlogFolder};
 use starhaul_quic::{Identity, PublicKey};
 use starhaul_session::Mode;
 use starhaul_units::Bandwidth;
@@ -49,6 +49,8 @@ pub struct Config {
     pub session_limits: SessionLimits,
     /// The control socket, which `starhaul status` asks.
     pub control: ControlPath,
+    /// Where qlog records of sessions and paths go: `None` as read from a file, since a run is recorded, not a configuration.
+    pub qlog: Option<QlogFolder>,
     /// The known gateways.
     pub peers: Vec<Peer>,
     /// The sessions that are kept open.
@@ -385,12 +387,6 @@ fn user_socket() -> Option<PathBuf> {
     let directory =
         std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty())?;
     Some(PathBuf::from(directory).join("starhaul/control.sock"))
-}
-
-/// The name under which a mode of datagrams is configured.
-pub(crate) fn mode_name(mode: Mode) -> &'static str {
-    let found = rules::MODES.iter().find(|(_, other)| *other == mode);
-    found.map_or("reliable", |(name, _)| name)
 }
 
 impl ControllerRule {

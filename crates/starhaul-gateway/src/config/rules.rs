@@ -85,12 +85,12 @@ const CLIENTS: &[&str] = &[
 const CONNECTIONS: &[&str] = &["max_connections", "idle_timeout"];
 
 /// The modes that a datagram rule may ask for.
-pub(super) const MODES: &[(&str, Mode)] = &[
-    ("fec+retransmit", Mode::FecRetransmit),
-    ("fec", Mode::Fec),
-    ("retransmit", Mode::Retransmit),
-    ("none", Mode::None),
-    ("duplicate", Mode::Duplicate),
+const MODES: &[(&str, Mode)] = &[
+    (Mode::FecRetransmit.name(), Mode::FecRetransmit),
+    (Mode::Fec.name(), Mode::Fec),
+    (Mode::Retransmit.name(), Mode::Retransmit),
+    (Mode::None.name(), Mode::None),
+    (Mode::Duplicate.name(), Mode::Duplicate),
 ];
 const CODECS: &[(&str, Codec)] = &[
     ("none", Codec::None),
@@ -156,6 +156,7 @@ pub(super) fn read(
         .concat(),
         egress: read_egress(&top)?,
         control: read_control(&top, directory)?,
+        qlog: None,
         packet_bytes: read_packet_bytes(&top)?,
         keepalive: read_keepalive(&top)?,
         session_limits: read_session_limits(&top)?,

@@ -7,7 +7,7 @@ use starhaul_units::Bandwidth;
 
 use crate::{
     Error,
-    kit::{Part, Study},
+    kit::{Part, Records, Study},
     workload::bulk::Bulk,
     worlds::{pipe::Pipe, stack::World},
 };
@@ -39,8 +39,8 @@ pub fn study() -> Study {
         "A reliable stream that is always full, in virtual time with the whole stack: what the receiving application reads per second, from \
          4 s to 12 s after the beginning.",
     )
-    .part(Part::new("rows", "", "goodput over both paths and over each alone", columns, setups, |setup: &AggregationSetup| {
-        Ok(vec![setup.run()?])
+    .part(Part::with_sessions("rows", "", "goodput over both paths and over each alone", columns, setups, |setup: &AggregationSetup, records| {
+        Ok(vec![setup.run(records)?])
     }))
 }
 
@@ -68,8 +68,8 @@ impl AggregationSetup {
     ///
     /// # Errors
     /// A session does not come up, or a byte is not the one that was sent.
-    pub fn run(&self) -> Result<Goodputs, Error> {
-        let over = |pipes: &[Pipe]| goodput(pipes, WARM_UP, MEASURED, self.seed);
+    pub fn run(&self, records: &Records) -> Result<Goodputs, Error> {
+        let over = |pipes: &[Pipe]| goodput(pipes, WARM_UP, MEASURED, self.seed, records);
         let [first, second] = self.pipes;
         Ok(Goodputs {
             setup: *self,
@@ -141,12 +141,13 @@ pub fn goodput(
     warm_up: Duration,
     measured: Duration,
     seed: u64,
+    records: &Records,
 ) -> Result<Bandwidth, Error> {
     let paths = pipes
         .iter()
         .map(Pipe::setup)
         .collect::<Result<Vec<_>, _>>()?;
-    let mut world = World::starhaul(seed, &paths)?;
+    let mut world = World::starhaul(seed, &paths, records)?;
     let mut bulk = Bulk::open(&mut world)?;
     world.run(warm_up, |world| bulk.pump(world));
     let before = bulk.received;

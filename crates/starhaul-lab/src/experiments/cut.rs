@@ -11,7 +11,7 @@ use starhaul_session::Session;
 
 use crate::{
     Error,
-    kit::{Part, Study},
+    kit::{Part, Records, Study},
     workload::{
         bulk::Bulk,
         media::{Logs, Sending},
@@ -80,9 +80,14 @@ const OUTAGE: Duration = Duration::from_secs(3);
 pub fn study() -> Study {
     let part = |name, shows, traffic| {
         let setups = move |quick, seed| setups(quick, seed, traffic);
-        Part::new(name, "", shows, columns, setups, |setup: &CutSetup| {
-            Ok(vec![(*setup, setup.run()?)])
-        })
+        Part::with_sessions(
+            name,
+            "",
+            shows,
+            columns,
+            setups,
+            |setup: &CutSetup, records| Ok(vec![(*setup, setup.run(records)?)]),
+        )
     };
     Study::new(
         "cut",
@@ -278,13 +283,13 @@ impl CutSetup {
     ///
     /// # Errors
     /// The session does not come up.
-    pub fn run(&self) -> Result<CutResult, Error> {
+    pub fn run(&self, records: &Records) -> Result<CutResult, Error> {
         let paths = self
             .pipes
             .iter()
             .map(Pipe::setup)
             .collect::<Result<Vec<_>, _>>()?;
-        let mut world = World::starhaul(self.seed, &paths)?;
+        let mut world = World::starhaul(self.seed, &paths, records)?;
         let cut = *world
             .paths
             .get(self.path)

@@ -12,7 +12,7 @@ use starhaul_units::Bandwidth;
 
 use crate::{
     Error,
-    kit::{Part, Plot, Study},
+    kit::{Part, Plot, Records, Study},
     worlds::stack::{PathSetup, Starhaul, World},
 };
 
@@ -31,12 +31,7 @@ const INTERVAL: Duration = Duration::from_millis(20);
 const COSTS: [f64; 2] = [1.0, 3.0];
 
 /// The protections that the paper compares.
-pub const MODES: [(Mode, &str); 4] = [
-    (Mode::None, "none"),
-    (Mode::Retransmit, "retransmit"),
-    (Mode::Fec, "fec"),
-    (Mode::FecRetransmit, "fec+retransmit"),
-];
+pub const MODES: [Mode; 4] = [Mode::None, Mode::Retransmit, Mode::Fec, Mode::FecRetransmit];
 
 /// `starhaul lab dmtp`.
 pub fn study() -> Study {
@@ -61,7 +56,7 @@ pub fn study() -> Study {
          The cheap path loses more of its packets each 5 s.",
     )
     .part(
-        Part::new(
+        Part::with_sessions(
             "both",
             "DMTP fig. 7",
             "the cheap path with the dear one beside it",
@@ -73,7 +68,7 @@ pub fn study() -> Study {
         .plot(dear),
     )
     .part(
-        Part::new(
+        Part::with_sessions(
             "cheap",
             "DMTP fig. 5–9",
             "the cheap path alone",
@@ -91,8 +86,8 @@ type Row = (DmtpSetup, f64, StepResult);
 fn setups(quick: bool, seed: u64, both_paths: bool) -> Vec<DmtpSetup> {
     let modes = MODES
         .into_iter()
-        .filter(|(mode, _)| !quick || *mode != Mode::Fec);
-    let setup = |(mode, _)| DmtpSetup {
+        .filter(|mode| !quick || *mode != Mode::Fec);
+    let setup = |mode| DmtpSetup {
         mode,
         both_paths,
         seed,
@@ -100,8 +95,8 @@ fn setups(quick: bool, seed: u64, both_paths: bool) -> Vec<DmtpSetup> {
     modes.map(setup).collect()
 }
 
-fn rows(setup: &DmtpSetup) -> Result<Vec<Row>, Error> {
-    let steps = LOSS_STEPS.into_iter().zip(setup.run()?);
+fn rows(setup: &DmtpSetup, records: &Records) -> Result<Vec<Row>, Error> {
+    let steps = LOSS_STEPS.into_iter().zip(setup.run(records)?);
     Ok(steps.map(|(loss, step)| (*setup, loss, step)).collect())
 }
 
@@ -116,10 +111,7 @@ fn columns() -> Vec<Column<Row>> {
         .median()
     };
     vec![
-        Column::name("mode", "mode", |row: &Row| {
-            let name = MODES.iter().find(|(mode, _)| *mode == row.0.mode);
-            name.map(|(_, name)| *name).into()
-        }),
+        Column::name("mode", "mode", |row: &Row| row.0.mode.name().into()),
         Column::count("seed", "seed", |row: &Row| row.0.seed.into()).dropped(),
         Column::share("loss", "loss", 2, |row: &Row| row.1.into()),
         count("sent", "sent", |step| step.sent),
@@ -166,8 +158,8 @@ pub struct StepResult {
 
 impl DmtpSetup {
     /// Runs all steps; one result for each of [`LOSS_STEPS`].
-    pub fn run(&self) -> Result<Vec<StepResult>, Error> {
-        let mut world = World::starhaul(self.seed, &self.paths())?;
+    pub fn run(&self, records: &Records) -> Result<Vec<StepResult>, Error> {
+        let mut world = World::starhaul(self.seed, &self.paths(), records)?;
         let config = StreamConfig {
             mode: self.mode,
             deadline: DEADLINE,

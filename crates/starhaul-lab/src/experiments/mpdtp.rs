@@ -17,7 +17,7 @@ use starhaul_units::Bandwidth;
 
 use crate::{
     Error,
-    kit::{Part, Plot, Study},
+    kit::{Part, Plot, Records, Study},
     workload::media::{Logs, Sending},
     worlds::stack::{PathSetup, World},
 };
@@ -65,7 +65,7 @@ pub fn study() -> Study {
          known rates (dedicated) and with BBR, beside noq's multipath QUIC with New Reno. Ideal is what no scheduler can exceed.",
     )
     .part(
-        Part::new(
+        Part::with_sessions(
             "bandwidth",
             "MPDTP fig. 4",
             "half the bandwidth that is wanted, and up to five times as much",
@@ -81,7 +81,7 @@ pub fn study() -> Study {
         .plot(by_bandwidth),
     )
     .part(
-        Part::new(
+        Part::with_sessions(
             "loss",
             "MPDTP fig. 5",
             "enough bandwidth, and more and more loss",
@@ -140,9 +140,9 @@ fn setups(
     points.flat_map(point).collect()
 }
 
-fn rows(setup: &Setup) -> Result<Vec<Row>, Error> {
+fn rows(setup: &Setup, records: &Records) -> Result<Vec<Row>, Error> {
     let scores = match setup.1 {
-        System::Starhaul(control) => setup.0.starhaul(control),
+        System::Starhaul(control) => setup.0.starhaul(control, records),
         System::MpQuic => setup.0.mpquic(),
     };
     Ok(vec![(*setup, scores?)])
@@ -211,8 +211,12 @@ impl QoeSetup {
     ///
     /// # Errors
     /// The session does not come up.
-    pub fn starhaul(&self, control: PathController) -> Result<Classes<ClassScore>, Error> {
-        let mut world = World::starhaul(self.seed, &self.paths(control)?)?;
+    pub fn starhaul(
+        &self,
+        control: PathController,
+        records: &Records,
+    ) -> Result<Classes<ClassScore>, Error> {
+        let mut world = World::starhaul(self.seed, &self.paths(control)?, records)?;
         let mut sending = Sending::default();
         let mut logs = Logs::new(self.duration);
         world.run(self.duration + DRAIN, |world| {

@@ -3,13 +3,15 @@
 pub(crate) mod columns;
 pub(crate) mod experiment;
 pub(crate) mod parallel;
+pub(crate) mod records;
 pub(crate) mod repeats;
-pub(crate) mod report;
+mod report;
 pub(crate) mod statistics;
 pub(crate) mod study;
 
 pub use experiment::{About, Context, Experiment, Found, Plan};
 pub use parallel::Progress;
+pub use records::Records;
 pub use report::Plot;
 pub use study::{Part, Study};
 

@@ -1,13 +1,14 @@
 //! An experiment in virtual time that is declared: parts, each with its columns, the runs that give its rows, and its plots. Its
 //! command, its line in the list, the estimate of its time, progress, tables, page and files follow.
 
-use std::{sync::OnceLock, time::Instant};
+use std::{path::PathBuf, sync::OnceLock, time::Instant};
 
 use clap::{Arg, ArgAction, ArgMatches, Command, builder::PossibleValuesParser, value_parser};
+use starhaul_endpoint::QlogFolder;
 use starhaul_plot::{Column, Table};
 
 use super::{
-    About, Context, Experiment, Found, Plan, Plot, Progress,
+    About, Context, Experiment, Found, Plan, Plot, Progress, Records,
     parallel::{cores, in_parallel, span},
     report::{Results, Rows, titled},
 };
@@ -32,14 +33,26 @@ pub struct Part {
     shows: &'static str,
     columns: Table,
     plots: Vec<Plot>,
+    /// Its runs have sessions, of which records can be left.
+    has_sessions: bool,
     jobs: Box<dyn Fn(bool, u64) -> Vec<Job> + Send + Sync>,
 }
+
+/// Makes the rows of one run.
+type Work = dyn Fn(&Records) -> Result<Table, Error> + Send + Sync;
 
 /// One run.
 struct Job {
     /// How long it takes, compared with others of the part.
     weight: f64,
-    work: Box<dyn Fn() -> Result<Table, Error> + Send + Sync>,
+    work: Box<Work>,
+    records: Records,
+}
+
+impl Job {
+    fn run(&self) -> Result<Table, Error> {
+        (self.work)(&self.records)
+    }
 }
 
 impl Study {
@@ -80,11 +93,32 @@ impl Part {
         setups: impl Fn(bool, u64) -> Vec<S> + Send + Sync + 'static,
         run: fn(&S) -> Result<Vec<R>, Error>,
     ) -> Self {
+        let recorded = move |setup: &S, _: &Records| run(setup);
+        let part = Self::with_sessions(name, stands_for, shows, columns, setups, recorded);
+        Self {
+            has_sessions: false,
+            ..part
+        }
+    }
+
+    /// The same of runs that have sessions, of which they leave records.
+    pub fn with_sessions<S: Send + Sync + 'static, R: 'static>(
+        name: &'static str,
+        stands_for: &'static str,
+        shows: &'static str,
+        columns: fn() -> Vec<Column<R>>,
+        setups: impl Fn(bool, u64) -> Vec<S> + Send + Sync + 'static,
+        run: impl Fn(&S, &Records) -> Result<Vec<R>, Error> + Copy + Send + Sync + 'static,
+    ) -> Self {
         let job = move |setup: S| Job {
             weight: 1.0,
-            work: Box::new(move || Ok(Table::of(&columns(), &run(&setup)?))),
+            work: Box::new(move |records: &Records| {
+                Ok(Table::of(&columns(), &run(&setup, records)?))
+            }),
+            records: Records::default(),
         };
         Self {
+            has_sessions: true,
             name,
             stands_for,
             shows,
@@ -132,6 +166,15 @@ impl Experiment for Study {
                     .default_value("1")
                     .help("Runs of each with seeds that follow each other, of which tables show the medians"),
             );
+        if self.parts.iter().any(|part| part.has_sessions) {
+            command = command.arg(
+                Arg::new("qlog")
+                    .long("qlog")
+                    .value_name("DIR")
+                    .value_parser(value_parser!(PathBuf))
+                    .help("Write a qlog of each session and path there, at most 1 GiB"),
+            );
+        }
         if self.parts.len() > 1 {
             let names = self.parts.iter().map(|part| part.name);
             let names: Vec<&str> = names.collect();
@@ -169,15 +212,21 @@ impl Experiment for Study {
             _ => options.get_many("only").into_iter().flatten().collect(),
         };
         let runs = options.get_one("runs").copied().unwrap_or(1u32);
+        let records = records(options)?;
         let mut rows = Vec::new();
         let mut jobs = Vec::new();
         for part in &self.parts {
             if !only.is_empty() && !only.iter().any(|name| *name == part.name) {
                 continue;
             }
+            let mut number = 0;
             for run in 0..u64::from(runs) {
                 let of_run = (part.jobs)(options.get_flag("quick"), seed.wrapping_add(run));
-                jobs.extend(of_run.into_iter().map(|job| (rows.len(), job)));
+                for mut job in of_run {
+                    number += 1;
+                    job.records = records.of(&format!("{}-{number:03}", part.name));
+                    jobs.push((rows.len(), job));
+                }
             }
             rows.push(Rows {
                 part: part.name,
@@ -204,6 +253,20 @@ impl Experiment for Study {
     }
 }
 
+/// The folder for records that was asked for.
+fn records(options: &ArgMatches) -> Result<Records, Error> {
+    let folder = options.try_get_one::<PathBuf>("qlog").ok().flatten();
+    let folder = folder.map(|folder| {
+        QlogFolder::create(folder, QlogFolder::DEFAULT_BYTES).map_err(|error| {
+            let folder = folder.display();
+            Error::Settings(format!(
+                "--qlog {folder}: {error}; name a folder that can be written"
+            ))
+        })
+    });
+    Ok(Records::new(folder.transpose()?))
+}
+
 /// A study as it was asked for.
 struct StudyPlan {
     /// Results without rows.
@@ -225,7 +288,7 @@ impl Plan for StudyPlan {
         let firsts: Vec<usize> = (0..self.results.rows.len()).filter_map(first).collect();
         let timed = |number: &usize| {
             let began = Instant::now();
-            let found = self.jobs.get(*number).map(|(_, job)| (job.work)());
+            let found = self.jobs.get(*number).map(|(_, job)| job.run());
             (found, began.elapsed().as_secs_f64())
         };
         let timed = in_parallel(
@@ -268,7 +331,7 @@ impl Plan for StudyPlan {
             |number| known(*number).map_or(self.jobs[*number].1.weight, |_| 0.0),
             |number| match known(*number) {
                 Some((_, Ok(table))) => Ok(table.clone()),
-                _ => (self.jobs[*number].1.work)(),
+                _ => self.jobs[*number].1.run(),
             },
             progress,
         );

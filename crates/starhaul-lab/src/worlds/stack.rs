@@ -14,7 +14,7 @@ use starhaul_quic::{Identity, LocalId, Node, NodeConfig, NodeEvent, PathSpec, Se
 use starhaul_session::{Event, Session, StreamConfig, StreamId};
 use starhaul_sim::{Datagram, Delivery, Node as SimNode, NodeId, PathLinks, Simulation, Udp};
 
-use crate::Error;
+use crate::{Error, kit::Records};
 
 const SENDER: NodeId = NodeId(0);
 const RECEIVER: NodeId = NodeId(1);
@@ -43,6 +43,8 @@ pub struct HostSettings {
     pub max_fragment_bytes: usize,
     /// Controller of the receiver's direction.
     pub accept_controller: ControllerConfig,
+    /// Where both nodes leave their qlog records.
+    pub records: Records,
 }
 
 impl Default for HostSettings {
@@ -52,6 +54,7 @@ impl Default for HostSettings {
             packet_bytes: 1300,
             max_fragment_bytes: 1200,
             accept_controller: ControllerConfig::Bbr,
+            records: Records::default(),
         }
     }
 }
@@ -178,8 +181,12 @@ impl World<Starhaul> {
     ///
     /// # Errors
     /// The session is not open within 20 s of virtual time.
-    pub fn starhaul(seed: u64, paths: &[PathSetup]) -> Result<Self, Error> {
-        Self::starhaul_with(seed, paths, &[], &HostSettings::default())
+    pub fn starhaul(seed: u64, paths: &[PathSetup], records: &Records) -> Result<Self, Error> {
+        let settings = HostSettings {
+            records: records.clone(),
+            ..HostSettings::default()
+        };
+        Self::starhaul_with(seed, paths, &[], &settings)
     }
 
     /// As [`World::starhaul`], while the paths with the numbers in `cut` are cut from the start on.
@@ -211,6 +218,7 @@ impl World<Starhaul> {
             config.packet_bytes = settings.packet_bytes;
             // What is measured is the same from the first packet on.
             config.sure_packet_bytes = settings.packet_bytes;
+            config.qlog = settings.records.files();
             config.rng_seed = [salt; 32];
             config.rng_seed[..8].copy_from_slice(&seed.to_be_bytes());
             let mut node = Node::new(config, start)?;

@@ -145,7 +145,8 @@ impl Node {
             PathControlHandle::new(self.config.accept_controller.clone(), now, packet_bytes);
         let mut config = (*self.server).clone();
         let keepalive = self.config.session.keepalive;
-        config.transport_config(transport::connection(&control, packet_bytes, keepalive));
+        let transport = transport::connection(&control, packet_bytes, keepalive);
+        config.transport_config(transport);
         match endpoint.accept(incoming, now, response, Some(Arc::new(config))) {
             Ok((handle, quic)) => {
                 let mut conn = self.insert_conn(now, local, handle, quic, control);

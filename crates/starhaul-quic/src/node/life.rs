@@ -11,6 +11,7 @@ use crate::{
     connection::{Connection, Stage},
     controller::PathControlHandle,
     error::from_connection_error,
+    qlog::{self, PathRecord},
     transport,
 };
 
@@ -59,7 +60,8 @@ impl Node {
         let controller = known.spec.controller.clone();
         let control = PathControlHandle::new(controller, now, packet_bytes);
         let keepalive = self.config.session.keepalive;
-        let config = transport::outgoing(tls, &control, packet_bytes, keepalive, &mut self.rng);
+        let transport = transport::connection(&control, packet_bytes, keepalive);
+        let config = transport::outgoing(tls, transport, &mut self.rng);
         match socket.endpoint.connect(now, config, remote, SERVER_NAME) {
             Ok((handle, quic)) => {
                 let mut conn = self.insert_conn(now, local, handle, quic, control);
@@ -100,6 +102,13 @@ impl Node {
         conn.limit_packet_size();
         let (cost, name) = (known.spec.cost, known.spec.name.clone());
         state.session.add_path(now, path, cost, conn.update());
+        if let Some(files) = &self.config.qlog {
+            let session = qlog::session_name(&state.nonce);
+            let (side, beginning) = (state.side, self.clock.beginning());
+            let about = (path.0, name.as_str());
+            let record = PathRecord::create(files.as_ref(), beginning, &session, side, about);
+            conn.control.lock().set_record(record);
+        }
         self.events.push_back(NodeEvent::PathUp {
             session,
             path,

@@ -68,13 +68,8 @@ impl Rogue {
         let peer = server_identity().public_key();
         let crypto = tls::client_config(identity, peer, &[&self.alpn]).unwrap();
         let control = PathControlHandle::new(ControllerConfig::NewReno, now, PacketBytes::LEAST);
-        let config = transport::outgoing(
-            crypto,
-            &control,
-            PacketBytes::LEAST,
-            KEEPALIVE,
-            &mut self.rng,
-        );
+        let transport = transport::connection(&control, PacketBytes::LEAST, KEEPALIVE);
+        let config = transport::outgoing(crypto, transport, &mut self.rng);
         let remote = server_address(0);
         let connected = self.endpoint.connect(now, config, remote, "starhaul");
         let (handle, quic) = connected.unwrap();

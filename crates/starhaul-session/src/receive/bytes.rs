@@ -1,4 +1,4 @@
-//! The receiving direction of a reliable stream: pieces in any order become bytes in order.
+//! The receiving direction of a reliable stream: frames in any order become bytes in order.
 
 use std::time::{Duration, Instant};
 
@@ -82,7 +82,7 @@ impl ReceiveBytes {
         }
     }
 
-    /// Takes a piece; true when the application can read on.
+    /// Takes a frame; true when the application can read on.
     pub(crate) fn insert(
         &mut self,
         stream: StreamId,
@@ -168,7 +168,7 @@ impl ReceiveBytes {
         self.is_done || (self.stopped && (self.end.is_some() || self.reset.is_some()))
     }
 
-    /// Takes up to `window` bytes beyond what was read, as both sides know without a word.
+    /// Takes up to `window` bytes beyond what was read, as both sides know without a message.
     pub(crate) fn slide_credit(&mut self, window: u64) {
         self.credit = self.credit.max(self.read + window);
     }
@@ -224,7 +224,7 @@ impl ReceiveBytes {
         if share.free < share.all / 2
             && let Some(wanted) = self.wanted
         {
-            // Memory is short: nobody keeps a window from better days.
+            // Memory is short: no stream keeps a window from better days.
             self.window = self.window.min(wanted.max(INITIAL_CREDIT));
         }
         let leads = demand.saturating_mul(LEADING_PART) >= share.demand.saturating_add(demand);
@@ -253,7 +253,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_in_any_order_and_overlap_give_the_bytes_in_order(
+        fn frames_in_any_order_and_overlap_give_the_bytes_in_order(
             length in 1usize..400,
             cuts in proptest::collection::vec((0usize..400, 1usize..60), 0..40),
             seed in any::<u8>(),

@@ -2,4 +2,5 @@
 
 pub(crate) mod blocks;
 pub(crate) mod bytes;
+pub(crate) mod inbound;
 mod pages;

@@ -1,7 +1,7 @@
 //! Bytes of a stream that wait for earlier ones or for a reader, in pages.
 //!
 //! A page costs the same whatever part of it has arrived, so what is held is bounded by the sender's window alone, however the bytes
-//! are cut. They are copied into it: a piece is part of a buffer of many packets, of which one byte would keep all.
+//! are cut. They are copied into it: a frame is part of a buffer of many packets, of which one byte would keep all.
 
 use std::collections::BTreeMap;
 

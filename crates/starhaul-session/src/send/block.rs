@@ -7,34 +7,24 @@ use starhaul_fec::{Codec, FecError};
 use starhaul_paths::PathId;
 
 use crate::{
+    facts::Purpose,
     item::{BlockKey, FragmentId},
     paths::Clocks,
     types::{BlockId, Mode},
     wire::{Fragment, wrap},
 };
 
-/// What the clock asks of a block.
+/// What a timer of a block is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Look {
+pub(crate) enum BlockTimer {
     /// What is not known to have arrived is sent again now or never.
     LastChance,
     /// It must have arrived.
     Deadline,
-    /// Word of its arrival must have come.
-    Word,
+    /// Its acknowledgement must have come.
+    Acknowledgement,
     /// Enough fragments have arrived, but the receiver has not named the block: it is asked.
-    Question,
-}
-
-/// Why a fragment is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    Data,
-    Retransmission,
-    Redundancy,
-    Copy,
-    /// The receiver, which may have dropped what it had of the block, is asked whether it is whole.
-    Question,
+    Query,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -81,16 +71,16 @@ pub(crate) struct SendBlock {
     pub(crate) any_lost: bool,
     /// Where it stands in the order of sending, if it waits there.
     pub(crate) rank: Option<(u8, u32, Instant)>,
-    /// When it is looked at next, and what for.
-    pub(crate) look: (Instant, Look),
+    /// Its next timer, and what that is for.
+    pub(crate) timer: (Instant, BlockTimer),
     /// It waits for spare capacity to send redundancy.
     pub(crate) in_spare: bool,
     /// Enough fragments have arrived for the whole of it; what is left needs no sending.
     pub(crate) has_arrived: bool,
     /// How often the receiver was asked for it since.
-    pub(crate) questions: u8,
+    pub(crate) queries: u8,
     /// One of them waits to leave.
-    pub(crate) question_waits: bool,
+    pub(crate) query_waits: bool,
     codes: Vec<Code>,
     largest_fragment: usize,
     /// How often it was cut anew.
@@ -134,11 +124,11 @@ impl SendBlock {
             retransmitted: false,
             any_lost: false,
             rank: None,
-            look: (deadline, Look::Deadline),
+            timer: (deadline, BlockTimer::Deadline),
             in_spare: false,
             has_arrived: false,
-            questions: 0,
-            question_waits: false,
+            queries: 0,
+            query_waits: false,
             codes: Vec::new(),
             largest_fragment: 0,
             cut: 0,
@@ -163,7 +153,7 @@ impl SendBlock {
     }
 
     /// The fragment with which the receiver is asked for the whole block.
-    pub(crate) fn question(&self) -> FragmentId {
+    pub(crate) fn query(&self) -> FragmentId {
         FragmentId {
             cut: self.cut,
             code: 0,
@@ -333,7 +323,7 @@ impl SendBlock {
                 self.pop_retransmission();
             }
             Purpose::Copy => drop(self.copies.pop_front()),
-            Purpose::Question => {}
+            Purpose::Query => {}
         }
         if purpose == Purpose::Data {
             match self
@@ -354,7 +344,7 @@ impl SendBlock {
                 Purpose::Redundancy => {
                     code.unsent_redundancy = code.unsent_redundancy.saturating_sub(1);
                 }
-                Purpose::Retransmission | Purpose::Copy | Purpose::Question => {}
+                Purpose::Retransmission | Purpose::Copy | Purpose::Query => {}
             }
             if state.in_flight == 0 && !state.acked {
                 code.in_flight += 1;
@@ -504,6 +494,16 @@ impl SendBlock {
     /// Bytes of the largest fragment, once the block is cut.
     pub(crate) fn largest_fragment(&self) -> Option<usize> {
         (self.largest_fragment > 0).then_some(self.largest_fragment)
+    }
+
+    /// How many fragments of data and of redundancy it was cut into.
+    pub(crate) fn fragment_counts(&self) -> (usize, usize) {
+        self.codes.iter().fold((0, 0), |(data, redundancy), code| {
+            (
+                data + usize::from(code.data_count),
+                redundancy + usize::from(code.redundancy_count),
+            )
+        })
     }
 
     /// A fragment as it is written, its payload without padding, and the length to pad that to.

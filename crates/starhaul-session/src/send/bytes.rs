@@ -1,4 +1,4 @@
-//! The sending direction of a reliable stream: bytes wait, leave in pieces over any path, and stay until acknowledged.
+//! The sending direction of a reliable stream: bytes wait, leave in frames over any path, and stay until acknowledged.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -16,9 +16,9 @@ const BEYOND_CREDIT: u64 = 16 << 10;
 /// Most bytes kept for one stream, sent or not.
 pub(crate) const MAX_HELD: u64 = 16 << 20;
 
-/// A piece to send.
+/// A frame to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NextPiece {
+pub(crate) struct NextFrame {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) fin: bool,
@@ -36,7 +36,7 @@ pub(crate) struct SendBytes {
     next: u64,
     acked: RangeSet,
     lost: VecDeque<(u64, u64)>,
-    /// Pieces under way on a path slower than another, by offset: end, whether the stream ends there, and when they arrive.
+    /// Frames under way on a path slower than another, by offset: end, whether the stream ends there, and when they arrive.
     stragglers: BTreeMap<u64, (u64, bool, Instant)>,
     credit: u64,
     fin: Fin,
@@ -156,7 +156,7 @@ impl SendBytes {
     }
 
     /// What to send next, at most `capacity` bytes of it.
-    pub(crate) fn next_piece(&mut self, capacity: u64) -> Option<NextPiece> {
+    pub(crate) fn next_frame_within(&mut self, capacity: u64) -> Option<NextFrame> {
         if self.abandoned {
             return None;
         }
@@ -171,7 +171,7 @@ impl SendBytes {
                 continue;
             };
             let cut = end.min(start + capacity);
-            return Some(NextPiece {
+            return Some(NextFrame {
                 start,
                 end: cut,
                 fin: self.ends_with(cut),
@@ -181,7 +181,7 @@ impl SendBytes {
         let end = self.end.min(self.credit).min(self.next + capacity);
         let fin = self.ends_with(end);
         let has_data = end > self.next;
-        (has_data || (fin && self.fin == Fin::Asked)).then_some(NextPiece {
+        (has_data || (fin && self.fin == Fin::Asked)).then_some(NextFrame {
             start: self.next.min(end),
             end,
             fin,
@@ -189,19 +189,19 @@ impl SendBytes {
         })
     }
 
-    /// A piece left on a path on which it arrives at `arrives`, later than over another.
-    pub(crate) fn on_straggling(&mut self, piece: NextPiece, arrives: Instant) {
+    /// A frame left on a path on which it arrives at `arrives`, later than over another.
+    pub(crate) fn on_straggling(&mut self, frame: NextFrame, arrives: Instant) {
         self.stragglers
-            .insert(piece.start, (piece.end, piece.fin, arrives));
+            .insert(frame.start, (frame.end, frame.fin, arrives));
     }
 
     pub(crate) fn has_stragglers(&self) -> bool {
         !self.stragglers.is_empty()
     }
 
-    /// Takes the last piece under way that would arrive sooner if sent once more to arrive at `by`: the transfer ends when
-    /// its last piece arrives.
-    pub(crate) fn next_straggler(&mut self, by: Instant, capacity: u64) -> Option<NextPiece> {
+    /// Takes the last frame under way that would arrive sooner if sent once more to arrive at `by`: the transfer ends when
+    /// its last frame arrives.
+    pub(crate) fn next_straggler(&mut self, by: Instant, capacity: u64) -> Option<NextFrame> {
         while let Some((start, (end, fin, arrives))) = self.stragglers.pop_last() {
             let gap = self.acked.gaps(start, end).next();
             let is_bare_fin = start == end && fin && self.fin != Fin::Acked;
@@ -213,7 +213,7 @@ impl SendBytes {
                 return None;
             }
             let cut = end.min(start + capacity);
-            return Some(NextPiece {
+            return Some(NextFrame {
                 start,
                 end: cut,
                 fin: self.ends_with(cut),
@@ -227,7 +227,7 @@ impl SendBytes {
         end == self.end && self.fin != Fin::Open
     }
 
-    /// The bytes of a piece, as they lie in the buffer.
+    /// The bytes of a frame, as they lie in the buffer.
     pub(crate) fn slices(&self, start: u64, end: u64) -> impl Iterator<Item = &[u8]> + '_ {
         let first = self
             .segments
@@ -242,19 +242,19 @@ impl SendBytes {
         })
     }
 
-    pub(crate) fn on_sent(&mut self, piece: NextPiece) {
-        if piece.fin && self.fin == Fin::Asked {
+    pub(crate) fn on_sent(&mut self, frame: NextFrame) {
+        if frame.fin && self.fin == Fin::Asked {
             self.fin = Fin::Sent;
         }
-        if piece.retransmission {
+        if frame.retransmission {
             if let Some(front) = self.lost.front_mut() {
-                front.0 = piece.end;
+                front.0 = frame.end;
                 if front.0 >= front.1 {
                     self.lost.pop_front();
                 }
             }
         } else {
-            self.next = self.next.max(piece.end);
+            self.next = self.next.max(frame.end);
         }
     }
 
@@ -300,73 +300,73 @@ impl SendBytes {
 mod tests {
     use super::*;
 
-    fn text(stream: &SendBytes, piece: NextPiece) -> Vec<u8> {
+    fn text(stream: &SendBytes, frame: NextFrame) -> Vec<u8> {
         stream
-            .slices(piece.start, piece.end)
+            .slices(frame.start, frame.end)
             .flatten()
             .copied()
             .collect()
     }
 
     #[test]
-    fn lost_pieces_come_back_first_and_only_what_is_missing() {
+    fn lost_frames_come_back_first_and_only_what_is_missing() {
         let mut stream = SendBytes::new(INITIAL_CREDIT);
         stream.push(Bytes::from_static(b"abcd"));
         stream.push(Bytes::from_static(b"efgh"));
         let mut sent = Vec::new();
-        while let Some(piece) = stream.next_piece(3) {
-            sent.push(text(&stream, piece));
-            stream.on_sent(piece);
+        while let Some(frame) = stream.next_frame_within(3) {
+            sent.push(text(&stream, frame));
+            stream.on_sent(frame);
         }
         assert_eq!(sent, [&b"abc"[..], b"def", b"gh"]);
         stream.on_acked(3, 5, false);
         assert!(stream.on_lost(0, 8, false));
-        let piece = stream.next_piece(100).unwrap();
+        let frame = stream.next_frame_within(100).unwrap();
         assert_eq!(
-            (text(&stream, piece), piece.retransmission),
+            (text(&stream, frame), frame.retransmission),
             (b"abc".to_vec(), true)
         );
-        stream.on_sent(piece);
-        let piece = stream.next_piece(2).unwrap();
-        assert_eq!(text(&stream, piece), b"fg");
+        stream.on_sent(frame);
+        let frame = stream.next_frame_within(2).unwrap();
+        assert_eq!(text(&stream, frame), b"fg");
     }
 
     #[test]
     fn the_end_travels_even_alone_and_again_when_lost() {
         let mut stream = SendBytes::new(INITIAL_CREDIT);
         stream.push(Bytes::from_static(b"ab"));
-        let first = stream.next_piece(10).unwrap();
+        let first = stream.next_frame_within(10).unwrap();
         stream.on_sent(first);
         stream.on_acked(0, 2, false);
-        assert_eq!(stream.next_piece(10), None);
+        assert_eq!(stream.next_frame_within(10), None);
         stream.finish();
-        let fin = NextPiece {
+        let fin = NextFrame {
             start: 2,
             end: 2,
             fin: true,
             retransmission: false,
         };
-        assert_eq!(stream.next_piece(10), Some(fin));
+        assert_eq!(stream.next_frame_within(10), Some(fin));
         stream.on_sent(fin);
-        assert_eq!(stream.next_piece(10), None);
+        assert_eq!(stream.next_frame_within(10), None);
         assert!(stream.on_lost(2, 2, true));
-        assert_eq!(stream.next_piece(10), Some(fin));
+        assert_eq!(stream.next_frame_within(10), Some(fin));
         stream.on_sent(fin);
         stream.on_acked(2, 2, true);
         assert!(stream.is_done());
     }
 
     #[test]
-    fn the_last_piece_on_a_slow_path_is_sent_again_first_and_once() {
+    fn the_last_frame_on_a_slow_path_is_sent_again_first_and_once() {
         let now = Instant::now();
         let later = now + std::time::Duration::from_secs(1);
         let mut stream = SendBytes::new(INITIAL_CREDIT);
         stream.push(Bytes::from_static(b"abcdefgh"));
         stream.finish();
         for arrives in [now, later, later, later] {
-            let piece = stream.next_piece(2).unwrap();
-            stream.on_sent(piece);
-            stream.on_straggling(piece, arrives);
+            let frame = stream.next_frame_within(2).unwrap();
+            stream.on_sent(frame);
+            stream.on_straggling(frame, arrives);
         }
         stream.on_acked(4, 6, false);
         let last = stream.next_straggler(now, 10).unwrap();
@@ -389,8 +389,8 @@ mod tests {
             let room = stream.room(limit);
             taken += room;
             stream.push(vec![0; usize::try_from(room).unwrap()].into());
-            while let Some(piece) = stream.next_piece(1 << 20) {
-                stream.on_sent(piece);
+            while let Some(frame) = stream.next_frame_within(1 << 20) {
+                stream.on_sent(frame);
             }
         }
         assert_eq!(taken, INITIAL_CREDIT + BEYOND_CREDIT);
@@ -402,13 +402,15 @@ mod tests {
     fn credit_holds_bytes_back() {
         let mut stream = SendBytes::new(4);
         stream.push(Bytes::from_static(b"abcdefgh"));
-        let piece = stream.next_piece(10).unwrap();
-        assert_eq!(text(&stream, piece), b"abcd");
-        stream.on_sent(piece);
-        assert_eq!(stream.next_piece(10), None);
+        let frame = stream.next_frame_within(10).unwrap();
+        assert_eq!(text(&stream, frame), b"abcd");
+        stream.on_sent(frame);
+        assert_eq!(stream.next_frame_within(10), None);
         stream.grant(6);
         assert_eq!(
-            stream.next_piece(10).map(|piece| text(&stream, piece)),
+            stream
+                .next_frame_within(10)
+                .map(|frame| text(&stream, frame)),
             Some(b"ef".to_vec())
         );
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod block;
 pub(crate) mod bytes;
+pub(crate) mod bytes_out;
 mod demand;
 mod outlook;
 pub(crate) mod queue;
@@ -16,6 +17,7 @@ use starhaul_paths::PathId;
 use starhaul_units::Bandwidth;
 
 use crate::{
+    facts::Purpose,
     item::{BlockKey, FragmentId},
     paths::{Path, Paths},
     rules,
@@ -23,26 +25,26 @@ use crate::{
     types::{BlockId, ExpiredCause, Outcome},
     wire::{FRAGMENT_HEADER_BYTES, wrap},
 };
-use block::{Look, Purpose, SendBlock};
+use block::{BlockTimer, SendBlock};
 use demand::Demand;
 use outlook::Outlook;
 use queue::{BlockQueue, rank};
 
-/// Blocks looked at for one packet before a path is left idle.
+/// Blocks examined for one packet before a path is left idle.
 const MAX_EXAMINED: usize = 16;
-/// The same of blocks whose questions wait.
-const MAX_QUESTIONS_LOOKED_AT: usize = 16;
+/// The same of blocks whose status queries wait.
+const MAX_QUERIES_EXAMINED: usize = 16;
 /// The order of the same waiting blocks is taken as unchanged for so long.
 const REWEIGH_AFTER: Duration = Duration::from_millis(1);
 /// Probability with which redundancy may fall short.
 const EPSILON: f64 = 1e-3;
-/// Word of a block's arrival is waited for at least this long after its deadline.
+/// The acknowledgement of a block is waited for at least this long after its deadline.
 const LEAST_GRACE: Duration = Duration::from_millis(100);
 
 /// The receiver is asked for a block at least so often …
-const LEAST_QUESTIONS: u8 = 6;
+const LEAST_QUERIES: u8 = 6;
 /// … and at most once in this time.
-const LEAST_QUESTION_INTERVAL: Duration = Duration::from_millis(20);
+const LEAST_QUERY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Serialisation and jitter of a retransmission sent at the last chance.
 const LAST_CHANCE_MARGIN: Duration = Duration::from_millis(3);
@@ -65,15 +67,15 @@ struct Order {
 }
 
 #[derive(Debug)]
-pub(crate) struct Sender {
+pub(crate) struct BlocksOut {
     blocks: BTreeMap<BlockKey, SendBlock>,
     queue: BlockQueue,
     order: Order,
     spare: BlockQueue,
-    /// When to look at each block, and what for.
-    expiry: BTreeSet<(Instant, Look, BlockKey)>,
+    /// The next timer of each block.
+    expiry: BTreeSet<(Instant, BlockTimer, BlockKey)>,
     /// Blocks for which the receiver is to be asked now.
-    questions: VecDeque<BlockKey>,
+    queries: VecDeque<BlockKey>,
     demand: Demand,
     codec: Codec,
     busy_since: Option<Instant>,
@@ -86,7 +88,7 @@ pub(crate) struct Sender {
     pub(crate) overloaded: bool,
 }
 
-impl Sender {
+impl BlocksOut {
     pub(crate) fn new(now: Instant, priority_weight: f64, max_fragment_bytes: usize) -> Self {
         Self {
             blocks: BTreeMap::new(),
@@ -94,7 +96,7 @@ impl Sender {
             order: Order::default(),
             spare: BlockQueue::default(),
             expiry: BTreeSet::new(),
-            questions: VecDeque::new(),
+            queries: VecDeque::new(),
             demand: Demand::new(now),
             codec: Codec::new(),
             busy_since: None,
@@ -112,8 +114,8 @@ impl Sender {
         self.demand
             .on_offered(now, block.priority, block.data.len(), deadline);
         self.held_bytes += block.data.len();
-        block.look = first_look(now, paths, &block);
-        self.expiry.insert((block.look.0, block.look.1, key));
+        block.timer = first_timer(now, paths, &block);
+        self.expiry.insert((block.timer.0, block.timer.1, key));
         self.blocks.insert(key, block);
         self.requeue(now, key);
         self.expire(now, paths);
@@ -145,8 +147,8 @@ impl Sender {
                 block.deadline = deadline;
             }
             if deadline.is_some() && !block.has_arrived {
-                let look = first_look(now, paths, block);
-                look_again(&mut self.expiry, block, look);
+                let timer = first_timer(now, paths, block);
+                set_timer(&mut self.expiry, block, timer);
             }
             block.priority = priority.unwrap_or(block.priority);
         }
@@ -210,7 +212,7 @@ impl Sender {
             let Some(mut block) = self.blocks.remove(&key) else {
                 continue;
             };
-            self.expiry.remove(&(block.look.0, block.look.1, key));
+            self.expiry.remove(&(block.timer.0, block.timer.1, key));
             self.held_bytes -= block.data.len();
             if !matches!(outcome, Outcome::Delivered { .. }) {
                 let because_of = Some(BlockId(wrap(key.1)));
@@ -389,26 +391,26 @@ impl Sender {
         }
         if is_whole && !block.has_arrived {
             block.has_arrived = true;
-            let look = (now + question_interval(paths), Look::Question);
-            look_again(&mut self.expiry, block, look);
+            let timer = (now + query_interval(paths), BlockTimer::Query);
+            set_timer(&mut self.expiry, block, timer);
         }
         self.requeue(now, key);
     }
 
     /// A block for which the receiver is to be asked, and the fragment that does it; it fits the path.
-    pub(crate) fn next_question(
+    pub(crate) fn next_query(
         &mut self,
         now: Instant,
         paths: &Paths,
         path: PathId,
     ) -> Option<Choice> {
         let mut put_back = 0;
-        while put_back < MAX_QUESTIONS_LOOKED_AT.min(self.questions.len()) {
-            let key = self.questions.pop_front()?;
+        while put_back < MAX_QUERIES_EXAMINED.min(self.queries.len()) {
+            let key = self.queries.pop_front()?;
             let Some(block) = self.blocks.get_mut(&key) else {
                 continue;
             };
-            block.question_waits = false;
+            block.query_waits = false;
             if now <= block.deadline && is_stranded(block, paths) {
                 // Any fragment of it asks.
                 block.recut();
@@ -419,14 +421,14 @@ impl Sender {
             };
             if block.is_split() && !fits(block, paths, path) {
                 // Another path carries it.
-                block.question_waits = true;
-                self.questions.push_back(key);
+                block.query_waits = true;
+                self.queries.push_back(key);
                 put_back += 1;
             } else if block.is_split() {
                 return Some(Choice {
                     block: key,
-                    fragment: block.question(),
-                    purpose: Purpose::Question,
+                    fragment: block.query(),
+                    purpose: Purpose::Query,
                 });
             }
         }
@@ -440,15 +442,15 @@ impl Sender {
         }
     }
 
-    /// When [`Sender::expire`] has something to do.
+    /// When [`BlocksOut::expire`] has something to do.
     pub(crate) fn next_expiry(&self) -> Option<Instant> {
         self.expiry.first().map(|(at, _, _)| *at)
     }
 
-    /// Looks at the blocks whose time has come. Those past their deadline end; if they were sent whole they get the time in
-    /// which word of their arrival may still come.
+    /// Handles the timers of blocks that are due. Blocks past their deadline end; if they were sent whole they get the time in
+    /// which their acknowledgement may still come.
     pub(crate) fn expire(&mut self, now: Instant, paths: &Paths) {
-        while let Some(&(at, look, key)) = self.expiry.first() {
+        while let Some(&(at, timer, key)) = self.expiry.first() {
             if at > now {
                 break;
             }
@@ -456,31 +458,32 @@ impl Sender {
             let Some(block) = self.blocks.get_mut(&key) else {
                 continue;
             };
-            block.look = match look {
-                Look::LastChance => {
+            block.timer = match timer {
+                BlockTimer::LastChance => {
                     block.insure(now);
-                    (block.deadline, Look::Deadline)
+                    (block.deadline, BlockTimer::Deadline)
                 }
-                Look::Deadline if !block.has_fresh() => {
+                BlockTimer::Deadline if !block.has_fresh() => {
                     let grace = (paths.longest_turnaround() * 2).max(LEAST_GRACE);
-                    (at + grace, Look::Word)
+                    (at + grace, BlockTimer::Acknowledgement)
                 }
-                Look::Question if now <= block.deadline || block.questions < LEAST_QUESTIONS => {
-                    block.questions = block.questions.saturating_add(1);
-                    if !std::mem::replace(&mut block.question_waits, true) {
-                        self.questions.push_back(key);
+                BlockTimer::Query if now <= block.deadline || block.queries < LEAST_QUERIES => {
+                    block.queries = block.queries.saturating_add(1);
+                    if !std::mem::replace(&mut block.query_waits, true) {
+                        self.queries.push_back(key);
                     }
-                    (now + question_interval(paths), Look::Question)
+                    (now + query_interval(paths), BlockTimer::Query)
                 }
-                Look::Deadline | Look::Word | Look::Question => {
+                BlockTimer::Deadline | BlockTimer::Acknowledgement | BlockTimer::Query => {
                     self.give_up(now, key, paths);
                     continue;
                 }
             };
-            self.expiry.insert((block.look.0, block.look.1, key));
+            self.expiry.insert((block.timer.0, block.timer.1, key));
             // What was cut again for narrower paths is to be sent still.
-            let is_wanted = look == Look::Question && !block.has_arrived && now <= block.deadline;
-            if look == Look::LastChance || is_wanted {
+            let is_wanted =
+                timer == BlockTimer::Query && !block.has_arrived && now <= block.deadline;
+            if timer == BlockTimer::LastChance || is_wanted {
                 self.requeue(now, key)
             } else {
                 self.unqueue(key)
@@ -550,10 +553,7 @@ fn choose(
             fragment: bytes,
         };
         if scheduler.takes_data(view, load, limit) {
-            return Some((
-                block.next_fresh().unwrap_or(block.question()),
-                Purpose::Data,
-            ));
+            return Some((block.next_fresh().unwrap_or(block.query()), Purpose::Data));
         }
     }
     if let Some((id, first)) = block.next_copy()
@@ -603,29 +603,29 @@ fn fragment_bytes(block: &SendBlock, paths: &Paths) -> u64 {
     (payload + FRAGMENT_HEADER_BYTES) as u64
 }
 
-/// A block that may be sent again is looked at when that is possible for the last time.
-fn first_look(now: Instant, paths: &Paths, block: &SendBlock) -> (Instant, Look) {
+/// A block that may be sent again has its first timer when that is possible for the last time.
+fn first_timer(now: Instant, paths: &Paths, block: &SendBlock) -> (Instant, BlockTimer) {
     let margin = paths.least_delay() + LAST_CHANCE_MARGIN;
     match block.deadline.checked_sub(margin) {
-        Some(at) if block.mode.retransmits() && at > now => (at, Look::LastChance),
-        _ => (block.deadline, Look::Deadline),
+        Some(at) if block.mode.retransmits() && at > now => (at, BlockTimer::LastChance),
+        _ => (block.deadline, BlockTimer::Deadline),
     }
 }
 
-/// Changes when a block is looked at next, and what for.
-fn look_again(
-    expiry: &mut BTreeSet<(Instant, Look, BlockKey)>,
+/// Changes the timer of a block.
+fn set_timer(
+    expiry: &mut BTreeSet<(Instant, BlockTimer, BlockKey)>,
     block: &mut SendBlock,
-    look: (Instant, Look),
+    timer: (Instant, BlockTimer),
 ) {
-    expiry.remove(&(block.look.0, block.look.1, block.key));
-    block.look = look;
-    expiry.insert((look.0, look.1, block.key));
+    expiry.remove(&(block.timer.0, block.timer.1, block.key));
+    block.timer = timer;
+    expiry.insert((timer.0, timer.1, block.key));
 }
 
-/// The receiver's word of a block comes this long after its fragments', at the latest, unless it is lost.
-fn question_interval(paths: &Paths) -> Duration {
-    paths.longest_turnaround().max(LEAST_QUESTION_INTERVAL)
+/// The receiver's acknowledgement of a block comes this long after its fragments', at the latest, unless it is lost.
+fn query_interval(paths: &Paths) -> Duration {
+    paths.longest_turnaround().max(LEAST_QUERY_INTERVAL)
 }
 
 /// How much redundancy a code gets whose data leave over `path` (DMTP: by the greatest loss seen in a moving window; the

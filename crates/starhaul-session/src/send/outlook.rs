@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use starhaul_units::Bandwidth;
 
 use super::{
-    Sender,
+    BlocksOut,
     block::SendBlock,
     demand::Demand,
     fragment_bytes,
@@ -23,7 +23,7 @@ const LIGHT_CLASS: Duration = Duration::from_millis(250);
 /// run out.
 const LIGHT_SHARE: f64 = 0.75;
 
-/// What one look at the paths says of all blocks.
+/// What the paths as they are now mean for all blocks.
 pub(super) struct Outlook<'a> {
     now: Instant,
     paths: &'a Paths,
@@ -36,19 +36,19 @@ pub(super) struct Outlook<'a> {
 }
 
 impl<'a> Outlook<'a> {
-    pub(super) fn new(sender: &Sender, now: Instant, paths: &'a Paths) -> Self {
+    pub(super) fn new(blocks_out: &BlocksOut, now: Instant, paths: &'a Paths) -> Self {
         let rtt = paths
             .usable()
             .map(|(_, path)| path.monitor.smoothed_rtt())
             .max()
             .unwrap_or_default();
-        let busy_for = sender
+        let busy_for = blocks_out
             .busy_since
             .map(|since| now.saturating_duration_since(since))
             .unwrap_or_default();
         let slowest = paths
             .usable()
-            .map(|(_, path)| flight(path, sender.max_fragment_bytes as u64))
+            .map(|(_, path)| flight(path, blocks_out.max_fragment_bytes as u64))
             .max();
         Self {
             now,

@@ -4,11 +4,12 @@ use std::time::Instant;
 
 use starhaul_paths::{Fated, PathId};
 
-use super::{CONTROL_WINDOW, Kind, Session, Stream};
+use super::{Kind, Session, Stream};
 use crate::{
+    facts::{Datagram, Fact, Observers},
     item::{BlockKey, Item},
-    types::{Outcome, ProtocolError, StreamId},
-    wire::{Ack, BlockAck, PathAck, unwrap},
+    types::{BlockId, Outcome, ProtocolError, StreamId},
+    wire::{Ack, BlockAck, PathAck, unwrap, wrap},
 };
 
 impl Session {
@@ -50,7 +51,9 @@ impl Session {
         let sequence = unwrap(sequence, entry.monitor.next_sequence());
         if let Some(fated) = entry.monitor.on_lost(self.now, sequence) {
             entry.counters.datagrams_lost += 1;
-            self.on_loss(&fated);
+            if !fated.given_up {
+                self.on_datagram_lost(path, &fated);
+            }
             self.settle();
         }
     }
@@ -123,22 +126,20 @@ impl Session {
                         Item::Fragment { fragment, .. } => Some((fragment, fated.given_up)),
                         _ => None,
                     });
-                    self.sender
+                    self.blocks_out
                         .on_acked(self.now, &self.paths, block, fragments);
                 }
-                (Item::Piece { stream, start, .. }, Item::Piece { end, fin, .. }) => {
-                    self.on_piece_arrived(stream, start, end, fin);
+                (Item::Frame { stream, start, .. }, Item::Frame { end, fin, .. }) => {
+                    self.on_frame_arrived(stream, start, end, fin);
                 }
                 _ => {}
             }
         }
     }
 
-    fn on_piece_arrived(&mut self, stream: StreamId, start: u64, end: u64, fin: bool) {
+    fn on_frame_arrived(&mut self, stream: StreamId, start: u64, end: u64, fin: bool) {
         if stream == StreamId::CONTROL {
-            self.control.send.on_acked(start, end, fin);
-            let limit = self.control.send.acknowledged() + CONTROL_WINDOW;
-            self.control.send.grant(limit);
+            self.control.on_acked(start, end, fin);
             return;
         }
         let Some(Stream {
@@ -148,9 +149,7 @@ impl Session {
         else {
             return;
         };
-        let before = pair.send.held();
-        pair.send.on_acked(start, end, fin);
-        self.bytes_held -= before - pair.send.held();
+        self.bytes_out.on_acked(&mut pair.send, start, end, fin);
         self.wake_writer(stream);
         self.forget_if_done(stream);
     }
@@ -158,7 +157,7 @@ impl Session {
     fn on_block_ack(&mut self, ack: BlockAck) -> Result<(), ProtocolError> {
         let completed = self.clocks.peer_time(ack.completed_micros);
         let Some(entry) = self.streams.get(&ack.stream) else {
-            let ours = ack.stream.opener() == self.side && ack.stream.0 < self.next_stream;
+            let ours = ack.stream.opener() == self.side && self.numbers.was_opened(ack.stream);
             return if ours {
                 Ok(())
             } else {
@@ -173,7 +172,11 @@ impl Session {
             return Err(ProtocolError::NeverSent("a block"));
         }
         let key = (ack.stream, number);
-        if self.sender.get(key).is_some_and(|block| !block.was_split()) {
+        if self
+            .blocks_out
+            .get(key)
+            .is_some_and(|block| !block.was_split())
+        {
             return Err(ProtocolError::NeverSent("a block"));
         }
         self.deliver_outcome(key, completed, ack.recovered);
@@ -182,7 +185,7 @@ impl Session {
 
     /// A block of ours is whole at the receiver since `completed` of the peer's clock.
     fn deliver_outcome(&mut self, key: BlockKey, completed: u64, recovered_by_redundancy: bool) {
-        let Some(block) = self.sender.get(key) else {
+        let Some(block) = self.blocks_out.get(key) else {
             return;
         };
         let measured = self.clocks.one_way(block.born, completed);
@@ -197,34 +200,39 @@ impl Session {
             recovered_by_redundancy: recovered_by_redundancy || block.needed_redundancy(),
             recovered_by_retransmission: block.retransmitted,
         };
-        self.sender.end(self.now, key, outcome);
+        self.blocks_out.end(self.now, key, outcome);
     }
 
     /// Declares lost what was overtaken or is overdue on any path.
     pub(super) fn find_lost(&mut self) {
         let mut lost = std::mem::take(&mut self.fated);
-        for (_, path) in self.paths.iter_mut() {
+        for (id, path) in self.paths.iter_mut() {
             let before = lost.len();
             path.monitor.find_lost(self.now, &mut lost);
             path.counters.datagrams_lost += (lost.len() - before) as u64;
+            for fated in lost.iter().skip(before).filter(|fated| !fated.given_up) {
+                note_loss(&mut self.observers, self.now, id, fated);
+            }
         }
-        lost.drain(..).for_each(|fated| self.on_loss(&fated));
+        for fated in lost.drain(..).filter(|fated| !fated.given_up) {
+            self.on_item_lost(fated.item);
+        }
         self.fated = lost;
     }
 
-    fn on_loss(&mut self, fated: &Fated<Item>) {
-        if !fated.given_up {
-            self.on_item_lost(fated.item);
-        }
+    /// A datagram was lost, or its path fell silent with it.
+    pub(super) fn on_datagram_lost(&mut self, path: PathId, fated: &Fated<Item>) {
+        note_loss(&mut self.observers, self.now, path, fated);
+        self.on_item_lost(fated.item);
     }
 
     /// What a datagram carried must be sent again, if that still makes sense.
-    pub(super) fn on_item_lost(&mut self, item: Item) {
+    fn on_item_lost(&mut self, item: Item) {
         match item {
             Item::Fragment { block, fragment } => {
-                self.sender.on_lost(self.now, block, fragment);
+                self.blocks_out.on_lost(self.now, block, fragment);
             }
-            Item::Piece {
+            Item::Frame {
                 stream: StreamId::CONTROL,
                 start,
                 end,
@@ -232,7 +240,7 @@ impl Session {
             } => {
                 self.control.send.on_lost(start, end, fin);
             }
-            Item::Piece {
+            Item::Frame {
                 stream,
                 start,
                 end,
@@ -250,6 +258,25 @@ impl Session {
             Item::Probe | Item::Ack | Item::Padding => {}
         }
     }
+}
+
+fn note_loss(observers: &mut Observers, now: Instant, path: PathId, fated: &Fated<Item>) {
+    observers.note(now, || {
+        let (stream, block) = match fated.item {
+            Item::Fragment {
+                block: (stream, number),
+                ..
+            } => (Some(stream), Some(BlockId(wrap(number)))),
+            Item::Frame { stream, .. } => (Some(stream), None),
+            Item::Probe | Item::Ack | Item::Padding => (None, None),
+        };
+        let sequence = fated.sequence;
+        Fact::DatagramLost {
+            datagram: Datagram { path, sequence },
+            stream,
+            block,
+        }
+    });
 }
 
 /// Numbers as runs of consecutive ones: first and last of each.

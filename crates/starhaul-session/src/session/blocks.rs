@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use starhaul_paths::PathId;
 
-use super::{BLOCK_OVERHEAD_BYTES, Kind, Session, Stream};
+use super::{Kind, Session, Stream};
 use crate::{
+    facts::Fact,
     item::BlockKey,
     receive::blocks::{Complete, Partial, Taken},
     types::{BlockId, Event, ProtocolError, StreamId},
@@ -37,7 +37,7 @@ impl Session {
             Some(Kind::Receiving(blocks)) => {
                 let number = unwrap(fragment.block.0, blocks.ended.end());
                 if blocks.ended.contains(number) {
-                    self.acks.on_question(self.now, stream, fragment.block);
+                    self.acks.on_query(self.now, stream, fragment.block);
                     return Ok(());
                 }
                 number
@@ -49,34 +49,34 @@ impl Session {
                 });
             }
             // Its opening is still on its way, or the stream has ended.
-            None if stream.0 >= self.peer_streams_end => u64::from(fragment.block.0),
+            None if !self.numbers.was_passed(stream) => u64::from(fragment.block.0),
             None => {
-                self.acks.on_question(self.now, stream, fragment.block);
+                self.acks.on_query(self.now, stream, fragment.block);
                 return Ok(());
             }
         };
         let key = (stream, number);
         let born = unwrap(fragment.born_micros, sent).min(sent);
-        let receiver = &mut self.receiver;
-        if receiver
+        let inbound = &mut self.inbound;
+        if inbound
             .early
             .get(&stream)
             .is_some_and(|blocks| blocks.contains_key(&number))
         {
             return Ok(());
         }
-        let partial = receiver.partials.entry(key).or_insert_with(|| {
-            let partial = Partial::new(fragment, born, receiver.arrivals);
-            receiver.by_arrival.insert(receiver.arrivals, key);
-            receiver.arrivals += 1;
-            receiver.held_bytes += partial.held_bytes;
+        let partial = inbound.partials.entry(key).or_insert_with(|| {
+            let partial = Partial::new(fragment, born, inbound.arrivals);
+            inbound.by_arrival.insert(inbound.arrivals, key);
+            inbound.arrivals += 1;
+            inbound.held_bytes += partial.held_bytes;
             partial
         });
         let before = partial.held_bytes;
-        let taken = partial.insert(&mut receiver.codec, fragment, sent);
-        receiver.held_bytes = (receiver.held_bytes + partial.held_bytes).saturating_sub(before);
+        let taken = partial.insert(&mut inbound.codec, fragment, sent);
+        inbound.held_bytes = (inbound.held_bytes + partial.held_bytes).saturating_sub(before);
         if let Taken::Complete(complete) = taken {
-            self.receiver.remove(key);
+            self.inbound.remove(key);
             self.on_complete(path, sent, key, complete);
         }
         self.make_room();
@@ -89,14 +89,14 @@ impl Session {
         complete.latency = self.latency(path, sent, &complete);
         let most_streams = self.most_peer_streams();
         let Some(entry) = self.streams.get_mut(&stream) else {
-            let early = &self.receiver.early;
+            let early = &self.inbound.early;
             if early.len() >= most_streams && !early.contains_key(&stream) {
                 // More than can be opened.
-                self.receiver.dropped += 1;
+                self.inbound.dropped += 1;
                 return;
             }
-            self.receiver.hold(&complete.data);
-            self.receiver
+            self.inbound.hold(&complete.data);
+            self.inbound
                 .early
                 .entry(stream)
                 .or_default()
@@ -109,7 +109,7 @@ impl Session {
         blocks.ended.insert(number, number + 1);
         self.acks.on_block(self.now, complete.ack(stream, number));
         if entry.config.ordered {
-            self.receiver.hold(&complete.data);
+            self.inbound.hold(&complete.data);
             blocks.waiting.insert(number, complete);
             self.release_ordered(stream);
         } else {
@@ -138,8 +138,8 @@ impl Session {
         {
             let kept = blocks.ended.iter_rev().nth(SURE_ENDED_RANGES / 2);
             let first = kept.map_or(0, |(first, _)| first);
-            self.receiver.dropped += blocks.ended.insert(0, first);
-            self.receiver.remove_range((stream, 0), (stream, first));
+            self.inbound.dropped += blocks.ended.insert(0, first);
+            self.inbound.remove_range((stream, 0), (stream, first));
         }
     }
 
@@ -157,6 +157,13 @@ impl Session {
     }
 
     fn hand_on(&mut self, stream: StreamId, number: u64, complete: Complete) {
+        self.observers.note(self.now, || Fact::BlockReceived {
+            stream,
+            block: BlockId(wrap(number)),
+            bytes: complete.data.len(),
+            latency: complete.latency,
+            is_recovered: complete.recovered,
+        });
         let Complete { data, latency, .. } = complete;
         if let Some(entry) = self.streams.get_mut(&stream) {
             entry.stats.blocks_received += 1;
@@ -180,7 +187,7 @@ impl Session {
             if let Some(complete) = blocks.waiting.remove(&blocks.next) {
                 let number = blocks.next;
                 blocks.next += 1;
-                self.receiver.release(&complete.data);
+                self.inbound.release(&complete.data);
                 self.hand_on(stream, number, complete);
             } else if blocks.ended.contains(blocks.next) {
                 let after = blocks
@@ -213,27 +220,27 @@ impl Session {
 
     /// Keeps what waits for reassembly within its bound: the oldest goes.
     fn make_room(&mut self) {
-        while self.receiver.held_bytes > self.config.max_receive_bytes / 2 {
+        while self.inbound.held_bytes > self.config.max_receive_bytes / 2 {
             let Some((_, key)) = self
-                .receiver
+                .inbound
                 .by_arrival
                 .first_key_value()
                 .map(|(at, key)| (*at, *key))
             else {
                 break;
             };
-            self.receiver.remove(key);
-            self.receiver.dropped += 1;
+            self.inbound.remove(key);
+            self.inbound.dropped += 1;
         }
-        while self.receiver.held_bytes > self.config.max_receive_bytes / 2 {
-            let Some((_, blocks)) = self.receiver.early.pop_first() else {
+        while self.inbound.held_bytes > self.config.max_receive_bytes / 2 {
+            let Some((_, blocks)) = self.inbound.early.pop_first() else {
                 break;
             };
-            self.receiver.dropped += blocks.len() as u64;
+            self.inbound.dropped += blocks.len() as u64;
             let freed = blocks.values();
-            freed.for_each(|complete| self.receiver.release(&complete.data));
+            freed.for_each(|complete| self.inbound.release(&complete.data));
         }
-        if self.receiver.held_bytes > self.config.max_receive_bytes / 2 {
+        if self.inbound.held_bytes > self.config.max_receive_bytes / 2 {
             self.skip_missing();
         }
         self.make_room_for_events();
@@ -254,7 +261,7 @@ impl Session {
             }) = self.streams.get_mut(&stream)
                 && let Some((&first, _)) = blocks.waiting.first_key_value()
             {
-                self.receiver.dropped += blocks.ended.insert(blocks.next, first);
+                self.inbound.dropped += blocks.ended.insert(blocks.next, first);
                 self.release_ordered(stream);
             }
         }
@@ -262,7 +269,7 @@ impl Session {
 
     /// Takes up what arrived before the stream's opening.
     pub(super) fn adopt_early(&mut self, stream: StreamId) {
-        if let Some(receive) = self.receiver.early_bytes.remove(&stream)
+        if let Some(receive) = self.inbound.early_bytes.remove(&stream)
             && let Some(Stream {
                 kind: Kind::Bytes(pair),
                 ..
@@ -274,8 +281,8 @@ impl Session {
                 self.emit(Event::Readable(stream));
             }
         }
-        for (number, complete) in self.receiver.early.remove(&stream).unwrap_or_default() {
-            self.receiver.release(&complete.data);
+        for (number, complete) in self.inbound.early.remove(&stream).unwrap_or_default() {
+            self.inbound.release(&complete.data);
             let Some(Stream {
                 kind: Kind::Receiving(blocks),
                 config,
@@ -289,7 +296,7 @@ impl Session {
             // Not before, because until then it could still be dropped.
             self.acks.on_block(self.now, complete.ack(stream, number));
             if config.ordered {
-                self.receiver.hold(&complete.data);
+                self.inbound.hold(&complete.data);
                 blocks.waiting.insert(number, complete);
             } else {
                 self.hand_on(stream, number, complete);
@@ -344,7 +351,7 @@ impl Session {
                 .take(MAX_MISSING_EVENTS)
                 .collect();
             blocks.ended.insert(first, last + 1);
-            self.receiver.remove_range((stream, first), (stream, last));
+            self.inbound.remove_range((stream, first), (stream, last));
             for number in fresh {
                 self.emit(Event::BlockMissing {
                     stream,
@@ -366,44 +373,6 @@ impl Complete {
             block: BlockId(wrap(number)),
             completed_micros: self.completed_micros,
             recovered: self.recovered,
-        }
-    }
-}
-
-impl super::Receiver {
-    pub(super) fn hold(&mut self, data: &Bytes) {
-        self.held_bytes += data.len() + BLOCK_OVERHEAD_BYTES;
-    }
-
-    pub(super) fn release(&mut self, data: &Bytes) {
-        let freed = data.len() + BLOCK_OVERHEAD_BYTES;
-        self.held_bytes = self.held_bytes.saturating_sub(freed);
-    }
-
-    pub(super) fn remove(&mut self, key: BlockKey) {
-        if let Some(partial) = self.partials.remove(&key) {
-            self.by_arrival.remove(&partial.arrival);
-            self.held_bytes = self.held_bytes.saturating_sub(partial.held_bytes);
-        }
-    }
-
-    fn remove_range(&mut self, first: BlockKey, last: BlockKey) {
-        let keys: Vec<BlockKey> = self
-            .partials
-            .range(first..=last)
-            .map(|(key, _)| *key)
-            .collect();
-        keys.into_iter().for_each(|key| self.remove(key));
-    }
-
-    /// Drops what belongs to streams below `end` that were never opened and now cannot be.
-    pub(super) fn forget_below(&mut self, end: u32) {
-        self.early_bytes = self.early_bytes.split_off(&StreamId(end));
-        let kept = self.early.split_off(&StreamId(end));
-        for blocks in std::mem::replace(&mut self.early, kept).into_values() {
-            blocks
-                .values()
-                .for_each(|complete| self.release(&complete.data));
         }
     }
 }

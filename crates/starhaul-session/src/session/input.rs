@@ -5,13 +5,16 @@ use std::time::Instant;
 use bytes::Bytes;
 use starhaul_paths::PathId;
 
-use super::{CONTROL_WINDOW, Kind, MAX_CONTROL_BYTES, Session, Stream, UNTOLD_STREAMS};
+use super::{Kind, MAX_CONTROL_BYTES, Session, Stream};
 use crate::{
     control::Control,
+    control_stream::CONTROL_WINDOW,
+    facts::Fact,
+    numbers::StreamNumbers,
     receive::bytes::ReceiveBytes,
     received::Arrival,
     types::{Event, ProtocolError, Side, StreamConfig, StreamId},
-    wire::{self, Body, Piece},
+    wire::{self, Body, StreamFrame},
 };
 
 impl Session {
@@ -51,7 +54,7 @@ impl Session {
         };
         entry.counters.bytes_received += bytes as u64;
         entry.monitor.on_heard(self.now);
-        if matches!(body, Body::Fragment(_) | Body::Piece(_)) {
+        if matches!(body, Body::Fragment(_) | Body::StreamFrame(_)) {
             entry.on_use(self.now);
         }
         let arrival = entry.received.insert(self.now, header.sequence);
@@ -65,20 +68,20 @@ impl Session {
         let sent = self.clocks.peer_time(header.sent_micros);
         match body {
             Body::Fragment(fragment) => self.on_fragment(path, sent, &fragment),
-            Body::Piece(piece) => self.on_piece(piece),
+            Body::StreamFrame(frame) => self.on_stream_frame(frame),
             Body::Ack(ack) => self.on_ack(sent, ack),
             Body::Probe | Body::Unknown => Ok(()),
         }
     }
 
-    fn on_piece(&mut self, piece: Piece) -> Result<(), ProtocolError> {
-        let stream = piece.stream;
+    fn on_stream_frame(&mut self, frame: StreamFrame) -> Result<(), ProtocolError> {
+        let stream = frame.stream;
         if stream == StreamId::CONTROL {
-            return self.on_control_piece(piece);
+            return self.on_control_frame(frame);
         }
         let Some(entry) = self.streams.get_mut(&stream) else {
-            if stream.opener() != self.side && stream.0 >= self.peer_streams_end {
-                return self.on_early_piece(piece);
+            if stream.opener() != self.side && !self.numbers.was_passed(stream) {
+                return self.on_early_frame(frame);
             }
             return Ok(());
         };
@@ -90,7 +93,7 @@ impl Session {
         };
         let readable = pair
             .receive
-            .insert(stream, piece.offset, piece.fin, piece.payload)?;
+            .insert(stream, frame.offset, frame.fin, frame.payload)?;
         if readable && !pair.receive.announced {
             pair.receive.announced = true;
             self.emit(Event::Readable(stream));
@@ -99,21 +102,21 @@ impl Session {
         Ok(())
     }
 
-    /// A piece of a stream whose opening is still on its way; it was acknowledged, so it must be kept.
-    fn on_early_piece(&mut self, piece: Piece) -> Result<(), ProtocolError> {
+    /// A frame of a stream whose opening is still on its way; it was acknowledged, so it must be kept.
+    fn on_early_frame(&mut self, frame: StreamFrame) -> Result<(), ProtocolError> {
         let most = self.most_peer_streams();
-        let early = &mut self.receiver.early_bytes;
-        if early.len() >= most && !early.contains_key(&piece.stream) {
+        let early = &mut self.inbound.early_bytes;
+        if early.len() >= most && !early.contains_key(&frame.stream) {
             return Err(ProtocolError::Limit("streams"));
         }
-        let receive = early.entry(piece.stream).or_insert_with(ReceiveBytes::new);
+        let receive = early.entry(frame.stream).or_insert_with(ReceiveBytes::new);
         receive
-            .insert(piece.stream, piece.offset, piece.fin, piece.payload)
+            .insert(frame.stream, frame.offset, frame.fin, frame.payload)
             .map(drop)
     }
 
-    fn on_control_piece(&mut self, piece: Piece) -> Result<(), ProtocolError> {
-        if piece.fin {
+    fn on_control_frame(&mut self, frame: StreamFrame) -> Result<(), ProtocolError> {
+        if frame.fin {
             return Err(ProtocolError::StreamState {
                 stream: StreamId::CONTROL,
                 what: "the control stream does not end",
@@ -122,7 +125,7 @@ impl Session {
         self.control.receive.slide_credit(CONTROL_WINDOW);
         self.control
             .receive
-            .insert(StreamId::CONTROL, piece.offset, false, piece.payload)?;
+            .insert(StreamId::CONTROL, frame.offset, false, frame.payload)?;
         while let Some(bytes) = self.control.receive.read(usize::MAX) {
             self.control.buffer.extend_from_slice(&bytes);
         }
@@ -161,7 +164,7 @@ impl Session {
                     news.then_some(freed)
                 });
                 if let Some(freed) = freed {
-                    self.bytes_held -= freed;
+                    self.bytes_out.on_freed(freed);
                     // The reader forgets the stream once it knows that nothing more comes (as RFC 9000 §3.5).
                     self.tell(&Control::Reset { stream, code });
                     self.emit(Event::Stopped { stream, code });
@@ -188,11 +191,12 @@ impl Session {
                 // The side that opens the paths knows what they cost.
                 if self.side == Side::Server {
                     self.paths.set_told_cost(path, cost);
+                    self.note_cost(path, cost);
                 }
                 Ok(())
             }
             Control::Streams { limit } => {
-                self.own_streams_limit = self.own_streams_limit.max(Some(limit));
+                self.numbers.on_limit(limit);
                 Ok(())
             }
         }
@@ -213,35 +217,34 @@ impl Session {
     fn on_open(&mut self, stream: StreamId, config: StreamConfig) -> Result<(), ProtocolError> {
         if stream == StreamId::CONTROL
             || stream.opener() == self.side
-            || stream.0 < self.peer_streams_end
+            || self.numbers.was_passed(stream)
         {
             return Err(ProtocolError::StreamState {
                 stream,
                 what: "opened twice or with a number of ours",
             });
         }
-        if self.peer_streams_open >= self.most_peer_streams() {
+        if self.numbers.peer_open() >= self.most_peer_streams() {
             return Err(ProtocolError::Limit("streams"));
         }
-        self.peer_streams_end = stream.0.saturating_add(1);
-        self.peer_streams_open += 1;
+        self.numbers.on_peer_opened(stream);
         self.streams
             .insert(stream, Stream::of_peer(stream, config.clone()));
+        self.observers.note(self.now, || Fact::StreamOpened {
+            stream,
+            opener: stream.opener(),
+            mode: config.mode,
+        });
         self.emit(Event::StreamOpened { stream, config });
         self.adopt_early(stream);
         self.open_window(stream);
         self.offer_streams();
         // What came for numbers that were skipped belongs to no stream.
-        self.receiver.forget_below(self.peer_streams_end);
+        self.inbound.forget_below(self.numbers.peer_end());
         Ok(())
     }
 
-    /// More streams of the peer than any honest one has open here: twice what it was told, or knows without a word. The surplus is
-    /// for streams that it takes for ended before our application has read them, until it hears the first limit.
     pub(super) fn most_peer_streams(&self) -> usize {
-        self.config
-            .max_streams
-            .max(UNTOLD_STREAMS)
-            .saturating_mul(2)
+        StreamNumbers::most_of_peer(self.config.max_streams)
     }
 }

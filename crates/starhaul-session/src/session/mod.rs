@@ -7,56 +7,44 @@ mod output;
 mod streams;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     time::{Duration, Instant},
 };
 
 use bytes::BytesMut;
 use starhaul_cc::PathSignal;
-use starhaul_fec::Codec;
 use starhaul_paths::{Fated, PathId, PathUpdate, RangeSet};
 
 use crate::{
     control,
-    item::{BlockKey, Item},
+    control_stream::ControlStream,
+    facts::{Fact, Observer, Observers},
+    item::Item,
+    numbers::StreamNumbers,
     paths::{Clocks, Paths},
-    receive::{
-        blocks::{Complete, Partial, ReceiveBlocks},
-        bytes::ReceiveBytes,
-    },
+    receive::{blocks::ReceiveBlocks, bytes::ReceiveBytes, inbound::Inbound},
     received::AckSchedule,
     rules::Rules,
     scheduler::Scheduler,
-    send::{
-        Sender,
-        bytes::{NextPiece, SendBytes},
-    },
+    send::{BlocksOut, bytes::SendBytes, bytes_out::BytesOut},
     signals::{IncomingSignals, OutgoingSignals},
     stats::{EndedStreams, PathStats, StreamStats},
     types::{Event, SessionConfig, Side, StreamConfig, StreamId},
 };
 
-/// The control stream's bytes on their way are kept below this, by both sides.
-const CONTROL_WINDOW: u64 = 256 << 10;
 /// Control messages beyond this that the peer does not acknowledge break the protocol.
 const MAX_CONTROL_BYTES: usize = 4 << 20;
-/// Most streams of one side open at once before the other has said how many it takes.
-const UNTOLD_STREAMS: usize = 1024;
 /// Most blocks of a stream under way at once: so many gaps the receiver can tell apart.
 const MAX_LIVE_BLOCKS: u64 = 1 << 14;
-/// What a received block costs besides its bytes.
-const BLOCK_OVERHEAD_BYTES: usize = 128;
 /// Undelivered blocks remembered per stream, for the blocks that depend on them.
 const MAX_UNDELIVERED_RANGES: usize = 256;
-/// Figures of so many ended streams are kept.
-const MAX_ENDED_STREAMS: usize = 256;
 /// How long a path may be left idle for a better one before the choice is made anew.
 const RECHECK: Duration = Duration::from_millis(5);
 /// Of the time that a deadline leaves, this part may be spent in a path's queue; the rest is for waiting and recovery.
 const QUEUE_SHARE: u32 = 3;
 const LEAST_QUEUE_BOUND: Duration = Duration::from_millis(20);
 const OVERLOAD_INTERVAL: Duration = Duration::from_secs(1);
-/// Events beyond this are dropped when nobody takes them; those of blocks of ours never.
+/// Events beyond this are dropped when the application does not take them; those of blocks of ours never.
 const MAX_EVENTS: usize = 1 << 16;
 
 /// One session between two peers over any number of paths. See the [crate] for the way to drive it.
@@ -71,83 +59,25 @@ pub struct Session {
     paths: Paths,
     clocks: Clocks,
     streams: BTreeMap<StreamId, Stream>,
-    /// Figures of deadline streams that have ended, oldest first.
-    ended_streams: VecDeque<StreamStats>,
-    /// Figures of all streams that have ended since somebody asked.
+    numbers: StreamNumbers,
     ended: EndedStreams,
-    next_stream: u32,
-    /// One past the greatest stream number the peer has opened.
-    peer_streams_end: u32,
-    /// Streams of the peer that have not ended here.
-    peer_streams_open: usize,
-    /// The peer was told that it may open streams below this number; 0 before.
-    peer_streams_told: u32,
-    /// The peer lets us open streams below this number, once it said so.
-    own_streams_limit: Option<u32>,
     scheduler: Box<dyn Scheduler>,
-    sender: Sender,
-    bytes_ready: BTreeSet<(u8, u64, StreamId)>,
-    bytes_turn: u64,
-    /// Bytes of all reliable streams that wait or are not acknowledged.
-    bytes_held: u64,
-    /// Reliable streams whose `write` was refused.
-    blocked: BTreeSet<StreamId>,
-    /// Some of them because the session was full.
-    writers_starve: bool,
-    /// Reliable streams with pieces under way on a path slower than another.
-    straggling: BTreeSet<StreamId>,
-    /// Datagrams since a reliable stream that waits had its share.
-    bytes_starved: u32,
+    blocks_out: BlocksOut,
+    bytes_out: BytesOut,
+    inbound: Inbound,
     control: ControlStream,
-    /// Streams with blocks whose end the peer must be told.
-    dropping: BTreeSet<StreamId>,
-    /// Reliable streams whose credit was not weighed because too much on the control stream is not acknowledged.
-    crediting: BTreeSet<StreamId>,
     acks: AckSchedule,
     /// What our detectors say of paths, and what the peer's do.
     outgoing_signals: OutgoingSignals,
     incoming_signals: IncomingSignals,
-    receiver: Receiver,
     events: VecDeque<Event>,
+    observers: Observers,
     recheck_at: Option<Instant>,
     overload_at: Option<Instant>,
     /// Empty between two calls: datagrams whose fate became known.
     fated: Vec<Fated<Item>>,
     /// What datagrams are written into.
     slab: BytesMut,
-}
-
-/// The session's own stream.
-#[derive(Debug)]
-struct ControlStream {
-    send: SendBytes,
-    receive: ReceiveBytes,
-    buffer: BytesMut,
-    /// A piece that leaves a second time, on another path, since everything waits for control messages.
-    copy: Option<(NextPiece, PathId)>,
-}
-
-impl ControlStream {
-    /// Bytes that the peer has not acknowledged.
-    fn held_for_sending(&self) -> usize {
-        usize::try_from(self.send.held()).unwrap_or(usize::MAX)
-    }
-}
-
-/// What has arrived but not been handed on.
-#[derive(Debug, Default)]
-struct Receiver {
-    partials: BTreeMap<BlockKey, Partial>,
-    by_arrival: BTreeMap<u64, BlockKey>,
-    arrivals: u64,
-    /// Whole blocks of streams whose opening is still on its way.
-    early: BTreeMap<StreamId, BTreeMap<u64, Complete>>,
-    /// Bytes of such streams; each holds at most what a stream takes before it has said more.
-    early_bytes: BTreeMap<StreamId, ReceiveBytes>,
-    codec: Codec,
-    held_bytes: usize,
-    /// Blocks dropped because the bound was reached or nobody took them.
-    dropped: u64,
 }
 
 #[derive(Debug)]
@@ -198,7 +128,7 @@ impl Session {
         now: Instant,
         scheduler: Box<dyn Scheduler>,
     ) -> Self {
-        let sender = Sender::new(now, config.priority_weight, config.max_fragment_bytes);
+        let blocks_out = BlocksOut::new(now, config.priority_weight, config.max_fragment_bytes);
         Self {
             config,
             side,
@@ -208,35 +138,18 @@ impl Session {
             paths: Paths::default(),
             clocks: Clocks::new(now),
             streams: BTreeMap::new(),
-            ended_streams: VecDeque::new(),
+            numbers: StreamNumbers::new(side),
             ended: EndedStreams::default(),
-            next_stream: if side == Side::Client { 2 } else { 1 },
-            peer_streams_end: 0,
-            peer_streams_open: 0,
-            peer_streams_told: 0,
-            own_streams_limit: None,
             scheduler,
-            sender,
-            bytes_ready: BTreeSet::new(),
-            bytes_turn: 0,
-            bytes_held: 0,
-            blocked: BTreeSet::new(),
-            writers_starve: false,
-            straggling: BTreeSet::new(),
-            bytes_starved: 0,
-            control: ControlStream {
-                send: SendBytes::new(CONTROL_WINDOW),
-                receive: ReceiveBytes::new(),
-                buffer: BytesMut::new(),
-                copy: None,
-            },
-            dropping: BTreeSet::new(),
-            crediting: BTreeSet::new(),
+            blocks_out,
+            bytes_out: BytesOut::default(),
+            inbound: Inbound::default(),
+            control: ControlStream::new(),
             acks: AckSchedule::default(),
             outgoing_signals: OutgoingSignals::default(),
             incoming_signals: IncomingSignals::default(),
-            receiver: Receiver::default(),
             events: VecDeque::new(),
+            observers: Observers::default(),
             recheck_at: None,
             overload_at: None,
             fated: Vec::new(),
@@ -244,25 +157,35 @@ impl Session {
         }
     }
 
+    /// Passes all facts from now on to `observer` too: for logs and measurements, which the session itself does not keep.
+    pub fn observe(&mut self, observer: Box<dyn Observer>) {
+        self.observers.add(observer);
+    }
+
     /// A path came up. `cost` is the price per byte; only its order matters. Replaces a path of the same number.
     pub fn add_path(&mut self, now: Instant, path: PathId, cost: f64, update: PathUpdate) {
         self.advance(now);
         self.remove_path(now, path);
         self.paths.add(self.now, path, cost, update);
+        let cost = self
+            .paths
+            .get(path)
+            .map_or(cost, |path| path.monitor.cost());
+        self.observers
+            .note(self.now, || Fact::PathUp { path, cost });
     }
 
     /// A path is gone; what was on it and not acknowledged goes over the others.
     pub fn remove_path(&mut self, now: Instant, path: PathId) {
         self.advance(now);
         if let Some(mut gone) = self.paths.remove(path) {
+            self.observers.note(self.now, || Fact::PathDown { path });
             for fated in gone.monitor.release() {
-                self.on_item_lost(fated.item);
+                self.on_datagram_lost(path, &fated);
             }
         }
         self.outgoing_signals.forget(path);
-        if self.control.copy.is_some_and(|(_, first)| first == path) {
-            self.control.copy = None;
-        }
+        self.control.on_path_gone(path);
         self.settle();
     }
 
@@ -270,7 +193,15 @@ impl Session {
     pub fn set_path_cost(&mut self, now: Instant, path: PathId, cost: f64) {
         self.advance(now);
         self.paths.set_cost(path, cost);
+        self.note_cost(path, cost);
         self.tell(&control::Control::Cost { path, cost });
+    }
+
+    fn note_cost(&mut self, path: PathId, cost: f64) {
+        if self.has_path(path) {
+            self.observers
+                .note(self.now, || Fact::PathCost { path, cost });
+        }
     }
 
     /// Refreshes what the transport below knows of a path; do so before each use.
@@ -301,7 +232,7 @@ impl Session {
     }
 
     /// What the peer's detectors say of paths, oldest first, each event once; take them after every datagram. The oldest are
-    /// dropped when nobody does.
+    /// dropped when the caller does not.
     pub fn poll_path_signal(&mut self) -> Option<(PathId, PathSignal)> {
         self.incoming_signals.take()
     }
@@ -309,7 +240,7 @@ impl Session {
     /// How long datagrams may wait in the queue of `path` so that the deadlines of the last seconds can be kept: a third of what the
     /// shortest of them leaves after the way itself, and at least a quarter of the round trip. `None` without deadlines.
     pub fn queue_bound(&self, now: Instant, path: PathId) -> Option<Duration> {
-        let deadline = self.sender.shortest_deadline(now)?;
+        let deadline = self.blocks_out.shortest_deadline(now)?;
         let least_rtt = self.paths.get(path)?.monitor.min_rtt();
         let spare = deadline.saturating_sub(least_rtt / 2) / QUEUE_SHARE;
         Some(spare.max(least_rtt / 4).max(LEAST_QUEUE_BOUND))
@@ -319,7 +250,7 @@ impl Session {
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.events.pop_front()?;
         if let Event::BlockReceived { data, .. } = &event {
-            self.receiver.release(data);
+            self.inbound.release(data);
         }
         Some(event)
     }
@@ -334,7 +265,7 @@ impl Session {
         // These are done by `handle_timeout`, and then over.
         let overdue = paths().filter_map(|path| path.monitor.overdue_at());
         let silent = paths().filter_map(|path| path.monitor.silence_deadline());
-        let done_here = overdue.chain(silent).chain(self.sender.next_expiry());
+        let done_here = overdue.chain(silent).chain(self.blocks_out.next_expiry());
         // These are done by a path that is asked for a datagram, which it may not be allowed at once.
         let acks = self.ack_due().map(|due| [due, due + output::ACK_PATIENCE]);
         let asked_for = paths()
@@ -352,15 +283,15 @@ impl Session {
         self.recheck_at = self.recheck_at.filter(|at| *at > self.now);
         self.find_silent_paths();
         self.find_lost();
-        self.sender.expire(self.now, &self.paths);
+        self.blocks_out.expire(self.now, &self.paths);
         self.settle();
     }
 
     /// The session ends: every block that has not ended fails, and nothing is sent any more.
     pub fn close(&mut self, now: Instant) {
         self.advance(now);
-        for key in self.sender.keys(None) {
-            self.sender.end(now, key, crate::types::Outcome::Failed);
+        for key in self.blocks_out.keys(None) {
+            self.blocks_out.end(now, key, crate::types::Outcome::Failed);
         }
         self.settle();
         if !std::mem::replace(&mut self.closed, true) {
@@ -372,7 +303,7 @@ impl Session {
     /// Figures of every open stream, and of the last 256 deadline streams that have ended.
     pub fn stream_stats(&self) -> Vec<StreamStats> {
         let open = self.streams.values().map(|stream| &stream.stats);
-        self.ended_streams.iter().chain(open).cloned().collect()
+        self.ended.latest().chain(open).cloned().collect()
     }
 
     /// Last figures of each stream that has ended since the last call, also of those that ended with the session. Beyond 1024 the
@@ -389,30 +320,29 @@ impl Session {
             .collect()
     }
 
-    /// Received blocks that were dropped: their fragments exceeded `max_receive_bytes`, or nobody took them.
+    /// Received blocks that were dropped: their fragments exceeded `max_receive_bytes`, or the application did not take them.
     pub fn dropped_on_receipt(&self) -> u64 {
-        self.receiver.dropped
+        self.inbound.dropped
     }
 
     /// Bytes kept for sending and for receiving; bounded by the configuration, but for at most 4 MiB of control messages that the
     /// peer has not acknowledged, and 64 KiB for each of its reliable streams.
     pub fn held_bytes(&self) -> (usize, usize) {
         let pairs = self.streams.values().filter_map(Stream::pair);
-        let early = self.receiver.early_bytes.values();
+        let early = self.inbound.early_bytes.values();
         let received = pairs.map(|pair| &pair.receive).chain(early);
         let control = &self.control;
         (
             self.held_for_sending() + control.held_for_sending(),
-            self.receiver.held_bytes
+            self.inbound.held_bytes
                 + received.map(ReceiveBytes::held_bytes).sum::<usize>()
-                + control.receive.held_bytes()
-                + control.buffer.len(),
+                + control.held_of_peer(),
         )
     }
 
     fn held_for_sending(&self) -> usize {
-        let streams = usize::try_from(self.bytes_held).unwrap_or(usize::MAX);
-        self.sender.held_bytes + streams
+        let streams = usize::try_from(self.bytes_out.held()).unwrap_or(usize::MAX);
+        self.blocks_out.held_bytes + streams
     }
 
     /// Time never runs backwards inside.
@@ -432,6 +362,9 @@ impl Session {
                 })
             })
             .collect();
+        for id in &suspects {
+            self.observers.note(now, || Fact::PathSilent { path: *id });
+        }
         let all_silent = self.paths.iter().all(|(_, path)| path.monitor.is_suspect());
         if all_silent {
             return;
@@ -443,7 +376,7 @@ impl Session {
                 .map(|path| path.monitor.release())
                 .unwrap_or_default();
             for fated in released {
-                self.on_item_lost(fated.item);
+                self.on_datagram_lost(id, &fated);
             }
         }
     }
@@ -451,7 +384,7 @@ impl Session {
     fn emit(&mut self, event: Event) {
         match &event {
             Event::BlockReceived { data, .. } => {
-                self.receiver.hold(data);
+                self.inbound.hold(data);
                 self.make_room_for_events();
             }
             Event::BlockOutcome { .. } => {}
@@ -461,9 +394,9 @@ impl Session {
         self.events.push_back(event);
     }
 
-    /// Drops the oldest received blocks that nobody took.
+    /// Drops the oldest received blocks that the application did not take.
     fn make_room_for_events(&mut self) {
-        while self.receiver.held_bytes > self.config.max_receive_bytes / 2 {
+        while self.inbound.held_bytes > self.config.max_receive_bytes / 2 {
             let oldest = self
                 .events
                 .iter()
@@ -473,8 +406,8 @@ impl Session {
             else {
                 return;
             };
-            self.receiver.release(&data);
-            self.receiver.dropped += 1;
+            self.inbound.release(&data);
+            self.inbound.dropped += 1;
         }
     }
 }

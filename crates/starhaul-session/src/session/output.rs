@@ -9,23 +9,20 @@ use super::{Kind, RECHECK, Session, Stream};
 use crate::{
     batch::{Batch, Budget, PathDatagram},
     control::{Control, MAX_DROPPED},
-    item::Item,
+    facts::{Datagram, Fact, Purpose},
+    item::{BlockKey, Item},
+    paths::Path,
     rules,
     scheduler::{Frame, View},
-    send::{Choice, block::Purpose, bytes::NextPiece},
+    send::{Choice, block::SendBlock, bytes::NextFrame},
     types::{BlockId, StreamId},
-    wire::{self, Ack, MAX_ACK_PATHS, PIECE_HEADER_BYTES, PathAck, Piece, wrap},
+    wire::{self, Ack, MAX_ACK_PATHS, PathAck, STREAM_FRAME_HEADER_BYTES, StreamFrame, wrap},
 };
 
 /// After waiting this long for the fastest path an acknowledgement takes any.
 pub(super) const ACK_PATIENCE: Duration = Duration::from_millis(2);
-/// Of this many datagrams one carries a reliable stream that waits, however much deadline data there is: a proxied TCP
-/// connection that starves would be torn down by its ends.
-const BYTES_SHARE: u32 = 20;
 /// Streams of one priority take turns, each for what the path carries in this time, or one stream frame.
 const STREAM_TURN: Duration = Duration::from_millis(1);
-/// Control messages that only say how things stand wait while this much is on its way.
-pub(super) const MAX_CONTROL_HELD: u64 = super::CONTROL_WINDOW / 2;
 /// Datagrams are written one behind the other into buffers of this size.
 const SLAB_BYTES: usize = 64 << 10;
 
@@ -75,7 +72,7 @@ impl Session {
         }
         self.paths.is_usable(batch.path)
             && (self.add_control(batch).is_some()
-                || self.add_question(batch).is_some()
+                || self.add_query(batch).is_some()
                 || self.add_data(batch))
     }
 
@@ -106,29 +103,19 @@ impl Session {
     }
 
     fn add_data(&mut self, batch: &mut Batch<'_>) -> bool {
-        let share = !self.bytes_ready.is_empty() && self.bytes_starved >= BYTES_SHARE;
-        if share && self.add_bytes(batch, 1) {
+        if self.bytes_out.is_starved() && self.add_bytes(batch, 1) {
             return true;
         }
-        let most = if self.bytes_ready.is_empty() {
-            self.bytes_starved = 0;
-            usize::MAX
-        } else {
-            (BYTES_SHARE.saturating_sub(self.bytes_starved)).max(1) as usize
-        };
+        let most = self.bytes_out.fragments_before_share();
         let before = batch.datagrams.len();
         if self.add_block(batch, most).is_some() {
-            let added = batch.datagrams.len() - before;
-            if !self.bytes_ready.is_empty() {
-                let added = u32::try_from(added).unwrap_or(u32::MAX);
-                self.bytes_starved = self.bytes_starved.saturating_add(added);
-            }
+            self.bytes_out.on_fragments(batch.datagrams.len() - before);
             return true;
         }
         let added = self.add_bytes(batch, usize::MAX)
             || self.add_straggler(batch).is_some()
             || self.add_spare(batch).is_some();
-        if !added && (self.sender.waits() || !self.bytes_ready.is_empty()) {
+        if !added && (self.blocks_out.waits() || self.bytes_out.waits()) {
             self.recheck_at = Some(self.now + RECHECK);
         }
         added
@@ -195,50 +182,57 @@ impl Session {
 
     fn add_control(&mut self, batch: &mut Batch<'_>) -> Option<()> {
         let path = batch.path;
-        if let Some((mut piece, first)) = self.control.copy
+        if let Some((mut frame, first)) = self.control.copy
             && first != path
         {
             self.control.copy = None;
+            frame.retransmission = true;
             // It was cut for the other path.
-            piece.end = piece.end.min(piece.start + self.piece_capacity(path)?);
-            return self.add_control_frame(batch, piece);
+            frame.end = frame.end.min(frame.start + self.frame_capacity(path)?);
+            return self.add_control_frame(batch, frame);
         }
         if !self.control.send.has_something_to_send() {
             return None;
         }
-        let piece = self.control.send.next_piece(self.piece_capacity(path)?)?;
-        let frame = Frame {
+        let frame = self
+            .control
+            .send
+            .next_frame_within(self.frame_capacity(path)?)?;
+        let wanted = Frame {
             backlog: self.control.send.unsent(),
-            bytes: piece.end - piece.start,
+            bytes: frame.end - frame.start,
             at_any_cost: true,
         };
-        if !self.scheduler.takes_frame(&self.view(path), frame) {
+        if !self.scheduler.takes_frame(&self.view(path), wanted) {
             return None;
         }
-        self.control.send.on_sent(piece);
-        self.control.copy = (self.paths.len() > 1).then_some((piece, path));
-        self.add_control_frame(batch, piece)
+        self.control.send.on_sent(frame);
+        self.control.copy = (self.paths.len() > 1).then_some((frame, path));
+        self.add_control_frame(batch, frame)
     }
 
-    fn add_control_frame(&mut self, batch: &mut Batch<'_>, piece: NextPiece) -> Option<()> {
-        let slices = self.control.send.slices(piece.start, piece.end);
+    fn add_control_frame(&mut self, batch: &mut Batch<'_>, frame: NextFrame) -> Option<()> {
+        let slices = self.control.send.slices(frame.start, frame.end);
         let bytes = slices.flatten().copied().collect::<Vec<u8>>();
         // A copy may have been overtaken by the acknowledgement of the first.
-        if bytes.len() as u64 != piece.end - piece.start {
+        if bytes.len() as u64 != frame.end - frame.start {
             return None;
         }
         let stream = StreamId::CONTROL;
-        self.add(batch, item_of(stream, piece), bytes.len(), |header, out| {
+        let sequence = self.paths.get(batch.path)?.monitor.next_sequence();
+        self.add(batch, item_of(stream, frame), bytes.len(), |header, out| {
             let data = std::iter::once(bytes.as_slice());
-            Piece::encode(stream, piece.start, piece.fin, data, header, out);
-        })
+            StreamFrame::encode(stream, frame.start, frame.fin, data, header, out);
+        })?;
+        self.note_frame(batch.path, sequence, stream, frame);
+        Some(())
     }
 
-    fn add_question(&mut self, batch: &mut Batch<'_>) -> Option<()> {
-        let question = self
-            .sender
-            .next_question(self.now, &self.paths, batch.path)?;
-        self.add_fragments(batch, question, 1)
+    fn add_query(&mut self, batch: &mut Batch<'_>) -> Option<()> {
+        let query = self
+            .blocks_out
+            .next_query(self.now, &self.paths, batch.path)?;
+        self.add_fragments(batch, query, 1)
     }
 
     fn add_block(&mut self, batch: &mut Batch<'_>, most: usize) -> Option<()> {
@@ -247,14 +241,14 @@ impl Session {
             paths: &self.paths,
             path: batch.path,
         };
-        let choice = self.sender.pick(&view, self.scheduler.as_ref());
+        let choice = self.blocks_out.pick(&view, self.scheduler.as_ref());
         self.settle();
         self.add_fragments(batch, choice?, most)
     }
 
     fn add_spare(&mut self, batch: &mut Batch<'_>) -> Option<()> {
         let view = self.view(batch.path);
-        let choice = self.sender.pick_spare(&view, self.scheduler.as_ref())?;
+        let choice = self.blocks_out.pick_spare(&view, self.scheduler.as_ref())?;
         self.add_fragments(batch, choice, 1)
     }
 
@@ -266,16 +260,21 @@ impl Session {
         most: usize,
     ) -> Option<()> {
         let (id, now) = (batch.path, self.now);
-        if !self.sender.split(now, &self.paths, id, choice.block) {
+        let was_coded = self.observers.is_empty() || self.blocks_out.get(choice.block)?.is_split();
+        if !self.blocks_out.split(now, &self.paths, id, choice.block) {
             self.settle();
             return None;
         }
+        if !was_coded {
+            self.note_coded(choice.block);
+        }
+        let arrivals = self.predict_arrivals(choice.block);
         let is_run = choice.purpose == Purpose::Data && self.paths.is_alone(id);
         let most = if is_run { most } else { 1 };
         let acknowledged_by = now + self.paths.get(id)?.monitor.acknowledged_after();
         let (max_datagram, before) = (self.paths.get(id)?.max_datagram(), batch.datagrams.len());
         while !batch.is_full && batch.datagrams.len() - before < most {
-            let block = self.sender.get(choice.block)?;
+            let block = self.blocks_out.get(choice.block)?;
             if choice.purpose == Purpose::Data {
                 let Some(fresh) = block.next_fresh() else {
                     break;
@@ -295,45 +294,96 @@ impl Session {
             let path = self.paths.get_mut(id)?;
             let header = self.clocks.header(now, path.monitor.next_sequence());
             fragment.encode(header, length, &mut self.slab);
+            let sequence = path.monitor.next_sequence();
             batch.push(path.send(now, self.slab.split().freeze(), item, batch.budget));
-            self.sender.note_sent(choice, id, acknowledged_by);
+            self.blocks_out.note_sent(choice, id, acknowledged_by);
+            self.observers.note(now, || Fact::FragmentSent {
+                stream: choice.block.0,
+                block: BlockId(wrap(choice.block.1)),
+                fragment: (choice.fragment.code, choice.fragment.index),
+                datagram: Datagram { path: id, sequence },
+                purpose: choice.purpose,
+                arrivals: &arrivals,
+            });
         }
-        self.sender.requeue(now, choice.block);
+        self.blocks_out.requeue(now, choice.block);
         let sent = batch.datagrams.len() > before;
         sent.then(|| self.after_use(id))
+    }
+
+    fn note_coded(&mut self, key: BlockKey) {
+        let Some(block) = self.blocks_out.get(key) else {
+            return;
+        };
+        let (data, redundancy) = block.fragment_counts();
+        let fragment_bytes = block.largest_fragment().unwrap_or_default();
+        self.observers.note(self.now, || Fact::BlockCoded {
+            stream: key.0,
+            block: BlockId(wrap(key.1)),
+            data,
+            redundancy,
+            fragment_bytes,
+        });
+    }
+
+    /// For observers: in how much time each usable path would carry a fragment of the block there.
+    fn predict_arrivals(&self, key: BlockKey) -> Vec<(PathId, Duration)> {
+        if self.observers.is_empty() {
+            return Vec::new();
+        }
+        let block = self.blocks_out.get(key);
+        let bytes = block.and_then(SendBlock::largest_fragment);
+        bytes.map_or_else(Vec::new, |bytes| {
+            let bytes = (bytes + wire::FRAGMENT_HEADER_BYTES) as u64;
+            let arrives = |path: &Path| path.monitor.predict_arrival(self.now, 0, bytes);
+            self.paths
+                .usable()
+                .map(|(id, path)| (id, arrives(path).saturating_duration_since(self.now)))
+                .collect()
+        })
+    }
+
+    fn note_frame(&mut self, path: PathId, sequence: u64, stream: StreamId, frame: NextFrame) {
+        self.observers.note(self.now, || Fact::FrameSent {
+            stream,
+            start: frame.start,
+            end: frame.end,
+            datagram: Datagram { path, sequence },
+            is_retransmission: frame.retransmission,
+        });
     }
 
     /// Adds frames of the first reliable stream, by priority and in turn, for which this path is a good choice.
     fn add_bytes(&mut self, batch: &mut Batch<'_>, most: usize) -> bool {
         // A path that carries no frame says nothing of whether a stream has any.
-        if self.piece_capacity(batch.path).is_none() {
+        if self.frame_capacity(batch.path).is_none() {
             return false;
         }
-        while let Some(ready) = self.bytes_ready.pop_first() {
+        while let Some(ready) = self.bytes_out.take_first() {
             let (priority, _, stream) = ready;
             let first = self.next_frame(batch.path, stream);
-            let Some((piece, takes)) = first else {
+            let Some((frame, takes)) = first else {
                 if let Ok(pair) = self.pair(stream) {
                     pair.turn = None;
                 }
                 continue;
             };
             if !takes {
-                self.bytes_ready.insert(ready);
+                self.bytes_out.put_back(ready);
                 return false;
             }
-            self.bytes_starved = 0;
+            self.bytes_out.on_share();
             self.add_stream_frames(
                 batch,
                 stream,
-                piece,
+                frame,
                 most.min(self.turn(batch.path, priority)),
             );
-            self.bytes_turn += 1;
-            let turn = self.bytes_turn;
-            if let Ok(pair) = self.pair(stream) {
-                pair.turn = Some(turn);
-                self.bytes_ready.insert((priority, turn, stream));
+            if self.pair(stream).is_ok() {
+                let turn = self.bytes_out.enqueue(priority, stream);
+                if let Ok(pair) = self.pair(stream) {
+                    pair.turn = Some(turn);
+                }
             }
             self.wake_writer(stream);
             return true;
@@ -343,8 +393,7 @@ impl Session {
 
     /// How many frames a stream may send before the next of its priority has its turn.
     fn turn(&self, path: PathId, priority: u8) -> usize {
-        let others = self.bytes_ready.first();
-        if others.is_none_or(|(other, ..)| *other != priority) {
+        if !self.bytes_out.alternates(priority) {
             return usize::MAX;
         }
         let path = self.paths.get(path);
@@ -355,8 +404,8 @@ impl Session {
     }
 
     /// The next frame of a stream, and whether it should leave on `path`.
-    fn next_frame(&mut self, path: PathId, stream: StreamId) -> Option<(NextPiece, bool)> {
-        let capacity = self.piece_capacity(path)?;
+    fn next_frame(&mut self, path: PathId, stream: StreamId) -> Option<(NextFrame, bool)> {
+        let capacity = self.frame_capacity(path)?;
         let Some(Stream {
             kind: Kind::Bytes(pair),
             ..
@@ -364,35 +413,35 @@ impl Session {
         else {
             return None;
         };
-        let piece = pair.send.next_piece(capacity)?;
-        let bulk =
-            self.blocked.contains(&stream) || pair.bulk_until.is_some_and(|until| until > self.now);
-        let bytes = piece.end - piece.start;
-        let backlog = match (piece.retransmission, bulk) {
+        let frame = pair.send.next_frame_within(capacity)?;
+        let bulk = self.bytes_out.is_blocked(stream)
+            || pair.bulk_until.is_some_and(|until| until > self.now);
+        let bytes = frame.end - frame.start;
+        let backlog = match (frame.retransmission, bulk) {
             (true, _) => bytes,
             (false, true) => u64::MAX,
             (false, false) => pair.send.unsent(),
         };
-        let frame = Frame {
+        let wanted = Frame {
             backlog,
             bytes,
-            at_any_cost: piece.retransmission && bulk,
+            at_any_cost: frame.retransmission && bulk,
         };
-        let takes = self.scheduler.takes_frame(&self.view(path), frame);
-        Some((piece, takes))
+        let takes = self.scheduler.takes_frame(&self.view(path), wanted);
+        Some((frame, takes))
     }
 
     fn add_stream_frames(
         &mut self,
         batch: &mut Batch<'_>,
         stream: StreamId,
-        mut piece: NextPiece,
+        mut frame: NextFrame,
         most: usize,
     ) {
         for _ in 0..most {
-            let bytes = piece.end - piece.start;
+            let bytes = frame.end - frame.start;
             let arrives = rules::straggles(&self.view(batch.path), bytes);
-            if self.add_frame(batch, stream, piece).is_none() {
+            if self.add_frame(batch, stream, frame).is_none() {
                 return;
             }
             if let Some(Stream {
@@ -400,17 +449,17 @@ impl Session {
                 ..
             }) = self.streams.get_mut(&stream)
             {
-                pair.send.on_sent(piece);
+                pair.send.on_sent(frame);
                 if let Some(arrives) = arrives {
-                    pair.send.on_straggling(piece, arrives);
-                    self.straggling.insert(stream);
+                    pair.send.on_straggling(frame, arrives);
+                    self.bytes_out.straggling.insert(stream);
                 }
             }
             if batch.is_full {
                 return;
             }
             match self.next_frame(batch.path, stream) {
-                Some((next, true)) => piece = next,
+                Some((next, true)) => frame = next,
                 _ => return,
             }
         }
@@ -419,10 +468,10 @@ impl Session {
     /// When nothing else wants the path: a frame that is under way on a slower path and would arrive sooner over this one, so
     /// that a slow path never delays the end of a transfer.
     fn add_straggler(&mut self, batch: &mut Batch<'_>) -> Option<()> {
-        if self.straggling.is_empty() {
+        if self.bytes_out.straggling.is_empty() {
             return None;
         }
-        let capacity = self.piece_capacity(batch.path)?;
+        let capacity = self.frame_capacity(batch.path)?;
         let view = self.view(batch.path);
         let this = view.this()?;
         // A copy is not worth the price of a dearer path.
@@ -432,19 +481,19 @@ impl Session {
         let arrives = this.predict_arrival(self.now, 0, capacity);
         let streams = &mut self.streams;
         let mut found = None;
-        self.straggling.retain(|stream| {
+        self.bytes_out.straggling.retain(|stream| {
             let Some(Kind::Bytes(pair)) = streams.get_mut(stream).map(|entry| &mut entry.kind)
             else {
                 return false;
             };
             if found.is_none() {
-                let piece = pair.send.next_straggler(arrives, capacity);
-                found = piece.map(|piece| (*stream, piece));
+                let frame = pair.send.next_straggler(arrives, capacity);
+                found = frame.map(|frame| (*stream, frame));
             }
             pair.send.has_stragglers()
         });
-        let (stream, piece) = found?;
-        self.add_frame(batch, stream, piece)
+        let (stream, frame) = found?;
+        self.add_frame(batch, stream, frame)
     }
 
     /// Adds a frame of a reliable stream.
@@ -452,23 +501,25 @@ impl Session {
         &mut self,
         batch: &mut Batch<'_>,
         stream: StreamId,
-        piece: NextPiece,
+        frame: NextFrame,
     ) -> Option<()> {
         let (id, now) = (batch.path, self.now);
         let pair = self.streams.get(&stream).and_then(Stream::pair)?;
-        let NextPiece {
+        let NextFrame {
             start, end, fin, ..
-        } = piece;
+        } = frame;
         reserve(
             &mut self.slab,
-            PIECE_HEADER_BYTES + usize::try_from(end - start).ok()?,
+            STREAM_FRAME_HEADER_BYTES + usize::try_from(end - start).ok()?,
         );
         let path = self.paths.get_mut(id)?;
         let header = self.clocks.header(now, path.monitor.next_sequence());
         let slices = pair.send.slices(start, end);
-        Piece::encode(stream, start, fin, slices, header, &mut self.slab);
+        StreamFrame::encode(stream, start, fin, slices, header, &mut self.slab);
         let payload = self.slab.split().freeze();
-        batch.push(path.send(now, payload, item_of(stream, piece), batch.budget));
+        let sequence = path.monitor.next_sequence();
+        batch.push(path.send(now, payload, item_of(stream, frame), batch.budget));
+        self.note_frame(id, sequence, stream, frame);
         self.after_use(id);
         Some(())
     }
@@ -481,12 +532,12 @@ impl Session {
         }
     }
 
-    fn piece_capacity(&self, path: PathId) -> Option<u64> {
+    fn frame_capacity(&self, path: PathId) -> Option<u64> {
         let capacity = self
             .paths
             .get(path)?
             .max_datagram()
-            .checked_sub(PIECE_HEADER_BYTES)?;
+            .checked_sub(STREAM_FRAME_HEADER_BYTES)?;
         (capacity > 0).then_some(capacity as u64)
     }
 
@@ -532,14 +583,14 @@ impl Session {
     /// Tells the peer what had to wait for room on the control stream: which blocks it need not wait for, how much it may send, how
     /// many streams it may open.
     fn tell_state(&mut self) {
-        while self.has_control_room()
-            && let Some(stream) = self.crediting.pop_first()
+        while self.control.has_room()
+            && let Some(stream) = self.control.crediting.pop_first()
         {
             self.offer_credit(stream);
         }
         self.offer_streams();
-        while self.has_control_room()
-            && let Some(stream) = self.dropping.pop_first()
+        while self.control.has_room()
+            && let Some(stream) = self.control.dropping.pop_first()
         {
             let Some(Stream {
                 kind: Kind::Sending(blocks),
@@ -573,11 +624,11 @@ fn reserve(slab: &mut BytesMut, bytes: usize) {
     }
 }
 
-const fn item_of(stream: StreamId, piece: NextPiece) -> Item {
-    let NextPiece {
+const fn item_of(stream: StreamId, frame: NextFrame) -> Item {
+    let NextFrame {
         start, end, fin, ..
-    } = piece;
-    Item::Piece {
+    } = frame;
+    Item::Frame {
         stream,
         start,
         end,

@@ -7,10 +7,10 @@ use starhaul_paths::RangeSet;
 
 use super::{
     BytesPair, Kind, MAX_LIVE_BLOCKS, MAX_UNDELIVERED_RANGES, SendBlocks, Session, Stream,
-    UNTOLD_STREAMS, output::MAX_CONTROL_HELD,
 };
 use crate::{
     control::Control,
+    facts::Fact,
     item::BlockKey,
     receive::{
         blocks::ReceiveBlocks,
@@ -62,35 +62,27 @@ impl Session {
                 "the deadline is not between 1 ms and 49 days",
             ));
         }
-        let open = self.streams.len() - self.peer_streams_open;
+        let open = self.streams.len() - self.numbers.peer_open();
         if open >= self.config.max_streams {
             return Err(StreamError::TooManyStreams(self.config.max_streams));
         }
-        let peer_takes = match self.own_streams_limit {
-            Some(limit) => self.next_stream < limit,
-            None => open < UNTOLD_STREAMS,
-        };
-        if !peer_takes {
+        if !self.numbers.peer_takes(open) {
             return Err(StreamError::PeerStreams);
         }
         let held = usize::try_from(self.control.send.held()).unwrap_or(usize::MAX);
-        let Some(next) = self
-            .next_stream
-            .checked_add(2)
-            .filter(|_| held < MAX_OPENING_BYTES)
-        else {
+        let has_room = held < MAX_OPENING_BYTES;
+        let Some(id) = has_room.then(|| self.numbers.next()).flatten() else {
             return Err(StreamError::QueueFull {
                 held,
                 limit: MAX_OPENING_BYTES,
             });
         };
-        let id = StreamId(self.next_stream);
-        self.next_stream = next;
         self.tell(&Control::Open {
             stream: id,
             config: config.clone(),
         });
-        let kind = match config.mode {
+        let mode = config.mode;
+        let kind = match mode {
             Mode::Reliable => Kind::Bytes(Box::new(BytesPair::new())),
             _ => Kind::Sending(SendBlocks::new()),
         };
@@ -102,6 +94,11 @@ impl Session {
                 kind,
             },
         );
+        self.observers.note(self.now, || Fact::StreamOpened {
+            stream: id,
+            opener: self.side,
+            mode,
+        });
         self.open_window(id);
         Ok(id)
     }
@@ -157,9 +154,16 @@ impl Session {
             priority,
             config.max_coding_rate,
         );
-        self.sender.insert(self.now, &self.paths, block);
+        self.observers.note(self.now, || Fact::BlockQueued {
+            stream,
+            block: BlockId(wrap(number)),
+            bytes: block.data.len(),
+            deadline: deadline.saturating_duration_since(self.now),
+            priority,
+        });
+        self.blocks_out.insert(self.now, &self.paths, block);
         if let Some(on) = lost_dependency {
-            self.sender.end(
+            self.blocks_out.end(
                 self.now,
                 key,
                 Outcome::Cancelled {
@@ -167,7 +171,7 @@ impl Session {
                 },
             );
         } else if let Some(on) = depends_on.filter(|on| *on < number) {
-            self.sender.depend(key, (stream, on));
+            self.blocks_out.depend(key, (stream, on));
         }
         self.settle();
         Ok(BlockId(wrap(number)))
@@ -184,7 +188,13 @@ impl Session {
     ) -> Result<(), StreamError> {
         self.advance(now);
         let key = self.live_block(stream, block)?;
-        self.sender.update(
+        self.observers.note(self.now, || Fact::BlockUpdated {
+            stream,
+            block,
+            deadline,
+            priority,
+        });
+        self.blocks_out.update(
             self.now,
             &self.paths,
             key,
@@ -204,7 +214,7 @@ impl Session {
     ) -> Result<(), StreamError> {
         self.advance(now);
         let key = self.live_block(stream, block)?;
-        self.sender
+        self.blocks_out
             .end(self.now, key, Outcome::Cancelled { because_of: None });
         self.settle();
         Ok(())
@@ -219,7 +229,7 @@ impl Session {
             return Err(StreamError::WrongKind(stream));
         };
         let key = (stream, unwrap(block.0, blocks.next));
-        self.sender
+        self.blocks_out
             .get(key)
             .map(|_| key)
             .ok_or(StreamError::UnknownBlock(stream, block))
@@ -277,13 +287,12 @@ impl Session {
             usize::try_from(pair.send.room(unsent_limit).min(session_room)).unwrap_or(usize::MAX);
         let taken = data.len().min(room);
         if taken < data.len() {
-            self.blocked.insert(stream);
-            self.writers_starve |= room as u64 == session_room;
+            self.bytes_out.block(stream, room as u64 == session_room);
         }
         if taken > 0 {
             pair.send.push(Bytes::copy_from_slice(&data[..taken]));
             entry.stats.bytes_sent += taken as u64;
-            self.bytes_held += taken as u64;
+            self.bytes_out.on_written(taken as u64);
             self.make_ready(stream);
         }
         Ok(taken)
@@ -329,7 +338,7 @@ impl Session {
             return Err(StreamError::NotWritable(stream));
         }
         let held = pair.send.abandon();
-        self.bytes_held -= held;
+        self.bytes_out.on_freed(held);
         self.tell(&Control::Reset { stream, code });
         self.forget_if_done(stream);
         Ok(())
@@ -376,34 +385,34 @@ impl Session {
 
     /// Tells the application whose `write` was refused that there is room again, in its stream and in the session.
     pub(super) fn wake_writer(&mut self, stream: StreamId) {
-        if !self.blocked.contains(&stream) {
+        if !self.bytes_out.is_blocked(stream) {
             return;
         }
         let limit = self.unsent_limit();
         if !self.has_session_room(limit) {
-            self.writers_starve = true;
+            self.bytes_out.writers_starve = true;
             return;
         }
         let until = self.now + BULK_MEMORY;
         let entry = self.streams.get_mut(&stream);
         let Some(Kind::Bytes(pair)) = entry.map(|entry| &mut entry.kind) else {
-            self.blocked.remove(&stream);
+            self.bytes_out.unblock(stream);
             return;
         };
         if pair.send.has_room(limit) {
             pair.bulk_until = Some(until);
-            self.blocked.remove(&stream);
+            self.bytes_out.unblock(stream);
             self.emit(Event::Writable(stream));
         }
     }
 
     /// The same for all who were refused because the session was full.
     pub(super) fn wake_starved_writers(&mut self) {
-        if !self.writers_starve || !self.has_session_room(self.unsent_limit()) {
+        if !self.bytes_out.writers_starve || !self.has_session_room(self.unsent_limit()) {
             return;
         }
-        self.writers_starve = false;
-        let blocked: Vec<_> = self.blocked.iter().copied().collect();
+        self.bytes_out.writers_starve = false;
+        let blocked = self.bytes_out.all_blocked();
         blocked
             .into_iter()
             .for_each(|stream| self.wake_writer(stream));
@@ -424,10 +433,8 @@ impl Session {
             return;
         };
         if pair.turn.is_none() {
-            self.bytes_turn += 1;
-            pair.turn = Some(self.bytes_turn);
-            self.bytes_ready
-                .insert((entry.config.priority, self.bytes_turn, stream));
+            let priority = entry.config.priority;
+            pair.turn = Some(self.bytes_out.enqueue(priority, stream));
         }
     }
 
@@ -442,8 +449,8 @@ impl Session {
     /// Tells the sender of a reliable stream how much more it may send, within its share of the half of `max_receive_bytes` that
     /// is theirs.
     pub(super) fn offer_credit(&mut self, stream: StreamId) {
-        if !self.has_control_room() {
-            self.crediting.insert(stream);
+        if !self.control.has_room() {
+            self.control.crediting.insert(stream);
             return;
         }
         let share = self.share_of(stream);
@@ -456,29 +463,14 @@ impl Session {
     }
 
     /// Tells the peer how many streams it may open: as many as are not read to the end here and `max_streams` together allow. Nothing
-    /// is said while it has opened so few that what it knows without a word suffices.
+    /// is said while it has opened so few that what it knows without a message suffices.
     pub(super) fn offer_streams(&mut self) {
-        let quarter = self.config.max_streams.min(UNTOLD_STREAMS) / 4;
-        let step = u32::try_from(quarter.max(1) * 2).unwrap_or(u32::MAX);
-        let room = self.config.max_streams - self.peer_streams_open.min(self.config.max_streams);
-        let room = u32::try_from(room).unwrap_or(u32::MAX).saturating_mul(2);
-        let limit = self.peer_streams_end.saturating_add(room);
-        let is_due = match self.peer_streams_told {
-            0 => self.peer_streams_end >= step,
-            told => {
-                limit >= told.saturating_add(step)
-                    || (limit > told && told <= self.peer_streams_end)
-            }
-        };
-        if is_due && self.has_control_room() {
-            self.peer_streams_told = limit;
+        if let Some(limit) = self.numbers.due_limit(self.config.max_streams)
+            && self.control.has_room()
+        {
+            self.numbers.on_told(limit);
             self.tell(&Control::Streams { limit });
         }
-    }
-
-    /// Messages that only say how things stand may be added to the control stream.
-    pub(super) fn has_control_room(&self) -> bool {
-        self.control.send.held() < MAX_CONTROL_HELD
     }
 
     fn share_of(&self, stream: StreamId) -> Share {
@@ -502,7 +494,7 @@ impl Session {
 
     /// Hands out what has ended, and tells the peer of blocks it need not wait for.
     pub(super) fn settle(&mut self) {
-        for (block, outcome) in std::mem::take(&mut self.sender.ended) {
+        for (block, outcome) in std::mem::take(&mut self.blocks_out.ended) {
             let (stream, number) = block.key;
             if let Some(entry) = self.streams.get_mut(&stream) {
                 entry.stats.count(outcome);
@@ -511,13 +503,19 @@ impl Session {
                     if !matches!(outcome, Outcome::Delivered { .. }) {
                         blocks.undelivered.insert(number, number + 1);
                         blocks.untold.insert(number, number + 1);
-                        self.dropping.insert(stream);
+                        self.control.dropping.insert(stream);
                     }
                 }
             }
+            let block = BlockId(wrap(number));
+            self.observers.note(self.now, || Fact::BlockEnded {
+                stream,
+                block,
+                outcome,
+            });
             self.emit(Event::BlockOutcome {
                 stream,
-                block: BlockId(wrap(number)),
+                block,
                 outcome,
             });
             self.forget_if_done(stream);
@@ -527,17 +525,17 @@ impl Session {
     }
 
     fn warn_of_overload(&mut self) {
-        if !self.sender.overloaded || self.overload_at.is_some_and(|at| at > self.now) {
+        if !self.blocks_out.overloaded || self.overload_at.is_some_and(|at| at > self.now) {
             return;
         }
-        self.sender.overloaded = false;
+        self.blocks_out.overloaded = false;
         self.overload_at = Some(self.now + super::OVERLOAD_INTERVAL);
         let hints = self
             .streams
             .values()
             .filter(|entry| matches!(entry.kind, Kind::Sending(_)));
         let hinted = hints.filter_map(|entry| entry.config.bandwidth).sum();
-        let wanted = self.sender.wanted(self.now).max(hinted);
+        let wanted = self.blocks_out.wanted(self.now).max(hinted);
         let available = self.paths.bandwidth();
         // A single burst may cost a block although the paths carry the rate.
         if wanted > available && available > starhaul_units::Bandwidth::ZERO {
@@ -552,7 +550,7 @@ impl Session {
         };
         let done = match &entry.kind {
             Kind::Sending(blocks) => {
-                blocks.finished && blocks.live == 0 && !self.dropping.contains(&stream)
+                blocks.finished && blocks.live == 0 && !self.control.dropping.contains(&stream)
             }
             Kind::Receiving(blocks) => blocks.is_finished(),
             Kind::Bytes(pair) => pair.send.is_done() && pair.receive.is_ended(),
@@ -561,7 +559,7 @@ impl Session {
             return;
         }
         if stream.opener() != self.side {
-            self.peer_streams_open -= 1;
+            self.numbers.on_peer_ended();
         }
         match self.streams.remove(&stream) {
             Some(Stream {
@@ -569,22 +567,13 @@ impl Session {
                 config,
                 stats,
             }) => {
-                if let Some(turn) = pair.turn {
-                    self.bytes_ready.remove(&(config.priority, turn, stream));
-                }
+                let turn = pair.turn.map(|turn| (config.priority, turn));
+                self.bytes_out.forget(stream, turn);
                 self.ended.push(stats);
             }
-            Some(Stream { stats, .. }) => {
-                if self.ended_streams.len() >= super::MAX_ENDED_STREAMS {
-                    self.ended_streams.pop_front();
-                }
-                self.ended.push(stats.clone());
-                let ended = true;
-                self.ended_streams.push_back(StreamStats { ended, ..stats });
-            }
+            Some(Stream { stats, .. }) => self.ended.push_blocks(stats),
             None => {}
         }
-        self.blocked.remove(&stream);
         self.offer_streams();
     }
 }

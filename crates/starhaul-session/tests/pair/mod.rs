@@ -78,8 +78,8 @@ impl Sent {
         })
     }
 
-    /// A piece of a reliable stream: stream and offset.
-    pub fn piece(&self) -> Option<(u32, u64)> {
+    /// A frame of a reliable stream: stream and offset.
+    pub fn frame(&self) -> Option<(u32, u64)> {
         let stream = || u32::from_be_bytes(self.payload[9..13].try_into().unwrap());
         let offset = || u64::from_be_bytes(self.payload[13..21].try_into().unwrap());
         (self.payload[0] == 2).then(|| (stream(), offset()))

@@ -47,6 +47,7 @@ impl TraceReport<'_> {
             figures: self.figures(),
             panels: self.charts().into_iter().map(panel).collect(),
             command: self.command,
+            script: None,
         }
     }
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    emulated::{STARHAUL, Sleeper, is_refused, replay, skip_busy, starhaul},
+    emulated::{ATTEMPTS, STARHAUL, Sleeper, is_refused, replay, skip_busy, starhaul},
     turn::{Load, turn},
 };
 
@@ -89,37 +89,46 @@ fn json(output: &Output) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
+/// What is wrong with the summary of a recording of loopback, which carries all of the heavy flow, at 8 Mbit/s.
+fn amiss(summary: &serde_json::Value) -> Option<String> {
+    ["up", "down"]
+        .iter()
+        .enumerate()
+        .find_map(|(index, direction)| {
+            let summary = &summary[index];
+            assert_eq!(summary["direction"], *direction);
+            let rate = summary["mean_capacity_mbit"].as_f64().unwrap();
+            let right = rate > 4.0 && rate < 9.0 && summary["limited_by_max_rate"] == true;
+            (!right).then(|| summary.to_string())
+        })
+}
+
 #[test]
 fn both_directions_over_loopback_become_traces_that_can_be_read() {
     let _turn = turn(Load::Middle);
     let folder = tempfile::tempdir().unwrap();
     let key = key(folder.path(), "key");
     let server = Server::start(&key);
-    let out = folder.path().join("out");
-    let sleeper = Sleeper::start();
-    let output = client(
-        &server.1,
-        &key,
-        &out,
-        &["--seconds", "1", "--light", "udp", "--json"],
-    )
-    .output()
-    .unwrap();
-    let in_time = sleeper.was_woken_in_time();
-    let summary = json(&output);
-    for (index, direction) in ["up", "down"].iter().enumerate() {
-        assert_eq!(summary[index]["direction"], *direction);
-        // Loopback carries all of the heavy flow.
-        let rate = summary[index]["mean_capacity_mbit"].as_f64().unwrap();
-        if !in_time && rate <= 4.0 {
+    // A pause of this computer is an outage of the link to a recording, so a run that has one is no trial.
+    let mut disturbed = Vec::new();
+    let out = loop {
+        if disturbed.len() == ATTEMPTS {
+            // Three in a row in time with all programs are not this computer's.
+            let ours = disturbed.iter().all(|(in_time, _)| *in_time);
+            assert!(!ours, "{disturbed:#?}");
             return skip_busy();
         }
-        assert!(rate > 4.0 && rate < 9.0, "{direction}: {rate}");
-        assert_eq!(
-            summary[index]["limited_by_max_rate"], true,
-            "{}",
-            summary[index]
-        );
+        let out = folder.path().join(format!("out-{}", disturbed.len()));
+        let more = ["--seconds", "1", "--light", "udp", "--json"];
+        let sleeper = Sleeper::start();
+        let output = client(&server.1, &key, &out, &more).output().unwrap();
+        let in_time = sleeper.was_woken_in_time();
+        match amiss(&json(&output)) {
+            None => break out,
+            Some(why) => disturbed.push((in_time, why)),
+        }
+    };
+    for direction in ["up", "down"] {
         let file = |ending: &str| path(&out.join(format!("{direction}{ending}"))).to_owned();
         let pair = format!("bw={},delay={}", file("-bw.txt"), file("-delay.txt"));
         pair.parse::<starhaul_link::LinkSpec>().unwrap();

@@ -1,0 +1,257 @@
+//! Satellites with their orbits, and where they are at an instant.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use sgp4::MinutesSinceEpoch;
+
+use crate::{
+    EARTH_RADIUS_KM, Epoch, Error, Position, Shell, Tle,
+    grid::{LEAST_GRAZING_KM, State, plus_grid},
+    setting,
+    tle::MAX_SATELLITES,
+};
+
+/// Greatest distance of a constellation's start from the epoch of a satellite's elements; a satellite whose elements
+/// are older or younger is left out.
+pub const MAX_AGE: Duration = Duration::from_secs(366 * 86_400);
+
+/// A satellite of a constellation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Satellite {
+    name: String,
+    constants: sgp4::Constants,
+    /// From the epoch of its elements to the start of the constellation.
+    age_minutes: f64,
+}
+
+impl Satellite {
+    /// The name of its elements, or `PLANE-SLOT` in a shell.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Position and velocity in axes that do not turn with the Earth (TEME), km and km/s. `None` once the satellite has
+    /// decayed, which SGP4 does not always tell of one that is deep in the air.
+    fn state(&self, offset: Duration) -> Option<State> {
+        let minutes = self.age_minutes + offset.as_secs_f64() / 60.0;
+        let predicted = self.constants.propagate(MinutesSinceEpoch(minutes)).ok()?;
+        let state = State {
+            position: Position::new(predicted.position),
+            velocity: Position::new(predicted.velocity),
+        };
+        let in_orbit = state.position.norm() > EARTH_RADIUS_KM + LEAST_GRAZING_KM;
+        (in_orbit && state.position.is_finite() && state.velocity.is_finite()).then_some(state)
+    }
+}
+
+/// Satellites from a start on, and the pairs of them that keep a laser link.
+#[derive(Clone, Debug)]
+pub struct Constellation {
+    start: Epoch,
+    satellites: Vec<Satellite>,
+    lasers: Vec<(u32, u32)>,
+    left_out: usize,
+}
+
+impl Constellation {
+    /// Shells by numbers, whose satellites stand at `start` where [`Shell`] says: the first one of plane 0 above the
+    /// equator at the vernal equinox. Satellites are named `PLANE-SLOT`, with the number of the shell and a colon before
+    /// if there are several.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for too many satellites, or an orbit that SGP4 refuses.
+    pub fn of_shells(shells: &[Shell], start: Epoch) -> Result<Self, Error> {
+        let (mut satellites, mut lasers) = (Vec::new(), Vec::new());
+        for (number, shell) in shells.iter().enumerate() {
+            let total = usize::from(shell.planes) * usize::from(shell.satellites);
+            if satellites.len() + total > MAX_SATELLITES {
+                let most = format!("a constellation has at most {MAX_SATELLITES} satellites");
+                return Err(setting("shell", total, most));
+            }
+            let first = u32::try_from(satellites.len()).unwrap_or(u32::MAX);
+            let prefix = match shells.len() {
+                1 => String::new(),
+                _ => format!("{number}:"),
+            };
+            for plane in 0..shell.planes {
+                for slot in 0..shell.satellites {
+                    let name = format!("{prefix}{plane}-{slot}");
+                    let orbit = shell.orbit(plane, slot);
+                    let constants = sgp4::Constants::new(
+                        sgp4::WGS84,
+                        sgp4::iau_epoch_to_sidereal_time,
+                        start.julian_years(),
+                        0.0,
+                        orbit,
+                    );
+                    satellites.push(Satellite {
+                        constants: constants.map_err(|why| setting("shell", &name, why))?,
+                        name,
+                        age_minutes: 0.0,
+                    });
+                }
+            }
+            let links = shell.grid().into_iter();
+            lasers.extend(links.map(|(a, b)| (first + a, first + b)));
+        }
+        Ok(Self {
+            start,
+            satellites,
+            lasers,
+            left_out: 0,
+        })
+    }
+
+    /// Satellites by their elements, each once with its latest. Planes and neighbours are found from where the satellites
+    /// are at `start`, which is by default the latest epoch; see the crate's guide.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] when no satellite remains.
+    pub fn of_tles(tles: Vec<Tle>, start: Option<Epoch>) -> Result<Self, Error> {
+        let read = tles.len();
+        let latest = tles.iter().map(Tle::epoch).max();
+        let Some(start) = start.or(latest) else {
+            return Err(setting("tle", "", "there are no satellites"));
+        };
+        let mut by_number: BTreeMap<u64, Tle> = BTreeMap::new();
+        for tle in tles {
+            let known = by_number.get(&tle.number);
+            if known.is_none_or(|known| known.epoch <= tle.epoch) {
+                by_number.insert(tle.number, tle);
+            }
+        }
+        let distinct = by_number.len();
+        let oldest_minutes = MAX_AGE.as_secs_f64() / 60.0;
+        let satellites = by_number.into_values().map(|tle| Satellite {
+            age_minutes: start.minutes_since(tle.epoch),
+            name: tle.name,
+            constants: tle.constants,
+        });
+        let mut satellites: Vec<Satellite> = satellites
+            .filter(|satellite| satellite.age_minutes.abs() <= oldest_minutes)
+            .filter(|satellite| satellite.state(Duration::ZERO).is_some())
+            .collect();
+        satellites.truncate(MAX_SATELLITES);
+        if satellites.is_empty() {
+            let none =
+                format!("no satellite's elements are within a year of it ({read} were read)");
+            return Err(setting("at", start, none));
+        }
+        let states = satellites
+            .iter()
+            .map(|satellite| satellite.state(Duration::ZERO));
+        let lasers = plus_grid(&states.collect::<Vec<_>>());
+        Ok(Self {
+            start,
+            left_out: distinct - satellites.len(),
+            satellites,
+            lasers,
+        })
+    }
+
+    /// The instant from which on offsets count.
+    pub fn start(&self) -> Epoch {
+        self.start
+    }
+
+    /// The satellites; others name them by their index.
+    pub fn satellites(&self) -> &[Satellite] {
+        &self.satellites
+    }
+
+    /// The pairs of satellites that keep a laser link (+Grid), where they see each other.
+    pub fn lasers(&self) -> &[(u32, u32)] {
+        &self.lasers
+    }
+
+    /// Number of satellites left out, since their elements are more than [`MAX_AGE`] from the start, or since they have
+    /// decayed by then.
+    pub fn left_out(&self) -> usize {
+        self.left_out
+    }
+
+    /// Where the satellites are, in axes that turn with the Earth; `None` for one that has decayed.
+    pub fn positions(&self, offset: Duration) -> Vec<Option<Position>> {
+        let angle = self.start.after(offset).sidereal_angle();
+        let states = self
+            .satellites
+            .iter()
+            .map(|satellite| satellite.state(offset));
+        states
+            .map(|state| state.map(|state| state.position.turned(angle)))
+            .collect()
+    }
+
+    /// Least and greatest height above the equatorial radius, and least and greatest inclination, at an instant: km and
+    /// degrees.
+    pub fn extent(&self, offset: Duration) -> Option<([f64; 2], [f64; 2])> {
+        let states = self
+            .satellites
+            .iter()
+            .filter_map(|satellite| satellite.state(offset));
+        states.fold(None, |extent, state| {
+            let altitude = state.position.norm() - EARTH_RADIUS_KM;
+            let inclination = state.orbit().inclination_deg;
+            let wider = |[least, most]: [f64; 2], value: f64| [least.min(value), most.max(value)];
+            let (altitudes, inclinations) = extent.unwrap_or(([altitude; 2], [inclination; 2]));
+            Some((wider(altitudes, altitude), wider(inclinations, inclination)))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_stands_where_its_numbers_say() {
+        let shell: Shell = "starlink".parse().unwrap();
+        let start: Epoch = "2000-01-01".parse().unwrap();
+        let constellation = Constellation::of_shells(&[shell], start).unwrap();
+        assert_eq!(constellation.satellites()[22 * 5 + 7].name(), "5-7");
+        let positions: Vec<Position> = constellation
+            .positions(Duration::ZERO)
+            .into_iter()
+            .flatten()
+            .collect();
+        assert_eq!(positions.len(), 1584);
+        // Plane 18 crosses the equator a quarter of the way around, and its slot 11 on the other side.
+        let angle = |a: Position, b: Position| (a.dot(b) / a.norm() / b.norm()).acos().to_degrees();
+        for (a, b, degrees) in [(0, 22 * 18, 90.0), (0, 11, 180.0), (3, 4, 360.0 / 22.0)] {
+            assert!(
+                (angle(positions[a], positions[b]) - degrees).abs() < 0.2,
+                "{a} and {b}"
+            );
+        }
+        // Half a slot ahead in every second plane: 8.18 degrees along the orbit, minus 5 degrees of node.
+        let (latitude, _) = positions[22].latitude_longitude();
+        let expected = (53f64.to_radians().sin() * (360.0f64 / 44.0).to_radians().sin()).asin();
+        assert!((latitude - expected.to_degrees()).abs() < 0.1, "{latitude}");
+        // The Earth's oblateness moves satellites by some kilometres around the unperturbed orbit.
+        let ([low, high], [flat, steep]) = constellation.extent(Duration::ZERO).unwrap();
+        assert!(low > 540.0 && high < 560.0, "{low} to {high} km");
+        assert!(flat > 52.9 && steep < 53.1, "{flat} to {steep} degrees");
+    }
+
+    #[test]
+    fn several_shells_are_named_apart_and_linked_within() {
+        let shells = [
+            "iridium",
+            "planes=2,satellites=3,altitude=500,inclination=10",
+        ]
+        .map(|text| text.parse().unwrap());
+        let constellation =
+            Constellation::of_shells(&shells, "2000-01-01".parse().unwrap()).unwrap();
+        assert_eq!(constellation.satellites()[0].name(), "0:0-0");
+        assert_eq!(constellation.satellites()[66].name(), "1:0-0");
+        let across = constellation
+            .lasers()
+            .iter()
+            .filter(|(a, b)| (*a < 66) != (*b < 66));
+        assert_eq!(across.count(), 0);
+        let many: Shell = "planes=500,satellites=500,altitude=500,inclination=10"
+            .parse()
+            .unwrap();
+        assert!(Constellation::of_shells(&[many], "2000-01-01".parse().unwrap()).is_err());
+    }
+}

@@ -1,0 +1,241 @@
+//! Two-line element sets, with or without a line for the name. The elements are parsed by `sgp4`; here stand the lines
+//! around them, the bounds, and the errors that name file and line.
+
+use std::io::{BufRead, Read as _};
+
+use crate::{Epoch, Error};
+
+/// Most satellites of a file, and of a constellation.
+pub const MAX_SATELLITES: usize = 20_000;
+
+/// Longest line, names included.
+const MAX_LINE_BYTES: u64 = 256;
+/// Bytes of an element line with its checksum.
+const ELEMENT_LINE_BYTES: usize = 69;
+
+/// The elements of one satellite.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tle {
+    pub(crate) name: String,
+    /// Number in the catalogue of space objects.
+    pub(crate) number: u64,
+    pub(crate) epoch: Epoch,
+    pub(crate) constants: sgp4::Constants,
+}
+
+impl Tle {
+    /// The name, or the number in the catalogue where the file gives none.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The instant that the elements are of.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+}
+
+/// Reads element sets, each in two lines, or in three with a name before them; skips empty lines and comments (`#`). `file`
+/// is used in errors.
+///
+/// # Errors
+/// [`Error::Line`] for a line that does not fit, a wrong checksum or elements that give no orbit; [`Error::File`] for a
+/// file without satellites or with too many of them; [`Error::Read`].
+pub fn read_tles(file: &str, input: impl BufRead) -> Result<Vec<Tle>, Error> {
+    let mut lines = Lines {
+        file,
+        input,
+        number: 0,
+    };
+    let mut tles = Vec::new();
+    let (mut name, mut first): (Option<String>, Option<String>) = (None, None);
+    while let Some(line) = lines.next_line()? {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        if let Some(one) = first.take() {
+            let tle = tle(name.take(), &one, &line).map_err(|why| lines.error(&why))?;
+            if tles.len() == MAX_SATELLITES {
+                return Err(lines.whole(format!("has more than {MAX_SATELLITES} satellites")));
+            }
+            tles.push(tle);
+        } else if line.starts_with("1 ") && line.len() == ELEMENT_LINE_BYTES {
+            first = Some(line);
+        } else if name.is_some() {
+            return Err(lines.error(
+                "is not the first line of elements, which is 69 characters and begins with 1",
+            ));
+        } else {
+            let given = line.strip_prefix("0 ").unwrap_or(&line);
+            name = Some(given.trim().to_owned());
+        }
+    }
+    if first.is_some() {
+        return Err(lines.error("is the last, and the second line of elements is missing"));
+    }
+    if name.is_some() {
+        return Err(lines.error("is a name without elements"));
+    }
+    match tles.is_empty() {
+        true => Err(lines.whole("has no satellites".to_owned())),
+        false => Ok(tles),
+    }
+}
+
+fn tle(name: Option<String>, one: &str, two: &str) -> Result<Tle, String> {
+    // The parser subtracts this digit from the sum without looking at it.
+    let checked = |line: &str| line.ends_with(|last: char| last.is_ascii_digit());
+    if two.len() != ELEMENT_LINE_BYTES || !two.starts_with("2 ") {
+        return Err(
+            "is not the second line of elements, which is 69 characters and begins with 2"
+                .to_owned(),
+        );
+    }
+    if !checked(one) || !checked(two) {
+        return Err("has no checksum in column 69, or the line above has none".to_owned());
+    }
+    let elements = sgp4::Elements::from_tle(None, one.as_bytes(), two.as_bytes())
+        .map_err(|why| format!("{why}"))?;
+    let angles = [
+        elements.inclination,
+        elements.right_ascension,
+        elements.argument_of_perigee,
+        elements.mean_anomaly,
+    ];
+    let drag = [
+        elements.drag_term,
+        elements.mean_motion_dot,
+        elements.mean_motion_ddot,
+    ];
+    if !angles.iter().all(|angle| (-360.0..=360.0).contains(angle)) {
+        return Err("has an angle beyond 360 degrees".to_owned());
+    }
+    // The least is about three days, the greatest an orbit below the ground.
+    if !(0.3..=18.0).contains(&elements.mean_motion) {
+        return Err("has no mean motion from 0.3 to 18 revolutions per day".to_owned());
+    }
+    if !drag.iter().all(|term| term.is_finite()) {
+        return Err("has an infinite drag".to_owned());
+    }
+    let epoch = Epoch::new(elements.datetime).ok_or("has an epoch out of range")?;
+    let constants = sgp4::Constants::from_elements(&elements).map_err(|why| format!("{why}"))?;
+    let name = name.filter(|name| !name.is_empty());
+    Ok(Tle {
+        name: name.unwrap_or_else(|| elements.norad_id.to_string()),
+        number: elements.norad_id,
+        epoch,
+        constants,
+    })
+}
+
+/// Reads lines of bounded length, and counts them.
+struct Lines<'a, R> {
+    file: &'a str,
+    input: R,
+    number: usize,
+}
+
+impl<R: BufRead> Lines<'_, R> {
+    /// The next line without spaces at its end.
+    fn next_line(&mut self) -> Result<Option<String>, Error> {
+        let mut line = Vec::new();
+        let mut bounded = (&mut self.input).take(MAX_LINE_BYTES);
+        let read = bounded.read_until(b'\n', &mut line);
+        let read = read.map_err(|error| Error::Read {
+            file: self.file.to_owned(),
+            reason: error.to_string(),
+        })?;
+        if read == 0 {
+            return Ok(None);
+        }
+        self.number += 1;
+        if line.len() as u64 == MAX_LINE_BYTES && !line.ends_with(b"\n") {
+            return Err(self.error(&format!("is longer than {MAX_LINE_BYTES} bytes")));
+        }
+        let line = line.trim_ascii_end();
+        let plain = |byte: &u8| *byte == b' ' || byte.is_ascii_graphic();
+        match std::str::from_utf8(line) {
+            Ok(text) if line.iter().all(plain) => Ok(Some(text.to_owned())),
+            _ => Err(self.error("has characters that are not printable ASCII")),
+        }
+    }
+
+    fn error(&self, reason: &str) -> Error {
+        Error::Line {
+            file: self.file.to_owned(),
+            line: self.number,
+            reason: reason.to_owned(),
+        }
+    }
+
+    fn whole(&self, reason: String) -> Error {
+        Error::File {
+            file: self.file.to_owned(),
+            reason,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ISS: &str = "ISS (ZARYA)\n\
+        1 25544U 98067A   20194.88612269 -.00002218  00000-0 -31515-4 0  9992\n\
+        2 25544  51.6461 221.2784 0001413  89.1723 280.4612 15.49507896236008\n";
+
+    #[test]
+    fn three_lines_two_lines_and_numbered_names_are_read() {
+        let two_lines = ISS.split_once('\n').unwrap().1;
+        let text = format!("# comment\n{ISS}\n{two_lines}0 ISS (ZARYA)  \r\n{two_lines}");
+        let tles = read_tles("f", text.as_bytes()).unwrap();
+        let names: Vec<_> = tles.iter().map(Tle::name).collect();
+        assert_eq!(names, ["ISS (ZARYA)", "25544", "ISS (ZARYA)"]);
+        assert!(
+            tles[0]
+                .epoch()
+                .to_string()
+                .starts_with("2020-07-12T21:16:01")
+        );
+    }
+
+    #[test]
+    fn errors_name_file_and_line() {
+        let lines: Vec<&str> = ISS.lines().collect();
+        let (one, two) = (lines[1], lines[2]);
+        let wrong_sum = two.replace("236008", "236009");
+        let no_sum = format!("{}X", &two[..68]);
+        let fast = "2 25544  51.6461 221.2784 0001413  89.1723 280.4612 95.49507896236006";
+        let sum = |line: &str| {
+            let digits = line[..68].bytes().map(|byte| match byte {
+                b'-' => 1,
+                b'0'..=b'9' => u32::from(byte - b'0'),
+                _ => 0,
+            });
+            format!("{}{}", &line[..68], digits.sum::<u32>() % 10)
+        };
+        for (text, line, part) in [
+            (format!("{one}\n{wrong_sum}\n"), 2, "checksum"),
+            (format!("{one}\n{no_sum}\n"), 2, "checksum"),
+            (format!("{one}\n{one}\n"), 2, "second line"),
+            (format!("A\nB\n{one}\n{two}\n"), 2, "first line"),
+            (format!("{one}\n{}\n", sum(fast)), 2, "mean motion"),
+            (format!("{one}\n"), 1, "missing"),
+            (format!("{ISS}NAME\n"), 4, "without elements"),
+            ("x".repeat(300), 1, "longer"),
+            ("\u{e9}\n".to_owned(), 1, "ASCII"),
+        ] {
+            let error = read_tles("sats.tle", text.as_bytes())
+                .unwrap_err()
+                .to_string();
+            assert!(error.starts_with(&format!("sats.tle:{line}: ")), "{error}");
+            assert!(error.contains(part), "{error} has no {part:?}");
+        }
+        assert!(
+            read_tles("f", &b""[..])
+                .unwrap_err()
+                .to_string()
+                .contains("no satellites")
+        );
+    }
+}

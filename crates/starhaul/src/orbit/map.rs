@@ -1,0 +1,293 @@
+//! `starhaul orbit plot`: satellites, lasers and a path on a map of the world, as a picture of one moment or as a page that
+//! plays.
+
+mod world;
+
+use std::{fs, time::Duration};
+
+use anyhow::Context as _;
+use serde_json::json;
+use starhaul_orbit::{Network, PathOverTime, Position};
+use starhaul_plot::{Chart, LINE_WIDTH, Panel, Scale, Sheet};
+
+use self::world::World;
+use super::{PlotArguments, progress::Bar};
+use crate::output::{Picture, Usage, command_line};
+
+const CHART_HEIGHT: f64 = 200.0;
+/// What a page can hold.
+const MAX_DURATION: Duration = Duration::from_secs(2 * 3600);
+/// Greatest distance of the instants between which a page moves satellites along great circles: 1/48 of an orbit of 95
+/// minutes.
+const KEY_STEP: Duration = Duration::from_secs(120);
+/// Places of satellites that a page holds at most; more satellites have fewer of them.
+const MAX_PLACES: usize = 1_000_000;
+
+pub(super) fn run(arguments: &PlotArguments) -> anyhow::Result<()> {
+    let kind = Picture::of("--out", &arguments.out)?;
+    let network = arguments.source.network(2)?;
+    let (duration, step) = (arguments.steps.duration, arguments.steps.step);
+    if network.stations().len() != 2 {
+        let problem = "a map shows one path: name two ground stations";
+        return Err(Usage(problem.to_owned()).into());
+    }
+    if duration > MAX_DURATION {
+        let problem = "--duration: a map shows at most two hours";
+        return Err(Usage(problem.to_owned()).into());
+    }
+    let moment = arguments.moment;
+    if kind == Picture::Svg && moment >= duration {
+        let problem = "--moment lies after the end; take a longer --duration";
+        return Err(Usage(problem.to_owned()).into());
+    }
+    let bar = Bar::new();
+    let mut paths = network.paths(&[(0, 1)], duration, step, |done, all| bar.show(done, all))?;
+    bar.finish();
+    let Some(path) = paths.pop() else {
+        return Ok(());
+    };
+    let command = command_line();
+    let map = Map {
+        network: &network,
+        path: &path,
+        name: &arguments.source.name()?,
+        command: &command,
+    };
+    let text = match kind {
+        Picture::Svg => map.svg(moment),
+        Picture::Page => map.html(),
+    };
+    let file = &arguments.out;
+    fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// What is drawn.
+struct Map<'a> {
+    network: &'a Network,
+    path: &'a PathOverTime,
+    name: &'a str,
+    command: &'a str,
+}
+
+impl Map<'_> {
+    fn svg(&self, moment: Duration) -> String {
+        let mut sheet = self.sheet(moment, None);
+        let title = format!("{} at {} s", sheet.title, moment.as_secs_f64());
+        sheet.title = &title;
+        sheet.svg()
+    }
+
+    fn html(&self) -> String {
+        // A name must not end the script.
+        let data = self.data().to_string().replace('<', "\\u003c");
+        let script = format!("const data = {data};\n{}", include_str!("map/play.js"));
+        self.sheet(Duration::ZERO, Some(&script)).html()
+    }
+
+    fn sheet<'a>(&'a self, moment: Duration, script: Option<&'a str>) -> Sheet<'a> {
+        let panel = |height, chart| Panel {
+            heading: None,
+            height,
+            chart,
+        };
+        let (links, delay) = match self.step_at(moment) {
+            Some((links, delay)) => (links.to_string(), format!("{delay:.2} ms")),
+            None => ("0".to_owned(), "no path".to_owned()),
+        };
+        let figures = self.path.figures();
+        let mean = figures.propagation_mean().map_or(0.0, ms);
+        Sheet {
+            title: "The shortest path over a constellation",
+            sentences: vec![self.sentence()],
+            warning: None,
+            marks: vec![
+                ("capacity", "satellite"),
+                ("starhaul", "path"),
+                ("mpquic", "ground station, change of the path"),
+            ],
+            figures: vec![
+                (
+                    "propagation".to_owned(),
+                    delay,
+                    format!("mean {mean:.2} ms"),
+                ),
+                (
+                    "links".to_owned(),
+                    links,
+                    format!("mean {:.2}", figures.links_mean().unwrap_or_default()),
+                ),
+                (
+                    "changes of the path".to_owned(),
+                    figures.changes.to_string(),
+                    format!("{} handovers at its ends", figures.handovers),
+                ),
+            ],
+            panels: vec![
+                panel(world::HEIGHT, self.world(moment)),
+                panel(CHART_HEIGHT, self.chart(script.is_none().then_some(moment))),
+            ],
+            command: self.command,
+            script,
+        }
+    }
+
+    fn sentence(&self) -> String {
+        let constellation = self.network.constellation();
+        format!(
+            "{} to {} over {}, {} s from {}.",
+            self.path.from(),
+            self.path.to(),
+            self.name,
+            self.path.duration().as_secs_f64(),
+            constellation.start()
+        )
+    }
+
+    /// Links and propagation in ms.
+    fn step_at(&self, moment: Duration) -> Option<(usize, f64)> {
+        let mut steps = self.path.steps();
+        let (_, step) = steps.find(|(at, _)| *at + self.path.step() > moment)?;
+        step.is_connected()
+            .then(|| (step.links(), ms(step.propagation())))
+    }
+
+    fn world(&self, moment: Duration) -> String {
+        let snapshot = self.network.at(moment);
+        let positions = snapshot.positions();
+        let mut world = World::default();
+        let place = |node: u32| positions.get(node as usize).copied().flatten();
+        for &(a, b) in snapshot.laser_links() {
+            if let (Some(from), Some(to)) = (place(a), place(b)) {
+                world.laser(from, to);
+            }
+        }
+        positions
+            .iter()
+            .flatten()
+            .for_each(|position| world.satellite(*position));
+        let (from, to) = (self.network.station_node(0), self.network.station_node(1));
+        let route = snapshot.route(&snapshot.tree(from, &[to]), to);
+        let stations = self.network.stations();
+        let at = |node: u32| -> Option<Position> {
+            let station = stations
+                .iter()
+                .zip([from, to])
+                .find(|(_, own)| *own == node);
+            station
+                .map(|(station, _)| station.position())
+                .or_else(|| place(node))
+        };
+        let nodes = route.map(|route| route.nodes).unwrap_or_default();
+        world.route(&nodes.into_iter().filter_map(at).collect::<Vec<_>>());
+        for station in stations {
+            world.station(station.name(), station.coordinates());
+        }
+        world.svg()
+    }
+
+    fn chart(&self, moment: Option<Duration>) -> String {
+        let (least, most) = self.path.figures().propagation_range().unwrap_or_default();
+        let scale = Scale::around(ms(least), ms(most));
+        let x = Scale::Linear(0.0, self.path.duration().as_secs_f64());
+        let mut chart = Chart::sized((LINE_WIDTH, CHART_HEIGHT), "Propagation", "ms", x, scale);
+        let changes = self.path.changes();
+        chart.verticals("mpquic", changes.iter().map(Duration::as_secs_f64));
+        for points in self.connected() {
+            chart.line("starhaul", &points);
+        }
+        if let Some(moment) = moment {
+            chart.verticals("outage", [moment.as_secs_f64()].into_iter());
+        }
+        chart.svg("propagation over time")
+    }
+
+    /// Offset and propagation in ms, for each time with a path.
+    fn connected(&self) -> Vec<Vec<(f64, f64)>> {
+        let mut times = vec![Vec::new()];
+        for (at, step) in self.path.steps() {
+            match times.last_mut() {
+                Some(points) if step.is_connected() => {
+                    points.push((at.as_secs_f64(), ms(step.propagation())));
+                }
+                Some(points) if !points.is_empty() => times.push(Vec::new()),
+                _ => {}
+            }
+        }
+        times.retain(|points| !points.is_empty());
+        times
+    }
+
+    /// What the page moves: places of all satellites at some instants, and the path step by step.
+    fn data(&self) -> serde_json::Value {
+        let satellites = self.network.constellation().satellites().len();
+        let duration = self.path.duration();
+        let affordable = u32::try_from(MAX_PLACES / satellites.max(1))
+            .unwrap_or(u32::MAX)
+            .max(2);
+        let spans = duration.as_secs_f64() / KEY_STEP.as_secs_f64();
+        let key_step = match spans + 2.0 > f64::from(affordable) {
+            true => duration / (affordable - 1),
+            false => KEY_STEP,
+        };
+        let keys = duration.as_nanos().div_ceil(key_step.as_nanos().max(1)) + 1;
+        let keys = u32::try_from(keys).unwrap_or(u32::MAX);
+        let places = (0..keys).map(|key| {
+            let positions = self.network.constellation().positions(key_step * key);
+            let places = positions.iter().map(|position| match position {
+                Some(position) => {
+                    let (latitude, longitude) = position.latitude_longitude();
+                    json!([hundredths(longitude), hundredths(latitude)])
+                }
+                None => json!(null),
+            });
+            places.collect::<Vec<_>>()
+        });
+        let mut numbers = std::collections::BTreeMap::new();
+        for (number, satellite) in self.network.constellation().satellites().iter().enumerate() {
+            numbers.entry(satellite.name()).or_insert(number);
+        }
+        let ends = [satellites, satellites + 1];
+        let mut routes = Vec::new();
+        let mut last = None;
+        let mut delays = Vec::new();
+        for (number, (_, step)) in self.path.steps().enumerate() {
+            delays.push(step.is_connected().then(|| ms(step.propagation())));
+            let nodes: Vec<u32> = step.nodes().to_vec();
+            if last.as_ref() != Some(&nodes) {
+                let numbers = nodes.iter().filter_map(|node| match *node as usize {
+                    end @ (0 | 1) => ends.get(end).copied(),
+                    _ => numbers.get(self.path.node(*node)).copied(),
+                });
+                routes.push(json!([number, numbers.collect::<Vec<_>>()]));
+                last = Some(nodes);
+            }
+        }
+        let stations = self.network.stations().iter().map(|station| {
+            let (latitude, longitude) = station.coordinates();
+            json!([longitude, latitude])
+        });
+        json!({
+            "duration_s": duration.as_secs_f64(),
+            "step_s": self.path.step().as_secs_f64(),
+            "key_s": key_step.as_secs_f64(),
+            "places": places.collect::<Vec<_>>(),
+            "lasers": self.network.at(Duration::ZERO).laser_links(),
+            "stations": stations.collect::<Vec<_>>(),
+            "routes": routes,
+            "delays_ms": delays,
+        })
+    }
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// Hundredths of a degree.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "an angle is at most 360 degrees"
+)]
+fn hundredths(degrees: f64) -> i32 {
+    (degrees * 100.0).round() as i32
+}
