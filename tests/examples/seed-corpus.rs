@@ -135,9 +135,9 @@ fn ltp_datagrams() -> Inputs {
     ]
 }
 
-/// Greetings and packets with wrong authentication, and frames of every kind.
+/// Hellos and other packets with wrong authentication, and frames of every kind.
 fn leotp_packets() -> Inputs {
-    let greeting = [0; 49];
+    let hello = [0; 73];
     let data = [
         &[0x9e, 0, 1, 0, 0, 9, 0, 0, 1, 0, 0, 2, 5, 0x44, 0][..],
         &[7; 40],
@@ -153,9 +153,9 @@ fn leotp_packets() -> Inputs {
         &[7, 3],
     ];
     let control = [&[0x40, 0, 2, 0, 0, 10][..], &frames.concat(), &[0; 8]].concat();
-    let all = join([&greeting[..], &data, &control]);
+    let all = join([&hello[..], &data, &control]);
     vec![
-        ("greeting", greeting.to_vec()),
+        ("hello", hello.to_vec()),
         ("data", data),
         ("control", control),
         ("several", all),

@@ -5,7 +5,7 @@ use crate::{config::NeighbourId, requester::FetchId};
 /// Something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A neighbour greeted for the first time in its present life.
+    /// The handshake with a neighbour ended for the first time in the neighbour's present life.
     Met(NeighbourId),
     /// A segment arrived at its requester, the first time; only for a transfer that notes arrivals.
     Arrived {
@@ -79,7 +79,7 @@ pub struct Refused {
     pub strangers: u64,
     /// Datagrams that are no packet.
     pub malformed: u64,
-    /// Packets and greetings with a wrong authentication.
+    /// Packets with a wrong authentication.
     pub forged: u64,
     /// Packets that came before.
     pub replayed: u64,

@@ -1,4 +1,4 @@
-//! Keys. Neighbours share a secret: it authenticates their greetings, and with a nonce of each it gives the key of each
+//! Keys. Neighbours share a secret: it authenticates their hellos, and with the life of each it gives the key of each
 //! direction for as long as both live. Responder and requesters share a secret too: with the id of a content it gives the
 //! key of the content's segments, so that the same bytes have the same ciphertext for every requester and cache.
 
@@ -12,11 +12,11 @@ use crate::name::{ContentId, SEAL_BYTES, Segment};
 
 /// Bytes of a packet's authentication between neighbours.
 pub(crate) const MAC_BYTES: usize = 8;
-/// Bytes of a greeting's authentication.
+/// Bytes of a hello's authentication.
 pub(crate) const HELLO_MAC_BYTES: usize = 16;
 
-/// A node's nonce for one neighbour, new in each life of the node.
-pub(crate) type HopNonce = [u8; 16];
+/// A random number that names the life of a node for one neighbour: from its start to its end.
+pub(crate) type Life = [u8; 16];
 
 /// The secret that two neighbours share.
 #[derive(Clone)]
@@ -28,13 +28,13 @@ impl NeighbourKey {
         Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
     }
 
-    /// Authenticates a greeting.
-    pub(crate) fn hello_mac(&self, greeting: &[u8]) -> [u8; HELLO_MAC_BYTES] {
-        first(derive(&self.0, &[b"hello", greeting]))
+    /// Authenticates a hello.
+    pub(crate) fn hello_mac(&self, hello: &[u8]) -> [u8; HELLO_MAC_BYTES] {
+        first(derive(&self.0, &[b"hello", hello]))
     }
 
-    /// The key of the packets from the node with the first nonce to the one with the second.
-    pub(crate) fn direction(&self, from: &HopNonce, to: &HopNonce) -> PacketKey {
+    /// The key of the packets from the node with the first life to the one with the second.
+    pub(crate) fn direction(&self, from: &Life, to: &Life) -> PacketKey {
         let key = derive(&self.0, &[b"direction", from, to]);
         let key = UnboundKey::new(&CHACHA20_POLY1305, &key);
         PacketKey(LessSafeKey::new(key.expect("a key of 32 bytes")))

@@ -182,3 +182,51 @@ fn five_lossy_hops_are_filled() {
         assert!(goodput > 17.0, "{goodput} Mbit/s at {loss}: {stats:#?}");
     }
 }
+
+#[test]
+fn a_long_transfer_stays_as_fast_and_what_waits_does_not_grow() {
+    let hop = "rate=2mbit,delay=10ms,loss=0.5%,queue=200p";
+    let length = 60_000_000;
+    let mut chain = Chain::new(7, &[hop; 5], &NodeConfig::default(), length);
+    let mut got = Vec::new();
+    for _ in 0..12 {
+        chain.sim.run_for(Duration::from_secs(10));
+        got.push(chain.last().got.len());
+    }
+    for pair in got[1..].windows(2) {
+        let per_second = (pair[1] - pair[0]) / 10;
+        assert!(per_second > 2_000_000 / 8 * 88 / 100, "{got:?}");
+    }
+    let stats = chain.last().node.stats();
+    assert_eq!(stats.timeouts, 0, "{stats:?}");
+}
+
+#[test]
+#[ignore = "trial"]
+fn trial_long() {
+    let hop = std::env::var("HOP").unwrap_or("rate=20mbit,delay=10ms,queue=200p".into());
+    let length = 250_000_000;
+    let mut chain = Chain::new(1, &[hop.as_str(); 5], &NodeConfig::default(), length);
+    let mut last = 0;
+    for s in 0..120 {
+        chain.sim.run_for(Duration::from_secs(1));
+        let got = chain.last().got.len();
+        let t: Vec<String> = chain
+            .sim
+            .nodes
+            .iter()
+            .map(|e| {
+                let s = e.node.stats();
+                format!(
+                    "{}/{}/{}/{}",
+                    s.timeouts, s.reported_lost, s.queue_drops, s.duplicates
+                )
+            })
+            .collect();
+        println!("{s} {:.2} {}", (got - last) as f64 * 8e-6, t.join(" "));
+        last = got;
+        if std::env::var_os("STARHAUL_LEOTP_TRACE").is_some() {
+            chain.trace();
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! The packets between neighbours. `docs/leotp.md` has them as a table.
 
 use crate::{
-    keys::{HELLO_MAC_BYTES, HopNonce, MAC_BYTES},
+    keys::{HELLO_MAC_BYTES, Life, MAC_BYTES},
     name::{ContentId, SEAL_BYTES},
     varint,
 };
@@ -42,8 +42,8 @@ pub enum ParseError {
     /// Its kind, or that of a frame, is unknown.
     #[error("the packet is of an unknown kind")]
     Unknown,
-    /// A range ends beyond what 62 bits hold.
-    #[error("a range ends beyond 2^62")]
+    /// A range or a packet's number is beyond what 62 bits hold.
+    #[error("a range or a number is beyond 2^62")]
     Range,
 }
 
@@ -54,11 +54,20 @@ pub(crate) enum Packet<'a> {
     Numbered(Numbered<'a>),
 }
 
-/// A greeting: the sender's nonce, and the nonce of the receiver as the sender knows it, or zeros.
+/// What the receiver of a hello sends back, to show that it lives.
+pub(crate) type Challenge = [u8; 8];
+
+/// A hello, the packet of the handshake between neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
-    pub(crate) own: HopNonce,
-    pub(crate) peer: HopNonce,
+    pub(crate) life: Life,
+    /// The life of the receiver that the sender has accepted, or zeros.
+    pub(crate) peer: Life,
+    pub(crate) challenge: Challenge,
+    /// The receiver's challenge that the sender heard last.
+    pub(crate) echo: Challenge,
+    /// The number of the sender's first packet with the keys of both lives.
+    pub(crate) first_number: u64,
     pub(crate) mac: [u8; HELLO_MAC_BYTES],
 }
 
@@ -141,12 +150,21 @@ pub(crate) enum Frame {
 }
 
 impl Hello {
-    /// What its authentication covers.
-    pub(crate) fn greeting(own: &HopNonce, peer: &HopNonce) -> [u8; 33] {
-        let mut bytes = [HELLO; 33];
-        bytes[1..17].copy_from_slice(own);
-        bytes[17..].copy_from_slice(peer);
+    /// What its authentication covers: all that comes before it.
+    pub(crate) fn authenticated(&self) -> [u8; 57] {
+        let mut bytes = [HELLO; 57];
+        bytes[1..17].copy_from_slice(&self.life);
+        bytes[17..33].copy_from_slice(&self.peer);
+        bytes[33..41].copy_from_slice(&self.challenge);
+        bytes[41..49].copy_from_slice(&self.echo);
+        bytes[49..].copy_from_slice(&self.first_number.to_be_bytes());
         bytes
+    }
+
+    /// Appends the packet.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.authenticated());
+        out.extend_from_slice(&self.mac);
     }
 }
 
@@ -154,11 +172,18 @@ impl Hello {
 pub(crate) fn parse(datagram: &[u8]) -> Result<Packet<'_>, ParseError> {
     let (&flags, mut rest) = datagram.split_first().ok_or(ParseError::Short)?;
     if flags & KIND == HELLO {
-        let own = *take_array(&mut rest)?;
-        let peer = *take_array(&mut rest)?;
-        let mac = *take_array(&mut rest)?;
+        let hello = Hello {
+            life: *take_array(&mut rest)?,
+            peer: *take_array(&mut rest)?,
+            challenge: *take_array(&mut rest)?,
+            echo: *take_array(&mut rest)?,
+            first_number: Some(u64::from_be_bytes(*take_array(&mut rest)?))
+                .filter(|number| *number <= varint::MAX)
+                .ok_or(ParseError::Range)?,
+            mac: *take_array(&mut rest)?,
+        };
         return match (flags, rest) {
-            (HELLO, []) => Ok(Packet::Hello(Hello { own, peer, mac })),
+            (HELLO, []) => Ok(Packet::Hello(hello)),
             _ => Err(ParseError::Unknown),
         };
     }
@@ -395,10 +420,15 @@ fn take_array<'a, const N: usize>(from: &mut &'a [u8]) -> Result<&'a [u8; N], Pa
 
 /// Reads a packet with its frames, writes it and reads it again: the same must come out.
 pub(crate) fn check(datagram: &[u8]) -> Result<(), ParseError> {
-    let Packet::Numbered(packet) = parse(datagram)? else {
-        return Ok(());
-    };
     let mut written = Vec::new();
+    let packet = match parse(datagram)? {
+        Packet::Numbered(packet) => packet,
+        Packet::Hello(hello) => {
+            hello.write(&mut written);
+            assert_eq!(written, datagram);
+            return Ok(());
+        }
+    };
     match packet.body {
         Body::Data(data) => packet.head.write_data(&data, &mut written),
         Body::Control(mut frames) => {
@@ -445,6 +475,18 @@ mod tests {
 
     #[test]
     fn every_kind_of_packet_is_read_as_written() {
+        let hello = Hello {
+            life: [1; 16],
+            peer: [2; 16],
+            challenge: [3; 8],
+            echo: [4; 8],
+            first_number: 1 << 40,
+            mac: [5; 16],
+        };
+        let mut packet = Vec::new();
+        hello.write(&mut packet);
+        assert_eq!(parse(&packet), Ok(Packet::Hello(hello)));
+        assert_eq!(parse(&packet[..72]), Err(ParseError::Short));
         let echo = Some(Echo {
             stamp: 1,
             held: STAMP_MASK,

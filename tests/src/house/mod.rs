@@ -8,7 +8,7 @@ pub mod dependencies;
 pub mod source;
 
 /// The crates that are protocol cores.
-pub const CORES: [&str; 12] = [
+pub const CORES: [&str; 13] = [
     "starhaul-units",
     "starhaul-cc",
     "starhaul-fec",

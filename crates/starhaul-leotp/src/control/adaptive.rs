@@ -26,6 +26,9 @@ const DRAIN_SHARE: f64 = 0.75;
 /// Packets that a rate is measured over at least.
 const LEAST_PACKETS: usize = 8;
 const MOST_PACKETS: usize = 1 << 14;
+/// Times between packets at the present rate after which a silence is one.
+const MOST_SPACINGS: u32 = 2 * LEAST_PACKETS as u32;
+const LONGEST_SPACING: Duration = Duration::from_secs(1);
 
 /// Our rule.
 #[derive(Debug, Default)]
@@ -134,8 +137,10 @@ impl Adaptive {
         {
             self.window.pop_front();
         }
-        // After a silence, what was before says nothing of the present.
-        let horizon = packet.rtt * 4 + Duration::from_millis(100);
+        // After a silence, what was before says nothing of the present. At a low rate, packets are this far apart.
+        let spacing = Duration::try_from_secs_f64(f64::from(packet.bytes) / self.rate.max(1.0));
+        let spacing = spacing.unwrap_or(LONGEST_SPACING).min(LONGEST_SPACING);
+        let horizon = packet.rtt * 4 + Duration::from_millis(100) + spacing * MOST_SPACINGS;
         while self
             .window
             .front()

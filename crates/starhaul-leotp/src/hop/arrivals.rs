@@ -53,6 +53,14 @@ struct Reordering {
 }
 
 impl Arrivals {
+    /// Packets are expected from this number on.
+    pub(crate) fn starting_at(next: u64) -> Self {
+        Self {
+            next,
+            ..Self::default()
+        }
+    }
+
     /// One more than the greatest number that arrived.
     pub(crate) fn next(&self) -> u64 {
         self.next
@@ -77,7 +85,7 @@ impl Arrivals {
                     self.holes.pop_first();
                 }
             }
-            self.next = number + 1;
+            self.next = number.saturating_add(1);
             return Arrival::Newest { missing };
         }
         let Some((&start, &hole)) = self

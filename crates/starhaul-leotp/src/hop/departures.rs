@@ -41,6 +41,12 @@ impl Departures {
         self.first + self.packets.len() as u64
     }
 
+    /// Forgets all that left; the next packet has the next number.
+    pub(crate) fn forget(&mut self) {
+        self.first = self.next_number();
+        self.packets.clear();
+    }
+
     /// Records the next packet, and forgets those that left longer than `horizon` ago.
     pub(crate) fn push(&mut self, now: Instant, carried: Carried, horizon: Duration) {
         self.packets.push_back((now, carried));

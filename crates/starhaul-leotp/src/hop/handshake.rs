@@ -1,175 +1,155 @@
-//! Two neighbours greet each other: each learns the other's nonce of this life. A nonce is believed when the greeting that
-//! brings it repeats one's own, so that greetings of former lives prove nothing. A nonce serves one pair of lives: when the
-//! neighbour begins another, this end takes a new one too.
+//! The handshake of two neighbours: each learns the life of the other, a number drawn anew when a node begins.
+//!
+//! A life is accepted when a hello brings it together with the echo of this node's challenge, which only a neighbour that
+//! lives now can know: hellos of former lives change nothing. The keys follow from the two lives, so that both ends have the
+//! same keys as soon as each has accepted the other, whichever hellos were lost.
 
 use std::time::{Duration, Instant};
 
 use rand_chacha::{ChaCha20Rng, rand_core::RngCore as _};
 
 use crate::{
-    keys::{HopNonce, NeighbourKey, PacketKey, is_same},
-    wire::Hello,
+    keys::{Life, NeighbourKey, PacketKey, is_same},
+    wire::{Challenge, Hello},
 };
 
-/// The first wait for an answer; each further one is twice as long, up to [`SLOWEST`].
+/// The first wait for an answer; each further one is twice as long, up to [`LONGEST`].
 const FIRST: Duration = Duration::from_millis(100);
-const SLOWEST: Duration = Duration::from_secs(2);
-/// Greetings that answer others come this far apart.
+const LONGEST: Duration = Duration::from_secs(2);
+/// Hellos that answer others leave this far apart at least.
 const ANSWERS: Duration = Duration::from_millis(5);
 
-/// The state of greetings with a neighbour.
+/// The state of the handshake with a neighbour.
 #[derive(Debug)]
 pub(crate) struct Handshake {
     key: NeighbourKey,
     random: ChaCha20Rng,
-    own: HopNonce,
-    /// Keys were made of `own`.
-    is_used: bool,
-    /// What a greeting of the neighbour said last; not proven.
-    heard: HopNonce,
+    life: Life,
+    /// A neighbour that echoes it lives; drawn anew when it has served.
+    challenge: Challenge,
+    /// The challenge of the neighbour's last hello.
+    heard: Challenge,
     wait: Duration,
     next: Option<Instant>,
-    answered: Option<Instant>,
-    /// When greetings left that the neighbour may answer, for a first round-trip time.
-    greeted: Option<Instant>,
+    sent: Option<Instant>,
 }
 
 /// The keys of a life of both neighbours.
 #[derive(Debug)]
 pub(crate) struct Session {
-    peer: HopNonce,
+    peer: Life,
     pub(crate) seal: PacketKey,
     pub(crate) open: PacketKey,
     /// The neighbour is known to have the keys.
     pub(crate) is_confirmed: bool,
 }
 
-/// What a greeting brought.
+/// What a hello brought.
 #[derive(Debug)]
-pub(crate) enum Greeted {
-    /// A new life of the neighbour, with the time from the last greeting to it.
+pub(crate) enum Heard {
+    /// A new life of the neighbour, with the time since this node's last hello.
     New(Box<Session>, Option<Duration>),
-    /// Nothing new.
-    Known,
+    /// Both ends know each other; the neighbour may not know that.
+    Agreed,
+    /// Nothing that can be believed; an answer leaves.
+    Unproven,
     /// It is not authentic.
     Forged,
 }
 
-impl Session {
-    /// Whether they are those of the life of the neighbour with this nonce.
-    pub(crate) fn is_of(&self, peer: &HopNonce) -> bool {
-        self.peer == *peer
-    }
-}
-
 impl Handshake {
     pub(crate) fn new(now: Instant, key: NeighbourKey, mut random: ChaCha20Rng) -> Self {
+        let (mut life, mut challenge) = (Life::default(), Challenge::default());
+        random.fill_bytes(&mut life);
+        random.fill_bytes(&mut challenge);
         Self {
             key,
-            own: draw(&mut random),
             random,
-            is_used: false,
-            heard: HopNonce::default(),
+            life,
+            challenge,
+            heard: Challenge::default(),
             wait: FIRST,
             next: Some(now),
-            answered: None,
-            greeted: None,
+            sent: None,
         }
     }
 
-    /// This node's nonce.
-    pub(crate) fn own(&self) -> HopNonce {
-        self.own
-    }
-
-    /// Whether this node's nonce is that of the keys in use.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.is_used
-    }
-
-    /// When a greeting leaves.
+    /// When a hello leaves.
     pub(crate) fn timeout(&self) -> Option<Instant> {
         self.next
     }
 
-    /// Greets at once if the last answer is long enough ago: something came that only another life explains.
+    /// Sends a hello at once, if the last one is long enough ago: a packet came that only another life explains.
     pub(crate) fn prompt(&mut self, now: Instant) {
-        let at = self
-            .answered
-            .map_or(now, |answered| now.max(answered + ANSWERS));
+        let at = self.sent.map_or(now, |sent| now.max(sent + ANSWERS));
         self.next = Some(self.next.map_or(at, |next| next.min(at)));
     }
 
-    /// The greeting that is due. `is_done`: none follows by itself.
-    pub(crate) fn poll(&mut self, now: Instant, is_done: bool) -> Option<Hello> {
+    /// The hello that is due. `first_number` is that of this node's first packet to the accepted life.
+    pub(crate) fn poll(
+        &mut self,
+        now: Instant,
+        accepted: Option<&Session>,
+        first_number: u64,
+    ) -> Option<Hello> {
         if self.next.is_none_or(|next| next > now) {
             return None;
         }
-        self.answered = Some(now);
+        self.sent = Some(now);
         self.next = None;
-        if !is_done {
+        if !accepted.is_some_and(|session| session.is_confirmed) {
             self.next = Some(now + self.wait);
-            self.wait = (self.wait * 2).min(SLOWEST);
+            self.wait = (self.wait * 2).min(LONGEST);
         }
-        self.greeted.get_or_insert(now);
-        let mac = self.key.hello_mac(&Hello::greeting(&self.own, &self.heard));
-        Some(Hello {
-            own: self.own,
-            peer: self.heard,
-            mac,
-        })
+        let mut hello = Hello {
+            life: self.life,
+            peer: accepted.map_or(Life::default(), |session| session.peer),
+            challenge: self.challenge,
+            echo: self.heard,
+            first_number,
+            mac: Default::default(),
+        };
+        hello.mac = self.key.hello_mac(&hello.authenticated());
+        Some(hello)
     }
 
-    /// Takes a greeting; `known` are the keys in use.
+    /// Takes a hello; `accepted` are the keys in use.
     pub(crate) fn handle(
         &mut self,
         now: Instant,
         hello: &Hello,
-        known: Option<&Session>,
-    ) -> Greeted {
-        let mac = self
-            .key
-            .hello_mac(&Hello::greeting(&hello.own, &hello.peer));
-        // One's own greeting may come back.
-        if !is_same(&mac, &hello.mac) || hello.own == self.own {
-            return Greeted::Forged;
+        accepted: Option<&Session>,
+    ) -> Heard {
+        let mac = self.key.hello_mac(&hello.authenticated());
+        // One's own hello may come back.
+        if !is_same(&mac, &hello.mac) || hello.life == self.life {
+            return Heard::Forged;
         }
-        if hello.peer != self.own {
-            // It may be old: it is answered, and believed when an answer to that comes.
-            self.heard = hello.own;
+        let is_accepted = accepted.is_some_and(|session| session.peer == hello.life);
+        let knows_this = hello.peer == self.life;
+        if is_accepted && knows_this {
+            return Heard::Agreed;
+        }
+        self.heard = hello.challenge;
+        if !knows_this {
             self.prompt(now);
-            return Greeted::Known;
         }
-        if self.is_used && known.is_some_and(|known| known.peer == hello.own) {
-            return Greeted::Known;
+        if is_accepted || hello.echo != self.challenge {
+            self.prompt(now);
+            return Heard::Unproven;
         }
-        self.heard = hello.own;
+        self.random.fill_bytes(&mut self.challenge);
         self.wait = FIRST;
-        self.prompt(now);
-        if self.is_used {
-            self.own = draw(&mut self.random);
-            self.is_used = false;
-            return Greeted::Known;
-        }
-        self.is_used = true;
         let session = Session {
-            peer: hello.own,
-            seal: self.key.direction(&self.own, &hello.own),
-            open: self.key.direction(&hello.own, &self.own),
+            peer: hello.life,
+            seal: self.key.direction(&self.life, &hello.life),
+            open: self.key.direction(&hello.life, &self.life),
             is_confirmed: false,
         };
-        let rtt = self
-            .greeted
-            .take()
-            .map(|at| now.saturating_duration_since(at));
-        Greeted::New(Box::new(session), rtt)
+        self.next.get_or_insert(now + FIRST);
+        let since = self.sent.map(|sent| now.saturating_duration_since(sent));
+        Heard::New(Box::new(session), since)
     }
-}
-
-fn draw(random: &mut ChaCha20Rng) -> HopNonce {
-    let mut nonce = HopNonce::default();
-    random.fill_bytes(&mut nonce);
-    nonce
 }
 
 #[cfg(test)]
@@ -178,69 +158,113 @@ mod tests {
 
     use super::*;
 
-    fn end(now: Instant, seed: u64) -> Handshake {
-        Handshake::new(
-            now,
-            NeighbourKey::new(&[7; 32]),
-            ChaCha20Rng::seed_from_u64(seed),
-        )
+    struct End {
+        handshake: Handshake,
+        session: Option<Session>,
+        lives: usize,
+    }
+
+    impl End {
+        fn new(now: Instant, seed: u64) -> Self {
+            let random = ChaCha20Rng::seed_from_u64(seed);
+            Self {
+                handshake: Handshake::new(now, NeighbourKey::new(&[7; 32]), random),
+                session: None,
+                lives: 0,
+            }
+        }
+
+        fn poll(&mut self, now: Instant) -> Option<Hello> {
+            self.handshake.poll(now, self.session.as_ref(), 0)
+        }
+
+        fn handle(&mut self, now: Instant, hello: &Hello) {
+            let heard = self.handshake.handle(now, hello, self.session.as_ref());
+            if let Heard::New(session, _) = heard {
+                self.session = Some(*session);
+                self.lives += 1;
+            }
+        }
+    }
+
+    fn agree(a: &End, b: &End) -> bool {
+        let (Some(at_a), Some(at_b)) = (&a.session, &b.session) else {
+            return false;
+        };
+        at_a.seal.mac(1, b"x") == at_b.open.mac(1, b"x")
+            && at_b.seal.mac(1, b"x") == at_a.open.mac(1, b"x")
     }
 
     #[test]
-    fn two_ends_agree_and_old_greetings_prove_nothing() {
+    fn two_ends_agree_after_three_hellos() {
         let now = Instant::now();
-        let (mut a, mut b) = (end(now, 1), end(now, 2));
-        let first = a.poll(now, false).unwrap();
-        assert!(matches!(b.handle(now, &first, None), Greeted::Known));
-        let second = b.poll(now, false).unwrap();
-        let Greeted::New(at_a, _) = a.handle(now, &second, None) else {
-            panic!("it repeats the nonce of a");
-        };
-        let third = a.poll(now + ANSWERS, true).unwrap();
-        let Greeted::New(at_b, _) = b.handle(now, &third, None) else {
-            panic!("it repeats the nonce of b");
-        };
-        assert_eq!(at_a.seal.mac(1, b"x"), at_b.open.mac(1, b"x"));
-        assert_eq!(at_b.seal.mac(1, b"x"), at_a.open.mac(1, b"x"));
-        assert!(matches!(b.handle(now, &third, Some(&at_b)), Greeted::Known));
-        // A new life of b does not believe what was said to the former, and a believes it with a new nonce only.
-        let mut b = end(now, 3);
-        for old in [&first, &third] {
-            assert!(matches!(b.handle(now, old, None), Greeted::Known));
-        }
-        let mut changed = second;
-        changed.own[0] ^= 1;
-        assert!(matches!(
-            a.handle(now, &changed, Some(&at_a)),
-            Greeted::Forged
-        ));
-        let mut keys: [Option<Session>; 2] = [Some(*at_a), None];
-        let mut later = now;
-        for _ in 0..4 {
-            later += FIRST;
-            if let Some(hello) = b.poll(later, false)
-                && let Greeted::New(session, _) = a.handle(later, &hello, keys[0].as_ref())
-            {
-                keys[0] = Some(*session);
+        let (mut a, mut b) = (End::new(now, 1), End::new(now, 2));
+        b.handshake.next = None;
+        let first = a.poll(now).unwrap();
+        b.handle(now, &first);
+        let second = b.poll(now).unwrap();
+        a.handle(now, &second);
+        let third = a.poll(now + ANSWERS).unwrap();
+        b.handle(now, &third);
+        assert!(agree(&a, &b));
+        let mut changed = third;
+        changed.first_number ^= 1;
+        let heard = b.handshake.handle(now, &changed, b.session.as_ref());
+        assert!(matches!(heard, Heard::Forged));
+        let heard = a.handshake.handle(now, &third, a.session.as_ref());
+        assert!(matches!(heard, Heard::Forged), "its own");
+    }
+
+    /// Hellos are lost, delayed, repeated and replayed while both ends begin new lives; then they pass, and both agree.
+    #[test]
+    fn whatever_was_lost_or_replayed_both_agree_in_the_end() {
+        for seed in 0..300 {
+            let mut random = ChaCha20Rng::seed_from_u64(seed);
+            let mut now = Instant::now();
+            let mut ends = [End::new(now, seed * 1000), End::new(now, seed * 1000 + 1)];
+            let mut all: [Vec<Hello>; 2] = Default::default();
+            for step in 2..80 {
+                now += Duration::from_millis((random.next_u32() % 300).into());
+                let from = usize::from(random.next_u32().is_multiple_of(2));
+                if let Some(hello) = ends[from].poll(now) {
+                    all[from].push(hello);
+                }
+                match random.next_u32() % 10 {
+                    0 => ends[from] = End::new(now, seed * 1000 + step),
+                    1..=3 if !all[from].is_empty() => {
+                        let old = usize::try_from(random.next_u32()).unwrap() % all[from].len();
+                        let hello = all[from][old];
+                        ends[1 - from].handle(now, &hello);
+                    }
+                    4..=7 => {
+                        if let Some(hello) = all[from].last().copied() {
+                            ends[1 - from].handle(now, &hello);
+                        }
+                    }
+                    _ => {}
+                }
             }
-            if let Some(hello) = a.poll(later, false)
-                && let Greeted::New(session, _) = b.handle(later, &hello, keys[1].as_ref())
-            {
-                keys[1] = Some(*session);
+            for _ in 0..8 {
+                for from in [0, 1] {
+                    now += Duration::from_millis(10);
+                    if let Some(hello) = ends[from].poll(now) {
+                        ends[1 - from].handle(now, &hello);
+                    }
+                }
+                now += LONGEST;
             }
+            let [a, b] = &ends;
+            assert!(agree(a, b), "seed {seed}");
+            // Nothing of the past ends it.
+            let lives = [a.lives, b.lives];
+            for from in [0, 1] {
+                for hello in &all[from] {
+                    ends[1 - from].handle(now, hello);
+                }
+            }
+            let [a, b] = &ends;
+            assert_eq!([a.lives, b.lives], lives, "seed {seed}");
+            assert!(agree(a, b), "seed {seed}");
         }
-        let [Some(at_a), Some(at_b)] = keys else {
-            panic!("both have keys");
-        };
-        assert_eq!(at_a.seal.mac(1, b"x"), at_b.open.mac(1, b"x"));
-        assert!(matches!(
-            a.handle(later, &second, Some(&at_a)),
-            Greeted::Known
-        ));
-        let own = a.poll(later + SLOWEST, false).unwrap();
-        assert!(matches!(
-            a.handle(later, &own, Some(&at_a)),
-            Greeted::Forged
-        ));
     }
 }

@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 
 pub(crate) use arrivals::{Arrival, Arrivals};
 pub(crate) use departures::{Carried, Departures};
-use handshake::{Greeted, Handshake, Session};
+use handshake::{Handshake, Heard, Session};
 use pace::Pace;
 use queue::SendQueue;
 use rtt::RoundTrips;
@@ -36,12 +36,11 @@ const CONTROL_BYTES: usize = 1200;
 const MOST_FRAMES: usize = 1 << 13;
 /// Segments of the first round trip, before the neighbour says a rate.
 const FIRST_SEGMENTS: f64 = 16.0;
-/// Until a round-trip time is known.
+/// Round-trip times before any is known, and at least while one is only guessed from the handshake.
 const UNKNOWN_RTT: Duration = Duration::from_millis(100);
+const LEAST_RTT_GUESS: Duration = Duration::from_millis(1);
 /// Nothing is sent to a neighbour that was silent for longer.
 const SILENCE: Duration = Duration::from_secs(3);
-/// For how long the least round-trip time is kept.
-const RTT_MEMORY: Duration = Duration::from_secs(5);
 
 /// A neighbour.
 #[derive(Debug)]
@@ -49,8 +48,12 @@ pub(crate) struct Hop {
     handshake: Handshake,
     session: Option<Session>,
     pub(crate) departures: Departures,
+    /// Of the first packet to the neighbour in its present life.
+    first_number: u64,
     pub(crate) arrivals: Arrivals,
     rtt: RoundTrips,
+    /// Until a packet has shown one.
+    rtt_guess: Duration,
     /// Of this node's clock.
     epoch: Instant,
     /// The last stamp of the neighbour, and when it came.
@@ -73,6 +76,7 @@ pub(crate) struct Hop {
     frames: VecDeque<Frame>,
     /// A control packet is due then, even an empty one.
     speaks_at: Option<Instant>,
+    owes_answer: bool,
     /// A packet without content follows the last data then.
     tail_at: Option<Instant>,
     /// Told last: rate, and when.
@@ -118,8 +122,10 @@ impl Hop {
             handshake: Handshake::new(now, config.key, random),
             session: None,
             departures: Departures::default(),
+            first_number: 0,
             arrivals: Arrivals::default(),
             rtt: RoundTrips::default(),
+            rtt_guess: UNKNOWN_RTT,
             epoch,
             stamp: None,
             echoed: None,
@@ -133,6 +139,7 @@ impl Hop {
             flows_at: None,
             frames: VecDeque::new(),
             speaks_at: None,
+            owes_answer: false,
             tail_at: None,
             told: None,
             control_left: None,
@@ -153,7 +160,7 @@ impl Hop {
 
     /// The smoothed round-trip time, or a guess.
     pub(crate) fn rtt(&self) -> Duration {
-        self.rtt.smoothed().unwrap_or(UNKNOWN_RTT)
+        self.rtt.smoothed().unwrap_or(self.rtt_guess)
     }
 
     /// The rate at which the neighbour takes data: what it said, or that of the first round trip.
@@ -181,30 +188,26 @@ impl Hop {
         self.control.rate().unwrap_or(first)
     }
 
-    /// Takes a greeting. Returns `None` if it is forged, and otherwise whether a new life began.
+    /// Takes a hello. Returns `None` if it is forged, and otherwise whether a new life of the neighbour began.
     pub(crate) fn handle_hello(&mut self, now: Instant, hello: &Hello) -> Option<bool> {
         match self.handshake.handle(now, hello, self.session.as_ref()) {
-            Greeted::Forged => None,
-            Greeted::Known => {
-                let session = self.session.as_ref();
-                let is_known = hello.peer == self.handshake.own()
-                    && self.handshake.is_settled()
-                    && session.is_some_and(|session| session.is_of(&hello.own));
-                if is_known {
-                    // The neighbour does not know yet that this end has the keys: any packet shows it.
-                    self.speak_by(now);
-                }
+            Heard::Forged => None,
+            Heard::Unproven => Some(false),
+            Heard::Agreed => {
+                // The neighbour may not know yet that this end has the keys: any packet shows it.
+                self.speak_by(now);
                 Some(false)
             }
-            Greeted::New(session, rtt) => {
+            Heard::New(session, rtt) => {
                 self.session = Some(*session);
-                self.departures = Departures::default();
-                self.arrivals = Arrivals::default();
+                self.departures.forget();
+                self.first_number = self.departures.next_number();
+                self.received = self.first_number;
+                self.arrivals = Arrivals::starting_at(hello.first_number);
                 self.stamp = None;
                 self.delay = None;
                 self.last_data = None;
                 self.takes = None;
-                self.received = 0;
                 self.told = None;
                 self.heard = now;
                 self.speak_by(now);
@@ -214,20 +217,18 @@ impl Hop {
                     most: self.handles.most,
                     ..Handles::default()
                 };
-                if let Some(rtt) = rtt.filter(|_| self.rtt.smoothed().is_none()) {
-                    self.rtt.add(now, rtt, RTT_MEMORY);
-                }
+                // The neighbour's clock is another.
+                self.control.on_reconfiguration();
+                self.rtt_guess = rtt.unwrap_or(self.rtt_guess).max(LEAST_RTT_GUESS);
                 Some(true)
             }
         }
     }
 
-    /// The greeting that is due.
+    /// The hello that is due.
     pub(crate) fn poll_hello(&mut self, now: Instant) -> Option<Hello> {
-        let session = self.session.as_ref();
-        let is_done =
-            session.is_some_and(|session| session.is_confirmed) && self.handshake.is_settled();
-        self.handshake.poll(now, is_done)
+        self.handshake
+            .poll(now, self.session.as_ref(), self.first_number)
     }
 
     /// Checks a packet's authentication and number, and learns from its stamps.
@@ -239,7 +240,7 @@ impl Hop {
         let number = self.arrivals.expand(packet.head.number);
         let mac = session.open.mac(number, packet.authenticated);
         if !is_same(&mac, packet.mac) {
-            // The neighbour may have begun a new life without a greeting that arrived.
+            // The neighbour may have begun a new life, and its hello was lost.
             self.handshake.prompt(now);
             return Checked::Forged;
         }
@@ -395,6 +396,7 @@ impl Hop {
         let carried = Carried::Frames(again.into());
         self.speaks_at = None;
         self.tail_at = None;
+        self.owes_answer = false;
         self.control_left = Some(now);
         self.finish(now, number, begin, carried, out);
     }
@@ -443,8 +445,14 @@ impl Hop {
     /// Answers a packet that asks nothing but whether this node is there, unless data leave soon.
     pub(crate) fn answer(&mut self, now: Instant) {
         if self.queue.is_empty() {
+            self.owes_answer = true;
             self.speak_by(now);
         }
+    }
+
+    /// Whether the next control packet is an answer.
+    pub(crate) fn owes_answer(&self) -> bool {
+        self.owes_answer
     }
 
     /// Writes a data packet and lets it count for the pace. `stamp`: that of the responder, where it alone is paced.
@@ -541,7 +549,7 @@ impl Hop {
             .filter(|sample| *sample < STAMP_MASK / 2)
         {
             let sample = Duration::from_micros(sample.into());
-            self.rtt.add(now, sample, RTT_MEMORY);
+            self.rtt.add(sample);
             self.control.on_rtt(now, sample);
         }
     }

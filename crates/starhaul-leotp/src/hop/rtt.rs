@@ -1,26 +1,17 @@
-//! The round-trip time of a hop (RFC 6298 §2, in microseconds), and its least of late.
+//! A smoothed round-trip time (RFC 6298 §2), in microseconds.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// An estimate of a round-trip time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RoundTrips {
     smoothed: Option<Duration>,
     variation: Duration,
-    least: Least,
-}
-
-/// The least of this period and of the last.
-#[derive(Clone, Copy, Debug, Default)]
-struct Least {
-    since: Option<Instant>,
-    now: Option<Duration>,
-    before: Option<Duration>,
 }
 
 impl RoundTrips {
-    /// Adds a sample. The least one is of the last one to two `memory`.
-    pub(crate) fn add(&mut self, now: Instant, sample: Duration, memory: Duration) {
+    /// Adds a sample.
+    pub(crate) fn add(&mut self, sample: Duration) {
         self.smoothed = Some(match self.smoothed {
             None => {
                 self.variation = sample / 2;
@@ -31,26 +22,11 @@ impl RoundTrips {
                 (smoothed * 7 + sample) / 8
             }
         });
-        let least = &mut self.least;
-        let since = *least.since.get_or_insert(now);
-        if now.saturating_duration_since(since) > memory {
-            least.since = Some(now);
-            least.before = least.now.take();
-        }
-        least.now = Some(least.now.map_or(sample, |least| least.min(sample)));
     }
 
     /// The smoothed one.
     pub(crate) fn smoothed(&self) -> Option<Duration> {
         self.smoothed
-    }
-
-    /// The least of late.
-    pub(crate) fn least(&self) -> Option<Duration> {
-        [self.least.now, self.least.before]
-            .into_iter()
-            .flatten()
-            .min()
     }
 
     /// After how long an answer is overdue (RFC 6298 §2.3).

@@ -95,7 +95,7 @@ impl Node {
         })
     }
 
-    /// Adds a neighbour and greets it.
+    /// Adds a neighbour and begins the handshake with it.
     ///
     /// # Errors
     /// [`Error::DuplicateNeighbour`].

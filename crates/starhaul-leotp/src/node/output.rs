@@ -6,8 +6,7 @@ use super::Node;
 use crate::{
     config::{NeighbourId, Scope},
     hop::{Carried, queue::Item},
-    keys::HELLO_MAC_BYTES,
-    wire::{Data, Frame, Hello},
+    wire::{Data, Frame},
 };
 
 impl Node {
@@ -37,14 +36,13 @@ impl Node {
             return false;
         };
         if let Some(hello) = hop.poll_hello(now) {
-            out.extend_from_slice(&Hello::greeting(&hello.own, &hello.peer));
-            let mac: [u8; HELLO_MAC_BYTES] = hello.mac;
-            out.extend_from_slice(&mac);
+            hello.write(out);
             return true;
         }
         if hop.has_to_speak(now) {
             let mut first: Vec<Frame> = Vec::new();
-            if self.relayed.values().any(|relayed| relayed.upstream == id) {
+            // An answer with rates would be answered in turn.
+            if !hop.owes_answer() && self.awaits_data_of(id) {
                 self.rates_for(now, id, &mut first);
             }
             if let Some(hop) = self.hops.get_mut(&id) {

@@ -162,8 +162,18 @@ impl Node {
         }
     }
 
-    /// Has a neighbour told of rates that changed.
+    /// Whether data of any content are to come from a neighbour.
+    pub(super) fn awaits_data_of(&self, id: NeighbourId) -> bool {
+        self.relayed.iter().any(|(content, relayed)| {
+            relayed.upstream == id && self.pending.waits_for(*content, 0, u64::MAX)
+        })
+    }
+
+    /// Has a neighbour told of rates that changed, while data are to come from it.
     pub(super) fn tell_rates(&mut self, now: Instant, id: NeighbourId) {
+        if !self.awaits_data_of(id) {
+            return;
+        }
         let Some(hop) = self.hops.get(&id) else {
             return;
         };

@@ -12,9 +12,16 @@ use crate::kit::{Part, Study};
 /// `starhaul lab leotp`.
 pub fn study() -> Study {
     let part = |name, stands_for, shows, setups: fn(bool, u64) -> Vec<Setup>| {
-        Part::new(name, stands_for, shows, columns, setups, |setup: &Setup| {
-            Ok(vec![Row::of(setup)?])
-        })
+        let run = |setup: &Setup| Ok(vec![Row::of(setup)?]);
+        Part::of_systems(
+            name,
+            stands_for,
+            shows,
+            columns,
+            setups,
+            |setup| setup.system,
+            run,
+        )
     };
     Study::new(
         "leotp",

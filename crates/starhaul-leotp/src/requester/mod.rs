@@ -1,12 +1,15 @@
 //! The requester's side: one transfer asks for ranges within a window, asks again for what does not come, opens what comes
 //! and gives it in order.
 
+mod window;
+
 use std::{
     collections::{BTreeMap, VecDeque},
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use window::Window;
 
 use crate::{
     config::Scope,
@@ -26,14 +29,10 @@ const GREATEST_TIMEOUT: Duration = Duration::from_secs(5);
 const BACKOFF: f64 = 1.5;
 /// A timer is put off by relays that recover the range so often at most.
 const MOST_POSTPONED: u32 = 4;
-/// Segments in flight at first, and at least.
-const LEAST_WINDOW: u64 = 64;
 /// Segments that are asked for at once at most.
 const MOST_AT_ONCE: u64 = 32;
 /// A transfer fails after so many segments that do not open.
 const MOST_DAMAGED: u32 = 64;
-/// For how long the least round-trip time is kept.
-const RTT_MEMORY: Duration = Duration::from_secs(5);
 
 /// A transfer of a node: its number, never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -110,7 +109,7 @@ pub(crate) struct Fetch {
     ready_bytes: u64,
     window_bytes: u64,
     rtt: RoundTrips,
-    rounds: Rounds,
+    window: Window,
     /// The last arrival, and when the newest of what arrived was asked for.
     progress: Option<Instant>,
     newest_served: Option<Instant>,
@@ -129,15 +128,6 @@ struct Asked {
     attempts: u32,
     postponed: u32,
     overtaken: u32,
-}
-
-/// What arrived per round trip.
-#[derive(Debug, Default)]
-struct Rounds {
-    since: Option<Instant>,
-    bytes: f64,
-    /// Bytes per second of the last rounds.
-    rates: [f64; 4],
 }
 
 impl Fetch {
@@ -163,7 +153,7 @@ impl Fetch {
             ready_bytes: 0,
             window_bytes: config.window_bytes,
             rtt: RoundTrips::default(),
-            rounds: Rounds::default(),
+            window: Window::default(),
             progress: None,
             newest_served: None,
             next_timeout: None,
@@ -209,7 +199,7 @@ impl Fetch {
         if let Some(again) = self.again.pop_front() {
             return Some(again);
         }
-        let window = self.window();
+        let window = self.window.bytes(self.segment, self.window_bytes);
         let held = self.in_flight + self.early_bytes + self.ready_bytes;
         let at_once = self.segment * (window / self.segment / 32).clamp(1, MOST_AT_ONCE);
         let left = self
@@ -303,7 +293,7 @@ impl Fetch {
         }
         self.progress = Some(now);
         self.newest_served = self.newest_served.max(asked);
-        self.rounds.add(now, data.len(), self.rtt.least());
+        self.window.add_bytes(now, data.len());
         if segment.is_end {
             self.end = Some(segment.end());
             self.next = self.next.max(segment.end());
@@ -336,6 +326,7 @@ impl Fetch {
     /// The path is another: its round-trip times are.
     pub(crate) fn forget_path(&mut self) {
         self.rtt.forget();
+        self.window.forget_path();
     }
 
     /// Everything in flight, to ask for it over another path.
@@ -359,24 +350,10 @@ impl Fetch {
         let rtt = self.rtt.smoothed().unwrap_or_default().as_secs_f64() * 1e3;
         format!(
             "window {} in flight {} early {} rtt {rtt:.1}",
-            segments(self.window()),
+            segments(self.window.bytes(self.segment, self.window_bytes)),
             segments(self.in_flight),
             segments(self.early_bytes)
         )
-    }
-
-    fn window(&self) -> u64 {
-        let least = self.rtt.least().unwrap_or_default().as_secs_f64();
-        let rate = self.rounds.rates.into_iter().fold(0.0, f64::max);
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "bytes, rounded down"
-        )]
-        let product = (2.0 * rate * least) as u64;
-        product
-            .max(LEAST_WINDOW * self.segment)
-            .min(self.window_bytes)
     }
 
     fn ask(&mut self, now: Instant, start: u64, end: u64, attempts: u32, postponed: u32) {
@@ -425,7 +402,8 @@ impl Fetch {
             self.in_flight -= asked.end - from;
             if asked.attempts == 1 && end != u64::MAX {
                 let sample = now.saturating_duration_since(asked.at);
-                self.rtt.add(now, sample, RTT_MEMORY);
+                self.rtt.add(sample);
+                self.window.add_round_trip(now, sample);
             }
             last = last.max(Some(asked.at));
             for (from, to) in [(from, start), (end, asked.end)] {
@@ -488,20 +466,6 @@ impl Fetch {
                 self.ready_bytes += fresh.len() as u64;
                 self.ready.push_back(fresh);
             }
-        }
-    }
-}
-
-impl Rounds {
-    fn add(&mut self, now: Instant, bytes: usize, rtt: Option<Duration>) {
-        let since = *self.since.get_or_insert(now);
-        self.bytes += f64::from(u32::try_from(bytes).unwrap_or(u32::MAX));
-        let elapsed = now.saturating_duration_since(since);
-        if elapsed >= rtt.unwrap_or_default().max(Duration::from_millis(1)) {
-            self.rates.rotate_right(1);
-            self.rates[0] = self.bytes / elapsed.as_secs_f64();
-            self.bytes = 0.0;
-            self.since = Some(now);
         }
     }
 }
