@@ -191,15 +191,19 @@ impl Pending {
         askers
     }
 
-    /// What a content is waited for.
-    pub(crate) fn ranges_of(&self, content: ContentId) -> impl Iterator<Item = (u64, u64)> {
-        let awaited = self.contents.get(&content).into_iter();
-        awaited.flat_map(|awaited| {
-            awaited
-                .ranges
-                .iter()
-                .map(|(start, range)| (*start, range.end))
-        })
+    /// Notes that all that is waited for of a content is asked for now, and returns it.
+    pub(crate) fn renew(&mut self, content: ContentId, now: Instant) -> Vec<(u64, u64)> {
+        let ranges = self.contents.get_mut(&content).into_iter();
+        let ranges = ranges.flat_map(|awaited| &mut awaited.ranges);
+        let mut renewed: Vec<(u64, u64)> = Vec::new();
+        for (&start, range) in ranges {
+            range.asked = now;
+            match renewed.last_mut() {
+                Some((_, end)) if *end == start => *end = range.end,
+                _ => renewed.push((start, range.end)),
+            }
+        }
+        renewed
     }
 
     /// The contents in the table.
@@ -317,10 +321,7 @@ mod tests {
         assert_eq!(pending.ranges(), 3);
         assert_eq!(pending.take(C, 40, 60), [A, B]);
         assert_eq!(pending.take(C, 40, 60), []);
-        assert_eq!(
-            pending.ranges_of(C).collect::<Vec<_>>(),
-            [(0, 40), (60, 100), (100, 150)]
-        );
+        assert_eq!(pending.renew(C, now), [(0, 40), (60, 150)]);
         assert!(pending.waits_for(C, 30, 41) && !pending.waits_for(C, 40, 60));
         assert_eq!(pending.take(C, 0, 40), [A]);
         assert_eq!(pending.take(C, 0, 1000), [B, A], "the last range first");

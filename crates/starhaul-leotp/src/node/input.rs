@@ -52,25 +52,7 @@ impl Node {
             .filter(|content| route_of(content) == Some(id))
             .collect();
         for content in contents {
-            let Some(hop) = self.hops.get_mut(&id) else {
-                return;
-            };
-            let Some(handle) = hop.handle_of(content, |_| false) else {
-                continue;
-            };
-            for (start, end) in self.pending.ranges_of(content) {
-                hop.say(Frame::Want {
-                    content,
-                    handle,
-                    start,
-                    end,
-                    is_fresh: false,
-                });
-            }
-            let askers = self.pending.askers(content, 0, u64::MAX);
-            for asker in askers {
-                self.note_relayed(now, content, id, handle, asker);
-            }
+            self.reroute(now, content);
         }
     }
 

@@ -130,15 +130,12 @@ impl Node {
         self.routes.retain(|_, to| *to != id);
     }
 
-    /// Sets the neighbour that is asked for contents without a route of their own. What this node itself fetches is asked
-    /// for there at once; what came to be asked for elsewhere may still arrive from there.
+    /// Sets the neighbour that is asked for contents without a route of their own, and asks it for all that was asked of the
+    /// former one. What the former one still sends is taken.
     pub fn set_upstream(&mut self, now: Instant, upstream: Option<NeighbourId>) {
-        if self.upstream == upstream {
+        let before = std::mem::replace(&mut self.upstream, upstream);
+        if before == upstream {
             return;
-        }
-        self.upstream = upstream;
-        for fetch in self.fetches.values_mut() {
-            fetch.forget_path();
         }
         let contents: Vec<ContentId> = self
             .pending
@@ -146,30 +143,52 @@ impl Node {
             .filter(|content| !self.routes.contains_key(content))
             .collect();
         for content in contents {
-            self.relayed.remove(&content);
-        }
-        let _ = now;
-    }
-
-    /// Asks again, now, for all that this node's own transfers wait for: what was under way is known to be lost, for
-    /// example with the former upstream neighbour.
-    pub fn ask_again(&mut self, now: Instant) {
-        let ids: Vec<FetchId> = self.fetches.keys().copied().collect();
-        for id in ids {
-            if let Some(fetch) = self.fetches.get_mut(&id) {
-                fetch.ask_all_again(now);
-            }
-            self.pump(now, id);
+            self.reroute(now, content);
         }
     }
 
-    /// Sets the neighbour that is asked for one content; `None`: the upstream neighbour.
-    pub fn set_route(&mut self, content: ContentId, to: Option<NeighbourId>) {
-        match to {
+    /// Sets the neighbour that is asked for one content, as [`Node::set_upstream`] does for all; `None`: the upstream
+    /// neighbour.
+    pub fn set_route(&mut self, now: Instant, content: ContentId, to: Option<NeighbourId>) {
+        let before = match to {
             Some(to) => self.routes.insert(content, to),
             None => self.routes.remove(&content),
         };
+        if before != to {
+            self.reroute(now, content);
+        }
+    }
+
+    /// Asks the neighbour that a content comes from now for all that is waited for.
+    fn reroute(&mut self, now: Instant, content: ContentId) {
         self.relayed.remove(&content);
+        let route = self.routes.get(&content).copied().or(self.upstream);
+        let Some((route, hop)) = route.and_then(|id| Some((id, self.hops.get_mut(&id)?))) else {
+            return;
+        };
+        let pending = &mut self.pending;
+        let Some(handle) =
+            hop.handle_of(content, |content| !pending.waits_for(content, 0, u64::MAX))
+        else {
+            return;
+        };
+        for (start, end) in pending.renew(content, now) {
+            hop.say(Frame::Want {
+                content,
+                handle,
+                start,
+                end,
+                is_fresh: false,
+            });
+        }
+        for asker in self.pending.askers(content, 0, u64::MAX) {
+            if let Asker::Local(id) = asker
+                && let Some(fetch) = self.fetches.get_mut(&id)
+            {
+                fetch.restart_timers(now);
+            }
+            self.note_relayed(now, content, route, handle, asker);
+        }
     }
 
     /// Tells that the link to a neighbour was reconfigured, as a detector or a schedule knows: its delays are others now.

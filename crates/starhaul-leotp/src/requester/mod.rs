@@ -323,24 +323,12 @@ impl Fetch {
         }
     }
 
-    /// The path is another: its round-trip times are.
-    pub(crate) fn forget_path(&mut self) {
-        self.rtt.forget();
-        self.window.forget_path();
-    }
-
-    /// Everything in flight, to ask for it over another path.
-    pub(crate) fn ask_all_again(&mut self, now: Instant) {
+    /// All that is in flight was asked for again over another path.
+    pub(crate) fn restart_timers(&mut self, now: Instant) {
         let timeout = self.timeout_after(1);
-        for (&start, asked) in &mut self.asked {
-            asked.at = now;
+        for asked in self.asked.values_mut() {
             asked.attempts += 1;
             asked.deadline = now + timeout;
-            self.again.push_back(Wanted {
-                start,
-                end: asked.end,
-                is_fresh: false,
-            });
         }
     }
 

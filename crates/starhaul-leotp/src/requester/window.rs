@@ -90,13 +90,6 @@ impl Window {
         }
     }
 
-    /// The path is another.
-    pub(super) fn forget_path(&mut self) {
-        self.base = None;
-        self.least = None;
-        self.measuring = None;
-    }
-
     fn rate(&self) -> f64 {
         self.rates.into_iter().fold(0.0, f64::max)
     }

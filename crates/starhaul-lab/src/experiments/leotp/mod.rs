@@ -1,11 +1,13 @@
 //! LEOTP's figures 10 to 15 and table II: transfers over chains of lossy hops, beside rivals from end to end.
 
+mod constellation;
 mod row;
 mod setups;
 
+pub use constellation::{ablation, constellation};
 pub use row::Row;
 use row::columns;
-pub use setups::{Setup, ablation, bytes, delay, fairness, hop_loss, sharing, step, switch};
+pub use setups::{Setup, bytes, delay, fairness, hop_loss, sharing, step, switch};
 
 use crate::kit::{Part, Study};
 
@@ -37,6 +39,7 @@ pub fn study() -> Study {
     .part(part("switch", "LEOTP fig. 13", "goodput while the path switches between two", switch))
     .part(part("step", "LEOTP fig. 14", "a hop whose rate steps up and down", step))
     .part(part("fairness", "LEOTP fig. 15", "three flows with different round-trip times", fairness))
-    .part(part("ablation", "LEOTP table II", "without recovery or control by hops", ablation))
+    .part(part("constellation", "LEOTP table II", "from Beijing through satellites that move", constellation))
+    .part(part("ablation", "LEOTP table II", "the same without recovery or control by hops", ablation))
     .part(part("sharing", "", "ten requesters of one content behind one relay", sharing))
 }

@@ -82,7 +82,8 @@ pub(super) fn columns() -> Vec<Column<Row>> {
     };
     vec![
         Column::name("system", "system", |row: &Row| row.setup.system.into()),
-        number("loss", "loss per hop", "%", 2, |row| row.setup.loss * 100.0).brief("loss"),
+        Column::name("to", "to", |row: &Row| row.setup.to.into()),
+        Column::share("loss", "loss per hop", 2, |row: &Row| row.setup.loss.into()).brief("loss"),
         Column::count("hops", "hops", |row: &Row| row.setup.hops.into()),
         number("switch_s", "switch", "s", 0, |row| row.setup.switch_s),
         Column::count("seed", "seed", |row: &Row| row.setup.seed.into()).dropped(),
@@ -97,12 +98,11 @@ pub(super) fn columns() -> Vec<Column<Row>> {
         .median(),
         number("late_extra_ms", "late median", "ms", 1, |row| {
             let [all, late] = row.medians_ms();
-            late - all
+            if late > 0.0 { late - all } else { f64::NAN }
         })
         .median(),
-        #[expect(clippy::cast_precision_loss, reason = "a display value")]
-        number("sender_bytes", "sent", "MB", 2, |row| {
-            row.sender_bytes() as f64 / 1e6
+        Column::count("sender_bytes", "bytes sent", |row: &Row| {
+            row.sender_bytes().into()
         })
         .median(),
         number("jain", "Jain", "", 4, Row::jain).median(),

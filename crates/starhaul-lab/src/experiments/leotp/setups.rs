@@ -26,6 +26,8 @@ pub struct Setup {
     pub hops: u64,
     /// The path switches each so many seconds; 0 for never.
     pub switch_s: f64,
+    /// Where the path leads, if it is one through a constellation.
+    pub to: &'static str,
     /// Of everything random.
     pub seed: u64,
     /// What runs.
@@ -33,7 +35,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    fn new(system: &'static str, loss: f64, seed: u64, plan: Plan) -> Self {
+    pub(super) fn new(system: &'static str, loss: f64, seed: u64, plan: Plan) -> Self {
         let path = plan
             .flows
             .first()
@@ -43,6 +45,7 @@ impl Setup {
             loss,
             hops: path.len().saturating_sub(1) as u64,
             switch_s: 0.0,
+            to: "",
             seed,
             plan,
         }
@@ -50,7 +53,7 @@ impl Setup {
 }
 
 /// All systems, or few of them.
-fn systems(quick: bool) -> impl Iterator<Item = &'static str> + Clone {
+pub(super) fn systems(quick: bool) -> impl Iterator<Item = &'static str> + Clone {
     let rivals = if quick { 2 } else { RIVALS.len() };
     OURS.into_iter().chain(RIVALS.into_iter().take(rivals))
 }
@@ -188,76 +191,6 @@ pub fn fairness(quick: bool, seed: u64) -> Vec<Setup> {
         .filter(|system| *system != "split-tcp")
         .map(|system| Setup::new(system, 0.0, seed, plan.clone()))
         .collect()
-}
-
-/// Table II's variants over a chain with its losses: ground links of 1 %, laser links of 0.1 %, and the first hop's rate
-/// between two handovers, 15 s apart, at each of which the chain gets other relays.
-pub fn ablation(quick: bool, seed: u64) -> Vec<Setup> {
-    let time = Duration::from_secs(if quick { 30 } else { 120 });
-    let plan = handovers(8, time);
-    [
-        "leotp",
-        "leotp-no-cache",
-        "leotp-e2e-control",
-        "leotp-neither",
-    ]
-    .map(|system| Setup::new(system, 0.01, seed, plan.clone()))
-    .into()
-}
-
-/// Seconds between two handovers.
-const HANDOVER: u64 = 15;
-
-fn handovers(relays: usize, time: Duration) -> Plan {
-    let rate = Opportunities::from_rates(
-        (0..HANDOVER).map(|second| (Duration::from_secs(1), ground_rate(second))),
-    );
-    let lasers = relays - 1;
-    let mut hops = BTreeMap::new();
-    let [responder, requester] = [0, 1];
-    let mut chains = Vec::new();
-    for chain in 0..2 {
-        let first = 2 + chain * relays;
-        let nodes: Vec<usize> = [responder]
-            .into_iter()
-            .chain(first..first + relays)
-            .chain([requester])
-            .collect();
-        let mut up = Hop::new(10, 4, 0.01);
-        if let Ok(rate) = &rate {
-            up.rate = Rate::Trace(Arc::new(rate.clone()));
-        }
-        hops.insert((nodes[0], nodes[1]), up);
-        for pair in nodes[1..=lasers + 1].windows(2) {
-            hops.insert((pair[0], pair[1]), Hop::new(MBIT, 3 + chain as u64, 0.001));
-        }
-        hops.insert((nodes[relays], requester), Hop::new(MBIT, 4, 0.01));
-        chains.push(nodes);
-    }
-    let switches = (0..time.as_secs().div_ceil(HANDOVER)).zip([0, 1].into_iter().cycle());
-    let path = switches.map(|(number, which)| {
-        (
-            Duration::from_secs(number * HANDOVER),
-            chains[which].clone(),
-        )
-    });
-    Plan {
-        hops,
-        flows: vec![Flow {
-            content: 1,
-            start: Duration::ZERO,
-            path: path.collect(),
-        }],
-        bytes: None,
-        time,
-    }
-}
-
-/// The published rate of a ground link so many seconds after a handover: B/2 + 2B(e−t)(t−s)/(e−s)², with B = 10 Mbit/s.
-fn ground_rate(second: u64) -> Bandwidth {
-    let (t, whole) = (second * 2 + 1, HANDOVER * 2);
-    let kbit = 5_000 + 20_000 * (whole - t) * t / (whole * whole);
-    Bandwidth::from_kbit(kbit)
 }
 
 /// Ten requesters of one content of 50 MB behind one relay, which begin half a second apart.

@@ -105,13 +105,31 @@ impl World {
         })
     }
 
-    /// Sets the routes of all flows as they are at an instant.
+    /// Sets the routes of all flows as they are at an instant. What is under way at a node that the path has left goes on, as
+    /// packets from end to end do; a node of the path sends over its links alone.
     fn route(&mut self, plan: &Plan, at: Duration) {
         let now = self.start + at;
+        let network = &mut self.sim.network;
+        for flow in plan.flows.iter().filter(|flow| flow.path.len() > 1) {
+            let path = flow.path_at(at);
+            for pair in flow.path.iter().flat_map(|(_, path)| path.windows(2)) {
+                let (a, b) = (pair[0], pair[1]);
+                let is_used = path.windows(2).any(|used| used == pair);
+                let Some(&[forward, back]) = self.links.get(&(a, b)) else {
+                    continue;
+                };
+                for (from, to, link) in [(a, b, forward), (b, a, back)] {
+                    match is_used || !path.contains(&from) {
+                        true => network.set_route(address(from, 0), address(to, 0), &[link]),
+                        false => network.remove_route(address(from, 0), address(to, 0)),
+                    }
+                }
+            }
+        }
         for flow in &plan.flows {
             for pair in flow.path_at(at).windows(2) {
                 let node = &mut self.sim.nodes[pair[1]].node;
-                node.set_route(content(flow.content), Some(neighbour(pair[0])));
+                node.set_route(now, content(flow.content), Some(neighbour(pair[0])));
                 node.set_upstream(now, Some(neighbour(pair[0])));
             }
         }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
-use starhaul_link::{LinkSpec, Loss, QueueLimit, Rate};
+use starhaul_link::{Delay, LinkSpec, Loss, QueueLimit, Rate};
 use starhaul_sim::{LinkId, Load, Network};
 use starhaul_units::Bandwidth;
 
@@ -14,7 +14,7 @@ pub struct Hop {
     /// Its rate, with all headers.
     pub rate: Rate,
     /// One way.
-    pub delay: Duration,
+    pub delay: Delay,
     /// Share of the packets that are lost.
     pub loss: f64,
     /// Its queue, in packets.
@@ -50,7 +50,7 @@ impl Hop {
     pub fn new(mbit: u64, delay_ms: u64, loss: f64) -> Self {
         Self {
             rate: Rate::Constant(Bandwidth::from_mbit(mbit)),
-            delay: Duration::from_millis(delay_ms),
+            delay: Delay::Constant(Duration::from_millis(delay_ms)),
             loss,
             queue: 200,
         }
@@ -61,7 +61,8 @@ impl Hop {
         let loss = Loss::bernoulli(self.loss).map_err(failed)?;
         let link = LinkSpec {
             rate: self.rate.clone(),
-            ..LinkSpec::constant(Bandwidth::MAX, self.delay)
+            delay: self.delay.clone(),
+            ..LinkSpec::default()
         };
         let link = link.with_queue(QueueLimit::Packets(self.queue));
         Ok([link.clone().with_loss(loss), link])
