@@ -39,6 +39,9 @@ const FIRST_SEGMENTS: f64 = 16.0;
 /// Round-trip times before any is known, and at least while one is only guessed from the handshake.
 const UNKNOWN_RTT: Duration = Duration::from_millis(100);
 const LEAST_RTT_GUESS: Duration = Duration::from_millis(1);
+/// What left longer ago is not repaired: after such an outage, requesters have asked for it again, perhaps over another path.
+const REPAIRED_ROUNDS: u32 = 4;
+const REPAIRED_FOR: Duration = Duration::from_millis(250);
 /// Nothing is sent to a neighbour that was silent for longer.
 const SILENCE: Duration = Duration::from_secs(3);
 
@@ -538,7 +541,7 @@ impl Hop {
             let mac = session.seal.mac(number, &out[begin..]);
             out.extend_from_slice(&mac);
         }
-        let horizon = self.rtt() * 8 + Duration::from_secs(1);
+        let horizon = self.rtt() * REPAIRED_ROUNDS + REPAIRED_FOR;
         self.departures.push(now, carried, horizon);
     }
 

@@ -172,7 +172,22 @@ impl Node {
         else {
             return;
         };
-        for (start, end) in pending.renew(content, now) {
+        let askers = pending.askers(content, 0, u64::MAX);
+        let mut ranges = Vec::new();
+        for asker in &askers {
+            if let Asker::Local(id) = asker
+                && let Some(fetch) = self.fetches.get_mut(id)
+            {
+                ranges.extend(fetch.change_path(now));
+            }
+        }
+        if askers
+            .iter()
+            .any(|asker| matches!(asker, Asker::Neighbour(..)))
+        {
+            ranges = pending.renew(content, now);
+        }
+        for (start, end) in ranges {
             hop.say(Frame::Want {
                 content,
                 handle,
@@ -181,12 +196,7 @@ impl Node {
                 is_fresh: false,
             });
         }
-        for asker in self.pending.askers(content, 0, u64::MAX) {
-            if let Asker::Local(id) = asker
-                && let Some(fetch) = self.fetches.get_mut(&id)
-            {
-                fetch.restart_timers(now);
-            }
+        for asker in askers {
             self.note_relayed(now, content, route, handle, asker);
         }
     }

@@ -323,13 +323,28 @@ impl Fetch {
         }
     }
 
-    /// All that is in flight was asked for again over another path.
-    pub(crate) fn restart_timers(&mut self, now: Instant) {
+    /// The path is another. Returns what is to be asked for again at once: all that is in flight but for data that are under
+    /// way over the former path, as round trips tell. Those have until then to arrive.
+    pub(crate) fn change_path(&mut self, now: Instant) -> Vec<(u64, u64)> {
+        let (smoothed, base) = (self.rtt.smoothed(), self.window.base());
+        let under_way = base.unwrap_or_default() / 2;
         let timeout = self.timeout_after(1);
-        for asked in self.asked.values_mut() {
+        let mut again: Vec<(u64, u64)> = Vec::new();
+        for (&start, asked) in &mut self.asked {
+            let arrives = smoothed.map(|smoothed| asked.at + smoothed);
             asked.attempts += 1;
+            if arrives.is_some_and(|arrives| arrives <= now + under_way) {
+                asked.deadline = now + under_way + LEAST_TIMEOUT;
+                continue;
+            }
             asked.deadline = now + timeout;
+            match again.last_mut() {
+                Some((_, end)) if *end == start => *end = asked.end,
+                _ => again.push((start, asked.end)),
+            }
         }
+        self.next_timeout = self.asked.values().map(|asked| asked.deadline).min();
+        again
     }
 
     #[cfg(test)]

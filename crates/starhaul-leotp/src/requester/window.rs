@@ -62,6 +62,11 @@ impl Window {
         product.max(least.saturating_mul(segment)).min(most)
     }
 
+    /// The round trip of a request that does not wait, if one is known.
+    pub(super) fn base(&self) -> Option<Duration> {
+        self.base
+    }
+
     /// Takes the time from a request to its data.
     pub(super) fn add_round_trip(&mut self, now: Instant, sample: Duration) {
         self.base = Some(self.base.map_or(sample, |base| base.min(sample)));
