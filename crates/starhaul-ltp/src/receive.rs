@@ -32,6 +32,9 @@ pub(crate) struct ReceiveSession {
     green_lowest: Option<u64>,
     green_end: Option<u64>,
     is_delivered: bool,
+    /// Whether the client service has the red part, but has not accepted it; then the checkpoint to answer, and its end.
+    is_held: bool,
+    unanswered: Option<(Checkpoint, u64)>,
     pub(crate) reports: BTreeMap<u64, SentReport>,
     next_serial: u64,
     /// The serial numbers of the reports that answered a checkpoint, by that of the checkpoint.
@@ -83,6 +86,8 @@ impl ReceiveSession {
             green_lowest: None,
             green_end: None,
             is_delivered: false,
+            is_held: false,
+            unanswered: None,
             reports: BTreeMap::new(),
             next_serial: serial,
             answers: BTreeMap::new(),
@@ -109,6 +114,30 @@ impl ReceiveSession {
 
     pub(crate) fn is_delivered(&self) -> bool {
         self.is_delivered
+    }
+
+    /// Whether nothing is reported because the client service has not accepted the red part.
+    pub(crate) fn is_held(&self) -> bool {
+        self.is_held
+    }
+
+    /// Reports nothing from now on until the client service accepts the red part.
+    pub(crate) fn hold(&mut self) {
+        self.is_held = true;
+    }
+
+    /// Keeps a checkpoint until the red part is accepted.
+    pub(crate) fn answer_later(&mut self, checkpoint: Option<Checkpoint>, end: u64) {
+        self.unanswered = checkpoint.map(|at| (at, end)).or(self.unanswered);
+    }
+
+    /// The client service has accepted the red part; returns the reports to send.
+    pub(crate) fn accept(&mut self, most: usize) -> Vec<u64> {
+        self.is_held = false;
+        match self.unanswered.take() {
+            Some((at, end)) => self.answer(at, end, most),
+            None => self.report_completion(most),
+        }
     }
 
     /// Whether data agree with those before.
@@ -252,7 +281,7 @@ impl ReceiveSession {
             || self
                 .green_end
                 .is_some_and(|end| self.green.covers(green_start, end));
-        self.reports.is_empty() && has_red && has_green
+        self.reports.is_empty() && has_red && has_green && !self.is_held
     }
 
     /// Whether some red data arrived and others are missing.

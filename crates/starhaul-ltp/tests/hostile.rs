@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use pair::{Pair, RECEIVER, SENDER, SERVICE, content};
 use starhaul_ltp::{
-    AuthKey, Batch, Body, CancelReason, Checkpoint, Data, DataKind, Engine, EngineConfig, EngineId,
-    Event, Extensions, LinkState, NumberWidth, Outgoing, PeerConfig, Segment, SessionId,
+    AuthKey, Batch, Body, CancelReason, Checkpoint, Data, DataKind, End, Engine, EngineConfig,
+    EngineId, Event, Extensions, LinkState, NumberWidth, Outgoing, PeerConfig, Segment, SessionId,
     UnknownPeers,
 };
 
@@ -549,4 +549,58 @@ fn a_checkpoint_repeated_while_nothing_may_leave_is_answered_once() {
         2,
         "of the report, and of a sender that falls silent"
     );
+}
+
+/// What a client service has not accepted is not acknowledged; when it refuses, its sender is told.
+#[test]
+fn a_red_part_counts_as_received_when_its_client_accepts_it() {
+    let now = Instant::now();
+    let config = PeerConfig::new(Duration::ZERO, None);
+    let mut sender = engine(SENDER, 1, &[RECEIVER], &config, now);
+    let mut receiver = Engine::new(EngineConfig {
+        awaits_acceptance: true,
+        ..EngineConfig::new(RECEIVER, [2; 32])
+    });
+    receiver.add_peer(now, SENDER, config.clone()).unwrap();
+    receiver.open_service(SERVICE);
+    for is_accepted in [true, false] {
+        let block = content(5000, 1);
+        let (to, service) = (RECEIVER, SERVICE);
+        let outgoing = Outgoing {
+            to,
+            service,
+            block,
+            red: 5000,
+        };
+        let session = sender.send(now, outgoing).unwrap();
+        converse(&mut sender, &mut receiver, now);
+        let has_it = |event| matches!(event, Event::RedPart { .. });
+        assert!(std::iter::from_fn(|| receiver.poll_event()).any(has_it));
+        // It asks again while the receiver stores the block.
+        let later = now + Duration::from_millis(250);
+        sender.handle_timeout(later);
+        converse(&mut sender, &mut receiver, later);
+        let events: Vec<Event> = std::iter::from_fn(|| sender.poll_event()).collect();
+        assert_eq!(events, [Event::Transmitted { session }]);
+        match is_accepted {
+            true => receiver.accept(later, session),
+            false => receiver.cancel(later, session),
+        }
+        converse(&mut sender, &mut receiver, later);
+        let events: Vec<Event> = std::iter::from_fn(|| sender.poll_event()).collect();
+        let (by, reason) = (End::Receiver, CancelReason::User);
+        match is_accepted {
+            true => assert_eq!(events, [Event::Sent { session }]),
+            false => assert_eq!(
+                events,
+                [Event::SendCancelled {
+                    session,
+                    by,
+                    reason
+                }]
+            ),
+        }
+        assert_eq!((sender.sessions(), receiver.sessions()), ((0, 0), (0, 0)));
+        assert_eq!(sender.timers() + receiver.timers(), 0);
+    }
 }

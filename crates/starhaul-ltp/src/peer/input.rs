@@ -249,12 +249,27 @@ impl Peer {
         };
         let reports = match checkpoint {
             _ if self.config.is_one_way => return,
+            _ if session.is_held() => return session.answer_later(checkpoint, end),
             Some(at) => session.answer(at, end, claims),
             // The checkpoint was answered before, or its repair symbols came first and it may be lost.
             None if completes => session.report_completion(claims),
             None => return,
         };
         self.queue_reports(id.number, &reports);
+    }
+
+    /// The client service has accepted the red part: all of it is reported.
+    pub(crate) fn accept_red(&mut self, cx: &mut Context<'_>, number: u64) {
+        let most = self.config.segment_data.saturating_sub(REPORT_HEADER);
+        let session = self.receives.get_mut(&number);
+        let Some(session) = session.filter(|session| session.is_held()) else {
+            return;
+        };
+        let reports = session.accept(most);
+        if !self.config.is_one_way {
+            self.queue_reports(number, &reports);
+        }
+        self.end_if_finished(cx, number);
     }
 
     /// Queues reports, also those that were sent before, unless they wait already.
@@ -287,6 +302,9 @@ impl Peer {
             self.cancel_receive(cx, id.number, CancelReason::System);
             return false;
         };
+        if cx.awaits_acceptance {
+            session.hold();
+        }
         let freed = held - session.held();
         self.memory -= freed;
         cx.memory.receiving -= freed;

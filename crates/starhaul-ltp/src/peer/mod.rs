@@ -40,6 +40,7 @@ pub(crate) struct Context<'a> {
     pub(crate) memory: &'a mut Memory,
     pub(crate) services: &'a BTreeSet<u64>,
     pub(crate) numbers: &'a mut Numbers,
+    pub(crate) awaits_acceptance: bool,
 }
 
 /// Memory of all sessions.
