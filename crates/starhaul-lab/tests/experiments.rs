@@ -50,7 +50,7 @@ fn dmtp_blocks_on_time_by_loss_and_mode() {
             .map(|loss| format!("{:>7}", loss * 100.0))
             .concat()
     );
-    for (mode, name) in MODES {
+    for mode in MODES {
         let mut totals = [StepResult::default(); LOSS_STEPS.len()];
         for seed in seeds(1) {
             let setup = DmtpSetup {
@@ -63,7 +63,7 @@ fn dmtp_blocks_on_time_by_loss_and_mode() {
                 .iter()
                 .map(|step| format!("{:>7}", step.on_time))
                 .collect();
-            println!("{:<16} {seed:>4} {row}", name);
+            println!("{:<16} {seed:>4} {row}", mode.name());
             for ((total, step), loss) in totals.iter_mut().zip(&steps).zip(LOSS_STEPS) {
                 total.sent += step.sent;
                 total.on_time += step.on_time;

@@ -19,7 +19,7 @@ const SESSION_SCHEMA: &str = "urn:starhaul:qlog:session-01";
 /// The events of QUIC (draft-ietf-quic-qlog-quic-events).
 const PATH_SCHEMA: &str = "urn:ietf:params:qlog:events:quic-12";
 /// Begins each record of a JSON text sequence (RFC 7464).
-const RECORD_SEPARATOR: u8 = 0x1e;
+const RECORD_SEPARATOR: char = '\u{1e}';
 
 /// What records are written into, one call for each. An error ends the file; it is for the writer to report it.
 pub type QlogWriter = Box<dyn Write + Send + Sync>;
@@ -79,7 +79,7 @@ impl Record {
 
     fn write(&mut self, record: &Value) {
         if let Some(out) = &mut self.out {
-            let line = format!("{}{record}\n", char::from(RECORD_SEPARATOR));
+            let line = format!("{RECORD_SEPARATOR}{record}\n");
             if out.write_all(line.as_bytes()).is_err() {
                 self.out = None;
             }
@@ -226,7 +226,7 @@ impl SessionTrace {
 
 impl Observer for SessionTrace {
     fn on_fact(&mut self, _now: Instant, fact: &Fact<'_>) {
-        tracing::trace!(session = self.0, "{fact}");
+        tracing::trace!(session = self.0, "{} {}", fact.name(), data(fact));
     }
 }
 
@@ -347,7 +347,6 @@ fn data(fact: &Fact<'_>) -> Value {
             "latency": millis(*latency),
             "recovered": is_recovered,
         }),
-        other => json!({ "fact": other.to_string() }),
     }
 }
 

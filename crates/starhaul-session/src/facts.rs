@@ -1,7 +1,7 @@
 //! What happens inside a session, as typed facts for logs and measurements. Nothing of the session depends on who observes it.
 
 use std::{
-    fmt::{self, Debug, Display},
+    fmt::Debug,
     time::{Duration, Instant},
 };
 
@@ -42,7 +42,6 @@ impl Observers {
 
 /// Something that happened inside a session.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub enum Fact<'a> {
     /// The price of a path changed.
     PathCost {
@@ -229,120 +228,6 @@ impl Fact<'_> {
             Self::DatagramLost { .. } => "datagram_lost",
             Self::BlockEnded { .. } => "block_ended",
             Self::BlockReceived { .. } => "block_received",
-        }
-    }
-}
-
-impl Display for Datagram {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.path.0, self.sequence)
-    }
-}
-
-/// One line without the instant, as tests compare and traces print it.
-impl Display for Fact<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())?;
-        match self {
-            Self::PathUp { path, cost } | Self::PathCost { path, cost } => {
-                write!(f, " path={} cost={cost}", path.0)
-            }
-            Self::PathSilent { path } | Self::PathDown { path } => write!(f, " path={}", path.0),
-            Self::StreamOpened {
-                stream,
-                opener,
-                mode,
-            } => write!(
-                f,
-                " stream={} opener={opener:?} mode={}",
-                stream.0,
-                mode.name()
-            ),
-            Self::BlockQueued {
-                stream,
-                block,
-                bytes,
-                deadline,
-                priority,
-            } => write!(
-                f,
-                " block={}/{} bytes={bytes} deadline={deadline:?} priority={priority}",
-                stream.0, block.0
-            ),
-            Self::BlockUpdated {
-                stream,
-                block,
-                deadline,
-                priority,
-            } => write!(
-                f,
-                " block={}/{} deadline={deadline:?} priority={priority:?}",
-                stream.0, block.0
-            ),
-            Self::BlockCoded {
-                stream,
-                block,
-                data,
-                redundancy,
-                fragment_bytes,
-            } => write!(
-                f,
-                " block={}/{} data={data} redundancy={redundancy} fragment_bytes={fragment_bytes}",
-                stream.0, block.0
-            ),
-            Self::FragmentSent {
-                stream,
-                block,
-                fragment: (code, index),
-                datagram,
-                purpose,
-                ..
-            } => write!(
-                f,
-                " block={}/{} fragment={code}.{index} datagram={datagram} purpose={}",
-                stream.0,
-                block.0,
-                purpose.name()
-            ),
-            Self::FrameSent {
-                stream,
-                start,
-                end,
-                datagram,
-                is_retransmission,
-            } => write!(
-                f,
-                " stream={} bytes={start}..{end} datagram={datagram} retransmission={is_retransmission}",
-                stream.0
-            ),
-            Self::DatagramLost {
-                datagram,
-                stream,
-                block,
-            } => {
-                write!(f, " datagram={datagram}")?;
-                match (stream, block) {
-                    (Some(stream), Some(block)) => write!(f, " block={}/{}", stream.0, block.0),
-                    (Some(stream), None) => write!(f, " stream={}", stream.0),
-                    (None, _) => Ok(()),
-                }
-            }
-            Self::BlockEnded {
-                stream,
-                block,
-                outcome,
-            } => write!(f, " block={}/{} outcome={outcome:?}", stream.0, block.0),
-            Self::BlockReceived {
-                stream,
-                block,
-                bytes,
-                latency,
-                is_recovered,
-            } => write!(
-                f,
-                " block={}/{} bytes={bytes} latency={latency:?} recovered={is_recovered}",
-                stream.0, block.0
-            ),
         }
     }
 }

@@ -31,6 +31,16 @@ fn exit_codes_tell_usage_and_configuration_from_failure() {
         ),
         (&["gateway", "--config", path(&wrong)], 2, "wrong.toml:1"),
         (
+            &["demo", "--qlog", path(&wrong)],
+            2,
+            "name a folder that can be written",
+        ),
+        (
+            &["lab", "cut", "--quick", "--qlog", path(&wrong)],
+            2,
+            "name a folder that can be written",
+        ),
+        (
             &["gateway", "check", "/nonexistent/x.toml"],
             2,
             "/nonexistent/x.toml",
@@ -159,7 +169,7 @@ fn two_gateways_meet_and_tell_their_status() {
         "{checked:?}"
     );
 
-    let (far, far_log) = start(&file("far.toml"));
+    let (far, far_log) = start(&file("far.toml"), &["--qlog", path(&file("records"))]);
     let far_socket = file("far.sock");
     let listen = status(&far_socket)["listen"][0]
         .as_str()
@@ -170,7 +180,7 @@ fn two_gateways_meet_and_tell_their_status() {
         format!("control = \"near.sock\"\n[identity]\nfile = \"near.key\"\n[[peer]]\nname = \"far\"\npublic_key = \"{far_key}\"\n[[session]]\n[[session.path]]\nname = \"leo\"\nremote = \"{listen}\"\n"),
     )
     .unwrap();
-    let (near, near_log) = start(&file("near.toml"));
+    let (near, near_log) = start(&file("near.toml"), &["--qlog", path(&file("records"))]);
     let near_socket = file("near.sock");
     while status(&near_socket)["sessions"]
         .as_array()
@@ -204,6 +214,18 @@ fn two_gateways_meet_and_tell_their_status() {
         assert_eq!(running.0.wait().unwrap().code(), Some(0));
         assert!(!socket.exists(), "the control socket is cleaned up");
     }
+    // Both ends left a record of the session and of its path.
+    let records = fs::read_dir(file("records")).unwrap().map(Result::unwrap);
+    let records: Vec<_> = records.map(|entry| entry.path()).collect();
+    assert_eq!(records.len(), 4, "{records:?}");
+    for record in records {
+        let text = fs::read_to_string(&record).unwrap();
+        let events = text.split('\u{1e}').skip(1);
+        let events = events.map(|event| serde_json::from_str::<serde_json::Value>(event).unwrap());
+        assert!(events.count() > 1, "{}: {text}", record.display());
+        let mode = fs::metadata(&record).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", record.display());
+    }
 }
 
 #[test]
@@ -217,7 +239,7 @@ fn a_hangup_reads_the_configuration_again_and_never_kills() {
         text(&key.stdout).trim()
     );
     fs::write(file("a.toml"), &text).unwrap();
-    let (mut running, mut log) = start(&file("a.toml"));
+    let (mut running, mut log) = start(&file("a.toml"), &[]);
     let pid = running.0.id().to_string();
     let mut hang_up = |expected: &str| {
         let sent = Command::new("kill").args(["-HUP", &pid]).status().unwrap();
@@ -253,8 +275,9 @@ fn an_error_is_told_once() {
 }
 
 /// Starts a gateway and waits until it reports that it runs.
-fn start(config: &Path) -> (Running, BufReader<std::process::ChildStderr>) {
+fn start(config: &Path, more: &[&str]) -> (Running, BufReader<std::process::ChildStderr>) {
     let mut child = starhaul(&["gateway", "--config", path(config)])
+        .args(more)
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();

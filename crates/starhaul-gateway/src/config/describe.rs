@@ -8,7 +8,7 @@ use starhaul_config::size;
 
 use super::{
     AcceptRule, Config, ConnectionService, ConnectionTargets, ControlPath, ControllerRule,
-    DatagramService, Delivery, Framing, IdentitySource, IngressRule, PathRule, mode_name,
+    DatagramService, Delivery, Framing, IdentitySource, IngressRule, PathRule,
 };
 
 /// One line per fact.
@@ -199,7 +199,7 @@ fn connection_line(rule: &IngressRule<ConnectionService>) -> String {
 }
 
 fn delivery_text(delivery: &Delivery) -> String {
-    let mode = mode_name(delivery.mode);
+    let mode = delivery.mode.name();
     let order = if delivery.ordered { ", in order" } else { "" };
     format!(
         "deadline {:?}, {mode}, redundancy at most {}{order}",

@@ -387,12 +387,6 @@ fn user_socket() -> Option<PathBuf> {
     Some(PathBuf::from(directory).join("starhaul/control.sock"))
 }
 
-/// The name under which a mode of datagrams is configured.
-pub(crate) fn mode_name(mode: Mode) -> &'static str {
-    let found = rules::MODES.iter().find(|(_, other)| *other == mode);
-    found.map_or("reliable", |(name, _)| name)
-}
-
 impl ControllerRule {
     /// Its name in the configuration.
     pub fn name(&self) -> &'static str {

@@ -83,12 +83,12 @@ const CLIENTS: &[&str] = &[
 const CONNECTIONS: &[&str] = &["max_connections", "idle_timeout"];
 
 /// The modes that a datagram rule may ask for.
-pub(super) const MODES: &[(&str, Mode)] = &[
-    ("fec+retransmit", Mode::FecRetransmit),
-    ("fec", Mode::Fec),
-    ("retransmit", Mode::Retransmit),
-    ("none", Mode::None),
-    ("duplicate", Mode::Duplicate),
+const MODES: &[(&str, Mode)] = &[
+    (Mode::FecRetransmit.name(), Mode::FecRetransmit),
+    (Mode::Fec.name(), Mode::Fec),
+    (Mode::Retransmit.name(), Mode::Retransmit),
+    (Mode::None.name(), Mode::None),
+    (Mode::Duplicate.name(), Mode::Duplicate),
 ];
 const CODECS: &[(&str, Codec)] = &[
     ("none", Codec::None),

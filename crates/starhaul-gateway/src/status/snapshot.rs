@@ -19,7 +19,6 @@ use super::{
     traffic::{Counted, Counters, Meter, Volume},
 };
 use crate::{
-    config::mode_name,
     ingress::{Rule, Service},
     label::Label,
     ledger::{Group, Totals},
@@ -352,7 +351,7 @@ fn stream(stats: &StreamStats) -> Stream {
         kind: flow.map(|flow| flow.kind().to_owned()),
         target: flow.and_then(|flow| flow.target()).map(ToString::to_string),
         priority: stats.priority,
-        mode: mode_name(stats.mode).to_owned(),
+        mode: stats.mode.name().to_owned(),
         ended: stats.ended,
         traffic: Traffic::default(),
         blocks: blocks(stats),

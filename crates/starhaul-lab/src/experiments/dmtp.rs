@@ -31,12 +31,7 @@ const INTERVAL: Duration = Duration::from_millis(20);
 const COSTS: [f64; 2] = [1.0, 3.0];
 
 /// The protections that the paper compares.
-pub const MODES: [(Mode, &str); 4] = [
-    (Mode::None, "none"),
-    (Mode::Retransmit, "retransmit"),
-    (Mode::Fec, "fec"),
-    (Mode::FecRetransmit, "fec+retransmit"),
-];
+pub const MODES: [Mode; 4] = [Mode::None, Mode::Retransmit, Mode::Fec, Mode::FecRetransmit];
 
 /// `starhaul lab dmtp`.
 pub fn study() -> Study {
@@ -91,8 +86,8 @@ type Row = (DmtpSetup, f64, StepResult);
 fn setups(quick: bool, seed: u64, both_paths: bool) -> Vec<DmtpSetup> {
     let modes = MODES
         .into_iter()
-        .filter(|(mode, _)| !quick || *mode != Mode::Fec);
-    let setup = |(mode, _)| DmtpSetup {
+        .filter(|mode| !quick || *mode != Mode::Fec);
+    let setup = |mode| DmtpSetup {
         mode,
         both_paths,
         seed,
@@ -116,10 +111,7 @@ fn columns() -> Vec<Column<Row>> {
         .median()
     };
     vec![
-        Column::name("mode", "mode", |row: &Row| {
-            let name = MODES.iter().find(|(mode, _)| *mode == row.0.mode);
-            name.map(|(_, name)| *name).into()
-        }),
+        Column::name("mode", "mode", |row: &Row| row.0.mode.name().into()),
         Column::count("seed", "seed", |row: &Row| row.0.seed.into()).dropped(),
         Column::share("loss", "loss", 2, |row: &Row| row.1.into()),
         count("sent", "sent", |step| step.sent),

@@ -38,11 +38,14 @@ pub struct Part {
     jobs: Box<dyn Fn(bool, u64) -> Vec<Job> + Send + Sync>,
 }
 
+/// Makes the rows of one run.
+type Work = dyn Fn(&Records) -> Result<Table, Error> + Send + Sync;
+
 /// One run.
 struct Job {
     /// How long it takes, compared with others of the part.
     weight: f64,
-    work: Box<dyn Fn(&Records) -> Result<Table, Error> + Send + Sync>,
+    work: Box<Work>,
     records: Records,
 }
 
