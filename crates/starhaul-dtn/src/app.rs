@@ -2,9 +2,10 @@
 
 use std::{
     borrow::Cow,
-    collections::HashSet,
-    pin::pin,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -21,20 +22,25 @@ use hardy_bpv7::{
     status_report::ReasonCode,
 };
 use time::OffsetDateTime;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::{
     Error,
     journal::Journal,
+    node::PROCESSING,
     plan::{Moment, NodeId},
     security::{Keys, Refused},
-    stock::Stock,
+    steady,
+    stock::{Stock, Task},
 };
 
 /// Hops after which a bundle that goes in circles is dropped (RFC 9171 §4.4.3).
 const MOST_HOPS: u64 = 64;
 /// How long an application may take to acknowledge a bundle.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Bundles that are being delivered to one application at a time: half of what the agent routes and delivers in all, so that
+/// one that acknowledges nothing does not stop the others.
+const SHARE: usize = PROCESSING.get() / 2;
 /// Attempts to find a creation timestamp that no bundle of this source has.
 const ATTEMPTS: usize = 16;
 
@@ -68,9 +74,7 @@ pub struct Desk {
     pub keys: Arc<Keys>,
     /// The bundles that were acknowledged.
     pub journal: Journal,
-    /// The bundles that are with an application now.
-    pub(crate) delivering: Delivering,
-    /// Whether there is room for more.
+    /// Whether there is room for more, and which bundles are with an application now.
     pub stock: Arc<Stock>,
 }
 
@@ -94,24 +98,33 @@ pub struct App {
     desk: Arc<Desk>,
     deliveries: Option<mpsc::Sender<Delivery>>,
     registered: OnceLock<(Eid, Box<dyn ServiceSink>)>,
+    /// Permits for bundles that are being delivered.
+    share: Semaphore,
+    /// Whether some found no permit, and wait.
+    has_more: AtomicBool,
+    /// Without permits; closed when the endpoint is given up, so that no delivery waits for it.
+    end: Semaphore,
 }
 
 impl App {
     /// An endpoint whose bundles go to `deliveries`.
     pub fn new(desk: Arc<Desk>, deliveries: mpsc::Sender<Delivery>) -> Arc<Self> {
-        Arc::new(Self {
-            desk,
-            deliveries: Some(deliveries),
-            registered: OnceLock::new(),
-        })
+        Self::of(desk, Some(deliveries))
     }
 
     /// An endpoint that sends back what it gets.
     pub fn echo(desk: Arc<Desk>) -> Arc<Self> {
+        Self::of(desk, None)
+    }
+
+    fn of(desk: Arc<Desk>, deliveries: Option<mpsc::Sender<Delivery>>) -> Arc<Self> {
         Arc::new(Self {
             desk,
-            deliveries: None,
+            deliveries,
             registered: OnceLock::new(),
+            share: Semaphore::new(SHARE),
+            has_more: AtomicBool::new(false),
+            end: Semaphore::new(0),
         })
     }
 
@@ -136,10 +149,14 @@ impl App {
             .map_err(|error| error.to_string())?;
         for _ in 0..ATTEMPTS {
             let data = new_bundle(source, &to, payload, lifetime, &self.desk.keys)?;
-            match sink.send(data).await {
-                Ok(id) => return Ok(id.to_key()),
-                Err(services::Error::DuplicateBundle) => {}
-                Err(error) => return Err(error.to_string()),
+            match steady::accept(sink.send(data)).await {
+                Err(fault) => {
+                    self.desk.stock.refused();
+                    return Err(format!("the bundle cannot be stored: {fault}"));
+                }
+                Ok(Ok(id)) => return Ok(id.to_key()),
+                Ok(Err(services::Error::DuplicateBundle)) => {}
+                Ok(Err(error)) => return Err(error.to_string()),
             }
         }
         Err("no creation timestamp is free: send more slowly".to_owned())
@@ -148,6 +165,7 @@ impl App {
     /// Gives the endpoint up; its bundles wait for the next one of the name.
     pub async fn close(&self) {
         if let Some((_, sink)) = self.registered.get() {
+            let _change = self.desk.stock.changes.begin();
             sink.unregister().await;
         }
     }
@@ -162,15 +180,49 @@ impl App {
                 return Ok(());
             }
         };
-        let id = bundle.id.to_key();
+        let Ok(permit) = self.share.try_acquire() else {
+            self.has_more.store(true, Ordering::SeqCst);
+            return Err(services::Error::Disconnected);
+        };
+        let taken = self.take(&bundle, payload, expiry).await;
+        drop(permit);
+        let changes = &self.desk.stock.changes;
+        match &taken {
+            Err(_) => changes.again(),
+            Ok(()) => {
+                let has_room = self.share.available_permits() > SHARE / 2;
+                if has_room && self.has_more.swap(false, Ordering::SeqCst) {
+                    changes.at_once();
+                }
+            }
+        }
+        taken
+    }
+
+    async fn take(
+        &self,
+        bundle: &Bundle,
+        payload: Vec<u8>,
+        expiry: OffsetDateTime,
+    ) -> services::Result<()> {
         // The agent may hand out a bundle a second time before it was acknowledged once.
-        let _only_one = self.desk.delivering.begin(&id).await;
+        let Some(_busy) = self.desk.stock.begin(&bundle.id, Task::Delivering) else {
+            return Err(services::Error::Disconnected);
+        };
+        let id = bundle.id.to_key();
         if self.desk.journal.contains(&id) {
             return Ok(());
         }
-        match &self.deliveries {
-            Some(deliveries) => deliver(deliveries, &bundle, id, payload, expiry).await,
-            None => self.answer(&bundle, &payload).await,
+        let Some(deliveries) = &self.deliveries else {
+            return self.answer(bundle, &payload).await;
+        };
+        let delivery = deliver(deliveries, bundle, id, payload, expiry);
+        tokio::select! {
+            delivered = tokio::time::timeout(PATIENCE, delivery) => {
+                // It waits for another attempt, or for the next application at this endpoint.
+                delivered.unwrap_or(Err(services::Error::Disconnected))
+            }
+            _ = self.end.acquire() => Err(services::Error::Disconnected),
         }
     }
 
@@ -188,46 +240,6 @@ impl App {
                 .ok();
         }
         Ok(())
-    }
-}
-
-/// Names of bundles that are being delivered.
-#[derive(Debug, Default)]
-pub(crate) struct Delivering {
-    ids: Mutex<HashSet<String>>,
-    ended: Notify,
-}
-
-/// A bundle that is being delivered; another delivery of it can begin when this is dropped.
-struct OnlyOne<'a> {
-    delivering: &'a Delivering,
-    id: String,
-}
-
-impl Delivering {
-    /// Waits until no other delivery of the bundle goes on.
-    async fn begin(&self, id: &str) -> OnlyOne<'_> {
-        loop {
-            let mut ended = pin!(self.ended.notified());
-            // From here on no end is missed.
-            ended.as_mut().enable();
-            if self.ids().insert(id.to_owned()) {
-                let (delivering, id) = (self, id.to_owned());
-                return OnlyOne { delivering, id };
-            }
-            ended.await;
-        }
-    }
-
-    fn ids(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for OnlyOne<'_> {
-    fn drop(&mut self) {
-        self.delivering.ids().remove(&self.id);
-        self.delivering.ended.notify_waiters();
     }
 }
 
@@ -250,11 +262,7 @@ async fn deliver(
     to.send(delivery)
         .await
         .map_err(|_| services::Error::Disconnected)?;
-    match tokio::time::timeout(PATIENCE, answer).await {
-        Ok(Ok(())) => Ok(()),
-        // It waits for the next application at this endpoint.
-        _ => Err(services::Error::Disconnected),
-    }
+    answer.await.map_err(|_| services::Error::Disconnected)
 }
 
 fn internal(error: &Refused) -> services::Error {
@@ -289,7 +297,9 @@ impl Service for App {
         let _ = self.registered.set((endpoint.clone(), sink));
     }
 
-    async fn on_unregister(&self) {}
+    async fn on_unregister(&self) {
+        self.end.close();
+    }
 
     async fn on_receive(&self, data: Bytes, expiry: OffsetDateTime) -> services::Result<()> {
         self.receive(&data, expiry).await

@@ -12,7 +12,7 @@ use hardy_bpa::{
 };
 use tokio::sync::Semaphore;
 
-use crate::stock::{Stock, payload_bytes};
+use crate::stock::{Stock, Task, payload_bytes};
 
 /// Greatest number of bundles on their way to a neighbour.
 pub(crate) const MOST_BUNDLES: usize = 8192;
@@ -85,13 +85,13 @@ impl EgressController for Controller {
             return;
         };
         // The agent hands a bundle out again when its queue was full, or when a contact has ended and begun.
-        let Some(in_flight) = self.stock.begin(&bundle.bundle.id) else {
+        let Some(busy) = self.stock.begin(&bundle.bundle.id, Task::Sending) else {
             return;
         };
         let queue = self.queue.clone();
         tokio::spawn(async move {
             queue.forward(bundle).await;
-            drop((in_flight, count, bytes));
+            drop((busy, count, bytes));
         });
     }
 }

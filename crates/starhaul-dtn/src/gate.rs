@@ -17,6 +17,7 @@ use hardy_bpa::{
 use crate::{
     plan::{Moment, NodeId},
     schedule::Schedule,
+    steady,
     stock::{NoRoom, Stock},
 };
 
@@ -141,6 +142,7 @@ impl Door {
             changed.collect()
         };
         for (address, neighbour) in changes {
+            let _change = self.stock.changes.begin();
             let told = match neighbour.is_shown {
                 true => {
                     agent
@@ -191,12 +193,13 @@ impl Cla for Gate {
         let has_room =
             node.is_none_or(|node| self.door.schedule.book(&node, now, bundle.len() as u64));
         if !has_room {
+            self.door.stock.changes.again();
             return Ok(ForwardBundleResult::NoNeighbour);
         }
         let forwarded = self.layer.forward(queue, address, bundle).await;
         match forwarded {
             Ok(ForwardBundleResult::Sent) => drop(self.door.sent.fetch_add(1, Ordering::Relaxed)),
-            _ => self.door.schedule.disturb(),
+            _ => self.door.stock.changes.again(),
         }
         forwarded
     }
@@ -236,7 +239,11 @@ impl Sink for Entrance {
                 Err(error) => return Err(Error::Internal(error.into())),
             }
         };
-        agent.dispatch(bundle, node, address).await?;
+        let taken = steady::accept(agent.dispatch(bundle, node, address)).await;
+        taken.map_err(|fault| {
+            door.stock.refused();
+            Error::Internal(fault.into())
+        })??;
         door.received.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -257,6 +264,7 @@ impl Sink for Entrance {
 
     async fn remove_peer(&self, address: &ClaAddress) -> Result<bool> {
         let _only_one = self.0.telling.lock().await;
+        let _change = self.0.stock.changes.begin();
         let removed = self.0.neighbours().remove(address);
         match (removed, self.0.agent.get()) {
             (Some(neighbour), Some(agent)) if neighbour.is_shown => {

@@ -25,6 +25,8 @@ struct Held {
     file: Option<File>,
     /// Lines in the file.
     lines: usize,
+    /// Whether the last line may be incomplete, since it could not be written.
+    is_torn: bool,
 }
 
 /// Lines of expired bundles that are kept before the file is written anew.
@@ -41,6 +43,7 @@ impl Journal {
             until: HashMap::new(),
             file: None,
             lines: 0,
+            is_torn: false,
         };
         if let Some(path) = &path {
             let text = match std::fs::read(path) {
@@ -70,10 +73,15 @@ impl Journal {
     /// The file cannot be written: the application must not be told that its acknowledgement counts.
     pub fn record(&self, id: &str, until: Moment, now: Moment) -> io::Result<()> {
         let mut held = self.held();
+        let held = &mut *held;
         if let Some(file) = &mut held.file {
+            let end_of_torn = if held.is_torn { "\n" } else { "" };
+            held.is_torn = true;
             // One call, so that a crash leaves at most the last line incomplete.
-            file.write_all(format!("{id} {}\n", until.0.as_millis()).as_bytes())?;
+            let line = format!("{end_of_torn}{id} {}\n", until.0.as_millis());
+            file.write_all(line.as_bytes())?;
             file.sync_data()?;
+            held.is_torn = false;
         }
         held.until.insert(id.to_owned(), until);
         held.lines += 1;
@@ -103,7 +111,10 @@ impl Held {
         let file = OpenOptions::new().append(true).open(&new)?;
         file.sync_all()?;
         std::fs::rename(&new, path)?;
-        (self.file, self.lines) = (Some(file), self.until.len());
+        if let Some(folder) = path.parent() {
+            File::open(folder)?.sync_all()?;
+        }
+        (self.file, self.lines, self.is_torn) = (Some(file), self.until.len(), false);
         Ok(())
     }
 }

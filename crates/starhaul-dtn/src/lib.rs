@@ -5,6 +5,7 @@
 //! bundle once.
 
 mod app;
+mod changes;
 mod config;
 pub mod control;
 mod egress;
@@ -20,6 +21,7 @@ mod routes;
 mod schedule;
 mod security;
 pub mod status;
+mod steady;
 mod stock;
 
 pub use app::endpoint_of;

@@ -18,7 +18,7 @@ use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
     Error,
-    app::{App, Delivering, Delivery, Desk},
+    app::{App, Delivery, Desk},
     config::{Config, TcpConfig},
     egress::Window,
     gate::Gate,
@@ -32,8 +32,8 @@ use crate::{
 
 /// Bundles that the agent keeps in memory for each queue beside the store.
 const QUEUE: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
-/// Bundles that are routed or delivered at a time: a slow application must not stop the others.
-const PROCESSING: NonZeroUsize = NonZeroUsize::new(256).unwrap();
+/// Bundles that are routed or delivered at a time.
+pub(crate) const PROCESSING: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 /// Payload on its way to a neighbour, if neither rate nor light time ask for more.
 const WINDOW_BYTES: u64 = 64 << 20;
 /// More is never on its way: it is all in memory.
@@ -44,6 +44,8 @@ const WINDOW_ROUND_TRIPS: u32 = 3;
 const MOST_SHUTDOWN: Duration = Duration::from_secs(5);
 /// How long the node waits before it tries again what failed.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// All that waits is tried again this often: each time costs a search of the store.
+const LOOK_AT_ALL: Duration = Duration::from_secs(300);
 /// The system's clock may be set: the plan is looked at this often even if nothing should change.
 const LOOK_AT_CLOCK: Duration = Duration::from_secs(60);
 /// The service number of the echo, and its name.
@@ -95,15 +97,16 @@ impl Node {
             .await
             .map_err(|error| Error::Agent(error.to_string()))?;
         let is_persistent = config.storage.folder.is_some();
+        stock.begin_life();
         agent.start(is_persistent);
         if is_persistent {
             stock.recovered().await;
         }
-        let routes = Routes::new(schedule.clone(), std::mem::take(&mut config.routes));
+        let configured = std::mem::take(&mut config.routes);
+        let routes = Routes::new(schedule.clone(), stock.clone(), configured);
         let desk = Desk {
             keys,
             journal: stores.journal,
-            delivering: Delivering::default(),
             stock: stock.clone(),
         };
         let started = Instant::now();
@@ -156,7 +159,8 @@ impl Node {
 
 impl Parts {
     async fn register(&mut self) -> Result<(), Error> {
-        let agent = &self.agent;
+        let (agent, stock) = (&self.agent, self.stock.clone());
+        let _change = stock.changes.begin();
         agent
             .register_routing_agent("routes".to_owned(), self.routes.clone())
             .await
@@ -274,11 +278,12 @@ async fn follow_plan(parts: Arc<Parts>) {
     }
 }
 
-/// After a bundle was not sent, looks for other routes, and lets all that waits try again.
+/// After a bundle was not sent or not taken, looks for other routes, and lets all that waits try again.
 async fn try_again(parts: Arc<Parts>) {
     loop {
-        parts.schedule.disturbed().await;
-        tokio::time::sleep(TRY_AGAIN).await;
+        let asked = parts.stock.changes.asked(TRY_AGAIN);
+        // A bundle that the agent has lost sight of must not wait for the end of its lifetime.
+        let _ = tokio::time::timeout(LOOK_AT_ALL, asked).await;
         parts.update(Schedule::now()).await;
         parts.routes.try_again().await;
     }
@@ -321,6 +326,7 @@ impl Handle {
             })?),
         };
         let app = App::new(self.0.desk.clone(), deliveries);
+        let _change = self.0.stock.changes.begin();
         let endpoint = self.0.agent.register_service(service, app.clone()).await;
         let endpoint = endpoint.map_err(|error| Error::Refused(error.to_string()))?;
         Ok((app, endpoint))

@@ -15,6 +15,7 @@ use tokio::sync::Mutex;
 use crate::{
     plan::{Moment, NodeId},
     schedule::Schedule,
+    stock::Stock,
 };
 
 /// Lower numbers are looked at first; the agent's own for neighbours and applications are 0 and 1.
@@ -24,6 +25,7 @@ const CONFIGURED: u32 = 100;
 /// The node's routes.
 pub(crate) struct Routes {
     schedule: Arc<Schedule>,
+    stock: Arc<Stock>,
     configured: Vec<(EidPattern, NodeId)>,
     sink: OnceLock<Box<dyn RoutingSink>>,
     /// The next node on the way to each, as the agent knows it.
@@ -32,9 +34,14 @@ pub(crate) struct Routes {
 
 impl Routes {
     /// The routes of this schedule, and those that always hold.
-    pub(crate) fn new(schedule: Arc<Schedule>, configured: Vec<(EidPattern, NodeId)>) -> Arc<Self> {
+    pub(crate) fn new(
+        schedule: Arc<Schedule>,
+        stock: Arc<Stock>,
+        configured: Vec<(EidPattern, NodeId)>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             schedule,
+            stock,
             configured,
             sink: OnceLock::new(),
             planned: Mutex::default(),
@@ -46,6 +53,7 @@ impl Routes {
         let Some(sink) = self.sink.get() else { return };
         let wanted = self.wanted(now);
         let mut planned = self.planned.lock().await;
+        let _change = (*planned != wanted).then(|| self.stock.changes.begin());
         for (to, via) in planned
             .iter()
             .filter(|(to, via)| wanted.get(*to) != Some(*via))
@@ -82,7 +90,7 @@ impl Routes {
             .await
             .is_ok()
         {
-            // What cannot be removed harms nobody.
+            // What cannot be removed does no harm.
             let _ = sink.remove_route(&nowhere, &action, CONFIGURED).await;
         }
     }

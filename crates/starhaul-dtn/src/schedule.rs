@@ -7,7 +7,6 @@ use std::{
 };
 
 use starhaul_ltp::LinkState;
-use tokio::sync::Notify;
 
 use crate::plan::{
     Contact, ContactPlan, Moment, NodeId,
@@ -23,8 +22,6 @@ pub(crate) struct Schedule {
     node: NodeId,
     plan: ContactPlan,
     bookings: Mutex<Bookings>,
-    /// A bundle found no room, or was not sent: routes are to be computed again.
-    disturbed: Notify,
 }
 
 impl Schedule {
@@ -34,7 +31,6 @@ impl Schedule {
             node,
             plan,
             bookings: Mutex::default(),
-            disturbed: Notify::new(),
         }
     }
 
@@ -104,24 +100,8 @@ impl Schedule {
         let Some(place) = self.open(neighbour, now) else {
             return false;
         };
-        let has_room = self
-            .bookings()
-            .book(&self.plan, place, now, bytes)
-            .is_some();
-        if !has_room {
-            self.disturb();
-        }
-        has_room
-    }
-
-    /// Asks for new routes, and for another attempt to send what waits.
-    pub(crate) fn disturb(&self) {
-        self.disturbed.notify_one();
-    }
-
-    /// Waits for [`Schedule::disturb`].
-    pub(crate) async fn disturbed(&self) {
-        self.disturbed.notified().await;
+        let booked = self.bookings().book(&self.plan, place, now, bytes);
+        booked.is_some()
     }
 
     /// The place in the plan of the open contact that lasts longest.

@@ -1,11 +1,15 @@
 //! What the node holds: how many bundles for whom, whether there is room for more, and which of them are on their way.
 //!
 //! The agent's stores are wrapped, so that all that is inserted and removed is counted, and so that bundles whose transmission
-//! has begun are not handed out again: their acknowledgement may take minutes, or the next contact.
+//! has begun are not handed out again: their acknowledgement may take minutes, or the next contact. Nor are those that an
+//! application has and did not acknowledge yet.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -19,7 +23,12 @@ use hardy_bpv7::{bundle::Id, eid::Eid};
 use time::OffsetDateTime;
 use tokio::sync::Notify;
 
-use crate::{config::Storage, plan::NodeId};
+use crate::{
+    changes::{Changes, Seen},
+    config::Storage,
+    plan::NodeId,
+    steady::{is_refused, refuse, until_done},
+};
 
 /// Bundles and the bytes of their payloads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +46,9 @@ pub struct Stock {
     limits: Storage,
     changed: Notify,
     recovered: Notify,
+    is_begun: AtomicBool,
+    /// Of the routes that the agent knows.
+    pub(crate) changes: Changes,
 }
 
 #[derive(Debug, Default)]
@@ -44,8 +56,8 @@ struct Held {
     bundles: HashMap<Id, Item>,
     total: Amount,
     by_node: BTreeMap<NodeId, Amount>,
-    /// Bundles that a convergence layer is sending.
-    in_flight: HashSet<Id>,
+    /// Bundles that a convergence layer is sending, or that an application has.
+    busy: HashMap<Id, Task>,
     /// Bytes of bundles that were let in, but are not stored yet.
     coming: Amount,
     expired: u64,
@@ -57,6 +69,17 @@ struct Item {
     node: Option<NodeId>,
     bytes: u64,
     expiry: OffsetDateTime,
+    /// When it was last handed to the agent.
+    seen: Seen,
+}
+
+/// What is being done with a bundle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// A convergence layer sends it.
+    Sending,
+    /// An application has it.
+    Delivering,
 }
 
 /// Why a bundle is not taken.
@@ -77,9 +100,9 @@ pub struct Room<'a> {
     bytes: u64,
 }
 
-/// A bundle that is being sent; it is handed out again after this is dropped.
+/// A bundle that something is done with; it is handed out again after this is dropped.
 #[derive(Debug)]
-pub struct InFlight {
+pub(crate) struct Busy {
     stock: Arc<Stock>,
     id: Id,
 }
@@ -92,6 +115,8 @@ impl Stock {
             limits,
             changed: Notify::new(),
             recovered: Notify::new(),
+            is_begun: AtomicBool::new(false),
+            changes: Changes::default(),
         })
     }
 
@@ -107,7 +132,9 @@ impl Stock {
 
     /// How many bundles are being sent.
     pub fn in_flight(&self) -> usize {
-        self.held().in_flight.len()
+        let held = self.held();
+        let tasks = held.busy.values();
+        tasks.filter(|task| **task == Task::Sending).count()
     }
 
     /// How many bundles reached the end of their lifetime here, and how many were refused for want of room.
@@ -142,6 +169,11 @@ impl Stock {
         Ok(Room { stock: self, bytes })
     }
 
+    /// Notes that a bundle which was let in could not be stored.
+    pub(crate) fn refused(&self) {
+        self.held().refused += 1;
+    }
+
     /// The limits that are reached, for people.
     pub fn limits_met(&self) -> Vec<String> {
         let held = self.held();
@@ -167,10 +199,14 @@ impl Stock {
         met
     }
 
-    /// Notes that a bundle is being sent; `None` if it is already.
-    pub fn begin(self: &Arc<Self>, id: &Id) -> Option<InFlight> {
-        let is_new = self.held().in_flight.insert(id.clone());
-        is_new.then(|| InFlight {
+    /// Notes what is being done with a bundle; `None` if something is done with it already.
+    pub(crate) fn begin(self: &Arc<Self>, id: &Id, task: Task) -> Option<Busy> {
+        let mut held = self.held();
+        let Entry::Vacant(entry) = held.busy.entry(id.clone()) else {
+            return None;
+        };
+        entry.insert(task);
+        Some(Busy {
             stock: self.clone(),
             id: id.clone(),
         })
@@ -180,6 +216,11 @@ impl Stock {
     pub async fn wait_for_room(&self) {
         // Something may have been removed before this began to wait.
         let _ = tokio::time::timeout(LOOK_AGAIN, self.changed.notified()).await;
+    }
+
+    /// Lets bundles of a former life be handed to the agent, which is whole now.
+    pub(crate) fn begin_life(&self) {
+        self.is_begun.store(true, Ordering::SeqCst);
     }
 
     /// Waits until the stores of a former life have been read.
@@ -196,6 +237,7 @@ impl Stock {
             node: bundle.bundle.destination.to_node_id().ok(),
             bytes: payload_bytes(bundle),
             expiry: bundle.expiry(),
+            seen: self.changes.seen(),
         };
         let mut held = self.held();
         let held = &mut *held;
@@ -230,8 +272,25 @@ impl Stock {
         self.changed.notify_waiters();
     }
 
-    fn is_in_flight(&self, id: &Id) -> bool {
-        self.held().in_flight.contains(id)
+    /// Whether a bundle may be handed to the agent, which is noted: nothing is being done with it.
+    fn hand_out(&self, id: &Id) -> bool {
+        let mut held = self.held();
+        let is_idle = !held.busy.contains_key(id);
+        if is_idle && let Some(item) = held.bundles.get_mut(id) {
+            item.seen = self.changes.seen();
+        }
+        is_idle
+    }
+
+    /// Notes that a bundle waits for a route or an application from now on.
+    fn waits(&self, id: &Id) {
+        let seen = self.held().bundles.get(id).map(|item| item.seen);
+        seen.into_iter().for_each(|seen| self.changes.waits(seen));
+    }
+
+    /// Bundles that are not handed out.
+    fn busy(&self) -> usize {
+        self.held().busy.len()
     }
 }
 
@@ -262,9 +321,14 @@ impl Drop for Room<'_> {
     }
 }
 
-impl Drop for InFlight {
+impl Drop for Busy {
     fn drop(&mut self) {
-        self.stock.held().in_flight.remove(&self.id);
+        let mut held = self.stock.held();
+        let task = held.busy.remove(&self.id);
+        // It was not sent. All searches for waiting bundles since then have passed it over.
+        if task == Some(Task::Sending) && held.bundles.contains_key(&self.id) {
+            self.stock.changes.again();
+        }
     }
 }
 
@@ -309,7 +373,7 @@ impl Sender<Bundle> for AllIds {
     }
 }
 
-/// Passes on what is not being sent.
+/// Passes on bundles with which nothing is being done.
 struct Idle<'a> {
     stream: &'a dyn Sender<Bundle>,
     stock: &'a Stock,
@@ -318,9 +382,9 @@ struct Idle<'a> {
 #[async_trait]
 impl Sender<Bundle> for Idle<'_> {
     async fn send(&self, bundle: Bundle) -> std::result::Result<(), SendError<Bundle>> {
-        match self.stock.is_in_flight(&bundle.bundle.id) {
-            true => Ok(()),
-            false => self.stream.send(bundle).await,
+        match self.stock.hand_out(&bundle.bundle.id) {
+            true => self.stream.send(bundle).await,
+            false => Ok(()),
         }
     }
 }
@@ -328,11 +392,28 @@ impl Sender<Bundle> for Idle<'_> {
 #[async_trait]
 impl MetadataStorage for Counted {
     async fn get(&self, id: &Id) -> Result<Option<Bundle>> {
-        self.store.get(id).await
+        let attempt = || async {
+            match self.store.get(id).await {
+                // Another attempt would find the same.
+                Err(error) if error.is::<serde_json::Error>() => {
+                    tracing::error!(%id, %error, "what is known of a bundle cannot be read");
+                    Ok(None)
+                }
+                got => got,
+            }
+        };
+        Ok(until_done("find a bundle", attempt).await)
     }
 
     async fn insert(&self, bundle: &Bundle) -> Result<bool> {
-        let is_new = self.store.insert(bundle).await?;
+        if is_refused() {
+            return Ok(false);
+        }
+        let is_new = match self.store.insert(bundle).await {
+            Ok(is_new) => is_new,
+            Err(error) if refuse(&error) => false,
+            Err(_) => until_done("note a bundle", || self.store.insert(bundle)).await,
+        };
         if is_new {
             self.stock.insert(bundle);
         }
@@ -340,15 +421,30 @@ impl MetadataStorage for Counted {
     }
 
     async fn replace(&self, bundle: &Bundle) -> Result<()> {
-        self.store.replace(bundle).await
+        until_done("note a change", || self.store.replace(bundle)).await;
+        Ok(())
     }
 
+    // The agent hands a bundle that no application took to the next one that registers, if that does not come before this is
+    // written. As one that waits for a route, it is found by every search.
     async fn update_status(&self, bundle: &Bundle) -> Result<()> {
-        self.store.update_status(bundle).await
+        if let BundleStatus::WaitingForService { .. } = bundle.metadata.status {
+            let mut waiting = bundle.clone();
+            waiting.metadata.status = BundleStatus::Waiting;
+            until_done("note a status", || self.store.update_status(&waiting)).await;
+        } else {
+            until_done("note a status", || self.store.update_status(bundle)).await;
+        }
+        if let BundleStatus::WaitingForService { .. } | BundleStatus::Waiting =
+            bundle.metadata.status
+        {
+            self.stock.waits(&bundle.bundle.id);
+        }
+        Ok(())
     }
 
     async fn tombstone(&self, id: &Id) -> Result<()> {
-        self.store.tombstone(id).await?;
+        until_done("remove a bundle", || self.store.tombstone(id)).await;
         self.stock.remove(id);
         Ok(())
     }
@@ -357,21 +453,19 @@ impl MetadataStorage for Counted {
     // of a removed one are still there. So what it knows is compared with the data here.
     async fn start_recovery(&self) {
         let all = AllIds::default();
-        let (expiring, new) = (
-            self.store.poll_expiry(&all, MOST_RECOVERED).await,
+        until_done("list its bundles", || async {
+            self.store.poll_expiry(&all, MOST_RECOVERED).await?;
             self.store
                 .poll_pending(&all, &BundleStatus::New, MOST_RECOVERED)
-                .await,
-        );
-        if let Err(error) = expiring.and(new) {
-            tracing::error!(%error, "the store of metadata cannot be read");
-        }
+                .await
+        })
+        .await;
         *self.unconfirmed() = all.0.into_inner().unwrap_or_else(PoisonError::into_inner);
     }
 
     async fn confirm_exists(&self, id: &Id) -> Result<Option<BundleMetadata>> {
         self.unconfirmed().remove(id);
-        let bundle = self.store.get(id).await?;
+        let bundle = self.get(id).await?;
         Ok(bundle.map(|bundle| {
             self.stock.insert(&bundle);
             bundle.metadata
@@ -381,9 +475,9 @@ impl MetadataStorage for Counted {
     async fn remove_unconfirmed(&self, stream: &dyn Sender<Bundle>) -> Result<()> {
         let lost = std::mem::take(&mut *self.unconfirmed());
         for id in lost {
-            if let Some(bundle) = self.store.get(&id).await? {
+            if let Some(bundle) = self.get(&id).await? {
                 tracing::warn!(%id, "the data of a bundle are gone");
-                self.store.tombstone(&id).await?;
+                self.tombstone(&id).await?;
                 // The agent reports the loss, if it still runs.
                 let _ = stream.send(bundle).await;
             }
@@ -393,20 +487,36 @@ impl MetadataStorage for Counted {
     }
 
     async fn reset_peer_queue(&self, peer: u32) -> Result<u64> {
-        self.store.reset_peer_queue(peer).await
+        let reset = until_done("note a contact's end", || self.store.reset_peer_queue(peer)).await;
+        if reset > 0 {
+            self.stock.changes.again();
+        }
+        Ok(reset)
     }
 
     async fn poll_expiry(&self, stream: &dyn Sender<Bundle>, limit: usize) -> Result<()> {
-        self.store.poll_expiry(stream, limit).await
+        until_done("find what expires", || {
+            self.store.poll_expiry(stream, limit)
+        })
+        .await;
+        Ok(())
     }
 
     async fn poll_waiting(&self, stream: &dyn Sender<Bundle>) -> Result<()> {
         let stock = &*self.stock;
-        self.store.poll_waiting(&Idle { stream, stock }).await
+        let idle = Idle { stream, stock };
+        until_done("find what waits", || self.store.poll_waiting(&idle)).await;
+        Ok(())
     }
 
     async fn poll_service_waiting(&self, source: Eid, stream: &dyn Sender<Bundle>) -> Result<()> {
-        self.store.poll_service_waiting(source, stream).await
+        let stock = &*self.stock;
+        let idle = Idle { stream, stock };
+        until_done("find what waits", || {
+            self.store.poll_service_waiting(source.clone(), &idle)
+        })
+        .await;
+        Ok(())
     }
 
     async fn poll_adu_fragments(
@@ -414,7 +524,11 @@ impl MetadataStorage for Counted {
         stream: &dyn Sender<Bundle>,
         status: &BundleStatus,
     ) -> Result<()> {
-        self.store.poll_adu_fragments(stream, status).await
+        until_done("find fragments", || {
+            self.store.poll_adu_fragments(stream, status)
+        })
+        .await;
+        Ok(())
     }
 
     async fn poll_pending(
@@ -424,10 +538,17 @@ impl MetadataStorage for Counted {
         limit: usize,
     ) -> Result<()> {
         let stock = &*self.stock;
-        // The first ones may all be on their way.
-        let limit = limit.saturating_add(stock.in_flight());
-        self.store
-            .poll_pending(&Idle { stream, stock }, status, limit)
-            .await
+        // The agent begins to ask for bundles to route before it can route any, and panics. A recovery finds them.
+        if !stock.is_begun.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        // The first ones may all be busy.
+        let limit = limit.saturating_add(stock.busy());
+        let idle = Idle { stream, stock };
+        until_done("find what is to be sent", || {
+            self.store.poll_pending(&idle, status, limit)
+        })
+        .await;
+        Ok(())
     }
 }

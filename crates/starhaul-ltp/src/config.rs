@@ -80,8 +80,8 @@ pub struct PeerConfig {
     pub block_bytes: u64,
     /// Greatest memory for the peer's blocks received in part, in bytes.
     pub receive_memory: usize,
-    /// Whether the red part carries its CRC32C, and green segments theirs. Engines that do not know the extension
-    /// ignore it.
+    /// Whether the red part carries its CRC32C, green segments theirs, and reports the number of their reception. Engines
+    /// that do not know the extensions ignore them.
     pub integrity: bool,
     /// Repair segments for the red part, so that losses cost no round trip; only to peers that know them.
     pub coding: Option<Coding>,

@@ -36,6 +36,9 @@ pub(crate) struct ReceiveSession {
     is_held: bool,
     unanswered: Option<(Checkpoint, u64)>,
     pub(crate) reports: BTreeMap<u64, SentReport>,
+    /// Told with each report, so that the sender notices a receiver that was started anew.
+    pub(crate) reception: u32,
+    first_serial: u64,
     next_serial: u64,
     /// The serial numbers of the reports that answered a checkpoint, by that of the checkpoint.
     answers: BTreeMap<u64, (u64, u64)>,
@@ -74,8 +77,8 @@ pub(crate) enum Refusal {
 }
 
 impl ReceiveSession {
-    /// `serial` is the first report serial number.
-    pub(crate) fn new(service: u64, serial: u64, now: PeerTime) -> Self {
+    /// `serial` is the first report serial number, `reception` the random number that reports carry.
+    pub(crate) fn new(service: u64, serial: u64, reception: u32, now: PeerTime) -> Self {
         Self {
             service,
             assembly: Assembly::default(),
@@ -89,6 +92,8 @@ impl ReceiveSession {
             is_held: false,
             unanswered: None,
             reports: BTreeMap::new(),
+            reception,
+            first_serial: serial,
             next_serial: serial,
             answers: BTreeMap::new(),
             lower_bounds: BTreeMap::new(),
@@ -292,6 +297,13 @@ impl ReceiveSession {
     /// Whether red data may be missing; a block whose first byte is green has none.
     pub(crate) fn awaits_red(&self) -> bool {
         !self.is_delivered && !self.green.contains(0)
+    }
+
+    /// Whether a checkpoint follows from a report that this session never made. A former life of this engine made it, and
+    /// what that claimed is not here: with the claims of this session the sender would believe that all arrived.
+    pub(crate) fn is_of_former_life(&self, at: Checkpoint) -> bool {
+        let is_ours = (self.first_serial..self.next_serial).contains(&at.report);
+        at.report != 0 && !is_ours && !self.is_delivered
     }
 
     /// Makes the reports that answer a checkpoint (§6.11), each with at most `most` bytes of claims, and returns their

@@ -319,6 +319,52 @@ fn a_receiver_started_anew_ends_the_session_or_gets_the_whole_block() {
     }
 }
 
+/// Two lives of a receiver each have one half of a block: together they claim all of it, but neither has it.
+#[test]
+fn claims_of_two_lives_of_a_receiver_are_not_united() {
+    let now = Instant::now();
+    // Another engine's reports may carry no reception number; then the later life knows by the repair.
+    for (checkpoint_every, integrity) in [(None, true), (None, false), (Some(1), true)] {
+        let mut config = PeerConfig::new(Duration::ZERO, None);
+        config.segment_data = 1000;
+        config.checkpoint_every = checkpoint_every;
+        config.integrity = integrity;
+        let mut sender = engine(SENDER, 1, &[RECEIVER], &config, now);
+        let outgoing = Outgoing {
+            to: RECEIVER,
+            service: SERVICE,
+            red: 2000,
+            block: content(2000, 1),
+        };
+        let session = sender.send(now, outgoing).unwrap();
+        let halves = output(&mut sender, now);
+        assert_eq!(halves.len(), 2);
+        let mut first_life = engine(RECEIVER, 2, &[SENDER], &config, now);
+        first_life.handle_datagrams(now, SENDER, &halves[1], halves[1].len());
+        for report in output(&mut first_life, now) {
+            sender.handle_datagrams(now, RECEIVER, &report, report.len());
+        }
+        let mut second_life = engine(RECEIVER, 3, &[SENDER], &config, now);
+        let repeated = match checkpoint_every {
+            // The repair of what the first life left out.
+            None => output(&mut sender, now),
+            // The first checkpoint, on its way for longer than the second.
+            Some(_) => halves,
+        };
+        let repeated = repeated.iter().filter(|segment| segment.len() > 1000);
+        for segment in repeated.take(1) {
+            second_life.handle_datagrams(now, SENDER, segment, segment.len());
+        }
+        converse(&mut sender, &mut second_life, now);
+        assert!(delivered(&mut second_life).is_empty());
+        let last = std::iter::from_fn(|| sender.poll_event()).last();
+        assert!(
+            matches!(last, Some(Event::SendCancelled { session: ended, .. }) if ended == session),
+            "{last:?} with {checkpoint_every:?}, {integrity}"
+        );
+    }
+}
+
 /// A sender that lost its memory and uses the same numbers: its new block is never mixed with the old one.
 #[test]
 fn a_sender_started_anew_with_the_same_numbers_never_mixes_blocks() {

@@ -4,12 +4,36 @@ use std::{path::Path, time::Duration};
 
 use bytes::Bytes;
 use starhaul_dtn::{
+    Config, Error,
     blocks::{AGGREGATE, join, split},
     plan::{
         Moment, read_plan,
         route::{Bookings, Query, earliest},
     },
 };
+
+/// A node's configuration: refused with a text that names the file, or accepted and described.
+pub fn dtn_config(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    // It may name a plan and keys beside it, where there are none; files elsewhere are not to be read here.
+    if text.contains("\"/") || text.contains("..") || text.contains(['\\', '\'']) {
+        return;
+    }
+    let now = Moment(Duration::from_secs(1_800_000_000));
+    match Config::parse(text, Path::new("fuzz.nowhere/node.toml"), now) {
+        Ok(config) => assert!(!config.describe(now).is_empty()),
+        Err(Error::Config(error)) => assert!(
+            error.to_string().contains("node.toml"),
+            "names no file: {error}"
+        ),
+        Err(error) => assert!(
+            error.is_configuration(),
+            "not the configuration's fault: {error}"
+        ),
+    }
+}
 
 /// A plan, and the routes over it: each is made of contacts that join, and none arrives before it leaves.
 pub fn dtn_plan(data: &[u8]) {

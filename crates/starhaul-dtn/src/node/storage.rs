@@ -12,8 +12,12 @@ use crate::{
     config::Storage,
     journal::Journal,
     schedule::Schedule,
+    steady::{Folder, SteadyBundles},
     stock::{Counted, Stock},
 };
+
+/// The folder of the bundles' data.
+const DATA: &str = "data";
 
 /// The stores of a node.
 pub(super) struct Stores {
@@ -42,7 +46,7 @@ pub(super) async fn open(config: &Storage, stock: &Arc<Stock>) -> Result<Stores,
                         db_name: "metadata.db".to_owned(),
                     };
                     let bundles = hardy_localdisk_storage::Config {
-                        store_dir: folder.join("data"),
+                        store_dir: folder.join(DATA),
                         fsync,
                     };
                     (
@@ -60,13 +64,17 @@ pub(super) async fn open(config: &Storage, stock: &Arc<Stock>) -> Result<Stores,
             }
         };
     let folder = config.folder.as_deref();
+    let data = folder.map(|folder| Folder {
+        path: folder.join(DATA),
+        is_synced: config.sync,
+    });
     let journal = Journal::open(folder, Schedule::now()).map_err(|reason| Error::Write {
         file: folder.unwrap_or(Path::new("")).join("delivered"),
         reason,
     })?;
     Ok(Stores {
         metadata: Counted::new(metadata, stock.clone()),
-        bundles,
+        bundles: SteadyBundles::new(bundles, data),
         journal,
         lock,
     })

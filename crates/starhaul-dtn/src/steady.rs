@@ -1,0 +1,171 @@
+//! The stores as the agent needs them. It panics when a store fails, and takes a new bundle that was not stored for one that it
+//! has. Here such a bundle is refused with the reason, so that its sender keeps it; whatever else fails is tried again until it
+//! succeeds. The agent's task waits for that, which pushes back in the end.
+
+use std::{cell::RefCell, fs::File, future::Future, path::PathBuf, sync::Arc, time::Duration};
+
+use hardy_bpa::{
+    Bytes, async_trait,
+    storage::{BundleStorage, RecoveryResponse, Result},
+    stream::Sender,
+};
+
+/// How long a store that failed is left alone.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// Bytes of the disk that new bundles leave free: what is known of bundles is written before one is sent and removed, so that a
+/// disk without any room would never have room again.
+const RESERVE: u64 = 16 << 20;
+/// The name of the data of a bundle that could not be stored.
+const REFUSED: &str = "refused";
+
+tokio::task_local! {
+    /// Why the bundle that this task gives to the agent was not stored.
+    static FAULT: RefCell<Option<String>>;
+}
+
+/// Gives a bundle to the agent.
+///
+/// # Errors
+/// Why it was not stored, whatever the agent believes.
+pub(crate) async fn accept<T>(taking: impl Future<Output = T>) -> std::result::Result<T, String> {
+    let accepting = async {
+        let taken = taking.await;
+        FAULT.with(RefCell::take).map_or(Ok(taken), Err)
+    };
+    FAULT.scope(RefCell::default(), accepting).await
+}
+
+/// Notes that the bundle being accepted is not stored; `false` if none is, as in a recovery.
+pub(crate) fn refuse(error: &impl std::fmt::Display) -> bool {
+    let fault = error.to_string();
+    let refused = FAULT.try_with(|held| held.replace(Some(fault)));
+    if refused.is_ok() {
+        tracing::error!(%error, "a bundle is refused: it cannot be stored");
+    }
+    refused.is_ok()
+}
+
+/// Whether the data of the bundle being accepted were not stored.
+pub(crate) fn is_refused() -> bool {
+    FAULT
+        .try_with(|held| held.borrow().is_some())
+        .unwrap_or(false)
+}
+
+/// Tries again until the store does what it is asked.
+pub(crate) async fn until_done<T, F: Future<Output = Result<T>>>(
+    what: &str,
+    mut attempt: impl FnMut() -> F,
+) -> T {
+    let mut attempts = 0_u64;
+    loop {
+        match attempt().await {
+            Ok(done) => return done,
+            Err(error) if attempts == 0 => {
+                tracing::error!(what, %error, "the store fails; it is tried again until it works");
+            }
+            Err(error) => tracing::debug!(what, %error, attempts, "the store still fails"),
+        }
+        attempts += 1;
+        tokio::time::sleep(TRY_AGAIN).await;
+    }
+}
+
+/// The data of bundles.
+pub(crate) struct SteadyBundles {
+    store: Arc<dyn BundleStorage>,
+    folder: Option<Folder>,
+}
+
+/// Where the data of bundles are.
+pub(crate) struct Folder {
+    /// The folder.
+    pub(crate) path: PathBuf,
+    /// Whether a bundle is on the medium before it is accepted.
+    pub(crate) is_synced: bool,
+}
+
+impl SteadyBundles {
+    /// What `store` keeps, in a folder if not in memory.
+    pub(crate) fn new(store: Arc<dyn BundleStorage>, folder: Option<Folder>) -> Arc<Self> {
+        Arc::new(Self { store, folder })
+    }
+
+    /// Whether a new bundle leaves enough of the disk.
+    fn check_room(&self, bytes: usize) -> Result<()> {
+        let Some(folder) = &self.folder else {
+            return Ok(());
+        };
+        // The library makes the folder with the first bundle.
+        let there = folder.path.ancestors().find(|path| path.exists());
+        let disk = rustix::fs::statvfs(there.unwrap_or(&folder.path))?;
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        match free >= RESERVE + bytes as u64 {
+            true => Ok(()),
+            false => Err(format!(
+                "{} has {} MiB free, and {} MiB are kept to forward and deliver what is stored",
+                folder.path.display(),
+                free >> 20,
+                RESERVE >> 20
+            )
+            .into()),
+        }
+    }
+
+    async fn try_save(&self, data: Bytes) -> Result<Arc<str>> {
+        let name = self.store.save(data).await?;
+        let Some(folder) = self.folder.as_ref().filter(|folder| folder.is_synced) else {
+            return Ok(name);
+        };
+        let root = folder.path.clone();
+        // The library brings the file and its folder to the medium, but not the new folders above.
+        let folder = root.join(&*name);
+        let sync = move || -> std::io::Result<()> {
+            let above = folder.ancestors().skip(2);
+            for folder in above.take_while(|folder| folder.starts_with(&root)) {
+                File::open(folder)?.sync_all()?;
+            }
+            Ok(())
+        };
+        tokio::task::spawn_blocking(sync).await??;
+        Ok(name)
+    }
+}
+
+#[async_trait]
+impl BundleStorage for SteadyBundles {
+    async fn recover(&self, stream: &dyn Sender<RecoveryResponse>) -> Result<()> {
+        self.store.recover(stream).await
+    }
+
+    async fn load(&self, name: &str) -> Result<Option<Bytes>> {
+        Ok(until_done("load a bundle", || self.store.load(name)).await)
+    }
+
+    async fn save(&self, data: Bytes) -> Result<Arc<str>> {
+        let room = self.check_room(data.len());
+        if room.is_err_and(|error| refuse(&error)) {
+            return Ok(REFUSED.into());
+        }
+        match self.try_save(data.clone()).await {
+            Ok(name) => Ok(name),
+            Err(error) if refuse(&error) => Ok(REFUSED.into()),
+            Err(_) => Ok(until_done("save a bundle", || self.try_save(data.clone())).await),
+        }
+    }
+
+    async fn replace(&self, name: &str, data: Bytes) -> Result<()> {
+        until_done("replace a bundle", || {
+            self.store.replace(name, data.clone())
+        })
+        .await;
+        Ok(())
+    }
+
+    async fn delete(&self, name: &str) -> Result<()> {
+        if name != REFUSED {
+            until_done("delete a bundle", || self.store.delete(name)).await;
+        }
+        Ok(())
+    }
+}
