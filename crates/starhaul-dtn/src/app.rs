@@ -27,7 +27,6 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use crate::{
     Error,
     journal::Journal,
-    node::PROCESSING,
     plan::{Moment, NodeId},
     security::{Keys, Refused},
     steady,
@@ -38,9 +37,8 @@ use crate::{
 const MOST_HOPS: u64 = 64;
 /// How long an application may take to acknowledge a bundle.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Bundles that are being delivered to one application at a time: half of what the agent routes and delivers in all, so that
-/// one that acknowledges nothing does not stop the others.
-const SHARE: usize = PROCESSING.get() / 2;
+/// Bundles that are being delivered to one application at a time.
+pub(crate) const SHARE: usize = 128;
 /// Attempts to find a creation timestamp that no bundle of this source has.
 const ATTEMPTS: usize = 16;
 

@@ -5,7 +5,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -35,6 +35,8 @@ struct Door {
     known: Option<Vec<NodeId>>,
     /// Whether a bundle without room waits; otherwise it is refused.
     waits: bool,
+    /// Whether the node ends: nothing waits for room any more.
+    is_closed: AtomicBool,
     agent: OnceLock<Box<dyn Sink>>,
     neighbours: Mutex<BTreeMap<ClaAddress, Neighbour>>,
     /// Only one at a time tells the agent of neighbours.
@@ -75,6 +77,7 @@ impl Gate {
             stock,
             known,
             waits,
+            is_closed: AtomicBool::new(false),
             agent: OnceLock::new(),
             neighbours: Mutex::default(),
             telling: tokio::sync::Mutex::default(),
@@ -171,6 +174,8 @@ impl Cla for Gate {
     }
 
     async fn on_unregister(&self) {
+        // The layer's own end awaits what waits for room.
+        self.door.is_closed.store(true, Ordering::SeqCst);
         self.layer.on_unregister().await;
     }
 
@@ -235,7 +240,9 @@ impl Sink for Entrance {
         let _room = loop {
             match door.stock.admit(bytes) {
                 Ok(room) => break room,
-                Err(NoRoom::Full) if door.waits => door.stock.wait_for_room().await,
+                Err(NoRoom::Full) if door.waits && !door.is_closed.load(Ordering::SeqCst) => {
+                    door.stock.wait_for_room().await;
+                }
                 Err(error) => return Err(Error::Internal(error.into())),
             }
         };

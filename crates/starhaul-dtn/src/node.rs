@@ -18,7 +18,7 @@ use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
     Error,
-    app::{App, Delivery, Desk},
+    app::{App, Delivery, Desk, SHARE},
     config::{Config, TcpConfig},
     egress::Window,
     gate::Gate,
@@ -32,8 +32,8 @@ use crate::{
 
 /// Bundles that the agent keeps in memory for each queue beside the store.
 const QUEUE: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
-/// Bundles that are routed or delivered at a time.
-pub(crate) const PROCESSING: NonZeroUsize = NonZeroUsize::new(256).unwrap();
+/// Bundles that are routed or delivered at a time: one application that acknowledges nothing does not stop the others.
+const PROCESSING: NonZeroUsize = NonZeroUsize::new(2 * SHARE).unwrap();
 /// Payload on its way to a neighbour, if neither rate nor light time ask for more.
 const WINDOW_BYTES: u64 = 64 << 20;
 /// More is never on its way: it is all in memory.
@@ -146,14 +146,16 @@ impl Node {
         Handle(self.parts.clone())
     }
 
-    /// Ends the node; what is stored stays there.
-    pub async fn shutdown(mut self) {
+    /// Ends the node; what is stored stays there. Returns `false` if tasks of the agent did not end, and were left.
+    pub async fn shutdown(mut self) -> bool {
         self.tasks.shutdown().await;
         // What is stored is there also after a kill, so nothing is lost if a task of the agent does not end.
         let ended = tokio::time::timeout(MOST_SHUTDOWN, self.parts.agent.shutdown());
-        if ended.await.is_err() {
+        let has_ended = ended.await.is_ok();
+        if !has_ended {
             tracing::warn!("the bundle agent does not end: it is left");
         }
+        has_ended
     }
 }
 

@@ -86,7 +86,7 @@ impl Running {
 
     async fn stop(self) -> TempDir {
         drop(self.server);
-        self.node.shutdown().await;
+        assert!(self.node.shutdown().await, "the agent does not end");
         self.folder
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     journal::Journal,
     schedule::Schedule,
     steady::{Folder, SteadyBundles},
-    stock::{Counted, Stock},
+    stock::{Stock, counted::Counted},
 };
 
 /// The folder of the bundles' data.

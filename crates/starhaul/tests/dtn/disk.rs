@@ -165,7 +165,10 @@ async fn a_full_disk_on_the_way_pushes_back() {
         .refused
         == 0
     {
-        assert!(begun.elapsed() < Duration::from_secs(30), "nothing is refused");
+        assert!(
+            begun.elapsed() < Duration::from_secs(30),
+            "nothing is refused"
+        );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let held = client(&lander).await.status().await.unwrap();
