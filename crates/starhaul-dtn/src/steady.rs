@@ -12,6 +12,8 @@ use hardy_bpa::{
 
 /// How long a store that failed is left alone.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// How long the data of a bundle may fail to be read.
+const LOAD_PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes of the disk that new bundles leave free: what is known of bundles is written before one is sent and removed, so that a
 /// disk without any room would never have room again.
 const RESERVE: u64 = 16 << 20;
@@ -117,18 +119,23 @@ impl SteadyBundles {
         let Some(folder) = self.folder.as_ref().filter(|folder| folder.is_synced) else {
             return Ok(name);
         };
-        let root = folder.path.clone();
+        let file = folder.path.join(&*name);
+        // The library may have made the folder itself, too.
+        let top = folder.path.parent().unwrap_or(&folder.path).to_owned();
         // The library brings the file and its folder to the medium, but not the new folders above.
-        let folder = root.join(&*name);
         let sync = move || -> std::io::Result<()> {
-            let above = folder.ancestors().skip(2);
-            for folder in above.take_while(|folder| folder.starts_with(&root)) {
+            let above = file.ancestors().skip(2);
+            for folder in above.take_while(|folder| folder.starts_with(&top)) {
                 File::open(folder)?.sync_all()?;
             }
             Ok(())
         };
-        tokio::task::spawn_blocking(sync).await??;
-        Ok(name)
+        let synced = tokio::task::spawn_blocking(sync).await?;
+        if synced.is_err() {
+            // Otherwise the next life would take it in, although it is refused.
+            self.store.delete(&name).await?;
+        }
+        synced.map(|()| name).map_err(Into::into)
     }
 }
 
@@ -139,7 +146,13 @@ impl BundleStorage for SteadyBundles {
     }
 
     async fn load(&self, name: &str) -> Result<Option<Bytes>> {
-        Ok(until_done("load a bundle", || self.store.load(name)).await)
+        let loading = until_done("load a bundle", || self.store.load(name));
+        // One bad sector must not keep the node from starting.
+        let loaded = tokio::time::timeout(LOAD_PATIENCE, loading).await;
+        Ok(loaded.unwrap_or_else(|_| {
+            tracing::error!(name, "the data of a bundle cannot be read: it is given up");
+            None
+        }))
     }
 
     async fn save(&self, data: Bytes) -> Result<Arc<str>> {

@@ -169,7 +169,8 @@ async fn serve(file: &Path) -> anyhow::Result<()> {
     tracing::info!(signal, "node ends");
     drop(server);
     tokio::select! {
-        () = node.shutdown() => {}
+        // It says itself when it does not end.
+        _ = node.shutdown() => {}
         // A second signal ends at once.
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}

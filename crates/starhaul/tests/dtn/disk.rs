@@ -140,10 +140,7 @@ async fn a_full_disk_on_the_way_pushes_back() {
     let (first, last) = (folder.path().join("lander"), folder.path().join("station"));
     configure(&first, 1, a, 2, b);
     configure(&last, 2, b, 1, a);
-    let (lander, station) = (
-        Process::start(&first),
-        start_limited(&last, "size=64m,nr_inodes=60"),
-    );
+    let (lander, station) = (Process::start(&first), start_limited(&last, "size=18m"));
     wait_for_socket(&lander);
     wait_for_socket(&station);
     let mut sender = client(&lander).await;
