@@ -41,7 +41,7 @@ impl Running {
         let server = Server::start(node.handle()).unwrap();
         Self {
             node,
-            server: server,
+            server,
             folder,
         }
     }

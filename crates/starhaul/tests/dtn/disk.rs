@@ -13,7 +13,7 @@ use starhaul_needs::{Need, skip};
 
 use super::{LIFETIME, Process, configure, udp, wait_for_socket};
 
-const PAYLOAD: usize = 100_000;
+const PAYLOAD: u32 = 100_000;
 
 /// A node whose store is a file system of its own, with these options of tmpfs.
 fn start_limited(folder: &Path, options: &str) -> Process {
@@ -46,7 +46,7 @@ fn may_mount() -> bool {
 }
 
 fn payload(number: u32) -> Vec<u8> {
-    let bytes = (0..PAYLOAD as u32).map(|i| (i.wrapping_mul(number | 1) >> 5).to_le_bytes()[0]);
+    let bytes = (0..PAYLOAD).map(|i| (i.wrapping_mul(number | 1) >> 5).to_le_bytes()[0]);
     [&number.to_be_bytes()[..], &bytes.collect::<Vec<_>>()].concat()
 }
 
@@ -103,7 +103,7 @@ async fn a_full_disk_refuses_bundles_and_keeps_those_it_has() {
         sender.open(None).await.unwrap();
         let mut accepted = BTreeSet::new();
         let refusal = loop {
-            let number = accepted.len() as u32;
+            let number = u32::try_from(accepted.len()).unwrap();
             assert!(number < 1000, "the disk is not full");
             match sender.send("ipn:2.5", &payload(number), LIFETIME).await {
                 Ok(_) => accepted.insert(number),
@@ -120,7 +120,7 @@ async fn a_full_disk_refuses_bundles_and_keeps_those_it_has() {
         receive(&station, &accepted).await;
         until_empty(&lander).await;
         // There is room again.
-        let number = accepted.len() as u32;
+        let number = u32::try_from(accepted.len()).unwrap();
         sender
             .send("ipn:2.5", &payload(number), LIFETIME)
             .await
