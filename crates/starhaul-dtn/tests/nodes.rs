@@ -458,6 +458,18 @@ async fn only_the_right_keys_open_a_payload() {
     }
 }
 
+/// A connection to a node that may not listen yet.
+fn connected(to: SocketAddr) -> std::net::TcpStream {
+    let begun = Instant::now();
+    loop {
+        match std::net::TcpStream::connect(to) {
+            Ok(stream) => return stream,
+            Err(error) => assert!(begun.elapsed() < Duration::from_secs(10), "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Garbage at every door: the node goes on serving, and holds nothing of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn garbage_is_dropped_and_others_are_served() {
@@ -473,7 +485,7 @@ async fn garbage_is_dropped_and_others_are_served() {
     }
     let connections: Vec<_> = (0..20)
         .map(|seed| {
-            let mut stream = std::net::TcpStream::connect(c).unwrap();
+            let mut stream = connected(c);
             let header: &[u8] = if seed % 2 == 0 { b"dtn!\x04\x00" } else { b"" };
             // The node may have closed it by then.
             let _ =
