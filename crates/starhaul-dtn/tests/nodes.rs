@@ -423,6 +423,71 @@ async fn a_full_store_pushes_back() {
     stop([lander, station]).await;
 }
 
+/// An application has bundles and acknowledges none, and a neighbour over TCPCLv4 waits for room: the node ends all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_ends_while_others_wait_for_it() {
+    let address = tcp();
+    let storage = "[storage]\nkind = \"memory\"\n";
+    let last = format!(
+        "node = \"ipn:2.0\"\n{storage}max_bundles = 3\n[tcp]\nlisten = \"{address}\"\n[[tcp.peer]]\nnode = \"ipn:1.0\"\n"
+    );
+    let first = format!(
+        "node = \"ipn:1.0\"\n{storage}[tcp]\n[[tcp.peer]]\nnode = \"ipn:2.0\"\naddress = \"{address}\"\n"
+    );
+    let station = Running::start(&last).await;
+    let lander = Running::start(&first).await;
+    let mut receiver = station.client().await;
+    receiver.open(Some("5")).await.unwrap();
+    let mut sender = lander.client().await;
+    sender.open(None).await.unwrap();
+    for number in 0..8_u8 {
+        sender.send("ipn:2.5", &[number], LIFETIME).await.unwrap();
+    }
+    until(&station, "it is full", |status| status.counters.refused > 0).await;
+    assert!(receiver.has_bundle(LIFETIME).await.unwrap());
+    stop([station, lander]).await;
+}
+
+/// More bundles than a node delivers at a time are for an application that takes none of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_that_takes_nothing_stops_no_other() {
+    let (a, b) = (udp(), udp());
+    let lander = Running::start(&over_ltp(1, a, 2, b, "")).await;
+    let station = Running::start(&over_ltp(2, b, 1, a, "")).await;
+    let (mut idle, mut busy) = (station.client().await, station.client().await);
+    idle.open(Some("5")).await.unwrap();
+    busy.open(Some("6")).await.unwrap();
+    let mut sender = lander.client().await;
+    sender.open(None).await.unwrap();
+    for number in 0..400_u32 {
+        let payload = number.to_be_bytes();
+        sender.send("ipn:2.5", &payload, LIFETIME).await.unwrap();
+    }
+    until(&station, "all have come", |status| {
+        status.storage.bundles == 400
+    })
+    .await;
+    sender.send("ipn:2.6", b"other", LIFETIME).await.unwrap();
+    assert!(busy.has_bundle(Duration::from_secs(10)).await.unwrap());
+    let bundle = busy.next_bundle().await.unwrap();
+    assert_eq!(bundle.payload, b"other");
+    busy.acknowledge(&bundle.id).await.unwrap();
+    // Each is there when it is wanted, and once.
+    let mut numbers = std::collections::BTreeSet::new();
+    while numbers.len() < 400 {
+        let seen = numbers.len();
+        assert!(
+            idle.has_bundle(Duration::from_secs(15)).await.unwrap(),
+            "{seen} came"
+        );
+        let bundle = idle.next_bundle().await.unwrap();
+        let number = u32::from_be_bytes(bundle.payload.try_into().unwrap());
+        assert!(numbers.insert(number), "{number} came twice");
+        idle.acknowledge(&bundle.id).await.unwrap();
+    }
+    stop([lander, station]).await;
+}
+
 /// With keys at both ends payloads arrive; without the key, or with another, an application gets nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_right_keys_open_a_payload() {
