@@ -160,7 +160,7 @@ impl MetadataStorage for Counted {
         let lost = std::mem::take(&mut *self.unconfirmed());
         for id in lost {
             if let Some(bundle) = self.get(&id).await? {
-                tracing::warn!(%id, "the data of a bundle are gone");
+                tracing::warn!(%id, "a bundle has no data: the node ended while it was removed, or a file is missing");
                 self.tombstone(&id).await?;
                 // The agent reports the loss, if it still runs.
                 let _ = stream.send(bundle).await;
