@@ -16,6 +16,7 @@ pub mod apps;
 pub mod baseline;
 pub mod load;
 pub mod score;
+pub mod space;
 
 mod error;
 mod options;

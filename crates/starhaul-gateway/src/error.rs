@@ -6,15 +6,8 @@ use std::{io, net::SocketAddr, path::PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The configuration says something unknown or impossible.
-    #[error("{}{}: {problem}", file.display(), line.map(|line| format!(":{line}")).unwrap_or_default())]
-    Config {
-        /// The file, as it was named by the caller.
-        file: PathBuf,
-        /// Line, counted from 1, where it is known.
-        line: Option<usize>,
-        /// What is wrong with which key, and what would be right.
-        problem: String,
-    },
+    #[error(transparent)]
+    Config(#[from] starhaul_config::Error),
     /// The configuration, or a file that it names, cannot be read.
     #[error("cannot read {}: {reason}", file.display())]
     Read {
@@ -66,9 +59,6 @@ pub enum Error {
 impl Error {
     /// Whether the configuration or a file that it names has to be changed before trying again.
     pub fn is_configuration(&self) -> bool {
-        matches!(
-            self,
-            Self::Config { .. } | Self::Read { .. } | Self::Key { .. }
-        )
+        matches!(self, Self::Config(_) | Self::Read { .. } | Self::Key { .. })
     }
 }

@@ -23,6 +23,10 @@ pub struct EngineConfig {
     pub send_bytes: u64,
     /// What to do with segments of engines that were not added as peers.
     pub unknown_peers: UnknownPeers,
+    /// Whether a complete red part is reported only when the client service accepts it with [`crate::Engine::accept`]: one
+    /// that stores blocks is then asked for what it has not stored, should it end before. A client service without room
+    /// cancels the session instead.
+    pub awaits_acceptance: bool,
 }
 
 /// The width of session numbers (CCSDS 734.1 asks for 32 bits; some engines know no more).
@@ -76,8 +80,8 @@ pub struct PeerConfig {
     pub block_bytes: u64,
     /// Greatest memory for the peer's blocks received in part, in bytes.
     pub receive_memory: usize,
-    /// Whether the red part carries its CRC32C, and green segments theirs. Engines that do not know the extension
-    /// ignore it.
+    /// Whether the red part carries its CRC32C, green segments theirs, and reports the number of their reception. Engines
+    /// that do not know the extensions ignore them.
     pub integrity: bool,
     /// Repair segments for the red part, so that losses cost no round trip; only to peers that know them.
     pub coding: Option<Coding>,
@@ -120,6 +124,7 @@ impl EngineConfig {
             receive_memory: narrow(RECEIVE_MEMORY.end),
             send_bytes: u64::MAX,
             unknown_peers: UnknownPeers::default(),
+            awaits_acceptance: false,
         }
     }
 }

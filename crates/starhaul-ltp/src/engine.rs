@@ -165,6 +165,14 @@ impl Engine {
         });
     }
 
+    /// Lets the complete red part of a session be reported, where [`EngineConfig::awaits_acceptance`] asks for that; a
+    /// session that has ended is left alone.
+    pub fn accept(&mut self, now: Instant, session: SessionId) {
+        self.with_peer(now, session.originator, |peer, cx| {
+            peer.accept_red(cx, session.number)
+        });
+    }
+
     /// Tells what the contact plan says of a peer.
     pub fn set_link(&mut self, now: Instant, peer: EngineId, state: LinkState) {
         self.with_peer(now, peer, |peer, _| {
@@ -182,7 +190,7 @@ impl Engine {
         stride: usize,
     ) {
         let datagrams = contents.chunks(stride.max(1));
-        if !self.peers.contains_key(&from) && !self.accept(now, from) {
+        if !self.peers.contains_key(&from) && !self.admit(now, from) {
             self.stats.dropped.unknown_peer += datagrams.len() as u64;
             return;
         }
@@ -263,7 +271,7 @@ impl Engine {
     }
 
     /// Makes an unknown engine a peer, if the configuration allows it.
-    fn accept(&mut self, now: Instant, id: EngineId) -> bool {
+    fn admit(&mut self, now: Instant, id: EngineId) -> bool {
         let UnknownPeers::Accept { most, config } = &self.config.unknown_peers else {
             return false;
         };
@@ -313,6 +321,7 @@ impl Engine {
             memory: &mut self.memory,
             services: &self.services,
             numbers: &mut self.numbers,
+            awaits_acceptance: self.config.awaits_acceptance,
         };
         let result = work(peer, &mut cx);
         let wake = peer.next_wake(now);

@@ -32,7 +32,13 @@ pub(crate) struct ReceiveSession {
     green_lowest: Option<u64>,
     green_end: Option<u64>,
     is_delivered: bool,
+    /// Whether the client service has the red part, but has not accepted it; then the checkpoint to answer, and its end.
+    is_held: bool,
+    unanswered: Option<(Checkpoint, u64)>,
     pub(crate) reports: BTreeMap<u64, SentReport>,
+    /// Told with each report, so that the sender notices a receiver that was started anew.
+    pub(crate) reception: u32,
+    first_serial: u64,
     next_serial: u64,
     /// The serial numbers of the reports that answered a checkpoint, by that of the checkpoint.
     answers: BTreeMap<u64, (u64, u64)>,
@@ -71,8 +77,8 @@ pub(crate) enum Refusal {
 }
 
 impl ReceiveSession {
-    /// `serial` is the first report serial number.
-    pub(crate) fn new(service: u64, serial: u64, now: PeerTime) -> Self {
+    /// `serial` is the first report serial number, `reception` the random number that reports carry.
+    pub(crate) fn new(service: u64, serial: u64, reception: u32, now: PeerTime) -> Self {
         Self {
             service,
             assembly: Assembly::default(),
@@ -83,7 +89,11 @@ impl ReceiveSession {
             green_lowest: None,
             green_end: None,
             is_delivered: false,
+            is_held: false,
+            unanswered: None,
             reports: BTreeMap::new(),
+            reception,
+            first_serial: serial,
             next_serial: serial,
             answers: BTreeMap::new(),
             lower_bounds: BTreeMap::new(),
@@ -109,6 +119,30 @@ impl ReceiveSession {
 
     pub(crate) fn is_delivered(&self) -> bool {
         self.is_delivered
+    }
+
+    /// Whether nothing is reported because the client service has not accepted the red part.
+    pub(crate) fn is_held(&self) -> bool {
+        self.is_held
+    }
+
+    /// Reports nothing from now on until the client service accepts the red part.
+    pub(crate) fn hold(&mut self) {
+        self.is_held = true;
+    }
+
+    /// Keeps a checkpoint until the red part is accepted.
+    pub(crate) fn answer_later(&mut self, checkpoint: Option<Checkpoint>, end: u64) {
+        self.unanswered = checkpoint.map(|at| (at, end)).or(self.unanswered);
+    }
+
+    /// The client service has accepted the red part; returns the reports to send.
+    pub(crate) fn accept(&mut self, most: usize) -> Vec<u64> {
+        self.is_held = false;
+        match self.unanswered.take() {
+            Some((at, end)) => self.answer(at, end, most),
+            None => self.report_completion(most),
+        }
     }
 
     /// Whether data agree with those before.
@@ -252,7 +286,7 @@ impl ReceiveSession {
             || self
                 .green_end
                 .is_some_and(|end| self.green.covers(green_start, end));
-        self.reports.is_empty() && has_red && has_green
+        self.reports.is_empty() && has_red && has_green && !self.is_held
     }
 
     /// Whether some red data arrived and others are missing.
@@ -263,6 +297,13 @@ impl ReceiveSession {
     /// Whether red data may be missing; a block whose first byte is green has none.
     pub(crate) fn awaits_red(&self) -> bool {
         !self.is_delivered && !self.green.contains(0)
+    }
+
+    /// Whether a checkpoint follows from a report that this session never made. A former life of this engine made it, and
+    /// what that claimed is not here: with the claims of this session the sender would believe that all arrived.
+    pub(crate) fn is_of_former_life(&self, at: Checkpoint) -> bool {
+        let is_ours = (self.first_serial..self.next_serial).contains(&at.report);
+        at.report != 0 && !is_ours && !self.is_delivered
     }
 
     /// Makes the reports that answer a checkpoint (§6.11), each with at most `most` bytes of claims, and returns their

@@ -44,6 +44,8 @@ pub(crate) struct SendSession {
     /// Serial numbers used are from the first to below the next.
     serials: (u64, u64),
     reports_seen: RangeSet,
+    /// The number of the reception that the reports are of, if the receiver tells it.
+    reception: Option<u32>,
     /// The first checkpoint serial number used after bytes were last acknowledged.
     acked_before: u64,
     /// Checkpoints sent because the receiver had fallen silent.
@@ -144,6 +146,7 @@ impl SendSession {
             checkpoints: BTreeMap::new(),
             serials: (serial, serial),
             reports_seen: RangeSet::default(),
+            reception: None,
             acked_before: serial,
             solicitations: 0,
             silence: None,
@@ -392,12 +395,17 @@ impl SendSession {
     pub(crate) fn handle_report(
         &mut self,
         report: &Report<'_>,
+        reception: Option<u32>,
         cycle_limit: u32,
     ) -> (ReportOutcome, Option<(u64, SentCheckpoint)>) {
         let (first, next) = self.serials;
         let is_mine = report.checkpoint == 0 || (first..next).contains(&report.checkpoint);
         if !is_mine || report.upper > self.next.min(self.red).max(self.coded) {
             return (ReportOutcome::False, None);
+        }
+        let known = reception.map(|new| *self.reception.get_or_insert(new));
+        if known != reception {
+            return (ReportOutcome::Forgotten, None);
         }
         if self.reports_seen.contains(report.serial)
             || self.reports_seen.count() >= MOST_REPORT_RUNS

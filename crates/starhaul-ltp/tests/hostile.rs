@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use pair::{Pair, RECEIVER, SENDER, SERVICE, content};
 use starhaul_ltp::{
-    AuthKey, Batch, Body, CancelReason, Checkpoint, Data, DataKind, Engine, EngineConfig, EngineId,
-    Event, Extensions, LinkState, NumberWidth, Outgoing, PeerConfig, Segment, SessionId,
+    AuthKey, Batch, Body, CancelReason, Checkpoint, Data, DataKind, End, Engine, EngineConfig,
+    EngineId, Event, Extensions, LinkState, NumberWidth, Outgoing, PeerConfig, Segment, SessionId,
     UnknownPeers,
 };
 
@@ -319,6 +319,52 @@ fn a_receiver_started_anew_ends_the_session_or_gets_the_whole_block() {
     }
 }
 
+/// Two lives of a receiver each have one half of a block: together they claim all of it, but neither has it.
+#[test]
+fn claims_of_two_lives_of_a_receiver_are_not_united() {
+    let now = Instant::now();
+    // Another engine's reports may carry no reception number; then the later life knows by the repair.
+    for (checkpoint_every, integrity) in [(None, true), (None, false), (Some(1), true)] {
+        let mut config = PeerConfig::new(Duration::ZERO, None);
+        config.segment_data = 1000;
+        config.checkpoint_every = checkpoint_every;
+        config.integrity = integrity;
+        let mut sender = engine(SENDER, 1, &[RECEIVER], &config, now);
+        let outgoing = Outgoing {
+            to: RECEIVER,
+            service: SERVICE,
+            red: 2000,
+            block: content(2000, 1),
+        };
+        let session = sender.send(now, outgoing).unwrap();
+        let halves = output(&mut sender, now);
+        assert_eq!(halves.len(), 2);
+        let mut first_life = engine(RECEIVER, 2, &[SENDER], &config, now);
+        first_life.handle_datagrams(now, SENDER, &halves[1], halves[1].len());
+        for report in output(&mut first_life, now) {
+            sender.handle_datagrams(now, RECEIVER, &report, report.len());
+        }
+        let mut second_life = engine(RECEIVER, 3, &[SENDER], &config, now);
+        let repeated = match checkpoint_every {
+            // The repair of what the first life left out.
+            None => output(&mut sender, now),
+            // The first checkpoint, on its way for longer than the second.
+            Some(_) => halves,
+        };
+        let repeated = repeated.iter().filter(|segment| segment.len() > 1000);
+        for segment in repeated.take(1) {
+            second_life.handle_datagrams(now, SENDER, segment, segment.len());
+        }
+        converse(&mut sender, &mut second_life, now);
+        assert!(delivered(&mut second_life).is_empty());
+        let last = std::iter::from_fn(|| sender.poll_event()).last();
+        assert!(
+            matches!(last, Some(Event::SendCancelled { session: ended, .. }) if ended == session),
+            "{last:?} with {checkpoint_every:?}, {integrity}"
+        );
+    }
+}
+
 /// A sender that lost its memory and uses the same numbers: its new block is never mixed with the old one.
 #[test]
 fn a_sender_started_anew_with_the_same_numbers_never_mixes_blocks() {
@@ -549,4 +595,58 @@ fn a_checkpoint_repeated_while_nothing_may_leave_is_answered_once() {
         2,
         "of the report, and of a sender that falls silent"
     );
+}
+
+/// What a client service has not accepted is not acknowledged; when it refuses, its sender is told.
+#[test]
+fn a_red_part_counts_as_received_when_its_client_accepts_it() {
+    let now = Instant::now();
+    let config = PeerConfig::new(Duration::ZERO, None);
+    let mut sender = engine(SENDER, 1, &[RECEIVER], &config, now);
+    let mut receiver = Engine::new(EngineConfig {
+        awaits_acceptance: true,
+        ..EngineConfig::new(RECEIVER, [2; 32])
+    });
+    receiver.add_peer(now, SENDER, config.clone()).unwrap();
+    receiver.open_service(SERVICE);
+    for is_accepted in [true, false] {
+        let block = content(5000, 1);
+        let (to, service) = (RECEIVER, SERVICE);
+        let outgoing = Outgoing {
+            to,
+            service,
+            block,
+            red: 5000,
+        };
+        let session = sender.send(now, outgoing).unwrap();
+        converse(&mut sender, &mut receiver, now);
+        let has_it = |event| matches!(event, Event::RedPart { .. });
+        assert!(std::iter::from_fn(|| receiver.poll_event()).any(has_it));
+        // It asks again while the receiver stores the block.
+        let later = now + Duration::from_millis(250);
+        sender.handle_timeout(later);
+        converse(&mut sender, &mut receiver, later);
+        let events: Vec<Event> = std::iter::from_fn(|| sender.poll_event()).collect();
+        assert_eq!(events, [Event::Transmitted { session }]);
+        match is_accepted {
+            true => receiver.accept(later, session),
+            false => receiver.cancel(later, session),
+        }
+        converse(&mut sender, &mut receiver, later);
+        let events: Vec<Event> = std::iter::from_fn(|| sender.poll_event()).collect();
+        let (by, reason) = (End::Receiver, CancelReason::User);
+        match is_accepted {
+            true => assert_eq!(events, [Event::Sent { session }]),
+            false => assert_eq!(
+                events,
+                [Event::SendCancelled {
+                    session,
+                    by,
+                    reason
+                }]
+            ),
+        }
+        assert_eq!((sender.sessions(), receiver.sessions()), ((0, 0), (0, 0)));
+        assert_eq!(sender.timers() + receiver.timers(), 0);
+    }
 }

@@ -7,13 +7,20 @@ use std::{
 };
 
 use anyhow::Context as _;
-use starhaul_demo::{self as demo, DemoOptions, Live, Report};
+use starhaul_demo::{
+    self as demo, DemoOptions, Live, Report,
+    space::{SpaceLive, SpaceOptions, run_space, space_table},
+};
 use starhaul_link::Loss;
 
 use crate::output::{Picture, command_line, print, qlog_folder, redraws};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
+    /// Instead: a lander, an orbiter and a station as bundle nodes over contacts that open and close, with 4 s of light time
+    /// and 5 % loss; time is told 60 times as fast as it passes
+    #[arg(long, conflicts_with_all = ["seconds", "leo_trace", "leo_loss", "geo_loss", "report"])]
+    space: bool,
     /// For how long the applications send
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
@@ -47,7 +54,30 @@ pub(crate) fn run(args: Arguments) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    runtime.block_on(show(args))
+    match args.space {
+        true => runtime.block_on(show_space(&args)),
+        false => runtime.block_on(show(args)),
+    }
+}
+
+async fn show_space(args: &Arguments) -> anyhow::Result<()> {
+    let mut live = SpaceLive::new(io::stderr(), redraws(&io::stderr()));
+    let options = SpaceOptions {
+        seed: args.seed,
+        ..SpaceOptions::default()
+    };
+    let result = run_space(options, |progress| {
+        // A terminal that went away must not end the run.
+        let _ = live.show(progress);
+    });
+    let result = result.await?;
+    let _ = live.erase();
+    print(match args.json {
+        true => format!("{}\n", serde_json::to_string(&result)?),
+        false => space_table(&result),
+    })?;
+    anyhow::ensure!(result.is_complete(), "not all pictures have arrived");
+    Ok(())
 }
 
 async fn show(args: Arguments) -> anyhow::Result<()> {

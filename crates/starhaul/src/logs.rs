@@ -7,10 +7,12 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// The crates of the suite by their names in a log.
-const TARGETS: [&str; 22] = [
+const TARGETS: [&str; 24] = [
     "starhaul",
     "starhaul_cc",
+    "starhaul_config",
     "starhaul_demo",
+    "starhaul_dtn",
     "starhaul_endpoint",
     "starhaul_fec",
     "starhaul_flow",

@@ -4,6 +4,7 @@
 
 mod demo;
 mod detect;
+mod dtn;
 mod gateway;
 mod keys;
 mod lab;
@@ -67,6 +68,8 @@ enum Command {
     Record(record::Arguments),
     /// Move files over links with long delays and outages by the Licklider Transmission Protocol (RFC 5326)
     Ltp(ltp::Arguments),
+    /// Carry bundles over links that come and go: store them, and forward them when contacts open (RFC 9171)
+    Dtn(dtn::Arguments),
     /// Watch a satellite link for reconfigurations, live
     ///
     /// Probes the nearest stable address behind the satellite every 10 ms and prints each reconfiguration as it comes.
@@ -117,6 +120,7 @@ fn main() -> ExitCode {
         Command::Orbit(arguments) => orbit::run(arguments),
         Command::Record(arguments) => record::run(arguments),
         Command::Ltp(arguments) => ltp::run(arguments),
+        Command::Dtn(arguments) => dtn::run(arguments),
         Command::Detect(arguments) => detect::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Keygen(arguments) => keys::keygen(&arguments),
@@ -174,8 +178,10 @@ fn told_once(error: &anyhow::Error) -> String {
 fn exit_code(error: &anyhow::Error) -> u8 {
     let gateway = error.downcast_ref::<starhaul_gateway::Error>();
     let demo = error.downcast_ref::<starhaul_demo::Error>();
+    let dtn = error.downcast_ref::<starhaul_dtn::Error>();
     let lab = error.downcast_ref::<starhaul_lab::Error>();
     let wrong = gateway.is_some_and(starhaul_gateway::Error::is_configuration)
+        || dtn.is_some_and(starhaul_dtn::Error::is_configuration)
         || demo.is_some_and(starhaul_demo::Error::is_configuration)
         || lab.is_some_and(starhaul_lab::Error::is_configuration);
     let asked = error.is::<output::Usage>()

@@ -45,11 +45,13 @@ pub enum Need {
     Time,
     /// Permission to open several thousand files.
     OpenFiles,
+    /// Permission to mount a file system in a namespace of its own.
+    Mount,
 }
 
 impl Need {
     /// All needs.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Netns,
         Self::Iperf3,
         Self::Traces,
@@ -60,6 +62,7 @@ impl Need {
         Self::Kernel,
         Self::Time,
         Self::OpenFiles,
+        Self::Mount,
     ];
 
     /// The name in `STARHAUL_REQUIRE`.
@@ -75,6 +78,7 @@ impl Need {
             Self::Kernel => "kernel",
             Self::Time => "time",
             Self::OpenFiles => "files",
+            Self::Mount => "mount",
         }
     }
 }

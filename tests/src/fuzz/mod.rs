@@ -2,6 +2,7 @@
 //! libFuzzer; the ordinary tests replay the corpora in `fuzz/corpus`.
 
 mod control;
+mod dtn;
 mod flow;
 mod gateway;
 mod leotp;
@@ -15,6 +16,7 @@ mod record;
 mod session;
 
 pub use control::{congestion_control, path_monitor};
+pub use dtn::{dtn_block, dtn_config, dtn_plan};
 pub use flow::lab_flow;
 pub use gateway::{
     gateway_config, gateway_control, gateway_label, gateway_status, gateway_text, rtp, socks5,
@@ -33,9 +35,12 @@ pub use session::{fec_decode, quic_handshake, session_datagram, session_pair};
 pub type Body = fn(&[u8]);
 
 /// All targets, by the name of the file and of the corpus folder.
-pub const TARGETS: [(&str, Body); 33] = [
+pub const TARGETS: [(&str, Body); 36] = [
     ("congestion_control", congestion_control),
     ("detector", detector),
+    ("dtn_block", dtn_block),
+    ("dtn_config", dtn_config),
+    ("dtn_plan", dtn_plan),
     ("fec_decode", fec_decode),
     ("gateway_config", gateway_config),
     ("gateway_control", gateway_control),

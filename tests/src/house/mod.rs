@@ -29,6 +29,7 @@ pub const FLOORS: [&[&str]; 10] = [
     &["starhaul-units"],
     &[
         "starhaul-cc",
+        "starhaul-config",
         "starhaul-fec",
         "starhaul-link",
         "starhaul-plot",
@@ -43,7 +44,7 @@ pub const FLOORS: [&[&str]; 10] = [
     ],
     &["starhaul-session", "starhaul-net", "starhaul-flow"],
     &["starhaul-quic", "starhaul-replay", "starhaul-transfer"],
-    &["starhaul-endpoint"],
+    &["starhaul-dtn", "starhaul-endpoint"],
     &["starhaul-gateway"],
     // It runs gateways.
     &["starhaul-demo"],

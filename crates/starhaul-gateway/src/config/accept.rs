@@ -3,15 +3,14 @@
 use std::path::Path;
 
 use starhaul_cc::ControllerConfig;
+use starhaul_config::{Error, Keys, Table};
 
 use super::{
     ControllerRule, Detection, LinkKind,
     controllers::{self, DEFAULT_CONTROLLER, LEO_CONTROLLER, default_controller, read_controller},
     detection,
-    reader::{Keys, Table},
     values::interface_name,
 };
-use crate::Error;
 
 pub(super) const KEYS: Keys = &[
     &["max_sessions", "max_sessions_per_peer"],

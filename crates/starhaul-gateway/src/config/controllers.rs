@@ -4,12 +4,12 @@ use std::path::Path;
 
 use starhaul_cc::{ControllerConfig, LeoCcOptions};
 
+use starhaul_config::{Error, Table, nearest};
+
 use super::{
     ControllerRule, LinkKind,
-    reader::{Table, nearest},
     values::{path, positive_rate},
 };
-use crate::Error;
 
 /// The keys that are read here.
 pub(super) const KEYS: &[&str] = &["controller", "rate", "rate_feed"];

@@ -4,9 +4,11 @@ use std::fmt::Write as _;
 
 use starhaul_endpoint::{Detection, LinkKind, ProbeMethod, ProbeTarget};
 
+use starhaul_config::size;
+
 use super::{
     AcceptRule, Config, ConnectionService, ConnectionTargets, ControlPath, ControllerRule,
-    DatagramService, Delivery, Framing, IdentitySource, IngressRule, PathRule, size,
+    DatagramService, Delivery, Framing, IdentitySource, IngressRule, PathRule,
 };
 
 /// One line per fact.

@@ -2,10 +2,8 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
+use starhaul_config::{Error, Table, choice};
 use starhaul_endpoint::{Detection, LinkKind, ProbeMethod, ProbeTarget, Timetable};
-
-use super::{reader::Table, values::choice};
-use crate::Error;
 
 /// The keys of a path's link and of the detection of its reconfigurations.
 pub(super) const KEYS: &[&str] = &[

@@ -6,10 +6,7 @@ mod addresses;
 mod controllers;
 mod describe;
 mod detection;
-mod quotes;
-mod reader;
 mod rules;
-mod size;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -290,10 +287,11 @@ impl Config {
 
     /// The same for text, without any file; `name` stands for the file in messages, and relative files are sought beside it.
     pub fn parse(text: &str, name: &Path) -> Result<Self, Error> {
-        rules::read(text, name, |identity| match identity {
+        let config = rules::read(text, name, |identity| match identity {
             IdentitySource::Inline(identity) => Some(identity.public_key()),
             IdentitySource::File(_) => None,
-        })
+        })?;
+        Ok(config)
     }
 
     /// A commented sample, in which every key appears.

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use starhaul_config::{Document, Error, Keys, Table, choice, nearest, size};
 use starhaul_quic::{Identity, LEAST_PACKET_BYTES, MAX_PATHS, MOST_PACKET_BYTES, PublicKey};
 use starhaul_session::{Mode, SessionConfig};
 
@@ -18,12 +19,9 @@ use super::{
     addresses::{Addresses, Taken, Transport},
     controllers::{self, default_controller, read_controller},
     detection,
-    reader::{Document, Keys, Table, nearest},
-    size,
-    values::{choice, interface_name, is_for_many, path, positive_rate, public_key, target},
+    values::{interface_name, is_for_many, path, positive_rate, public_key, target},
 };
 use crate::{
-    Error,
     egress_policy::{EgressLimits, EgressPolicy, EgressRule},
     label::is_rule_name,
     rtp::Codec,

@@ -8,7 +8,6 @@ use std::{
 use starhaul_quic::PublicKey;
 use starhaul_units::Bandwidth;
 
-use super::reader::nearest;
 use crate::target::{Host, ParseTargetError, Target};
 
 /// A single host to which data can be sent, or the name of one.
@@ -50,18 +49,6 @@ pub(super) fn public_key(text: &str) -> Result<PublicKey, String> {
     Err(format!(
         "{wrong}: write the 44 characters that `starhaul pubkey FILE` prints of the peer's key"
     ))
-}
-
-/// One of a fixed list of values.
-pub(super) fn choice<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
-    choices
-        .iter()
-        .find(|(name, _)| *name == text)
-        .map(|(_, value)| *value)
-        .ok_or_else(|| {
-            let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-            format!("{text:?} is not possible; {}", nearest(text, &names))
-        })
 }
 
 pub(super) fn interface_name(text: &str) -> Result<String, &'static str> {

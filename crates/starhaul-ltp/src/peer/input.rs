@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Bytes of a report without its claims, at most: control byte, numbers, extensions.
-const REPORT_HEADER: usize = 80;
+const REPORT_HEADER: usize = 86;
 
 impl Peer {
     /// Takes a datagram, which may hold several segments.
@@ -58,7 +58,10 @@ impl Peer {
             Body::Repair(repair) => {
                 self.handle_repair(cx, session, &repair, segment.trailer);
             }
-            Body::Report(report) => self.handle_report(cx, session, &report),
+            Body::Report(report) => {
+                let reception = integrity::reception(segment.trailer);
+                self.handle_report(cx, session, &report, reception);
+            }
             Body::ReportAck { report } => self.handle_report_ack(cx, session.number, report),
             Body::Cancel { by, reason } => self.handle_cancel(cx, session, by, reason),
             Body::CancelAck { by } => self.handle_cancel_ack(cx, session.number, by),
@@ -125,7 +128,8 @@ impl Peer {
             cx.stats.dropped.no_room += 1;
             return false;
         }
-        let mut session = ReceiveSession::new(service, cx.numbers.serial(), now);
+        let mut session =
+            ReceiveSession::new(service, cx.numbers.serial(), cx.numbers.reception(), now);
         if !cx.services.contains(&service) {
             self.receives.insert(id.number, session);
             self.refuse_service(cx, id.number);
@@ -247,14 +251,32 @@ impl Peer {
         let Some(session) = self.receives.get_mut(&id.number) else {
             return;
         };
+        if checkpoint.is_some_and(|at| session.is_of_former_life(at)) {
+            return self.cancel_receive(cx, id.number, CancelReason::System);
+        }
         let reports = match checkpoint {
             _ if self.config.is_one_way => return,
+            _ if session.is_held() => return session.answer_later(checkpoint, end),
             Some(at) => session.answer(at, end, claims),
             // The checkpoint was answered before, or its repair symbols came first and it may be lost.
             None if completes => session.report_completion(claims),
             None => return,
         };
         self.queue_reports(id.number, &reports);
+    }
+
+    /// The client service has accepted the red part: all of it is reported.
+    pub(crate) fn accept_red(&mut self, cx: &mut Context<'_>, number: u64) {
+        let most = self.config.segment_data.saturating_sub(REPORT_HEADER);
+        let session = self.receives.get_mut(&number);
+        let Some(session) = session.filter(|session| session.is_held()) else {
+            return;
+        };
+        let reports = session.accept(most);
+        if !self.config.is_one_way {
+            self.queue_reports(number, &reports);
+        }
+        self.end_if_finished(cx, number);
     }
 
     /// Queues reports, also those that were sent before, unless they wait already.
@@ -287,6 +309,9 @@ impl Peer {
             self.cancel_receive(cx, id.number, CancelReason::System);
             return false;
         };
+        if cx.awaits_acceptance {
+            session.hold();
+        }
         let freed = held - session.held();
         self.memory -= freed;
         cx.memory.receiving -= freed;
@@ -300,7 +325,13 @@ impl Peer {
         true
     }
 
-    fn handle_report(&mut self, cx: &mut Context<'_>, id: SessionId, report: &Report<'_>) {
+    fn handle_report(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: SessionId,
+        report: &Report<'_>,
+        reception: Option<u32>,
+    ) {
         let now = self.time(cx);
         let number = id.number;
         let answer = Control::ReportAck(id, report.serial);
@@ -310,7 +341,7 @@ impl Peer {
             self.queue_answer(answer);
             return;
         };
-        let (outcome, answered) = session.handle_report(report, self.config.cycle_limit);
+        let (outcome, answered) = session.handle_report(report, reception, self.config.cycle_limit);
         if outcome == ReportOutcome::False {
             cx.stats.dropped.false_report += 1;
             return;

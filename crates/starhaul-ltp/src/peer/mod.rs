@@ -40,6 +40,7 @@ pub(crate) struct Context<'a> {
     pub(crate) memory: &'a mut Memory,
     pub(crate) services: &'a BTreeSet<u64>,
     pub(crate) numbers: &'a mut Numbers,
+    pub(crate) awaits_acceptance: bool,
 }
 
 /// Memory of all sessions.
@@ -236,7 +237,7 @@ impl Peer {
         };
         let now = self.clock.time(cx.now);
         let is_delivered = session.is_delivered();
-        let mut husk = ReceiveSession::new(session.service, 1, now);
+        let mut husk = ReceiveSession::new(session.service, 1, 0, now);
         husk.cancel = Some(Cancelling {
             reason,
             attempts: 0,
@@ -403,5 +404,9 @@ impl Numbers {
 
     fn serial(&mut self) -> u64 {
         1 + self.random.next_u64() % (FIRST_SERIALS - 1)
+    }
+
+    fn reception(&mut self) -> u32 {
+        self.random.next_u32()
     }
 }

@@ -63,11 +63,18 @@ impl Peer {
         batch: &mut Batch,
     ) -> bool {
         let (now, id) = (self.time(cx), self.received_id(number));
-        let session = self.receives.get_mut(&number);
-        let Some(report) = session.and_then(|session| session.reports.get_mut(&serial)) else {
+        let Some(session) = self.receives.get_mut(&number) else {
             return true;
         };
-        let segment = plain(id, Body::Report(report.content(serial)));
+        let reception = session.reception;
+        let Some(report) = session.reports.get_mut(&serial) else {
+            return true;
+        };
+        let trailer = Trailer::reception(reception);
+        let mut segment = plain(id, Body::Report(report.content(serial)));
+        if self.config.integrity {
+            segment.trailer = trailer.extensions();
+        }
         if !put(
             self.config.auth.as_ref(),
             segment,
@@ -186,7 +193,9 @@ impl Peer {
         };
         session.make_symbols(&mut self.codec, coding, self.config.segment_data);
         while let Some((symbol, checksum)) = session.symbol() {
-            let trailer = checksum.filter(|_| self.config.integrity).map(Trailer::new);
+            let trailer = checksum
+                .filter(|_| self.config.integrity)
+                .map(Trailer::checksum);
             let mut segment = plain(id, Body::Repair(symbol));
             if let Some(trailer) = &trailer {
                 segment.trailer = trailer.extensions();
@@ -219,7 +228,7 @@ impl Peer {
             return true;
         };
         let checksum = integrity.then(|| session.checksum(plan)).flatten();
-        let trailer = checksum.map(Trailer::new);
+        let trailer = checksum.map(Trailer::checksum);
         let mut segment = plain(id, Body::Data(data_of(session, plan)));
         if let Some(trailer) = &trailer {
             segment.trailer = trailer.extensions();

@@ -11,7 +11,7 @@ const UNITS: [(&str, u64); 7] = [
 ];
 
 /// Reads `64MiB`, `200 MB`.
-pub(super) fn parse(text: &str) -> Result<u64, String> {
+pub fn parse(text: &str) -> Result<u64, String> {
     let error = || {
         format!(
             "{text:?} is not a size: write a whole number and B, kB, MB, GB, KiB, MiB or GiB, for example 64MiB"
@@ -30,7 +30,7 @@ pub(super) fn parse(text: &str) -> Result<u64, String> {
 }
 
 /// Reads a size from `least` to `most` bytes.
-pub(super) fn between(least: u64, most: u64) -> impl Fn(&str) -> Result<usize, String> {
+pub fn between(least: u64, most: u64) -> impl Fn(&str) -> Result<usize, String> {
     move |text| {
         let bytes = parse(text)?;
         usize::try_from(bytes)
@@ -41,7 +41,7 @@ pub(super) fn between(least: u64, most: u64) -> impl Fn(&str) -> Result<usize, S
 }
 
 /// In the largest binary unit that keeps it whole.
-pub(super) fn show(bytes: u64) -> String {
+pub fn show(bytes: u64) -> String {
     let fits = |(_, unit): &&(&str, u64)| bytes >= *unit && bytes.is_multiple_of(*unit);
     let (name, unit) = UNITS.iter().take(3).find(fits).unwrap_or(&("B", 1));
     format!("{} {name}", bytes / unit)

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use toml::de::DeTable;
 
 /// What to write, if the mistake at this place of the text is a missing quote.
-pub(super) fn missing(text: &str, offset: usize) -> Option<String> {
+pub(crate) fn missing(text: &str, offset: usize) -> Option<String> {
     let start = text.get(..offset)?.rfind('\n').map_or(0, |end| end + 1);
     let line = text.get(start..)?.lines().next()?;
     if line.trim_start().starts_with('[') {

@@ -9,20 +9,21 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::quotes;
-use crate::Error;
+use crate::{Error, quotes};
 
 /// The keys that a table may have, in groups that tables share.
-pub(super) type Keys = &'static [&'static [&'static str]];
+pub type Keys = &'static [&'static [&'static str]];
 
 /// A document with its name, from which positions are told.
-pub(super) struct Document<'t> {
-    pub(super) name: &'t Path,
-    pub(super) text: &'t str,
+pub struct Document<'t> {
+    /// The file, as the caller named it.
+    pub name: &'t Path,
+    /// Its text.
+    pub text: &'t str,
 }
 
 /// A table of the document, all of whose keys are known ones.
-pub(super) struct Table<'d> {
+pub struct Table<'d> {
     document: &'d Document<'d>,
     entries: &'d DeTable<'d>,
     /// For messages: `[[session]]`, or nothing at the top.
@@ -32,7 +33,7 @@ pub(super) struct Table<'d> {
 
 impl<'d> Document<'d> {
     /// Parses the text; the caller keeps the tree, from which tables borrow.
-    pub(super) fn tree(&self) -> Result<Spanned<DeTable<'d>>, Error> {
+    pub fn tree(&self) -> Result<Spanned<DeTable<'d>>, Error> {
         DeTable::parse(self.text).map_err(|error| {
             let offset = error.span().map(|span| span.start);
             let missing = offset.and_then(|offset| quotes::missing(self.text, offset));
@@ -41,11 +42,7 @@ impl<'d> Document<'d> {
     }
 
     /// The top table.
-    pub(super) fn top(
-        &'d self,
-        tree: &'d Spanned<DeTable<'d>>,
-        keys: Keys,
-    ) -> Result<Table<'d>, Error> {
+    pub fn top(&'d self, tree: &'d Spanned<DeTable<'d>>, keys: Keys) -> Result<Table<'d>, Error> {
         let table = Table {
             document: self,
             entries: tree.get_ref(),
@@ -61,7 +58,7 @@ impl<'d> Document<'d> {
             let before = self.text.as_bytes().iter().take(offset);
             1 + before.filter(|byte| **byte == b'\n').count()
         });
-        Error::Config {
+        Error {
             file: self.name.to_owned(),
             line,
             problem: problem.to_string(),
@@ -71,13 +68,13 @@ impl<'d> Document<'d> {
 
 impl<'d> Table<'d> {
     /// An error about this table as a whole.
-    pub(super) fn problem(&self, problem: impl Display) -> Error {
+    pub fn problem(&self, problem: impl Display) -> Error {
         self.document
             .error(Some(self.start), self.titled(&problem.to_string()))
     }
 
     /// An error about one key, whether it is there or not.
-    pub(super) fn key_problem(&self, key: &str, problem: impl Display) -> Error {
+    pub fn key_problem(&self, key: &str, problem: impl Display) -> Error {
         let start = self
             .entries
             .get(key)
@@ -87,12 +84,12 @@ impl<'d> Table<'d> {
     }
 
     /// Whether the key is there.
-    pub(super) fn has(&self, key: &str) -> bool {
+    pub fn has(&self, key: &str) -> bool {
         self.entries.contains_key(key)
     }
 
     /// A text that `read` understands.
-    pub(super) fn text<T, E: Display>(
+    pub fn text<T, E: Display>(
         &self,
         key: &str,
         read: impl FnOnce(&str) -> Result<T, E>,
@@ -111,7 +108,7 @@ impl<'d> Table<'d> {
     }
 
     /// A text under a key that must be there.
-    pub(super) fn required<T, E: Display>(
+    pub fn required<T, E: Display>(
         &self,
         key: &str,
         read: impl FnOnce(&str) -> Result<T, E>,
@@ -120,12 +117,12 @@ impl<'d> Table<'d> {
     }
 
     /// The error for a key that must be there.
-    pub(super) fn missing(&self, key: &str) -> Error {
+    pub fn missing(&self, key: &str) -> Error {
         self.problem(format!("the key {key:?} is missing"))
     }
 
     /// A duration in `range`.
-    pub(super) fn duration(
+    pub fn duration(
         &self,
         key: &str,
         range: RangeInclusive<Duration>,
@@ -134,7 +131,7 @@ impl<'d> Table<'d> {
     }
 
     /// One text or a list of texts; empty when absent.
-    pub(super) fn texts<T, E: Display>(
+    pub fn texts<T, E: Display>(
         &self,
         key: &str,
         read: impl Fn(&str) -> Result<T, E>,
@@ -166,11 +163,7 @@ impl<'d> Table<'d> {
     }
 
     /// A whole number in `range`.
-    pub(super) fn integer(
-        &self,
-        key: &str,
-        range: RangeInclusive<u64>,
-    ) -> Result<Option<u64>, Error> {
+    pub fn integer(&self, key: &str, range: RangeInclusive<u64>) -> Result<Option<u64>, Error> {
         let Some(value) = self.entries.get(key) else {
             return Ok(None);
         };
@@ -192,7 +185,7 @@ impl<'d> Table<'d> {
     }
 
     /// A whole number in `range`, or `default`.
-    pub(super) fn count(
+    pub fn count(
         &self,
         key: &str,
         range: RangeInclusive<u64>,
@@ -205,11 +198,7 @@ impl<'d> Table<'d> {
     }
 
     /// A number in `range`.
-    pub(super) fn number(
-        &self,
-        key: &str,
-        range: RangeInclusive<f64>,
-    ) -> Result<Option<f64>, Error> {
+    pub fn number(&self, key: &str, range: RangeInclusive<f64>) -> Result<Option<f64>, Error> {
         let Some(value) = self.entries.get(key) else {
             return Ok(None);
         };
@@ -228,7 +217,7 @@ impl<'d> Table<'d> {
     }
 
     /// `true` or `false`.
-    pub(super) fn flag(&self, key: &str) -> Result<Option<bool>, Error> {
+    pub fn flag(&self, key: &str) -> Result<Option<bool>, Error> {
         match self.entries.get(key).map(Spanned::get_ref) {
             None => Ok(None),
             Some(DeValue::Boolean(flag)) => Ok(Some(*flag)),
@@ -237,7 +226,7 @@ impl<'d> Table<'d> {
     }
 
     /// The table `[key]`.
-    pub(super) fn table(&self, key: &str, keys: Keys) -> Result<Option<Table<'d>>, Error> {
+    pub fn table(&self, key: &str, keys: Keys) -> Result<Option<Table<'d>>, Error> {
         let Some(value) = self.entries.get(key) else {
             return Ok(None);
         };
@@ -249,7 +238,7 @@ impl<'d> Table<'d> {
     }
 
     /// The tables `[[key]]`.
-    pub(super) fn tables(&self, key: &str, keys: Keys) -> Result<Vec<Table<'d>>, Error> {
+    pub fn tables(&self, key: &str, keys: Keys) -> Result<Vec<Table<'d>>, Error> {
         let Some(value) = self.entries.get(key) else {
             return Ok(Vec::new());
         };
@@ -313,7 +302,7 @@ impl<'d> Table<'d> {
 }
 
 /// What to write instead of `wrong`: the nearest of `right`, or all of them when none is near.
-pub(super) fn nearest(wrong: &str, right: &[&str]) -> String {
+pub fn nearest(wrong: &str, right: &[&str]) -> String {
     let best = right
         .iter()
         .map(|key| (strsim::damerau_levenshtein(wrong, key), key))

@@ -1,0 +1,33 @@
+//! Configuration files (TOML), read key by key, so that each error names file, line, key and the nearest valid key.
+
+mod quotes;
+pub mod size;
+mod table;
+
+use std::path::PathBuf;
+
+pub use table::{Document, Keys, Table, nearest};
+
+/// What is wrong with a configuration, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}{}: {problem}", file.display(), line.map(|line| format!(":{line}")).unwrap_or_default())]
+pub struct Error {
+    /// The file, as the caller named it.
+    pub file: PathBuf,
+    /// Line, counted from 1, where it is known.
+    pub line: Option<usize>,
+    /// What is wrong with which key, and what would be right.
+    pub problem: String,
+}
+
+/// One of a fixed list of values.
+///
+/// # Errors
+/// Names the nearest of them.
+pub fn choice<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
+    let found = choices.iter().find(|(name, _)| *name == text);
+    found.map(|(_, value)| *value).ok_or_else(|| {
+        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+        format!("{text:?} is not possible; {}", nearest(text, &names))
+    })
+}

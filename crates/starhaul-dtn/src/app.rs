@@ -1,0 +1,315 @@
+//! Applications of the node: those on the control socket, and the one that sends back what it gets.
+
+use std::{
+    borrow::Cow,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use hardy_bpa::{
+    Bytes, async_trait,
+    services::{self, Service, ServiceSink, StatusNotify},
+};
+use hardy_bpv7::{
+    builder::Builder,
+    bundle::{Bundle, Id},
+    creation_timestamp::CreationTimestamp,
+    eid::Eid,
+    hop_info::HopInfo,
+    status_report::ReasonCode,
+};
+use time::OffsetDateTime;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use crate::{
+    Error,
+    journal::Journal,
+    plan::{Moment, NodeId},
+    security::{Keys, Refused},
+    steady,
+    stock::{Stock, Task},
+};
+
+/// Hops after which a bundle that goes in circles is dropped (RFC 9171 §4.4.3).
+const MOST_HOPS: u64 = 64;
+/// How long an application may take to acknowledge a bundle.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Bundles that are being delivered to one application at a time.
+pub(crate) const SHARE: usize = 128;
+/// Attempts to find a creation timestamp that no bundle of this source has.
+const ATTEMPTS: usize = 16;
+
+/// The endpoint that a text names: a node's service of this number and name, if it names only the node.
+///
+/// # Errors
+/// [`Error::Refused`] when it names neither.
+pub fn endpoint_of(text: &str, (number, name): (u32, &str)) -> Result<String, Error> {
+    let wrong = || {
+        Error::Refused(format!(
+            "{text:?} is no endpoint: write ipn:3.0, or dtn://station/files"
+        ))
+    };
+    let eid: Eid = text.parse().map_err(|_| wrong())?;
+    if !eid.is_admin_endpoint() {
+        return Ok(eid.to_string());
+    }
+    let node = eid.to_node_id().map_err(|_| wrong())?;
+    let service = match node {
+        NodeId::Dtn(_) => hardy_bpv7::eid::Service::Dtn(name.into()),
+        _ => hardy_bpv7::eid::Service::Ipn(number),
+    };
+    let endpoint = Eid::try_from((node, service)).map_err(|_| wrong())?;
+    Ok(endpoint.to_string())
+}
+
+/// What applications of a node share.
+#[derive(Debug)]
+pub struct Desk {
+    /// To protect and to open payloads.
+    pub keys: Arc<Keys>,
+    /// The bundles that were acknowledged.
+    pub journal: Journal,
+    /// Whether there is room for more, and which bundles are with an application now.
+    pub stock: Arc<Stock>,
+}
+
+/// A bundle for an application.
+#[derive(Debug)]
+pub struct Delivery {
+    /// The bundle's name, unique among all bundles.
+    pub id: String,
+    /// Who sent it.
+    pub source: Eid,
+    /// Its payload, verified and decrypted.
+    pub payload: Vec<u8>,
+    /// When it expires.
+    pub expiry: Moment,
+    /// Told when the application has acknowledged it; dropped when it will not.
+    pub acknowledged: oneshot::Sender<()>,
+}
+
+/// An endpoint of the node.
+pub struct App {
+    desk: Arc<Desk>,
+    deliveries: Option<mpsc::Sender<Delivery>>,
+    registered: OnceLock<(Eid, Box<dyn ServiceSink>)>,
+    /// Permits for bundles that are being delivered.
+    share: Semaphore,
+    /// Whether some found no permit, and wait.
+    has_more: AtomicBool,
+    /// Without permits; closed when the endpoint is given up, so that no delivery waits for it.
+    end: Semaphore,
+}
+
+impl App {
+    /// An endpoint whose bundles go to `deliveries`.
+    pub fn new(desk: Arc<Desk>, deliveries: mpsc::Sender<Delivery>) -> Arc<Self> {
+        Self::of(desk, Some(deliveries))
+    }
+
+    /// An endpoint that sends back what it gets.
+    pub fn echo(desk: Arc<Desk>) -> Arc<Self> {
+        Self::of(desk, None)
+    }
+
+    fn of(desk: Arc<Desk>, deliveries: Option<mpsc::Sender<Delivery>>) -> Arc<Self> {
+        Arc::new(Self {
+            desk,
+            deliveries,
+            registered: OnceLock::new(),
+            share: Semaphore::new(SHARE),
+            has_more: AtomicBool::new(false),
+            end: Semaphore::new(0),
+        })
+    }
+
+    /// Sends a payload, and returns the name of its bundle when it is stored.
+    ///
+    /// # Errors
+    /// Why the bundle is not taken, for people.
+    pub async fn send(
+        &self,
+        to: Eid,
+        payload: &[u8],
+        lifetime: Duration,
+    ) -> Result<String, String> {
+        let (source, sink) = self
+            .registered
+            .get()
+            .ok_or("the endpoint is not registered")?;
+        let _room = self
+            .desk
+            .stock
+            .admit(payload.len() as u64)
+            .map_err(|error| error.to_string())?;
+        for _ in 0..ATTEMPTS {
+            let data = new_bundle(source, &to, payload, lifetime, &self.desk.keys)?;
+            match steady::accept(sink.send(data)).await {
+                Err(fault) => {
+                    self.desk.stock.refused();
+                    return Err(format!("the bundle cannot be stored: {fault}"));
+                }
+                Ok(Ok(id)) => return Ok(id.to_key()),
+                Ok(Err(services::Error::DuplicateBundle)) => {}
+                Ok(Err(error)) => return Err(error.to_string()),
+            }
+        }
+        Err("no creation timestamp is free: send more slowly".to_owned())
+    }
+
+    /// Gives the endpoint up; its bundles wait for the next one of the name.
+    pub async fn close(&self) {
+        if let Some((_, sink)) = self.registered.get() {
+            let _change = self.desk.stock.changes.begin();
+            sink.unregister().await;
+        }
+    }
+
+    async fn receive(&self, data: &[u8], expiry: OffsetDateTime) -> services::Result<()> {
+        let (bundle, payload) = match self.desk.keys.open(data) {
+            Ok(opened) => opened,
+            // Another key may be configured before it expires.
+            Err(error @ Refused::NoKey) => return Err(internal(&error)),
+            Err(error) => {
+                tracing::warn!(%error, "a bundle for an application is dropped");
+                return Ok(());
+            }
+        };
+        let Ok(permit) = self.share.try_acquire() else {
+            self.has_more.store(true, Ordering::SeqCst);
+            return Err(services::Error::Disconnected);
+        };
+        let taken = self.take(&bundle, payload, expiry).await;
+        drop(permit);
+        let changes = &self.desk.stock.changes;
+        match &taken {
+            Err(_) => changes.again(),
+            Ok(()) => {
+                let has_room = self.share.available_permits() > SHARE / 2;
+                if has_room && self.has_more.swap(false, Ordering::SeqCst) {
+                    changes.at_once();
+                }
+            }
+        }
+        taken
+    }
+
+    async fn take(
+        &self,
+        bundle: &Bundle,
+        payload: Vec<u8>,
+        expiry: OffsetDateTime,
+    ) -> services::Result<()> {
+        // The agent may hand out a bundle a second time before it was acknowledged once.
+        let Some(_busy) = self.desk.stock.begin(&bundle.id, Task::Delivering) else {
+            return Err(services::Error::Disconnected);
+        };
+        let id = bundle.id.to_key();
+        if self.desk.journal.contains(&id) {
+            return Ok(());
+        }
+        let Some(deliveries) = &self.deliveries else {
+            return self.answer(bundle, &payload).await;
+        };
+        let delivery = deliver(deliveries, bundle, id, payload, expiry);
+        tokio::select! {
+            delivered = tokio::time::timeout(PATIENCE, delivery) => {
+                // It waits for another attempt, or for the next application at this endpoint.
+                delivered.unwrap_or(Err(services::Error::Disconnected))
+            }
+            _ = self.end.acquire() => Err(services::Error::Disconnected),
+        }
+    }
+
+    async fn answer(&self, bundle: &Bundle, payload: &[u8]) -> services::Result<()> {
+        // Two that answer each other would never end.
+        let is_from_echo = self
+            .registered
+            .get()
+            .is_some_and(|(own, _)| own.service() == bundle.id.source.service());
+        if !bundle.id.source.is_null() && !is_from_echo {
+            let sent = self
+                .send(bundle.id.source.clone(), payload, bundle.lifetime)
+                .await;
+            sent.inspect_err(|error| tracing::warn!(error, "no echo"))
+                .ok();
+        }
+        Ok(())
+    }
+}
+
+async fn deliver(
+    to: &mpsc::Sender<Delivery>,
+    bundle: &Bundle,
+    id: String,
+    payload: Vec<u8>,
+    expiry: OffsetDateTime,
+) -> services::Result<()> {
+    let (acknowledged, answer) = oneshot::channel();
+    let milliseconds = u64::try_from(expiry.unix_timestamp_nanos() / 1_000_000).unwrap_or(0);
+    let delivery = Delivery {
+        id,
+        source: bundle.id.source.clone(),
+        payload,
+        expiry: Moment(Duration::from_millis(milliseconds)),
+        acknowledged,
+    };
+    to.send(delivery)
+        .await
+        .map_err(|_| services::Error::Disconnected)?;
+    answer.await.map_err(|_| services::Error::Disconnected)
+}
+
+fn internal(error: &Refused) -> services::Error {
+    services::Error::Internal(error.clone().into())
+}
+
+fn new_bundle(
+    source: &Eid,
+    to: &Eid,
+    payload: &[u8],
+    lifetime: Duration,
+    keys: &Keys,
+) -> Result<Bytes, String> {
+    let builder = Builder::new(source.clone(), to.clone())
+        .with_lifetime(lifetime)
+        .with_hop_count(&HopInfo {
+            limit: MOST_HOPS,
+            count: 0,
+        })
+        .with_payload(Cow::Borrowed(payload));
+    let (bundle, data) = builder
+        .build(CreationTimestamp::now())
+        .map_err(|error| error.to_string())?;
+    keys.protect(bundle, data, source)
+        .map(|data| Bytes::from(data.into_vec()))
+}
+
+#[async_trait]
+impl Service for App {
+    async fn on_register(&self, endpoint: &Eid, sink: Box<dyn ServiceSink>) {
+        // It is registered once.
+        let _ = self.registered.set((endpoint.clone(), sink));
+    }
+
+    async fn on_unregister(&self) {
+        self.end.close();
+    }
+
+    async fn on_receive(&self, data: Bytes, expiry: OffsetDateTime) -> services::Result<()> {
+        self.receive(&data, expiry).await
+    }
+
+    async fn on_status_notify(
+        &self,
+        _: &Id,
+        _: &Eid,
+        _: StatusNotify,
+        _: ReasonCode,
+        _: Option<OffsetDateTime>,
+    ) {
+    }
+}

@@ -1,0 +1,115 @@
+//! A configuration for people.
+
+use std::fmt::Write as _;
+
+use starhaul_config::size;
+
+use super::Config;
+use crate::plan::{
+    Moment,
+    route::{Bookings, Query, earliest},
+};
+
+/// Bytes of the bundle whose routes are shown.
+const BYTES: u64 = 1_000_000;
+
+pub(super) fn describe(config: &Config, now: Moment) -> String {
+    let mut text = format!("node {}\n", config.node);
+    let storage = &config.storage;
+    let place = match &storage.folder {
+        Some(folder) => folder.display().to_string(),
+        None => "memory: no restart finds it again".to_owned(),
+    };
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "storage: {place}; at most {} bundles, {}; one at most {}",
+        storage.bundles,
+        size::show(storage.bytes),
+        size::show(storage.bundle_bytes)
+    );
+    if let Some(ltp) = &config.ltp {
+        let _ = writeln!(text, "LTP: engine {} at {}", ltp.engine, ltp.listen);
+        for peer in &ltp.peers {
+            let rate = peer
+                .rate
+                .map_or("unknown".to_owned(), |rate| rate.to_string());
+            let at = peer
+                .address
+                .map_or("where its data come from".to_owned(), |address| {
+                    address.to_string()
+                });
+            let (node, engine, light) = (&peer.node, peer.engine, peer.light_time);
+            let key = if peer.key.is_some() {
+                ", with a key"
+            } else {
+                ""
+            };
+            let _ = writeln!(
+                text,
+                "  {node}: engine {engine} at {at}, light time {light:?}, rate {rate}{key}"
+            );
+        }
+    }
+    if let Some(tcp) = &config.tcp {
+        let listen = tcp
+            .listen
+            .map_or("nowhere".to_owned(), |listen| listen.to_string());
+        let _ = writeln!(text, "TCPCLv4: connections are accepted at {listen}");
+        for peer in &tcp.peers {
+            let how = peer
+                .address
+                .map_or("it connects".to_owned(), |address| format!("at {address}"));
+            let _ = writeln!(text, "  {}: {how}", peer.node);
+        }
+    }
+    for (pattern, via) in &config.routes {
+        let _ = writeln!(text, "route: {pattern} via {via}");
+    }
+    let _ = writeln!(text, "security: {}", config.keys.describe());
+    describe_plan(config, now, &mut text);
+    text
+}
+
+/// The contacts, and how a bundle of a megabyte would travel from here.
+fn describe_plan(config: &Config, now: Moment, text: &mut String) {
+    let plan = &config.plan;
+    if plan.contacts().is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        text,
+        "plan: {} contacts of {} nodes",
+        plan.contacts().len(),
+        plan.nodes().len()
+    );
+    let query = Query {
+        from: &config.node,
+        now,
+        bytes: BYTES,
+        expiry: Moment::MAX,
+    };
+    let routes = earliest(plan, query, &Bookings::default());
+    for node in plan
+        .nodes()
+        .into_iter()
+        .filter(|node| **node != config.node)
+    {
+        let way = match routes.get(node) {
+            Some(route) => {
+                let places = route
+                    .contacts
+                    .iter()
+                    .filter_map(|place| plan.contacts().get(*place));
+                let way: Vec<String> = places.map(|contact| contact.to.to_string()).collect();
+                format!(
+                    "1 MB arrives at {} by way of {}",
+                    route.arrival,
+                    way.join(", ")
+                )
+            }
+            None => "no route for 1 MB".to_owned(),
+        };
+        let _ = writeln!(text, "  {node}: {way}");
+    }
+}

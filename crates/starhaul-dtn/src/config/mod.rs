@@ -1,0 +1,141 @@
+//! The configuration of a node.
+
+mod describe;
+mod read;
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use hardy_eid_patterns::EidPattern;
+use starhaul_ltp::{AuthKey, EngineId};
+use starhaul_units::Bandwidth;
+
+use crate::{
+    Error,
+    plan::{ContactPlan, Moment, NodeId},
+    security::Keys,
+};
+
+/// A node: who it is, where it keeps bundles, whom it talks to, and when.
+#[derive(Debug)]
+pub struct Config {
+    /// Its number or name, `ipn:1.0` or `dtn://lander/`.
+    pub node: NodeId,
+    /// The socket for `dtn send`, `receive`, `ping` and `status`; `None` for the default place.
+    pub control: Option<PathBuf>,
+    /// Where bundles are kept.
+    pub storage: Storage,
+    /// LTP, if it is used.
+    pub ltp: Option<LtpConfig>,
+    /// TCPCLv4, if it is used.
+    pub tcp: Option<TcpConfig>,
+    /// Routes that hold at any time: bundles for the pattern go to the node.
+    pub routes: Vec<(EidPattern, NodeId)>,
+    /// When the node can talk to whom; neighbours it does not name can be talked to at any time.
+    pub plan: ContactPlan,
+    /// The keys of BPSec (RFC 9172).
+    pub keys: Keys,
+}
+
+/// Where bundles are kept, and how many.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Storage {
+    /// The folder of the database and of the bundles; `None` keeps them in memory, where no restart finds them.
+    pub folder: Option<PathBuf>,
+    /// Whether each bundle is on the medium before its sender hears that it was taken.
+    pub sync: bool,
+    /// Greatest sum of their payloads in bytes; beyond it, bundles are refused.
+    pub bytes: u64,
+    /// Greatest number of them.
+    pub bundles: usize,
+    /// Greatest payload of one in bytes.
+    pub bundle_bytes: u64,
+}
+
+/// LTP as a convergence layer: one engine.
+#[derive(Debug)]
+pub struct LtpConfig {
+    /// Its number.
+    pub engine: EngineId,
+    /// Where segments are received.
+    pub listen: SocketAddr,
+    /// The nodes that are reached by it.
+    pub peers: Vec<LtpPeer>,
+}
+
+/// A neighbour over LTP.
+#[derive(Clone, Debug)]
+pub struct LtpPeer {
+    /// The node.
+    pub node: NodeId,
+    /// The number of its engine.
+    pub engine: EngineId,
+    /// Where it receives segments; without it, where its first data come from.
+    pub address: Option<SocketAddr>,
+    /// How long a signal takes.
+    pub light_time: Duration,
+    /// How fast the link is, if known.
+    pub rate: Option<Bandwidth>,
+    /// The key of LTP's authentication (RFC 5327).
+    pub key: Option<AuthKey>,
+}
+
+/// TCPCLv4 (RFC 9174) as a convergence layer.
+#[derive(Clone, Debug)]
+pub struct TcpConfig {
+    /// Where connections are accepted.
+    pub listen: Option<SocketAddr>,
+    /// Nodes that are connected to, and whose connections are accepted.
+    pub peers: Vec<TcpPeer>,
+    /// Whether bundles of other nodes are taken, too. Anyone may then claim to be any of them: TCPCLv4 without TLS
+    /// authenticates nobody.
+    pub accepts_unknown: bool,
+}
+
+/// A neighbour over TCPCLv4.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TcpPeer {
+    /// The node.
+    pub node: NodeId,
+    /// Where it accepts connections; without it, it connects.
+    pub address: Option<SocketAddr>,
+}
+
+impl Config {
+    /// Reads and checks a file, and the files that it names. Relative times of the plan count from `start`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] names file, line, key and the nearest valid key; [`Error::Read`].
+    pub fn load(file: &Path, start: Moment) -> Result<Self, Error> {
+        let text = read_file(file)?;
+        Self::parse(&text, file, start)
+    }
+
+    /// The same for text; `name` stands for the file, and other files are sought beside it.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn parse(text: &str, name: &Path, start: Moment) -> Result<Self, Error> {
+        read::read(text, name, start)
+    }
+
+    /// What it configures, for people.
+    pub fn describe(&self, now: Moment) -> String {
+        describe::describe(self, now)
+    }
+
+    /// A commented sample.
+    pub const fn sample() -> &'static str {
+        include_str!("sample.toml")
+    }
+}
+
+fn read_file(file: &Path) -> Result<String, Error> {
+    std::fs::read_to_string(file).map_err(|reason| Error::Read {
+        file: file.to_owned(),
+        reason,
+    })
+}

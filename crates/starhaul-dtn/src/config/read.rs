@@ -1,0 +1,296 @@
+//! From tables to a [`Config`]: which keys there are, what they may hold, and what must fit together.
+
+use std::{
+    collections::BTreeSet,
+    net::{SocketAddr, ToSocketAddrs as _},
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use hardy_eid_patterns::EidPattern;
+use starhaul_config::{Document, Keys, Table, choice, size};
+use starhaul_ltp::{AuthKey, EngineId};
+
+use super::{Config, LtpConfig, LtpPeer, Storage, TcpConfig, TcpPeer, read_file};
+use crate::{
+    Error,
+    plan::{self, ContactPlan, Moment, NodeId},
+    security,
+};
+
+const TOP: Keys = &[&[
+    "node", "control", "plan", "epoch", "contact", "storage", "ltp", "tcp", "route", "security",
+]];
+const STORAGE: Keys = &[&[
+    "kind",
+    "folder",
+    "sync",
+    "max_bytes",
+    "max_bundles",
+    "max_bundle_bytes",
+]];
+const LTP: Keys = &[&["engine", "listen", "peer"]];
+const LTP_PEER: Keys = &[&["node", "engine", "address", "light_time", "rate", "key"]];
+const TCP: Keys = &[&["listen", "peer", "accept_unknown"]];
+const TCP_PEER: Keys = &[&["node", "address"]];
+const ROUTE: Keys = &[&["to", "via"]];
+const SECURITY: Keys = &[&["sign_key", "encrypt_key", "require"]];
+
+const ENGINES: RangeInclusive<u64> = 1..=u64::MAX;
+const LIGHT_TIMES: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(86_400);
+const BUNDLES: RangeInclusive<u64> = 1..=100_000_000;
+
+const DEFAULT_BYTES: u64 = 10 << 30;
+/// What memory keeps when no limit is set.
+const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
+const DEFAULT_BUNDLES: usize = 1_000_000;
+const DEFAULT_BUNDLE_BYTES: u64 = 64 << 20;
+
+pub(super) fn read(text: &str, name: &Path, start: Moment) -> Result<Config, Error> {
+    let document = Document { name, text };
+    let tree = document.tree()?;
+    let top = document.top(&tree, TOP)?;
+    let folder = name.parent().unwrap_or(Path::new(""));
+    let node = top.required("node", plan::node)?;
+    let config = Config {
+        control: top.text("control", |text| path(folder, text))?,
+        storage: read_storage(&top, folder)?,
+        ltp: top
+            .table("ltp", LTP)?
+            .map(|table| read_ltp(&table, &node, folder))
+            .transpose()?,
+        tcp: top
+            .table("tcp", TCP)?
+            .map(|table| read_tcp(&table, &node))
+            .transpose()?,
+        routes: read_routes(&top, &node)?,
+        plan: read_plan(&top, folder, start)?,
+        keys: match top.table("security", SECURITY)? {
+            Some(table) => read_keys(&table, folder)?,
+            None => security::Keys::default(),
+        },
+        node,
+    };
+    if config.ltp.is_none() && config.tcp.is_none() {
+        return Err(top
+            .problem("the node talks to nobody: write [ltp] or [tcp]")
+            .into());
+    }
+    Ok(config)
+}
+
+fn read_storage(top: &Table<'_>, folder: &Path) -> Result<Storage, Error> {
+    let disk = Storage {
+        folder: Some(folder.join("bundles")),
+        sync: true,
+        bytes: DEFAULT_BYTES,
+        bundles: DEFAULT_BUNDLES,
+        bundle_bytes: DEFAULT_BUNDLE_BYTES,
+    };
+    let Some(table) = top.table("storage", STORAGE)? else {
+        return Ok(disk);
+    };
+    let kinds = [("disk", true), ("memory", false)];
+    let on_disk = table
+        .text("kind", |text| choice(text, &kinds))?
+        .unwrap_or(true);
+    for key in ["folder", "sync"] {
+        if !on_disk && table.has(key) {
+            return Err(table
+                .key_problem(
+                    key,
+                    "memory has no such thing: remove it, or write kind = \"disk\"",
+                )
+                .into());
+        }
+    }
+    let default_bytes = if on_disk {
+        DEFAULT_BYTES
+    } else {
+        DEFAULT_MEMORY_BYTES
+    };
+    let bytes = table.text("max_bytes", size::between(1 << 10, 1 << 50))?;
+    let bundle_bytes = table.text("max_bundle_bytes", size::between(1 << 10, 4 << 30))?;
+    let storage = Storage {
+        folder: match table.text("folder", |text| path(folder, text))? {
+            _ if !on_disk => None,
+            Some(folder) => Some(folder),
+            None => disk.folder,
+        },
+        sync: table.flag("sync")?.unwrap_or(true),
+        bytes: bytes.map_or(default_bytes, |bytes| bytes as u64),
+        bundles: table.count("max_bundles", BUNDLES, DEFAULT_BUNDLES)?,
+        bundle_bytes: bundle_bytes.map_or(DEFAULT_BUNDLE_BYTES, |bytes| bytes as u64),
+    };
+    if storage.bundle_bytes > storage.bytes {
+        return Err(table
+            .key_problem(
+                "max_bundle_bytes",
+                "one bundle may not need more than all together",
+            )
+            .into());
+    }
+    Ok(storage)
+}
+
+fn read_ltp(table: &Table<'_>, own: &NodeId, folder: &Path) -> Result<LtpConfig, Error> {
+    let own_number = number_of(own);
+    let engine = table.integer("engine", ENGINES)?.or(own_number);
+    let engine = engine.ok_or_else(|| table.missing("engine"))?;
+    let mut config = LtpConfig {
+        engine: EngineId(engine),
+        listen: table
+            .text("listen", address)?
+            .unwrap_or(SocketAddr::from(([0; 16], starhaul_net::ltp::PORT))),
+        peers: Vec::new(),
+    };
+    let mut engines = BTreeSet::from([config.engine]);
+    for table in table.tables("peer", LTP_PEER)? {
+        let node = peer_node(&table, own, config.peers.iter().map(|peer| &peer.node))?;
+        let engine = table.integer("engine", ENGINES)?.or(number_of(&node));
+        let engine = EngineId(engine.ok_or_else(|| table.missing("engine"))?);
+        if !engines.insert(engine) {
+            return Err(table
+                .key_problem(
+                    "engine",
+                    format!("{engine} is the number of another engine"),
+                )
+                .into());
+        }
+        let key = table.text("key", |text| path(folder, text))?;
+        let key = key.map(|file| {
+            let key = std::fs::read(&file).map_err(|reason| Error::Read { file, reason })?;
+            let key = AuthKey::new(key.trim_ascii(), b"");
+            key.ok_or_else(|| Error::from(table.key_problem("key", "the file is empty")))
+        });
+        config.peers.push(LtpPeer {
+            node,
+            engine,
+            address: table.text("address", address)?,
+            light_time: table
+                .duration("light_time", LIGHT_TIMES)?
+                .unwrap_or_default(),
+            rate: table.text("rate", plan::rate)?,
+            key: key.transpose()?,
+        });
+    }
+    if config.peers.is_empty() {
+        return Err(table
+            .problem("write [[ltp.peer]] for each neighbour")
+            .into());
+    }
+    Ok(config)
+}
+
+fn read_tcp(table: &Table<'_>, own: &NodeId) -> Result<TcpConfig, Error> {
+    let mut config = TcpConfig {
+        listen: table.text("listen", address)?,
+        peers: Vec::new(),
+        accepts_unknown: table.flag("accept_unknown")?.unwrap_or(false),
+    };
+    for peer in table.tables("peer", TCP_PEER)? {
+        let node = peer_node(&peer, own, config.peers.iter().map(|peer| &peer.node))?;
+        let address = peer.text("address", address)?;
+        if address.is_none() && config.listen.is_none() {
+            return Err(peer
+                .problem("write its address, or listen in [tcp] for its connection")
+                .into());
+        }
+        config.peers.push(TcpPeer { node, address });
+    }
+    if config.listen.is_none() && config.peers.is_empty() {
+        return Err(table
+            .problem("write listen, or [[tcp.peer]] with an address")
+            .into());
+    }
+    Ok(config)
+}
+
+/// The node of a neighbour, which is not this one and no neighbour yet.
+fn peer_node<'a>(
+    table: &Table<'_>,
+    own: &NodeId,
+    mut others: impl Iterator<Item = &'a NodeId>,
+) -> Result<NodeId, Error> {
+    let node = table.required("node", plan::node)?;
+    if node == *own {
+        return Err(table.key_problem("node", "this is the node itself").into());
+    }
+    if others.any(|other| *other == node) {
+        return Err(table
+            .key_problem("node", format!("{node} is a neighbour already"))
+            .into());
+    }
+    Ok(node)
+}
+
+fn read_routes(top: &Table<'_>, own: &NodeId) -> Result<Vec<(EidPattern, NodeId)>, Error> {
+    let mut routes = Vec::new();
+    for table in top.tables("route", ROUTE)? {
+        let to = table.required("to", |text| {
+            let wrong = || {
+                format!("{text:?} is no pattern of endpoints: write ipn:3.* or dtn://station/**")
+            };
+            text.parse::<EidPattern>().map_err(|_| wrong())
+        })?;
+        let via = table.required("via", plan::node)?;
+        if via == *own {
+            return Err(table.key_problem("via", "this is the node itself").into());
+        }
+        routes.push((to, via));
+    }
+    Ok(routes)
+}
+
+fn read_plan(top: &Table<'_>, folder: &Path, start: Moment) -> Result<ContactPlan, Error> {
+    let Some(file) = top.text("plan", |text| path(folder, text))? else {
+        return Ok(plan::read_contacts(top, start)?);
+    };
+    if top.has("contact") {
+        return Err(top
+            .key_problem("contact", "the contacts stand in the plan's own file")
+            .into());
+    }
+    let text = read_file(&file)?;
+    Ok(plan::read_plan(&text, &file, start)?)
+}
+
+fn read_keys(table: &Table<'_>, folder: &Path) -> Result<security::Keys, Error> {
+    let key = |name| {
+        let file = table.text(name, |text| path(folder, text))?;
+        let key = file.map(|file| {
+            let bytes = std::fs::read(&file).map_err(|reason| Error::Read { file, reason })?;
+            Ok::<Vec<u8>, Error>(bytes)
+        });
+        key.transpose()
+    };
+    let (sign, encrypt) = (key("sign_key")?, key("encrypt_key")?);
+    let require = table.flag("require")?.unwrap_or(false);
+    security::Keys::new(sign.as_deref(), encrypt.as_deref(), require)
+        .map_err(|error| table.problem(error).into())
+}
+
+fn number_of(node: &NodeId) -> Option<u64> {
+    match node {
+        NodeId::Ipn(ipn) => Some(u64::from(ipn.node_number)).filter(|number| *number > 0),
+        _ => None,
+    }
+}
+
+fn path(folder: &Path, text: &str) -> Result<PathBuf, &'static str> {
+    match text.is_empty() {
+        true => Err("write the path of a file"),
+        false => Ok(folder.join(text)),
+    }
+}
+
+/// An address and a port; a name is looked up.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let mut found = text.to_socket_addrs().map_err(|error| {
+        format!("{text:?} cannot be resolved: write an address and a port, for example 10.0.0.2:4556 ({error})")
+    })?;
+    found
+        .next()
+        .ok_or_else(|| format!("{text:?} has no address"))
+}

@@ -1,0 +1,231 @@
+//! A command's end of the control socket.
+
+use std::{
+    collections::VecDeque,
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use tokio::{
+    io::BufReader,
+    net::{
+        UnixStream,
+        unix::{OwnedReadHalf, OwnedWriteHalf},
+    },
+};
+
+use super::{Reply, Request, default_sockets, read, read_payload, write};
+use crate::{Error, status::Status};
+
+/// A bundle for this endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bundle {
+    /// Its name.
+    pub id: String,
+    /// The endpoint that sent it.
+    pub source: String,
+    /// Its payload.
+    pub payload: Vec<u8>,
+}
+
+/// A connection to a node, with at most one endpoint.
+#[derive(Debug)]
+pub struct Client {
+    path: PathBuf,
+    reader: BufReader<OwnedReadHalf>,
+    writer: OwnedWriteHalf,
+    /// Bundles that came while an answer was awaited.
+    bundles: VecDeque<Bundle>,
+    endpoint: String,
+    most_bytes: u64,
+}
+
+impl Client {
+    /// Connects to the node at `socket`, or at the first default place where one answers.
+    ///
+    /// # Errors
+    /// [`Error::Control`].
+    pub async fn connect(socket: Option<&Path>) -> Result<Self, Error> {
+        let paths = socket.map_or_else(default_sockets, |path| vec![path.to_owned()]);
+        let mut failed = Error::Control {
+            path: PathBuf::new(),
+            reason: io::ErrorKind::NotFound.into(),
+        };
+        for path in paths {
+            match UnixStream::connect(&path).await {
+                Ok(stream) => {
+                    let (reader, writer) = stream.into_split();
+                    let reader = BufReader::new(reader);
+                    let (bundles, endpoint, most_bytes) = (VecDeque::new(), String::new(), 0);
+                    return Ok(Self {
+                        path,
+                        reader,
+                        writer,
+                        bundles,
+                        endpoint,
+                        most_bytes,
+                    });
+                }
+                Err(reason) => failed = Error::Control { path, reason },
+            }
+        }
+        Err(failed)
+    }
+
+    /// The endpoint that was opened.
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// Greatest payload of a bundle in bytes.
+    pub fn most_bytes(&self) -> u64 {
+        self.most_bytes
+    }
+
+    /// What the node does.
+    ///
+    /// # Errors
+    /// [`Error::Control`].
+    pub async fn status(&mut self) -> Result<Status, Error> {
+        match self.ask(&Request::Status, &[]).await? {
+            Reply::Status(status) => Ok(*status),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Opens an endpoint; without a name, any that is free.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the name is wrong or in use; [`Error::Control`].
+    pub async fn open(&mut self, service: Option<&str>) -> Result<(), Error> {
+        let service = service.map(ToOwned::to_owned);
+        match self.ask(&Request::Open { service }, &[]).await? {
+            Reply::Opened {
+                endpoint,
+                most_bytes,
+            } => {
+                (self.endpoint, self.most_bytes) = (endpoint, most_bytes);
+                Ok(())
+            }
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Sends a bundle, and returns its name when the node has stored it.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for want of room, for one; [`Error::Control`].
+    pub async fn send(
+        &mut self,
+        to: &str,
+        payload: &[u8],
+        lifetime: Duration,
+    ) -> Result<String, Error> {
+        let (to, bytes) = (to.to_owned(), payload.len() as u64);
+        let lifetime_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
+        match self
+            .ask(
+                &Request::Send {
+                    to,
+                    lifetime_ms,
+                    bytes,
+                },
+                payload,
+            )
+            .await?
+        {
+            Reply::Sent { id } => Ok(id),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// The next bundle. Must not be dropped before it is ready; [`Client::has_bundle`] can.
+    ///
+    /// # Errors
+    /// [`Error::Control`].
+    pub async fn next_bundle(&mut self) -> Result<Bundle, Error> {
+        loop {
+            if let Some(bundle) = self.bundles.pop_front() {
+                return Ok(bundle);
+            }
+            if let Some(reply) = self.read().await? {
+                return Err(self.unexpected(&reply));
+            }
+        }
+    }
+
+    /// Waits until [`Client::next_bundle`] has something to read; `false` after `patience`.
+    ///
+    /// # Errors
+    /// [`Error::Control`].
+    pub async fn has_bundle(&mut self, patience: Duration) -> Result<bool, Error> {
+        if !self.bundles.is_empty() || !self.reader.buffer().is_empty() {
+            return Ok(true);
+        }
+        let readable = self.reader.get_ref().readable();
+        match tokio::time::timeout(patience, readable).await {
+            Ok(Ok(())) => Ok(true),
+            Ok(Err(reason)) => Err(self.failed(reason)),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Acknowledges a bundle: it will not come again.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if it took too long, and the bundle comes again; [`Error::Control`].
+    pub async fn acknowledge(&mut self, id: &str) -> Result<(), Error> {
+        match self
+            .ask(&Request::Acknowledge { id: id.to_owned() }, &[])
+            .await?
+        {
+            Reply::Acknowledged { .. } => Ok(()),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    async fn ask(&mut self, request: &Request, payload: &[u8]) -> Result<Reply, Error> {
+        if let Err(reason) = write(&mut self.writer, request, payload).await {
+            return Err(self.failed(reason));
+        }
+        loop {
+            match self.read().await? {
+                Some(Reply::Refused { reason }) => return Err(Error::Refused(reason)),
+                Some(reply) => return Ok(reply),
+                None => {}
+            }
+        }
+    }
+
+    /// The next message that is no bundle; `None` if it was one.
+    async fn read(&mut self) -> Result<Option<Reply>, Error> {
+        let reply = match read::<Reply>(&mut self.reader).await {
+            Ok(reply) => reply.ok_or_else(|| self.failed(io::ErrorKind::UnexpectedEof.into()))?,
+            Err(reason) => return Err(self.failed(reason)),
+        };
+        let Reply::Bundle { id, source, bytes } = reply else {
+            return Ok(Some(reply));
+        };
+        let payload = read_payload(&mut self.reader, bytes).await;
+        let payload = payload.map_err(|reason| self.failed(reason))?;
+        self.bundles.push_back(Bundle {
+            id,
+            source,
+            payload,
+        });
+        Ok(None)
+    }
+
+    fn failed(&self, reason: io::Error) -> Error {
+        Error::Control {
+            path: self.path.clone(),
+            reason,
+        }
+    }
+
+    fn unexpected(&self, reply: &Reply) -> Error {
+        let reason = format!("the node answered something else: {reply:?}");
+        self.failed(io::Error::new(io::ErrorKind::InvalidData, reason))
+    }
+}

@@ -1,0 +1,117 @@
+//! The control socket: status, and endpoints for applications. Each message is a line of JSON, and behind it the bytes that it
+//! announces.
+
+mod client;
+mod server;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{
+    self, AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _,
+};
+
+pub use client::{Bundle, Client};
+pub use server::Server;
+
+use crate::status::Status;
+
+/// Greatest length of a line.
+const MOST_LINE: u64 = 1 << 20;
+
+/// What a client asks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Request {
+    /// What the node does.
+    Status,
+    /// An endpoint for this connection; without a name, any that is free.
+    Open { service: Option<String> },
+    /// A bundle from the endpoint, with so many bytes of payload behind the line.
+    Send {
+        to: String,
+        lifetime_ms: u64,
+        bytes: u64,
+    },
+    /// The bundle is where the application wants it; it will not come again.
+    Acknowledge { id: String },
+}
+
+/// What the node answers, and what it sends by itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Reply {
+    Status(Box<Status>),
+    /// The endpoint, and the greatest payload of a bundle.
+    Opened {
+        endpoint: String,
+        most_bytes: u64,
+    },
+    /// The bundle is stored.
+    Sent {
+        id: String,
+    },
+    Acknowledged {
+        id: String,
+    },
+    /// A bundle for the endpoint, with so many bytes of payload behind the line.
+    Bundle {
+        id: String,
+        source: String,
+        bytes: u64,
+    },
+    /// The request was refused; the connection goes on.
+    Refused {
+        reason: String,
+    },
+}
+
+/// Where a node's socket is, by default: the user's own place, then the system's.
+pub fn default_sockets() -> Vec<PathBuf> {
+    let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
+    let folders = own
+        .map(PathBuf::from)
+        .into_iter()
+        .chain([PathBuf::from("/run")]);
+    folders
+        .map(|folder| folder.join("starhaul").join("dtn.sock"))
+        .collect()
+}
+
+async fn write<M: Serialize>(
+    to: &mut (impl AsyncWrite + Unpin),
+    message: &M,
+    payload: &[u8],
+) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    to.write_all(&line).await?;
+    to.write_all(payload).await?;
+    to.flush().await
+}
+
+/// The next message; `None` at the end.
+async fn read<M: for<'m> Deserialize<'m>>(
+    from: &mut (impl AsyncBufRead + Unpin),
+) -> io::Result<Option<M>> {
+    let mut line = Vec::new();
+    from.take(MOST_LINE).read_until(b'\n', &mut line).await?;
+    match line.last() {
+        None => Ok(None),
+        Some(b'\n') => Ok(Some(serde_json::from_slice(&line)?)),
+        Some(_) => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "a line is cut off or too long",
+        )),
+    }
+}
+
+async fn read_payload(from: &mut (impl AsyncBufRead + Unpin), bytes: u64) -> io::Result<Vec<u8>> {
+    let mut payload = Vec::new();
+    // Memory grows with what comes, not with what is announced.
+    let read = from.take(bytes).read_to_end(&mut payload).await?;
+    match read as u64 == bytes {
+        true => Ok(payload),
+        false => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}

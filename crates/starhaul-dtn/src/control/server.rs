@@ -1,0 +1,290 @@
+//! The node's end of the control socket.
+
+use std::{
+    collections::HashMap,
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use hardy_bpv7::eid::Eid;
+use tokio::{
+    io::{self, BufReader},
+    net::{
+        UnixListener, UnixStream,
+        unix::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::{Semaphore, mpsc},
+    task::JoinHandle,
+};
+
+use super::{Reply, Request, default_sockets, read, read_payload, write};
+use crate::{
+    Error,
+    app::{App, Delivery},
+    node::Handle,
+    plan::Moment,
+    schedule::Schedule,
+};
+
+/// Greatest number of connections.
+const MOST_CONNECTIONS: usize = 64;
+/// Bundles that an application has and has not acknowledged.
+const MOST_DELIVERIES: usize = 16;
+/// The least lifetime of a bundle is a millisecond, the greatest ten years.
+const LIFETIMES_MS: std::ops::RangeInclusive<u64> = 1..=315_576_000_000;
+
+/// Serves the control socket of a node until it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    path: PathBuf,
+    task: JoinHandle<()>,
+}
+
+impl Server {
+    /// Makes the socket where the configuration says, or at the first default place that can be used.
+    ///
+    /// # Errors
+    /// [`Error::Control`].
+    pub fn start(node: Handle) -> Result<Self, Error> {
+        let paths = node
+            .control()
+            .map_or_else(default_sockets, |path| vec![path]);
+        let mut result = Err(Error::Control {
+            path: PathBuf::new(),
+            reason: io::ErrorKind::NotFound.into(),
+        });
+        for path in paths {
+            result = bind(&path)
+                .map(|listener| (path.clone(), listener))
+                .map_err(|reason| Error::Control { path, reason });
+            if result.is_ok() {
+                break;
+            }
+        }
+        let (path, listener) = result?;
+        let task = tokio::spawn(accept(listener, node));
+        Ok(Self { path, task })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+        // The next node replaces what is left.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// A socket for its owner alone. One that nobody serves any more is replaced.
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    if let Some(folder) = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+    {
+        fs::create_dir_all(folder)?;
+    }
+    if path.exists() {
+        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+            return Err(io::Error::new(
+                io::ErrorKind::AddrInUse,
+                "another node serves it",
+            ));
+        }
+        fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+async fn accept(listener: UnixListener, node: Handle) {
+    let connections = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    loop {
+        let Ok(permit) = connections.clone().acquire_owned().await else {
+            return;
+        };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let node = node.clone();
+                tokio::spawn(async move {
+                    let mut connection = Connection::new(node, stream);
+                    if let Err(error) = connection.serve().await {
+                        tracing::debug!(%error, "a connection of the control socket ends");
+                    }
+                    connection.close().await;
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the control socket accepts nothing");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+}
+
+struct Connection {
+    node: Handle,
+    requests: mpsc::Receiver<io::Result<(Request, Vec<u8>)>>,
+    writer: OwnedWriteHalf,
+    app: Option<Arc<App>>,
+    deliveries: mpsc::Receiver<Delivery>,
+    incoming: mpsc::Sender<Delivery>,
+    /// Bundles that the application has and has not acknowledged.
+    open: HashMap<String, (Moment, tokio::sync::oneshot::Sender<()>)>,
+}
+
+impl Connection {
+    fn new(node: Handle, stream: UnixStream) -> Self {
+        let (reader, writer) = stream.into_split();
+        let (incoming, deliveries) = mpsc::channel(1);
+        let (requested, requests) = mpsc::channel(1);
+        tokio::spawn(read_all(
+            BufReader::new(reader),
+            node.bundle_bytes(),
+            requested,
+        ));
+        Self {
+            node,
+            requests,
+            writer,
+            app: None,
+            deliveries,
+            incoming,
+            open: HashMap::new(),
+        }
+    }
+
+    async fn serve(&mut self) -> io::Result<()> {
+        loop {
+            tokio::select! {
+                request = self.requests.recv() => match request {
+                    None => return Ok(()),
+                    Some(request) => {
+                        let (request, payload) = request?;
+                        let reply = self.handle(request, &payload).await;
+                        let reply = reply.unwrap_or_else(|reason| Reply::Refused { reason });
+                        write(&mut self.writer, &reply, &[]).await?;
+                    }
+                },
+                delivery = self.deliveries.recv(), if self.open.len() < MOST_DELIVERIES => {
+                    if let Some(delivery) = delivery {
+                        self.deliver(delivery).await?;
+                    }
+                }
+            }
+            self.open
+                .retain(|_, (_, acknowledged)| !acknowledged.is_closed());
+        }
+    }
+
+    async fn deliver(&mut self, delivery: Delivery) -> io::Result<()> {
+        let Delivery {
+            id,
+            source,
+            payload,
+            expiry,
+            acknowledged,
+        } = delivery;
+        let reply = Reply::Bundle {
+            id: id.clone(),
+            source: source.to_string(),
+            bytes: payload.len() as u64,
+        };
+        self.open.insert(id, (expiry, acknowledged));
+        write(&mut self.writer, &reply, &payload).await
+    }
+
+    async fn handle(&mut self, request: Request, payload: &[u8]) -> Result<Reply, String> {
+        match request {
+            Request::Status => Ok(Reply::Status(Box::new(self.node.status()))),
+            Request::Open { service } => {
+                if self.app.is_some() {
+                    return Err("this connection has an endpoint already".to_owned());
+                }
+                let opened = self
+                    .node
+                    .open(service.as_deref(), self.incoming.clone())
+                    .await;
+                let (app, endpoint) = opened.map_err(|error| error.to_string())?;
+                self.app = Some(app);
+                Ok(Reply::Opened {
+                    endpoint: endpoint.to_string(),
+                    most_bytes: self.node.bundle_bytes(),
+                })
+            }
+            Request::Send {
+                to, lifetime_ms, ..
+            } => {
+                let app = self.app.as_ref().ok_or("open an endpoint first")?;
+                let to: Eid = to.parse().map_err(|_| {
+                    format!("{to:?} is no endpoint: write ipn:3.100 or dtn://station/files")
+                })?;
+                if !LIFETIMES_MS.contains(&lifetime_ms) {
+                    return Err("the lifetime is zero or above ten years".to_owned());
+                }
+                let id = app
+                    .send(to, payload, Duration::from_millis(lifetime_ms))
+                    .await?;
+                Ok(Reply::Sent { id })
+            }
+            Request::Acknowledge { id } => {
+                let (expiry, acknowledged) =
+                    self.open.remove(&id).ok_or("no such bundle is open here")?;
+                let recorded = self
+                    .node
+                    .desk()
+                    .journal
+                    .record(&id, expiry, Schedule::now());
+                recorded.map_err(|error| format!("the acknowledgement cannot be kept: {error}"))?;
+                // If the agent has given up waiting, it hands the bundle out again, and the journal stops it.
+                let _ = acknowledged.send(());
+                Ok(Reply::Acknowledged { id })
+            }
+        }
+    }
+
+    async fn close(&mut self) {
+        self.open.clear();
+        self.deliveries.close();
+        if let Some(app) = self.app.take() {
+            app.close().await;
+        }
+    }
+}
+
+/// Reads requests; ends with the connection, or when nobody wants them any more.
+async fn read_all(
+    mut reader: BufReader<OwnedReadHalf>,
+    most_bytes: u64,
+    requested: mpsc::Sender<io::Result<(Request, Vec<u8>)>>,
+) {
+    loop {
+        let request = match read::<Request>(&mut reader).await {
+            Ok(None) => return,
+            Ok(Some(Request::Send { bytes, .. })) if bytes > most_bytes => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the payload is larger than max_bundle_bytes allows",
+            )),
+            Ok(Some(request)) => match request {
+                Request::Send { bytes, .. } => read_payload(&mut reader, bytes)
+                    .await
+                    .map(|payload| (request, payload)),
+                other => Ok((other, Vec::new())),
+            },
+            Err(error) => Err(error),
+        };
+        let is_error = request.is_err();
+        if requested.send(request).await.is_err() || is_error {
+            return;
+        }
+    }
+}

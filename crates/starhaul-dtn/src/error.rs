@@ -1,0 +1,76 @@
+//! What can go wrong in a node; each message says where, and what to do about it.
+
+use std::{io, path::PathBuf};
+
+/// An error of a node, or of a command that asks one.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The configuration says something unknown or impossible.
+    #[error(transparent)]
+    Config(#[from] starhaul_config::Error),
+    /// The configuration, or a file that it names, cannot be read.
+    #[error("cannot read {}: {reason}", file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// The system's error.
+        reason: io::Error,
+    },
+    /// A file or folder of this host cannot be written.
+    #[error("cannot write {}: {reason}", file.display())]
+    Write {
+        /// The file or folder.
+        file: PathBuf,
+        /// The system's error.
+        reason: io::Error,
+    },
+    /// Another node uses the folder of bundles.
+    #[error("{} is in use by another node: give each node a folder of its own", .0.display())]
+    StorageInUse(PathBuf),
+    /// An address of the configuration cannot be served.
+    #[error("cannot listen on {address}: {reason}")]
+    Listen {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// The system's error.
+        reason: String,
+    },
+    /// The bundle agent refused something.
+    #[error("the bundle agent: {0}")]
+    Agent(String),
+    /// The control socket cannot be made, or does not answer.
+    #[error("control socket {}: {reason}; is the node running? --socket names its socket", path.display())]
+    Control {
+        /// Its path.
+        path: PathBuf,
+        /// What failed.
+        reason: io::Error,
+    },
+    /// The node refused a request, and says why.
+    #[error("the node refused: {0}")]
+    Refused(String),
+    /// The far side does not have what was sent.
+    #[error("the far side does not have it: {0}")]
+    FarSide(String),
+    /// Nothing came back in time.
+    #[error("no answer after {0:?}")]
+    Silent(std::time::Duration),
+    /// A file that cannot be sent.
+    #[error("{}: {reason}", file.display())]
+    Unusable {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        reason: &'static str,
+    },
+}
+
+impl Error {
+    /// Whether the caller must change the configuration or the command.
+    pub fn is_configuration(&self) -> bool {
+        matches!(
+            self,
+            Self::Config(_) | Self::Read { .. } | Self::StorageInUse(_)
+        )
+    }
+}

@@ -1,0 +1,237 @@
+//! Sending files and folders.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::{self, File},
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use super::{
+    receive::hash_of,
+    wire::{Chunk, Verdict, decode, encode},
+};
+use crate::{Error, control::Client};
+
+/// Data of a file in a bundle: enough for full speed, little enough to be lost.
+const CHUNK_BYTES: u64 = 1 << 20;
+/// What the header of a chunk may add.
+const HEADER_BYTES: u64 = 20 << 10;
+/// How long the sender waits when the node's storage is full.
+const FULL: Duration = Duration::from_millis(500);
+/// How often progress is told while nothing comes.
+const TELL_EVERY: Duration = Duration::from_millis(200);
+
+/// How far sending has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes that the node has taken.
+    pub stored: u64,
+    /// Bytes of all files.
+    pub length: u64,
+    /// Files that the far side has.
+    pub arrived: usize,
+    /// All files.
+    pub files: usize,
+}
+
+/// Sends files to an endpoint at which a [`super::FileReceiver`] is, now or later.
+#[derive(Debug)]
+pub struct FileSender {
+    files: Vec<Outgoing>,
+}
+
+#[derive(Debug)]
+struct Outgoing {
+    path: PathBuf,
+    /// What its chunks say, but for the offset.
+    chunk: Chunk,
+}
+
+impl FileSender {
+    /// Takes files, and all files below folders. Reads them once for their hashes.
+    ///
+    /// # Errors
+    /// [`Error::Read`] and [`Error::Unusable`].
+    pub fn open(paths: &[PathBuf]) -> Result<Self, Error> {
+        let mut found = BTreeMap::new();
+        for path in paths {
+            let name = path
+                .canonicalize()
+                .ok()
+                .and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
+            let name = name.ok_or_else(|| Error::Unusable {
+                file: path.clone(),
+                reason: "there is no such file, or its name is no UTF-8",
+            })?;
+            collect(path, name, &mut found)?;
+        }
+        let files = found.into_iter().map(|(name, path)| {
+            let read = |reason| Error::Read {
+                file: path.clone(),
+                reason,
+            };
+            let length = fs::metadata(&path).map_err(read)?.len();
+            let sha256 = hash_of(&path).map_err(read)?;
+            let chunk = Chunk {
+                name,
+                length,
+                sha256,
+                offset: 0,
+            };
+            Ok(Outgoing { path, chunk })
+        });
+        let files = files.collect::<Result<Vec<Outgoing>, Error>>()?;
+        match files.is_empty() {
+            true => Err(Error::Unusable {
+                file: paths.first().cloned().unwrap_or_default(),
+                reason: "there are no files in it",
+            }),
+            false => Ok(Self { files }),
+        }
+    }
+
+    /// Sends all, and, if `patience` is given, waits so long for the far side to say that it has them.
+    ///
+    /// # Errors
+    /// All of [`Error`]; the far side has all files only if there is none, and it was waited for.
+    pub async fn run(
+        self,
+        client: &mut Client,
+        to: &str,
+        lifetime: Duration,
+        patience: Option<Duration>,
+        mut tell: impl FnMut(Progress),
+    ) -> Result<(), Error> {
+        let length = self.files.iter().map(|file| file.chunk.length).sum();
+        let mut progress = Progress {
+            length,
+            files: self.files.len(),
+            ..Progress::default()
+        };
+        for file in &self.files {
+            file.send(client, to, lifetime, &mut |bytes| {
+                progress.stored += bytes;
+                tell(progress);
+            })
+            .await?;
+        }
+        let Some(patience) = patience else {
+            return Ok(());
+        };
+        let until = Instant::now().checked_add(patience);
+        let names = self
+            .files
+            .iter()
+            .map(|file| (file.chunk.name.clone(), file.chunk.sha256.clone()));
+        let mut missing: BTreeSet<(String, String)> = names.collect();
+        while !missing.is_empty() {
+            progress.arrived = self.files.len() - missing.len();
+            tell(progress);
+            if until.is_some_and(|until| Instant::now() > until) {
+                return Err(Error::Silent(patience));
+            }
+            if !client.has_bundle(TELL_EVERY).await? {
+                continue;
+            }
+            let bundle = client.next_bundle().await?;
+            let verdict = decode::<Verdict>(&bundle.payload).map(|(verdict, _)| verdict);
+            client.acknowledge(&bundle.id).await?;
+            let Some(Verdict {
+                name,
+                sha256,
+                problem,
+            }) = verdict
+            else {
+                continue;
+            };
+            let is_awaited = missing.remove(&(name.clone(), sha256));
+            if let Some(problem) = problem.filter(|_| is_awaited) {
+                return Err(Error::FarSide(format!("{name}: {problem}")));
+            }
+        }
+        progress.arrived = progress.files;
+        tell(progress);
+        Ok(())
+    }
+}
+
+impl Outgoing {
+    async fn send(
+        &self,
+        client: &mut Client,
+        to: &str,
+        lifetime: Duration,
+        told: &mut impl FnMut(u64),
+    ) -> Result<(), Error> {
+        let read = |reason| Error::Read {
+            file: self.path.clone(),
+            reason,
+        };
+        let file = File::open(&self.path).map_err(read)?;
+        let most = CHUNK_BYTES
+            .min(client.most_bytes().saturating_sub(HEADER_BYTES))
+            .max(1);
+        let mut chunk = self.chunk.clone();
+        loop {
+            let bytes = most.min(chunk.length - chunk.offset);
+            let mut data = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
+            file.read_exact_at(&mut data, chunk.offset).map_err(read)?;
+            let payload = encode(&chunk, &data);
+            while let Err(error) = client.send(to, &payload, lifetime).await {
+                match error {
+                    Error::Refused(reason) if reason == crate::stock::NoRoom::Full.to_string() => {
+                        tokio::time::sleep(FULL).await
+                    }
+                    other => return Err(other),
+                }
+            }
+            told(bytes);
+            chunk.offset += bytes;
+            if chunk.offset >= chunk.length {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// All files at and below `path`, by the names that the far side gives them.
+fn collect(path: &Path, name: String, found: &mut BTreeMap<String, PathBuf>) -> Result<(), Error> {
+    let read = |reason| Error::Read {
+        file: path.to_owned(),
+        reason,
+    };
+    if !fs::metadata(path).map_err(read)?.is_dir() {
+        let chunk = Chunk {
+            name: name.clone(),
+            length: 1,
+            sha256: "0".repeat(64),
+            offset: 0,
+        };
+        if !chunk.is_proper(1) {
+            return Err(Error::Unusable {
+                file: path.to_owned(),
+                reason: "the far side could not use its name",
+            });
+        }
+        return match found.insert(name, path.to_owned()) {
+            Some(_) => Err(Error::Unusable {
+                file: path.to_owned(),
+                reason: "two files have this name",
+            }),
+            None => Ok(()),
+        };
+    }
+    for entry in fs::read_dir(path).map_err(read)? {
+        let entry = entry.map_err(read)?;
+        let Some(part) = entry.file_name().to_str().map(ToOwned::to_owned) else {
+            return Err(Error::Unusable {
+                file: entry.path(),
+                reason: "its name is no UTF-8",
+            });
+        };
+        collect(&entry.path(), format!("{name}/{part}"), found)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,283 @@
+//! Stands between a convergence layer and the agent: neighbours are shown to the agent only while a contact with them is open,
+//! and bundles are let in only while there is room.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use hardy_bpa::{
+    Bytes, async_trait,
+    cla::{Cla, ClaAddress, ClaAddressType, Error, ForwardBundleResult, Result, Sink},
+};
+
+use crate::{
+    plan::{Moment, NodeId},
+    schedule::Schedule,
+    steady,
+    stock::{NoRoom, Stock},
+};
+
+/// A convergence layer behind its gate.
+pub(crate) struct Gate {
+    layer: Arc<dyn Cla>,
+    door: Arc<Door>,
+}
+
+/// What the gate and the layer's sink share.
+struct Door {
+    schedule: Arc<Schedule>,
+    stock: Arc<Stock>,
+    /// The nodes that may be neighbours; `None` if any may.
+    known: Option<Vec<NodeId>>,
+    /// Whether a bundle without room waits; otherwise it is refused.
+    waits: bool,
+    /// Whether the node ends: nothing waits for room any more.
+    is_closed: AtomicBool,
+    agent: OnceLock<Box<dyn Sink>>,
+    neighbours: Mutex<BTreeMap<ClaAddress, Neighbour>>,
+    /// Only one at a time tells the agent of neighbours.
+    telling: tokio::sync::Mutex<()>,
+    sent: AtomicU64,
+    received: AtomicU64,
+}
+
+#[derive(Clone, Debug)]
+struct Neighbour {
+    node: NodeId,
+    /// Whether the agent knows of it.
+    is_shown: bool,
+}
+
+/// What passed a gate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Passed {
+    /// Bundles that a neighbour took.
+    pub sent: u64,
+    /// Bundles that came and were let in.
+    pub received: u64,
+    /// The nodes at the other ends, and whether bundles may go there now.
+    pub neighbours: Vec<(NodeId, bool)>,
+}
+
+impl Gate {
+    /// A gate before `layer`. Bundles of nodes that are not `known` are refused; one without room waits if `waits`.
+    pub(crate) fn new(
+        layer: Arc<dyn Cla>,
+        schedule: Arc<Schedule>,
+        stock: Arc<Stock>,
+        known: Option<Vec<NodeId>>,
+        waits: bool,
+    ) -> Arc<Self> {
+        let door = Door {
+            schedule,
+            stock,
+            known,
+            waits,
+            is_closed: AtomicBool::new(false),
+            agent: OnceLock::new(),
+            neighbours: Mutex::default(),
+            telling: tokio::sync::Mutex::default(),
+            sent: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+        };
+        Arc::new(Self {
+            layer,
+            door: Arc::new(door),
+        })
+    }
+
+    /// Shows and hides neighbours as their contacts begin and end.
+    pub(crate) async fn update(&self, now: Moment) {
+        self.door.update(now).await;
+    }
+
+    /// What passed.
+    pub(crate) fn passed(&self) -> Passed {
+        let neighbours = self.door.neighbours();
+        Passed {
+            sent: self.door.sent.load(Ordering::Relaxed),
+            received: self.door.received.load(Ordering::Relaxed),
+            neighbours: neighbours
+                .values()
+                .map(|at| (at.node.clone(), at.is_shown))
+                .collect(),
+        }
+    }
+
+    /// Whether a node is at the other end.
+    pub(crate) fn has(&self, node: &NodeId) -> bool {
+        self.door
+            .neighbours()
+            .values()
+            .any(|neighbour| neighbour.node == *node)
+    }
+}
+
+impl Door {
+    fn neighbours(&self) -> MutexGuard<'_, BTreeMap<ClaAddress, Neighbour>> {
+        self.neighbours
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn may_enter(&self, node: Option<&NodeId>) -> bool {
+        self.known
+            .as_ref()
+            .is_none_or(|known| node.is_some_and(|node| known.contains(node)))
+    }
+
+    async fn update(&self, now: Moment) {
+        let Some(agent) = self.agent.get() else {
+            return;
+        };
+        let _only_one = self.telling.lock().await;
+        let changes: Vec<(ClaAddress, Neighbour)> = {
+            let mut neighbours = self.neighbours();
+            let changed = neighbours.iter_mut().filter_map(|(address, neighbour)| {
+                let is_open = self.schedule.is_open(&neighbour.node, now);
+                let is_news = std::mem::replace(&mut neighbour.is_shown, is_open) != is_open;
+                is_news.then(|| (address.clone(), neighbour.clone()))
+            });
+            changed.collect()
+        };
+        for (address, neighbour) in changes {
+            let _change = self.stock.changes.begin();
+            let told = match neighbour.is_shown {
+                true => {
+                    agent
+                        .add_peer(address, std::slice::from_ref(&neighbour.node))
+                        .await
+                }
+                false => agent.remove_peer(&address).await,
+            };
+            let (node, is_open) = (&neighbour.node, neighbour.is_shown);
+            match told {
+                Ok(_) => tracing::info!(%node, is_open, "contact"),
+                Err(error) => tracing::warn!(%node, %error, "the agent does not hear of a contact"),
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Cla for Gate {
+    async fn on_register(&self, sink: Box<dyn Sink>, node_ids: &[NodeId]) {
+        // It is registered once.
+        let _ = self.door.agent.set(sink);
+        self.layer
+            .on_register(Box::new(Entrance(self.door.clone())), node_ids)
+            .await;
+    }
+
+    async fn on_unregister(&self) {
+        // The layer's own end awaits what waits for room.
+        self.door.is_closed.store(true, Ordering::SeqCst);
+        self.layer.on_unregister().await;
+    }
+
+    fn address_type(&self) -> Option<ClaAddressType> {
+        self.layer.address_type()
+    }
+
+    async fn forward(
+        &self,
+        queue: Option<u32>,
+        address: &ClaAddress,
+        bundle: Bytes,
+    ) -> Result<ForwardBundleResult> {
+        let node = self
+            .door
+            .neighbours()
+            .get(address)
+            .map(|neighbour| neighbour.node.clone());
+        let now = Schedule::now();
+        let has_room =
+            node.is_none_or(|node| self.door.schedule.book(&node, now, bundle.len() as u64));
+        if !has_room {
+            self.door.stock.changes.again();
+            return Ok(ForwardBundleResult::NoNeighbour);
+        }
+        let forwarded = self.layer.forward(queue, address, bundle).await;
+        match forwarded {
+            Ok(ForwardBundleResult::Sent) => drop(self.door.sent.fetch_add(1, Ordering::Relaxed)),
+            _ => self.door.stock.changes.again(),
+        }
+        forwarded
+    }
+}
+
+/// What the layer takes for the agent.
+struct Entrance(Arc<Door>);
+
+#[async_trait]
+impl Sink for Entrance {
+    async fn unregister(&self) {
+        if let Some(agent) = self.0.agent.get() {
+            agent.unregister().await;
+        }
+    }
+
+    async fn dispatch(
+        &self,
+        bundle: Bytes,
+        node: Option<&NodeId>,
+        address: Option<&ClaAddress>,
+    ) -> Result<()> {
+        let door = &self.0;
+        let agent = door.agent.get().ok_or(Error::Disconnected)?;
+        if !door.may_enter(node) {
+            tracing::warn!(
+                node = node.map(ToString::to_string),
+                "a bundle of an unknown neighbour is refused"
+            );
+            return Err(Error::Disconnected);
+        }
+        let bytes = bundle.len() as u64;
+        let _room = loop {
+            match door.stock.admit(bytes) {
+                Ok(room) => break room,
+                Err(NoRoom::Full) if door.waits && !door.is_closed.load(Ordering::SeqCst) => {
+                    door.stock.wait_for_room().await;
+                }
+                Err(error) => return Err(Error::Internal(error.into())),
+            }
+        };
+        let taken = steady::accept(agent.dispatch(bundle, node, address)).await;
+        taken.map_err(|fault| {
+            door.stock.refused();
+            Error::Internal(fault.into())
+        })??;
+        door.received.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn add_peer(&self, address: ClaAddress, nodes: &[NodeId]) -> Result<bool> {
+        let known = nodes.iter().find(|node| self.0.may_enter(Some(node)));
+        let Some(node) = known.cloned() else {
+            return Ok(false);
+        };
+        let neighbour = Neighbour {
+            node,
+            is_shown: false,
+        };
+        let is_new = self.0.neighbours().insert(address, neighbour).is_none();
+        self.0.update(Schedule::now()).await;
+        Ok(is_new)
+    }
+
+    async fn remove_peer(&self, address: &ClaAddress) -> Result<bool> {
+        let _only_one = self.0.telling.lock().await;
+        let _change = self.0.stock.changes.begin();
+        let removed = self.0.neighbours().remove(address);
+        match (removed, self.0.agent.get()) {
+            (Some(neighbour), Some(agent)) if neighbour.is_shown => {
+                agent.remove_peer(address).await
+            }
+            (removed, _) => Ok(removed.is_some()),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Bundles that applications have acknowledged. The agent may hand them out again after a restart; an application gets none of
+//! them twice.
+
+use std::{
+    collections::HashMap,
+    fs::{File, OpenOptions},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use crate::plan::Moment;
+
+/// The acknowledged bundles that have not expired; in a file, if there is a folder for it.
+#[derive(Debug)]
+pub struct Journal {
+    held: Mutex<Held>,
+    path: Option<PathBuf>,
+}
+
+#[derive(Debug)]
+struct Held {
+    /// When each expires: from then on the agent hands it out no more.
+    until: HashMap<String, Moment>,
+    file: Option<File>,
+    /// Lines in the file.
+    lines: usize,
+    /// Whether the last line may be incomplete, since it could not be written.
+    is_torn: bool,
+}
+
+/// Lines of expired bundles that are kept before the file is written anew.
+const MOST_USELESS: usize = 10_000;
+
+impl Journal {
+    /// Reads the journal of a former life. A line that a crash has cut off was not confirmed to its application.
+    ///
+    /// # Errors
+    /// The file cannot be read or written.
+    pub fn open(folder: Option<&Path>, now: Moment) -> io::Result<Self> {
+        let path = folder.map(|folder| folder.join("delivered"));
+        let mut held = Held {
+            until: HashMap::new(),
+            file: None,
+            lines: 0,
+            is_torn: false,
+        };
+        if let Some(path) = &path {
+            let text = match std::fs::read(path) {
+                Ok(text) => text,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+                Err(error) => return Err(error),
+            };
+            let text = String::from_utf8_lossy(&text);
+            let lines = text.split_inclusive('\n').filter_map(parse);
+            held.until = lines.filter(|(_, until)| *until > now).collect();
+            held.write_anew(path)?;
+        }
+        Ok(Self {
+            held: Mutex::new(held),
+            path,
+        })
+    }
+
+    /// Whether a bundle was acknowledged.
+    pub fn contains(&self, id: &str) -> bool {
+        self.held().until.contains_key(id)
+    }
+
+    /// Notes that a bundle was acknowledged; it is on its way to the medium when this returns.
+    ///
+    /// # Errors
+    /// The file cannot be written: the application must not be told that its acknowledgement counts.
+    pub fn record(&self, id: &str, until: Moment, now: Moment) -> io::Result<()> {
+        let mut held = self.held();
+        let held = &mut *held;
+        if let Some(file) = &mut held.file {
+            let end_of_torn = if held.is_torn { "\n" } else { "" };
+            held.is_torn = true;
+            // One call, so that a crash leaves at most the last line incomplete.
+            let line = format!("{end_of_torn}{id} {}\n", until.0.as_millis());
+            file.write_all(line.as_bytes())?;
+            file.sync_data()?;
+            held.is_torn = false;
+        }
+        held.until.insert(id.to_owned(), until);
+        held.lines += 1;
+        if held.lines > MOST_USELESS + 2 * held.until.len() {
+            held.until.retain(|_, until| *until > now);
+            match &self.path {
+                Some(path) => held.write_anew(path)?,
+                None => held.lines = held.until.len(),
+            }
+        }
+        Ok(())
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Held {
+    fn write_anew(&mut self, path: &Path) -> io::Result<()> {
+        let new = path.with_extension("new");
+        let lines = self
+            .until
+            .iter()
+            .map(|(id, until)| format!("{id} {}\n", until.0.as_millis()));
+        std::fs::write(&new, lines.collect::<String>())?;
+        let file = OpenOptions::new().append(true).open(&new)?;
+        file.sync_all()?;
+        std::fs::rename(&new, path)?;
+        if let Some(folder) = path.parent() {
+            File::open(folder)?.sync_all()?;
+        }
+        (self.file, self.lines, self.is_torn) = (Some(file), self.until.len(), false);
+        Ok(())
+    }
+}
+
+/// A whole line; the end of a line says that it is.
+fn parse(line: &str) -> Option<(String, Moment)> {
+    let (id, until) = line.strip_suffix('\n')?.split_once(' ')?;
+    let until = std::time::Duration::from_millis(until.parse().ok()?);
+    Some((id.to_owned(), Moment(until)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn acknowledged_bundles_are_known_in_the_next_life_until_they_expire() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |seconds| Moment(Duration::from_secs(seconds));
+        let open = |now| Journal::open(Some(folder.path()), now).unwrap();
+        let journal = open(at(0));
+        journal.record("one", at(10), at(0)).unwrap();
+        journal.record("two", at(100), at(0)).unwrap();
+        // A crash in the middle of the third line.
+        let file = folder.path().join("delivered");
+        let whole = std::fs::read(&file).unwrap();
+        std::fs::write(&file, [&whole[..], b"three 99"].concat()).unwrap();
+        let journal = open(at(5));
+        assert!(journal.contains("one") && journal.contains("two") && !journal.contains("three"));
+        let journal = open(at(50));
+        assert!(!journal.contains("one") && journal.contains("two"));
+        journal.record("four", at(70), at(50)).unwrap();
+        assert!(open(at(60)).contains("four"));
+    }
+}

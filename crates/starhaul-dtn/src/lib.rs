@@ -1,0 +1,31 @@
+//! A bundle node (RFC 9171): stores bundles, and forwards them when contacts open, over LTP and TCPCLv4.
+//!
+//! The bundle protocol, its security, TCPCLv4 and the stores are libraries (`hardy`). What stands here is what they lack: LTP
+//! as a convergence layer, contact plans and contact-graph routing, limits that push back, and applications that get each
+//! bundle once.
+
+mod app;
+mod changes;
+mod config;
+pub mod control;
+mod egress;
+mod error;
+pub mod files;
+mod gate;
+mod journal;
+mod ltp;
+mod node;
+pub mod plan;
+mod random;
+mod routes;
+mod schedule;
+mod security;
+pub mod status;
+mod steady;
+mod stock;
+
+pub use app::endpoint_of;
+pub use config::{Config, LtpConfig, LtpPeer, Storage, TcpConfig, TcpPeer};
+pub use error::Error;
+pub use ltp::blocks;
+pub use node::{ECHO, Handle, Node};

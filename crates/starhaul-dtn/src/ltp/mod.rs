@@ -1,0 +1,267 @@
+//! LTP as a convergence layer: a bundle is *sent* when the far side's LTP has acknowledged it, and it acknowledges what its
+//! node has stored.
+
+pub mod blocks;
+mod thread;
+
+use std::{
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
+    thread::JoinHandle,
+};
+
+use hardy_bpa::{
+    Bytes, async_trait,
+    cla::{Cla, ClaAddress, ClaAddressType, Error, ForwardBundleResult, Result, Sink},
+};
+use starhaul_ltp::{Engine, EngineConfig, EngineId, LinkState, PeerConfig, Stats};
+use starhaul_net::{IoMode, Waker, ltp::LtpDriver};
+use tokio::sync::{Semaphore, oneshot};
+
+use self::thread::{Arrived, Command, Worker};
+use crate::{config::LtpConfig, plan::NodeId};
+
+/// Blocks whose bundles are being stored at a time.
+const MOST_STORING: usize = 64;
+
+/// The convergence layer.
+pub(crate) struct LtpLayer {
+    peers: Vec<(EngineId, NodeId)>,
+    commands: mpsc::Sender<Command>,
+    waker: Waker,
+    arrived: Mutex<Option<tokio::sync::mpsc::UnboundedReceiver<Arrived>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    counters: Arc<Counters>,
+    agent: OnceLock<Arc<dyn Sink>>,
+}
+
+/// What the engine counts.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// Data segments sent, repetitions included.
+    pub segments: AtomicU64,
+    /// Data segments sent again.
+    pub resent: AtomicU64,
+    /// Datagrams of addresses that are no peer's.
+    pub strangers: AtomicU64,
+    /// Segments dropped for any reason.
+    pub dropped: AtomicU64,
+}
+
+impl Counters {
+    fn set(&self, stats: &Stats, strangers: u64) {
+        let dropped = stats.dropped;
+        let all = dropped.malformed
+            + dropped.unauthenticated
+            + dropped.misdirected
+            + dropped.late
+            + dropped.false_report
+            + dropped.contradiction
+            + dropped.no_room;
+        self.segments
+            .store(stats.data_segments_sent, Ordering::Relaxed);
+        self.resent
+            .store(stats.data_segments_resent, Ordering::Relaxed);
+        self.strangers.store(strangers, Ordering::Relaxed);
+        self.dropped.store(all, Ordering::Relaxed);
+    }
+}
+
+impl LtpLayer {
+    /// Binds the socket and starts the engine's thread.
+    ///
+    /// # Errors
+    /// The address cannot be bound, or the peers contradict each other.
+    pub(crate) fn start(config: &LtpConfig) -> std::result::Result<Arc<Self>, crate::Error> {
+        let listen = |reason: String| crate::Error::Listen {
+            address: config.listen,
+            reason,
+        };
+        let mut engine_config = EngineConfig::new(config.engine, crate::random::bytes()?);
+        engine_config.awaits_acceptance = true;
+        let mut engine = Engine::new(engine_config);
+        engine.open_service(blocks::BUNDLE);
+        engine.open_service(blocks::AGGREGATE);
+        let now = std::time::Instant::now();
+        for peer in &config.peers {
+            let mut settings = PeerConfig::new(peer.light_time, peer.rate);
+            settings.auth = peer.key.clone();
+            engine
+                .add_peer(now, peer.engine, settings)
+                .map_err(|error| listen(error.to_string()))?;
+        }
+        let driver = LtpDriver::bind(config.listen, IoMode::default(), engine);
+        let mut driver = driver.map_err(|error| listen(error.to_string()))?;
+        for peer in &config.peers {
+            if let Some(address) = peer.address {
+                driver.set_address(peer.engine, address);
+            }
+        }
+        let (commands, inbox) = mpsc::channel();
+        let (outbox, arrived) = tokio::sync::mpsc::unbounded_channel();
+        let (waker, counters) = (driver.waker(), Arc::new(Counters::default()));
+        let worker = Worker::new(driver, inbox, outbox, counters.clone());
+        let thread = std::thread::Builder::new()
+            .name("ltp".to_owned())
+            .spawn(move || worker.run());
+        let thread = thread.map_err(|error| listen(error.to_string()))?;
+        Ok(Arc::new(Self {
+            peers: config
+                .peers
+                .iter()
+                .map(|peer| (peer.engine, peer.node.clone()))
+                .collect(),
+            commands,
+            waker,
+            arrived: Mutex::new(Some(arrived)),
+            thread: Mutex::new(Some(thread)),
+            counters,
+            agent: OnceLock::new(),
+        }))
+    }
+
+    /// What the engine counts.
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Tells what the contact plan says of the neighbours' links.
+    pub(crate) fn set_links(&self, link: impl Fn(&NodeId) -> LinkState) {
+        for (engine, node) in &self.peers {
+            self.command(Command::Link(*engine, link(node)));
+        }
+    }
+
+    fn command(&self, command: Command) {
+        // Nobody listens any more when the node ends.
+        if self.commands.send(command).is_ok() {
+            self.waker.wake();
+        }
+    }
+
+    fn node(&self, engine: EngineId) -> Option<&NodeId> {
+        self.peers
+            .iter()
+            .find(|(id, _)| *id == engine)
+            .map(|(_, node)| node)
+    }
+}
+
+fn address(engine: EngineId) -> ClaAddress {
+    ClaAddress::Private(Bytes::copy_from_slice(&engine.0.to_be_bytes()))
+}
+
+fn engine(address: &ClaAddress) -> Option<EngineId> {
+    match address {
+        ClaAddress::Private(bytes) => Some(EngineId(u64::from_be_bytes(
+            bytes.as_ref().try_into().ok()?,
+        ))),
+        ClaAddress::Tcp(_) => None,
+    }
+}
+
+/// A convergence layer that the agent holds; the layer itself is needed by the node, too.
+pub(crate) struct LtpCla(pub Arc<LtpLayer>);
+
+#[async_trait]
+impl Cla for LtpCla {
+    async fn on_register(&self, sink: Box<dyn Sink>, _: &[NodeId]) {
+        let layer = self.0.clone();
+        let sink: Arc<dyn Sink> = sink.into();
+        // It is registered once.
+        let _ = layer.agent.set(sink.clone());
+        for (engine, node) in &layer.peers {
+            if let Err(error) = sink
+                .add_peer(address(*engine), std::slice::from_ref(node))
+                .await
+            {
+                tracing::warn!(%node, %error, "the agent refuses a neighbour");
+            }
+        }
+        let arrived = layer
+            .arrived
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(arrived) = arrived {
+            tokio::spawn(store_all(layer.clone(), sink, arrived));
+        }
+    }
+
+    async fn on_unregister(&self) {
+        self.0.command(Command::Stop);
+        let thread = self
+            .0
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(thread) = thread {
+            // A thread that panicked has said so.
+            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+        }
+    }
+
+    fn address_type(&self) -> Option<ClaAddressType> {
+        Some(ClaAddressType::Private)
+    }
+
+    async fn forward(
+        &self,
+        _: Option<u32>,
+        address: &ClaAddress,
+        bundle: Bytes,
+    ) -> Result<ForwardBundleResult> {
+        let Some(to) = engine(address) else {
+            return Ok(ForwardBundleResult::NoNeighbour);
+        };
+        let (answer, answered) = oneshot::channel();
+        self.0.command(Command::Send { to, bundle, answer });
+        match answered.await {
+            Ok(Ok(())) => Ok(ForwardBundleResult::Sent),
+            Ok(Err(error)) => Err(Error::Internal(error.into())),
+            Err(_) => Err(Error::Disconnected),
+        }
+    }
+}
+
+/// Gives arrived bundles to the agent; a block is accepted when all of its bundles are stored.
+async fn store_all(
+    layer: Arc<LtpLayer>,
+    sink: Arc<dyn Sink>,
+    mut arrived: tokio::sync::mpsc::UnboundedReceiver<Arrived>,
+) {
+    let storing = Arc::new(Semaphore::new(MOST_STORING));
+    while let Some(block) = arrived.recv().await {
+        let Ok(permit) = storing.clone().acquire_owned().await else {
+            return;
+        };
+        let (layer, sink) = (layer.clone(), sink.clone());
+        tokio::spawn(async move {
+            let session = block.session;
+            let node = layer.node(session.originator);
+            let from = address(session.originator);
+            let bundles = blocks::split(block.service, &block.data).unwrap_or_else(|error| {
+                tracing::warn!(%session, %error, "a block is ignored");
+                Vec::new()
+            });
+            let mut is_stored = true;
+            for bundle in bundles {
+                if let Err(error) = sink.dispatch(bundle, node, Some(&from)).await {
+                    tracing::debug!(%session, %error, "a bundle is not taken");
+                    is_stored = false;
+                    break;
+                }
+            }
+            layer.command(Command::Settle {
+                session,
+                is_stored,
+                bytes: block.data.len(),
+            });
+            drop(permit);
+        });
+    }
+}

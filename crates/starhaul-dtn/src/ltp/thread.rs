@@ -1,0 +1,287 @@
+//! The thread of the engine and its socket.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::{Arc, mpsc},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use starhaul_ltp::{CancelReason, EngineId, Error, Event, LinkState, Outgoing, SessionId};
+use starhaul_net::ltp::LtpDriver;
+use tokio::sync::{mpsc::UnboundedSender, oneshot};
+
+use super::{
+    Counters,
+    blocks::{AGGREGATE, BUNDLE, join},
+};
+
+/// Bundles up to this size share a block with others that wait at the same moment.
+const SMALL: usize = 16 << 10;
+/// Bytes of such a block: its loss costs no more than that of a large bundle.
+const AGGREGATE_BYTES: usize = 64 << 10;
+/// Bytes of blocks that arrived and are not stored yet; what comes then is refused, and sent again later.
+const MOST_STORING_BYTES: usize = 512 << 20;
+/// How often counters are told.
+const TELL_EVERY: Duration = Duration::from_millis(200);
+/// How long a bundle waits for room in the engine before it is tried again.
+const TRY_AGAIN: Duration = Duration::from_millis(20);
+
+/// What becomes of a bundle.
+type Answer = oneshot::Sender<Result<(), String>>;
+
+/// What the thread is asked.
+pub(super) enum Command {
+    /// Send a bundle.
+    Send {
+        to: EngineId,
+        bundle: Bytes,
+        answer: Answer,
+    },
+    /// The bundles of a block are stored, or there was no room for them.
+    Settle {
+        session: SessionId,
+        is_stored: bool,
+        bytes: usize,
+    },
+    /// What the contact plan says of a peer.
+    Link(EngineId, LinkState),
+    /// End.
+    Stop,
+}
+
+/// A block that arrived.
+pub(super) struct Arrived {
+    pub(super) session: SessionId,
+    pub(super) service: u64,
+    pub(super) data: Bytes,
+}
+
+/// A bundle that waits to be sent.
+struct Waiting {
+    bundle: Bytes,
+    answer: Answer,
+}
+
+/// What the thread owns.
+pub(super) struct Worker {
+    driver: LtpDriver,
+    inbox: mpsc::Receiver<Command>,
+    outbox: UnboundedSender<Arrived>,
+    counters: Arc<Counters>,
+    waiting: BTreeMap<EngineId, VecDeque<Waiting>>,
+    sending: BTreeMap<SessionId, Vec<Answer>>,
+    /// Peers that do not know aggregates.
+    plain: BTreeSet<EngineId>,
+    /// Aggregates by the peer they went to: a refusal says that it does not know them.
+    aggregates: BTreeMap<SessionId, EngineId>,
+    storing_bytes: usize,
+}
+
+impl Worker {
+    pub(super) fn new(
+        driver: LtpDriver,
+        inbox: mpsc::Receiver<Command>,
+        outbox: UnboundedSender<Arrived>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        Self {
+            driver,
+            inbox,
+            outbox,
+            counters,
+            waiting: BTreeMap::new(),
+            sending: BTreeMap::new(),
+            plain: BTreeSet::new(),
+            aggregates: BTreeMap::new(),
+            storing_bytes: 0,
+        }
+    }
+
+    pub(super) fn run(mut self) {
+        let mut next_tell = Instant::now();
+        while self.take_commands() {
+            let is_full = self.send_waiting();
+            let until = if is_full {
+                Instant::now() + TRY_AGAIN
+            } else {
+                next_tell
+            };
+            if let Err(error) = self.driver.turn(Some(until)) {
+                tracing::error!(%error, "LTP has lost its socket");
+                return;
+            }
+            while let Some(event) = self.driver.poll_event() {
+                self.handle(event);
+            }
+            if Instant::now() >= next_tell {
+                let strangers = self.driver.from_nobody();
+                self.counters.set(&self.driver.engine().stats(), strangers);
+                next_tell = Instant::now() + TELL_EVERY;
+            }
+        }
+    }
+
+    /// Returns `false` at the end.
+    fn take_commands(&mut self) -> bool {
+        loop {
+            match self.inbox.try_recv() {
+                Ok(Command::Send { to, bundle, answer }) => {
+                    self.waiting
+                        .entry(to)
+                        .or_default()
+                        .push_back(Waiting { bundle, answer });
+                }
+                Ok(Command::Settle {
+                    session,
+                    is_stored,
+                    bytes,
+                }) => {
+                    self.storing_bytes = self.storing_bytes.saturating_sub(bytes);
+                    let engine = self.driver.engine();
+                    match is_stored {
+                        true => engine.accept(Instant::now(), session),
+                        false => engine.cancel(Instant::now(), session),
+                    }
+                }
+                Ok(Command::Link(peer, state)) => {
+                    self.driver.engine().set_link(Instant::now(), peer, state)
+                }
+                Err(mpsc::TryRecvError::Empty) => return true,
+                Ok(Command::Stop) | Err(mpsc::TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+
+    /// Begins to send what waits; returns whether the engine takes no more.
+    fn send_waiting(&mut self) -> bool {
+        let peers: Vec<EngineId> = self.waiting.keys().copied().collect();
+        let mut is_full = false;
+        for to in peers {
+            while let Some(block) = self.next_block(to) {
+                if let Err(block) = self.send(to, block) {
+                    let queue = self.waiting.entry(to).or_default();
+                    block
+                        .into_iter()
+                        .rev()
+                        .for_each(|waiting| queue.push_front(waiting));
+                    is_full = true;
+                    break;
+                }
+            }
+        }
+        self.waiting.retain(|_, queue| !queue.is_empty());
+        is_full
+    }
+
+    /// The bundles of the next block: one, or several small ones that wait already.
+    fn next_block(&mut self, to: EngineId) -> Option<Vec<Waiting>> {
+        let queue = self.waiting.get_mut(&to)?;
+        let first = queue.pop_front()?;
+        let mut bytes = first.bundle.len();
+        let mut block = vec![first];
+        let may_join = bytes <= SMALL && !self.plain.contains(&to);
+        while may_join && let Some(next) = queue.front() {
+            bytes += next.bundle.len();
+            if next.bundle.len() > SMALL || bytes > AGGREGATE_BYTES {
+                break;
+            }
+            block.extend(queue.pop_front());
+        }
+        Some(block)
+    }
+
+    /// Gives the bundles back when the engine is full.
+    fn send(&mut self, to: EngineId, block: Vec<Waiting>) -> Result<(), Vec<Waiting>> {
+        let (service, contents) = match block.as_slice() {
+            [one] => (BUNDLE, one.bundle.clone()),
+            all => {
+                let bundles: Vec<Bytes> =
+                    all.iter().map(|waiting| waiting.bundle.clone()).collect();
+                (AGGREGATE, join(&bundles))
+            }
+        };
+        let red = contents.len() as u64;
+        let outgoing = Outgoing {
+            to,
+            service,
+            block: contents,
+            red,
+        };
+        match self.driver.engine().send(Instant::now(), outgoing) {
+            Ok(session) => {
+                if service == AGGREGATE {
+                    self.aggregates.insert(session, to);
+                }
+                self.sending.insert(
+                    session,
+                    block.into_iter().map(|waiting| waiting.answer).collect(),
+                );
+                Ok(())
+            }
+            Err(Error::Full { .. }) => Err(block),
+            Err(error) => {
+                answer(
+                    block.into_iter().map(|waiting| waiting.answer),
+                    &Err(error.to_string()),
+                );
+                Ok(())
+            }
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Sent { session } => self.settle(session, &Ok(())),
+            Event::SendCancelled {
+                session,
+                by,
+                reason,
+            } => {
+                let aggregate = self.aggregates.get(&session);
+                if let Some(peer) = aggregate.filter(|_| reason == CancelReason::Unreachable) {
+                    tracing::info!(%peer, "the engine does not know aggregates: bundles go alone");
+                    self.plain.insert(*peer);
+                }
+                self.settle(session, &Err(format!("given up by {by:?}: {reason}")));
+            }
+            Event::RedPart {
+                session,
+                service,
+                block,
+                is_whole: true,
+                ..
+            } => {
+                let bytes = block.len();
+                if self.storing_bytes.saturating_add(bytes) > MOST_STORING_BYTES
+                    && self.storing_bytes > 0
+                {
+                    self.driver.engine().cancel(Instant::now(), session);
+                    return;
+                }
+                self.storing_bytes += bytes;
+                // The node ends when nobody listens.
+                let _ = self.outbox.send(Arrived {
+                    session,
+                    service,
+                    data: block.into_bytes(),
+                });
+            }
+            // Bundles are red as a whole.
+            Event::RedPart { session, .. } => self.driver.engine().cancel(Instant::now(), session),
+            _ => {}
+        }
+    }
+
+    fn settle(&mut self, session: SessionId, result: &Result<(), String>) {
+        self.aggregates.remove(&session);
+        answer(self.sending.remove(&session).unwrap_or_default(), result);
+    }
+}
+
+fn answer(answers: impl IntoIterator<Item = Answer>, result: &Result<(), String>) {
+    for answer in answers {
+        // The agent may have left the bundle to its fate.
+        let _ = answer.send(result.clone());
+    }
+}

@@ -1,0 +1,450 @@
+//! A running node: the bundle agent, its stores and convergence layers, and the tasks that follow the contact plan.
+
+mod storage;
+
+use std::{
+    num::NonZeroUsize,
+    path::PathBuf,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use hardy_bpa::{
+    bpa::{Bpa, BpaRegistration as _},
+    node_ids::NodeIds,
+};
+use hardy_bpv7::eid::{Eid, Service};
+use tokio::{sync::mpsc, task::JoinSet};
+
+use crate::{
+    Error,
+    app::{App, Delivery, Desk, SHARE},
+    config::{Config, TcpConfig},
+    egress::Window,
+    gate::Gate,
+    ltp::{LtpCla, LtpLayer},
+    plan::{Moment, NodeId},
+    routes::Routes,
+    schedule::Schedule,
+    status::{Counters, NeighbourStatus, Status, StorageStatus, StoredFor},
+    stock::Stock,
+};
+
+/// Bundles that the agent keeps in memory for each queue beside the store.
+const QUEUE: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
+/// Bundles that are routed or delivered at a time: one application that acknowledges nothing does not stop the others.
+const PROCESSING: NonZeroUsize = NonZeroUsize::new(2 * SHARE).unwrap();
+/// Payload on its way to a neighbour, if neither rate nor light time ask for more.
+const WINDOW_BYTES: u64 = 64 << 20;
+/// More is never on its way: it is all in memory.
+const MOST_WINDOW_BYTES: u64 = 1 << 30;
+/// Round trips for which the window suffices: sending, and two repairs.
+const WINDOW_ROUND_TRIPS: u32 = 3;
+/// How long the agent may take to end.
+const MOST_SHUTDOWN: Duration = Duration::from_secs(5);
+/// How long the node waits before it tries again what failed.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// All that waits is tried again this often: each time costs a search of the store.
+const LOOK_AT_ALL: Duration = Duration::from_secs(300);
+/// The system's clock may be set: the plan is looked at this often even if nothing should change.
+const LOOK_AT_CLOCK: Duration = Duration::from_secs(60);
+/// The service number of the echo, and its name.
+pub const ECHO: (u32, &str) = (7, "echo");
+
+/// A running node. It ends with [`Node::shutdown`].
+pub struct Node {
+    parts: Arc<Parts>,
+    tasks: JoinSet<()>,
+    /// Locks the folder of bundles.
+    _lock: Option<std::fs::File>,
+}
+
+struct Parts {
+    agent: Bpa,
+    config: Config,
+    schedule: Arc<Schedule>,
+    stock: Arc<Stock>,
+    desk: Arc<Desk>,
+    routes: Arc<Routes>,
+    ltp: Option<(Arc<LtpLayer>, Arc<Gate>)>,
+    tcp: Option<(Arc<hardy_tcpclv4::Cla>, Arc<Gate>)>,
+    started: Instant,
+}
+
+/// Lets applications use a node.
+#[derive(Clone)]
+pub struct Handle(Arc<Parts>);
+
+impl Node {
+    /// Starts a node, and returns when what a former life left in its store is counted.
+    ///
+    /// # Errors
+    /// The store cannot be opened, or an address cannot be bound.
+    pub async fn start(mut config: Config) -> Result<Self, Error> {
+        let stock = Stock::new(config.storage.clone());
+        let stores = storage::open(&config.storage, &stock).await?;
+        let plan = std::mem::take(&mut config.plan);
+        let schedule = Arc::new(Schedule::new(config.node.clone(), plan));
+        let keys = Arc::new(std::mem::take(&mut config.keys));
+        let agent = Bpa::builder()
+            .node_ids(NodeIds::try_from(&[config.node.clone()][..]).map_err(agent_error)?)
+            .metadata_storage(stores.metadata)
+            .bundle_storage(stores.bundles)
+            .poll_channel_depth(QUEUE)
+            .processing_pool_size(PROCESSING)
+            .build();
+        let agent = agent
+            .await
+            .map_err(|error| Error::Agent(error.to_string()))?;
+        let is_persistent = config.storage.folder.is_some();
+        stock.begin_life();
+        agent.start(is_persistent);
+        if is_persistent {
+            stock.recovered().await;
+        }
+        let configured = std::mem::take(&mut config.routes);
+        let routes = Routes::new(schedule.clone(), stock.clone(), configured);
+        let desk = Desk {
+            keys,
+            journal: stores.journal,
+            stock: stock.clone(),
+        };
+        let started = Instant::now();
+        let (desk, ltp, tcp) = (Arc::new(desk), None, None);
+        let mut parts = Parts {
+            agent,
+            config,
+            schedule,
+            stock,
+            desk,
+            routes,
+            ltp,
+            tcp,
+            started,
+        };
+        parts.register().await?;
+        let parts = Arc::new(parts);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(follow_plan(parts.clone()));
+        tasks.spawn(try_again(parts.clone()));
+        if let Some(tcp) = &parts.config.tcp {
+            for peer in &tcp.peers {
+                if let Some(address) = peer.address {
+                    tasks.spawn(keep_connected(parts.clone(), peer.node.clone(), address));
+                }
+            }
+        }
+        Ok(Self {
+            parts,
+            tasks,
+            _lock: stores.lock,
+        })
+    }
+
+    /// For applications and for status.
+    pub fn handle(&self) -> Handle {
+        Handle(self.parts.clone())
+    }
+
+    /// Ends the node; what is stored stays there. Returns `false` if tasks of the agent did not end, and were left.
+    pub async fn shutdown(mut self) -> bool {
+        self.tasks.shutdown().await;
+        // What is stored is there also after a kill, so nothing is lost if a task of the agent does not end.
+        let ended = tokio::time::timeout(MOST_SHUTDOWN, self.parts.agent.shutdown());
+        let has_ended = ended.await.is_ok();
+        if !has_ended {
+            tracing::warn!("the bundle agent does not end: it is left");
+        }
+        has_ended
+    }
+}
+
+impl Parts {
+    async fn register(&mut self) -> Result<(), Error> {
+        let (agent, stock) = (&self.agent, self.stock.clone());
+        let _change = stock.changes.begin();
+        agent
+            .register_routing_agent("routes".to_owned(), self.routes.clone())
+            .await
+            .map_err(agent_error)?;
+        let echo = App::echo(self.desk.clone());
+        agent
+            .register_service(service(&self.config.node, ECHO), echo)
+            .await
+            .map_err(agent_error)?;
+        if let Some(config) = &self.config.ltp {
+            let layer = LtpLayer::start(config)?;
+            let known = config.peers.iter().map(|peer| peer.node.clone()).collect();
+            let cla = Arc::new(LtpCla(layer.clone()));
+            let gate = Gate::new(
+                cla,
+                self.schedule.clone(),
+                self.stock.clone(),
+                Some(known),
+                false,
+            );
+            let windows = config.peers.iter().filter_map(|peer| {
+                let round_trips = (peer.light_time * 2).saturating_mul(WINDOW_ROUND_TRIPS);
+                Some(peer.rate?.bytes_in(round_trips))
+            });
+            let window = windows
+                .max()
+                .unwrap_or(0)
+                .clamp(WINDOW_BYTES, MOST_WINDOW_BYTES);
+            let policy = Window::new(self.stock.clone(), window);
+            layer.set_links(|node| self.schedule.link(node, Schedule::now()));
+            agent
+                .register_cla("ltp".to_owned(), gate.clone(), Some(policy))
+                .await
+                .map_err(agent_error)?;
+            self.ltp = Some((layer, gate));
+        }
+        if let Some(config) = &self.config.tcp {
+            let layer = start_tcp(config, self.config.storage.bundle_bytes)?;
+            let known = config.peers.iter().map(|peer| peer.node.clone()).collect();
+            let known = (!config.accepts_unknown).then_some(known);
+            let gate = Gate::new(
+                layer.clone(),
+                self.schedule.clone(),
+                self.stock.clone(),
+                known,
+                true,
+            );
+            let policy = Window::new(self.stock.clone(), WINDOW_BYTES);
+            agent
+                .register_cla("tcp".to_owned(), gate.clone(), Some(policy))
+                .await
+                .map_err(agent_error)?;
+            self.tcp = Some((layer, gate));
+        }
+        Ok(())
+    }
+
+    fn gates(&self) -> impl Iterator<Item = (&'static str, &Arc<Gate>)> {
+        let ltp = self.ltp.iter().map(|(_, gate)| ("ltp", gate));
+        ltp.chain(self.tcp.iter().map(|(_, gate)| ("tcp", gate)))
+    }
+
+    /// Opens and closes contacts.
+    async fn update(&self, now: Moment) {
+        if let Some((layer, _)) = &self.ltp {
+            layer.set_links(|node| self.schedule.link(node, now));
+        }
+        for (_, gate) in self.gates() {
+            gate.update(now).await;
+        }
+        self.routes.update(now).await;
+    }
+}
+
+fn start_tcp(config: &TcpConfig, bundle_bytes: u64) -> Result<Arc<hardy_tcpclv4::Cla>, Error> {
+    if let Some(address) = config.listen {
+        // The library only logs it when it cannot listen.
+        let listener = std::net::TcpListener::bind(address);
+        listener.map_err(|error| Error::Listen {
+            address,
+            reason: error.to_string(),
+        })?;
+    }
+    let settings = hardy_tcpclv4::config::Config {
+        address: config.listen,
+        transfer_mru: bundle_bytes.saturating_add(64 << 10),
+        ..hardy_tcpclv4::config::Config::default()
+    };
+    let layer = hardy_tcpclv4::Cla::new(&settings).map_err(agent_error)?;
+    Ok(Arc::new(layer))
+}
+
+fn agent_error(error: impl std::fmt::Display) -> Error {
+    Error::Agent(error.to_string())
+}
+
+/// The service of a node that is called by number or by name, as the node is.
+fn service(node: &NodeId, (number, name): (u32, &str)) -> Service {
+    match node {
+        NodeId::Dtn(_) => Service::Dtn(name.into()),
+        _ => Service::Ipn(number),
+    }
+}
+
+async fn follow_plan(parts: Arc<Parts>) {
+    loop {
+        let now = Schedule::now();
+        parts.update(now).await;
+        let next = parts
+            .schedule
+            .next_change(now)
+            .map_or(LOOK_AT_CLOCK, |at| at.since(now));
+        // A moment later, so that the change has come by then.
+        tokio::time::sleep(next.min(LOOK_AT_CLOCK) + Duration::from_millis(1)).await;
+    }
+}
+
+/// After a bundle was not sent or not taken, looks for other routes, and lets all that waits try again.
+async fn try_again(parts: Arc<Parts>) {
+    loop {
+        let asked = parts.stock.changes.asked(TRY_AGAIN);
+        // A bundle that the agent has lost sight of must not wait for the end of its lifetime.
+        let _ = tokio::time::timeout(LOOK_AT_ALL, asked).await;
+        parts.update(Schedule::now()).await;
+        parts.routes.try_again().await;
+    }
+}
+
+async fn keep_connected(parts: Arc<Parts>, node: NodeId, address: std::net::SocketAddr) {
+    loop {
+        if let Some((layer, gate)) = &parts.tcp
+            && !gate.has(&node)
+            && parts.schedule.is_open(&node, Schedule::now())
+            && let Err(error) = layer.connect(&address).await
+        {
+            tracing::debug!(%node, %address, %error, "no connection");
+        }
+        tokio::time::sleep(TRY_AGAIN).await;
+    }
+}
+
+impl Handle {
+    /// Opens an endpoint: by name or number, or any that is free.
+    ///
+    /// # Errors
+    /// The name is wrong or in use.
+    pub async fn open(
+        &self,
+        name: Option<&str>,
+        deliveries: mpsc::Sender<Delivery>,
+    ) -> Result<(Arc<App>, Eid), Error> {
+        let node = &self.0.config.node;
+        let name = name.map(ToOwned::to_owned);
+        let random = u64::from_le_bytes(crate::random::bytes()?);
+        let name = name.unwrap_or_else(|| match node {
+            NodeId::Dtn(_) => format!("app-{random:016x}"),
+            _ => (ANY + random % ANY).to_string(),
+        });
+        let service = match node {
+            NodeId::Dtn(_) => Service::Dtn(name.as_str().into()),
+            _ => Service::Ipn(name.parse().map_err(|_| {
+                Error::Refused(format!("{name:?} is no service of {node}: write a number"))
+            })?),
+        };
+        let app = App::new(self.0.desk.clone(), deliveries);
+        let _change = self.0.stock.changes.begin();
+        let endpoint = self.0.agent.register_service(service, app.clone()).await;
+        let endpoint = endpoint.map_err(|error| Error::Refused(error.to_string()))?;
+        Ok((app, endpoint))
+    }
+
+    /// The bundles that applications have acknowledged.
+    pub fn desk(&self) -> &Desk {
+        &self.0.desk
+    }
+
+    /// Greatest payload of a bundle in bytes.
+    pub fn bundle_bytes(&self) -> u64 {
+        self.0.config.storage.bundle_bytes
+    }
+
+    /// The socket that the configuration names.
+    pub fn control(&self) -> Option<PathBuf> {
+        self.0.config.control.clone()
+    }
+
+    /// The node at this moment.
+    pub fn status(&self) -> Status {
+        let (parts, now) = (&*self.0, Schedule::now());
+        let (total, storage) = (parts.stock.total(), &parts.config.storage);
+        let (expired, refused) = parts.stock.expired_and_refused();
+        let mut counters = Counters {
+            expired,
+            refused,
+            ..Counters::default()
+        };
+        let mut neighbours = Vec::new();
+        for (by, gate) in parts.gates() {
+            let passed = gate.passed();
+            counters.sent += passed.sent;
+            counters.received += passed.received;
+            neighbours.extend(
+                passed
+                    .neighbours
+                    .iter()
+                    .map(|(node, is_open)| parts.neighbour(node, by, *is_open, now)),
+            );
+        }
+        if let Some((layer, _)) = &parts.ltp {
+            let ltp = layer.counters();
+            counters.ltp_segments = ltp.segments.load(Ordering::Relaxed);
+            counters.ltp_resent = ltp.resent.load(Ordering::Relaxed);
+            counters.ltp_dropped = ltp.dropped.load(Ordering::Relaxed);
+            counters.ltp_strangers = ltp.strangers.load(Ordering::Relaxed);
+        }
+        let folder = storage
+            .folder
+            .as_ref()
+            .map(|folder| folder.display().to_string());
+        Status {
+            node: parts.config.node.to_string(),
+            time: now.to_string(),
+            uptime_s: parts.started.elapsed().as_secs_f64(),
+            storage: StorageStatus {
+                place: folder.unwrap_or_else(|| "memory".to_owned()),
+                bundles: total.bundles,
+                bytes: total.bytes,
+                in_flight: parts.stock.in_flight() as u64,
+                max_bundles: storage.bundles as u64,
+                max_bytes: storage.bytes,
+            },
+            stored: parts.stored(now),
+            neighbours,
+            counters,
+            limits_met: parts.stock.limits_met(),
+        }
+    }
+}
+
+/// Endpoints without a name have numbers from here on.
+const ANY: u64 = 1 << 30;
+
+impl Parts {
+    fn neighbour(&self, node: &NodeId, by: &str, is_open: bool, now: Moment) -> NeighbourStatus {
+        let open = self.schedule.plan().contacts().iter().filter(|contact| {
+            contact.from == self.config.node && contact.to == *node && contact.is_open(now)
+        });
+        NeighbourStatus {
+            node: node.to_string(),
+            by: by.to_owned(),
+            is_open,
+            closes: open
+                .map(|contact| contact.end)
+                .max()
+                .map(|end| end.to_string()),
+            opens: self
+                .schedule
+                .next_contact(node, now)
+                .map(|contact| contact.start.to_string()),
+        }
+    }
+
+    fn stored(&self, now: Moment) -> Vec<StoredFor> {
+        let routes = self.schedule.routes(now);
+        let stored = self.stock.by_node().into_iter();
+        let stored = stored.map(|(node, amount)| {
+            let route = routes.get(&node);
+            let first = route.and_then(|route| route.first(self.schedule.plan()));
+            let is_neighbour = self.gates().any(|(_, gate)| gate.has(&node));
+            let next_hop = first.map(|contact| contact.to.to_string());
+            let leaves = first
+                .map(|contact| contact.start)
+                .filter(|start| *start > now);
+            StoredFor {
+                bundles: amount.bundles,
+                bytes: amount.bytes,
+                next_hop: next_hop.or_else(|| is_neighbour.then(|| node.to_string())),
+                leaves: leaves.map(|start| start.to_string()),
+                arrives: route.map(|route| route.arrival.to_string()),
+                node: node.to_string(),
+            }
+        });
+        stored.collect()
+    }
+}

@@ -1,0 +1,119 @@
+//! Opens the stores.
+
+use std::{fs, path::Path, sync::Arc};
+
+use hardy_bpa::storage::{
+    BundleMemStorage, BundleMemStorageConfig, BundleStorage, MetadataMemStorage,
+    MetadataMemStorageConfig, MetadataStorage,
+};
+
+use crate::{
+    Error,
+    config::Storage,
+    journal::Journal,
+    schedule::Schedule,
+    steady::{Folder, SteadyBundles},
+    stock::{Stock, counted::Counted},
+};
+
+/// The folder of the bundles' data.
+const DATA: &str = "data";
+
+/// The stores of a node.
+pub(super) struct Stores {
+    pub(super) metadata: Arc<dyn MetadataStorage>,
+    pub(super) bundles: Arc<dyn BundleStorage>,
+    pub(super) journal: Journal,
+    /// Kept as long as the folder is in use.
+    pub(super) lock: Option<fs::File>,
+}
+
+pub(super) async fn open(config: &Storage, stock: &Arc<Stock>) -> Result<Stores, Error> {
+    let (metadata, bundles, lock): (Arc<dyn MetadataStorage>, Arc<dyn BundleStorage>, _) =
+        match &config.folder {
+            None => (
+                Arc::new(metadata_in_memory(config)),
+                Arc::new(bundles_in_memory(config)),
+                None,
+            ),
+            Some(folder) => {
+                let lock = lock(folder)?;
+                let (folder, fsync) = (folder.clone(), config.sync);
+                // The libraries panic where a file cannot be opened.
+                let opened = tokio::task::spawn_blocking(move || {
+                    let metadata = hardy_sqlite_storage::Config {
+                        db_dir: folder.clone(),
+                        db_name: "metadata.db".to_owned(),
+                    };
+                    let bundles = hardy_localdisk_storage::Config {
+                        store_dir: folder.join(DATA),
+                        fsync,
+                    };
+                    (
+                        hardy_sqlite_storage::new(&metadata, true),
+                        hardy_localdisk_storage::new(&bundles, true),
+                    )
+                });
+                let (metadata, bundles) = opened.await.map_err(|_| {
+                    Error::Agent(
+                        "the store cannot be opened; the log says why. Another folder begins anew"
+                            .to_owned(),
+                    )
+                })?;
+                (metadata, bundles, Some(lock))
+            }
+        };
+    let folder = config.folder.as_deref();
+    let data = folder.map(|folder| Folder {
+        path: folder.join(DATA),
+        is_synced: config.sync,
+    });
+    let journal = Journal::open(folder, Schedule::now()).map_err(|reason| Error::Write {
+        file: folder.unwrap_or(Path::new("")).join("delivered"),
+        reason,
+    })?;
+    Ok(Stores {
+        metadata: Counted::new(metadata, stock.clone()),
+        bundles: SteadyBundles::new(bundles, data),
+        journal,
+        lock,
+    })
+}
+
+fn lock(folder: &Path) -> Result<fs::File, Error> {
+    let write = |reason| Error::Write {
+        file: folder.to_owned(),
+        reason,
+    };
+    fs::create_dir_all(folder).map_err(write)?;
+    let file = fs::File::create(folder.join("lock")).map_err(write)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => Err(Error::StorageInUse(folder.to_owned())),
+        Err(fs::TryLockError::Error(error)) => Err(write(error)),
+    }
+}
+
+/// Beyond its capacity this store drops the oldest; what is let in is limited before.
+const SPARE: usize = 4;
+
+fn metadata_in_memory(config: &Storage) -> MetadataMemStorage {
+    let mut settings = MetadataMemStorageConfig::default();
+    settings.max_bundles = config
+        .bundles
+        .saturating_mul(SPARE)
+        .try_into()
+        .unwrap_or(settings.max_bundles);
+    MetadataMemStorage::new(&settings)
+}
+
+fn bundles_in_memory(config: &Storage) -> BundleMemStorage {
+    let mut settings = BundleMemStorageConfig::default();
+    let bytes = usize::try_from(config.bytes).unwrap_or(usize::MAX);
+    settings.capacity = bytes
+        .saturating_mul(SPARE)
+        .try_into()
+        .unwrap_or(settings.capacity);
+    settings.min_bundles = config.bundles;
+    BundleMemStorage::new(&settings)
+}

@@ -1,0 +1,94 @@
+//! What a node tells of itself: the JSON of `starhaul dtn status --json`.
+
+use serde::{Deserialize, Serialize};
+
+/// A node at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The node.
+    pub node: String,
+    /// When this was told (RFC 3339).
+    pub time: String,
+    /// Seconds since it started.
+    pub uptime_s: f64,
+    /// What is stored.
+    pub storage: StorageStatus,
+    /// What is stored for each node, and how it will travel.
+    pub stored: Vec<StoredFor>,
+    /// The links to neighbours.
+    pub neighbours: Vec<NeighbourStatus>,
+    /// Bundles and segments since the start.
+    pub counters: Counters,
+    /// Limits that are reached, for people.
+    pub limits_met: Vec<String>,
+}
+
+/// Bundles in the store, and the limits.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StorageStatus {
+    /// `memory`, or the folder.
+    pub place: String,
+    /// Bundles.
+    pub bundles: u64,
+    /// Bytes of their payloads.
+    pub bytes: u64,
+    /// Bundles that are being sent, until they are acknowledged.
+    pub in_flight: u64,
+    /// Greatest number of bundles.
+    pub max_bundles: u64,
+    /// Greatest number of bytes.
+    pub max_bytes: u64,
+}
+
+/// What is stored for one node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StoredFor {
+    /// The destination.
+    pub node: String,
+    /// Bundles.
+    pub bundles: u64,
+    /// Bytes of their payloads.
+    pub bytes: u64,
+    /// The next node on the way, if the contact plan or a route knows one.
+    pub next_hop: Option<String>,
+    /// When the contact with it begins (RFC 3339); `None` while it is open or needs no plan.
+    pub leaves: Option<String>,
+    /// When the last byte of a bundle that leaves then arrives, by the plan.
+    pub arrives: Option<String>,
+}
+
+/// The link to a neighbour.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NeighbourStatus {
+    /// The neighbour.
+    pub node: String,
+    /// `ltp` or `tcp`.
+    pub by: String,
+    /// Whether bundles may be sent to it now.
+    pub is_open: bool,
+    /// When the present contact ends.
+    pub closes: Option<String>,
+    /// When the next one begins.
+    pub opens: Option<String>,
+}
+
+/// Counters since the start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Bundles that came from neighbours.
+    pub received: u64,
+    /// Bundles that neighbours took.
+    pub sent: u64,
+    /// Bundles whose lifetime ended here.
+    pub expired: u64,
+    /// Bundles for which there was no room.
+    pub refused: u64,
+    /// LTP data segments sent.
+    pub ltp_segments: u64,
+    /// Those among them that were sent again.
+    pub ltp_resent: u64,
+    /// LTP segments that were dropped.
+    pub ltp_dropped: u64,
+    /// Datagrams at LTP's port from addresses of no neighbour.
+    pub ltp_strangers: u64,
+}

@@ -1,0 +1,329 @@
+//! What the node holds: how many bundles for whom, whether there is room for more, and which of them are on their way.
+//!
+//! The agent's stores are wrapped, so that all that is inserted and removed is counted, and so that bundles whose transmission
+//! has begun are not handed out again: their acknowledgement may take minutes, or the next contact. Nor are those that an
+//! application has and did not acknowledge yet.
+
+pub(crate) mod counted;
+
+use std::{
+    collections::{BTreeMap, HashMap, hash_map::Entry},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use hardy_bpa::bundle::Bundle;
+use hardy_bpv7::bundle::Id;
+use time::OffsetDateTime;
+use tokio::sync::Notify;
+
+use crate::{
+    changes::{Changes, Seen},
+    config::Storage,
+    plan::NodeId,
+};
+
+/// Bundles and the bytes of their payloads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// How many.
+    pub bundles: u64,
+    /// Bytes of their payloads.
+    pub bytes: u64,
+}
+
+/// What a node holds.
+#[derive(Debug)]
+pub struct Stock {
+    held: Mutex<Held>,
+    limits: Storage,
+    changed: Notify,
+    recovered: Notify,
+    is_begun: AtomicBool,
+    /// Of the routes that the agent knows.
+    pub(crate) changes: Changes,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    bundles: HashMap<Id, Item>,
+    total: Amount,
+    by_node: BTreeMap<NodeId, Amount>,
+    /// Bundles that a convergence layer is sending, or that an application has.
+    busy: HashMap<Id, Task>,
+    /// Bytes of bundles that were let in, but are not stored yet.
+    coming: Amount,
+    expired: u64,
+    refused: u64,
+}
+
+#[derive(Debug)]
+struct Item {
+    node: Option<NodeId>,
+    bytes: u64,
+    expiry: OffsetDateTime,
+    /// When it was last handed to the agent.
+    seen: Seen,
+}
+
+/// What is being done with a bundle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// A convergence layer sends it.
+    Sending,
+    /// An application has it.
+    Delivering,
+}
+
+/// Why a bundle is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoRoom {
+    /// It is larger than `max_bundle_bytes` allows.
+    #[error("the bundle is larger than max_bundle_bytes allows")]
+    TooLarge,
+    /// All of `max_bytes` or `max_bundles` is in use.
+    #[error("the storage is full")]
+    Full,
+}
+
+/// Room for a bundle that is about to be stored; given back when dropped.
+#[derive(Debug)]
+pub struct Room<'a> {
+    stock: &'a Stock,
+    bytes: u64,
+}
+
+/// A bundle that something is done with; it is handed out again after this is dropped.
+#[derive(Debug)]
+pub(crate) struct Busy {
+    stock: Arc<Stock>,
+    id: Id,
+}
+
+impl Stock {
+    /// An empty one with these limits.
+    pub fn new(limits: Storage) -> Arc<Self> {
+        Arc::new(Self {
+            held: Mutex::default(),
+            limits,
+            changed: Notify::new(),
+            recovered: Notify::new(),
+            is_begun: AtomicBool::new(false),
+            changes: Changes::default(),
+        })
+    }
+
+    /// All that is held.
+    pub fn total(&self) -> Amount {
+        self.held().total
+    }
+
+    /// What is held for each node.
+    pub fn by_node(&self) -> BTreeMap<NodeId, Amount> {
+        self.held().by_node.clone()
+    }
+
+    /// How many bundles are being sent.
+    pub fn in_flight(&self) -> usize {
+        let held = self.held();
+        let tasks = held.busy.values();
+        tasks.filter(|task| **task == Task::Sending).count()
+    }
+
+    /// How many bundles reached the end of their lifetime here, and how many were refused for want of room.
+    pub fn expired_and_refused(&self) -> (u64, u64) {
+        let held = self.held();
+        (held.expired, held.refused)
+    }
+
+    /// Room for a bundle of this size.
+    ///
+    /// # Errors
+    /// All of [`NoRoom`].
+    pub fn admit(&self, bytes: u64) -> std::result::Result<Room<'_>, NoRoom> {
+        let mut held = self.held();
+        let (bundles, all) = (
+            held.total.bundles + held.coming.bundles,
+            held.total.bytes + held.coming.bytes,
+        );
+        let is_full =
+            bundles >= self.limits.bundles as u64 || all.saturating_add(bytes) > self.limits.bytes;
+        let is_large = bytes > self.limits.bundle_bytes.saturating_add(OVERHEAD);
+        if is_full || is_large {
+            held.refused += 1;
+            return Err(if is_large {
+                NoRoom::TooLarge
+            } else {
+                NoRoom::Full
+            });
+        }
+        held.coming.bundles += 1;
+        held.coming.bytes += bytes;
+        Ok(Room { stock: self, bytes })
+    }
+
+    /// Notes that a bundle which was let in could not be stored.
+    pub(crate) fn refused(&self) {
+        self.held().refused += 1;
+    }
+
+    /// The limits that are reached, for people.
+    pub fn limits_met(&self) -> Vec<String> {
+        let held = self.held();
+        let mut met = Vec::new();
+        if held.total.bundles >= self.limits.bundles as u64 {
+            met.push(format!(
+                "storage holds {} bundles, as many as max_bundles allows",
+                held.total.bundles
+            ));
+        }
+        if held.total.bytes.saturating_add(self.limits.bundle_bytes) > self.limits.bytes {
+            met.push(format!(
+                "storage holds {} bytes: a bundle of the greatest size has no room",
+                held.total.bytes
+            ));
+        }
+        if held.refused > 0 {
+            met.push(format!(
+                "{} times a bundle was refused for want of room",
+                held.refused
+            ));
+        }
+        met
+    }
+
+    /// Notes what is being done with a bundle; `None` if something is done with it already.
+    pub(crate) fn begin(self: &Arc<Self>, id: &Id, task: Task) -> Option<Busy> {
+        let mut held = self.held();
+        let Entry::Vacant(entry) = held.busy.entry(id.clone()) else {
+            return None;
+        };
+        entry.insert(task);
+        Some(Busy {
+            stock: self.clone(),
+            id: id.clone(),
+        })
+    }
+
+    /// Waits until something is removed, or a moment.
+    pub async fn wait_for_room(&self) {
+        // Something may have been removed before this began to wait.
+        let _ = tokio::time::timeout(LOOK_AGAIN, self.changed.notified()).await;
+    }
+
+    /// Lets bundles of a former life be handed to the agent, which is whole now.
+    pub(crate) fn begin_life(&self) {
+        self.is_begun.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits until the stores of a former life have been read.
+    pub async fn recovered(&self) {
+        self.recovered.notified().await;
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn insert(&self, bundle: &Bundle) {
+        let item = Item {
+            node: bundle.bundle.destination.to_node_id().ok(),
+            bytes: payload_bytes(bundle),
+            expiry: bundle.expiry(),
+            seen: self.changes.seen(),
+        };
+        let mut held = self.held();
+        let held = &mut *held;
+        if held.bundles.contains_key(&bundle.bundle.id) {
+            return;
+        }
+        add(&mut held.total, item.bytes);
+        if let Some(node) = &item.node {
+            add(held.by_node.entry(node.clone()).or_default(), item.bytes);
+        }
+        held.bundles.insert(bundle.bundle.id.clone(), item);
+    }
+
+    fn remove(&self, id: &Id) {
+        let mut held = self.held();
+        let held = &mut *held;
+        let Some(item) = held.bundles.remove(id) else {
+            return;
+        };
+        take(&mut held.total, item.bytes);
+        if let Some(node) = item.node
+            && let Some(amount) = held.by_node.get_mut(&node)
+        {
+            take(amount, item.bytes);
+            if amount.bundles == 0 {
+                held.by_node.remove(&node);
+            }
+        }
+        if item.expiry <= OffsetDateTime::now_utc() {
+            held.expired += 1;
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// Whether a bundle may be handed to the agent, which is noted: nothing is being done with it.
+    fn hand_out(&self, id: &Id) -> bool {
+        let mut held = self.held();
+        let is_idle = !held.busy.contains_key(id);
+        if is_idle && let Some(item) = held.bundles.get_mut(id) {
+            item.seen = self.changes.seen();
+        }
+        is_idle
+    }
+
+    /// Notes that a bundle waits for a route or an application from now on.
+    fn waits(&self, id: &Id) {
+        let seen = self.held().bundles.get(id).map(|item| item.seen);
+        seen.into_iter().for_each(|seen| self.changes.waits(seen));
+    }
+
+    /// Bundles that are not handed out.
+    fn busy(&self) -> usize {
+        self.held().busy.len()
+    }
+}
+
+/// How long a bundle without room waits until it is tried again at the latest.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// What a bundle's blocks may add to its payload.
+const OVERHEAD: u64 = 64 << 10;
+
+fn add(amount: &mut Amount, bytes: u64) {
+    amount.bundles += 1;
+    amount.bytes += bytes;
+}
+
+fn take(amount: &mut Amount, bytes: u64) {
+    amount.bundles = amount.bundles.saturating_sub(1);
+    amount.bytes = amount.bytes.saturating_sub(bytes);
+}
+
+/// Bytes of the payload as it lies in the bundle.
+pub(crate) fn payload_bytes(bundle: &Bundle) -> u64 {
+    let payload = bundle.bundle.blocks.get(&1);
+    payload.map_or(0, |block| block.payload_range().len() as u64)
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        take(&mut self.stock.held().coming, self.bytes);
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let mut held = self.stock.held();
+        let task = held.busy.remove(&self.id);
+        // It was not sent. All searches for waiting bundles since then have passed it over.
+        if task == Some(Task::Sending) && held.bundles.contains_key(&self.id) {
+            self.stock.changes.again();
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The agent's store of metadata, wrapped.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+};
+
+use hardy_bpa::{
+    async_trait,
+    bundle::{Bundle, BundleMetadata, BundleStatus},
+    storage::{MetadataStorage, Result},
+    stream::{SendError, Sender},
+};
+use hardy_bpv7::{bundle::Id, eid::Eid};
+
+use super::Stock;
+use crate::steady::{is_refused, refuse, until_done};
+
+/// The agent's store of metadata, counted.
+pub(crate) struct Counted {
+    store: Arc<dyn MetadataStorage>,
+    stock: Arc<Stock>,
+    /// Bundles of a former life whose data were not found yet.
+    unconfirmed: Mutex<HashSet<Id>>,
+}
+
+impl Counted {
+    fn unconfirmed(&self) -> MutexGuard<'_, HashSet<Id>> {
+        self.unconfirmed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts what goes through `store`.
+    pub(crate) fn new(store: Arc<dyn MetadataStorage>, stock: Arc<Stock>) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            stock,
+            unconfirmed: Mutex::default(),
+        })
+    }
+}
+
+/// Bundles that a recovery asks for at a time: all of them.
+const MOST_RECOVERED: usize = u32::MAX as usize;
+
+/// Collects the names of bundles.
+#[derive(Default)]
+struct AllIds(Mutex<HashSet<Id>>);
+
+#[async_trait]
+impl Sender<Bundle> for AllIds {
+    async fn send(&self, bundle: Bundle) -> std::result::Result<(), SendError<Bundle>> {
+        let mut ids = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        ids.insert(bundle.bundle.id);
+        Ok(())
+    }
+}
+
+/// Passes on bundles with which nothing is being done.
+struct Idle<'a> {
+    stream: &'a dyn Sender<Bundle>,
+    stock: &'a Stock,
+}
+
+#[async_trait]
+impl Sender<Bundle> for Idle<'_> {
+    async fn send(&self, bundle: Bundle) -> std::result::Result<(), SendError<Bundle>> {
+        match self.stock.hand_out(&bundle.bundle.id) {
+            true => self.stream.send(bundle).await,
+            false => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl MetadataStorage for Counted {
+    async fn get(&self, id: &Id) -> Result<Option<Bundle>> {
+        let attempt = || async {
+            match self.store.get(id).await {
+                // Another attempt would find the same.
+                Err(error) if error.is::<serde_json::Error>() => {
+                    tracing::error!(%id, %error, "what is known of a bundle cannot be read");
+                    Ok(None)
+                }
+                got => got,
+            }
+        };
+        Ok(until_done("find a bundle", attempt).await)
+    }
+
+    async fn insert(&self, bundle: &Bundle) -> Result<bool> {
+        if is_refused() {
+            return Ok(false);
+        }
+        let is_new = match self.store.insert(bundle).await {
+            Ok(is_new) => is_new,
+            Err(error) if refuse(&error) => false,
+            Err(_) => until_done("note a bundle", || self.store.insert(bundle)).await,
+        };
+        if is_new {
+            self.stock.insert(bundle);
+        }
+        Ok(is_new)
+    }
+
+    async fn replace(&self, bundle: &Bundle) -> Result<()> {
+        until_done("note a change", || self.store.replace(bundle)).await;
+        Ok(())
+    }
+
+    // The agent hands a bundle that no application took to the next one that registers, if that does not come before this is
+    // written. As one that waits for a route, it is found by every search.
+    async fn update_status(&self, bundle: &Bundle) -> Result<()> {
+        if let BundleStatus::WaitingForService { .. } = bundle.metadata.status {
+            let mut waiting = bundle.clone();
+            waiting.metadata.status = BundleStatus::Waiting;
+            until_done("note a status", || self.store.update_status(&waiting)).await;
+        } else {
+            until_done("note a status", || self.store.update_status(bundle)).await;
+        }
+        if let BundleStatus::WaitingForService { .. } | BundleStatus::Waiting =
+            bundle.metadata.status
+        {
+            self.stock.waits(&bundle.bundle.id);
+        }
+        Ok(())
+    }
+
+    async fn tombstone(&self, id: &Id) -> Result<()> {
+        until_done("remove a bundle", || self.store.tombstone(id)).await;
+        self.stock.remove(id);
+        Ok(())
+    }
+
+    // Version 0.6 of the SQLite store panics in its own recovery, at each start anew, when the data of a bundle are gone or those
+    // of a removed one are still there. So what it knows is compared with the data here.
+    async fn start_recovery(&self) {
+        let all = AllIds::default();
+        until_done("list its bundles", || async {
+            self.store.poll_expiry(&all, MOST_RECOVERED).await?;
+            self.store
+                .poll_pending(&all, &BundleStatus::New, MOST_RECOVERED)
+                .await
+        })
+        .await;
+        *self.unconfirmed() = all.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+    }
+
+    async fn confirm_exists(&self, id: &Id) -> Result<Option<BundleMetadata>> {
+        self.unconfirmed().remove(id);
+        let bundle = self.get(id).await?;
+        Ok(bundle.map(|bundle| {
+            self.stock.insert(&bundle);
+            bundle.metadata
+        }))
+    }
+
+    async fn remove_unconfirmed(&self, stream: &dyn Sender<Bundle>) -> Result<()> {
+        let lost = std::mem::take(&mut *self.unconfirmed());
+        for id in lost {
+            if let Some(bundle) = self.get(&id).await? {
+                tracing::warn!(%id, "a bundle has no data: the node ended while it was removed, or a file is missing");
+                self.tombstone(&id).await?;
+                // The agent reports the loss, if it still runs.
+                let _ = stream.send(bundle).await;
+            }
+        }
+        self.stock.recovered.notify_one();
+        Ok(())
+    }
+
+    async fn reset_peer_queue(&self, peer: u32) -> Result<u64> {
+        let reset = until_done("note a contact's end", || self.store.reset_peer_queue(peer)).await;
+        if reset > 0 {
+            self.stock.changes.again();
+        }
+        Ok(reset)
+    }
+
+    async fn poll_expiry(&self, stream: &dyn Sender<Bundle>, limit: usize) -> Result<()> {
+        until_done("find what expires", || {
+            self.store.poll_expiry(stream, limit)
+        })
+        .await;
+        Ok(())
+    }
+
+    async fn poll_waiting(&self, stream: &dyn Sender<Bundle>) -> Result<()> {
+        let stock = &*self.stock;
+        let idle = Idle { stream, stock };
+        until_done("find what waits", || self.store.poll_waiting(&idle)).await;
+        Ok(())
+    }
+
+    async fn poll_service_waiting(&self, source: Eid, stream: &dyn Sender<Bundle>) -> Result<()> {
+        let stock = &*self.stock;
+        let idle = Idle { stream, stock };
+        until_done("find what waits", || {
+            self.store.poll_service_waiting(source.clone(), &idle)
+        })
+        .await;
+        Ok(())
+    }
+
+    async fn poll_adu_fragments(
+        &self,
+        stream: &dyn Sender<Bundle>,
+        status: &BundleStatus,
+    ) -> Result<()> {
+        until_done("find fragments", || {
+            self.store.poll_adu_fragments(stream, status)
+        })
+        .await;
+        Ok(())
+    }
+
+    async fn poll_pending(
+        &self,
+        stream: &dyn Sender<Bundle>,
+        status: &BundleStatus,
+        limit: usize,
+    ) -> Result<()> {
+        let stock = &*self.stock;
+        // The agent begins to ask for bundles to route before it can route any, and panics. A recovery finds them.
+        if !stock.is_begun.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        // The first ones may all be busy.
+        let limit = limit.saturating_add(stock.busy());
+        let idle = Idle { stream, stock };
+        until_done("find what is to be sent", || {
+            self.store.poll_pending(&idle, status, limit)
+        })
+        .await;
+        Ok(())
+    }
+}

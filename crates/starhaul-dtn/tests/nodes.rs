@@ -1,0 +1,639 @@
+//! Whole nodes over loopback: files, contacts that open and close, keys, full stores, garbage.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener, UdpSocket},
+    path::{Path, PathBuf},
+    time::{Duration, Instant, SystemTime},
+};
+
+use starhaul_dtn::{
+    Config, ECHO, Node,
+    control::{Client, Server},
+    endpoint_of,
+    files::{FileReceiver, FileSender, SERVICE},
+    plan::Moment,
+};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+
+const LIFETIME: Duration = Duration::from_secs(60);
+
+/// A running node with its folder.
+struct Running {
+    node: Node,
+    server: Server,
+    folder: TempDir,
+}
+
+impl Running {
+    async fn start(text: &str) -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), text).await
+    }
+
+    async fn start_in(folder: TempDir, text: &str) -> Self {
+        let name = folder.path().join("node.toml");
+        let text = format!("control = \"control.sock\"\n{text}");
+        let config = Config::parse(&text, &name, SystemTime::now().into()).unwrap();
+        let node = Node::start(config).await.unwrap();
+        let server = Server::start(node.handle()).unwrap();
+        Self {
+            node,
+            server,
+            folder,
+        }
+    }
+
+    async fn client(&self) -> Client {
+        Client::connect(Some(&self.folder.path().join("control.sock")))
+            .await
+            .unwrap()
+    }
+
+    /// Receives files until it is aborted.
+    async fn receive_files(&self) -> (PathBuf, JoinHandle<()>) {
+        let folder = self.folder.path().join("received");
+        let receiver = FileReceiver::new(&folder).unwrap();
+        let mut client = self.client().await;
+        client.open(Some("100")).await.unwrap();
+        let task = tokio::spawn(async move {
+            loop {
+                let bundle = client.next_bundle().await.unwrap();
+                let (_, answer) = receiver.take(&bundle).unwrap();
+                if let Some(answer) = answer {
+                    client
+                        .send(&bundle.source, &answer, LIFETIME)
+                        .await
+                        .unwrap();
+                }
+                client.acknowledge(&bundle.id).await.unwrap();
+            }
+        });
+        (folder, task)
+    }
+
+    async fn send_files(&self, paths: &[PathBuf], to: &str) -> Result<(), starhaul_dtn::Error> {
+        let sender = FileSender::open(paths).unwrap();
+        let mut client = self.client().await;
+        client.open(None).await.unwrap();
+        let to = endpoint_of(to, SERVICE).unwrap();
+        sender
+            .run(&mut client, &to, LIFETIME, Some(LIFETIME), |_| {})
+            .await
+    }
+
+    async fn stop(self) -> TempDir {
+        drop(self.server);
+        assert!(self.node.shutdown().await, "the agent does not end");
+        self.folder
+    }
+}
+
+/// The agent's tasks must not outlive the runtime's end.
+async fn stop<const N: usize>(nodes: [Running; N]) {
+    for running in nodes {
+        running.stop().await;
+    }
+}
+
+fn udp() -> SocketAddr {
+    UdpSocket::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+}
+
+fn tcp() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+}
+
+fn content(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let bytes = (0..length).map(|_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()[3]
+    });
+    bytes.collect()
+}
+
+/// A node that talks LTP to one other.
+fn over_ltp(number: u32, listen: SocketAddr, peer: u32, address: SocketAddr, more: &str) -> String {
+    format!(
+        "node = \"ipn:{number}.0\"\n{more}\n[storage]\nsync = false\n[ltp]\nlisten = \"{listen}\"\n\
+         [[ltp.peer]]\nnode = \"ipn:{peer}.0\"\naddress = \"{address}\"\n"
+    )
+}
+
+fn write(folder: &Path, name: &str, content: &[u8]) -> PathBuf {
+    let path = folder.join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, content).unwrap();
+    path
+}
+
+/// Waits until a question to a node is true, or fails after 20 s.
+async fn until(
+    running: &Running,
+    what: &str,
+    is_so: impl Fn(&starhaul_dtn::status::Status) -> bool,
+) {
+    let mut client = running.client().await;
+    let begun = Instant::now();
+    loop {
+        let status = client.status().await.unwrap();
+        if is_so(&status) {
+            return;
+        }
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "{what}: {status:#?}"
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A folder crosses LTP and TCPCLv4, over a node between; an answer comes back the same way.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_crosses_ltp_and_tcp() {
+    let (a, b, c) = (udp(), udp(), tcp());
+    let first = over_ltp(1, a, 2, b, "[[route]]\nto = \"ipn:3.*\"\nvia = \"ipn:2.0\"");
+    let lander = Running::start(&first).await;
+    let middle = over_ltp(2, b, 1, a, "");
+    let orbiter = Running::start(&format!(
+        "{middle}[tcp]\n[[tcp.peer]]\nnode = \"ipn:3.0\"\naddress = \"{c}\""
+    ))
+    .await;
+    let last = format!(
+        "node = \"ipn:3.0\"\n[storage]\nkind = \"memory\"\n[tcp]\nlisten = \"{c}\"\n[[tcp.peer]]\nnode = \"ipn:2.0\"\n\
+         [[route]]\nto = \"ipn:1.*\"\nvia = \"ipn:2.0\""
+    );
+    let station = Running::start(&last).await;
+    let (received, _task) = station.receive_files().await;
+    let folder = lander.folder.path().join("pictures");
+    let contents = [
+        ("one.bin", content(3_000_000, 1)),
+        ("deep/two.bin", content(10, 2)),
+        ("deep/empty", Vec::new()),
+    ];
+    for (name, content) in &contents {
+        write(&folder, name, content);
+    }
+    lander
+        .send_files(std::slice::from_ref(&folder), "ipn:3.0")
+        .await
+        .unwrap();
+    for (name, content) in &contents {
+        assert_eq!(
+            fs::read(received.join("pictures").join(name)).unwrap(),
+            *content,
+            "{name}"
+        );
+    }
+    // Once more changes nothing; another content under the same name is told to its sender.
+    lander
+        .send_files(std::slice::from_ref(&folder), "ipn:3.0")
+        .await
+        .unwrap();
+    write(&folder, "deep/two.bin", b"another");
+    let error = lander.send_files(&[folder.join("deep")], "ipn:3.0").await;
+    assert!(error.is_ok(), "{error:?}: it has another path there");
+    let error = lander.send_files(&[folder], "ipn:3.0").await.unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("exists already with another content"),
+        "{error}"
+    );
+    // The station's echo answers the lander.
+    let mut client = lander.client().await;
+    client.open(None).await.unwrap();
+    let echo = endpoint_of("ipn:3.0", ECHO).unwrap();
+    client
+        .send(&echo, b"are you there?", LIFETIME)
+        .await
+        .unwrap();
+    assert!(client.has_bundle(Duration::from_secs(10)).await.unwrap());
+    let answer = client.next_bundle().await.unwrap();
+    client.acknowledge(&answer.id).await.unwrap();
+    assert_eq!(answer.payload, b"are you there?");
+    // Answers to commands that ended before them stay at the lander.
+    for running in [&orbiter, &station] {
+        until(running, "nothing stays behind", |status| {
+            status.storage.bundles == 0
+        })
+        .await;
+    }
+    stop([lander, orbiter, station]).await;
+}
+
+/// While no contact is open, bundles stay; `status` tells when they leave. Then they go the way that arrives first.
+#[tokio::test(flavor = "multi_thread")]
+async fn bundles_wait_for_their_contact() {
+    let (a, b) = (udp(), udp());
+    let epoch = Moment::from(SystemTime::now()).plus(Duration::from_secs(2));
+    let plan = format!(
+        "epoch = \"{epoch}\"\n[[contact]]\nfrom = \"ipn:1.0\"\nto = \"ipn:2.0\"\nstart = \"+0s\"\nend = \"+20s\"\nrate = \"1gbit\"\n"
+    );
+    let lander = Running::start(&over_ltp(1, a, 2, b, &plan)).await;
+    let station = Running::start(&over_ltp(2, b, 1, a, &plan)).await;
+    let (received, _task) = station.receive_files().await;
+    let picture = write(lander.folder.path(), "picture", &content(200_000, 3));
+    let sending = lander.send_files(std::slice::from_ref(&picture), "ipn:2.0");
+    let watching = async {
+        until(&lander, "it is stored", |status| {
+            status.storage.bundles == 1
+        })
+        .await;
+        let status = lander.client().await.status().await.unwrap();
+        assert_eq!(status.stored[0].next_hop.as_deref(), Some("ipn:2.0"));
+        assert_eq!(status.stored[0].leaves, Some(epoch.to_string()));
+        assert!(!status.neighbours[0].is_open && status.counters.sent == 0);
+        assert!(!received.join("picture").exists());
+    };
+    let (sent, ()) = tokio::join!(sending, watching);
+    sent.unwrap();
+    assert!(Moment::from(SystemTime::now()) > epoch);
+    assert_eq!(
+        fs::read(received.join("picture")).unwrap(),
+        content(200_000, 3)
+    );
+    stop([lander, station]).await;
+}
+
+/// What was stored when a node ended is delivered by its next life.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_started_anew_delivers_what_it_held() {
+    let (a, b) = (udp(), udp());
+    let (first, last) = (over_ltp(1, a, 2, b, ""), over_ltp(2, b, 1, a, ""));
+    let lander = Running::start(&first).await;
+    let mut client = lander.client().await;
+    client.open(None).await.unwrap();
+    for number in 0_u32..20 {
+        client
+            .send("ipn:2.5", &number.to_be_bytes(), LIFETIME)
+            .await
+            .unwrap();
+    }
+    drop(client);
+    let folder = lander.stop().await;
+    let lander = Running::start_in(folder, &first).await;
+    assert_eq!(
+        lander
+            .client()
+            .await
+            .status()
+            .await
+            .unwrap()
+            .storage
+            .bundles,
+        20
+    );
+    let station = Running::start(&last).await;
+    // Nobody is at the endpoint yet: they wait, also through an end of the station.
+    until(&station, "all have come", |status| {
+        status.storage.bundles == 20
+    })
+    .await;
+    until(&lander, "all are acknowledged", |status| {
+        status.storage.bundles == 0
+    })
+    .await;
+    let folder = station.stop().await;
+    let station = Running::start_in(folder, &last).await;
+    let mut client = station.client().await;
+    client.open(Some("5")).await.unwrap();
+    let mut numbers = Vec::new();
+    for _ in 0..20 {
+        assert!(
+            client.has_bundle(Duration::from_secs(10)).await.unwrap(),
+            "{numbers:?}"
+        );
+        let bundle = client.next_bundle().await.unwrap();
+        numbers.push(u32::from_be_bytes(bundle.payload.try_into().unwrap()));
+        client.acknowledge(&bundle.id).await.unwrap();
+    }
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..20).collect::<Vec<_>>());
+    until(&station, "nothing stays", |status| {
+        status.storage.bundles == 0
+    })
+    .await;
+    stop([lander, station]).await;
+}
+
+/// Data that are gone, and data of nobody, do not keep a node from starting, however often.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_store_is_used_as_far_as_it_goes() {
+    let (a, b) = (udp(), udp());
+    let text = over_ltp(1, a, 2, b, "");
+    let mut lander = Running::start(&text).await;
+    let mut client = lander.client().await;
+    client.open(None).await.unwrap();
+    for number in 0..4_u8 {
+        client
+            .send("ipn:2.5", &[number; 1000], LIFETIME)
+            .await
+            .unwrap();
+    }
+    drop(client);
+    let folder = lander.stop().await;
+    let data = folder.path().join("bundles/data");
+    let mut files = Vec::new();
+    let mut folders = vec![data.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path)
+            } else {
+                files.push(path)
+            }
+        }
+    }
+    assert_eq!(files.len(), 4);
+    fs::remove_file(&files[0]).unwrap();
+    fs::write(&files[1], &fs::read(&files[1]).unwrap()[..500]).unwrap();
+    fs::copy(&files[2], data.join("00000000")).unwrap();
+    lander = Running::start_in(folder, &text).await;
+    until(&lander, "two are left", |status| {
+        status.storage.bundles == 2
+    })
+    .await;
+    let folder = lander.stop().await;
+    lander = Running::start_in(folder, &text).await;
+    until(&lander, "two are left", |status| {
+        status.storage.bundles == 2
+    })
+    .await;
+    stop([lander]).await;
+}
+
+/// A full station refuses, the lander keeps, and all arrives when there is room again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_store_pushes_back() {
+    let (a, b) = (udp(), udp());
+    let lander = Running::start(&over_ltp(1, a, 2, b, "")).await;
+    let last =
+        over_ltp(2, b, 1, a, "").replace("sync = false", "kind = \"memory\"\nmax_bundles = 5");
+    let station = Running::start(&last).await;
+    let mut sender = lander.client().await;
+    sender.open(None).await.unwrap();
+    for number in 0..12_u8 {
+        sender
+            .send("ipn:2.5", &[number; 1000], LIFETIME)
+            .await
+            .unwrap();
+    }
+    until(&station, "it refuses", |status| {
+        status.counters.refused > 0 && !status.limits_met.is_empty()
+    })
+    .await;
+    let held = station
+        .client()
+        .await
+        .status()
+        .await
+        .unwrap()
+        .storage
+        .bundles;
+    assert!(held <= 5, "{held} bundles");
+    let mut client = station.client().await;
+    client.open(Some("5")).await.unwrap();
+    let mut seen = std::collections::BTreeSet::new();
+    while seen.len() < 12 {
+        assert!(
+            client.has_bundle(Duration::from_secs(20)).await.unwrap(),
+            "{seen:?}"
+        );
+        let bundle = client.next_bundle().await.unwrap();
+        assert!(
+            seen.insert(bundle.payload[0]),
+            "{} came twice",
+            bundle.payload[0]
+        );
+        client.acknowledge(&bundle.id).await.unwrap();
+    }
+    stop([lander, station]).await;
+}
+
+/// An application has bundles and acknowledges none, and a neighbour over TCPCLv4 waits for room: the node ends all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_ends_while_others_wait_for_it() {
+    let address = tcp();
+    let storage = "[storage]\nkind = \"memory\"\n";
+    let last = format!(
+        "node = \"ipn:2.0\"\n{storage}max_bundles = 3\n[tcp]\nlisten = \"{address}\"\n[[tcp.peer]]\nnode = \"ipn:1.0\"\n"
+    );
+    let first = format!(
+        "node = \"ipn:1.0\"\n{storage}[tcp]\n[[tcp.peer]]\nnode = \"ipn:2.0\"\naddress = \"{address}\"\n"
+    );
+    let station = Running::start(&last).await;
+    let lander = Running::start(&first).await;
+    let mut receiver = station.client().await;
+    receiver.open(Some("5")).await.unwrap();
+    let mut sender = lander.client().await;
+    sender.open(None).await.unwrap();
+    for number in 0..8_u8 {
+        sender.send("ipn:2.5", &[number], LIFETIME).await.unwrap();
+    }
+    until(&station, "it is full", |status| status.counters.refused > 0).await;
+    assert!(receiver.has_bundle(LIFETIME).await.unwrap());
+    stop([station, lander]).await;
+}
+
+/// More bundles than a node delivers at a time are for an application that takes none of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_that_takes_nothing_stops_no_other() {
+    let (a, b) = (udp(), udp());
+    let lander = Running::start(&over_ltp(1, a, 2, b, "")).await;
+    let station = Running::start(&over_ltp(2, b, 1, a, "")).await;
+    let (mut idle, mut busy) = (station.client().await, station.client().await);
+    idle.open(Some("5")).await.unwrap();
+    busy.open(Some("6")).await.unwrap();
+    let mut sender = lander.client().await;
+    sender.open(None).await.unwrap();
+    for number in 0..400_u32 {
+        let payload = number.to_be_bytes();
+        sender.send("ipn:2.5", &payload, LIFETIME).await.unwrap();
+    }
+    until(&station, "all have come", |status| {
+        status.storage.bundles == 400
+    })
+    .await;
+    sender.send("ipn:2.6", b"other", LIFETIME).await.unwrap();
+    assert!(busy.has_bundle(Duration::from_secs(10)).await.unwrap());
+    let bundle = busy.next_bundle().await.unwrap();
+    assert_eq!(bundle.payload, b"other");
+    busy.acknowledge(&bundle.id).await.unwrap();
+    // Each is there when it is wanted, and once.
+    let mut numbers = std::collections::BTreeSet::new();
+    while numbers.len() < 400 {
+        let seen = numbers.len();
+        assert!(
+            idle.has_bundle(Duration::from_secs(15)).await.unwrap(),
+            "{seen} came"
+        );
+        let bundle = idle.next_bundle().await.unwrap();
+        let number = u32::from_be_bytes(bundle.payload.try_into().unwrap());
+        assert!(numbers.insert(number), "{number} came twice");
+        idle.acknowledge(&bundle.id).await.unwrap();
+    }
+    stop([lander, station]).await;
+}
+
+/// With keys at both ends payloads arrive; without the key, or with another, an application gets nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_right_keys_open_a_payload() {
+    for (station_key, is_delivered) in [(Some(7), true), (Some(8), false), (None, false)] {
+        let (a, b) = (udp(), udp());
+        let (first, last) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let keys = |folder: &TempDir, byte: u8| {
+            write(folder.path(), "sign.key", &[byte; 32]);
+            write(folder.path(), "encrypt.key", &[byte + 1; 32]);
+            "[security]\nsign_key = \"sign.key\"\nencrypt_key = \"encrypt.key\"\nrequire = true\n"
+        };
+        let text = over_ltp(1, a, 2, b, "") + keys(&first, 7);
+        let lander = Running::start_in(first, &text).await;
+        let security = station_key.map_or("", |byte| keys(&last, byte));
+        let text = over_ltp(2, b, 1, a, "") + security;
+        let station = Running::start_in(last, &text).await;
+        let mut client = station.client().await;
+        client.open(Some("5")).await.unwrap();
+        let mut sender = lander.client().await;
+        sender.open(None).await.unwrap();
+        sender.send("ipn:2.5", b"a secret", LIFETIME).await.unwrap();
+        until(&lander, "it is taken", |status| status.storage.bundles == 0).await;
+        let patience = Duration::from_millis(if is_delivered { 10_000 } else { 700 });
+        assert_eq!(
+            client.has_bundle(patience).await.unwrap(),
+            is_delivered,
+            "key {station_key:?}"
+        );
+        if is_delivered {
+            assert_eq!(client.next_bundle().await.unwrap().payload, b"a secret");
+        }
+        stop([lander, station]).await;
+    }
+}
+
+/// A connection to a node that may not listen yet.
+fn connected(to: SocketAddr) -> std::net::TcpStream {
+    let begun = Instant::now();
+    loop {
+        match std::net::TcpStream::connect(to) {
+            Ok(stream) => return stream,
+            Err(error) => assert!(begun.elapsed() < Duration::from_secs(10), "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Garbage at every door: the node goes on serving, and holds nothing of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn garbage_is_dropped_and_others_are_served() {
+    let (a, b, c) = (udp(), udp(), tcp());
+    let lander = Running::start(&over_ltp(1, a, 2, b, "")).await;
+    let text = over_ltp(2, b, 1, a, "") + &format!("[tcp]\nlisten = \"{c}\"\n");
+    let station = Running::start(&text).await;
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for length in 0..600 {
+        stranger
+            .send_to(&content(length, length as u64), b)
+            .unwrap();
+    }
+    let connections: Vec<_> = (0..20)
+        .map(|seed| {
+            let mut stream = connected(c);
+            let header: &[u8] = if seed % 2 == 0 { b"dtn!\x04\x00" } else { b"" };
+            // The node may have closed it by then.
+            let _ =
+                std::io::Write::write_all(&mut stream, &[header, &content(5000, seed)].concat());
+            stream
+        })
+        .collect();
+    // A bundle of a peer that is none, in a block of the peer.
+    let mut control =
+        std::os::unix::net::UnixStream::connect(station.folder.path().join("control.sock"))
+            .unwrap();
+    std::io::Write::write_all(&mut control, &content(5000, 9)).unwrap();
+    let (received, _task) = station.receive_files().await;
+    let picture = write(lander.folder.path(), "picture", &content(100_000, 4));
+    lander.send_files(&[picture], "ipn:2.0").await.unwrap();
+    assert_eq!(
+        fs::read(received.join("picture")).unwrap(),
+        content(100_000, 4)
+    );
+    until(&station, "nothing is held", |status| {
+        status.storage.bundles == 0 && status.counters.ltp_strangers > 0
+    })
+    .await;
+    drop(connections);
+    stop([lander, station]).await;
+}
+
+#[test]
+fn the_sample_and_wrong_configurations() {
+    let parse = |text: &str| {
+        Config::parse(text, Path::new("node.toml"), Moment::default())
+            .map_err(|error| error.to_string())
+    };
+    let config = parse(Config::sample()).unwrap();
+    let described = config.describe(Moment::default());
+    for said in [
+        "node ipn:1.0",
+        "LTP: engine 1",
+        "ipn:2.0: engine 2",
+        "30 contacts",
+        "ipn:2.0: 1 MB arrives at 1970-01-01T00:00:01.331",
+    ] {
+        assert!(described.contains(said), "{said} is not in\n{described}");
+    }
+    for (from, to, said) in [
+        (
+            "light_time =",
+            "light_tim =",
+            "node.toml:29: [[ltp.peer]]: unknown key \"light_tim\"; did you mean \"light_time\"?",
+        ),
+        (
+            "kind = \"disk\"",
+            "kind = \"disc\"",
+            "did you mean \"disk\"?",
+        ),
+        (
+            "node = \"ipn:1.0\"",
+            "node = \"ipn:1\"",
+            "is no node: write ipn:2.0 or dtn://orbiter/",
+        ),
+        (
+            "node = \"ipn:2.0\"",
+            "node = \"ipn:1.0\"",
+            "this is the node itself",
+        ),
+        (
+            "via = \"ipn:9.0\"",
+            "via = \"ipn:9.4\"",
+            "via: \"ipn:9.4\" is no node",
+        ),
+        (
+            "to = \"ipn:9.*\"",
+            "to = \"*9\"",
+            "is no pattern of endpoints",
+        ),
+        ("[ltp]", "[lpt]", "did you mean \"ltp\"?"),
+    ] {
+        let error = parse(&Config::sample().replacen(from, to, 1)).unwrap_err();
+        assert!(error.contains(said), "{error}");
+    }
+    assert!(
+        parse("node = \"ipn:1.0\"")
+            .unwrap_err()
+            .contains("the node talks to nobody")
+    );
+}

@@ -1,0 +1,341 @@
+//! `starhaul dtn`: runs a bundle node, and asks a running one to send, receive, answer and tell; all the rest is in
+//! `starhaul-dtn`.
+
+mod tables;
+
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant, SystemTime},
+};
+
+use anyhow::Context as _;
+use clap::Subcommand;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use starhaul_dtn::{
+    Config, Node,
+    control::{Client, Server},
+    endpoint_of,
+    files::{FileReceiver, FileSender, Progress, SERVICE},
+    plan::Moment,
+};
+use starhaul_units::parse_duration;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::output::print;
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Run a node until it is interrupted
+    Node {
+        /// Configuration (TOML); `starhaul dtn sample` prints one
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Check a configuration and its contact plan, and describe what it configures
+    Check {
+        /// Configuration (TOML)
+        file: PathBuf,
+    },
+    /// Print a commented sample configuration
+    Sample,
+    /// Send files and folders; exit code 0 says that the far side has all of them, compared by SHA-256
+    Send(SendArguments),
+    /// Receive files into a folder until interrupted
+    Receive(ReceiveArguments),
+    /// Ask a node for answers over bundles, and print how long each took
+    Ping(PingArguments),
+    /// Show what a node holds, and when it talks to whom
+    Status(StatusArguments),
+}
+
+#[derive(clap::Args)]
+struct Socket {
+    /// Control socket of the node [default: $XDG_RUNTIME_DIR/starhaul/dtn.sock, else /run/starhaul/dtn.sock, whichever
+    /// answers]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+struct SendArguments {
+    /// The files and folders
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// The receiver: a node, as ipn:3.0 or dtn://station/, or an endpoint of it
+    #[arg(long, value_name = "EID")]
+    to: String,
+    /// After this time the bundles are dropped wherever they are
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = parse_duration)]
+    lifetime: Duration,
+    /// Wait so long for the far side to say that it has the files [default: the lifetime]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    wait: Option<Duration>,
+    /// Do not wait: exit code 0 then says that this node has stored all
+    #[arg(long, conflicts_with = "wait")]
+    no_wait: bool,
+    #[command(flatten)]
+    socket: Socket,
+}
+
+#[derive(clap::Args)]
+struct ReceiveArguments {
+    /// Folder for the files, made if need be; no file in it is replaced
+    #[arg(long, value_name = "DIR")]
+    to: PathBuf,
+    /// Service to receive at [default: 100, or files for nodes with names]
+    #[arg(long, value_name = "NAME")]
+    service: Option<String>,
+    /// End after so many files
+    #[arg(long, value_name = "N")]
+    count: Option<usize>,
+    #[command(flatten)]
+    socket: Socket,
+}
+
+#[derive(clap::Args)]
+struct PingArguments {
+    /// The node, as ipn:3.0 or dtn://station/, or an endpoint that answers
+    eid: String,
+    /// How often to ask
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    count: u32,
+    /// Time between two questions
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    interval: Duration,
+    /// How long to wait for each answer
+    #[arg(long, value_name = "TIME", default_value = "1min", value_parser = parse_duration)]
+    wait: Duration,
+    #[command(flatten)]
+    socket: Socket,
+}
+
+#[derive(clap::Args)]
+struct StatusArguments {
+    /// Print the JSON object that the node gives
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    socket: Socket,
+}
+
+pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
+    match arguments.action {
+        Action::Sample => print(Config::sample()),
+        Action::Check { file } => check(&file),
+        Action::Node { config } => runtime()?.block_on(serve(&config)),
+        Action::Send(arguments) => runtime()?.block_on(send(arguments)),
+        Action::Receive(arguments) => runtime()?.block_on(receive(arguments)),
+        Action::Ping(arguments) => runtime()?.block_on(ping(arguments)),
+        Action::Status(arguments) => runtime()?.block_on(status(arguments)),
+    }
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")
+}
+
+fn check(file: &Path) -> anyhow::Result<()> {
+    let now = Moment::from(SystemTime::now());
+    let config = Config::load(file, now)?;
+    print(format!(
+        "{}{}: no errors\n",
+        config.describe(now),
+        file.display()
+    ))
+}
+
+async fn serve(file: &Path) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let config = Config::load(file, Moment::from(SystemTime::now()))?;
+    let name = config.node.to_string();
+    let node = Node::start(config).await?;
+    let server = Server::start(node.handle())?;
+    tracing::info!(node = name, control = %server.path().display(), "node runs");
+    let signal = tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    };
+    tracing::info!(signal, "node ends");
+    drop(server);
+    tokio::select! {
+        // It says itself when it does not end.
+        _ = node.shutdown() => {}
+        // A second signal ends at once.
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+async fn send(arguments: SendArguments) -> anyhow::Result<()> {
+    let to = endpoint_of(&arguments.to, SERVICE)?;
+    let sender = FileSender::open(&arguments.files)?;
+    let mut client = Client::connect(arguments.socket.socket.as_deref()).await?;
+    client.open(None).await?;
+    let patience = (!arguments.no_wait).then(|| arguments.wait.unwrap_or(arguments.lifetime));
+    let bar = Bar::new();
+    let mut last = Progress::default();
+    let sent = sender.run(&mut client, &to, arguments.lifetime, patience, |progress| {
+        last = progress;
+        bar.show(progress);
+    });
+    sent.await?;
+    bar.0.finish_and_clear();
+    let Progress { files, length, .. } = last;
+    let how = match arguments.no_wait {
+        true => "stored by this node; not yet known at",
+        false => "arrived and have the same hashes at",
+    };
+    print(format!("{files} file(s), {length} bytes: {how} {to}\n"))
+}
+
+async fn receive(arguments: ReceiveArguments) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let receiver = FileReceiver::new(&arguments.to)?;
+    let mut client = Client::connect(arguments.socket.socket.as_deref()).await?;
+    let named = client.status().await?.node;
+    let number = SERVICE.0.to_string();
+    let default = if named.starts_with("dtn:") {
+        SERVICE.1
+    } else {
+        &number
+    };
+    client
+        .open(Some(arguments.service.as_deref().unwrap_or(default)))
+        .await?;
+    tracing::info!(endpoint = client.endpoint(), "files are received");
+    let mut count = 0;
+    loop {
+        let has_bundle = tokio::select! {
+            _ = terminate.recv() => return Ok(()),
+            _ = interrupt.recv() => return Ok(()),
+            has_bundle = client.has_bundle(Duration::from_secs(60)) => has_bundle?,
+        };
+        if !has_bundle {
+            continue;
+        }
+        let bundle = client.next_bundle().await?;
+        let (received, answer) = receiver.take(&bundle)?;
+        if let Some(answer) = answer {
+            // The sender's own lifetime is not known here; an answer is small.
+            client
+                .send(&bundle.source, &answer, Duration::from_secs(86_400))
+                .await?;
+        }
+        client.acknowledge(&bundle.id).await?;
+        if let Some(file) = received {
+            print(format!(
+                "{} ({} bytes, SHA-256 {}) from {}\n",
+                file.path.display(),
+                file.length,
+                file.sha256,
+                file.from
+            ))?;
+            count += 1;
+        }
+        if arguments.count.is_some_and(|most| count >= most) {
+            return Ok(());
+        }
+    }
+}
+
+async fn ping(arguments: PingArguments) -> anyhow::Result<()> {
+    let to = endpoint_of(&arguments.eid, starhaul_dtn::ECHO)?;
+    let mut client = Client::connect(arguments.socket.socket.as_deref()).await?;
+    client.open(None).await?;
+    let mut lost = 0;
+    for number in 1..=arguments.count {
+        let sent = Instant::now();
+        let question = format!("ping {number} {}", Moment::from(SystemTime::now()));
+        client
+            .send(&to, question.as_bytes(), arguments.wait)
+            .await?;
+        match answer(&mut client, question.as_bytes(), sent + arguments.wait).await? {
+            true => print(format!(
+                "{to}: answer {number} after {:?}\n",
+                sent.elapsed()
+            ))?,
+            false => {
+                print(format!(
+                    "{to}: no answer {number} after {:?}\n",
+                    arguments.wait
+                ))?;
+                lost += 1;
+            }
+        }
+        if number < arguments.count {
+            tokio::time::sleep(arguments.interval).await;
+        }
+    }
+    anyhow::ensure!(
+        lost == 0,
+        "{lost} of {} questions were not answered",
+        arguments.count
+    );
+    Ok(())
+}
+
+/// Whether this answer comes in time; late ones of earlier questions are passed over.
+async fn answer(client: &mut Client, question: &[u8], until: Instant) -> anyhow::Result<bool> {
+    loop {
+        let patience = until.saturating_duration_since(Instant::now());
+        if patience.is_zero() || !client.has_bundle(patience).await? {
+            return Ok(false);
+        }
+        let bundle = client.next_bundle().await?;
+        client.acknowledge(&bundle.id).await?;
+        if bundle.payload == question {
+            return Ok(true);
+        }
+    }
+}
+
+async fn status(arguments: StatusArguments) -> anyhow::Result<()> {
+    let mut client = Client::connect(arguments.socket.socket.as_deref()).await?;
+    let status = client.status().await?;
+    match arguments.json {
+        true => print(format!("{}\n", serde_json::to_string_pretty(&status)?)),
+        false => print(tables::tables(&status)),
+    }
+}
+
+/// A bar on a terminal, nothing elsewhere.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new() -> Self {
+        let target = match crate::output::redraws(&std::io::stderr()) {
+            true => ProgressDrawTarget::stderr(),
+            false => ProgressDrawTarget::hidden(),
+        };
+        let bar = ProgressBar::with_draw_target(Some(0), target);
+        let style = ProgressStyle::with_template("[{bar:30}] {percent:>3}% {wide_msg}");
+        bar.set_style(
+            style
+                .unwrap_or_else(|_| ProgressStyle::default_bar())
+                .progress_chars("=> "),
+        );
+        Self(bar)
+    }
+
+    fn show(&self, progress: Progress) {
+        self.0.set_length(progress.length);
+        self.0.set_position(progress.stored);
+        self.0.set_message(format!(
+            "stored here; {} of {} files arrived",
+            progress.arrived, progress.files
+        ));
+    }
+}

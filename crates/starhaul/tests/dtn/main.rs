@@ -1,0 +1,256 @@
+//! Bundle nodes as processes: the commands, nodes that are killed at any instant, and disks without room.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod disk;
+mod kills;
+
+use std::{
+    fs,
+    net::{SocketAddr, UdpSocket},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+const LIFETIME: Duration = Duration::from_secs(600);
+
+fn starhaul() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_starhaul"));
+    command.env("STARHAUL_LOG", "warn");
+    command
+}
+
+fn run(folder: &Path) -> Child {
+    let mut command = starhaul();
+    command
+        .args(["dtn", "node", "--config"])
+        .arg(folder.join("node.toml"));
+    command.stdout(Stdio::null()).spawn().unwrap()
+}
+
+/// A node as a process, which dies with this.
+struct Process {
+    folder: PathBuf,
+    child: Child,
+}
+
+impl Process {
+    fn start(folder: &Path) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            child: run(folder),
+        }
+    }
+
+    fn is_alive(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    fn kill(&mut self) {
+        // SIGKILL.
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn start_again(&mut self) {
+        self.child = run(&self.folder);
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn configure(folder: &Path, number: u32, listen: SocketAddr, peer: u32, address: SocketAddr) {
+    fs::create_dir_all(folder).unwrap();
+    let text = format!(
+        "node = \"ipn:{number}.0\"\ncontrol = \"control.sock\"\n[ltp]\nlisten = \"{listen}\"\n\
+         [[ltp.peer]]\nnode = \"ipn:{peer}.0\"\naddress = \"{address}\"\n"
+    );
+    fs::write(folder.join("node.toml"), text).unwrap();
+}
+
+fn udp() -> SocketAddr {
+    UdpSocket::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+}
+
+fn two_nodes(folder: &Path) -> [Process; 2] {
+    let (a, b) = (udp(), udp());
+    let (first, last) = (folder.join("lander"), folder.join("station"));
+    configure(&first, 1, a, 2, b);
+    configure(&last, 2, b, 1, a);
+    [Process::start(&first), Process::start(&last)]
+}
+
+fn wait_for_socket(process: &Process) {
+    let begun = Instant::now();
+    while std::os::unix::net::UnixStream::connect(process.folder.join("control.sock")).is_err() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "the node does not start"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn said(output: &Output) -> String {
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+#[test]
+fn files_pings_and_status_by_the_commands() {
+    let folder = tempfile::tempdir().unwrap();
+    let nodes = two_nodes(folder.path());
+    nodes.iter().for_each(wait_for_socket);
+    let [lander, station] = nodes
+        .each_ref()
+        .map(|node| node.folder.join("control.sock"));
+    let picture = folder.path().join("picture.raw");
+    let content: Vec<u8> = (0..1_500_000_u32)
+        .map(|i| (i.wrapping_mul(i) >> 7).to_le_bytes()[0])
+        .collect();
+    fs::write(&picture, &content).unwrap();
+    let received = folder.path().join("received");
+    let mut receive = starhaul();
+    receive
+        .args(["dtn", "receive", "--count", "1", "--to"])
+        .arg(&received)
+        .arg("--socket")
+        .arg(&station);
+    let receive = receive
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let sent = starhaul()
+        .args(["dtn", "send"])
+        .arg(&picture)
+        .args(["--to", "ipn:2.0", "--wait", "1min", "--socket"])
+        .arg(&lander)
+        .output()
+        .unwrap();
+    assert!(sent.status.success(), "{}", said(&sent));
+    assert!(
+        said(&sent)
+            .contains("1 file(s), 1500000 bytes: arrived and have the same hashes at ipn:2.100"),
+        "{}",
+        said(&sent)
+    );
+    let receive = receive.wait_with_output().unwrap();
+    assert!(
+        receive.status.success() && said(&receive).contains("picture.raw (1500000 bytes, SHA-256 "),
+        "{}",
+        said(&receive)
+    );
+    assert_eq!(fs::read(received.join("picture.raw")).unwrap(), content);
+    let ping = starhaul()
+        .args([
+            "dtn",
+            "ping",
+            "ipn:2.0",
+            "--count",
+            "2",
+            "--interval",
+            "10ms",
+            "--socket",
+        ])
+        .arg(&lander)
+        .output()
+        .unwrap();
+    assert!(
+        ping.status.success() && said(&ping).contains("ipn:2.7: answer 2 after "),
+        "{}",
+        said(&ping)
+    );
+    let silent = starhaul()
+        .args(["dtn", "ping", "ipn:2.99", "--wait", "300ms", "--socket"])
+        .arg(&lander)
+        .output()
+        .unwrap();
+    assert_eq!(silent.status.code(), Some(1), "{}", said(&silent));
+    let status = starhaul()
+        .args(["dtn", "status", "--socket"])
+        .arg(&station)
+        .output()
+        .unwrap();
+    assert!(
+        said(&status).contains("node ipn:2.0 at ") && said(&status).contains("neighbour"),
+        "{}",
+        said(&status)
+    );
+    let json = starhaul()
+        .args(["dtn", "status", "--json", "--socket"])
+        .arg(&station)
+        .output()
+        .unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["neighbours"][0]["node"], "ipn:1.0");
+    assert!(json["counters"]["received"].as_u64() > Some(2));
+}
+
+#[test]
+fn check_names_what_is_wrong_with_exit_code_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("node.toml");
+    let sample = starhaul().args(["dtn", "sample"]).output().unwrap();
+    fs::write(&file, &sample.stdout).unwrap();
+    let good = starhaul()
+        .args(["dtn", "check"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert!(
+        good.status.success() && said(&good).contains("no errors"),
+        "{}",
+        said(&good)
+    );
+    let wrong = String::from_utf8(sample.stdout)
+        .unwrap()
+        .replace("[[contact]]\nfrom", "[[contact]]\nform");
+    fs::write(&file, wrong).unwrap();
+    let bad = starhaul()
+        .args(["dtn", "check"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert_eq!(bad.status.code(), Some(2));
+    assert!(
+        said(&bad).contains("unknown key \"form\"; did you mean \"from\"?"),
+        "{}",
+        said(&bad)
+    );
+}
+
+/// All pictures reach the station over contacts that open and close, within a minute.
+#[test]
+fn the_demo_in_space_brings_every_picture() {
+    let begun = Instant::now();
+    let demo = starhaul()
+        .args(["demo", "--space", "--json"])
+        .output()
+        .unwrap();
+    assert!(demo.status.success(), "{}", said(&demo));
+    assert!(begun.elapsed() < Duration::from_secs(60));
+    let result: serde_json::Value = serde_json::from_slice(&demo.stdout).unwrap();
+    let pictures = result["pictures"].as_array().unwrap();
+    assert_eq!(pictures.len(), 8);
+    for picture in pictures {
+        assert_eq!(picture["is_equal"], true, "{picture}");
+        // No contact joins all three: each picture waits at the orbiter.
+        let waited = picture["arrived_s"].as_f64().unwrap() - picture["taken_s"].as_f64().unwrap();
+        assert!(waited > 60.0, "{picture}");
+    }
+    assert!(result["resent"].as_u64() > Some(0));
+}
