@@ -22,6 +22,17 @@ pub enum Event {
     Failed(FetchId, Failure),
 }
 
+/// Whether a datagram of an unknown address comes from a neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recognised {
+    /// It does not.
+    No,
+    /// It did once, but may be a replay: only what is a hello may be answered to that address.
+    Perhaps,
+    /// It does, now: the neighbour is at that address.
+    Alive,
+}
+
 /// Why a transfer ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {

@@ -54,13 +54,18 @@ mod wire;
 mod tests;
 
 pub use config::{NeighbourConfig, NeighbourId, NodeConfig, RateRule, Scope};
-pub use event::{Event, Failure, Refused, Stats};
+pub use event::{Event, Failure, Recognised, Refused, Stats};
 pub use keys::{ContentSecret, NeighbourKey};
 pub use name::{ContentId, SEAL_BYTES};
 pub use node::Node;
 pub use requester::{FetchConfig, FetchId};
 pub use responder::Source;
 pub use wire::ParseError;
+
+/// Whether a datagram is a hello, which may be sent to an address that is not proven.
+pub fn is_hello(datagram: &[u8]) -> bool {
+    matches!(wire::parse(datagram), Ok(wire::Packet::Hello(_)))
+}
 
 /// The largest segments: what fits into a datagram of 65 507 bytes.
 pub const MOST_SEGMENT_BYTES: usize = 65_507 - wire::DATA_OVERHEAD - wire::ECHO_BYTES;

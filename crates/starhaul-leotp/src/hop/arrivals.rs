@@ -71,6 +71,12 @@ impl Arrivals {
         number.expand(self.next)
     }
 
+    /// Whether a packet with this number would be no replay.
+    pub(crate) fn is_new(&self, number: u64) -> bool {
+        let hole = self.holes.range(..=number).next_back();
+        number >= self.next || hole.is_some_and(|(_, hole)| hole.end > number)
+    }
+
     /// Records a packet that is authentic.
     pub(crate) fn accept(&mut self, now: Instant, number: u64) -> Arrival {
         if let Some(missing) = number.checked_sub(self.next) {
@@ -190,8 +196,10 @@ mod tests {
         );
         assert_eq!(lost(&mut arrivals, now), []);
         for number in [0, 3] {
+            assert!(!arrivals.is_new(number));
             assert_eq!(arrivals.accept(now, number), Arrival::Replayed);
         }
+        assert!(arrivals.is_new(2) && arrivals.is_new(4));
         assert_eq!(arrivals.accept(now, 1), Arrival::Late);
         assert_eq!(arrivals.accept(now, 1), Arrival::Replayed);
         assert_eq!(arrivals.accept(now, 2), Arrival::Late);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rand_chacha::{ChaCha20Rng, rand_core::RngCore as _};
 
 use crate::{
+    event::Recognised,
     keys::{Life, NeighbourKey, PacketKey, is_same},
     wire::{Challenge, Hello},
 };
@@ -111,6 +112,16 @@ impl Handshake {
         };
         hello.mac = self.key.hello_mac(&hello.authenticated());
         Some(hello)
+    }
+
+    /// Whether a hello is authentic, and whether its sender is known to live now.
+    pub(crate) fn recognises(&self, hello: &Hello) -> Recognised {
+        let mac = self.key.hello_mac(&hello.authenticated());
+        match is_same(&mac, &hello.mac) && hello.life != self.life {
+            false => Recognised::No,
+            true if hello.echo == self.challenge => Recognised::Alive,
+            true => Recognised::Perhaps,
+        }
     }
 
     /// Takes a hello; `accepted` are the keys in use.

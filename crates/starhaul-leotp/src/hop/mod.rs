@@ -25,9 +25,10 @@ use rtt::RoundTrips;
 use crate::{
     config::{NeighbourConfig, NodeConfig},
     control::{Arrived, RateControl},
+    event::Recognised,
     keys::{MAC_BYTES, is_same},
     name::ContentId,
-    wire::{Echo, Frame, Head, Hello, Numbered, STAMP_MASK, ShortNumber},
+    wire::{Echo, Frame, Head, Hello, Numbered, Packet, STAMP_MASK, ShortNumber},
 };
 
 /// Bytes of a control packet at most.
@@ -232,6 +233,25 @@ impl Hop {
     pub(crate) fn poll_hello(&mut self, now: Instant) -> Option<Hello> {
         self.handshake
             .poll(now, self.session.as_ref(), self.first_number)
+    }
+
+    /// Whether a packet of an unknown address comes from this neighbour.
+    pub(crate) fn recognises(&self, packet: &Packet<'_>) -> Recognised {
+        match packet {
+            Packet::Hello(hello) => self.handshake.recognises(hello),
+            Packet::Numbered(packet) => {
+                let number = self.arrivals.expand(packet.head.number);
+                let is_alive = self.session.as_ref().is_some_and(|session| {
+                    let mac = session.open.mac(number, packet.authenticated);
+                    is_same(&mac, packet.mac) && self.arrivals.is_new(number)
+                });
+                if is_alive {
+                    Recognised::Alive
+                } else {
+                    Recognised::No
+                }
+            }
+        }
     }
 
     /// Checks a packet's authentication and number, and learns from its stamps.

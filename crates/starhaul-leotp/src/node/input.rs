@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::Node;
 use crate::{
     config::{NeighbourId, Scope},
-    event::Event,
+    event::{Event, Recognised},
     hop::{Arrival, Carried, Checked, bytes_per_second, queue},
     name::{ContentId, Segment},
     pending::Asker,
@@ -15,27 +15,41 @@ use crate::{
 };
 
 impl Node {
-    /// Takes a datagram that came from a neighbour's address.
-    pub fn handle_datagram(&mut self, now: Instant, from: NeighbourId, datagram: &[u8]) {
+    /// Takes a datagram that came from a neighbour's address. Returns whether it is the neighbour's.
+    pub fn handle_datagram(&mut self, now: Instant, from: NeighbourId, datagram: &[u8]) -> bool {
         let Some(hop) = self.hops.get_mut(&from) else {
             self.stats.refused.strangers += 1;
-            return;
+            return false;
         };
         match wire::parse(datagram) {
             Err(_) => self.stats.refused.malformed += 1,
             Ok(Packet::Hello(hello)) => match hop.handle_hello(now, &hello) {
                 None => self.stats.refused.forged += 1,
-                Some(true) => self.meet(now, from),
-                Some(false) => {}
+                Some(is_new) => {
+                    if is_new {
+                        self.meet(now, from);
+                    }
+                    return true;
+                }
             },
             Ok(Packet::Numbered(packet)) => match hop.check(now, &packet) {
                 Checked::NoKeys | Checked::Forged => self.stats.refused.forged += 1,
                 Checked::Replayed => self.stats.refused.replayed += 1,
                 Checked::Authentic { arrival, .. } => {
-                    self.take(now, from, &packet, &arrival, datagram.len())
+                    self.take(now, from, &packet, &arrival, datagram.len());
+                    return true;
                 }
             },
         }
+        false
+    }
+
+    /// Whether a datagram of an unknown address comes from a neighbour, which may have moved.
+    pub fn recognises(&self, neighbour: NeighbourId, datagram: &[u8]) -> Recognised {
+        let hop = self.hops.get(&neighbour);
+        let packet = wire::parse(datagram).ok();
+        let recognised = hop.zip(packet).map(|(hop, packet)| hop.recognises(&packet));
+        recognised.unwrap_or(Recognised::No)
     }
 
     /// A neighbour began a new life: what it was asked for before is asked for again.
