@@ -7,10 +7,11 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// The crates of the suite by their names in a log.
-const TARGETS: [&str; 24] = [
+const TARGETS: [&str; 25] = [
     "starhaul",
     "starhaul_cc",
     "starhaul_config",
+    "starhaul_contents",
     "starhaul_demo",
     "starhaul_dtn",
     "starhaul_endpoint",

@@ -229,9 +229,9 @@ impl Network {
 
     fn hand_over(&mut self, (from, to): (u32, u32), datagram: &[u8]) {
         let now = self.now;
-        self.nodes
-            .entry(to)
-            .and_modify(|node| node.handle_datagram(now, NeighbourId(from), datagram));
+        if let Some(node) = self.nodes.get_mut(&to) {
+            node.handle_datagram(now, NeighbourId(from), datagram);
+        }
     }
 
     fn corrupt(&mut self, way: (u32, u32), index: usize, bit: u8) {

@@ -43,7 +43,12 @@ pub const FLOORS: [&[&str]; 10] = [
         "starhaul-sim",
     ],
     &["starhaul-session", "starhaul-net", "starhaul-flow"],
-    &["starhaul-quic", "starhaul-replay", "starhaul-transfer"],
+    &[
+        "starhaul-contents",
+        "starhaul-quic",
+        "starhaul-replay",
+        "starhaul-transfer",
+    ],
     &["starhaul-dtn", "starhaul-endpoint"],
     &["starhaul-gateway"],
     // It runs gateways.

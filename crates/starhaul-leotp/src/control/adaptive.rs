@@ -12,7 +12,7 @@ use std::{
 use super::Arrived;
 
 /// The queue that is kept at the hop, in packets.
-const QUEUE_PACKETS: f64 = 2.0;
+const QUEUE_PACKETS: f64 = 1.5;
 /// The share of a wrong queue that is corrected in a round-trip time.
 const CORRECTED: f64 = 0.5;
 /// Least rate while a queue drains, as a share of what the hop carried.
