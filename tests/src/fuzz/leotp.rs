@@ -3,10 +3,12 @@
 
 use std::{
     collections::BTreeMap,
+    path::Path,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use starhaul_contents::config::Config;
 use starhaul_leotp::{
     ContentId, ContentSecret, Event, FetchConfig, FetchId, NeighbourConfig, NeighbourId,
     NeighbourKey, Node, NodeConfig, check_packet,
@@ -26,6 +28,26 @@ const RELAYS: [u32; 3] = [1, 2, 3];
 const REQUESTERS: [u32; 2] = [4, 5];
 /// Who is next to whom: 0 - (1 | 2) - 3 - (4 | 5).
 const LINKS: [(u32, u32); 6] = [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4), (3, 5)];
+
+/// A relay's configuration in any text: it is read and described, or the error names the file.
+pub fn relay_config(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    // It may name keys beside it, where there are none; files elsewhere are not to be read here.
+    if text.contains("\"/") || text.contains("..") || text.contains(['\\', '\'']) {
+        return;
+    }
+    match Config::parse(text, Path::new("fuzz.nowhere/relay.toml")) {
+        Ok(config) => assert!(!config.describe().is_empty()),
+        Err(error) => assert!(
+            ["relay.toml", "fuzz.nowhere"]
+                .iter()
+                .any(|file| error.to_string().contains(file)),
+            "names no file: {error}"
+        ),
+    }
+}
 
 /// What parses is written again as a packet that parses to the same.
 pub fn leotp_packet(data: &[u8]) {

@@ -21,7 +21,7 @@ pub use flow::lab_flow;
 pub use gateway::{
     gateway_config, gateway_control, gateway_label, gateway_status, gateway_text, rtp, socks5,
 };
-pub use leotp::{leotp_chain, leotp_node, leotp_packet};
+pub use leotp::{leotp_chain, leotp_node, leotp_packet, relay_config};
 pub use link::{link_convert, link_spec, link_trace};
 pub use ltp::{ltp_engine, ltp_pair, ltp_segment};
 pub use network::network_news;
@@ -35,7 +35,7 @@ pub use session::{fec_decode, quic_handshake, session_datagram, session_pair};
 pub type Body = fn(&[u8]);
 
 /// All targets, by the name of the file and of the corpus folder.
-pub const TARGETS: [(&str, Body); 36] = [
+pub const TARGETS: [(&str, Body); 37] = [
     ("congestion_control", congestion_control),
     ("detector", detector),
     ("dtn_block", dtn_block),
@@ -68,6 +68,7 @@ pub const TARGETS: [(&str, Body); 36] = [
     ("record_journal", record_journal),
     ("record_session", record_session),
     ("quic_node", quic_node),
+    ("relay_config", relay_config),
     ("rtp", rtp),
     ("session_datagram", session_datagram),
     ("session_pair", session_pair),

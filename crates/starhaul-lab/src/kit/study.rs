@@ -33,6 +33,8 @@ pub struct Part {
     shows: &'static str,
     columns: Table,
     plots: Vec<Plot>,
+    /// What its runs compare.
+    systems: &'static [&'static str],
     /// Its runs have sessions, of which records can be left.
     has_sessions: bool,
     jobs: Box<dyn Fn(bool, u64) -> Vec<Job> + Send + Sync>,
@@ -79,9 +81,10 @@ impl Study {
     /// The systems that its parts compare, each once.
     fn systems(&self) -> Vec<&'static str> {
         let mut systems = Vec::new();
-        for job in self.parts.iter().flat_map(|part| (part.jobs)(false, 0)) {
-            let new = job.system.filter(|system| !systems.contains(system));
-            systems.extend(new);
+        for system in self.parts.iter().flat_map(|part| part.systems) {
+            if !systems.contains(system) {
+                systems.push(*system);
+            }
         }
         systems
     }
@@ -137,35 +140,36 @@ impl Part {
             shows,
             columns: Table::of(&columns(), &[]),
             plots: Vec::new(),
+            systems: &[],
             jobs: Box::new(move |quick, seed| setups(quick, seed).into_iter().map(job).collect()),
         }
     }
 
-    /// A part whose runs compare systems, of which the command chooses with `--systems`; `system` names that of a run.
+    /// A part whose runs compare these systems, of which the command chooses with `--systems`; `system` names that of a run.
     pub fn of_systems<S: Send + Sync + 'static, R: 'static>(
-        name: &'static str,
-        stands_for: &'static str,
-        shows: &'static str,
+        (name, stands_for, shows): (&'static str, &'static str, &'static str),
         columns: fn() -> Vec<Column<R>>,
         setups: fn(bool, u64) -> Vec<S>,
-        system: fn(&S) -> &'static str,
+        (systems, system): (&'static [&'static str], fn(&S) -> &'static str),
         run: fn(&S) -> Result<Vec<R>, Error>,
     ) -> Self {
-        let part = Self::new(name, stands_for, shows, columns, setups, run);
-        let jobs = part.jobs;
-        let named = move |quick, seed| {
-            let systems = setups(quick, seed);
-            let named = jobs(quick, seed).into_iter().zip(systems);
-            named
-                .map(|(job, setup)| Job {
-                    system: Some(system(&setup)),
-                    ..job
-                })
-                .collect()
+        let job = move |setup: S| Job {
+            weight: 1.0,
+            system: Some(system(&setup)),
+            work: Box::new(move |_: &Records| Ok(Table::of(&columns(), &run(&setup)?))),
+            records: Records::default(),
         };
         Self {
-            jobs: Box::new(named),
-            ..part
+            systems,
+            jobs: Box::new(move |quick, seed| setups(quick, seed).into_iter().map(job).collect()),
+            ..Self::new(
+                name,
+                stands_for,
+                shows,
+                columns,
+                |_, _| Vec::<S>::new(),
+                run,
+            )
         }
     }
 

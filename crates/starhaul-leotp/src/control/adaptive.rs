@@ -27,7 +27,7 @@ const DRAIN_SHARE: f64 = 0.75;
 const LEAST_PACKETS: usize = 8;
 const MOST_PACKETS: usize = 1 << 14;
 /// Times between packets at the present rate after which a silence is one.
-const MOST_SPACINGS: u32 = 2 * LEAST_PACKETS as u32;
+const MOST_SPACINGS: u32 = 16;
 const LONGEST_SPACING: Duration = Duration::from_secs(1);
 
 /// Our rule.

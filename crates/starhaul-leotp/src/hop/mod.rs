@@ -229,6 +229,11 @@ impl Hop {
         }
     }
 
+    /// Sends a hello, unless one has just left.
+    pub(crate) fn prompt_hello(&mut self, now: Instant) {
+        self.handshake.prompt(now);
+    }
+
     /// The hello that is due.
     pub(crate) fn poll_hello(&mut self, now: Instant) -> Option<Hello> {
         self.handshake

@@ -20,7 +20,7 @@ const MOST_ASKERS: usize = 64;
 const SILENCE: f64 = 0.9;
 /// Silences that follow each other become longer by this factor, up to [`LONGEST_SILENCE`].
 const GROWTH: u32 = 2;
-const LONGEST_SILENCE: Duration = Duration::from_secs(1);
+const LONGEST_SILENCE: Duration = Duration::from_millis(100);
 /// Contents whose rates are told in one packet at most.
 const MOST_RATES: usize = 16;
 
@@ -119,12 +119,16 @@ impl Node {
             if relayed.heard + relayed.silence <= now
                 && self.pending.waits_for(*content, 0, u64::MAX)
             {
+                if let Some(hop) = self.hops.get_mut(&relayed.upstream) {
+                    hop.speak_by(now);
+                    // One that began a new life may not know where this node is.
+                    if relayed.silence > hop.rtt() {
+                        hop.prompt_hello(now);
+                    }
+                }
                 relayed.silence = relayed.silence
                     + (relayed.silence * (GROWTH - 1))
                         .clamp(Duration::from_millis(1), LONGEST_SILENCE);
-                if let Some(hop) = self.hops.get_mut(&relayed.upstream) {
-                    hop.speak_by(now);
-                }
             }
         }
     }

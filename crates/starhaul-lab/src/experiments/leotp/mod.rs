@@ -15,15 +15,8 @@ use crate::kit::{Part, Study};
 pub fn study() -> Study {
     let part = |name, stands_for, shows, setups: fn(bool, u64) -> Vec<Setup>| {
         let run = |setup: &Setup| Ok(vec![Row::of(setup)?]);
-        Part::of_systems(
-            name,
-            stands_for,
-            shows,
-            columns,
-            setups,
-            |setup| setup.system,
-            run,
-        )
+        let systems = (setups::SYSTEMS, (|setup| setup.system) as fn(&Setup) -> _);
+        Part::of_systems((name, stands_for, shows), columns, setups, systems, run)
     };
     Study::new(
         "leotp",

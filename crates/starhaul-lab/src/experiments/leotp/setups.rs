@@ -7,8 +7,23 @@ use starhaul_units::Bandwidth;
 
 use crate::worlds::chain::{Flow, Hop, Plan};
 
-const OURS: [&str; 2] = ["leotp", "leotp-published"];
-const RIVALS: [&str; 6] = ["bbr", "cubic", "hybla", "vivace", "leocc", "split-tcp"];
+/// All systems: ours, rivals, and what ours is without one of its means.
+pub(super) const SYSTEMS: &[&str] = &[
+    "leotp",
+    "leotp-published",
+    "bbr",
+    "cubic",
+    "hybla",
+    "vivace",
+    "leocc",
+    "split-tcp",
+    "leotp-no-cache",
+    "leotp-e2e-control",
+    "leotp-neither",
+];
+/// How many of them are compared, and how many in short.
+const COMPARED: usize = 8;
+const COMPARED_QUICKLY: usize = 4;
 const CONTENT_BYTES: u64 = 100_000_000;
 /// Hop of figures 10 to 13.
 const MBIT: u64 = 20;
@@ -52,10 +67,10 @@ impl Setup {
     }
 }
 
-/// All systems, or few of them.
+/// The systems that are compared, or few of them.
 pub(super) fn systems(quick: bool) -> impl Iterator<Item = &'static str> + Clone {
-    let rivals = if quick { 2 } else { RIVALS.len() };
-    OURS.into_iter().chain(RIVALS.into_iter().take(rivals))
+    let count = if quick { COMPARED_QUICKLY } else { COMPARED };
+    SYSTEMS.iter().take(count).copied()
 }
 
 fn lossy_chain(loss: f64, time: Duration) -> Plan {
