@@ -6,11 +6,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use starhaul_leotp::{ContentId, ContentSecret, Source};
 
-use crate::{Error, index::Index, keys::random};
+use crate::{
+    Error,
+    entry::{Entry, hash},
+    index::Index,
+    keys::random,
+};
 
 /// Bytes of a slot.
 pub(crate) const SLOT_BYTES: u64 = 4096;
@@ -21,24 +24,6 @@ const PREFIX_BYTES: usize = 2;
 /// The catalogue ends where names of bytes do.
 const CATALOGUE_BYTES: u64 = (1 << 62) - 1;
 
-/// What a server says of a file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
-    /// Its name: a path below the folder that is served, with `/`.
-    pub name: String,
-    /// Its length.
-    pub bytes: u64,
-    /// Its SHA-256 in hexadecimal digits.
-    pub sha256: String,
-}
-
-impl Entry {
-    /// The content of the file's bytes: other bytes have another id.
-    pub(crate) fn content(&self, secret: &ContentSecret) -> ContentId {
-        secret.id_of_name(&format!("file {} {}", self.sha256, self.bytes))
-    }
-}
-
 /// The content that describes files.
 pub(crate) fn content(secret: &ContentSecret) -> ContentId {
     secret.id_of_name("catalogue")
@@ -48,12 +33,6 @@ pub(crate) fn content(secret: &ContentSecret) -> ContentId {
 pub(crate) fn question(name: &str) -> Result<u64, Error> {
     let random = u64::from(u32::from_le_bytes(random()?)) & ((1 << RANDOM_BITS) - 1);
     Ok((u64::from(hash(name)) << RANDOM_BITS | random) * SLOT_BYTES)
-}
-
-/// The part of a slot that stands for a name.
-pub(crate) fn hash(name: &str) -> u32 {
-    let [a, b, c, d, ..] = <[u8; 32]>::from(Sha256::digest(name));
-    u32::from_be_bytes([a, b, c, d])
 }
 
 /// Reads a slot, or what has come of it. `Ok(None)`: more must come.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    catalogue::{self, Entry},
+    entry::{self, Entry},
     source::Hashes,
 };
 
@@ -34,7 +34,7 @@ type Stamp = (Option<SystemTime>, u64);
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     files: BTreeMap<String, Served>,
-    /// Names by [`catalogue::hash`].
+    /// Names by [`entry::hash`].
     names: BTreeMap<u32, BTreeSet<String>>,
 }
 
@@ -86,14 +86,14 @@ impl Index {
     pub(crate) fn insert(&mut self, served: Served) -> Option<Served> {
         let name = served.entry.name.clone();
         self.names
-            .entry(catalogue::hash(&name))
+            .entry(entry::hash(&name))
             .or_default()
             .insert(name.clone());
         self.files.insert(name, served)
     }
 
     pub(crate) fn remove(&mut self, name: &str) -> Option<Served> {
-        if let Some(names) = self.names.get_mut(&catalogue::hash(name)) {
+        if let Some(names) = self.names.get_mut(&entry::hash(name)) {
             names.remove(name);
         }
         self.files.remove(name)
@@ -208,8 +208,8 @@ mod tests {
         fs::write(file("a"), "other bytes").unwrap();
         fs::remove_file(file("c")).unwrap();
         assert_eq!(update(&mut index), (list(&["a"]), list(&["c"])));
-        assert_eq!(index.named(catalogue::hash("c")).count(), 0);
-        let a = index.named(catalogue::hash("a")).next().unwrap();
+        assert_eq!(index.named(entry::hash("c")).count(), 0);
+        let a = index.named(entry::hash("a")).next().unwrap();
         assert_eq!((a.bytes, index.has(&a)), (11, true));
         assert!(!index.has(&Entry { bytes: 12, ..a }));
     }

@@ -3,6 +3,7 @@
 
 mod catalogue;
 pub mod config;
+mod entry;
 mod fetch;
 mod index;
 mod keys;
@@ -12,7 +13,7 @@ mod source;
 
 use std::{io, path::PathBuf};
 
-pub use catalogue::Entry;
+pub use entry::Entry;
 pub use fetch::{Fetched, Fetching, Progress};
 pub use index::Served;
 pub use keys::{neighbour_key, secret};

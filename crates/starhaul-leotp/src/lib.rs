@@ -4,12 +4,12 @@
 //! neither sockets nor a clock. `docs/leotp.md` describes the protocol and what differs from the publication.
 //!
 //! ```
-//! use std::time::Instant;
+//! use std::time::{Duration, Instant};
 //! use starhaul_leotp::{
 //!     ContentId, ContentSecret, Event, FetchConfig, NeighbourConfig, NeighbourId, NeighbourKey, Node, NodeConfig,
 //! };
 //!
-//! let (now, hop) = (Instant::now(), NeighbourId(1));
+//! let (mut now, hop) = (Instant::now(), NeighbourId(1));
 //! let (secret, content) = (ContentSecret::new(&[1; 32]), ContentId([7; 16]));
 //! let key = NeighbourConfig { key: NeighbourKey::new(&[2; 32]) };
 //! let mut requester = Node::new(now, NodeConfig::default(), [3; 32])?;
@@ -26,6 +26,7 @@
 //!     responder.handle_datagram(now, hop, &up);
 //!     let answered = responder.poll_transmit(now, &mut down).is_some();
 //!     requester.handle_datagram(now, hop, &down);
+//!     now += Duration::from_millis(10);
 //!     if !asked && !answered {
 //!         break;
 //!     }
