@@ -32,7 +32,7 @@ type Inputs = Vec<(&'static str, Vec<u8>)>;
 
 fn main() -> io::Result<()> {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
-    let targets: [(&str, Inputs); 28] = [
+    let targets: [(&str, Inputs); 31] = [
         ("congestion_control", operations()),
         ("detector", operations()),
         ("fec_decode", operations()),
@@ -41,6 +41,9 @@ fn main() -> io::Result<()> {
         ("gateway_label", labels()),
         ("gateway_status", statuses()),
         ("gateway_text", texts()),
+        ("leotp_chain", operations()),
+        ("leotp_node", leotp_packets()),
+        ("leotp_packet", leotp_packets()),
         ("link_spec", links()),
         ("link_trace", traces()),
         ("link_convert", recordings()),
@@ -129,6 +132,33 @@ fn ltp_datagrams() -> Inputs {
     vec![
         ("conversation", input),
         ("random", bytes_of_seed(4)[..600].to_vec()),
+    ]
+}
+
+/// Hellos and other packets with wrong authentication, and frames of every kind.
+fn leotp_packets() -> Inputs {
+    let hello = [0; 73];
+    let data = [
+        &[0x9e, 0, 1, 0, 0, 9, 0, 0, 1, 0, 0, 2, 5, 0x44, 0][..],
+        &[7; 40],
+    ]
+    .concat();
+    let frames: [&[u8]; 7] = [
+        &[&[1, 3, 0, 0x45, 0x97][..], &[9; 16]].concat(),
+        &[&[2, 3, 0, 0x45, 0x97][..], &[9; 16]].concat(),
+        &[3, 0x44, 0, 0, 0, 0, 9],
+        &[4, 3, 9],
+        &[5, 2, 0, 0, 0, 1],
+        &[6, 3, 5, 5],
+        &[7, 3],
+    ];
+    let control = [&[0x40, 0, 2, 0, 0, 10][..], &frames.concat(), &[0; 8]].concat();
+    let all = join([&hello[..], &data, &control]);
+    vec![
+        ("hello", hello.to_vec()),
+        ("data", data),
+        ("control", control),
+        ("several", all),
     ]
 }
 

@@ -69,12 +69,12 @@ impl Sender {
         if in_flight + PACKET_BYTES > self.path.window(MTU_BYTES) {
             return None;
         }
-        if self.retransmit.is_empty()
-            && let Some(ready) = self.source.ready_at(self.start, self.next_chunk)
-            && ready > now
-        {
-            self.send_at = Some(ready);
-            return None;
+        if self.retransmit.is_empty() {
+            let ready = self.source.ready_at(self.start, self.next_chunk);
+            if ready.is_none_or(|ready| ready > now) {
+                self.send_at = ready;
+                return None;
+            }
         }
         let rate = self.pacing_rate();
         if let Some(at) = self.pacer.next_send(now, rate, PACKET_BYTES) {
@@ -83,6 +83,14 @@ impl Sender {
         }
         let chunk = self.take_chunk(now)?;
         Some(self.send(now, chunk))
+    }
+
+    /// The application of a [`Source::Given`] has offered so many packets by now.
+    pub fn offer(&mut self, now: Instant, packets: u64) {
+        if let Source::Given(offered) = &mut self.source {
+            *offered = packets.max(*offered);
+            self.send_at = Some(now.max(self.start));
+        }
     }
 
     /// When to call [`Sender::handle_timeout`] and [`Sender::poll_transmit`] again.

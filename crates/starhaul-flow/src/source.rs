@@ -13,6 +13,8 @@ pub enum Source {
     Saturating,
     /// The application offers one packet at a time, evenly at this rate.
     Rate(Bandwidth),
+    /// The application has offered so many packets, and may offer more ([`Sender::offer`](crate::Sender::offer)).
+    Given(u64),
 }
 
 impl Source {
@@ -20,6 +22,7 @@ impl Source {
     pub(crate) fn ready_at(self, start: Instant, taken: u64) -> Option<Instant> {
         match self {
             Self::Saturating => Some(start),
+            Self::Given(offered) => (taken < offered).then_some(start),
             Self::Rate(rate) if rate == Bandwidth::ZERO => None,
             Self::Rate(rate) => {
                 start.checked_add(rate.time_to_send(taken.saturating_mul(PACKET_BYTES)))

@@ -26,6 +26,7 @@ mod batches;
 mod bulk;
 mod icmp;
 mod interface;
+pub mod leotp;
 pub mod ltp;
 mod monitor;
 mod poller;

@@ -7,10 +7,11 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// The crates of the suite by their names in a log.
-const TARGETS: [&str; 23] = [
+const TARGETS: [&str; 25] = [
     "starhaul",
     "starhaul_cc",
     "starhaul_config",
+    "starhaul_contents",
     "starhaul_demo",
     "starhaul_dtn",
     "starhaul_endpoint",
@@ -18,6 +19,7 @@ const TARGETS: [&str; 23] = [
     "starhaul_flow",
     "starhaul_gateway",
     "starhaul_lab",
+    "starhaul_leotp",
     "starhaul_link",
     "starhaul_ltp",
     "starhaul_net",

@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; `replay` returns that of its command.
 
+mod contents;
 mod demo;
 mod detect;
 mod dtn;
@@ -70,6 +71,12 @@ enum Command {
     Ltp(ltp::Arguments),
     /// Carry bundles over links that come and go: store them, and forward them when contacts open (RFC 9171)
     Dtn(dtn::Arguments),
+    /// Serve files by name over LEOTP, to be fetched over relays
+    Serve(contents::ServeArguments),
+    /// Fetch a file by name over LEOTP; exit code 0 says that it is whole, compared by SHA-256
+    Fetch(contents::FetchArguments),
+    /// Relay LEOTP between neighbours: recover losses hop by hop, and keep what passes for others
+    Relay(contents::RelayArguments),
     /// Watch a satellite link for reconfigurations, live
     ///
     /// Probes the nearest stable address behind the satellite every 10 ms and prints each reconfiguration as it comes.
@@ -121,6 +128,9 @@ fn main() -> ExitCode {
         Command::Record(arguments) => record::run(arguments),
         Command::Ltp(arguments) => ltp::run(arguments),
         Command::Dtn(arguments) => dtn::run(arguments),
+        Command::Serve(arguments) => contents::serve(&arguments),
+        Command::Fetch(arguments) => contents::fetch(&arguments),
+        Command::Relay(arguments) => contents::relay(&arguments),
         Command::Detect(arguments) => detect::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Keygen(arguments) => keys::keygen(&arguments),

@@ -6,6 +6,7 @@ use std::{
     path::Path,
 };
 
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use starhaul_gateway::QlogFolder;
 
 /// The reader of standard output has closed it.
@@ -48,6 +49,19 @@ pub(crate) fn qlog_folder(folder: &Path) -> anyhow::Result<QlogFolder> {
 /// Whether lines can be overwritten: the stream is a terminal that supports it.
 pub(crate) fn redraws(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// The progress of a file: a bar on a terminal, nothing elsewhere.
+pub(crate) fn bar() -> ProgressBar {
+    let target = match redraws(&io::stderr()) {
+        true => ProgressDrawTarget::stderr(),
+        false => ProgressDrawTarget::hidden(),
+    };
+    let bar = ProgressBar::with_draw_target(Some(0), target);
+    let style = ProgressStyle::with_template("[{bar:30}] {percent:>3}% {wide_msg}");
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+    bar.set_style(style.progress_chars("=> "));
+    bar
 }
 
 /// A wrong command line, with a remedy.

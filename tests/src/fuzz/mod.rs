@@ -5,6 +5,7 @@ mod control;
 mod dtn;
 mod flow;
 mod gateway;
+mod leotp;
 mod link;
 mod ltp;
 mod network;
@@ -20,6 +21,7 @@ pub use flow::lab_flow;
 pub use gateway::{
     gateway_config, gateway_control, gateway_label, gateway_status, gateway_text, rtp, socks5,
 };
+pub use leotp::{leotp_chain, leotp_node, leotp_packet, relay_config};
 pub use link::{link_convert, link_spec, link_trace};
 pub use ltp::{ltp_engine, ltp_pair, ltp_segment};
 pub use network::network_news;
@@ -33,7 +35,7 @@ pub use session::{fec_decode, quic_handshake, session_datagram, session_pair};
 pub type Body = fn(&[u8]);
 
 /// All targets, by the name of the file and of the corpus folder.
-pub const TARGETS: [(&str, Body); 33] = [
+pub const TARGETS: [(&str, Body); 37] = [
     ("congestion_control", congestion_control),
     ("detector", detector),
     ("dtn_block", dtn_block),
@@ -46,6 +48,9 @@ pub const TARGETS: [(&str, Body); 33] = [
     ("gateway_status", gateway_status),
     ("gateway_text", gateway_text),
     ("lab_flow", lab_flow),
+    ("leotp_chain", leotp_chain),
+    ("leotp_node", leotp_node),
+    ("leotp_packet", leotp_packet),
     ("link_convert", link_convert),
     ("link_spec", link_spec),
     ("link_trace", link_trace),
@@ -63,6 +68,7 @@ pub const TARGETS: [(&str, Body); 33] = [
     ("record_journal", record_journal),
     ("record_session", record_session),
     ("quic_node", quic_node),
+    ("relay_config", relay_config),
     ("rtp", rtp),
     ("session_datagram", session_datagram),
     ("session_pair", session_pair),

@@ -8,11 +8,12 @@ pub mod dependencies;
 pub mod source;
 
 /// The crates that are protocol cores.
-pub const CORES: [&str; 12] = [
+pub const CORES: [&str; 13] = [
     "starhaul-units",
     "starhaul-cc",
     "starhaul-fec",
     "starhaul-link",
+    "starhaul-leotp",
     "starhaul-ltp",
     "starhaul-orbit",
     "starhaul-paths",
@@ -34,6 +35,7 @@ pub const FLOORS: [&[&str]; 10] = [
         "starhaul-plot",
     ],
     &[
+        "starhaul-leotp",
         "starhaul-ltp",
         "starhaul-orbit",
         "starhaul-paths",
@@ -41,7 +43,12 @@ pub const FLOORS: [&[&str]; 10] = [
         "starhaul-sim",
     ],
     &["starhaul-session", "starhaul-net", "starhaul-flow"],
-    &["starhaul-quic", "starhaul-replay", "starhaul-transfer"],
+    &[
+        "starhaul-contents",
+        "starhaul-quic",
+        "starhaul-replay",
+        "starhaul-transfer",
+    ],
     &["starhaul-dtn", "starhaul-endpoint"],
     &["starhaul-gateway"],
     // It runs gateways.

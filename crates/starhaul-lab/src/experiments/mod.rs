@@ -5,6 +5,7 @@ pub mod agreement;
 pub mod cut;
 pub mod dmtp;
 pub mod leocc;
+pub mod leotp;
 pub mod ltp;
 pub mod mpdtp;
 
@@ -20,5 +21,6 @@ pub fn all() -> Vec<Box<dyn Experiment>> {
         Box::new(aggregation::study()),
         Box::new(cut::study()),
         Box::new(ltp::study()),
+        Box::new(leotp::study()),
     ]
 }

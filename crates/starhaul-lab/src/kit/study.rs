@@ -33,6 +33,8 @@ pub struct Part {
     shows: &'static str,
     columns: Table,
     plots: Vec<Plot>,
+    /// What its runs compare.
+    systems: &'static [&'static str],
     /// Its runs have sessions, of which records can be left.
     has_sessions: bool,
     jobs: Box<dyn Fn(bool, u64) -> Vec<Job> + Send + Sync>,
@@ -47,6 +49,8 @@ struct Job {
     weight: f64,
     work: Box<Work>,
     records: Records,
+    /// What it is a run of, in a comparison.
+    system: Option<&'static str>,
 }
 
 impl Job {
@@ -72,6 +76,17 @@ impl Study {
             what,
             parts: Vec::new(),
         }
+    }
+
+    /// The systems that its parts compare, each once.
+    fn systems(&self) -> Vec<&'static str> {
+        let mut systems = Vec::new();
+        for system in self.parts.iter().flat_map(|part| part.systems) {
+            if !systems.contains(system) {
+                systems.push(*system);
+            }
+        }
+        systems
     }
 
     /// With one more part.
@@ -116,6 +131,7 @@ impl Part {
                 Ok(Table::of(&columns(), &run(&setup, records)?))
             }),
             records: Records::default(),
+            system: None,
         };
         Self {
             has_sessions: true,
@@ -124,7 +140,36 @@ impl Part {
             shows,
             columns: Table::of(&columns(), &[]),
             plots: Vec::new(),
+            systems: &[],
             jobs: Box::new(move |quick, seed| setups(quick, seed).into_iter().map(job).collect()),
+        }
+    }
+
+    /// A part whose runs compare these systems, of which the command chooses with `--systems`; `system` names that of a run.
+    pub fn of_systems<S: Send + Sync + 'static, R: 'static>(
+        (name, stands_for, shows): (&'static str, &'static str, &'static str),
+        columns: fn() -> Vec<Column<R>>,
+        setups: fn(bool, u64) -> Vec<S>,
+        (systems, system): (&'static [&'static str], fn(&S) -> &'static str),
+        run: fn(&S) -> Result<Vec<R>, Error>,
+    ) -> Self {
+        let job = move |setup: S| Job {
+            weight: 1.0,
+            system: Some(system(&setup)),
+            work: Box::new(move |_: &Records| Ok(Table::of(&columns(), &run(&setup)?))),
+            records: Records::default(),
+        };
+        Self {
+            systems,
+            jobs: Box::new(move |quick, seed| setups(quick, seed).into_iter().map(job).collect()),
+            ..Self::new(
+                name,
+                stands_for,
+                shows,
+                columns,
+                |_, _| Vec::<S>::new(),
+                run,
+            )
         }
     }
 
@@ -175,6 +220,18 @@ impl Experiment for Study {
                     .help("Write a qlog of each session and path there, at most 1 GiB"),
             );
         }
+        let systems = self.systems();
+        if !systems.is_empty() {
+            command = command.arg(
+                Arg::new("systems")
+                    .long("systems")
+                    .value_name("A,B")
+                    .value_delimiter(',')
+                    .help(format!("Run only these systems: {}", systems.join(", ")))
+                    .hide_possible_values(true)
+                    .value_parser(PossibleValuesParser::new(systems)),
+            );
+        }
         if self.parts.len() > 1 {
             let names = self.parts.iter().map(|part| part.name);
             let names: Vec<&str> = names.collect();
@@ -212,9 +269,14 @@ impl Experiment for Study {
             _ => options.get_many("only").into_iter().flatten().collect(),
         };
         let runs = options.get_one("runs").copied().unwrap_or(1u32);
+        let systems = options.try_get_many::<String>("systems").ok().flatten();
+        let systems: Vec<&str> = systems.into_iter().flatten().map(String::as_str).collect();
+        let is_wanted = |job: &Job| {
+            systems.is_empty() || job.system.is_some_and(|system| systems.contains(&system))
+        };
         let records = records(options)?;
         let mut rows = Vec::new();
-        let mut jobs = Vec::new();
+        let mut jobs: Vec<(usize, Job)> = Vec::new();
         for part in &self.parts {
             if !only.is_empty() && !only.iter().any(|name| *name == part.name) {
                 continue;
@@ -222,11 +284,14 @@ impl Experiment for Study {
             let mut number = 0;
             for run in 0..u64::from(runs) {
                 let of_run = (part.jobs)(options.get_flag("quick"), seed.wrapping_add(run));
-                for mut job in of_run {
+                for mut job in of_run.into_iter().filter(is_wanted) {
                     number += 1;
                     job.records = records.of(&format!("{}-{number:03}", part.name));
                     jobs.push((rows.len(), job));
                 }
+            }
+            if number == 0 {
+                continue;
             }
             rows.push(Rows {
                 part: part.name,
@@ -235,6 +300,12 @@ impl Experiment for Study {
                 table: part.columns.clone(),
                 plots: part.plots.clone(),
             });
+        }
+        if jobs.is_empty() {
+            return Err(Error::Settings(
+                "--systems and --only leave no run: these parts do not compare these systems"
+                    .into(),
+            ));
         }
         let results = Results {
             experiment: self.name,

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use starhaul_transfer::Progress;
 use starhaul_units::Bandwidth;
 
@@ -14,16 +14,8 @@ pub(crate) struct Bar {
 
 impl Bar {
     pub(crate) fn new(segment: u32) -> Self {
-        let target = match crate::output::redraws(&std::io::stderr()) {
-            true => ProgressDrawTarget::stderr(),
-            false => ProgressDrawTarget::hidden(),
-        };
-        let bar = ProgressBar::with_draw_target(Some(0), target);
-        let style = ProgressStyle::with_template("[{bar:30}] {percent:>3}% {wide_msg}");
-        let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-        bar.set_style(style.progress_chars("=> "));
         Self {
-            bar,
+            bar: crate::output::bar(),
             segment,
             begun: Instant::now(),
         }

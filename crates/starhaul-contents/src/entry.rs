@@ -1,0 +1,29 @@
+//! What a server says of a file.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use starhaul_leotp::{ContentId, ContentSecret};
+
+/// A file that is served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Its name: a path below the folder that is served, with `/`.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// Its SHA-256 in hexadecimal digits.
+    pub sha256: String,
+}
+
+impl Entry {
+    /// The content of the file's bytes: other bytes have another id.
+    pub(crate) fn content(&self, secret: &ContentSecret) -> ContentId {
+        secret.id_of_name(&format!("file {} {}", self.sha256, self.bytes))
+    }
+}
+
+/// The part of a slot's number in the catalogue that stands for a name.
+pub(crate) fn hash(name: &str) -> u32 {
+    let [a, b, c, d, ..] = <[u8; 32]>::from(Sha256::digest(name));
+    u32::from_be_bytes([a, b, c, d])
+}

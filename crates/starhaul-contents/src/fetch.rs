@@ -1,0 +1,288 @@
+//! Fetching a file by its name: what it is, then its bytes, from where an earlier try ended, then their hash.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read as _, Write as _},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use sha2::{Digest as _, Sha256};
+use starhaul_leotp::{
+    ContentSecret, Event, Failure, FetchConfig, FetchId, NeighbourConfig, NeighbourId, NeighbourKey,
+};
+use starhaul_net::leotp::LeotpDriver;
+
+use crate::{
+    Entry, Error,
+    catalogue::{self, SLOT_BYTES},
+    file_error, keys,
+};
+
+const UPSTREAM: NeighbourId = NeighbourId(0);
+const BUFFER_BYTES: usize = 1 << 20;
+/// Own transfers need no cache: what arrives is written.
+const CACHE_BYTES: usize = 0;
+
+/// What to fetch, and from where.
+#[derive(Clone, Debug)]
+pub struct Fetching {
+    /// The name.
+    pub name: String,
+    /// The next relay or the server, as host:port.
+    pub from: String,
+    /// The key shared with it.
+    pub key: NeighbourKey,
+    /// The secret shared with the server.
+    pub secret: ContentSecret,
+    /// The file to write, or the folder for it.
+    pub into: PathBuf,
+    /// How long nothing may come.
+    pub patience: Duration,
+}
+
+/// A file that has arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetched {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its length and hash.
+    pub entry: Entry,
+    /// How much of it an earlier try had brought.
+    pub resumed_from: u64,
+}
+
+/// How far a transfer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes in order.
+    pub bytes: u64,
+    /// Of how many.
+    pub length: u64,
+}
+
+impl Fetching {
+    /// Fetches; `told` hears of the progress.
+    ///
+    /// # Errors
+    /// What was fetched so far is kept for the next try, unless its hash is wrong.
+    pub fn run(&self, mut told: impl FnMut(Progress)) -> Result<Fetched, Error> {
+        let mut transfer = Transfer::new(self)?;
+        let entry = transfer.find()?;
+        let path = self.target();
+        let sum = |path: &Path| hash_of(path).map_err(file_error(path));
+        if path.exists() {
+            return match sum(&path)? == entry.sha256 {
+                true => Ok(Fetched {
+                    path,
+                    resumed_from: entry.bytes,
+                    entry,
+                }),
+                false => Err(Error::Exists(path)),
+            };
+        }
+        let mut part = Part::open(&path, &entry)?;
+        let resumed_from = part.bytes;
+        transfer.fetch(&entry, &mut part, &mut told)?;
+        part.finish(&path, &entry)?;
+        Ok(Fetched {
+            path,
+            entry,
+            resumed_from,
+        })
+    }
+
+    fn target(&self) -> PathBuf {
+        let name = Path::new(&self.name).file_name().unwrap_or_default();
+        match self.into.is_dir() {
+            true => self.into.join(name),
+            false => self.into.clone(),
+        }
+    }
+}
+
+/// A node with one neighbour, which fetches.
+struct Transfer<'a> {
+    of: &'a Fetching,
+    driver: LeotpDriver,
+    /// When something came last.
+    heard: Instant,
+}
+
+impl<'a> Transfer<'a> {
+    fn new(of: &'a Fetching) -> Result<Self, Error> {
+        let address = keys::resolve(&of.from)?;
+        let local = match address.is_ipv4() {
+            true => ([0, 0, 0, 0], 0).into(),
+            false => ([0_u16; 8], 0).into(),
+        };
+        let (now, key) = (Instant::now(), of.key.clone());
+        let mut node = keys::node(CACHE_BYTES)?;
+        node.add_neighbour(now, UPSTREAM, NeighbourConfig { key })?;
+        node.set_upstream(now, Some(UPSTREAM));
+        let mut driver = LeotpDriver::bind(local, node)?;
+        driver.set_address(UPSTREAM, Some(address));
+        Ok(Self {
+            of,
+            driver,
+            heard: now,
+        })
+    }
+
+    /// What the name means.
+    fn find(&mut self) -> Result<Entry, Error> {
+        let name = &self.of.name;
+        let start = catalogue::question(name)?;
+        let config = FetchConfig {
+            start,
+            length: Some(start + SLOT_BYTES),
+            ..FetchConfig::new(catalogue::content(&self.of.secret), self.of.secret.clone())
+        };
+        let id = self.driver.node().fetch(Instant::now(), config);
+        let mut slot = Vec::new();
+        loop {
+            self.turn(id, |why| match why {
+                Failure::Refused => Error::Unknown(name.clone()),
+                why => why.into(),
+            })?;
+            while let Some(bytes) = self.read(id) {
+                slot.extend_from_slice(&bytes);
+            }
+            if let Some(entry) = catalogue::parse(&slot, name)? {
+                self.driver.node().end(id);
+                return Ok(entry);
+            }
+        }
+    }
+
+    fn fetch(
+        &mut self,
+        entry: &Entry,
+        part: &mut Part,
+        told: &mut impl FnMut(Progress),
+    ) -> Result<(), Error> {
+        let length = entry.bytes;
+        if part.bytes == length {
+            return Ok(());
+        }
+        let config = FetchConfig {
+            start: part.bytes,
+            length: Some(length),
+            ..FetchConfig::new(entry.content(&self.of.secret), self.of.secret.clone())
+        };
+        let id = self.driver.node().fetch(Instant::now(), config);
+        while part.bytes < length {
+            self.turn(id, |why| match why {
+                Failure::Refused => Error::Changed(entry.name.clone()),
+                why => why.into(),
+            })?;
+            while let Some(bytes) = self.read(id) {
+                part.write(&bytes)?;
+                let bytes = part.bytes;
+                told(Progress { bytes, length });
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, id: FetchId) -> Option<bytes::Bytes> {
+        let now = Instant::now();
+        let bytes = self.driver.node().read(now, id)?;
+        self.heard = now;
+        Some(bytes)
+    }
+
+    fn turn(&mut self, id: FetchId, error: impl Fn(Failure) -> Error) -> Result<(), Error> {
+        self.driver.turn(Some(self.heard + self.of.patience))?;
+        while let Some(event) = self.driver.node().poll_event() {
+            match event {
+                Event::Failed(of, why) if of == id => return Err(error(why)),
+                _ => {}
+            }
+        }
+        if self.heard.elapsed() < self.of.patience {
+            return Ok(());
+        }
+        Err(match self.driver.node().has_met(UPSTREAM) {
+            true => Error::Stalled(self.of.patience.as_secs()),
+            false => Error::Silent(self.of.from.clone()),
+        })
+    }
+}
+
+/// The part of a file that has arrived, in a file beside the one that it becomes. Its name has the hash of the whole, so
+/// that parts of other bytes are not continued.
+struct Part {
+    path: PathBuf,
+    file: io::BufWriter<File>,
+    hash: Sha256,
+    bytes: u64,
+}
+
+impl Part {
+    fn open(target: &Path, entry: &Entry) -> Result<Self, Error> {
+        let name = target.file_name().unwrap_or_default().to_string_lossy();
+        let hash = entry.sha256.get(..16).unwrap_or_default();
+        let path = target.with_file_name(format!(".{name}.{hash}.part"));
+        let mut options = OpenOptions::new();
+        let options = options.read(true).append(true).create(true);
+        let mut file = options.open(&path).map_err(file_error(&path))?;
+        let (mut hash, mut buffer) = (Sha256::new(), vec![0; BUFFER_BYTES]);
+        let mut bytes = 0;
+        loop {
+            match file.read(&mut buffer).map_err(file_error(&path))? {
+                0 => break,
+                count => {
+                    hash.update(buffer.get(..count).unwrap_or_default());
+                    bytes += count as u64;
+                }
+            }
+        }
+        if bytes > entry.bytes {
+            file.set_len(0).map_err(file_error(&path))?;
+            (hash, bytes) = (Sha256::new(), 0);
+        }
+        Ok(Self {
+            path,
+            file: io::BufWriter::with_capacity(BUFFER_BYTES, file),
+            hash,
+            bytes,
+        })
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.file.write_all(bytes).map_err(file_error(&self.path))?;
+        self.hash.update(bytes);
+        self.bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Gives the file its name, if it is what the server promised.
+    fn finish(mut self, target: &Path, entry: &Entry) -> Result<(), Error> {
+        let synced = self
+            .file
+            .flush()
+            .and_then(|()| self.file.get_ref().sync_all());
+        synced.map_err(file_error(&self.path))?;
+        if hex(self.hash) != entry.sha256 {
+            fs::remove_file(&self.path).map_err(file_error(&self.path))?;
+            return Err(Error::Hash(entry.name.clone()));
+        }
+        // A link fails where a file has the name; a rename would replace it.
+        fs::hard_link(&self.path, target).map_err(file_error(target))?;
+        fs::remove_file(&self.path).map_err(file_error(&self.path))
+    }
+}
+
+fn hash_of(path: &Path) -> io::Result<String> {
+    let mut hash = Sha256::new();
+    io::copy(&mut File::open(path)?, &mut hash)?;
+    Ok(hex(hash))
+}
+
+fn hex(hash: Sha256) -> String {
+    hash.finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}

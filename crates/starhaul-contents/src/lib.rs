@@ -1,0 +1,87 @@
+//! Files by name over LEOTP: a folder is served, relays carry and keep what passes, and files are fetched whole, verified by
+//! their SHA-256, from where an earlier try ended.
+
+mod catalogue;
+pub mod config;
+mod entry;
+mod fetch;
+mod index;
+mod keys;
+mod relay;
+mod serve;
+mod source;
+
+use std::{io, path::PathBuf};
+
+pub use entry::Entry;
+pub use fetch::{Fetched, Fetching, Progress};
+pub use index::Served;
+pub use keys::{neighbour_key, secret};
+pub use relay::{Relay, Traffic};
+pub use serve::{ServeOptions, Server};
+
+/// Errors of serving, fetching and relaying.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A local file cannot be read or written.
+    #[error("{}: {source}", .file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A file with a key holds too little.
+    #[error("{}: a key has 16 bytes at least; make one with `starhaul keygen --out FILE`", .0.display())]
+    Key(PathBuf),
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] starhaul_config::Error),
+    /// The address of a neighbour cannot be found.
+    #[error("{address}: {reason}; write it as host:port")]
+    Address {
+        /// As it was given.
+        address: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The neighbour does not answer.
+    #[error("{0} does not answer: is a relay or a server there, and does it have this key?")]
+    Silent(String),
+    /// Nobody on the way has the file.
+    #[error(
+        "no server on the way has {0:?}: check the name, the secret, and the upstream neighbours of the relays"
+    )]
+    Unknown(String),
+    /// Nothing came for long.
+    #[error(
+        "nothing came for {0} s: the server or a relay on the way is gone; fetch again to go on from here"
+    )]
+    Stalled(u64),
+    /// The file was replaced at the server.
+    #[error("{0:?} was changed or removed at the server while it was fetched: fetch it again")]
+    Changed(String),
+    /// What came does not open.
+    #[error(transparent)]
+    Failed(#[from] starhaul_leotp::Failure),
+    /// What came is not what the server promised.
+    #[error("{0:?} arrived with another SHA-256 than the server gave: fetch it again")]
+    Hash(String),
+    /// There is another file of that name.
+    #[error("{} is there already, with other contents: choose another place with --into", .0.display())]
+    Exists(PathBuf),
+    /// The system has no randomness.
+    #[error("the system gives no random numbers")]
+    Randomness,
+    /// The node was configured wrongly.
+    #[error(transparent)]
+    Node(#[from] starhaul_leotp::Error),
+    /// The socket failed.
+    #[error(transparent)]
+    Net(#[from] starhaul_net::Error),
+}
+
+fn file_error(file: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Error {
+    let file = file.into();
+    move |source| Error::File { file, source }
+}

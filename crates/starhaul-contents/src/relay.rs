@@ -1,0 +1,127 @@
+//! A relay: a node that carries and keeps what its neighbours ask for.
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use starhaul_leotp::{Event, NeighbourConfig, NeighbourId, Stats};
+use starhaul_net::leotp::LeotpDriver;
+
+use crate::{Error, config::Config, keys};
+
+/// How often counters are told.
+const TOLD: Duration = Duration::from_secs(60);
+
+/// A relay that runs.
+#[derive(Debug)]
+pub struct Relay {
+    driver: LeotpDriver,
+    names: Vec<String>,
+    told: (Instant, Stats),
+}
+
+/// What a relay has carried since it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traffic {
+    /// Counters of the node.
+    pub node: Stats,
+    /// Bytes in the cache.
+    pub cache_bytes: usize,
+    /// Datagrams that no neighbour sent.
+    pub strangers: u64,
+}
+
+impl Relay {
+    /// A relay at its address.
+    ///
+    /// # Errors
+    /// [`Error::Address`], and those of the socket.
+    pub fn open(config: Config) -> Result<Self, Error> {
+        let now = Instant::now();
+        let mut node = keys::node(config.cache_bytes)?;
+        let ids = (0..).map(NeighbourId);
+        let mut addresses = Vec::new();
+        let mut names = Vec::new();
+        for (id, neighbour) in ids.zip(config.neighbours) {
+            let key = neighbour.key;
+            node.add_neighbour(now, id, NeighbourConfig { key })?;
+            let address = neighbour.address.as_deref().map(keys::resolve);
+            addresses.push((id, address.transpose()?));
+            if config.upstream.as_ref() == Some(&neighbour.name) {
+                node.set_upstream(now, Some(id));
+            }
+            names.push(neighbour.name);
+        }
+        let mut driver = LeotpDriver::bind(config.listen, node)?;
+        for (id, address) in addresses {
+            driver.set_address(id, address);
+        }
+        Ok(Self {
+            driver,
+            names,
+            told: (now, Stats::default()),
+        })
+    }
+
+    /// The bound address.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.driver.local_addr()
+    }
+
+    /// What it has carried.
+    pub fn traffic(&mut self) -> Traffic {
+        let strangers = self.driver.strangers();
+        let node = self.driver.node();
+        Traffic {
+            node: node.stats(),
+            cache_bytes: node.memory().0,
+            strangers,
+        }
+    }
+
+    /// Relays until the socket fails.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn run(&mut self) -> Result<std::convert::Infallible, Error> {
+        loop {
+            self.turn(self.told.0 + TOLD)?;
+            if self.told.0.elapsed() >= TOLD {
+                self.tell();
+            }
+        }
+    }
+
+    /// Does what is to be done now, or waits for it until `deadline`.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn turn(&mut self, deadline: Instant) -> Result<(), Error> {
+        self.driver.turn(Some(deadline))?;
+        while let Some(event) = self.driver.node().poll_event() {
+            if let Event::Met(id) = event {
+                let name = usize::try_from(id.0).ok().and_then(|id| self.names.get(id));
+                tracing::info!(neighbour = name.map_or("?", String::as_str), "is there");
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self) {
+        let traffic = self.traffic();
+        let (before, node) = (self.told.1, traffic.node);
+        self.told = (Instant::now(), node);
+        if node != before {
+            tracing::info!(
+                data_received = node.data_received - before.data_received,
+                data_sent = node.data_sent - before.data_sent,
+                lost = node.reported_lost - before.reported_lost,
+                repaired = node.repaired - before.repaired,
+                bytes_from_cache = node.cache_hits - before.cache_hits,
+                cache_bytes = traffic.cache_bytes,
+                "in the last minute"
+            );
+        }
+    }
+}

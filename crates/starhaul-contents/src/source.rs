@@ -1,0 +1,151 @@
+//! The bytes of a file as a content. A content never changes, but a file may: each chunk is compared with its hash before any
+//! of it is served.
+
+use std::{fs::File, io, os::unix::fs::FileExt as _, path::Path};
+
+use sha2::{Digest as _, Sha256};
+use starhaul_leotp::Source;
+
+/// Bytes of a chunk at least, and chunks of a file at most.
+const LEAST_CHUNK: u64 = 64 << 10;
+const MOST_CHUNKS: u64 = 1 << 16;
+
+/// The hashes of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hashes {
+    pub(crate) bytes: u64,
+    pub(crate) whole: [u8; 32],
+    chunk: u64,
+    chunks: Vec<[u8; 16]>,
+}
+
+impl Hashes {
+    /// Reads a whole file.
+    pub(crate) fn of(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let bytes = file.metadata()?.len();
+        let chunk = LEAST_CHUNK.max(bytes.div_ceil(MOST_CHUNKS));
+        let mut hashes = Self {
+            bytes,
+            chunk,
+            ..Self::default()
+        };
+        let mut whole = Sha256::new();
+        let mut at = 0;
+        while at < bytes {
+            let part = read(&file, at, chunk.min(bytes - at))?;
+            whole.update(&part);
+            hashes.chunks.push(short(&part));
+            at += part.len() as u64;
+        }
+        hashes.whole = whole.finalize().into();
+        Ok(hashes)
+    }
+}
+
+/// A file whose bytes are those that were hashed.
+pub(crate) struct FileSource {
+    file: File,
+    hashes: Hashes,
+    /// The number of the last chunk and its bytes.
+    last: Option<(u64, Vec<u8>)>,
+}
+
+impl FileSource {
+    pub(crate) fn open(path: &Path, hashes: Hashes) -> io::Result<Self> {
+        Ok(Self {
+            file: File::open(path)?,
+            hashes,
+            last: None,
+        })
+    }
+
+    /// A chunk, if it still is what it was.
+    fn chunk(&mut self, number: u64) -> Option<&[u8]> {
+        if self.last.as_ref().is_none_or(|(last, _)| *last != number) {
+            let start = number * self.hashes.chunk;
+            let length = self.hashes.chunk.min(self.hashes.bytes.checked_sub(start)?);
+            let bytes = read(&self.file, start, length).ok()?;
+            let known = self.hashes.chunks.get(usize::try_from(number).ok()?)?;
+            if short(&bytes) != *known {
+                return None;
+            }
+            self.last = Some((number, bytes));
+        }
+        self.last.as_ref().map(|(_, bytes)| &bytes[..])
+    }
+}
+
+impl Source for FileSource {
+    fn length(&self) -> u64 {
+        self.hashes.bytes
+    }
+
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> bool {
+        let size = self.hashes.chunk.max(1);
+        let mut done = 0;
+        while done < out.len() {
+            let at = offset + done as u64;
+            let Some(chunk) = self.chunk(at / size) else {
+                return false;
+            };
+            let rest = chunk.get(usize::try_from(at % size).unwrap_or(usize::MAX)..);
+            let Some(rest) = rest.filter(|rest| !rest.is_empty()) else {
+                return false;
+            };
+            let count = rest.len().min(out.len() - done);
+            out[done..done + count].copy_from_slice(&rest[..count]);
+            done += count;
+        }
+        true
+    }
+}
+
+fn read(file: &File, offset: u64, length: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+    file.read_exact_at(&mut bytes, offset)?;
+    Ok(bytes)
+}
+
+fn short(bytes: &[u8]) -> [u8; 16] {
+    let hash = <[u8; 32]>::from(Sha256::digest(bytes));
+    std::array::from_fn(|at| hash[at])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_served_as_it_was_hashed_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let bytes: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        let hashes = Hashes::of(&path).unwrap();
+        assert_eq!(hashes.whole, <[u8; 32]>::from(Sha256::digest(&bytes)));
+        let mut source = FileSource::open(&path, hashes).unwrap();
+        for (offset, length) in [(0, 10), (65_530, 12), (131_000, 200_000), (799_999, 1)] {
+            let mut out = vec![0; length];
+            assert!(source.read(offset as u64, &mut out));
+            assert!(out == bytes[offset..offset + length]);
+        }
+        assert!(!source.read(799_999, &mut [0; 2]));
+        let mut changed = bytes.clone();
+        changed[70_000] ^= 1;
+        std::fs::write(&path, &changed).unwrap();
+        assert!(!source.read(66_000, &mut [0; 5]));
+        assert!(source.read(0, &mut [0; 5]));
+        std::fs::write(&path, b"short").unwrap();
+        assert!(!source.read(500_000, &mut [0; 5]));
+    }
+
+    #[test]
+    fn an_empty_file_has_nothing_to_read() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let hashes = Hashes::of(file.path()).unwrap();
+        let mut source = FileSource::open(file.path(), hashes).unwrap();
+        assert_eq!(source.length(), 0);
+        assert!(source.read(0, &mut []));
+    }
+}

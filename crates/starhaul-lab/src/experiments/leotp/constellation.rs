@@ -1,0 +1,108 @@
+//! Table II: paths through a constellation that moves, with lossy ground links.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use starhaul_link::{Delay, Opportunities, Rate};
+use starhaul_orbit::{End, LEOTP_PAIRS, PathOverTime, leotp_table_2};
+use starhaul_units::Bandwidth;
+
+use super::setups::{Setup, systems};
+use crate::{
+    Error,
+    worlds::chain::{Flow, Hop, Plan},
+};
+
+/// The capacity of a ground link halfway between two handovers, and that of all other links.
+const GROUND: Bandwidth = Bandwidth::from_mbit(10);
+const OTHER_MBIT: u64 = 20;
+const GROUND_LOSS: f64 = 0.01;
+const LASER_LOSS: f64 = 0.001;
+/// One way between a host and its ground station.
+const HOST_DELAY_MS: u64 = 10;
+const STEP: Duration = Duration::from_secs(1);
+
+const VARIANTS: [&str; 4] = [
+    "leotp",
+    "leotp-no-cache",
+    "leotp-e2e-control",
+    "leotp-neither",
+];
+
+/// All systems over the three paths.
+pub fn constellation(quick: bool, seed: u64) -> Vec<Setup> {
+    // A split connection cannot move.
+    let systems = systems(quick).filter(|system| *system != "split-tcp");
+    over_paths(quick, seed, &systems.collect::<Vec<_>>())
+}
+
+/// LEOTP without recovery by hops, without control by hops, and without either.
+pub fn ablation(quick: bool, seed: u64) -> Vec<Setup> {
+    over_paths(quick, seed, &VARIANTS)
+}
+
+fn over_paths(quick: bool, seed: u64, systems: &[&'static str]) -> Vec<Setup> {
+    let time = Duration::from_secs(if quick { 30 } else { 300 });
+    let pairs: Vec<(usize, usize)> = (1..=LEOTP_PAIRS.len()).map(|far| (0, far)).collect();
+    let paths = leotp_table_2().and_then(|network| network.paths(&pairs, time, STEP, |_, _| ()));
+    let paths = paths.unwrap_or_default().into_iter().zip(LEOTP_PAIRS);
+    let setups = paths.flat_map(|(path, (to, ..))| {
+        let plan = plan(&path, time).unwrap_or_else(|_| Plan::chain(&[], time));
+        let of = |system: &&'static str| Setup {
+            to,
+            ..Setup::new(system, GROUND_LOSS, seed, plan.clone())
+        };
+        systems.iter().map(of).collect::<Vec<_>>()
+    });
+    setups.collect()
+}
+
+/// The hosts are nodes 0, the producer, and 1. Behind each is a ground station, and between those are satellites.
+fn plan(path: &PathOverTime, time: Duration) -> Result<Plan, Error> {
+    let failed = |error: String| Error::Failed(error);
+    let over_time = path.hops();
+    let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
+    let [producer, consumer] = [path.from(), path.to()];
+    for name in [producer, consumer]
+        .into_iter()
+        .chain(over_time.hops.iter().flat_map(|hop| [&*hop.from, &*hop.to]))
+    {
+        let next = 2 + numbers.len();
+        numbers.entry(name).or_insert(next);
+    }
+    let (first, last) = (numbers[producer], numbers[consumer]);
+    let rates = Opportunities::from_rates(path.gsl_capacity(End::From, GROUND));
+    let rates = Rate::Trace(Arc::new(rates.map_err(|error| failed(error.to_string()))?));
+    let host = Hop::new(OTHER_MBIT, HOST_DELAY_MS, 0.0);
+    let mut hops = BTreeMap::from([((0, first), host.clone()), ((last, 1), host)]);
+    for hop in &over_time.hops {
+        let ends = (numbers[&*hop.from], numbers[&*hop.to]);
+        let is_ground = ends.0 == first || ends.1 == last;
+        let loss = if is_ground { GROUND_LOSS } else { LASER_LOSS };
+        let mut link = Hop::new(OTHER_MBIT, 0, loss);
+        link.delay = Delay::Trace(Arc::new(hop.delay.clone()));
+        if ends.0 == first {
+            link.rate = rates.clone();
+        }
+        hops.insert(ends, link);
+    }
+    let nodes = |route: &Vec<usize>| {
+        let between = route.iter().filter_map(|hop| over_time.hops.get(*hop));
+        let between = between.map(|hop| numbers[&*hop.to]);
+        [0, first].into_iter().chain(between).chain([1]).collect()
+    };
+    let connected = over_time
+        .routes
+        .iter()
+        .filter(|(_, route)| !route.is_empty());
+    let flow = Flow {
+        content: 1,
+        start: Duration::ZERO,
+        path: connected.map(|(at, route)| (*at, nodes(route))).collect(),
+    };
+    Ok(Plan {
+        hops,
+        flows: vec![flow],
+        bytes: None,
+        time,
+    })
+}

@@ -1,0 +1,230 @@
+//! The published set-ups.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use starhaul_link::{Opportunities, Rate};
+use starhaul_units::Bandwidth;
+
+use crate::worlds::chain::{Flow, Hop, Plan};
+
+/// All systems: ours, rivals, and what ours is without one of its means.
+pub(super) const SYSTEMS: &[&str] = &[
+    "leotp",
+    "leotp-published",
+    "bbr",
+    "cubic",
+    "hybla",
+    "vivace",
+    "leocc",
+    "split-tcp",
+    "leotp-no-cache",
+    "leotp-e2e-control",
+    "leotp-neither",
+];
+/// How many of them are compared, and how many in short.
+const COMPARED: usize = 8;
+const COMPARED_QUICKLY: usize = 4;
+const CONTENT_BYTES: u64 = 100_000_000;
+/// Hop of figures 10 to 13.
+const MBIT: u64 = 20;
+const HOPS: usize = 5;
+const HOP_DELAY_MS: u64 = 10;
+
+/// A system in a set-up.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Its name.
+    pub system: &'static str,
+    /// Share of the packets that each hop loses.
+    pub loss: f64,
+    /// Hops of the path.
+    pub hops: u64,
+    /// The path switches each so many seconds; 0 for never.
+    pub switch_s: f64,
+    /// Where the path leads, if it is one through a constellation.
+    pub to: &'static str,
+    /// Of everything random.
+    pub seed: u64,
+    /// What runs.
+    pub plan: Plan,
+}
+
+impl Setup {
+    pub(super) fn new(system: &'static str, loss: f64, seed: u64, plan: Plan) -> Self {
+        let path = plan
+            .flows
+            .first()
+            .map_or(&[][..], |flow| flow.path_at(Duration::ZERO));
+        Self {
+            system,
+            loss,
+            hops: path.len().saturating_sub(1) as u64,
+            switch_s: 0.0,
+            to: "",
+            seed,
+            plan,
+        }
+    }
+}
+
+/// The systems that are compared, or few of them.
+pub(super) fn systems(quick: bool) -> impl Iterator<Item = &'static str> + Clone {
+    let count = if quick { COMPARED_QUICKLY } else { COMPARED };
+    SYSTEMS.iter().take(count).copied()
+}
+
+fn lossy_chain(loss: f64, time: Duration) -> Plan {
+    Plan::chain(&vec![Hop::new(MBIT, HOP_DELAY_MS, loss); HOPS], time)
+}
+
+fn by_loss(quick: bool, seed: u64, losses: &[f64], plan: impl Fn(f64) -> Plan) -> Vec<Setup> {
+    let each = |loss: &f64| {
+        let loss = *loss;
+        let plan = plan(loss);
+        systems(quick)
+            .map(move |system| Setup::new(system, loss, seed, plan.clone()))
+            .collect::<Vec<_>>()
+    };
+    losses.iter().flat_map(each).collect()
+}
+
+/// Figure 10.
+pub fn delay(quick: bool, seed: u64) -> Vec<Setup> {
+    let time = Duration::from_secs(if quick { 10 } else { 60 });
+    by_loss(quick, seed, &[0.002, 0.01, 0.02], |loss| {
+        lossy_chain(loss, time)
+    })
+}
+
+/// Figure 11. A system that has not ended after ten minutes is given up.
+pub fn bytes(quick: bool, seed: u64) -> Vec<Setup> {
+    let losses: &[f64] = if quick {
+        &[0.0, 0.02]
+    } else {
+        &[0.0, 0.004, 0.008, 0.012, 0.016, 0.02]
+    };
+    let length = if quick {
+        CONTENT_BYTES / 10
+    } else {
+        CONTENT_BYTES
+    };
+    by_loss(quick, seed, losses, |loss| Plan {
+        bytes: Some(length),
+        ..lossy_chain(loss, Duration::from_secs(600))
+    })
+}
+
+/// Figure 12.
+pub fn hop_loss(quick: bool, seed: u64) -> Vec<Setup> {
+    let (losses, seconds): (&[f64], u64) = match quick {
+        true => (&[0.0, 0.01], 10),
+        false => (&[0.0, 0.0001, 0.001, 0.002, 0.004, 0.006, 0.008, 0.01], 120),
+    };
+    by_loss(quick, seed, losses, |loss| {
+        lossy_chain(loss, Duration::from_secs(seconds))
+    })
+}
+
+/// Figure 13: two paths of 5 hops between the same ends, with 80 and 90 ms of round-trip time.
+pub fn switch(quick: bool, seed: u64) -> Vec<Setup> {
+    let (intervals, seconds): (&[u64], u64) = match quick {
+        true => (&[2, 10], 20),
+        false => (&[1, 2, 5, 10, 15, 20], 120),
+    };
+    let mut setups = Vec::new();
+    for &interval in intervals {
+        // A split connection cannot move.
+        for system in systems(quick).filter(|system| *system != "split-tcp") {
+            let mut setup = Setup::new(system, 0.0, seed, two_paths(interval, seconds));
+            setup.switch_s = Duration::from_secs(interval).as_secs_f64();
+            setups.push(setup);
+        }
+    }
+    setups
+}
+
+fn two_paths(interval: u64, seconds: u64) -> Plan {
+    let paths = [vec![0, 1, 2, 3, 4, 5], vec![0, 6, 7, 8, 9, 5]];
+    let mut hops = BTreeMap::new();
+    for (path, delay_ms) in paths.iter().zip([8, 9]) {
+        for pair in path.windows(2) {
+            hops.insert((pair[0], pair[1]), Hop::new(MBIT, delay_ms, 0.0));
+        }
+    }
+    let switches = (0..seconds.div_ceil(interval)).zip([0, 1].into_iter().cycle());
+    let path = switches
+        .map(|(number, which)| (Duration::from_secs(number * interval), paths[which].clone()));
+    Plan {
+        hops,
+        flows: vec![Flow {
+            content: 1,
+            start: Duration::ZERO,
+            path: path.collect(),
+        }],
+        bytes: None,
+        time: Duration::from_secs(seconds),
+    }
+}
+
+/// Figure 14: ten hops of 10 ms; the second carries 11 and 9 Mbit/s in turn, 2 s each.
+pub fn step(quick: bool, seed: u64) -> Vec<Setup> {
+    let time = Duration::from_secs(if quick { 20 } else { 120 });
+    let mut hops = vec![Hop::new(MBIT, 10, 0.0); 10];
+    let half = Duration::from_secs(2);
+    let rates = [11, 9].map(|mbit| (half, Bandwidth::from_mbit(mbit)));
+    if let (Some(second), Ok(rates)) = (hops.get_mut(1), Opportunities::from_rates(rates)) {
+        second.rate = Rate::Trace(Arc::new(rates));
+        second.queue = 500;
+    }
+    let plan = Plan::chain(&hops, time);
+    systems(quick)
+        .map(|system| Setup::new(system, 0.0, seed, plan.clone()))
+        .collect()
+}
+
+/// Figure 15: three flows over one hop of 5 Mbit/s, with 90, 120 and 150 ms of round-trip time.
+pub fn fairness(quick: bool, seed: u64) -> Vec<Setup> {
+    let time = Duration::from_secs(if quick { 20 } else { 120 });
+    let mut hops = BTreeMap::from([((3, 4), Hop::new(5, 10, 0.0))]);
+    let mut flows = Vec::new();
+    for (number, access_ms) in [15, 30, 45].into_iter().enumerate() {
+        hops.insert((number, 3), Hop::new(MBIT, access_ms, 0.0));
+        hops.insert((4, 5 + number), Hop::new(MBIT, 20, 0.0));
+        flows.push(Flow {
+            content: 1 + number as u64,
+            start: Duration::ZERO,
+            path: vec![(Duration::ZERO, vec![number, 3, 4, 5 + number])],
+        });
+    }
+    let plan = Plan {
+        hops,
+        flows,
+        bytes: None,
+        time,
+    };
+    systems(quick)
+        .filter(|system| *system != "split-tcp")
+        .map(|system| Setup::new(system, 0.0, seed, plan.clone()))
+        .collect()
+}
+
+/// Ten requesters of one content of 50 MB behind one relay, which begin half a second apart.
+pub fn sharing(quick: bool, seed: u64) -> Vec<Setup> {
+    let mut hops = BTreeMap::from([((0, 1), Hop::new(MBIT, HOP_DELAY_MS, 0.01))]);
+    let mut flows = Vec::new();
+    for number in 0..10 {
+        hops.insert((1, 2 + number), Hop::new(MBIT, HOP_DELAY_MS, 0.01));
+        flows.push(Flow {
+            content: 1,
+            start: Duration::from_millis(500) * u32::try_from(number).unwrap_or(0),
+            path: vec![(Duration::ZERO, vec![0, 1, 2 + number])],
+        });
+    }
+    let plan = Plan {
+        hops,
+        flows,
+        bytes: Some(if quick { 5_000_000 } else { 50_000_000 }),
+        time: Duration::from_secs(300),
+    };
+    vec![Setup::new("leotp", 0.01, seed, plan)]
+}

@@ -1,0 +1,49 @@
+//! What is measured of a transfer.
+
+use std::time::Duration;
+
+use starhaul_link::Delays;
+
+/// The figures of one flow.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    /// Verified bytes in order.
+    pub bytes: u64,
+    /// In which time: from its start to its end or that of the run.
+    pub time: Duration,
+    /// From the first time that a byte's packet left its source to its first arrival.
+    pub delays: Delays,
+    /// The same of packets that came later than those behind them.
+    pub late_delays: Delays,
+    /// Bytes that the source sent, all headers included.
+    pub sender_bytes: u64,
+    /// Packets lost on links, and those that a hop asked for again, and those that the requester itself asked for again.
+    pub lost: u64,
+    /// See `lost`.
+    pub asked_again: u64,
+    /// See `lost`.
+    pub timeouts: u64,
+    /// Whether the whole content arrived.
+    pub is_complete: bool,
+}
+
+impl Figures {
+    /// Verified data in order, in Mbit/s.
+    #[expect(clippy::cast_precision_loss, reason = "a display value")]
+    pub fn goodput_mbps(&self) -> f64 {
+        self.bytes as f64 * 8e-6 / self.time.as_secs_f64().max(1e-9)
+    }
+}
+
+/// Jain's index of fairness: 1 where all are equal.
+pub fn jain(values: &[f64]) -> f64 {
+    let (sum, squares) = values.iter().fold((0.0, 0.0), |(sum, squares), value| {
+        (sum + value, squares + value * value)
+    });
+    let count = values.iter().fold(0.0, |count, _| count + 1.0);
+    if squares > 0.0 {
+        sum * sum / (count * squares)
+    } else {
+        0.0
+    }
+}

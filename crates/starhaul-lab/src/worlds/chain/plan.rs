@@ -1,0 +1,145 @@
+//! Links between nodes, and flows over them whose paths change over time.
+
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+
+use starhaul_link::{Delay, LinkSpec, Loss, QueueLimit, Rate};
+use starhaul_sim::{LinkId, Load, Network};
+use starhaul_units::Bandwidth;
+
+use crate::Error;
+
+/// A link between two nodes, as the data pass it; the way back is as fast and as long, and loses nothing.
+#[derive(Clone, Debug)]
+pub struct Hop {
+    /// Its rate, with all headers.
+    pub rate: Rate,
+    /// One way.
+    pub delay: Delay,
+    /// Share of the packets that are lost.
+    pub loss: f64,
+    /// Its queue, in packets.
+    pub queue: usize,
+}
+
+/// A transfer.
+#[derive(Clone, Debug)]
+pub struct Flow {
+    /// The content; flows of one content fetch the same.
+    pub content: u64,
+    /// When it begins.
+    pub start: Duration,
+    /// From when on it takes which nodes, from the responder to the requester. The first is at 0.
+    pub path: Vec<(Duration, Vec<usize>)>,
+}
+
+/// What is to be run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Links by the nodes that they join, in the direction of the data.
+    pub hops: BTreeMap<(usize, usize), Hop>,
+    /// Transfers.
+    pub flows: Vec<Flow>,
+    /// Bytes of a content; `None`: more than can be sent.
+    pub bytes: Option<u64>,
+    /// When the run ends at the latest.
+    pub time: Duration,
+}
+
+impl Hop {
+    /// A link of so many Mbit/s and ms that loses a share, with a queue of 200 packets.
+    pub fn new(mbit: u64, delay_ms: u64, loss: f64) -> Self {
+        Self {
+            rate: Rate::Constant(Bandwidth::from_mbit(mbit)),
+            delay: Delay::Constant(Duration::from_millis(delay_ms)),
+            loss,
+            queue: 200,
+        }
+    }
+
+    fn specs(&self) -> Result<[LinkSpec; 2], Error> {
+        let failed = |error: starhaul_link::Error| Error::Failed(error.to_string());
+        let loss = Loss::bernoulli(self.loss).map_err(failed)?;
+        let link = LinkSpec {
+            rate: self.rate.clone(),
+            delay: self.delay.clone(),
+            ..LinkSpec::default()
+        };
+        let link = link.with_queue(QueueLimit::Packets(self.queue));
+        Ok([link.clone().with_loss(loss), link])
+    }
+}
+
+impl Plan {
+    /// One transfer over a chain of equal or different hops.
+    pub fn chain(hops: &[Hop], time: Duration) -> Self {
+        let links = hops
+            .iter()
+            .enumerate()
+            .map(|(at, hop)| ((at, at + 1), hop.clone()));
+        Self {
+            hops: links.collect(),
+            flows: vec![Flow {
+                content: 1,
+                start: Duration::ZERO,
+                path: vec![(Duration::ZERO, (0..=hops.len()).collect())],
+            }],
+            bytes: None,
+            time,
+        }
+    }
+
+    /// The number of nodes.
+    pub(super) fn nodes(&self) -> usize {
+        self.hops
+            .keys()
+            .map(|(a, b)| a.max(b) + 1)
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Adds the links to a network: the one of each hop for data, and the one back.
+    pub(super) fn links<P: Load>(
+        &self,
+        network: &mut Network<P>,
+    ) -> Result<BTreeMap<(usize, usize), [LinkId; 2]>, Error> {
+        let add = |(&nodes, hop): (&(usize, usize), &Hop)| {
+            let specs = hop.specs()?;
+            Ok((nodes, specs.map(|spec| network.add_link(&spec))))
+        };
+        self.hops.iter().map(add).collect()
+    }
+
+    /// Every instant at which the path of a flow changes.
+    pub(super) fn changes(&self) -> Vec<Duration> {
+        let mut changes: Vec<Duration> = self
+            .flows
+            .iter()
+            .flat_map(|flow| flow.path.iter().map(|(at, _)| *at))
+            .collect();
+        changes.sort_unstable();
+        changes.dedup();
+        changes
+    }
+
+    /// Bytes of a content: as many as were asked for, or more than its widest link carries.
+    pub(super) fn content_bytes(&self) -> u64 {
+        let most = Bandwidth::from_mbit(1000);
+        self.bytes.unwrap_or_else(|| most.bytes_in(self.time))
+    }
+}
+
+impl Flow {
+    /// The path at an instant after the start.
+    pub fn path_at(&self, at: Duration) -> &[usize] {
+        let past = self.path.iter().take_while(|(from, _)| *from <= at);
+        past.last()
+            .or(self.path.first())
+            .map_or(&[], |(_, path)| path)
+    }
+}
+
+/// The address of a node's socket.
+pub(super) fn address(node: usize, socket: u16) -> SocketAddr {
+    let [high, low, ..] = u16::try_from(node).unwrap_or(u16::MAX).to_be_bytes();
+    ([10, 0, high, low], 1 + socket).into()
+}

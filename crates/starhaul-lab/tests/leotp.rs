@@ -1,0 +1,136 @@
+//! The goals of LEOTP's experiments, in shorter runs; `starhaul lab leotp` makes the long ones.
+
+use std::time::Duration;
+
+use starhaul_lab::{
+    experiments::leotp::{Row, Setup, bytes, hop_loss, sharing, step, switch},
+    worlds::chain::{Carrier, Flow, Hop, Plan, Text},
+};
+
+fn row(setups: Vec<Setup>, system: &str, is: impl Fn(&Setup) -> bool) -> Row {
+    let setup = setups
+        .into_iter()
+        .find(|setup| setup.system == system && is(setup));
+    Row::of(&setup.expect("there is such a set-up")).expect("its bytes are right")
+}
+
+#[test]
+fn lossy_hops_stay_full_and_repairs_are_late_by_one_hop() {
+    let row = row(hop_loss(true, 3), "leotp", |setup| setup.loss > 0.005);
+    assert!(
+        row.goodput_mbps() > 17.4,
+        "{} Mbit/s with the start",
+        row.goodput_mbps()
+    );
+    assert!(row.owd_p99_ms() < 91.0, "{} ms", row.owd_p99_ms());
+    let [all, late] = row.medians_ms();
+    assert!(late - all < 30.0, "{late} ms instead of {all} ms");
+    let flow = &row.flows[0];
+    let (lost, asked) = (flow.lost, flow.asked_again);
+    assert!(
+        lost > 500 && asked < lost + lost / 100 + 5,
+        "{asked} asked for again, {lost} lost"
+    );
+    assert_eq!(flow.timeouts, 0);
+}
+
+#[test]
+fn the_sender_sends_little_twice() {
+    let row = row(bytes(true, 4), "leotp", |setup| setup.loss > 0.01);
+    assert!(row.flows[0].is_complete);
+    let once = 10_000_000 / 1431 * 1494;
+    assert!(
+        row.sender_bytes() < once * 104 / 100,
+        "{} bytes for {once}",
+        row.sender_bytes()
+    );
+}
+
+#[test]
+fn switches_and_steps_cost_little() {
+    let row_of = |setups| row(setups, "leotp", |_| true);
+    let switched = row_of(switch(true, 5));
+    assert!(
+        switched.goodput_mbps() > 17.3,
+        "{} Mbit/s",
+        switched.goodput_mbps()
+    );
+    let stepped = row_of(step(true, 6));
+    assert!(
+        stepped.goodput_mbps() > 8.7,
+        "{} Mbit/s with the start",
+        stepped.goodput_mbps()
+    );
+    assert!(
+        stepped.owd_mean_ms() < 115.0,
+        "{} ms",
+        stepped.owd_mean_ms()
+    );
+}
+
+#[test]
+fn ten_requesters_cost_the_upstream_link_little_more_than_one() {
+    let row = row(sharing(true, 7), "leotp", |_| true);
+    assert!(
+        row.flows
+            .iter()
+            .all(|flow| flow.is_complete && flow.bytes == 5_000_000)
+    );
+    assert!(
+        row.sender_bytes() < 5_500_000,
+        "{} bytes",
+        row.sender_bytes()
+    );
+}
+
+#[test]
+fn every_carrier_brings_all_bytes() {
+    let mut plan = Plan::chain(
+        &[
+            Hop::new(20, 5, 0.01),
+            Hop::new(10, 5, 0.01),
+            Hop::new(20, 5, 0.01),
+        ],
+        Duration::from_secs(60),
+    );
+    plan.bytes = Some(1_000_000);
+    for name in [
+        "leotp",
+        "leotp-published",
+        "leotp-no-cache",
+        "leotp-e2e-control",
+        "leotp-neither",
+        "bbr",
+        "cubic",
+        "split-tcp",
+    ] {
+        let flows = Carrier::named(name).and_then(|carrier| carrier.run(&plan, 1));
+        let flows = flows.unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(
+            flows[0].is_complete && flows[0].bytes >= 1_000_000,
+            "{name}: {:?} bytes",
+            flows[0].bytes
+        );
+    }
+    plan.flows.push(Flow {
+        start: Duration::from_secs(1),
+        ..plan.flows[0].clone()
+    });
+    let flows = Carrier::named("bbr")
+        .and_then(|carrier| carrier.run(&plan, 1))
+        .expect("two flows");
+    assert!(flows.iter().all(|flow| flow.is_complete));
+    assert!(Carrier::named("bbq").is_err());
+}
+
+#[test]
+fn the_bytes_of_a_text_do_not_depend_on_how_they_are_read() {
+    let text = Text {
+        seed: 1,
+        length: 1000,
+    };
+    let (mut all, mut part) = ([0; 64], [0; 13]);
+    text.fill(5, &mut all);
+    text.fill(21, &mut part);
+    assert_eq!(all[16..29], part);
+}

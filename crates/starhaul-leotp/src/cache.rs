@@ -1,0 +1,141 @@
+//! The cache: sealed segments by content and offset, bounded in bytes; the least recently used go first.
+
+use std::collections::BTreeMap;
+
+use crate::name::{ContentId, SEAL_BYTES, Segment};
+
+/// What an entry takes beside its bytes, about.
+const ENTRY_BYTES: usize = 160;
+
+/// Segments of all contents.
+#[derive(Debug, Default)]
+pub(crate) struct Cache {
+    most: usize,
+    bytes: usize,
+    segments: BTreeMap<(ContentId, u64), Kept>,
+    /// By the time of their last use.
+    by_use: BTreeMap<u64, (ContentId, u64)>,
+    uses: u64,
+}
+
+#[derive(Debug)]
+struct Kept {
+    segment: Segment,
+    used: u64,
+}
+
+impl Cache {
+    /// A cache that takes so many bytes of memory at most.
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            most,
+            ..Self::default()
+        }
+    }
+
+    /// Bytes of memory in use.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Keeps a segment, in place of a former one at its offset. Returns how many others had to go.
+    pub(crate) fn insert(&mut self, content: ContentId, segment: &Segment) -> u64 {
+        if size(segment) > self.most {
+            return 0;
+        }
+        let key = (content, segment.offset);
+        self.remove(key);
+        self.uses += 1;
+        self.bytes += size(segment);
+        self.by_use.insert(self.uses, key);
+        let kept = Kept {
+            segment: segment.clone(),
+            used: self.uses,
+        };
+        self.segments.insert(key, kept);
+        let mut gone = 0;
+        while self.bytes > self.most
+            && let Some((_, &oldest)) = self.by_use.first_key_value()
+        {
+            self.remove(oldest);
+            gone += 1;
+        }
+        gone
+    }
+
+    /// The first segment that holds bytes of a range.
+    pub(crate) fn first_in(&mut self, content: ContentId, start: u64, end: u64) -> Option<Segment> {
+        let before = self
+            .segments
+            .range((content, 0)..=(content, start))
+            .next_back();
+        let before = before.filter(|(_, kept)| kept.segment.end() > start);
+        let found = before.or_else(|| self.segments.range((content, start)..(content, end)).next());
+        let (&key, _) = found?;
+        let kept = self.segments.get_mut(&key)?;
+        self.by_use.remove(&kept.used);
+        self.uses += 1;
+        kept.used = self.uses;
+        self.by_use.insert(self.uses, key);
+        Some(kept.segment.clone())
+    }
+
+    /// Drops the segments that hold bytes of a range.
+    pub(crate) fn forget(&mut self, content: ContentId, start: u64, end: u64) {
+        while let Some(segment) = self.first_in(content, start, end) {
+            self.remove((content, segment.offset));
+        }
+    }
+
+    fn remove(&mut self, key: (ContentId, u64)) {
+        if let Some(kept) = self.segments.remove(&key) {
+            self.by_use.remove(&kept.used);
+            self.bytes -= size(&kept.segment);
+        }
+    }
+}
+
+/// What a segment takes: its own bytes, the seal's and the entry's. An empty one counts too.
+fn size(segment: &Segment) -> usize {
+    segment.sealed.len().max(SEAL_BYTES) + ENTRY_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: ContentId = ContentId([1; 16]);
+    const B: ContentId = ContentId([2; 16]);
+
+    fn segment(offset: u64, length: usize) -> Segment {
+        Segment {
+            offset,
+            is_end: false,
+            sealed: vec![0; length + SEAL_BYTES].into(),
+        }
+    }
+
+    #[test]
+    fn the_least_recently_used_go_first_and_the_bound_holds() {
+        let one = size(&segment(0, 100));
+        let mut cache = Cache::new(3 * one);
+        assert_eq!(
+            (0..3)
+                .map(|i| cache.insert(A, &segment(i * 100, 100)))
+                .sum::<u64>(),
+            0
+        );
+        assert!(cache.first_in(A, 0, 1).is_some());
+        assert_eq!(cache.insert(B, &segment(0, 100)), 1);
+        assert_eq!(cache.first_in(A, 100, 200), None);
+        assert_eq!(cache.first_in(A, 100, 300), Some(segment(200, 100)));
+        assert_eq!(cache.first_in(A, 99, 100), Some(segment(0, 100)));
+        assert_eq!(cache.insert(B, &segment(0, 100)), 0, "it replaces itself");
+        assert_eq!(cache.bytes(), 3 * one);
+        cache.insert(B, &segment(0, 4 * one));
+        assert!(cache.bytes() <= 3 * one);
+        cache.forget(A, 50, 250);
+        assert_eq!(cache.first_in(A, 0, 1000), None);
+        assert_eq!(cache.bytes(), one);
+    }
+}

@@ -1,0 +1,87 @@
+//! Configuration of a node and of its neighbours.
+
+use std::time::Duration;
+
+use crate::keys::NeighbourKey;
+
+/// A neighbour of a node: the caller's number for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NeighbourId(pub u32);
+
+/// Who recovers what is lost, and who finds the rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Each hop by itself.
+    Hop,
+    /// The requester alone: the comparison that shows what hops are good for (table II of the publication).
+    EndToEnd,
+}
+
+/// The rule by which the receiver of a hop finds its rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RateRule {
+    /// Ours: keeps a small queue by one-way delays.
+    Adaptive,
+    /// The published one: a window, by round-trip times.
+    Published,
+}
+
+/// Limits and habits of a node.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// Bytes of memory for the cache; 0 for none.
+    pub cache_bytes: usize,
+    /// Bytes of data in a segment that this node serves; for a datagram of 1472 bytes at most
+    /// [`NodeConfig::SEGMENT_BYTES`].
+    pub segment_bytes: usize,
+    /// Bytes that wait for one neighbour at most.
+    pub queue_bytes: usize,
+    /// Ranges asked for upstream at most, for all neighbours.
+    pub pending_ranges: usize,
+    /// Contents known of at most, for all neighbours.
+    pub contents: usize,
+    /// What was asked for upstream and did not come for this time is forgotten.
+    pub patience: Duration,
+    /// Who recovers losses.
+    pub recovery: Scope,
+    /// Who finds the rate.
+    pub control: Scope,
+    /// How the rate of a hop is found.
+    pub rate_rule: RateRule,
+    /// Segments of a content that are to wait at a relay, so that the hop behind never lacks data (published: 5).
+    pub backlog_segments: f64,
+    /// Data may leave this much earlier than the pace says, to be sent in batches.
+    pub burst: Duration,
+}
+
+impl NodeConfig {
+    /// Data in a segment that fills a datagram of 1472 bytes, an Ethernet frame over IPv4.
+    pub const SEGMENT_BYTES: usize = 1472 - 41;
+    /// The smallest segments: enough for any path.
+    pub const LEAST_SEGMENT_BYTES: usize = 64;
+}
+
+impl Default for NodeConfig {
+    fn default() -> Self {
+        Self {
+            cache_bytes: 64 << 20,
+            segment_bytes: Self::SEGMENT_BYTES,
+            queue_bytes: 16 << 20,
+            pending_ranges: 1 << 16,
+            contents: 1 << 12,
+            patience: Duration::from_secs(10),
+            recovery: Scope::Hop,
+            control: Scope::Hop,
+            rate_rule: RateRule::Adaptive,
+            backlog_segments: 2.0,
+            burst: Duration::ZERO,
+        }
+    }
+}
+
+/// A neighbour as a node is told of it.
+#[derive(Clone, Debug)]
+pub struct NeighbourConfig {
+    /// The secret that both share.
+    pub key: NeighbourKey,
+}

@@ -1,0 +1,373 @@
+//! Our rule: the rate at which data arrived, corrected so that a queue of a packet or two stays at the hop.
+//!
+//! The queue follows from one-way delays, whose constant part may be anything. Losses count as carried. While there is no
+//! queue the correction doubles every round trip, so that the start and new capacity cost few of them. A delay that stays
+//! while less is sent than was carried before is no queue but another path: it becomes the new base.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use super::Arrived;
+
+/// The queue that is kept at the hop, in packets.
+const QUEUE_PACKETS: f64 = 1.5;
+/// The share of a wrong queue that is corrected in a round-trip time.
+const CORRECTED: f64 = 0.5;
+/// Least rate while a queue drains, as a share of what the hop carried.
+const LEAST_SHARE: f64 = 0.5;
+/// Round trips over which a higher rate that the hop carried is forgotten.
+const FORGOTTEN_ROUNDS: f64 = 4.0;
+/// Rounds between two drains that show the base of the delay.
+const DRAIN_ROUNDS: u32 = 100;
+const DRAIN_AFTER: Duration = Duration::from_secs(5);
+const DRAIN_SHARE: f64 = 0.75;
+/// Packets that a rate is measured over at least.
+const LEAST_PACKETS: usize = 8;
+const MOST_PACKETS: usize = 1 << 14;
+/// Times between packets at the present rate after which a silence is one.
+const MOST_SPACINGS: u32 = 16;
+const LONGEST_SPACING: Duration = Duration::from_secs(1);
+
+/// Our rule.
+#[derive(Debug, Default)]
+pub(crate) struct Adaptive {
+    window: VecDeque<Sample>,
+    carried: f64,
+    /// The least delay of this period and of the last.
+    base: Option<i64>,
+    base_before: Option<i64>,
+    period_since: Option<Instant>,
+    drain_until: Option<Instant>,
+    /// What arrived per second when the sender was not limited.
+    arrival: f64,
+    /// What the hop carried per second before it was told to send less.
+    known: f64,
+    learned: Option<Instant>,
+    starving_since: Option<Instant>,
+    rate: f64,
+    /// The factor of the correction while there is no queue.
+    boost: f64,
+    boosted: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    at: Instant,
+    sent: i64,
+    delay: i64,
+    /// Bytes carried up to it, lost ones included.
+    carried: f64,
+    bytes: f64,
+    is_limited: bool,
+}
+
+/// What the last packets show.
+struct Shown {
+    /// Bytes per second, at the sender and here.
+    sent: f64,
+    arrived: f64,
+    is_limited: bool,
+    least_delay: i64,
+    /// By how much the delay grew.
+    growth: f64,
+    /// Of one packet, at the rate of arrival.
+    packet_time: f64,
+    packet: f64,
+}
+
+impl Adaptive {
+    pub(crate) fn rate(&self) -> Option<f64> {
+        (self.rate > 0.0).then_some(self.rate)
+    }
+
+    pub(crate) fn forget_delays(&mut self) {
+        self.base = None;
+        self.base_before = None;
+        self.window.clear();
+        self.starving_since = None;
+    }
+
+    pub(crate) fn on_data(&mut self, packet: &Arrived) {
+        let (bytes, rtt) = (f64::from(packet.bytes), packet.rtt.as_secs_f64());
+        self.carried += bytes * f64::from(packet.missing.saturating_add(1).min(64));
+        self.window.push_back(Sample {
+            at: packet.now,
+            sent: packet.sent,
+            delay: packet.delay,
+            carried: self.carried,
+            bytes,
+            is_limited: packet.is_limited,
+        });
+        self.shorten(packet);
+        self.observe_base(packet);
+        let Some(shown) = self.shown() else {
+            return;
+        };
+        let base = self.base().unwrap_or(packet.delay);
+        #[expect(clippy::cast_precision_loss, reason = "microseconds of a delay")]
+        let waited = (self.recent_delay(packet) - base).max(0) as f64 / 1e6;
+        // Half of a packet's time is no queue: packets of others pass between.
+        let is_queued = waited > shown.packet_time / 2.0;
+        // What a limited sender sends says how much the hop carries at least.
+        let is_measure = !shown.is_limited || is_queued && shown.growth > 0.0;
+        self.arrival = if is_measure {
+            shown.arrived
+        } else {
+            self.arrival.max(shown.arrived)
+        };
+        if self.is_other_path(packet.now, packet.rtt, &shown, waited) {
+            self.base = Some(shown.least_delay);
+            self.base_before = None;
+            self.rate = self.known;
+            self.starving_since = None;
+            return;
+        }
+        self.correct(packet.now, &shown, waited, is_queued, rtt);
+    }
+
+    /// Keeps the packets of half a round trip, and a few at least.
+    fn shorten(&mut self, packet: &Arrived) {
+        while self.window.len() > MOST_PACKETS
+            || self.window.len() > 2 * LEAST_PACKETS
+                && self.window.front().is_some_and(|first| {
+                    packet.now.saturating_duration_since(first.at) > packet.rtt / 2
+                })
+        {
+            self.window.pop_front();
+        }
+        // After a silence, what was before says nothing of the present. At a low rate, packets are this far apart.
+        let spacing = Duration::try_from_secs_f64(f64::from(packet.bytes) / self.rate.max(1.0));
+        let spacing = spacing.unwrap_or(LONGEST_SPACING).min(LONGEST_SPACING);
+        let horizon = packet.rtt * 4 + Duration::from_millis(100) + spacing * MOST_SPACINGS;
+        while self
+            .window
+            .front()
+            .is_some_and(|first| packet.now.saturating_duration_since(first.at) > horizon)
+        {
+            self.window.pop_front();
+        }
+    }
+
+    /// Learns the least delay, and drains the queue for a round trip when it was not seen empty for long.
+    fn observe_base(&mut self, packet: &Arrived) {
+        self.base = Some(
+            self.base
+                .map_or(packet.delay, |base| base.min(packet.delay)),
+        );
+        let since = *self.period_since.get_or_insert(packet.now);
+        if self.drain_until.is_some_and(|until| packet.now >= until) {
+            self.drain_until = None;
+        }
+        let period = DRAIN_AFTER.max(packet.rtt * DRAIN_ROUNDS);
+        if packet.now.saturating_duration_since(since) >= period {
+            self.period_since = Some(packet.now);
+            self.base_before = self.base.take();
+            self.drain_until = Some(packet.now + packet.rtt);
+        }
+    }
+
+    fn base(&self) -> Option<i64> {
+        [self.base, self.base_before].into_iter().flatten().min()
+    }
+
+    fn shown(&self) -> Option<Shown> {
+        let (first, last) = (self.window.front()?, self.window.back()?);
+        let elapsed = last.at.saturating_duration_since(first.at).as_secs_f64();
+        #[expect(clippy::cast_precision_loss, reason = "microseconds of a short time")]
+        let (sending, growth) = (
+            (last.sent - first.sent) as f64 / 1e6,
+            (last.delay - first.delay) as f64 / 1e6,
+        );
+        if self.window.len() < LEAST_PACKETS || elapsed <= 0.0 || sending <= 0.0 {
+            return None;
+        }
+        let carried = last.carried - first.carried;
+        let arrived = carried / elapsed;
+        Some(Shown {
+            sent: carried / sending,
+            arrived,
+            is_limited: self.window.iter().any(|sample| sample.is_limited),
+            least_delay: self.window.iter().map(|sample| sample.delay).min()?,
+            growth,
+            packet_time: last.bytes / arrived,
+            packet: last.bytes,
+        })
+    }
+
+    /// The least delay of the last few packets.
+    fn recent_delay(&self, packet: &Arrived) -> i64 {
+        let recent =
+            self.window.iter().rev().take_while(|sample| {
+                packet.now.saturating_duration_since(sample.at) <= packet.rtt / 8
+            });
+        recent
+            .chain(self.window.iter().rev().take(2))
+            .map(|sample| sample.delay)
+            .min()
+            .unwrap_or(packet.delay)
+    }
+
+    /// Whether the delay is that of another path: less was sent than was carried before, for longer than the news of it
+    /// takes, and the delay did not fall.
+    fn is_other_path(&mut self, now: Instant, rtt: Duration, shown: &Shown, waited: f64) -> bool {
+        let is_starving = self.rate < 0.9 * self.known
+            && self.drain_until.is_none()
+            && waited > 2.0 * shown.packet_time;
+        if !is_starving {
+            self.starving_since = None;
+            return false;
+        }
+        let since = *self.starving_since.get_or_insert(now);
+        now.saturating_duration_since(since) > rtt * 2
+            && shown.sent < 0.92 * self.known
+            && shown.growth.abs() < 0.1 * waited
+    }
+
+    fn correct(&mut self, now: Instant, shown: &Shown, waited: f64, is_queued: bool, rtt: f64) {
+        let queue = waited * self.arrival;
+        let target = QUEUE_PACKETS * shown.packet;
+        let mut change = (target - queue) * CORRECTED / rtt.max(1e-6);
+        if is_queued {
+            self.boost = 1.0;
+            self.boosted = Some(now);
+        } else if self.known == 0.0 {
+            // There was no queue yet: twice as much each round trip.
+            change = self.arrival;
+        } else if !shown.is_limited {
+            let boosted = *self.boosted.get_or_insert(now);
+            if now.saturating_duration_since(boosted).as_secs_f64() >= rtt {
+                self.boost *= 2.0;
+                self.boosted = Some(now);
+            }
+            change = (change * self.boost.max(1.0)).min(self.arrival / 2.0);
+        }
+        let is_moving = shown.growth.abs() > shown.packet_time / 2.0;
+        if is_queued && !shown.is_limited && (self.starving_since.is_none() || is_moving) {
+            let since = self
+                .learned
+                .replace(now)
+                .map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
+            let share = (since / (FORGOTTEN_ROUNDS * rtt).max(1e-6)).min(1.0);
+            self.known = self
+                .arrival
+                .max(self.known + (self.arrival - self.known) * share);
+        }
+        let floor = LEAST_SHARE * self.known.max(self.arrival);
+        self.rate = match self.drain_until {
+            Some(_) => DRAIN_SHARE * self.arrival,
+            None if is_queued => (self.arrival + change).max(floor),
+            // What was carried before may be tried at once.
+            None => (self.arrival + change).max(self.known),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A hop of constant round-trip time in virtual time: what the control finds of it.
+    struct Hop {
+        start: Instant,
+        control: Adaptive,
+        /// Seconds.
+        now: f64,
+        busy_until: f64,
+        last: f64,
+        rates: VecDeque<(f64, f64)>,
+    }
+
+    const RTT: f64 = 0.02;
+    const BYTES: u32 = 1500;
+
+    impl Hop {
+        fn new() -> Self {
+            Self {
+                start: Instant::now(),
+                control: Adaptive::default(),
+                now: 0.0,
+                busy_until: 0.0,
+                last: 0.0,
+                rates: [(0.0, 1e6)].into(),
+            }
+        }
+
+        /// Sends for a time over a hop of this capacity and one-way delay; returns bytes per second and the mean queue
+        /// in seconds.
+        fn run(&mut self, seconds: f64, capacity: f64, delay: f64) -> (f64, f64) {
+            let (end, mut sent, mut waited) = (self.now + seconds, 0.0, 0.0);
+            let bytes = f64::from(BYTES);
+            while self.now < end {
+                while self.rates.get(1).is_some_and(|(at, _)| *at <= self.now) {
+                    self.rates.pop_front();
+                }
+                let leaves = self.busy_until.max(self.now) + bytes / capacity;
+                self.busy_until = leaves;
+                let micros = |seconds: f64| {
+                    i64::try_from(Duration::from_secs_f64(seconds).as_micros()).unwrap()
+                };
+                // What is overtaken tells nothing.
+                let is_late = leaves + delay < self.last;
+                self.last = self.last.max(leaves + delay);
+                let taken = Arrived {
+                    now: self.start + Duration::from_secs_f64(leaves + delay),
+                    sent: micros(self.now),
+                    delay: micros(leaves + delay) - micros(self.now) - 77_000,
+                    bytes: BYTES,
+                    missing: 0,
+                    is_limited: false,
+                    rtt: Duration::from_secs_f64(RTT),
+                };
+                if !is_late {
+                    self.control.on_data(&taken);
+                }
+                if let Some(rate) = self.control.rate() {
+                    self.rates.push_back((leaves + RTT, rate));
+                }
+                sent += bytes;
+                waited += leaves - self.now - bytes / capacity;
+                self.now += bytes / self.rates[0].1;
+            }
+            (sent / seconds, waited / (sent / bytes))
+        }
+    }
+
+    #[test]
+    fn the_capacity_is_found_soon_and_kept_with_a_short_queue() {
+        let mut hop = Hop::new();
+        let (_, worst) = hop.run(0.3, 2.5e6, 0.01);
+        assert!(worst < 0.02, "{worst}");
+        let (rate, queue) = hop.run(20.0, 2.5e6, 0.01);
+        assert!(rate > 0.99 * 2.5e6, "{rate}");
+        assert!(queue < 0.002, "{queue}");
+    }
+
+    #[test]
+    fn steps_of_the_capacity_are_followed() {
+        let mut hop = Hop::new();
+        hop.run(2.0, 1.25e6, 0.01);
+        let (mut rates, mut queues) = (0.0, 0.0);
+        for _ in 0..5 {
+            for capacity in [1.375e6, 1.125e6] {
+                let (rate, queue) = hop.run(2.0, capacity, 0.01);
+                rates += rate / 10.0;
+                queues += queue / 10.0;
+            }
+        }
+        assert!(rates > 0.985 * 1.25e6, "{rates}");
+        assert!(queues < 0.004, "{queues}");
+    }
+
+    #[test]
+    fn a_longer_path_is_no_queue() {
+        let mut hop = Hop::new();
+        hop.run(2.0, 2.5e6, 0.01);
+        let (rate, _) = hop.run(2.0, 2.5e6, 0.03);
+        assert!(rate > 0.95 * 2.5e6, "{rate}");
+        let (rate, queue) = hop.run(5.0, 2.5e6, 0.01);
+        assert!(rate > 0.98 * 2.5e6, "{rate}");
+        assert!(queue < 0.002, "{queue}");
+    }
+}

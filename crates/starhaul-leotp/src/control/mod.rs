@@ -1,0 +1,75 @@
+//! The rate of a hop, found by its receiver, who tells it to the sender.
+
+mod adaptive;
+mod published;
+
+use std::time::{Duration, Instant};
+
+use adaptive::Adaptive;
+use published::Published;
+
+use crate::config::RateRule;
+
+/// A data packet as the receiver of a hop sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrived {
+    pub(crate) now: Instant,
+    /// When it left, in microseconds of the sender's clock.
+    pub(crate) sent: i64,
+    /// Its one-way delay plus a constant, in microseconds: the clocks of the ends differ.
+    pub(crate) delay: i64,
+    pub(crate) bytes: u32,
+    /// Packets that were lost before it.
+    pub(crate) missing: u32,
+    /// The sender had nothing to send after it.
+    pub(crate) is_limited: bool,
+    /// The round-trip time of the hop.
+    pub(crate) rtt: Duration,
+}
+
+/// Finds the rate of a hop.
+#[derive(Debug)]
+pub(crate) enum RateControl {
+    Adaptive(Adaptive),
+    Published(Published),
+}
+
+impl RateControl {
+    pub(crate) fn new(rule: RateRule) -> Self {
+        match rule {
+            RateRule::Adaptive => Self::Adaptive(Adaptive::default()),
+            RateRule::Published => Self::Published(Published::default()),
+        }
+    }
+
+    /// Takes a packet.
+    pub(crate) fn on_data(&mut self, packet: &Arrived) {
+        match self {
+            Self::Adaptive(control) => control.on_data(packet),
+            Self::Published(control) => control.on_data(packet),
+        }
+    }
+
+    /// Takes a sample of the hop's round-trip time.
+    pub(crate) fn on_rtt(&mut self, now: Instant, rtt: Duration) {
+        if let Self::Published(control) = self {
+            control.on_rtt(now, rtt);
+        }
+    }
+
+    /// The rate in bytes per second, if packets have shown one.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        match self {
+            Self::Adaptive(control) => control.rate(),
+            Self::Published(control) => control.rate(),
+        }
+    }
+
+    /// The hop was reconfigured: its delays are others.
+    pub(crate) fn on_reconfiguration(&mut self) {
+        match self {
+            Self::Adaptive(control) => control.forget_delays(),
+            Self::Published(control) => control.forget_delays(),
+        }
+    }
+}

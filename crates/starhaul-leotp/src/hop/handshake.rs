@@ -1,0 +1,281 @@
+//! The handshake of two neighbours: each learns the life of the other, a number drawn anew when a node begins.
+//!
+//! A life is accepted when a hello brings it together with the echo of this node's challenge, which only a neighbour that
+//! lives now can know: hellos of former lives change nothing. The keys follow from the two lives, so that both ends have the
+//! same keys as soon as each has accepted the other, whichever hellos were lost.
+
+use std::time::{Duration, Instant};
+
+use rand_chacha::{ChaCha20Rng, rand_core::RngCore as _};
+
+use crate::{
+    event::Recognised,
+    keys::{Life, NeighbourKey, PacketKey, is_same},
+    wire::{Challenge, Hello},
+};
+
+/// The first wait for an answer; each further one is twice as long, up to [`LONGEST`].
+const FIRST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(2);
+/// Hellos that answer others leave this far apart at least.
+const ANSWERS: Duration = Duration::from_millis(5);
+
+/// The state of the handshake with a neighbour.
+#[derive(Debug)]
+pub(crate) struct Handshake {
+    key: NeighbourKey,
+    random: ChaCha20Rng,
+    life: Life,
+    /// A neighbour that echoes it lives; drawn anew when it has served.
+    challenge: Challenge,
+    /// The challenge of the neighbour's last hello.
+    heard: Challenge,
+    wait: Duration,
+    next: Option<Instant>,
+    sent: Option<Instant>,
+}
+
+/// The keys of a life of both neighbours.
+#[derive(Debug)]
+pub(crate) struct Session {
+    peer: Life,
+    pub(crate) seal: PacketKey,
+    pub(crate) open: PacketKey,
+    /// The neighbour is known to have the keys.
+    pub(crate) is_confirmed: bool,
+}
+
+/// What a hello brought.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    /// A new life of the neighbour, with the time since this node's last hello.
+    New(Box<Session>, Option<Duration>),
+    /// Both ends know each other; the neighbour may not know that.
+    Agreed,
+    /// Nothing that can be believed; an answer leaves.
+    Unproven,
+    /// It is not authentic.
+    Forged,
+}
+
+impl Handshake {
+    pub(crate) fn new(now: Instant, key: NeighbourKey, mut random: ChaCha20Rng) -> Self {
+        let (mut life, mut challenge) = (Life::default(), Challenge::default());
+        random.fill_bytes(&mut life);
+        random.fill_bytes(&mut challenge);
+        Self {
+            key,
+            random,
+            life,
+            challenge,
+            heard: Challenge::default(),
+            wait: FIRST,
+            next: Some(now),
+            sent: None,
+        }
+    }
+
+    /// When a hello leaves.
+    pub(crate) fn timeout(&self) -> Option<Instant> {
+        self.next
+    }
+
+    /// Sends a hello at once, if the last one is long enough ago: a packet came that only another life explains.
+    pub(crate) fn prompt(&mut self, now: Instant) {
+        let at = self.sent.map_or(now, |sent| now.max(sent + ANSWERS));
+        self.next = Some(self.next.map_or(at, |next| next.min(at)));
+    }
+
+    /// The hello that is due. `first_number` is that of this node's first packet to the accepted life.
+    pub(crate) fn poll(
+        &mut self,
+        now: Instant,
+        accepted: Option<&Session>,
+        first_number: u64,
+    ) -> Option<Hello> {
+        if self.next.is_none_or(|next| next > now) {
+            return None;
+        }
+        self.sent = Some(now);
+        self.next = None;
+        if !accepted.is_some_and(|session| session.is_confirmed) {
+            self.next = Some(now + self.wait);
+            self.wait = (self.wait * 2).min(LONGEST);
+        }
+        let mut hello = Hello {
+            life: self.life,
+            peer: accepted.map_or(Life::default(), |session| session.peer),
+            challenge: self.challenge,
+            echo: self.heard,
+            first_number,
+            mac: Default::default(),
+        };
+        hello.mac = self.key.hello_mac(&hello.authenticated());
+        Some(hello)
+    }
+
+    /// Whether a hello is authentic, and whether its sender is known to live now.
+    pub(crate) fn recognises(&self, hello: &Hello) -> Recognised {
+        let mac = self.key.hello_mac(&hello.authenticated());
+        match is_same(&mac, &hello.mac) && hello.life != self.life {
+            false => Recognised::No,
+            true if hello.echo == self.challenge => Recognised::Alive,
+            true => Recognised::Perhaps,
+        }
+    }
+
+    /// Takes a hello; `accepted` are the keys in use.
+    pub(crate) fn handle(
+        &mut self,
+        now: Instant,
+        hello: &Hello,
+        accepted: Option<&Session>,
+    ) -> Heard {
+        let mac = self.key.hello_mac(&hello.authenticated());
+        // One's own hello may come back.
+        if !is_same(&mac, &hello.mac) || hello.life == self.life {
+            return Heard::Forged;
+        }
+        let is_accepted = accepted.is_some_and(|session| session.peer == hello.life);
+        let knows_this = hello.peer == self.life;
+        if is_accepted && knows_this {
+            return Heard::Agreed;
+        }
+        self.heard = hello.challenge;
+        if !knows_this {
+            self.prompt(now);
+        }
+        if is_accepted || hello.echo != self.challenge {
+            self.prompt(now);
+            return Heard::Unproven;
+        }
+        self.random.fill_bytes(&mut self.challenge);
+        self.wait = FIRST;
+        let session = Session {
+            peer: hello.life,
+            seal: self.key.direction(&self.life, &hello.life),
+            open: self.key.direction(&hello.life, &self.life),
+            is_confirmed: false,
+        };
+        self.next.get_or_insert(now + FIRST);
+        let since = self.sent.map(|sent| now.saturating_duration_since(sent));
+        Heard::New(Box::new(session), since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_chacha::rand_core::SeedableRng as _;
+
+    use super::*;
+
+    struct End {
+        handshake: Handshake,
+        session: Option<Session>,
+        lives: usize,
+    }
+
+    impl End {
+        fn new(now: Instant, seed: u64) -> Self {
+            let random = ChaCha20Rng::seed_from_u64(seed);
+            Self {
+                handshake: Handshake::new(now, NeighbourKey::new(&[7; 32]), random),
+                session: None,
+                lives: 0,
+            }
+        }
+
+        fn poll(&mut self, now: Instant) -> Option<Hello> {
+            self.handshake.poll(now, self.session.as_ref(), 0)
+        }
+
+        fn handle(&mut self, now: Instant, hello: &Hello) {
+            let heard = self.handshake.handle(now, hello, self.session.as_ref());
+            if let Heard::New(session, _) = heard {
+                self.session = Some(*session);
+                self.lives += 1;
+            }
+        }
+    }
+
+    fn agree(a: &End, b: &End) -> bool {
+        let (Some(at_a), Some(at_b)) = (&a.session, &b.session) else {
+            return false;
+        };
+        at_a.seal.mac(1, b"x") == at_b.open.mac(1, b"x")
+            && at_b.seal.mac(1, b"x") == at_a.open.mac(1, b"x")
+    }
+
+    #[test]
+    fn two_ends_agree_after_three_hellos() {
+        let now = Instant::now();
+        let (mut a, mut b) = (End::new(now, 1), End::new(now, 2));
+        b.handshake.next = None;
+        let first = a.poll(now).unwrap();
+        b.handle(now, &first);
+        let second = b.poll(now).unwrap();
+        a.handle(now, &second);
+        let third = a.poll(now + ANSWERS).unwrap();
+        b.handle(now, &third);
+        assert!(agree(&a, &b));
+        let mut changed = third;
+        changed.first_number ^= 1;
+        let heard = b.handshake.handle(now, &changed, b.session.as_ref());
+        assert!(matches!(heard, Heard::Forged));
+        let heard = a.handshake.handle(now, &third, a.session.as_ref());
+        assert!(matches!(heard, Heard::Forged), "its own");
+    }
+
+    /// Hellos are lost, delayed, repeated and replayed while both ends begin new lives; then they pass, and both agree.
+    #[test]
+    fn whatever_was_lost_or_replayed_both_agree_in_the_end() {
+        for seed in 0..300 {
+            let mut random = ChaCha20Rng::seed_from_u64(seed);
+            let mut now = Instant::now();
+            let mut ends = [End::new(now, seed * 1000), End::new(now, seed * 1000 + 1)];
+            let mut all: [Vec<Hello>; 2] = Default::default();
+            for step in 2..80 {
+                now += Duration::from_millis((random.next_u32() % 300).into());
+                let from = usize::from(random.next_u32().is_multiple_of(2));
+                if let Some(hello) = ends[from].poll(now) {
+                    all[from].push(hello);
+                }
+                match random.next_u32() % 10 {
+                    0 => ends[from] = End::new(now, seed * 1000 + step),
+                    1..=3 if !all[from].is_empty() => {
+                        let old = usize::try_from(random.next_u32()).unwrap() % all[from].len();
+                        let hello = all[from][old];
+                        ends[1 - from].handle(now, &hello);
+                    }
+                    4..=7 => {
+                        if let Some(hello) = all[from].last().copied() {
+                            ends[1 - from].handle(now, &hello);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            for _ in 0..8 {
+                for from in [0, 1] {
+                    now += Duration::from_millis(10);
+                    if let Some(hello) = ends[from].poll(now) {
+                        ends[1 - from].handle(now, &hello);
+                    }
+                }
+                now += LONGEST;
+            }
+            let [a, b] = &ends;
+            assert!(agree(a, b), "seed {seed}");
+            // Nothing of the past ends it.
+            let lives = [a.lives, b.lives];
+            for from in [0, 1] {
+                for hello in &all[from] {
+                    ends[1 - from].handle(now, hello);
+                }
+            }
+            let [a, b] = &ends;
+            assert_eq!([a.lives, b.lives], lives, "seed {seed}");
+            assert!(agree(a, b), "seed {seed}");
+        }
+    }
+}

@@ -1,0 +1,602 @@
+//! A neighbour as a node knows it: keys, numbers of packets both ways, round-trip time, rates and what waits for it.
+
+mod arrivals;
+mod departures;
+mod handshake;
+mod pace;
+pub(crate) mod queue;
+pub(crate) mod rtt;
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use rand_chacha::ChaCha20Rng;
+use rustc_hash::FxHashMap;
+
+pub(crate) use arrivals::{Arrival, Arrivals};
+pub(crate) use departures::{Carried, Departures};
+use handshake::{Handshake, Heard, Session};
+use pace::Pace;
+use queue::SendQueue;
+use rtt::RoundTrips;
+
+use crate::{
+    config::{NeighbourConfig, NodeConfig},
+    control::{Arrived, RateControl},
+    event::Recognised,
+    keys::{MAC_BYTES, is_same},
+    name::ContentId,
+    wire::{Echo, Frame, Head, Hello, Numbered, Packet, STAMP_MASK, ShortNumber},
+};
+
+/// Bytes of a control packet at most.
+const CONTROL_BYTES: usize = 1200;
+/// Frames that wait at most; requesters ask again for what was dropped.
+const MOST_FRAMES: usize = 1 << 13;
+/// Segments of the first round trip, before the neighbour says a rate.
+const FIRST_SEGMENTS: f64 = 16.0;
+/// Round-trip times before any is known, and at least while one is only guessed from the handshake.
+const UNKNOWN_RTT: Duration = Duration::from_millis(100);
+const LEAST_RTT_GUESS: Duration = Duration::from_millis(1);
+/// What left longer ago is not repaired: after such an outage, requesters have asked for it again, perhaps over another path.
+const REPAIRED_ROUNDS: u32 = 4;
+const REPAIRED_FOR: Duration = Duration::from_millis(250);
+/// Nothing is sent to a neighbour that was silent for longer.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// A neighbour.
+#[derive(Debug)]
+pub(crate) struct Hop {
+    handshake: Handshake,
+    session: Option<Session>,
+    pub(crate) departures: Departures,
+    /// Of the first packet to the neighbour in its present life.
+    first_number: u64,
+    pub(crate) arrivals: Arrivals,
+    rtt: RoundTrips,
+    /// Until a packet has shown one.
+    rtt_guess: Duration,
+    /// Of this node's clock.
+    epoch: Instant,
+    /// The last stamp of the neighbour, and when it came.
+    stamp: Option<(u32, Instant)>,
+    echoed: Option<Instant>,
+    /// One-way delay plus the difference of the clocks, of the last packet, in microseconds.
+    delay: Option<i64>,
+    /// Last data: content and its end.
+    pub(crate) last_data: Option<(ContentId, u64)>,
+    /// Finds the rate of data from the neighbour.
+    pub(crate) control: RateControl,
+    /// The rate at which the neighbour takes data, in bytes per second.
+    takes: Option<f64>,
+    /// One more than the greatest number that it is known to have received.
+    received: u64,
+    pub(crate) queue: SendQueue,
+    pace: Pace,
+    /// When the first content that waits may send, if all wait for their pace.
+    flows_at: Option<Instant>,
+    frames: VecDeque<Frame>,
+    /// A control packet is due then, even an empty one.
+    speaks_at: Option<Instant>,
+    owes_answer: bool,
+    /// A packet without content follows the last data then.
+    tail_at: Option<Instant>,
+    /// Told last: rate, and when.
+    told: Option<(f64, Instant)>,
+    control_left: Option<Instant>,
+    heard: Instant,
+    handles: Handles,
+    burst: Duration,
+    segment_bytes: f64,
+}
+
+/// This node's numbers of contents, for a neighbour that it asks.
+#[derive(Debug, Default)]
+struct Handles {
+    by_content: FxHashMap<ContentId, u64>,
+    by_handle: FxHashMap<u64, ContentId>,
+    next: u64,
+    most: usize,
+}
+
+/// What a packet was, apart from its body.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Checked {
+    /// The neighbour is not known in its present life.
+    NoKeys,
+    Forged,
+    Replayed,
+    Authentic {
+        number: u64,
+        arrival: Arrival,
+    },
+}
+
+impl Hop {
+    pub(crate) fn new(
+        now: Instant,
+        epoch: Instant,
+        node: &NodeConfig,
+        config: NeighbourConfig,
+        random: ChaCha20Rng,
+    ) -> Self {
+        Self {
+            handshake: Handshake::new(now, config.key, random),
+            session: None,
+            departures: Departures::default(),
+            first_number: 0,
+            arrivals: Arrivals::default(),
+            rtt: RoundTrips::default(),
+            rtt_guess: UNKNOWN_RTT,
+            epoch,
+            stamp: None,
+            echoed: None,
+            delay: None,
+            last_data: None,
+            control: RateControl::new(node.rate_rule),
+            takes: None,
+            received: 0,
+            queue: SendQueue::new(node.queue_bytes, node.contents),
+            pace: Pace::default(),
+            flows_at: None,
+            frames: VecDeque::new(),
+            speaks_at: None,
+            owes_answer: false,
+            tail_at: None,
+            told: None,
+            control_left: None,
+            heard: now,
+            handles: Handles {
+                most: node.contents,
+                ..Handles::default()
+            },
+            burst: node.burst,
+            segment_bytes: f64::from(u32::try_from(node.segment_bytes).unwrap_or(u32::MAX)),
+        }
+    }
+
+    /// Whether the neighbour is known in its present life.
+    pub(crate) fn is_met(&self) -> bool {
+        self.session.is_some()
+    }
+
+    /// The smoothed round-trip time, or a guess.
+    pub(crate) fn rtt(&self) -> Duration {
+        self.rtt.smoothed().unwrap_or(self.rtt_guess)
+    }
+
+    /// The rate at which the neighbour takes data: what it said, or that of the first round trip.
+    pub(crate) fn takes(&self) -> f64 {
+        self.takes
+            .unwrap_or(FIRST_SEGMENTS * self.segment_bytes / self.rtt().as_secs_f64().max(1e-6))
+    }
+
+    /// What the neighbour said of the rate at which it takes data.
+    pub(crate) fn said_rate(&mut self, kbit: u64, greatest: u32) {
+        self.takes = Some(bytes_per_second(kbit));
+        let greatest = ShortNumber {
+            bits: greatest,
+            is_long: true,
+        }
+        .expand(self.received);
+        if greatest < self.departures.next_number() {
+            self.received = self.received.max(greatest + 1);
+        }
+    }
+
+    /// The rate that packets from the neighbour have shown, in bytes per second; at first, that of a first round trip.
+    pub(crate) fn shown_rate(&self) -> f64 {
+        let first = FIRST_SEGMENTS * self.segment_bytes / self.rtt().as_secs_f64().max(1e-6);
+        self.control.rate().unwrap_or(first)
+    }
+
+    /// Takes a hello. Returns `None` if it is forged, and otherwise whether a new life of the neighbour began.
+    pub(crate) fn handle_hello(&mut self, now: Instant, hello: &Hello) -> Option<bool> {
+        match self.handshake.handle(now, hello, self.session.as_ref()) {
+            Heard::Forged => None,
+            Heard::Unproven => Some(false),
+            Heard::Agreed => {
+                // The neighbour may not know yet that this end has the keys: any packet shows it.
+                self.speak_by(now);
+                Some(false)
+            }
+            Heard::New(session, rtt) => {
+                self.session = Some(*session);
+                self.departures.forget();
+                self.first_number = self.departures.next_number();
+                self.received = self.first_number;
+                self.arrivals = Arrivals::starting_at(hello.first_number);
+                self.stamp = None;
+                self.delay = None;
+                self.last_data = None;
+                self.takes = None;
+                self.told = None;
+                self.heard = now;
+                self.speak_by(now);
+                self.queue.clear();
+                self.frames.clear();
+                self.handles = Handles {
+                    most: self.handles.most,
+                    ..Handles::default()
+                };
+                // The neighbour's clock is another.
+                self.control.on_reconfiguration();
+                self.rtt_guess = rtt.unwrap_or(self.rtt_guess).max(LEAST_RTT_GUESS);
+                Some(true)
+            }
+        }
+    }
+
+    /// Sends a hello, unless one has just left.
+    pub(crate) fn prompt_hello(&mut self, now: Instant) {
+        self.handshake.prompt(now);
+    }
+
+    /// The hello that is due.
+    pub(crate) fn poll_hello(&mut self, now: Instant) -> Option<Hello> {
+        self.handshake
+            .poll(now, self.session.as_ref(), self.first_number)
+    }
+
+    /// Whether a packet of an unknown address comes from this neighbour.
+    pub(crate) fn recognises(&self, packet: &Packet<'_>) -> Recognised {
+        match packet {
+            Packet::Hello(hello) => self.handshake.recognises(hello),
+            Packet::Numbered(packet) => {
+                let number = self.arrivals.expand(packet.head.number);
+                let is_alive = self.session.as_ref().is_some_and(|session| {
+                    let mac = session.open.mac(number, packet.authenticated);
+                    is_same(&mac, packet.mac) && self.arrivals.is_new(number)
+                });
+                if is_alive {
+                    Recognised::Alive
+                } else {
+                    Recognised::No
+                }
+            }
+        }
+    }
+
+    /// Checks a packet's authentication and number, and learns from its stamps.
+    pub(crate) fn check(&mut self, now: Instant, packet: &Numbered<'_>) -> Checked {
+        let Some(session) = &mut self.session else {
+            self.handshake.prompt(now);
+            return Checked::NoKeys;
+        };
+        let number = self.arrivals.expand(packet.head.number);
+        let mac = session.open.mac(number, packet.authenticated);
+        if !is_same(&mac, packet.mac) {
+            // The neighbour may have begun a new life, and its hello was lost.
+            self.handshake.prompt(now);
+            return Checked::Forged;
+        }
+        let arrival = self.arrivals.accept(now, number);
+        if arrival == Arrival::Replayed {
+            return Checked::Replayed;
+        }
+        session.is_confirmed = true;
+        self.heard = now;
+        if let Some(echo) = packet.head.echo {
+            self.handle_echo(now, echo);
+        }
+        if arrival != Arrival::Late {
+            self.stamp = Some((packet.head.sent, now));
+        }
+        Checked::Authentic { number, arrival }
+    }
+
+    /// Gives the rate control a data packet. `rtt` is the time that a change of the rate takes to show.
+    pub(crate) fn observe(
+        &mut self,
+        now: Instant,
+        sent: u32,
+        bytes: usize,
+        missing: u64,
+        is_limited: bool,
+        rtt: Duration,
+    ) {
+        let local = self.micros(now);
+        let expected = local - self.delay.unwrap_or(0);
+        let mask = i64::from(STAMP_MASK);
+        let near = (i64::from(sent) - expected) & mask;
+        let offset = if near > mask / 2 {
+            near - mask - 1
+        } else {
+            near
+        };
+        let sent = expected + offset;
+        let delay = local - sent;
+        self.delay = Some(delay);
+        self.control.on_data(&Arrived {
+            now,
+            sent,
+            delay,
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+            missing: u32::try_from(missing).unwrap_or(u32::MAX),
+            is_limited,
+            rtt,
+        });
+    }
+
+    /// The hop was reconfigured: nothing of its delays holds any more.
+    pub(crate) fn on_reconfiguration(&mut self) {
+        self.rtt.forget();
+        self.control.on_reconfiguration();
+    }
+
+    /// This node's number of a content for the neighbour. Where there are too many, those that are `idle` go; `None`: all
+    /// are in use.
+    pub(crate) fn handle_of(
+        &mut self,
+        content: ContentId,
+        is_idle: impl Fn(ContentId) -> bool,
+    ) -> Option<u64> {
+        let handles = &mut self.handles;
+        if let Some(&handle) = handles.by_content.get(&content) {
+            return Some(handle);
+        }
+        if handles.by_content.len() >= handles.most {
+            handles.by_handle.retain(|_, content| !is_idle(*content));
+            handles.by_content.retain(|content, _| !is_idle(*content));
+            if handles.by_content.len() >= handles.most {
+                return None;
+            }
+        }
+        let handle = handles.next;
+        handles.next += 1;
+        handles.by_content.insert(content, handle);
+        handles.by_handle.insert(handle, content);
+        Some(handle)
+    }
+
+    /// The content that the neighbour is asked for by this number.
+    pub(crate) fn content_of(&self, handle: u64) -> Option<ContentId> {
+        self.handles.by_handle.get(&handle).copied()
+    }
+
+    /// Adds a frame to the next control packet. Returns whether there was room.
+    pub(crate) fn say(&mut self, frame: Frame) -> bool {
+        let has_room = self.frames.len() < MOST_FRAMES;
+        if has_room {
+            self.frames.push_back(frame);
+        }
+        has_room
+    }
+
+    /// Whether a control packet is due.
+    pub(crate) fn has_to_speak(&self, now: Instant) -> bool {
+        self.is_met() && (!self.frames.is_empty() || self.speaking().is_some_and(|at| at <= now))
+    }
+
+    fn speaking(&self) -> Option<Instant> {
+        [self.speaks_at, self.tail_at].into_iter().flatten().min()
+    }
+
+    /// Sends a control packet at this time at the latest.
+    pub(crate) fn speak_by(&mut self, at: Instant) {
+        self.speaks_at = Some(self.speaks_at.map_or(at, |known| known.min(at)));
+    }
+
+    /// When the neighbour should be told this rate, if it differs from what it was told: not too often.
+    pub(crate) fn tell_at(&self, now: Instant, rate: f64) -> Option<Instant> {
+        let Some((told, at)) = self.told else {
+            return Some(now);
+        };
+        let wait = if (rate - told).abs() > 0.02 * told {
+            self.rtt() / 8
+        } else {
+            self.rtt() / 2
+        };
+        Some(now.max(at + wait)).filter(|_| rate != told)
+    }
+
+    /// What the neighbour was told may not have arrived.
+    pub(crate) fn forget_told(&mut self) {
+        self.told = None;
+    }
+
+    /// The rate was told.
+    pub(crate) fn note_told(&mut self, now: Instant, rate: f64) {
+        self.told = Some((rate, now));
+    }
+
+    /// Writes the control packet that is due; `first` are frames before those that wait.
+    pub(crate) fn write_control(&mut self, now: Instant, first: &[Frame], out: &mut Vec<u8>) {
+        let begin = out.len();
+        let (number, head) = self.head(now, true);
+        head.write_control(out);
+        let mut again = Vec::new();
+        let mut write = |frame: &Frame, out: &mut Vec<u8>| {
+            frame.write(out);
+            if !matches!(frame, Frame::Rate { .. } | Frame::Flow { .. }) {
+                again.push(*frame);
+            }
+        };
+        first.iter().for_each(|frame| write(frame, out));
+        while out.len() - begin + Frame::MAX_BYTES + MAC_BYTES <= CONTROL_BYTES {
+            let Some(frame) = self.frames.pop_front() else {
+                break;
+            };
+            write(&frame, out);
+        }
+        let carried = Carried::Frames(again.into());
+        self.speaks_at = None;
+        self.tail_at = None;
+        self.owes_answer = false;
+        self.control_left = Some(now);
+        self.finish(now, number, begin, carried, out);
+    }
+
+    /// Whether the pace lets data leave now.
+    pub(crate) fn may_send_data(&self, now: Instant) -> bool {
+        self.is_met()
+            && self
+                .pace
+                .next(self.takes())
+                .is_none_or(|at| at <= now + self.burst)
+    }
+
+    /// Drops what waits for a neighbour that was silent for long.
+    pub(crate) fn give_up_silent(&mut self, now: Instant) {
+        if !self.queue.is_empty()
+            && now.saturating_duration_since(self.heard) > SILENCE + self.rtt() * 8
+        {
+            self.queue.clear();
+        }
+    }
+
+    /// When the pace, or that of every content that waits, allows the next data.
+    pub(crate) fn next_data_at(&self) -> Option<Instant> {
+        self.is_met().then(|| {
+            let pace = self
+                .pace
+                .next(self.takes())
+                .map(|at| at.checked_sub(self.burst).unwrap_or(at));
+            pace.max(self.flows_at).unwrap_or(self.epoch)
+        })
+    }
+
+    /// All contents that wait, wait for their own pace until then.
+    pub(crate) fn flows_wait(&mut self, until: Option<Instant>) {
+        self.flows_at = until;
+    }
+
+    /// Whether anything may leave now.
+    pub(crate) fn may_send(&self, now: Instant) -> bool {
+        self.handshake.timeout().is_some_and(|at| at <= now)
+            || self.has_to_speak(now)
+            || !self.queue.is_empty()
+    }
+
+    /// Answers a packet that asks nothing but whether this node is there, unless data leave soon.
+    pub(crate) fn answer(&mut self, now: Instant) {
+        if self.queue.is_empty() {
+            self.owes_answer = true;
+            self.speak_by(now);
+        }
+    }
+
+    /// Whether the next control packet is an answer.
+    pub(crate) fn owes_answer(&self) -> bool {
+        self.owes_answer
+    }
+
+    /// Writes a data packet and lets it count for the pace. `stamp`: that of the responder, where it alone is paced.
+    pub(crate) fn write_data(
+        &mut self,
+        now: Instant,
+        data: &crate::wire::Data<'_>,
+        carried: Carried,
+        stamp: Option<u32>,
+        out: &mut Vec<u8>,
+    ) {
+        let begin = out.len();
+        let is_echo_due = self
+            .echoed
+            .is_none_or(|at| now.saturating_duration_since(at) > self.rtt() / 8);
+        let (number, mut head) = self.head(now, is_echo_due);
+        head.sent = stamp.unwrap_or(head.sent);
+        head.write_data(data, out);
+        self.finish(now, number, begin, carried, out);
+        if stamp.is_none() {
+            let bytes = f64::from(u32::try_from(out.len() - begin).unwrap_or(u32::MAX));
+            self.pace.sent(now, bytes, self.takes());
+        }
+        // After the last packet a short one shows whether it arrived.
+        let quiet = (self.rtt() / 4).max(Duration::from_millis(1));
+        self.tail_at = self.queue.is_empty().then_some(now + quiet);
+    }
+
+    /// The next instant at which something is due, apart from data.
+    pub(crate) fn timeout(&self) -> Option<Instant> {
+        let holes = self.arrivals.next_confirmation();
+        [
+            self.handshake.timeout(),
+            self.speaking().filter(|_| self.is_met()),
+            holes,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// This node's stamp of an instant.
+    pub(crate) fn stamp(&self, now: Instant) -> u32 {
+        u32::try_from(self.micros(now) & i64::from(STAMP_MASK)).unwrap_or(0)
+    }
+
+    fn micros(&self, now: Instant) -> i64 {
+        i64::try_from(now.saturating_duration_since(self.epoch).as_micros()).unwrap_or(i64::MAX)
+    }
+
+    fn head(&mut self, now: Instant, with_echo: bool) -> (u64, Head) {
+        let number = self.departures.next_number();
+        let held =
+            |came: Instant| u32::try_from(now.saturating_duration_since(came).as_micros()).ok();
+        let stamp = self.stamp.filter(|_| with_echo);
+        let echo = stamp.and_then(|(stamp, came)| {
+            let held = held(came).filter(|held| *held <= STAMP_MASK)?;
+            Some(Echo { stamp, held })
+        });
+        if echo.is_some() {
+            self.echoed = Some(now);
+            self.stamp = None;
+        }
+        // 16 bits are enough while far fewer packets are in doubt.
+        let is_long = number.saturating_sub(self.received) > 1 << 13;
+        let head = Head {
+            number: ShortNumber::of(number, is_long),
+            sent: self.stamp(now),
+            echo,
+        };
+        (number, head)
+    }
+
+    fn finish(
+        &mut self,
+        now: Instant,
+        number: u64,
+        begin: usize,
+        carried: Carried,
+        out: &mut Vec<u8>,
+    ) {
+        if let Some(session) = &self.session {
+            let mac = session.seal.mac(number, &out[begin..]);
+            out.extend_from_slice(&mac);
+        }
+        let horizon = self.rtt() * REPAIRED_ROUNDS + REPAIRED_FOR;
+        self.departures.push(now, carried, horizon);
+    }
+
+    fn handle_echo(&mut self, now: Instant, echo: Echo) {
+        let since = self.stamp(now).wrapping_sub(echo.stamp) & STAMP_MASK;
+        if let Some(sample) = since
+            .checked_sub(echo.held)
+            .filter(|sample| *sample < STAMP_MASK / 2)
+        {
+            let sample = Duration::from_micros(sample.into());
+            self.rtt.add(sample);
+            self.control.on_rtt(now, sample);
+        }
+    }
+}
+
+/// A rate as frames have it.
+pub(crate) fn kbit(bytes_per_second: f64) -> u64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "saturates"
+    )]
+    let kbit = (bytes_per_second * 8.0 / 1000.0) as u64;
+    kbit.max(1)
+}
+
+/// A rate out of a frame.
+pub(crate) fn bytes_per_second(kbit: u64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a rate")]
+    let kbit = kbit.max(1) as f64;
+    kbit * 1000.0 / 8.0
+}

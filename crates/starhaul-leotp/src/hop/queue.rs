@@ -1,0 +1,458 @@
+//! What waits to be sent to a neighbour: repairs first, then the contents in turn, each at the rate that the neighbour
+//! takes of it.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use super::pace::Pace;
+use crate::name::{ContentId, Segment};
+
+/// A flow without anything to send is forgotten after this time.
+const IDLE: Duration = Duration::from_secs(30);
+/// The time over which the rate of a flow is averaged.
+const AVERAGED: Duration = Duration::from_millis(200);
+/// Ranges of own bytes that wait as repairs at most; the requester asks for others again.
+const MOST_REPAIRS: usize = 1 << 16;
+
+/// Something to send.
+#[derive(Clone, Debug)]
+pub(crate) enum Item {
+    /// A segment that came from upstream or out of the cache. `is_repair`: it was lost somewhere; `stamp`: the
+    /// responder's, where it alone is paced.
+    Segment {
+        segment: Segment,
+        is_repair: bool,
+        stamp: Option<u32>,
+    },
+    /// Bytes of a content of this node.
+    Own { start: u64, end: u64 },
+}
+
+/// What to send next, and to whom it belongs.
+#[derive(Clone, Debug)]
+pub(crate) struct Next {
+    pub(crate) content: ContentId,
+    pub(crate) handle: u64,
+    pub(crate) item: Item,
+}
+
+/// The queue of one neighbour.
+#[derive(Debug, Default)]
+pub(crate) struct SendQueue {
+    /// By the neighbour's handles.
+    flows: BTreeMap<u64, Flow>,
+    repairs: VecDeque<Next>,
+    /// Handles of flows with items, in turn.
+    turn: VecDeque<u64>,
+    bytes: usize,
+    most_bytes: usize,
+    most_flows: usize,
+}
+
+/// One content.
+#[derive(Debug)]
+struct Flow {
+    content: ContentId,
+    items: VecDeque<Item>,
+    /// Of segments.
+    bytes: usize,
+    /// Bytes per second that the neighbour takes of it.
+    rate: Option<f64>,
+    pace: Pace,
+    used: Instant,
+    /// Bytes per second that leave, averaged over [`AVERAGED`], at `used`.
+    leaving: f64,
+}
+
+impl SendQueue {
+    /// A queue of at most so many bytes of segments and contents.
+    pub(crate) fn new(most_bytes: usize, most_flows: usize) -> Self {
+        Self {
+            most_bytes,
+            most_flows,
+            ..Self::default()
+        }
+    }
+
+    /// Bytes of segments that wait.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Bytes of segments of one content that wait, and the rate at which the neighbour takes it.
+    pub(crate) fn backlog(&self, handle: u64) -> (usize, Option<f64>) {
+        self.flows
+            .get(&handle)
+            .map_or((0, None), |flow| (flow.bytes, flow.rate))
+    }
+
+    /// The part of a rate that a content may have: what others leave, and an equal share at least.
+    pub(crate) fn share(&self, now: Instant, handle: u64, rate: f64) -> f64 {
+        let others = self.flows.iter().filter(|(other, _)| **other != handle);
+        let (mut count, mut leaving) = (1.0, 0.0);
+        for (_, flow) in others {
+            let rate = flow.leaving(now);
+            if !flow.items.is_empty() || now.saturating_duration_since(flow.used) < AVERAGED {
+                count += 1.0;
+                leaving += rate;
+            }
+        }
+        (rate / count).max(rate - leaving)
+    }
+
+    /// Whether what waits is less than a neighbour takes at this rate.
+    pub(crate) fn is_limited(&self, rate: f64) -> bool {
+        let mut flows = self.turn.iter().filter_map(|handle| self.flows.get(handle));
+        self.repairs.is_empty()
+            && flows
+                .try_fold(0.0, |sum, flow| Some(sum + flow.rate?))
+                .is_some_and(|sum| sum < rate)
+    }
+
+    /// Whether nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.turn.is_empty() && self.repairs.is_empty()
+    }
+
+    /// Adds an item. Returns whether there was room.
+    pub(crate) fn push(&mut self, now: Instant, next: Next) -> bool {
+        let Next {
+            content,
+            handle,
+            item,
+        } = next;
+        let bytes = item.bytes();
+        if self.bytes + bytes > self.most_bytes {
+            return false;
+        }
+        if let Item::Segment {
+            is_repair: true, ..
+        } = item
+        {
+            self.bytes += bytes;
+            self.repairs.push_back(Next {
+                content,
+                handle,
+                item,
+            });
+            return true;
+        }
+        let Some(flow) = self.flow(now, content, handle) else {
+            return false;
+        };
+        let was_idle = flow.items.is_empty();
+        match item {
+            Item::Own { start, end } => flow.add_own(start, end),
+            Item::Segment { .. } => flow.items.push_back(item),
+        }
+        flow.bytes += bytes;
+        if was_idle {
+            self.turn.push_back(handle);
+        }
+        self.bytes += bytes;
+        true
+    }
+
+    /// Adds bytes of a content of this node that were lost; they go before others.
+    pub(crate) fn repair_own(&mut self, content: ContentId, handle: u64, start: u64, end: u64) {
+        if self.repairs.len() < MOST_REPAIRS {
+            let item = Item::Own { start, end };
+            self.repairs.push_back(Next {
+                content,
+                handle,
+                item,
+            });
+        }
+    }
+
+    /// Sets the rate at which the neighbour takes a content, in bytes per second.
+    pub(crate) fn set_rate(&mut self, handle: u64, rate: f64) {
+        if let Some(flow) = self.flows.get_mut(&handle) {
+            flow.rate = Some(rate);
+        }
+    }
+
+    /// Takes the next item, or says when a flow may send again. A range of own bytes comes cut to `own_bytes`.
+    pub(crate) fn pop(&mut self, now: Instant, own_bytes: u64) -> Result<Next, Option<Instant>> {
+        if let Some(Next {
+            content,
+            handle,
+            item,
+        }) = self.repairs.pop_front()
+        {
+            self.bytes -= item.bytes();
+            let (item, rest) = item.cut(own_bytes);
+            if let Some(item) = rest {
+                self.repairs.push_front(Next {
+                    content,
+                    handle,
+                    item,
+                });
+            }
+            return Ok(Next {
+                content,
+                handle,
+                item,
+            });
+        }
+        let mut soonest: Option<Instant> = None;
+        for _ in 0..self.turn.len() {
+            let Some(handle) = self.turn.pop_front() else {
+                break;
+            };
+            let Some(flow) = self.flows.get_mut(&handle) else {
+                continue;
+            };
+            if let Some(at) = flow
+                .rate
+                .and_then(|rate| flow.pace.next(rate))
+                .filter(|at| *at > now)
+            {
+                soonest = Some(soonest.map_or(at, |soonest| soonest.min(at)));
+                self.turn.push_back(handle);
+                continue;
+            }
+            let Some(item) = flow.items.pop_front() else {
+                continue;
+            };
+            let (item, rest) = item.cut(own_bytes);
+            if let Some(rest) = rest {
+                flow.items.push_front(rest);
+            }
+            flow.bytes -= item.bytes();
+            self.bytes -= item.bytes();
+            flow.sent(now, item.length());
+            if !flow.items.is_empty() {
+                self.turn.push_back(handle);
+            }
+            let content = flow.content;
+            return Ok(Next {
+                content,
+                handle,
+                item,
+            });
+        }
+        Err(soonest)
+    }
+
+    /// Drops everything of a content.
+    pub(crate) fn forget(&mut self, handle: u64) {
+        if let Some(flow) = self.flows.remove(&handle) {
+            self.bytes -= flow.bytes;
+        }
+        self.turn.retain(|other| *other != handle);
+        let mut repairs = std::mem::take(&mut self.repairs);
+        repairs.retain(|next| {
+            let is_kept = next.handle != handle;
+            self.bytes -= if is_kept { 0 } else { next.item.bytes() };
+            is_kept
+        });
+        self.repairs = repairs;
+    }
+
+    /// Drops everything: the neighbour began a new life.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::new(self.most_bytes, self.most_flows);
+    }
+
+    /// The flow of a content; where there are too many, an idle one goes, or else there is none.
+    fn flow(&mut self, now: Instant, content: ContentId, handle: u64) -> Option<&mut Flow> {
+        if !self.flows.contains_key(&handle) {
+            if self.flows.len() >= self.most_flows {
+                self.flows.retain(|_, flow| {
+                    !flow.items.is_empty() || now.saturating_duration_since(flow.used) < IDLE
+                });
+            }
+            if self.flows.len() >= self.most_flows {
+                let idle = self.flows.iter().filter(|(_, flow)| flow.items.is_empty());
+                let oldest = idle
+                    .min_by_key(|(_, flow)| flow.used)
+                    .map(|(handle, _)| *handle)?;
+                self.flows.remove(&oldest);
+            }
+        }
+        Some(
+            self.flows
+                .entry(handle)
+                .or_insert_with(|| Flow::new(now, content)),
+        )
+    }
+}
+
+impl Flow {
+    fn new(now: Instant, content: ContentId) -> Self {
+        Self {
+            content,
+            items: VecDeque::new(),
+            bytes: 0,
+            rate: None,
+            pace: Pace::default(),
+            used: now,
+            leaving: 0.0,
+        }
+    }
+
+    /// Bytes per second that left of late.
+    fn leaving(&self, now: Instant) -> f64 {
+        let silence = now.saturating_duration_since(self.used).as_secs_f64();
+        self.leaving * (-silence / AVERAGED.as_secs_f64()).exp()
+    }
+
+    /// Adds own bytes but for those that wait already.
+    fn add_own(&mut self, start: u64, end: u64) {
+        let mut parts = vec![(start, end)];
+        for item in &self.items {
+            if let Item::Own { start, end } = *item {
+                let without = |(from, to): (u64, u64)| [(from, to.min(start)), (from.max(end), to)];
+                parts = parts
+                    .into_iter()
+                    .flat_map(without)
+                    .filter(|(from, to)| from < to)
+                    .collect();
+            }
+        }
+        for (start, end) in parts {
+            match self.items.back_mut() {
+                Some(Item::Own { end: last, .. }) if *last == start => *last = end,
+                _ => self.items.push_back(Item::Own { start, end }),
+            }
+        }
+    }
+
+    fn sent(&mut self, now: Instant, length: u64) {
+        let length = f64::from(u32::try_from(length).unwrap_or(u32::MAX));
+        self.leaving = self.leaving(now) + length / AVERAGED.as_secs_f64();
+        self.used = now;
+        self.pace
+            .sent(now, length, self.rate.unwrap_or(f64::INFINITY));
+    }
+}
+
+impl Item {
+    /// What it holds in memory.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Segment { segment, .. } => segment.sealed.len(),
+            Self::Own { .. } => 0,
+        }
+    }
+
+    fn length(&self) -> u64 {
+        match self {
+            Self::Segment { segment, .. } => segment.length(),
+            Self::Own { start, end } => end - start,
+        }
+    }
+
+    /// Own bytes up to the next multiple of `own_bytes`, and the rest.
+    fn cut(self, own_bytes: u64) -> (Self, Option<Self>) {
+        match self {
+            Self::Own { start, end } => {
+                let at = (start / own_bytes + 1).saturating_mul(own_bytes).min(end);
+                let rest = (at < end).then_some(Self::Own { start: at, end });
+                (Self::Own { start, end: at }, rest)
+            }
+            Self::Segment { .. } => (self, None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own(handle: u64, start: u64, end: u64) -> Next {
+        Next {
+            content: ContentId([1; 16]),
+            handle,
+            item: Item::Own { start, end },
+        }
+    }
+
+    fn pop(queue: &mut SendQueue, now: Instant) -> Option<(u64, u64, u64)> {
+        let next = queue.pop(now, 100).ok()?;
+        match next.item {
+            Item::Own { start, end } => Some((next.handle, start, end)),
+            Item::Segment { segment, .. } => Some((next.handle, segment.offset, segment.end())),
+        }
+    }
+
+    #[test]
+    fn contents_take_turns_and_nothing_waits_twice() {
+        let now = Instant::now();
+        let mut queue = SendQueue::new(10_000, 10);
+        for (handle, start, end) in [(1, 0, 200), (2, 50, 150), (1, 100, 300), (1, 100, 300)] {
+            assert!(queue.push(now, own(handle, start, end)));
+        }
+        queue.repair_own(ContentId([1; 16]), 2, 0, 50);
+        let order: Vec<_> = std::iter::from_fn(|| pop(&mut queue, now)).collect();
+        assert_eq!(
+            order,
+            [
+                (2, 0, 50),
+                (1, 0, 100),
+                (2, 50, 100),
+                (1, 100, 200),
+                (2, 100, 150),
+                (1, 200, 300)
+            ]
+        );
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn a_slow_content_holds_no_other_back() {
+        let now = Instant::now();
+        let mut queue = SendQueue::new(10_000, 10);
+        queue.push(now, own(1, 0, 200));
+        queue.push(now, own(2, 0, 300));
+        queue.set_rate(1, 1000.0);
+        assert_eq!(pop(&mut queue, now), Some((1, 0, 100)));
+        assert_eq!(
+            [
+                pop(&mut queue, now),
+                pop(&mut queue, now),
+                pop(&mut queue, now)
+            ]
+            .map(|next| next.unwrap().0),
+            [2; 3]
+        );
+        let at = queue.pop(now, 100).unwrap_err();
+        assert_eq!(at, Some(now + Duration::from_millis(100)));
+        assert_eq!(pop(&mut queue, at.unwrap()), Some((1, 100, 200)));
+    }
+
+    #[test]
+    fn memory_and_contents_are_bounded() {
+        let now = Instant::now();
+        let mut queue = SendQueue::new(1000, 3);
+        let segment = |handle, is_repair| Next {
+            content: ContentId([1; 16]),
+            handle,
+            item: Item::Segment {
+                segment: Segment {
+                    offset: 0,
+                    is_end: false,
+                    sealed: vec![0; 300].into(),
+                },
+                is_repair,
+                stamp: None,
+            },
+        };
+        let pushed = (0..9)
+            .filter(|handle| queue.push(now, segment(*handle, *handle == 1)))
+            .count();
+        assert_eq!((pushed, queue.bytes()), (3, 900));
+        queue.forget(1);
+        queue.forget(2);
+        assert_eq!(queue.bytes(), 300);
+        for handle in 10..20 {
+            queue.push(now, own(handle, 0, 5));
+        }
+        assert_eq!(queue.flows.len(), 3);
+        queue.clear();
+        assert!(queue.is_empty() && queue.bytes() == 0);
+    }
+}

@@ -1,0 +1,369 @@
+//! What neighbours send.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::Node;
+use crate::{
+    config::{NeighbourId, Scope},
+    event::{Event, Recognised},
+    hop::{Arrival, Carried, Checked, bytes_per_second, queue},
+    name::{ContentId, Segment},
+    pending::Asker,
+    wire::{self, Body, Data, Frame, Numbered, Packet},
+};
+
+impl Node {
+    /// Takes a datagram that came from a neighbour's address. Returns whether it is the neighbour's.
+    pub fn handle_datagram(&mut self, now: Instant, from: NeighbourId, datagram: &[u8]) -> bool {
+        let Some(hop) = self.hops.get_mut(&from) else {
+            self.stats.refused.strangers += 1;
+            return false;
+        };
+        match wire::parse(datagram) {
+            Err(_) => self.stats.refused.malformed += 1,
+            Ok(Packet::Hello(hello)) => match hop.handle_hello(now, &hello) {
+                None => self.stats.refused.forged += 1,
+                Some(is_new) => {
+                    if is_new {
+                        self.meet(now, from);
+                    }
+                    return true;
+                }
+            },
+            Ok(Packet::Numbered(packet)) => match hop.check(now, &packet) {
+                Checked::NoKeys | Checked::Forged => self.stats.refused.forged += 1,
+                Checked::Replayed => self.stats.refused.replayed += 1,
+                Checked::Authentic { arrival, .. } => {
+                    self.take(now, from, &packet, &arrival, datagram.len());
+                    return true;
+                }
+            },
+        }
+        false
+    }
+
+    /// Whether a datagram of an unknown address comes from a neighbour, which may have moved.
+    pub fn recognises(&self, neighbour: NeighbourId, datagram: &[u8]) -> Recognised {
+        let hop = self.hops.get(&neighbour);
+        let packet = wire::parse(datagram).ok();
+        let recognised = hop.zip(packet).map(|(hop, packet)| hop.recognises(&packet));
+        recognised.unwrap_or(Recognised::No)
+    }
+
+    /// A neighbour began a new life: what it was asked for before is asked for again.
+    fn meet(&mut self, now: Instant, id: NeighbourId) {
+        self.tell(Event::Met(id));
+        self.pending.withdraw_neighbour(id);
+        for relayed in self.relayed.values_mut() {
+            relayed.askers.retain(|(asker, _)| *asker != id);
+        }
+        let route_of = |content: &ContentId| self.routes.get(content).copied().or(self.upstream);
+        let contents: Vec<ContentId> = self
+            .pending
+            .contents()
+            .filter(|content| route_of(content) == Some(id))
+            .collect();
+        for content in contents {
+            self.reroute(now, content);
+        }
+    }
+
+    fn take(
+        &mut self,
+        now: Instant,
+        from: NeighbourId,
+        packet: &Numbered<'_>,
+        arrival: &Arrival,
+        bytes: usize,
+    ) {
+        if *arrival == Arrival::Late {
+            self.stats.reordered += 1;
+        }
+        match packet.body {
+            Body::Data(data) => self.take_data(now, from, packet.head.sent, &data, arrival, bytes),
+            Body::Control(frames) => self.take_frames(now, from, frames),
+        }
+        self.report_losses(now, from);
+        self.tell_rates(now, from);
+    }
+
+    fn take_data(
+        &mut self,
+        now: Instant,
+        from: NeighbourId,
+        sent: u32,
+        data: &Data<'_>,
+        arrival: &Arrival,
+        bytes: usize,
+    ) {
+        self.stats.data_received += 1;
+        let missing = match *arrival {
+            Arrival::Newest { missing } => missing,
+            _ => 0,
+        };
+        let Some(hop) = self.hops.get_mut(&from) else {
+            return;
+        };
+        let rtt = hop.rtt();
+        if *arrival != Arrival::Late {
+            let rtt = match self.config.control {
+                Scope::Hop => rtt,
+                // The rate changes a whole round trip later.
+                Scope::EndToEnd => self
+                    .fetches
+                    .values()
+                    .filter_map(|fetch| fetch.rtt())
+                    .max()
+                    .unwrap_or(rtt),
+            };
+            hop.observe(now, sent, bytes, missing, data.is_limited, rtt);
+        }
+        let Some(content) = hop.content_of(data.handle) else {
+            self.stats.refused.unsolicited += 1;
+            return;
+        };
+        let segment = Segment {
+            offset: data.offset,
+            is_end: data.is_end,
+            sealed: Bytes::copy_from_slice(data.sealed),
+        };
+        let last = hop.last_data;
+        if !data.is_repair && *arrival != Arrival::Late {
+            hop.last_data = Some((content, segment.end()));
+        }
+        if missing > 0
+            && let Some((_, lost_from)) = last.filter(|(last, _)| *last == content)
+        {
+            self.send_voids(
+                now,
+                content,
+                lost_from,
+                segment.offset,
+                missing * segment.length(),
+            );
+        }
+        self.note_data(now, content, from);
+        // Behind the end there is nothing to wait for.
+        let end = if segment.is_end {
+            u64::MAX
+        } else {
+            segment.end()
+        };
+        let askers = self.pending.take(content, segment.offset, end);
+        if askers.is_empty() {
+            self.stats.duplicates += 1;
+            return;
+        }
+        self.stats.evicted += self.cache.insert(content, &segment);
+        let stamp = (self.config.control == Scope::EndToEnd).then_some(sent);
+        for asker in askers {
+            self.deliver(now, asker, content, &segment, data.is_repair, stamp);
+            if let Asker::Local(id) = asker {
+                self.pump(now, id);
+            }
+        }
+    }
+
+    /// Tells those who wait for lost bytes that they are recovered here. Which bytes a hole held follows from what came
+    /// before and behind it, if that was of one content and in order.
+    fn send_voids(&mut self, now: Instant, content: ContentId, start: u64, end: u64, most: u64) {
+        if self.config.recovery == Scope::Hop && start < end && end - start <= most {
+            self.pass_void(now, content, start, end);
+        }
+    }
+
+    fn pass_void(&mut self, now: Instant, content: ContentId, start: u64, end: u64) {
+        for asker in self.pending.askers(content, start, end) {
+            match asker {
+                Asker::Local(id) => {
+                    if let Some(fetch) = self.fetches.get_mut(&id) {
+                        fetch.handle_void(now, start, end);
+                    }
+                }
+                Asker::Neighbour(id, handle) => {
+                    if let Some(hop) = self.hops.get_mut(&id) {
+                        hop.say(Frame::Void { handle, start, end });
+                    }
+                }
+            }
+        }
+    }
+
+    fn take_frames(&mut self, now: Instant, from: NeighbourId, mut frames: &[u8]) {
+        let mut is_probe = !frames.is_empty();
+        while !frames.is_empty() {
+            let Ok(frame) = Frame::read(&mut frames) else {
+                self.stats.refused.malformed += 1;
+                return;
+            };
+            is_probe &= matches!(frame, Frame::Rate { .. } | Frame::Flow { .. });
+            self.take_frame(now, from, frame);
+        }
+        if is_probe && let Some(hop) = self.hops.get_mut(&from) {
+            hop.answer(now);
+        }
+    }
+
+    fn take_frame(&mut self, now: Instant, from: NeighbourId, frame: Frame) {
+        let Some(hop) = self.hops.get_mut(&from) else {
+            return;
+        };
+        match frame {
+            Frame::Want {
+                content,
+                handle,
+                start,
+                end,
+                is_fresh,
+            } => self.want(
+                now,
+                Asker::Neighbour(from, handle),
+                content,
+                (start, end),
+                is_fresh,
+            ),
+            Frame::Rate { kbit, greatest } => hop.said_rate(kbit, greatest),
+            Frame::Flow { handle, kbit } => hop.queue.set_rate(handle, bytes_per_second(kbit)),
+            Frame::Lost { first, count } => self.repair(now, from, first, count),
+            Frame::Void { handle, start, end } => {
+                if let Some(content) = hop.content_of(handle) {
+                    self.pass_void(now, content, start, end);
+                }
+            }
+            Frame::Refused { handle } => {
+                let Some(content) = hop.content_of(handle) else {
+                    self.stats.refused.unsolicited += 1;
+                    return;
+                };
+                for asker in self.pending.refuse(content) {
+                    self.refuse(asker);
+                }
+            }
+        }
+    }
+
+    /// Sends again what packets carried that a neighbour reports as lost.
+    fn repair(&mut self, now: Instant, to: NeighbourId, first: u32, count: u64) {
+        let Some(hop) = self.hops.get(&to) else {
+            return;
+        };
+        let known = hop.departures.numbers();
+        let first = wire::ShortNumber {
+            bits: first,
+            is_long: true,
+        }
+        .expand(known.end);
+        let numbers = first.max(known.start)..first.saturating_add(count).min(known.end);
+        for number in numbers {
+            let carried = self
+                .hops
+                .get_mut(&to)
+                .and_then(|hop| hop.departures.take(number));
+            match carried {
+                Some(Carried::Segment {
+                    content,
+                    handle,
+                    start,
+                    end,
+                }) => self.repair_segment(now, to, content, handle, (start, end)),
+                Some(Carried::Frames(frames)) => {
+                    self.forget_told(to);
+                    self.say_again(to, &frames);
+                }
+                Some(Carried::Nothing) | None => {}
+            }
+        }
+    }
+
+    fn repair_segment(
+        &mut self,
+        now: Instant,
+        to: NeighbourId,
+        content: ContentId,
+        handle: u64,
+        (start, end): (u64, u64),
+    ) {
+        if self.config.recovery == Scope::EndToEnd {
+            return;
+        }
+        let Some(hop) = self.hops.get_mut(&to) else {
+            return;
+        };
+        self.stats.repaired += 1;
+        if self.responder.length(content).is_some() {
+            hop.queue.repair_own(content, handle, start, end);
+        } else if let Some(segment) = self.cache.first_in(content, start, end) {
+            let item = queue::Item::Segment {
+                segment,
+                is_repair: true,
+                stamp: None,
+            };
+            let has_room = hop.queue.push(
+                now,
+                queue::Next {
+                    content,
+                    handle,
+                    item,
+                },
+            );
+            self.stats.queue_drops += u64::from(!has_room);
+        } else {
+            self.stats.repairs_refetched += 1;
+            self.ask_upstream(
+                now,
+                Asker::Neighbour(to, handle),
+                content,
+                (start, end),
+                false,
+            );
+        }
+    }
+
+    /// Says again what is still true.
+    fn say_again(&mut self, to: NeighbourId, frames: &[Frame]) {
+        let Some(hop) = self.hops.get_mut(&to) else {
+            return;
+        };
+        for frame in frames {
+            let is_true = match *frame {
+                Frame::Want {
+                    content,
+                    start,
+                    end,
+                    ..
+                } => self.pending.waits_for(content, start, end),
+                _ => true,
+            };
+            if is_true {
+                hop.say(*frame);
+            }
+        }
+    }
+
+    /// Reports the packets of a neighbour that are lost.
+    pub(super) fn report_losses(&mut self, now: Instant, from: NeighbourId) {
+        let Some(hop) = self.hops.get_mut(&from) else {
+            return;
+        };
+        for lost in hop.arrivals.take_lost(now) {
+            if self.config.recovery == Scope::EndToEnd {
+                continue;
+            }
+            self.stats.reported_lost += lost.end - lost.start;
+            hop.say(Frame::Lost {
+                first: u32::try_from(lost.start & u64::from(u32::MAX)).unwrap_or(0),
+                count: lost.end - lost.start,
+            });
+        }
+    }
+
+    pub(super) fn fail_unreadable(&mut self, id: NeighbourId, handle: u64) {
+        if let Some(hop) = self.hops.get_mut(&id) {
+            hop.queue.forget(handle);
+            hop.say(Frame::Refused { handle });
+        }
+        self.stats.refused.unknown += 1;
+    }
+}

@@ -1,0 +1,579 @@
+//! A node: requester of what it fetches, responder of what it serves, and midnode of all else that its neighbours ask for.
+
+mod input;
+mod output;
+mod relay;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use rand_chacha::{
+    ChaCha20Rng,
+    rand_core::{RngCore as _, SeedableRng as _},
+};
+use relay::Relayed;
+use rustc_hash::FxHashMap;
+
+use crate::{
+    Error,
+    cache::Cache,
+    config::{NeighbourConfig, NeighbourId, NodeConfig, Scope},
+    event::{Event, Failure, Stats},
+    hop::Hop,
+    keys::ContentSecret,
+    name::{ContentId, Segment},
+    pending::{Asker, Pending},
+    requester::{Fetch, FetchConfig, FetchId, Taken},
+    responder::{Responder, Source},
+    wire::Frame,
+};
+
+/// What did not come is looked for at this interval.
+const SWEEP: Duration = Duration::from_secs(1);
+/// The least time after which a range is asked for again upstream.
+const LEAST_AGAIN: Duration = Duration::from_millis(5);
+/// Events that wait at most; beyond, notes of arrivals and of readable data are dropped.
+const MOST_EVENTS: usize = 1 << 14;
+
+/// A node. After each call, drain [`Node::poll_transmit`] and [`Node::poll_event`], and come back at [`Node::poll_timeout`].
+#[derive(Debug)]
+pub struct Node {
+    config: NodeConfig,
+    epoch: Instant,
+    random: ChaCha20Rng,
+    hops: BTreeMap<NeighbourId, Hop>,
+    upstream: Option<NeighbourId>,
+    routes: FxHashMap<ContentId, NeighbourId>,
+    responder: Responder,
+    cache: Cache,
+    pending: Pending,
+    fetches: BTreeMap<FetchId, Fetch>,
+    fetches_begun: u64,
+    relayed: FxHashMap<ContentId, Relayed>,
+    events: VecDeque<Event>,
+    stats: Stats,
+    sweep_at: Option<Instant>,
+    /// The neighbour that sent last: others go first.
+    last_sent: NeighbourId,
+}
+
+impl Node {
+    /// A node without neighbours. `seed` must be secret and new in each life.
+    ///
+    /// # Errors
+    /// [`Error::SegmentBytes`].
+    pub fn new(now: Instant, config: NodeConfig, seed: [u8; 32]) -> Result<Self, Error> {
+        let most = crate::MOST_SEGMENT_BYTES;
+        if !(NodeConfig::LEAST_SEGMENT_BYTES..=most).contains(&config.segment_bytes) {
+            return Err(Error::SegmentBytes(config.segment_bytes));
+        }
+        let cache = Cache::new(if config.recovery == Scope::Hop {
+            config.cache_bytes
+        } else {
+            0
+        });
+        Ok(Self {
+            epoch: now,
+            random: ChaCha20Rng::from_seed(seed),
+            hops: BTreeMap::new(),
+            upstream: None,
+            routes: FxHashMap::default(),
+            responder: Responder::default(),
+            cache,
+            pending: Pending::new(config.pending_ranges, config.contents, config.patience),
+            fetches: BTreeMap::new(),
+            fetches_begun: 0,
+            relayed: FxHashMap::default(),
+            events: VecDeque::new(),
+            stats: Stats::default(),
+            sweep_at: None,
+            last_sent: NeighbourId(0),
+            config,
+        })
+    }
+
+    /// Adds a neighbour and begins the handshake with it.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateNeighbour`].
+    pub fn add_neighbour(
+        &mut self,
+        now: Instant,
+        id: NeighbourId,
+        config: NeighbourConfig,
+    ) -> Result<(), Error> {
+        if self.hops.contains_key(&id) {
+            return Err(Error::DuplicateNeighbour(id));
+        }
+        let mut seed = [0; 32];
+        self.random.fill_bytes(&mut seed);
+        let hop = Hop::new(
+            now,
+            self.epoch,
+            &self.config,
+            config,
+            ChaCha20Rng::from_seed(seed),
+        );
+        self.hops.insert(id, hop);
+        Ok(())
+    }
+
+    /// Removes a neighbour and what waits for it.
+    pub fn remove_neighbour(&mut self, id: NeighbourId) {
+        self.hops.remove(&id);
+        if self.upstream == Some(id) {
+            self.upstream = None;
+        }
+        self.routes.retain(|_, to| *to != id);
+    }
+
+    /// Sets the neighbour that is asked for contents without a route of their own, and asks it for all that was asked of the
+    /// former one. What the former one still sends is taken.
+    pub fn set_upstream(&mut self, now: Instant, upstream: Option<NeighbourId>) {
+        let before = std::mem::replace(&mut self.upstream, upstream);
+        if before == upstream {
+            return;
+        }
+        let contents: Vec<ContentId> = self
+            .pending
+            .contents()
+            .filter(|content| !self.routes.contains_key(content))
+            .collect();
+        for content in contents {
+            self.reroute(now, content);
+        }
+    }
+
+    /// Sets the neighbour that is asked for one content, as [`Node::set_upstream`] does for all; `None`: the upstream
+    /// neighbour.
+    pub fn set_route(&mut self, now: Instant, content: ContentId, to: Option<NeighbourId>) {
+        let before = match to {
+            Some(to) => self.routes.insert(content, to),
+            None => self.routes.remove(&content),
+        };
+        if before != to {
+            self.reroute(now, content);
+        }
+    }
+
+    /// Asks the neighbour that a content comes from now for all that is waited for.
+    fn reroute(&mut self, now: Instant, content: ContentId) {
+        self.relayed.remove(&content);
+        let route = self.routes.get(&content).copied().or(self.upstream);
+        let Some((route, hop)) = route.and_then(|id| Some((id, self.hops.get_mut(&id)?))) else {
+            return;
+        };
+        let pending = &mut self.pending;
+        let Some(handle) =
+            hop.handle_of(content, |content| !pending.waits_for(content, 0, u64::MAX))
+        else {
+            return;
+        };
+        let askers = pending.askers(content, 0, u64::MAX);
+        let mut ranges = Vec::new();
+        for asker in &askers {
+            if let Asker::Local(id) = asker
+                && let Some(fetch) = self.fetches.get_mut(id)
+            {
+                ranges.extend(fetch.change_path(now));
+            }
+        }
+        if askers
+            .iter()
+            .any(|asker| matches!(asker, Asker::Neighbour(..)))
+        {
+            ranges = pending.renew(content, now);
+        }
+        for (start, end) in ranges {
+            hop.say(Frame::Want {
+                content,
+                handle,
+                start,
+                end,
+                is_fresh: false,
+            });
+        }
+        for asker in askers {
+            self.note_relayed(now, content, route, handle, asker);
+        }
+    }
+
+    /// Tells that the link to a neighbour was reconfigured, as a detector or a schedule knows: its delays are others now.
+    pub fn reconfigured(&mut self, id: NeighbourId) {
+        if let Some(hop) = self.hops.get_mut(&id) {
+            hop.on_reconfiguration();
+        }
+    }
+
+    /// Serves a content from now on. Its bytes must never change.
+    pub fn serve(&mut self, content: ContentId, secret: &ContentSecret, source: Box<dyn Source>) {
+        self.responder.serve(content, secret, source);
+    }
+
+    /// Serves a content no more.
+    pub fn withdraw(&mut self, content: ContentId) {
+        self.responder.withdraw(content);
+    }
+
+    /// Begins a transfer; its data come by [`Node::read`].
+    pub fn fetch(&mut self, now: Instant, config: FetchConfig) -> FetchId {
+        let id = FetchId(self.fetches_begun);
+        self.fetches_begun += 1;
+        let fetch = Fetch::new(config, self.config.recovery, self.config.segment_bytes);
+        self.fetches.insert(id, fetch);
+        self.pump(now, id);
+        id
+    }
+
+    /// The next data of a transfer, in order and authentic.
+    pub fn read(&mut self, now: Instant, id: FetchId) -> Option<Bytes> {
+        let fetch = self.fetches.get_mut(&id)?;
+        let bytes = fetch.read();
+        self.pump(now, id);
+        bytes
+    }
+
+    /// How far a transfer has come: the end of what is in order, and the end of the content if it is known. `None`: there
+    /// is no such transfer.
+    pub fn progress(&self, id: FetchId) -> Option<(u64, Option<u64>)> {
+        Some(self.fetches.get(&id)?.progress())
+    }
+
+    /// Ends a transfer; what was not read is dropped.
+    pub fn end(&mut self, id: FetchId) {
+        if let Some(fetch) = self.fetches.remove(&id) {
+            self.pending.withdraw(fetch.content, Asker::Local(id));
+        }
+    }
+
+    /// Whether a neighbour is known in its present life.
+    pub fn has_met(&self, id: NeighbourId) -> bool {
+        self.hops.get(&id).is_some_and(Hop::is_met)
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// Bytes of memory that hold segments: the cache, and what waits for neighbours.
+    pub fn memory(&self) -> (usize, usize) {
+        (
+            self.cache.bytes(),
+            self.hops.values().map(|hop| hop.queue.bytes()).sum(),
+        )
+    }
+
+    /// Ranges that are waited for.
+    pub fn pending_ranges(&self) -> usize {
+        self.pending.ranges()
+    }
+
+    /// When to call [`Node::handle_timeout`] and [`Node::poll_transmit`] next.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let hops = self.hops.values().filter_map(|hop| {
+            let data = match hop.queue.is_empty() {
+                true => None,
+                false => hop.next_data_at(),
+            };
+            [hop.timeout(), data].into_iter().flatten().min()
+        });
+        let fetches = self.fetches.values().filter_map(Fetch::timeout);
+        hops.chain(fetches)
+            .chain(self.sweep_at)
+            .chain(self.silence_at())
+            .min()
+    }
+
+    /// Handles what is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.sweep_at.is_some_and(|at| at <= now) {
+            self.stats.expired += self.pending.expire(now);
+            self.forget_idle(now);
+            self.sweep_at = (!self.pending.is_empty()).then_some(now + SWEEP);
+        }
+        let ids: Vec<NeighbourId> = self.hops.keys().copied().collect();
+        for id in ids {
+            self.report_losses(now, id);
+            self.hops
+                .get_mut(&id)
+                .into_iter()
+                .for_each(|hop| hop.give_up_silent(now));
+        }
+        self.break_silence(now);
+        let due = self
+            .fetches
+            .iter()
+            .filter(|(_, fetch)| fetch.timeout().is_some_and(|at| at <= now));
+        let due: Vec<FetchId> = due.map(|(id, _)| *id).collect();
+        for id in due {
+            if let Some(fetch) = self.fetches.get_mut(&id) {
+                self.stats.timeouts += fetch.handle_timeout(now);
+            }
+            self.pump(now, id);
+        }
+    }
+
+    /// The state of rates and queues, for tests.
+    #[cfg(test)]
+    pub(crate) fn describe(&self, now: Instant) -> String {
+        let _ = now;
+        let hops = self.hops.iter().map(|(id, hop)| {
+            format!(
+                "{}: rtt {:.1} takes {:.2} shown {:.2} q {}",
+                id.0,
+                hop.rtt().as_secs_f64() * 1e3,
+                hop.takes() * 8e-6,
+                hop.shown_rate() * 8e-6,
+                hop.queue.bytes() / 1447,
+            )
+        });
+        let fetches = self.fetches.values().map(Fetch::describe);
+        let relayed = self.relayed.values().map(Relayed::describe);
+        hops.chain(fetches)
+            .chain(relayed)
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+
+    fn tell(&mut self, event: Event) {
+        let may_drop = matches!(event, Event::Arrived { .. } | Event::Readable(_));
+        if !may_drop || self.events.len() < MOST_EVENTS {
+            self.events.push_back(event);
+        }
+    }
+
+    /// Asks for what a transfer may ask for.
+    fn pump(&mut self, now: Instant, id: FetchId) {
+        while let Some(fetch) = self.fetches.get_mut(&id)
+            && let Some(want) = fetch.poll_want(now)
+        {
+            let content = fetch.content;
+            self.want(
+                now,
+                Asker::Local(id),
+                content,
+                (want.start, want.end),
+                want.is_fresh,
+            );
+        }
+    }
+
+    /// Somebody wants a range: it is served, taken out of the cache, or asked for upstream.
+    fn want(
+        &mut self,
+        now: Instant,
+        asker: Asker,
+        content: ContentId,
+        range: (u64, u64),
+        is_fresh: bool,
+    ) {
+        if let Some(length) = self.responder.length(content) {
+            self.want_own(now, asker, content, range, length);
+            return;
+        }
+        let (mut at, end) = range;
+        if is_fresh {
+            self.cache.forget(content, at, end);
+        }
+        while at < end {
+            let Some(segment) = self.cache.first_in(content, at, end) else {
+                break;
+            };
+            if segment.offset > at {
+                self.ask_upstream(now, asker, content, (at, segment.offset), is_fresh);
+            }
+            at = segment.end().max(at + 1);
+            if segment.is_end {
+                at = end;
+            }
+            self.stats.cache_hits += segment.length();
+            self.deliver(now, asker, content, &segment, false, None);
+        }
+        if at < end {
+            self.ask_upstream(now, asker, content, (at, end), is_fresh);
+        }
+    }
+
+    /// Somebody wants bytes of a content of this node.
+    fn want_own(
+        &mut self,
+        now: Instant,
+        asker: Asker,
+        content: ContentId,
+        (start, end): (u64, u64),
+        length: u64,
+    ) {
+        // Beyond the end there is only the news of the end.
+        let start = start.min(length.saturating_sub(1));
+        let end = end.min(length.max(1));
+        match asker {
+            Asker::Neighbour(id, handle) => {
+                if let Some(hop) = self.hops.get_mut(&id) {
+                    let item = crate::hop::queue::Item::Own { start, end };
+                    let next = crate::hop::queue::Next {
+                        content,
+                        handle,
+                        item,
+                    };
+                    self.stats.queue_drops += u64::from(!hop.queue.push(now, next));
+                }
+            }
+            Asker::Local(id) => {
+                let mut at = start;
+                while at < end {
+                    let Some(segment) =
+                        self.responder
+                            .segment(content, at, self.config.segment_bytes as u64)
+                    else {
+                        self.fail(id, Failure::Refused);
+                        return;
+                    };
+                    at = segment.end().max(at + 1);
+                    self.deliver_here(now, id, &segment);
+                }
+            }
+        }
+    }
+
+    /// Asks upstream for what nobody has asked for yet.
+    fn ask_upstream(
+        &mut self,
+        now: Instant,
+        asker: Asker,
+        content: ContentId,
+        range: (u64, u64),
+        is_fresh: bool,
+    ) {
+        let route = self.routes.get(&content).copied().or(self.upstream);
+        let route = route.filter(|route| !matches!(asker, Asker::Neighbour(id, _) if id == *route));
+        let Some((route, hop)) = route.and_then(|id| Some((id, self.hops.get_mut(&id)?))) else {
+            self.stats.refused.unknown += 1;
+            self.refuse(asker);
+            return;
+        };
+        let pending = &mut self.pending;
+        let again = if is_fresh {
+            Duration::ZERO
+        } else {
+            hop.rtt().max(LEAST_AGAIN)
+        };
+        let handle = hop.handle_of(content, |content| !pending.waits_for(content, 0, u64::MAX));
+        let parts = pending.ask(now, content, range, asker, again);
+        let (Some(handle), Some(parts)) = (handle, parts) else {
+            self.stats.refused.overflow += 1;
+            return;
+        };
+        let asked: u64 = parts.iter().map(|part| part.end - part.start).sum();
+        self.stats.aggregated += u64::from(asked < range.1 - range.0);
+        let mut parts = parts.into_iter().peekable();
+        while let Some(part) = parts.next() {
+            let mut end = part.end;
+            while let Some(next) = parts.next_if(|next| next.start == end) {
+                end = next.end;
+            }
+            let has_room = hop.say(Frame::Want {
+                content,
+                handle,
+                start: part.start,
+                end,
+                is_fresh,
+            });
+            self.stats.refused.overflow += u64::from(!has_room);
+        }
+        self.sweep_at.get_or_insert(now + SWEEP);
+        self.note_relayed(now, content, route, handle, asker);
+    }
+
+    /// Gives a segment to one who asked for it.
+    fn deliver(
+        &mut self,
+        now: Instant,
+        asker: Asker,
+        content: ContentId,
+        segment: &Segment,
+        is_repair: bool,
+        stamp: Option<u32>,
+    ) {
+        match asker {
+            Asker::Local(id) => self.deliver_here(now, id, segment),
+            Asker::Neighbour(id, handle) => {
+                if let Some(hop) = self.hops.get_mut(&id) {
+                    let item = crate::hop::queue::Item::Segment {
+                        segment: segment.clone(),
+                        is_repair,
+                        stamp,
+                    };
+                    let next = crate::hop::queue::Next {
+                        content,
+                        handle,
+                        item,
+                    };
+                    self.stats.queue_drops += u64::from(!hop.queue.push(now, next));
+                }
+            }
+        }
+    }
+
+    fn deliver_here(&mut self, now: Instant, id: FetchId, segment: &Segment) {
+        let Some(fetch) = self.fetches.get_mut(&id) else {
+            return;
+        };
+        let (was_readable, was_finished) = (fetch.is_readable(), fetch.is_finished());
+        match fetch.handle_segment(now, segment) {
+            Taken::Known => self.stats.duplicates += 1,
+            Taken::Damaged => {
+                self.stats.refused.damaged += 1;
+                if fetch.is_hopeless() {
+                    self.fail(id, Failure::Damaged);
+                }
+            }
+            Taken::New => {
+                let (notes, is_readable, is_finished) = (
+                    fetch.notes_arrivals,
+                    fetch.is_readable(),
+                    fetch.is_finished(),
+                );
+                if notes {
+                    self.tell(Event::Arrived {
+                        fetch: id,
+                        offset: segment.offset,
+                    });
+                }
+                if is_readable && !was_readable {
+                    self.tell(Event::Readable(id));
+                }
+                if is_finished && !was_finished {
+                    self.tell(Event::Finished(id));
+                }
+            }
+        }
+    }
+
+    /// Tells one who asked that there is no such content.
+    fn refuse(&mut self, asker: Asker) {
+        match asker {
+            Asker::Local(id) => self.fail(id, Failure::Refused),
+            Asker::Neighbour(id, handle) => {
+                if let Some(hop) = self.hops.get_mut(&id) {
+                    hop.say(Frame::Refused { handle });
+                }
+            }
+        }
+    }
+
+    fn fail(&mut self, id: FetchId, why: Failure) {
+        if self.fetches.contains_key(&id) {
+            self.end(id);
+            self.tell(Event::Failed(id, why));
+        }
+    }
+}

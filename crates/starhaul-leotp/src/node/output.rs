@@ -1,0 +1,122 @@
+//! What leaves.
+
+use std::time::Instant;
+
+use super::Node;
+use crate::{
+    config::{NeighbourId, Scope},
+    hop::{Carried, queue::Item},
+    wire::{Data, Frame},
+};
+
+impl Node {
+    /// Appends the next datagram that may leave now to `out`, and returns whom it is for. Neighbours take turns.
+    pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<NeighbourId> {
+        let behind = self.hops.range((
+            std::ops::Bound::Excluded(self.last_sent),
+            std::ops::Bound::Unbounded,
+        ));
+        let before = self.hops.range(..=self.last_sent);
+        let ready = |(id, hop): (&NeighbourId, &crate::hop::Hop)| hop.may_send(now).then_some(*id);
+        let mut ready: Vec<NeighbourId> = behind.chain(before).filter_map(ready).collect();
+        ready.reverse();
+        let begin = out.len();
+        while let Some(id) = ready.pop() {
+            if self.transmit_to(now, id, out) {
+                self.last_sent = id;
+                self.stats.bytes_sent += (out.len() - begin) as u64;
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    fn transmit_to(&mut self, now: Instant, id: NeighbourId, out: &mut Vec<u8>) -> bool {
+        let Some(hop) = self.hops.get_mut(&id) else {
+            return false;
+        };
+        if let Some(hello) = hop.poll_hello(now) {
+            hello.write(out);
+            return true;
+        }
+        if hop.has_to_speak(now) {
+            let mut first: Vec<Frame> = Vec::new();
+            // An answer with rates would be answered in turn.
+            if !hop.owes_answer() && self.awaits_data_of(id) {
+                self.rates_for(now, id, &mut first);
+            }
+            if let Some(hop) = self.hops.get_mut(&id) {
+                hop.write_control(now, &first, out);
+                self.stats.control_sent += 1;
+            }
+            return true;
+        }
+        self.transmit_data(now, id, out)
+    }
+
+    fn transmit_data(&mut self, now: Instant, id: NeighbourId, out: &mut Vec<u8>) -> bool {
+        let segment_bytes = self.config.segment_bytes as u64;
+        // Without control of hops, what a relay has leaves at once.
+        let relays_at_once = self.config.control == Scope::EndToEnd;
+        loop {
+            let Some(hop) = self.hops.get_mut(&id) else {
+                return false;
+            };
+            let is_unpaced = relays_at_once && hop.is_met() && hop.queue.bytes() > 0;
+            if !is_unpaced && !hop.may_send_data(now) {
+                return false;
+            }
+            let next = match hop.queue.pop(now, segment_bytes) {
+                Ok(next) => {
+                    hop.flows_wait(None);
+                    next
+                }
+                Err(at) => {
+                    hop.flows_wait(at);
+                    return false;
+                }
+            };
+            let (segment, is_repair, stamp) = match next.item {
+                Item::Segment {
+                    segment,
+                    is_repair,
+                    stamp,
+                } => (segment, is_repair, stamp),
+                Item::Own { start, .. } => {
+                    match self.responder.segment(next.content, start, segment_bytes) {
+                        Some(segment) => (segment, false, None),
+                        None => {
+                            self.fail_unreadable(id, next.handle);
+                            continue;
+                        }
+                    }
+                }
+            };
+            let data = Data {
+                handle: next.handle,
+                offset: segment.offset,
+                is_end: segment.is_end,
+                is_repair,
+                is_limited: hop.queue.is_limited(hop.takes()),
+                sealed: &segment.sealed,
+            };
+            let carried = Carried::Segment {
+                content: next.content,
+                handle: next.handle,
+                start: segment.offset,
+                end: segment.end().max(segment.offset + 1),
+            };
+            hop.write_data(now, &data, carried, stamp, out);
+            self.stats.data_sent += 1;
+            self.tell_upstream(now, next.content);
+            return true;
+        }
+    }
+
+    /// The backlog of a content changed: its rate upstream may, too.
+    fn tell_upstream(&mut self, now: Instant, content: crate::name::ContentId) {
+        if let Some(upstream) = self.relayed.get(&content).map(|relayed| relayed.upstream) {
+            self.tell_rates(now, upstream);
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! What a midnode tells upstream: the rate of each content that it relays, by backpressure (LEOTP, eq. 9), and that it is
+//! still there.
+
+use std::time::{Duration, Instant};
+
+use super::Node;
+use crate::{
+    config::{NeighbourId, Scope},
+    hop::{Hop, kbit},
+    name::ContentId,
+    pending::Asker,
+    wire::Frame,
+};
+
+/// A content that was not asked for so long is relayed no more.
+const IDLE: Duration = Duration::from_secs(10);
+/// Neighbours that a content goes to, as far as they count for its rate.
+const MOST_ASKERS: usize = 64;
+/// The share of a round-trip time without data after which the neighbour upstream is spoken to.
+const SILENCE: f64 = 0.9;
+/// Silences that follow each other become longer by this factor, up to [`LONGEST_SILENCE`].
+const GROWTH: u32 = 2;
+const LONGEST_SILENCE: Duration = Duration::from_millis(100);
+/// Contents whose rates are told in one packet at most.
+const MOST_RATES: usize = 16;
+
+/// A content on its way through a node.
+#[derive(Debug)]
+pub(super) struct Relayed {
+    pub(super) upstream: NeighbourId,
+    /// This node's number of it, upstream.
+    handle: u64,
+    /// Who asked last, with their numbers of it.
+    pub(super) askers: Vec<(NeighbourId, u64)>,
+    asked: Instant,
+    /// The last data of it, and the silence that is broken next.
+    heard: Instant,
+    silence: Duration,
+    told: Option<(f64, Instant)>,
+}
+
+impl Relayed {
+    #[cfg(test)]
+    pub(super) fn describe(&self) -> String {
+        format!("flow {:.2}", self.told.map_or(0.0, |(rate, _)| rate * 8e-6))
+    }
+}
+
+impl Node {
+    pub(super) fn note_relayed(
+        &mut self,
+        now: Instant,
+        content: ContentId,
+        upstream: NeighbourId,
+        handle: u64,
+        asker: Asker,
+    ) {
+        let rtt = self.hops.get(&upstream).map_or(Duration::ZERO, Hop::rtt);
+        let new = || Relayed {
+            upstream,
+            handle,
+            askers: Vec::new(),
+            asked: now,
+            heard: now,
+            silence: rtt.mul_f64(SILENCE),
+            told: None,
+        };
+        let relayed = self.relayed.entry(content).or_insert_with(new);
+        if (relayed.upstream, relayed.handle) != (upstream, handle) {
+            *relayed = new();
+        }
+        relayed.asked = now;
+        if let Asker::Neighbour(id, handle) = asker
+            && !relayed.askers.contains(&(id, handle))
+        {
+            if relayed.askers.len() >= MOST_ASKERS {
+                relayed.askers.remove(0);
+            }
+            relayed.askers.push((id, handle));
+        }
+    }
+
+    /// Data of a content came.
+    pub(super) fn note_data(&mut self, now: Instant, content: ContentId, from: NeighbourId) {
+        let rtt = self.hops.get(&from).map_or(Duration::ZERO, Hop::rtt);
+        if let Some(relayed) = self
+            .relayed
+            .get_mut(&content)
+            .filter(|relayed| relayed.upstream == from)
+        {
+            relayed.heard = now;
+            relayed.silence = rtt.mul_f64(SILENCE);
+        }
+    }
+
+    /// Forgets contents that are not asked for any more.
+    pub(super) fn forget_idle(&mut self, now: Instant) {
+        let pending = &self.pending;
+        self.relayed.retain(|content, relayed| {
+            now.saturating_duration_since(relayed.asked) < IDLE
+                || pending.waits_for(*content, 0, u64::MAX)
+        });
+    }
+
+    /// When the first silence of a neighbour upstream is to be broken.
+    pub(super) fn silence_at(&self) -> Option<Instant> {
+        let waiting = self
+            .relayed
+            .iter()
+            .filter(|(content, _)| self.pending.waits_for(**content, 0, u64::MAX));
+        waiting
+            .map(|(_, relayed)| relayed.heard + relayed.silence)
+            .min()
+    }
+
+    /// Speaks to neighbours upstream that owe data and are silent: an answer shows what was lost.
+    pub(super) fn break_silence(&mut self, now: Instant) {
+        for (content, relayed) in &mut self.relayed {
+            if relayed.heard + relayed.silence <= now
+                && self.pending.waits_for(*content, 0, u64::MAX)
+            {
+                if let Some(hop) = self.hops.get_mut(&relayed.upstream) {
+                    hop.speak_by(now);
+                    // One that began a new life may not know where this node is.
+                    if relayed.silence > hop.rtt() {
+                        hop.prompt_hello(now);
+                    }
+                }
+                relayed.silence = relayed.silence
+                    + (relayed.silence * (GROWTH - 1))
+                        .clamp(Duration::from_millis(1), LONGEST_SILENCE);
+            }
+        }
+    }
+
+    /// The frames about rates that a control packet to a neighbour begins with: the hop's, and those of contents whose
+    /// rates changed. Without need, only the hop's.
+    pub(super) fn rates_for(&mut self, now: Instant, id: NeighbourId, out: &mut Vec<Frame>) {
+        let Some(hop) = self.hops.get(&id) else {
+            return;
+        };
+        let (rtt, greatest) = (hop.rtt(), hop.arrivals.next().saturating_sub(1));
+        let greatest = u32::try_from(greatest & u64::from(u32::MAX)).unwrap_or(0);
+        let rate = match self.config.control {
+            Scope::Hop => hop.shown_rate(),
+            Scope::EndToEnd => self.rate_downstream(id).unwrap_or_else(|| hop.shown_rate()),
+        };
+        out.push(Frame::Rate {
+            kbit: kbit(rate),
+            greatest,
+        });
+        if self.config.control == Scope::Hop {
+            let rates = self.changed_rates(now, id, rtt);
+            for (content, handle, rate) in rates {
+                out.push(Frame::Flow {
+                    handle,
+                    kbit: kbit(rate),
+                });
+                if let Some(relayed) = self.relayed.get_mut(&content) {
+                    relayed.told = Some((rate, now));
+                }
+            }
+        }
+        if let Some(hop) = self.hops.get_mut(&id) {
+            hop.note_told(now, rate);
+        }
+    }
+
+    /// Whether data of any content are to come from a neighbour.
+    pub(super) fn awaits_data_of(&self, id: NeighbourId) -> bool {
+        self.relayed.iter().any(|(content, relayed)| {
+            relayed.upstream == id && self.pending.waits_for(*content, 0, u64::MAX)
+        })
+    }
+
+    /// Has a neighbour told of rates that changed, while data are to come from it.
+    pub(super) fn tell_rates(&mut self, now: Instant, id: NeighbourId) {
+        if !self.awaits_data_of(id) {
+            return;
+        }
+        let Some(hop) = self.hops.get(&id) else {
+            return;
+        };
+        let rate = match self.config.control {
+            Scope::Hop => hop.shown_rate(),
+            Scope::EndToEnd => self.rate_downstream(id).unwrap_or_else(|| hop.shown_rate()),
+        };
+        let (rtt, own) = (hop.rtt(), hop.tell_at(now, rate));
+        let changed = match self.config.control {
+            Scope::Hop => self.changed_rates(now, id, rtt),
+            Scope::EndToEnd => Vec::new(),
+        };
+        let told = changed.iter().filter_map(|(content, ..)| {
+            Some(
+                self.relayed
+                    .get(content)?
+                    .told
+                    .map_or(now, |(_, at)| now.max(at + rtt / 8)),
+            )
+        });
+        if let Some(at) = told.chain(own).min()
+            && let Some(hop) = self.hops.get_mut(&id)
+        {
+            hop.speak_by(at);
+        }
+    }
+
+    /// Rates that a neighbour was told may not have arrived.
+    pub(super) fn forget_told(&mut self, id: NeighbourId) {
+        self.hops
+            .get_mut(&id)
+            .into_iter()
+            .for_each(crate::hop::Hop::forget_told);
+        for relayed in self
+            .relayed
+            .values_mut()
+            .filter(|relayed| relayed.upstream == id)
+        {
+            relayed.told = None;
+        }
+    }
+
+    /// The contents whose rates differ from what the neighbour upstream was told.
+    fn changed_rates(
+        &self,
+        now: Instant,
+        id: NeighbourId,
+        rtt: Duration,
+    ) -> Vec<(ContentId, u64, f64)> {
+        let of_neighbour = self
+            .relayed
+            .iter()
+            .filter(|(_, relayed)| relayed.upstream == id);
+        let changed = of_neighbour.filter_map(|(content, relayed)| {
+            let rate = self.backpressure(now, relayed, rtt)?;
+            let is_news = relayed
+                .told
+                .is_none_or(|(told, _)| (rate - told).abs() > 0.02 * told);
+            is_news.then_some((*content, relayed.handle, rate))
+        });
+        changed.take(MOST_RATES).collect()
+    }
+
+    /// The rate at which a content may come from upstream: that at which it leaves, corrected so that a small backlog
+    /// remains. Of several that it goes to, the fastest decides; the others find it in the cache. `None`: it stays here.
+    fn backpressure(&self, now: Instant, relayed: &Relayed, rtt: Duration) -> Option<f64> {
+        let segment_bytes = f64::from(u32::try_from(self.config.segment_bytes).unwrap_or(u32::MAX));
+        let backlog_wanted = self.config.backlog_segments * segment_bytes;
+        let rates = relayed.askers.iter().filter_map(|(id, handle)| {
+            let hop = self.hops.get(id)?;
+            let (backlog, said) = hop.queue.backlog(*handle);
+            let share = hop.queue.share(now, *handle, hop.takes());
+            let leaves = said.map_or(share, |said| share.min(said));
+            let excess = backlog_wanted - f64::from(u32::try_from(backlog).unwrap_or(u32::MAX));
+            Some(leaves + excess / rtt.as_secs_f64().max(1e-6))
+        });
+        let least = segment_bytes / rtt.as_secs_f64().max(1e-6) / 4.0;
+        rates.reduce(f64::max).map(|rate| rate.max(least))
+    }
+
+    /// Without control of hops: the rate of the neighbour that what comes from this one goes to.
+    fn rate_downstream(&self, upstream: NeighbourId) -> Option<f64> {
+        let relayed = self
+            .relayed
+            .values()
+            .filter(|relayed| relayed.upstream == upstream);
+        let askers = relayed.flat_map(|relayed| &relayed.askers);
+        askers
+            .filter_map(|(id, _)| Some(self.hops.get(id)?.takes()))
+            .reduce(f64::max)
+    }
+}

@@ -1,0 +1,366 @@
+//! What has been asked for upstream and by whom: ranges of contents, so that many ask and one is asked.
+
+use std::{
+    collections::{BTreeMap, hash_map::Entry},
+    time::{Duration, Instant},
+};
+
+use rustc_hash::FxHashMap;
+
+use crate::{config::NeighbourId, name::ContentId, requester::FetchId};
+
+/// Who asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asker {
+    /// A neighbour, which calls the content by this handle.
+    Neighbour(NeighbourId, u64),
+    /// A transfer of this node itself.
+    Local(FetchId),
+}
+
+/// What each content is waited for.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    contents: FxHashMap<ContentId, Awaited>,
+    ranges: usize,
+    most_ranges: usize,
+    most_contents: usize,
+    patience: Duration,
+}
+
+#[derive(Debug)]
+struct Awaited {
+    /// By start; they do not overlap.
+    ranges: BTreeMap<u64, Range>,
+    last_asked: Instant,
+}
+
+#[derive(Clone, Debug)]
+struct Range {
+    end: u64,
+    asked: Instant,
+    askers: Vec<Asker>,
+}
+
+/// Part of a range that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// Upstream is to be asked.
+    pub(crate) is_new: bool,
+}
+
+impl Pending {
+    /// A table of so many ranges and contents at most, which forgets what did not come for `patience`.
+    pub(crate) fn new(most_ranges: usize, most_contents: usize, patience: Duration) -> Self {
+        Self {
+            contents: FxHashMap::default(),
+            ranges: 0,
+            most_ranges,
+            most_contents,
+            patience,
+        }
+    }
+
+    /// The number of ranges waited for.
+    pub(crate) fn ranges(&self) -> usize {
+        self.ranges
+    }
+
+    /// Whether nothing is waited for of any content.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.contents.is_empty()
+    }
+
+    /// Records that `asker` wants a range. Returns the parts that upstream is to be asked for: those not asked for yet, and
+    /// those that the same asker asks for again, if the last time is longer ago than `again_after`. `None`: the table is full.
+    pub(crate) fn ask(
+        &mut self,
+        now: Instant,
+        content: ContentId,
+        (start, end): (u64, u64),
+        asker: Asker,
+        again_after: Duration,
+    ) -> Option<Vec<Part>> {
+        let count = self.contents.len();
+        let awaited = match self.contents.entry(content) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(_) if count >= self.most_contents => return None,
+            Entry::Vacant(entry) => entry.insert(Awaited {
+                ranges: BTreeMap::new(),
+                last_asked: now,
+            }),
+        };
+        awaited.last_asked = now;
+        // What is cut here holds at most two ranges more than before, and gaps are between ranges.
+        let before = awaited.ranges.len();
+        awaited.cut_at(start);
+        awaited.cut_at(end);
+        let mut parts = Vec::new();
+        let mut next = start;
+        let mut gaps = Vec::new();
+        for (&from, range) in awaited.ranges.range_mut(start..end) {
+            if from > next {
+                gaps.push((next, from));
+            }
+            next = range.end;
+            let asks_again = range.askers.contains(&asker);
+            if !asks_again {
+                range.askers.push(asker);
+            }
+            let is_new = asks_again && now.saturating_duration_since(range.asked) >= again_after;
+            if is_new {
+                range.asked = now;
+                parts.push(Part {
+                    start: from,
+                    end: range.end,
+                    is_new,
+                });
+            }
+        }
+        if next < end {
+            gaps.push((next, end));
+        }
+        let is_full = self.ranges + 2 + gaps.len() > self.most_ranges;
+        for (start, end) in gaps.into_iter().filter(|_| !is_full) {
+            let askers = vec![asker];
+            awaited.ranges.insert(
+                start,
+                Range {
+                    end,
+                    asked: now,
+                    askers,
+                },
+            );
+            parts.push(Part {
+                start,
+                end,
+                is_new: true,
+            });
+        }
+        self.ranges = self.ranges + awaited.ranges.len() - before;
+        (!is_full || !parts.is_empty()).then_some(parts)
+    }
+
+    /// Whether any byte of a range is waited for.
+    pub(crate) fn waits_for(&self, content: ContentId, start: u64, end: u64) -> bool {
+        let Some(awaited) = self.contents.get(&content) else {
+            return false;
+        };
+        let last = awaited.ranges.range(..end).next_back();
+        last.is_some_and(|(_, range)| range.end > start)
+    }
+
+    /// Who waits for bytes of a range.
+    pub(crate) fn askers(&self, content: ContentId, start: u64, end: u64) -> Vec<Asker> {
+        let mut askers: Vec<Asker> = Vec::new();
+        if let Some(awaited) = self.contents.get(&content) {
+            let overlapping = awaited.ranges.range(..end).rev();
+            for (_, range) in overlapping.take_while(|(_, range)| range.end > start) {
+                for asker in &range.askers {
+                    if !askers.contains(asker) {
+                        askers.push(*asker);
+                    }
+                }
+            }
+        }
+        askers
+    }
+
+    /// Takes a range out: it has come. Returns who waited for bytes of it.
+    pub(crate) fn take(&mut self, content: ContentId, start: u64, end: u64) -> Vec<Asker> {
+        let askers = self.askers(content, start, end);
+        if askers.is_empty() {
+            return askers;
+        }
+        if let Some(awaited) = self.contents.get_mut(&content) {
+            let before = awaited.ranges.len();
+            awaited.cut_at(start);
+            awaited.cut_at(end);
+            let inside: Vec<u64> = awaited
+                .ranges
+                .range(start..end)
+                .map(|(start, _)| *start)
+                .collect();
+            for start in inside {
+                awaited.ranges.remove(&start);
+            }
+            self.ranges = self.ranges + awaited.ranges.len() - before;
+        }
+        askers
+    }
+
+    /// Notes that all that is waited for of a content is asked for now, and returns it.
+    pub(crate) fn renew(&mut self, content: ContentId, now: Instant) -> Vec<(u64, u64)> {
+        let ranges = self.contents.get_mut(&content).into_iter();
+        let ranges = ranges.flat_map(|awaited| &mut awaited.ranges);
+        let mut renewed: Vec<(u64, u64)> = Vec::new();
+        for (&start, range) in ranges {
+            range.asked = now;
+            match renewed.last_mut() {
+                Some((_, end)) if *end == start => *end = range.end,
+                _ => renewed.push((start, range.end)),
+            }
+        }
+        renewed
+    }
+
+    /// The contents in the table.
+    pub(crate) fn contents(&self) -> impl Iterator<Item = ContentId> {
+        self.contents.keys().copied()
+    }
+
+    /// Takes out what an asker waits for, alone, of a content.
+    pub(crate) fn withdraw(&mut self, content: ContentId, asker: Asker) {
+        if let Some(awaited) = self.contents.get_mut(&content) {
+            let before = awaited.ranges.len();
+            awaited.ranges.retain(|_, range| {
+                range.askers.retain(|other| *other != asker);
+                !range.askers.is_empty()
+            });
+            self.ranges -= before - awaited.ranges.len();
+        }
+    }
+
+    /// Takes out what a neighbour waits for, alone, of all contents: its handles mean nothing any more.
+    pub(crate) fn withdraw_neighbour(&mut self, id: NeighbourId) {
+        for awaited in self.contents.values_mut() {
+            awaited.ranges.retain(|_, range| {
+                range
+                    .askers
+                    .retain(|asker| !matches!(asker, Asker::Neighbour(other, _) if *other == id));
+                !range.askers.is_empty()
+            });
+        }
+        self.ranges = self
+            .contents
+            .values()
+            .map(|awaited| awaited.ranges.len())
+            .sum();
+    }
+
+    /// Forgets a content and returns who waited for it.
+    pub(crate) fn refuse(&mut self, content: ContentId) -> Vec<Asker> {
+        let askers = self.askers(content, 0, u64::MAX);
+        if let Some(awaited) = self.contents.remove(&content) {
+            self.ranges -= awaited.ranges.len();
+        }
+        askers
+    }
+
+    /// Forgets ranges that were asked for too long ago, and contents that are not waited for. Returns how many ranges.
+    pub(crate) fn expire(&mut self, now: Instant) -> u64 {
+        let mut expired = 0;
+        let patience = self.patience;
+        self.contents.retain(|_, awaited| {
+            awaited.ranges.retain(|_, range| {
+                let is_kept = now.saturating_duration_since(range.asked) < patience;
+                expired += u64::from(!is_kept);
+                is_kept
+            });
+            !awaited.ranges.is_empty()
+                || now.saturating_duration_since(awaited.last_asked) < patience
+        });
+        self.ranges = self
+            .contents
+            .values()
+            .map(|awaited| awaited.ranges.len())
+            .sum();
+        expired
+    }
+}
+
+impl Awaited {
+    /// Cuts the range around an offset into two.
+    fn cut_at(&mut self, at: u64) {
+        let Some((_, range)) = self.ranges.range_mut(..at).next_back() else {
+            return;
+        };
+        if range.end > at {
+            let behind = range.clone();
+            range.end = at;
+            self.ranges.insert(at, behind);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const C: ContentId = ContentId([1; 16]);
+    const A: Asker = Asker::Neighbour(NeighbourId(1), 0);
+    const B: Asker = Asker::Neighbour(NeighbourId(2), 9);
+    const RTT: Duration = Duration::from_millis(20);
+
+    fn pending() -> Pending {
+        Pending::new(100, 2, Duration::from_secs(10))
+    }
+
+    fn part(start: u64, end: u64) -> Part {
+        Part {
+            start,
+            end,
+            is_new: true,
+        }
+    }
+
+    #[test]
+    fn one_asks_for_many_and_what_comes_goes_to_all() {
+        let now = Instant::now();
+        let mut pending = pending();
+        assert_eq!(
+            pending.ask(now, C, (0, 100), A, RTT),
+            Some(vec![part(0, 100)])
+        );
+        assert_eq!(
+            pending.ask(now, C, (50, 150), B, RTT),
+            Some(vec![part(100, 150)])
+        );
+        assert_eq!(pending.ranges(), 3);
+        assert_eq!(pending.take(C, 40, 60), [A, B]);
+        assert_eq!(pending.take(C, 40, 60), []);
+        assert_eq!(pending.renew(C, now), [(0, 40), (60, 150)]);
+        assert!(pending.waits_for(C, 30, 41) && !pending.waits_for(C, 40, 60));
+        assert_eq!(pending.take(C, 0, 40), [A]);
+        assert_eq!(pending.take(C, 0, 1000), [B, A], "the last range first");
+        assert_eq!(pending.ranges(), 0);
+    }
+
+    #[test]
+    fn asking_again_is_passed_on_after_a_round_trip() {
+        let now = Instant::now();
+        let mut pending = pending();
+        pending.ask(now, C, (0, 100), A, RTT);
+        assert_eq!(pending.ask(now + RTT / 2, C, (0, 50), A, RTT), Some(vec![]));
+        assert_eq!(
+            pending.ask(now + RTT, C, (0, 50), A, RTT),
+            Some(vec![part(0, 50)])
+        );
+        assert_eq!(pending.ask(now + RTT, C, (0, 50), B, RTT), Some(vec![]));
+    }
+
+    #[test]
+    fn endless_names_and_ranges_are_refused_and_time_out() {
+        let now = Instant::now();
+        let mut pending = pending();
+        let mut asked = 0;
+        for i in 0..1000 {
+            let range = (i * 10, i * 10 + 5);
+            asked += usize::from(pending.ask(now, C, range, A, RTT).is_some());
+        }
+        assert!(asked < 100 && pending.ranges() <= 100);
+        assert!(
+            pending
+                .ask(now, ContentId([2; 16]), (0, 5), A, RTT)
+                .is_none_or(|parts| parts.is_empty())
+        );
+        assert_eq!(pending.ask(now, ContentId([3; 16]), (0, 5), A, RTT), None);
+        assert_eq!(pending.expire(now + Duration::from_secs(11)), asked as u64);
+        assert!(pending.is_empty() && pending.ranges() == 0);
+        assert_eq!(pending.ask(now, C, (0, 5), A, RTT), Some(vec![part(0, 5)]));
+        assert_eq!(pending.refuse(C), [A]);
+        assert_eq!(pending.ranges(), 0);
+    }
+}

@@ -1,0 +1,211 @@
+//! How many bytes a requester has in flight: twice the bandwidth-delay product, so that the responder always has Interests that
+//! wait, and no more.
+//!
+//! Interests that wait make the round trip of all that follow longer. The base round trip is therefore measured anew at
+//! intervals, after the window was less than one bandwidth-delay product for long enough that none waited.
+
+use std::time::{Duration, Instant};
+
+/// The window in bandwidth-delay products.
+const PRODUCTS: f64 = 2.0;
+/// The same while the base is measured: below one, so that a base that became shorter is found, in several measurements.
+const PRODUCTS_MEASURING: f64 = 0.9;
+/// Segments in flight until a rate is known, and at least.
+const FIRST_SEGMENTS: u64 = 64;
+const LEAST_SEGMENTS: u64 = 16;
+/// The base is measured again after this, and after so many round trips.
+const AGAIN_AFTER: Duration = Duration::from_secs(10);
+const AGAIN_ROUNDS: u32 = 50;
+/// ... or when each round trip of a round takes longer than the window explains by so much: the path became longer.
+const LONGER: f64 = 1.25;
+
+/// The window of a transfer.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    base: Option<Duration>,
+    /// The present round, its bytes and its least round trip.
+    round: Option<Instant>,
+    bytes: f64,
+    least: Option<Duration>,
+    /// Bytes per second of the last rounds.
+    rates: [f64; 4],
+    measured: Option<Instant>,
+    measuring: Option<Measuring>,
+}
+
+/// A measurement of the base: the requests of its first round trip still wait behind others.
+#[derive(Clone, Copy, Debug)]
+struct Measuring {
+    from: Instant,
+    until: Instant,
+    least: Option<Duration>,
+}
+
+impl Window {
+    /// Bytes in flight at most.
+    pub(super) fn bytes(&self, segment: u64, most: u64) -> u64 {
+        let base = self.base.unwrap_or_default().as_secs_f64();
+        let products = match self.measuring {
+            Some(_) => PRODUCTS_MEASURING,
+            None => PRODUCTS,
+        };
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "bytes, rounded down"
+        )]
+        let product = (products * self.rate() * base) as u64;
+        let least = match self.rates {
+            [.., 0.0] => FIRST_SEGMENTS,
+            _ => LEAST_SEGMENTS,
+        };
+        product.max(least.saturating_mul(segment)).min(most)
+    }
+
+    /// The round trip of a request that does not wait, if one is known.
+    pub(super) fn base(&self) -> Option<Duration> {
+        self.base
+    }
+
+    /// Takes the time from a request to its data.
+    pub(super) fn add_round_trip(&mut self, now: Instant, sample: Duration) {
+        self.base = Some(self.base.map_or(sample, |base| base.min(sample)));
+        self.least = Some(self.least.map_or(sample, |least| least.min(sample)));
+        if let Some(measuring) = &mut self.measuring
+            && now >= measuring.from
+        {
+            measuring.least = Some(measuring.least.map_or(sample, |least| least.min(sample)));
+        }
+    }
+
+    /// Takes the length of data that arrived.
+    pub(super) fn add_bytes(&mut self, now: Instant, bytes: usize) {
+        self.bytes += f64::from(u32::try_from(bytes).unwrap_or(u32::MAX));
+        let round = *self.round.get_or_insert(now);
+        let elapsed = now.saturating_duration_since(round);
+        let base = self.base.unwrap_or_default();
+        if elapsed >= base.max(Duration::from_millis(1)) {
+            self.rates.rotate_right(1);
+            self.rates[0] = self.bytes / elapsed.as_secs_f64();
+            self.bytes = 0.0;
+            self.round = Some(now);
+            if let Some(least) = self.least.take() {
+                self.end_round(now, base, least);
+            }
+        }
+    }
+
+    fn rate(&self) -> f64 {
+        self.rates.into_iter().fold(0.0, f64::max)
+    }
+
+    fn end_round(&mut self, now: Instant, base: Duration, least: Duration) {
+        if let Some(measuring) = self.measuring {
+            if now >= measuring.until {
+                self.base = measuring.least.or(self.base);
+                self.measured = Some(now);
+                self.measuring = None;
+            }
+            return;
+        }
+        let measured = *self.measured.get_or_insert(now);
+        let since = now.saturating_duration_since(measured);
+        let is_old = since > AGAIN_AFTER.max(base * AGAIN_ROUNDS);
+        let is_longer = least > base.mul_f64(PRODUCTS * LONGER) && since > least * 8;
+        if is_old || is_longer {
+            self.measuring = Some(Measuring {
+                from: now + least,
+                until: now + least * 2,
+                least: None,
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A responder that sends at a constant rate what was asked for, in steps of a segment.
+    struct Path {
+        now: Instant,
+        base: Duration,
+        window: Window,
+        /// When what is in flight was asked for.
+        asked: std::collections::VecDeque<Instant>,
+        busy_until: Instant,
+        arrivals: std::collections::VecDeque<Instant>,
+        /// Segments that arrived, and the most in flight.
+        arrived: u32,
+        most: usize,
+    }
+
+    const SEGMENT: u64 = 1000;
+    const GAP: Duration = Duration::from_micros(500);
+
+    impl Path {
+        fn new(base: Duration) -> Self {
+            let now = Instant::now();
+            Self {
+                now,
+                base,
+                window: Window::default(),
+                asked: Default::default(),
+                busy_until: now,
+                arrivals: Default::default(),
+                arrived: 0,
+                most: 0,
+            }
+        }
+
+        fn run(&mut self, time: Duration) {
+            let end = self.now + time;
+            (self.arrived, self.most) = (0, 0);
+            while self.now < end {
+                let most = self.window.bytes(SEGMENT, u64::MAX) / SEGMENT;
+                while (self.asked.len() as u64) < most {
+                    self.asked.push_back(self.now);
+                    self.busy_until = self.busy_until.max(self.now + self.base / 2) + GAP;
+                    self.arrivals.push_back(self.busy_until + self.base / 2);
+                }
+                self.most = self.most.max(self.asked.len());
+                self.now = self.now.max(self.arrivals.pop_front().unwrap());
+                let asked = self.asked.pop_front().unwrap();
+                let sample = self.now.saturating_duration_since(asked);
+                self.window.add_round_trip(self.now, sample);
+                self.window.add_bytes(self.now, 1000);
+                self.arrived += 1;
+            }
+        }
+    }
+
+    #[test]
+    fn what_waits_at_the_responder_does_not_grow_and_the_link_stays_full() {
+        let mut path = Path::new(Duration::from_millis(100));
+        path.run(Duration::from_secs(2));
+        path.run(Duration::from_secs(600));
+        assert!(path.most < 450, "{} segments of 200", path.most);
+        assert!(path.arrived > 1_194_000, "{} of 1200000", path.arrived);
+    }
+
+    #[test]
+    fn a_path_that_becomes_longer_is_filled_again() {
+        for base in [300, 2000, 30] {
+            let mut path = Path::new(Duration::from_millis(100));
+            path.run(Duration::from_secs(30));
+            path.base = Duration::from_millis(base);
+            path.run(Duration::from_secs(30));
+            path.run(Duration::from_secs(20));
+            assert!(
+                path.arrived > 39_500,
+                "{base} ms: {} of 40000",
+                path.arrived
+            );
+            assert!(
+                path.most as u64 <= 5 * base.max(30),
+                "{base} ms: {}",
+                path.most
+            );
+        }
+    }
+}

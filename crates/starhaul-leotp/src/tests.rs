@@ -1,0 +1,232 @@
+//! Chains of nodes in virtual time.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use starhaul_link::LinkSpec;
+use starhaul_sim::{Datagram, Delivery, LinkId, Node as SimNode, Simulation, Udp};
+
+use crate::*;
+
+const CONTENT: ContentId = ContentId([1; 16]);
+
+struct End {
+    node: Node,
+    fetch: Option<FetchId>,
+    got: Vec<u8>,
+    finished: Option<Instant>,
+}
+
+impl SimNode for End {
+    type Load = Udp;
+
+    fn handle_packet(&mut self, now: Instant, packet: Delivery<Udp>) {
+        let from = u32::from(packet.from.port());
+        self.node
+            .handle_datagram(now, NeighbourId(from), &packet.load.payload);
+        self.drain(now);
+    }
+
+    fn poll_transmit(&mut self, now: Instant, out: &mut VecDeque<Datagram>) {
+        let mut datagram = Vec::new();
+        if let Some(NeighbourId(to)) = self.node.poll_transmit(now, &mut datagram) {
+            out.push_back(Datagram::udp(0, address(to), 0, datagram.into()));
+        }
+    }
+
+    fn poll_timeout(&mut self) -> Option<Instant> {
+        self.node.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.node.handle_timeout(now);
+        self.drain(now);
+    }
+}
+
+impl End {
+    fn drain(&mut self, now: Instant) {
+        while let Some(event) = self.node.poll_event() {
+            match event {
+                Event::Finished(_) => self.finished = Some(now),
+                Event::Failed(_, why) => panic!("{why}"),
+                _ => {}
+            }
+        }
+        while let Some(bytes) = self.fetch.and_then(|fetch| self.node.read(now, fetch)) {
+            self.got.extend_from_slice(&bytes);
+        }
+    }
+}
+
+fn address(number: u32) -> std::net::SocketAddr {
+    ([10, 0, 0, 1], u16::try_from(number).unwrap()).into()
+}
+
+fn text(length: usize) -> Bytes {
+    (0..length)
+        .map(|i| (i.wrapping_mul(2_654_435_761) >> 7).to_le_bytes()[0])
+        .collect::<Vec<u8>>()
+        .into()
+}
+
+struct Chain {
+    sim: Simulation<End>,
+    start: Instant,
+    /// In the direction of the data.
+    links: Vec<LinkId>,
+}
+
+impl Chain {
+    /// Nodes 1 (the responder) to the last (the requester).
+    fn new(seed: u64, hops: &[&str], config: &NodeConfig, length: usize) -> Self {
+        let start = Instant::now();
+        let mut sim = Simulation::new(seed, start);
+        for number in 1..=hops.len() + 1 {
+            let mut random = [3; 32];
+            random[..8].copy_from_slice(&(seed * 100 + number as u64).to_le_bytes());
+            let node = Node::new(start, config.clone(), random).unwrap();
+            let id = sim.add_node(End {
+                node,
+                fetch: None,
+                got: Vec::new(),
+                finished: None,
+            });
+            sim.network
+                .bind(id, 0, address(u32::try_from(number).unwrap()));
+        }
+        let mut links = Vec::new();
+        for (at, hop) in (0_u32..).zip(hops) {
+            let spec: LinkSpec = hop.parse().unwrap();
+            let back = spec.clone().with_loss(starhaul_link::Loss::NONE);
+            let path = sim
+                .network
+                .connect(address(at + 1), address(at + 2), &spec, &back);
+            links.push(path.forward);
+            let key = NeighbourConfig {
+                key: NeighbourKey::new(&[at.to_le_bytes()[0]; 32]),
+            };
+            let index = usize::try_from(at).unwrap();
+            sim.nodes[index]
+                .node
+                .add_neighbour(start, NeighbourId(at + 2), key.clone())
+                .unwrap();
+            let down = &mut sim.nodes[index + 1].node;
+            down.add_neighbour(start, NeighbourId(at + 1), key).unwrap();
+            down.set_upstream(start, Some(NeighbourId(at + 1)));
+        }
+        sim.nodes[0].node.serve(
+            CONTENT,
+            &ContentSecret::new(&[8; 32]),
+            Box::new(text(length)),
+        );
+        let mut chain = Self { sim, start, links };
+        let fetch = chain.last().node.fetch(
+            start,
+            FetchConfig::new(CONTENT, ContentSecret::new(&[8; 32])),
+        );
+        chain.last().fetch = Some(fetch);
+        chain
+    }
+
+    fn last(&mut self) -> &mut End {
+        self.sim.nodes.last_mut().unwrap()
+    }
+
+    /// Runs until the content is there, and returns the time that took in seconds.
+    fn finish(&mut self, length: usize, limit: u64) -> f64 {
+        let limit = self.start + Duration::from_secs(limit);
+        while self.last().finished.is_none() && self.sim.now() < limit {
+            self.sim.run_for(Duration::from_millis(20));
+            if std::env::var_os("STARHAUL_LEOTP_TRACE").is_some() {
+                self.trace();
+            }
+        }
+        let end = self.last();
+        let finished = end
+            .finished
+            .unwrap_or_else(|| panic!("not finished: {:?}", end.node.stats()));
+        assert!(end.got == text(length), "the bytes are others");
+        finished.duration_since(self.start).as_secs_f64()
+    }
+
+    fn trace(&mut self) {
+        let now = self.sim.now();
+        let nodes = self.sim.nodes.iter().map(|end| end.node.describe(now));
+        println!(
+            "{:.3} {}",
+            self.sim.elapsed().as_secs_f64(),
+            nodes.collect::<Vec<_>>().join(" | ")
+        );
+    }
+}
+
+#[test]
+fn five_lossy_hops_are_filled() {
+    for (loss, seed) in [("0%", 1), ("1%", 2), ("2%", 3)] {
+        let hop = format!("rate=20mbit,delay=10ms,loss={loss},queue=200p");
+        let length = 15_000_000;
+        let mut chain = Chain::new(seed, &[hop.as_str(); 5], &NodeConfig::default(), length);
+        let seconds = chain.finish(length, 60);
+        #[expect(clippy::cast_precision_loss, reason = "a display value")]
+        let goodput = length as f64 * 8e-6 / seconds;
+        let stats: Vec<Stats> = chain.sim.nodes.iter().map(|end| end.node.stats()).collect();
+        let sent = chain.sim.network[chain.links[0]].stats().enqueued_bytes;
+        println!(
+            "loss {loss}: {goodput:.2} Mbit/s, sent {sent}, timeouts {}",
+            stats[5].timeouts
+        );
+        assert!(goodput > 17.0, "{goodput} Mbit/s at {loss}: {stats:#?}");
+    }
+}
+
+#[test]
+fn a_long_transfer_stays_as_fast_and_what_waits_does_not_grow() {
+    let hop = "rate=2mbit,delay=10ms,loss=0.5%,queue=200p";
+    let length = 60_000_000;
+    let mut chain = Chain::new(7, &[hop; 5], &NodeConfig::default(), length);
+    let mut got = Vec::new();
+    for _ in 0..12 {
+        chain.sim.run_for(Duration::from_secs(10));
+        got.push(chain.last().got.len());
+    }
+    for pair in got[1..].windows(2) {
+        let per_second = (pair[1] - pair[0]) / 10;
+        assert!(per_second > 2_000_000 / 8 * 88 / 100, "{got:?}");
+    }
+    let stats = chain.last().node.stats();
+    assert_eq!(stats.timeouts, 0, "{stats:?}");
+}
+
+#[test]
+#[ignore = "trial"]
+fn trial_long() {
+    let hop = std::env::var("HOP").unwrap_or("rate=20mbit,delay=10ms,queue=200p".into());
+    let length = 250_000_000;
+    let mut chain = Chain::new(1, &[hop.as_str(); 5], &NodeConfig::default(), length);
+    let mut last = 0;
+    for s in 0..120 {
+        chain.sim.run_for(Duration::from_secs(1));
+        let got = chain.last().got.len();
+        let t: Vec<String> = chain
+            .sim
+            .nodes
+            .iter()
+            .map(|e| {
+                let s = e.node.stats();
+                format!(
+                    "{}/{}/{}/{}",
+                    s.timeouts, s.reported_lost, s.queue_drops, s.duplicates
+                )
+            })
+            .collect();
+        println!("{s} {:.2} {}", (got - last) as f64 * 8e-6, t.join(" "));
+        last = got;
+        if std::env::var_os("STARHAUL_LEOTP_TRACE").is_some() {
+            chain.trace();
+        }
+    }
+}

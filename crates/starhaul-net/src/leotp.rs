@@ -1,0 +1,255 @@
+//! LEOTP over UDP: a node, its socket, and the addresses of its neighbours.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::SocketAddr,
+    time::Instant,
+};
+
+use starhaul_leotp::{NeighbourId, Node, Recognised, is_hello};
+
+use crate::{BulkSocket, Error, IoMode, Poller, RecvBuffer, Waker};
+
+/// The port that Starhaul uses for LEOTP; none is assigned.
+pub const PORT: u16 = 4511;
+/// Bytes and datagrams of a batch: the limits of segmentation offload.
+const BATCH_BYTES: usize = 65_507;
+const BATCH_DATAGRAMS: usize = 64;
+/// Receive calls before the node may send, and batches sent before it reads.
+const TURN: usize = 16;
+
+/// A node and its socket, for a thread of their own that calls [`LeotpDriver::turn`] again and again.
+#[derive(Debug)]
+pub struct LeotpDriver {
+    node: Node,
+    socket: BulkSocket,
+    poller: Poller,
+    buffer: RecvBuffer,
+    neighbours: BTreeMap<NeighbourId, Neighbour>,
+    by_address: HashMap<SocketAddr, NeighbourId>,
+    batch: Batch,
+    /// The first datagram behind the batch.
+    next: Vec<u8>,
+    next_for: Option<NeighbourId>,
+    strangers: u64,
+}
+
+/// Where a neighbour is.
+#[derive(Debug, Default)]
+struct Neighbour {
+    address: Option<SocketAddr>,
+    /// Where a hello came from last that may be a replay: hellos are answered there, and nothing else goes there.
+    unproven: Option<SocketAddr>,
+}
+
+/// Datagrams of one length, of which the last may be shorter, for one address.
+#[derive(Debug, Default)]
+struct Batch {
+    to: Option<SocketAddr>,
+    bytes: Vec<u8>,
+    datagram: usize,
+    /// Bytes that the socket has taken.
+    done: usize,
+    is_closed: bool,
+}
+
+impl LeotpDriver {
+    /// A node at this address.
+    ///
+    /// # Errors
+    /// As [`crate::UdpSocket::bind`].
+    pub fn bind(address: SocketAddr, node: Node) -> Result<Self, Error> {
+        Ok(Self {
+            node,
+            socket: BulkSocket::bind(address, IoMode::Gso)?,
+            poller: Poller::new()?,
+            buffer: RecvBuffer::new(),
+            neighbours: BTreeMap::new(),
+            by_address: HashMap::new(),
+            batch: Batch::default(),
+            next: Vec::new(),
+            next_for: None,
+            strangers: 0,
+        })
+    }
+
+    /// The bound address.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.socket.local_addr()
+    }
+
+    /// The node.
+    pub fn node(&mut self) -> &mut Node {
+        &mut self.node
+    }
+
+    /// Ends the wait of [`LeotpDriver::turn`] from another thread.
+    pub fn waker(&self) -> Waker {
+        self.poller.waker()
+    }
+
+    /// Tells where a neighbour of the node is at first; without an address, where its hellos come from. It may move.
+    pub fn set_address(&mut self, id: NeighbourId, address: Option<SocketAddr>) {
+        let neighbour = self.neighbours.entry(id).or_default();
+        if let Some(former) = std::mem::replace(&mut neighbour.address, address) {
+            self.by_address.remove(&former);
+        }
+        if let Some(address) = address {
+            neighbour.unproven = None;
+            self.by_address.insert(address, id);
+        }
+    }
+
+    /// Datagrams that no neighbour sent.
+    pub fn strangers(&self) -> u64 {
+        self.strangers
+    }
+
+    /// Receives, handles timers and sends; when there was nothing to do, waits until there is, or until `deadline`.
+    ///
+    /// # Errors
+    /// [`Error::SocketGone`] and [`Error::System`].
+    pub fn turn(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
+        let received = self.receive()?;
+        let now = Instant::now();
+        if self.node.poll_timeout().is_some_and(|at| at <= now) {
+            self.node.handle_timeout(now);
+        }
+        let sent = self.transmit()?;
+        if received || sent {
+            return Ok(());
+        }
+        let until = [self.node.poll_timeout(), deadline]
+            .into_iter()
+            .flatten()
+            .min();
+        let is_blocked = !self.batch.bytes.is_empty();
+        self.poller
+            .wait(&[(self.socket.socket(), is_blocked)], until)?;
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<bool, Error> {
+        for calls in 0..TURN {
+            if !self.socket.try_recv(&mut self.buffer)? {
+                return Ok(calls > 0);
+            }
+            let now = Instant::now();
+            for message in self.buffer.messages() {
+                for datagram in message.contents.chunks(message.stride.max(1)) {
+                    let known = self.by_address.get(&message.remote);
+                    if let Some(id) = known
+                        && self.node.handle_datagram(now, *id, datagram)
+                    {
+                        if let Some(neighbour) = self.neighbours.get_mut(id) {
+                            neighbour.unproven = None;
+                        }
+                        continue;
+                    }
+                    let moved = find(&self.node, &self.neighbours, datagram);
+                    let Some((id, recognised)) = moved.filter(|(id, _)| known != Some(id)) else {
+                        self.strangers += u64::from(known.is_none());
+                        continue;
+                    };
+                    if let Some(neighbour) = self.neighbours.get_mut(&id) {
+                        neighbour.unproven = Some(message.remote);
+                        if recognised == Recognised::Alive {
+                            neighbour.unproven = None;
+                            if let Some(former) = neighbour.address.replace(message.remote) {
+                                self.by_address.remove(&former);
+                            }
+                            self.by_address.insert(message.remote, id);
+                        }
+                    }
+                    self.node.handle_datagram(now, id, datagram);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns whether anything was sent.
+    fn transmit(&mut self) -> Result<bool, Error> {
+        for batches in 0..TURN {
+            self.fill();
+            let Some(to) = self.batch.to.filter(|_| !self.batch.bytes.is_empty()) else {
+                return Ok(batches > 0);
+            };
+            let rest = self.batch.bytes.get(self.batch.done..).unwrap_or_default();
+            let sent = self.socket.try_send(to, rest, self.batch.datagram)?;
+            if sent < rest.len() {
+                self.batch.done += sent;
+                self.batch.is_closed = true;
+                return Ok(batches > 0);
+            }
+            self.batch.clear();
+        }
+        Ok(true)
+    }
+
+    /// Puts datagrams that may leave now into the batch, as many as belong together.
+    fn fill(&mut self) {
+        while !self.batch.is_closed {
+            let Some(id) = self.next_for.take().or_else(|| {
+                self.next.clear();
+                self.node.poll_transmit(Instant::now(), &mut self.next)
+            }) else {
+                return;
+            };
+            let neighbour = self.neighbours.get(&id);
+            let Some(to) = neighbour.and_then(|neighbour| neighbour.reached_at(&self.next)) else {
+                // Without an address it is lost, as on a link that is down.
+                continue;
+            };
+            if !self.batch.push(to, &self.next) {
+                self.next_for = Some(id);
+                return;
+            }
+        }
+    }
+}
+
+/// The neighbour that a datagram of an unknown address comes from.
+fn find(
+    node: &Node,
+    neighbours: &BTreeMap<NeighbourId, Neighbour>,
+    datagram: &[u8],
+) -> Option<(NeighbourId, Recognised)> {
+    let recognised = neighbours
+        .keys()
+        .map(|id| (*id, node.recognises(*id, datagram)));
+    recognised
+        .into_iter()
+        .find(|(_, recognised)| *recognised != Recognised::No)
+}
+
+impl Neighbour {
+    fn reached_at(&self, datagram: &[u8]) -> Option<SocketAddr> {
+        match self.unproven {
+            Some(unproven) if is_hello(datagram) => Some(unproven),
+            _ => self.address,
+        }
+    }
+}
+
+impl Batch {
+    /// Appends a datagram, if it belongs to those that are there.
+    fn push(&mut self, to: SocketAddr, datagram: &[u8]) -> bool {
+        if self.bytes.is_empty() {
+            (self.to, self.datagram) = (Some(to), datagram.len());
+        }
+        let has_room = self.bytes.len() + datagram.len() <= BATCH_BYTES
+            && self.bytes.len() < BATCH_DATAGRAMS * self.datagram;
+        if self.to != Some(to) || datagram.len() > self.datagram || !has_room {
+            return false;
+        }
+        self.bytes.extend_from_slice(datagram);
+        self.is_closed = datagram.len() < self.datagram;
+        true
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        (self.to, self.done, self.is_closed) = (None, 0, false);
+    }
+}

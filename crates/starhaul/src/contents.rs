@@ -1,0 +1,174 @@
+//! `starhaul relay`, `serve` and `fetch`: files by name over LEOTP; all else is in `starhaul-contents`.
+
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use indicatif::ProgressBar;
+use starhaul_contents::{
+    Fetched, Fetching, Progress, Relay, ServeOptions, Server, config::Config, neighbour_key, secret,
+};
+use starhaul_net::leotp::PORT;
+use starhaul_units::Bandwidth;
+
+use crate::output::{Usage, bar, print};
+
+#[derive(clap::Args)]
+pub(crate) struct RelayArguments {
+    /// File with the configuration
+    #[arg(long, value_name = "FILE", required_unless_present = "sample")]
+    config: Option<PathBuf>,
+    /// Check the configuration, print what it says, and end
+    #[arg(long)]
+    check: bool,
+    /// Print a commented sample of a configuration, and end
+    #[arg(long, conflicts_with_all = ["config", "check"])]
+    sample: bool,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct ServeArguments {
+    /// Folder whose files are served by their paths below it, or one file
+    root: PathBuf,
+    /// UDP address to listen on
+    #[arg(long, value_name = "ADDR", default_value_t = SocketAddr::from(([0, 0, 0, 0], PORT)))]
+    listen: SocketAddr,
+    /// File with the key of a neighbour that may ask, from wherever it is; once for each
+    #[arg(long, value_name = "FILE", required = true)]
+    key: Vec<PathBuf>,
+    /// File with the secret of those that may read: relays do not need it
+    #[arg(long, value_name = "FILE")]
+    secret: PathBuf,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct FetchArguments {
+    /// Name of the file: its path below the folder that is served
+    name: String,
+    /// The nearest relay, or the server, as host or host:port [default port: 4511]
+    #[arg(long, value_name = "ADDR")]
+    from: String,
+    /// File with the key that is shared with it
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+    /// File with the secret that is shared with the server
+    #[arg(long, value_name = "FILE")]
+    secret: PathBuf,
+    /// File to write, or folder for it
+    #[arg(long, value_name = "PATH", default_value = ".")]
+    into: PathBuf,
+    /// Give up when nothing has come for this long; what has come is kept, and fetching again goes on from there
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = starhaul_units::parse_duration)]
+    patience: Duration,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn relay(arguments: &RelayArguments) -> anyhow::Result<()> {
+    let Some(file) = arguments.config.as_ref().filter(|_| !arguments.sample) else {
+        return print(Config::sample());
+    };
+    let config = Config::load(file).map_err(usage)?;
+    if arguments.check {
+        return print(config.describe());
+    }
+    starhaul_net::sharpen_timers();
+    let mut relay = Relay::open(config)?;
+    tracing::info!(address = %relay.local_addr(), "relays");
+    match relay.run()? {}
+}
+
+pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
+    let keys = arguments.key.iter().map(|file| neighbour_key(file));
+    let options = ServeOptions {
+        root: arguments.root.clone(),
+        listen: arguments.listen,
+        neighbours: keys.collect::<Result<_, _>>().map_err(usage)?,
+        secret: secret(&arguments.secret).map_err(usage)?,
+    };
+    starhaul_net::sharpen_timers();
+    let mut count = 0_u64;
+    let mut server = Server::open(options, |entry| {
+        count += 1;
+        tracing::debug!(
+            name = entry.name,
+            bytes = entry.bytes,
+            sha256 = entry.sha256,
+            "read"
+        );
+    })?;
+    tracing::info!(address = %server.local_addr(), files = count, "serves");
+    match server.run()? {}
+}
+
+pub(crate) fn fetch(arguments: &FetchArguments) -> anyhow::Result<()> {
+    let has_port = arguments.from.parse::<SocketAddr>().is_ok()
+        || arguments
+            .from
+            .rsplit_once(':')
+            .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let fetching = Fetching {
+        name: arguments.name.clone(),
+        from: match has_port {
+            true => arguments.from.clone(),
+            false => format!("{}:{PORT}", arguments.from),
+        },
+        key: neighbour_key(&arguments.key).map_err(usage)?,
+        secret: secret(&arguments.secret).map_err(usage)?,
+        into: arguments.into.clone(),
+        patience: arguments.patience,
+    };
+    starhaul_net::sharpen_timers();
+    let bar = Bar::new();
+    let began = Instant::now();
+    let fetched = fetching.run(|progress| bar.show(progress));
+    bar.bar.finish_and_clear();
+    let fetched = fetched?;
+    let rate =
+        Bandwidth::from_bytes_over(fetched.entry.bytes - fetched.resumed_from, began.elapsed());
+    print(match arguments.json {
+        true => json(&fetched, rate)?,
+        false => format!("{}  {}\n", fetched.entry.sha256, fetched.path.display()),
+    })
+}
+
+fn json(fetched: &Fetched, rate: Bandwidth) -> anyhow::Result<String> {
+    let object = serde_json::json!({
+        "path": fetched.path,
+        "bytes": fetched.entry.bytes,
+        "sha256": fetched.entry.sha256,
+        "resumed_from": fetched.resumed_from,
+        "mbit_per_s": rate.mbit(),
+    });
+    Ok(format!("{}\n", serde_json::to_string(&object)?))
+}
+
+/// What is wrong with files of the command line is wrong usage.
+fn usage(error: starhaul_contents::Error) -> anyhow::Error {
+    Usage(error.to_string()).into()
+}
+
+/// The progress of a file: a bar on a terminal, nothing elsewhere.
+struct Bar {
+    bar: ProgressBar,
+    began: Instant,
+}
+
+impl Bar {
+    fn new() -> Self {
+        Self {
+            bar: bar(),
+            began: Instant::now(),
+        }
+    }
+
+    fn show(&self, progress: Progress) {
+        let rate = Bandwidth::from_bytes_over(progress.bytes, self.began.elapsed());
+        self.bar.set_length(progress.length);
+        self.bar.set_position(progress.bytes);
+        self.bar.set_message(format!("{:.1} Mbit/s", rate.mbit()));
+    }
+}
