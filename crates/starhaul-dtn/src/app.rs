@@ -25,7 +25,7 @@ use time::OffsetDateTime;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::{
-    Error,
+    Error, checksum,
     journal::Journal,
     plan::{Moment, NodeId},
     security::{Keys, Refused},
@@ -84,7 +84,7 @@ pub struct Delivery {
     /// Who sent it.
     pub source: Eid,
     /// Its payload, verified and decrypted.
-    pub payload: Vec<u8>,
+    pub payload: Bytes,
     /// When it expires.
     pub expiry: Moment,
     /// Told when the application has acknowledged it; dropped when it will not.
@@ -168,7 +168,7 @@ impl App {
         }
     }
 
-    async fn receive(&self, data: &[u8], expiry: OffsetDateTime) -> services::Result<()> {
+    async fn receive(&self, data: &Bytes, expiry: OffsetDateTime) -> services::Result<()> {
         let (bundle, payload) = match self.desk.keys.open(data) {
             Ok(opened) => opened,
             // Another key may be configured before it expires.
@@ -200,7 +200,7 @@ impl App {
     async fn take(
         &self,
         bundle: &Bundle,
-        payload: Vec<u8>,
+        payload: Bytes,
         expiry: OffsetDateTime,
     ) -> services::Result<()> {
         // The agent may hand out a bundle a second time before it was acknowledged once.
@@ -245,7 +245,7 @@ async fn deliver(
     to: &mpsc::Sender<Delivery>,
     bundle: &Bundle,
     id: String,
-    payload: Vec<u8>,
+    payload: Bytes,
     expiry: OffsetDateTime,
 ) -> services::Result<()> {
     let (acknowledged, answer) = oneshot::channel();
@@ -279,8 +279,11 @@ fn new_bundle(
         .with_hop_count(&HopInfo {
             limit: MOST_HOPS,
             count: 0,
-        })
-        .with_payload(Cow::Borrowed(payload));
+        });
+    let builder = match keys.protects() {
+        true => builder.with_payload(Cow::Borrowed(payload)),
+        false => checksum::add(builder, payload)?,
+    };
     let (bundle, data) = builder
         .build(CreationTimestamp::now())
         .map_err(|error| error.to_string())?;

@@ -55,6 +55,9 @@ pub enum Error {
     /// Nothing came back in time.
     #[error("no answer after {0:?}")]
     Silent(std::time::Duration),
+    /// A benchmark found what must not be.
+    #[error("the benchmark: {0}")]
+    Bench(String),
     /// A file that cannot be sent.
     #[error("{}: {reason}", file.display())]
     Unusable {

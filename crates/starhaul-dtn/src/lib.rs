@@ -5,12 +5,15 @@
 //! bundle once.
 
 mod app;
+pub mod bench;
 mod changes;
+mod checksum;
 mod config;
 pub mod control;
 mod egress;
 mod error;
 pub mod files;
+mod filters;
 mod gate;
 mod journal;
 mod ltp;

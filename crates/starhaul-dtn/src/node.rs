@@ -20,7 +20,8 @@ use crate::{
     Error,
     app::{App, Delivery, Desk, SHARE},
     config::{Config, TcpConfig},
-    egress::Window,
+    egress::{MOST_BUNDLES, Window},
+    filters,
     gate::Gate,
     ltp::{LtpCla, LtpLayer},
     plan::{Moment, NodeId},
@@ -30,8 +31,9 @@ use crate::{
     stock::Stock,
 };
 
-/// Bundles that the agent keeps in memory for each queue beside the store.
-const QUEUE: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
+/// Bundles that the agent keeps in memory for each queue beside the store: twice as many as are on their way to a neighbour. Beyond
+/// it, the agent searches the store for what comes next, which reads all that was ever there.
+const QUEUE: NonZeroUsize = NonZeroUsize::new(2 * MOST_BUNDLES).unwrap();
 /// Bundles that are routed or delivered at a time: one application that acknowledges nothing does not stop the others.
 const PROCESSING: NonZeroUsize = NonZeroUsize::new(2 * SHARE).unwrap();
 /// Payload on its way to a neighbour, if neither rate nor light time ask for more.
@@ -86,16 +88,22 @@ impl Node {
         let plan = std::mem::take(&mut config.plan);
         let schedule = Arc::new(Schedule::new(config.node.clone(), plan));
         let keys = Arc::new(std::mem::take(&mut config.keys));
-        let agent = Bpa::builder()
+        let mut agent = Bpa::builder()
             .node_ids(NodeIds::try_from(&[config.node.clone()][..]).map_err(agent_error)?)
             .metadata_storage(stores.metadata)
             .bundle_storage(stores.bundles)
+            .status_reports(config.status_reports)
             .poll_channel_depth(QUEUE)
-            .processing_pool_size(PROCESSING)
-            .build();
+            .processing_pool_size(PROCESSING);
+        if config.storage.folder.is_none() {
+            // It would hold in memory again what is there anyway.
+            agent = agent.no_cache();
+        }
         let agent = agent
+            .build()
             .await
             .map_err(|error| Error::Agent(error.to_string()))?;
+        filters::register(&agent).map_err(agent_error)?;
         let is_persistent = config.storage.folder.is_some();
         stock.begin_life();
         agent.start(is_persistent);
@@ -347,6 +355,11 @@ impl Handle {
     /// The socket that the configuration names.
     pub fn control(&self) -> Option<PathBuf> {
         self.0.config.control.clone()
+    }
+
+    /// Where LTP receives segments, if it is used.
+    pub fn ltp_address(&self) -> Option<std::net::SocketAddr> {
+        self.0.ltp.as_ref().map(|(layer, _)| layer.address())
     }
 
     /// The node at this moment.

@@ -5,8 +5,9 @@
 
 use std::fmt;
 
+use bytes::Bytes;
 use hardy_bpv7::{
-    block::BibCoverage,
+    block::{BibCoverage, Payload},
     bpsec::{
         self, encryptor,
         key::{EncAlgorithm, Key, KeyAlgorithm, KeySet, Operation, Type},
@@ -16,6 +17,8 @@ use hardy_bpv7::{
     bundle::{Bundle, ParsedBundle},
     eid::Eid,
 };
+
+use crate::checksum;
 
 /// The number of the payload block (RFC 9171 §4.1).
 const PAYLOAD: u64 = 1;
@@ -89,6 +92,11 @@ impl Keys {
         })
     }
 
+    /// Whether payloads are signed or encrypted, and so cannot change unnoticed.
+    pub fn protects(&self) -> bool {
+        self.sign.is_some() || self.encrypt.is_some()
+    }
+
     /// What is done with payloads, for people.
     pub fn describe(&self) -> String {
         let does = match (&self.sign, &self.encrypt) {
@@ -142,11 +150,11 @@ impl Keys {
         Ok(data)
     }
 
-    /// The bundle that these bytes are, and its payload, verified and decrypted.
+    /// The bundle that these bytes are, and its payload, verified and decrypted; no copy unless it is encrypted.
     ///
     /// # Errors
     /// All of [`Refused`].
-    pub fn open(&self, data: &[u8]) -> Result<(Bundle, Vec<u8>), Refused> {
+    pub fn open(&self, data: &Bytes) -> Result<(Bundle, Bytes), Refused> {
         let damaged = |error: hardy_bpv7::Error| match error {
             hardy_bpv7::Error::InvalidBPSec(bpsec::Error::NoKey) => Refused::NoKey,
             other => Refused::Damaged(other.to_string()),
@@ -166,7 +174,13 @@ impl Keys {
             return Err(Refused::Unprotected);
         }
         let payload = bundle.block_data(PAYLOAD, data, &keys).map_err(damaged)?;
-        let payload = payload.as_ref().to_vec();
+        if !checksum::matches(&bundle, data, payload.as_ref()) {
+            return Err(Refused::Damaged("the payload was changed".to_owned()));
+        }
+        let payload = match payload {
+            Payload::Borrowed(payload) => data.slice_ref(payload),
+            Payload::Decrypted(payload) => Bytes::copy_from_slice(&payload),
+        };
         Ok((bundle, payload))
     }
 
@@ -213,14 +227,17 @@ mod tests {
         .unwrap()
     }
 
-    fn protected(keys: &Keys) -> Box<[u8]> {
+    fn protected(keys: &Keys) -> Bytes {
         let source: Eid = "ipn:1.5".parse().unwrap();
         let builder = Builder::new(source.clone(), "ipn:2.5".parse().unwrap());
         let (bundle, data) = builder
             .with_payload(b"a secret".as_slice().into())
             .build(CreationTimestamp::now())
             .unwrap();
-        keys.protect(bundle, data, &source).unwrap()
+        keys.protect(bundle, data, &source)
+            .unwrap()
+            .into_vec()
+            .into()
     }
 
     #[test]
@@ -253,7 +270,7 @@ mod tests {
             if let Some(at) = data.windows(8).position(|bytes| bytes == b"a secret") {
                 let mut changed = data.to_vec();
                 changed[at] ^= 1;
-                assert!(keys(sign, encrypt, true).open(&changed).is_err());
+                assert!(keys(sign, encrypt, true).open(&changed.into()).is_err());
             }
         }
         let plain = protected(&keys(None, None, false));

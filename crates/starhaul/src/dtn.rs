@@ -1,6 +1,7 @@
 //! `starhaul dtn`: runs a bundle node, and asks a running one to send, receive, answer and tell; all the rest is in
 //! `starhaul-dtn`.
 
+mod bench;
 mod tables;
 
 use std::{
@@ -52,6 +53,8 @@ enum Action {
     Ping(PingArguments),
     /// Show what a node holds, and when it talks to whom
     Status(StatusArguments),
+    /// Measure how many bundles this host carries over loopback, beside LTP alone in the same run
+    Bench(bench::Arguments),
 }
 
 #[derive(clap::Args)]
@@ -133,6 +136,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         Action::Receive(arguments) => runtime()?.block_on(receive(arguments)),
         Action::Ping(arguments) => runtime()?.block_on(ping(arguments)),
         Action::Status(arguments) => runtime()?.block_on(status(arguments)),
+        Action::Bench(arguments) => runtime()?.block_on(bench::run(arguments)),
     }
 }
 

@@ -47,11 +47,13 @@ pub enum Need {
     OpenFiles,
     /// Permission to mount a file system in a namespace of its own.
     Mount,
+    /// `dtnd` of `dtn7`, another bundle node.
+    Dtnd,
 }
 
 impl Need {
     /// All needs.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Netns,
         Self::Iperf3,
         Self::Traces,
@@ -63,6 +65,7 @@ impl Need {
         Self::Time,
         Self::OpenFiles,
         Self::Mount,
+        Self::Dtnd,
     ];
 
     /// The name in `STARHAUL_REQUIRE`.
@@ -79,6 +82,7 @@ impl Need {
             Self::Time => "time",
             Self::OpenFiles => "files",
             Self::Mount => "mount",
+            Self::Dtnd => "dtnd",
         }
     }
 }

@@ -38,6 +38,9 @@ pub struct Config {
     pub plan: ContactPlan,
     /// The keys of BPSec (RFC 9172).
     pub keys: Keys,
+    /// Whether the node sends the status reports that bundles ask for (RFC 9171 §6.1). Whoever sends a bundle decides where its
+    /// reports go.
+    pub status_reports: bool,
 }
 
 /// Where bundles are kept, and how many.

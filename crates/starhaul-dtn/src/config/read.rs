@@ -20,7 +20,17 @@ use crate::{
 };
 
 const TOP: Keys = &[&[
-    "node", "control", "plan", "epoch", "contact", "storage", "ltp", "tcp", "route", "security",
+    "node",
+    "control",
+    "plan",
+    "epoch",
+    "contact",
+    "storage",
+    "ltp",
+    "tcp",
+    "route",
+    "security",
+    "status_reports",
 ]];
 const STORAGE: Keys = &[&[
     "kind",
@@ -70,6 +80,7 @@ pub(super) fn read(text: &str, name: &Path, start: Moment) -> Result<Config, Err
             Some(table) => read_keys(&table, folder)?,
             None => security::Keys::default(),
         },
+        status_reports: top.flag("status_reports")?.unwrap_or(false),
         node,
     };
     if config.ltp.is_none() && config.tcp.is_none() {

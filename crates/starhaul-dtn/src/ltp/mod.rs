@@ -5,6 +5,7 @@ pub mod blocks;
 mod thread;
 
 use std::{
+    net::SocketAddr,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -36,6 +37,7 @@ pub(crate) struct LtpLayer {
     thread: Mutex<Option<JoinHandle<()>>>,
     counters: Arc<Counters>,
     agent: OnceLock<Arc<dyn Sink>>,
+    address: SocketAddr,
 }
 
 /// What the engine counts.
@@ -102,6 +104,7 @@ impl LtpLayer {
         }
         let (commands, inbox) = mpsc::channel();
         let (outbox, arrived) = tokio::sync::mpsc::unbounded_channel();
+        let address = driver.local_addr();
         let (waker, counters) = (driver.waker(), Arc::new(Counters::default()));
         let worker = Worker::new(driver, inbox, outbox, counters.clone());
         let thread = std::thread::Builder::new()
@@ -120,7 +123,13 @@ impl LtpLayer {
             thread: Mutex::new(Some(thread)),
             counters,
             agent: OnceLock::new(),
+            address,
         }))
+    }
+
+    /// Where segments are received.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// What the engine counts.

@@ -254,3 +254,30 @@ fn the_demo_in_space_brings_every_picture() {
     }
     assert!(result["resent"].as_u64() > Some(0));
 }
+
+/// The benchmark itself checks that each bundle arrives once, as it was sent.
+#[test]
+fn the_benchmark_prints_ltp_and_a_row_for_each_storage() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bench = starhaul();
+    bench.args(["dtn", "bench", "--json", "--large", "3", "--small", "400"]);
+    bench.args(["--storage", "memory,disk", "--folder"]);
+    let stores = folder.path().join("stores");
+    let output = bench.arg(&stores).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["ltp_gbit_per_s"].as_f64().unwrap() > 0.0);
+    let rows = report["rows"].as_array().unwrap();
+    let told: Vec<_> = rows
+        .iter()
+        .map(|row| (&row["place"], &row["large"], &row["small"]))
+        .map(|(place, large, small)| format!("{place} {large} {small}"))
+        .collect();
+    assert_eq!(told, ["\"memory\" 3 400", "\"disk\" 3 20"]);
+    for row in rows {
+        assert!(row["gbit_per_s"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["small_per_s"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    assert!(!stores.exists(), "the stores are left");
+}

@@ -1,0 +1,205 @@
+//! Whole nodes between applications, and between engines of LTP.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use hardy_bpv7::{
+    builder::Builder,
+    bundle::ParsedBundle,
+    creation_timestamp::CreationTimestamp,
+    dtn_time::DtnTime,
+    eid::{Eid, Service},
+};
+use starhaul_ltp::EngineId;
+use tokio::{sync::mpsc, task::JoinSet};
+
+use super::{Checklist, LARGE_BYTES, SMALL_BYTES, blocking, changed, ends, loopback, payload};
+use crate::{
+    Config, Error, LtpConfig, LtpPeer, Node, Storage,
+    app::App,
+    ltp::blocks::{join, split},
+    plan::{ContactPlan, NodeId},
+    security::Keys,
+};
+
+/// Applications that send at a time.
+const SENDERS: u32 = 4;
+/// How long nothing may arrive.
+const SILENCE: Duration = Duration::from_secs(60);
+const LIFETIME: Duration = Duration::from_secs(3600);
+/// The application that receives.
+const SERVICE: u32 = 100;
+/// Bytes of a block of small bundles, as a node sends it.
+const BLOCK_BYTES: usize = 64 << 10;
+/// Small bundles between the source and the sink at a time.
+const UNDER_WAY: u32 = 8192;
+
+/// Large bundles from an application of one node to that of its neighbour.
+pub(super) async fn large(
+    count: u32,
+    storage: impl Fn(&str) -> Storage,
+) -> Result<Duration, Error> {
+    let far = Node::start(config(2, storage("far"), &[(1, None)])?).await?;
+    let address = far.handle().ltp_address();
+    let near = Node::start(config(1, storage("near"), &[(2, address)])?).await?;
+    let (deliveries, mut delivered) = mpsc::channel(1);
+    let (receiver, to) = far
+        .handle()
+        .open(Some(&SERVICE.to_string()), deliveries)
+        .await?;
+    let (unused, _) = mpsc::channel(1);
+    let (sender, _) = near.handle().open(None, unused).await?;
+    let start = Instant::now();
+    let next = Arc::new(AtomicU32::new(0));
+    let mut sending = JoinSet::new();
+    for _ in 0..SENDERS {
+        sending.spawn(send(sender.clone(), to.clone(), next.clone(), count));
+    }
+    let mut list = Checklist::new(count, LARGE_BYTES);
+    while list.left > 0 {
+        let delivery = tokio::time::timeout(SILENCE, delivered.recv()).await;
+        let lost = || Error::Bench(format!("{} large bundles are lost", list.left));
+        let delivery = delivery.ok().flatten().ok_or_else(lost)?;
+        list.arrived(&delivery.payload)?;
+        // The node may have given up waiting; then it comes twice, which the list notices.
+        let _ = delivery.acknowledged.send(());
+    }
+    let time = start.elapsed();
+    while let Some(sent) = sending.join_next().await {
+        sent.map_err(|error| Error::Bench(error.to_string()))??;
+    }
+    receiver.close().await;
+    sender.close().await;
+    near.shutdown().await;
+    far.shutdown().await;
+    Ok(time)
+}
+
+async fn send(app: Arc<App>, to: Eid, next: Arc<AtomicU32>, count: u32) -> Result<(), Error> {
+    let mut contents = payload(0, LARGE_BYTES);
+    loop {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        if number >= count {
+            return Ok(());
+        }
+        if let Some(first) = contents.first_chunk_mut() {
+            *first = number.to_le_bytes();
+        }
+        let sent = app.send(to.clone(), &contents, LIFETIME).await;
+        sent.map_err(Error::Bench)?;
+    }
+}
+
+/// Small bundles from one engine through a node to another engine.
+pub(super) async fn small(count: u32, storage: Storage) -> Result<Duration, Error> {
+    let sink = ends::engine(3, 2, None)?;
+    let peers = [(1, None), (3, Some(sink.local_addr()))];
+    let node = Node::start(config(2, storage, &peers)?).await?;
+    let source = ends::engine(1, 2, node.handle().ltp_address())?;
+    let time = blocking(move || {
+        let load = small_load(count)?;
+        let carried = ends::carry(source, &load, sink)?;
+        let mut list = Checklist::new(count, SMALL_BYTES);
+        for (service, block) in carried.blocks {
+            let bundles = split(service, &block.into_bytes());
+            for bundle in bundles.map_err(|error| Error::Bench(error.to_string()))? {
+                let parsed = ParsedBundle::parse(&bundle, hardy_bpv7::bpsec::no_keys);
+                let parsed = parsed.map_err(|_| changed())?.bundle;
+                let block = parsed.blocks.get(&1).ok_or_else(changed)?;
+                list.arrived(bundle.get(block.payload_range()).unwrap_or_default())?;
+            }
+        }
+        match list.left {
+            0 => Ok(carried.time),
+            left => Err(Error::Bench(format!("{left} small bundles are lost"))),
+        }
+    });
+    let time = time.await;
+    node.shutdown().await;
+    time
+}
+
+fn small_load(count: u32) -> Result<ends::Load, Error> {
+    let (source, to) = (endpoint(1)?, endpoint(3)?);
+    let mut blocks = Vec::new();
+    let (mut bundles, mut bytes) = (Vec::new(), 0);
+    for number in 0..count {
+        let bundle = small_bundle(&source, &to, number)?;
+        bytes += bundle.len() + 1;
+        bundles.push(bundle);
+        if bytes >= BLOCK_BYTES || number + 1 == count {
+            let block = match bundles.as_slice() {
+                [one] => one.clone(),
+                all => join(all),
+            };
+            blocks.push((block, u32::try_from(bundles.len()).unwrap_or(u32::MAX)));
+            bundles.clear();
+            bytes = 0;
+        }
+    }
+    Ok(ends::Load {
+        to: EngineId(2),
+        blocks,
+        bundles: count,
+        under_way: UNDER_WAY,
+    })
+}
+
+fn small_bundle(source: &Eid, to: &Eid, number: u32) -> Result<Bytes, Error> {
+    let builder = Builder::new(source.clone(), to.clone())
+        .with_lifetime(LIFETIME)
+        .with_payload(payload(number, SMALL_BYTES).into());
+    let stamp = CreationTimestamp::from_parts(Some(DtnTime::now()), number.into());
+    let built = builder.build(stamp);
+    let (_, data) = built.map_err(|error| Error::Bench(error.to_string()))?;
+    Ok(data.into_vec().into())
+}
+
+fn endpoint(node: u64) -> Result<Eid, Error> {
+    let endpoint = Eid::try_from((self::node(node)?, Service::Ipn(SERVICE)));
+    endpoint.map_err(|error| Error::Bench(error.to_string()))
+}
+
+fn node(number: u64) -> Result<NodeId, Error> {
+    let node = format!("ipn:{number}.0").parse();
+    node.map_err(|_| Error::Bench("no node number".to_owned()))
+}
+
+fn config(
+    number: u64,
+    storage: Storage,
+    peers: &[(u64, Option<SocketAddr>)],
+) -> Result<Config, Error> {
+    let peers = peers.iter().map(|(peer, address)| {
+        Ok(LtpPeer {
+            node: node(*peer)?,
+            engine: EngineId(*peer),
+            address: *address,
+            light_time: Duration::ZERO,
+            rate: None,
+            key: None,
+        })
+    });
+    Ok(Config {
+        node: node(number)?,
+        control: None,
+        storage,
+        ltp: Some(LtpConfig {
+            engine: EngineId(number),
+            listen: loopback(),
+            peers: peers.collect::<Result<_, Error>>()?,
+        }),
+        tcp: None,
+        routes: Vec::new(),
+        plan: ContactPlan::default(),
+        keys: Keys::default(),
+        status_reports: false,
+    })
+}

@@ -1,0 +1,65 @@
+//! Where the agent is stricter than other nodes, or breaks a rule itself.
+
+use std::sync::Arc;
+
+use hardy_bpa::{
+    async_trait,
+    bpa::Bpa,
+    bundle::Bundle,
+    filter::{self, Filter, Hook, WriteFilter, WriteResult, rfc9171},
+};
+use hardy_bpv7::{
+    block::Flags,
+    editor::{Chunk, Editor},
+};
+
+/// The agent's own check, under its name.
+const VALIDITY: &str = "rfc9171-validity";
+
+/// Registers the filters of a node.
+///
+/// # Errors
+/// What the agent reports.
+pub(crate) fn register(agent: &Bpa) -> Result<(), filter::Error> {
+    // It drops bundles whose primary block has no CRC, for which RFC 9171 (§4.3.1) asks their source, when their transfer was
+    // acknowledged already. `dtn7` sends such bundles.
+    agent.unregister_filter(Hook::Ingress, VALIDITY)?;
+    let checks = rfc9171::Config {
+        primary_block_integrity: false,
+        ..rfc9171::Config::default()
+    };
+    let checks = rfc9171::Rfc9171ValidityFilter::new(&checks);
+    agent.register_filter(Hook::Ingress, VALIDITY, &[], Filter::Read(Arc::new(checks)))?;
+    let quiet = Filter::Write(Arc::new(Quiet));
+    agent.register_filter(Hook::Egress, "quiet-blocks", &[], quiet)
+}
+
+/// Takes requests for reports from the blocks of administrative records and anonymous bundles, where they are forbidden (RFC 9171
+/// §4.2.4): the agent adds blocks with such requests to every bundle that it forwards, and refuses these where they arrive.
+struct Quiet;
+
+#[async_trait]
+impl WriteFilter for Quiet {
+    async fn filter(&self, bundle: &Bundle, data: &[u8]) -> Result<WriteResult, hardy_bpa::Error> {
+        let bundle = &bundle.bundle;
+        let mut blocks = bundle.blocks.iter();
+        let may_ask = !bundle.flags.is_admin_record && !bundle.id.source.is_null();
+        if may_ask || !blocks.any(|(_, block)| block.flags.report_on_failure) {
+            return Ok(WriteResult::Continue(None, None));
+        }
+        let mut editor = Editor::new(bundle, data);
+        for (number, block) in &bundle.blocks {
+            if block.flags.report_on_failure {
+                let flags = Flags {
+                    report_on_failure: false,
+                    ..block.flags.clone()
+                };
+                let block = editor.update_block(*number).map_err(|(_, error)| error)?;
+                editor = block.with_flags(flags).rebuild();
+            }
+        }
+        let chunks = editor.rebuild()?;
+        let data = Chunk::flatten(chunks, data).into_vec();
+        Ok(WriteResult::Continue(None, Some(data)))
+    }
+}

@@ -1,0 +1,145 @@
+//! Status reports of bundles that expire (RFC 9171 §6.1.1).
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::{
+    path::Path,
+    time::{Duration, Instant, SystemTime},
+};
+
+use hardy_bpv7::{
+    bpsec::no_keys,
+    builder::Builder,
+    bundle::{Flags, ParsedBundle},
+    creation_timestamp::CreationTimestamp,
+    dtn_time::DtnTime,
+};
+use starhaul_dtn::{Config, Node, blocks};
+use starhaul_ltp::{Engine, EngineConfig, EngineId, Event, Outgoing, PeerConfig};
+use starhaul_net::{IoMode, ltp::LtpDriver};
+
+const LIFETIME: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(20);
+const NODE: EngineId = EngineId(2);
+
+/// An engine of LTP in place of the source's node, and what it receives.
+struct Source {
+    driver: LtpDriver,
+    received: Vec<bytes::Bytes>,
+}
+
+impl Source {
+    fn new() -> Self {
+        let mut engine = Engine::new(EngineConfig::new(EngineId(1), [7; 32]));
+        let peer = PeerConfig::new(Duration::ZERO, None);
+        engine.add_peer(Instant::now(), NODE, peer).unwrap();
+        engine.open_service(blocks::BUNDLE);
+        let local = "127.0.0.1:0".parse().unwrap();
+        Self {
+            driver: LtpDriver::bind(local, IoMode::default(), engine).unwrap(),
+            received: Vec::new(),
+        }
+    }
+
+    fn send(&mut self, bundle: Vec<u8>) {
+        let outgoing = Outgoing {
+            to: NODE,
+            service: blocks::BUNDLE,
+            red: bundle.len() as u64,
+            block: bundle.into(),
+        };
+        self.driver.engine().send(Instant::now(), outgoing).unwrap();
+    }
+
+    /// Receives until `count` bundles have come, or for `patience`.
+    fn receive(&mut self, count: usize, patience: Duration) {
+        let limit = Instant::now() + patience;
+        while self.received.len() < count && Instant::now() < limit {
+            self.driver.turn(Some(limit)).unwrap();
+            while let Some(event) = self.driver.poll_event() {
+                if let Event::RedPart { block, .. } = event {
+                    self.received.push(block.into_bytes());
+                }
+            }
+        }
+        // The report of the last block leaves.
+        self.driver.turn(Some(Instant::now())).unwrap();
+    }
+}
+
+/// A bundle for a node without a route, whose number tells it from others.
+fn bundle(number: u64, asks: bool) -> Vec<u8> {
+    let flags = Flags {
+        delete_report_requested: asks,
+        ..Flags::default()
+    };
+    let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:9.5".parse().unwrap());
+    let builder = builder
+        .with_flags(flags)
+        .with_report_to("ipn:1.0".parse().unwrap())
+        .with_lifetime(LIFETIME)
+        .with_payload(b"too late".as_slice().into());
+    let stamp = CreationTimestamp::from_parts(Some(DtnTime::now()), number);
+    builder.build(stamp).unwrap().1.into_vec()
+}
+
+async fn reports_of(configured: &str) -> (Vec<u8>, Vec<bytes::Bytes>) {
+    let mut source = Source::new();
+    let text = format!(
+        "node = \"ipn:2.0\"\n{configured}\n[storage]\nkind = \"memory\"\n[ltp]\nlisten = \"127.0.0.1:0\"\n\
+         [[ltp.peer]]\nnode = \"ipn:1.0\"\naddress = \"{}\"\n",
+        source.driver.local_addr()
+    );
+    let config = Config::parse(&text, Path::new("node.toml"), SystemTime::now().into()).unwrap();
+    let node = Node::start(config).await.unwrap();
+    let address = node.handle().ltp_address().unwrap();
+    source.driver.set_address(NODE, address);
+    let asking = bundle(77, true);
+    source.send(bundle(78, false));
+    source.send(asking.clone());
+    let (enough, patience) = match configured.is_empty() {
+        true => (1, LIFETIME * 4),
+        false => (1, PATIENCE),
+    };
+    let source = tokio::task::spawn_blocking(move || {
+        source.receive(enough, patience);
+        // A second report would come now.
+        source.receive(enough + 1, LIFETIME * 2);
+        source
+    });
+    let source = source.await.unwrap();
+    assert_eq!(node.handle().status().counters.expired, 2);
+    node.shutdown().await;
+    (asking, source.received)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_bundle_is_reported_if_its_source_asked() {
+    let (asking, reports) = reports_of("status_reports = true").await;
+    let asking = ParsedBundle::parse(&asking, no_keys).unwrap().bundle;
+    let [report] = reports.as_slice() else {
+        panic!("{} reports of one bundle that asks", reports.len());
+    };
+    let parsed = ParsedBundle::parse(report, no_keys).unwrap().bundle;
+    assert!(parsed.flags.is_admin_record);
+    assert_eq!(parsed.id.source.to_string(), "ipn:2.0");
+    assert_eq!(parsed.destination.to_string(), "ipn:1.0");
+    // Record type 1; neither received nor forwarded nor delivered, but deleted; reason 1, "lifetime expired".
+    let record = &report[parsed.blocks[&1].payload_range()];
+    let head = [
+        0x82, 1, 0x84, 0x84, 0x81, 0xf4, 0x81, 0xf4, 0x81, 0xf4, 0x81, 0xf5, 1,
+    ];
+    assert_eq!(record[..head.len()], head, "{record:02x?}");
+    // It ends with the creation timestamp of the bundle.
+    let created = asking.id.timestamp.creation_time().unwrap().millisecs();
+    let mut stamp = vec![0x82, 0x1b];
+    stamp.extend(created.to_be_bytes());
+    stamp.extend([0x18, 77]);
+    assert!(record.ends_with(&stamp), "{record:02x?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_report_is_sent_unless_configured() {
+    let (_, reports) = reports_of("").await;
+    assert!(reports.is_empty(), "{reports:?}");
+}

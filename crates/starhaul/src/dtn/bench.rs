@@ -1,0 +1,108 @@
+//! `starhaul dtn bench`: the benchmark is in `starhaul-dtn`.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use starhaul_dtn::bench::{self, LARGE_BYTES, Options, Place, Report, SMALL_BYTES};
+
+use crate::output::print;
+
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// Bundles of 1 MB, from an application of one node to one of its neighbour
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=3000))]
+    large: u32,
+    /// Bundles of 1 KB through one node; a twentieth of that with a store on disk
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(20..=900_000))]
+    small: u32,
+    /// Only nodes that keep bundles there
+    #[arg(long, value_enum, value_delimiter = ',')]
+    storage: Vec<Storage>,
+    /// Folder that is made for the stores on disk, and removed [default: one in the folder for temporary files]
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Storage {
+    /// In memory
+    Memory,
+    /// On disk, which the system writes when it likes
+    Unsynced,
+    /// On disk, and there before a bundle is taken
+    Disk,
+}
+
+impl From<Storage> for Place {
+    fn from(storage: Storage) -> Self {
+        match storage {
+            Storage::Memory => Self::Memory,
+            Storage::Unsynced => Self::Unsynced,
+            Storage::Disk => Self::Disk,
+        }
+    }
+}
+
+pub(super) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let chosen: Vec<Place> = arguments
+        .storage
+        .iter()
+        .map(|at| Place::from(*at))
+        .collect();
+    let own = format!("starhaul-dtn-bench-{}", std::process::id());
+    let options = Options {
+        large: arguments.large,
+        small: arguments.small,
+        places: match chosen.is_empty() {
+            true => vec![Place::Memory, Place::Unsynced, Place::Disk],
+            false => chosen,
+        },
+        folder: arguments
+            .folder
+            .unwrap_or_else(|| std::env::temp_dir().join(own)),
+    };
+    anyhow::ensure!(
+        !options.folder.exists(),
+        "{} exists, and the benchmark removes its folder: name another one",
+        options.folder.display()
+    );
+    let report = bench::run(&options).await?;
+    match arguments.json {
+        true => print(format!("{}\n", serde_json::to_string(&report)?)),
+        false => print(table(&report)),
+    }
+}
+
+fn table(report: &Report) -> String {
+    let mut text = format!(
+        "payloads of {} MB: LTP alone {:.2} Gbit/s; bundles between two nodes, and bundles of {} KB through one node:\n\n{:9} {:>7} {:>7} {:>13} {:>9} {:>9}\n",
+        LARGE_BYTES / 1_000_000,
+        report.ltp_gbit_per_s,
+        SMALL_BYTES / 1_000,
+        "storage",
+        "1 MB",
+        "Gbit/s",
+        "share of LTP",
+        "1 KB",
+        "per s"
+    );
+    for row in &report.rows {
+        let place = match row.place {
+            Place::Memory => "memory",
+            Place::Unsynced => "unsynced",
+            Place::Disk => "disk",
+        };
+        text += &format!(
+            "{place:9} {:7} {:7.2} {:12.0}% {:9} {:9.0}\n",
+            row.large,
+            row.gbit_per_s,
+            100.0 * row.share_of_ltp,
+            row.small,
+            row.small_per_s
+        );
+    }
+    text
+}
