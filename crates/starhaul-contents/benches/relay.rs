@@ -40,8 +40,9 @@ struct Round {
 fn main() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("content");
-    let content: Vec<u8> = (0..BYTES / 4)
-        .flat_map(|i| (i as u32).wrapping_mul(2_654_435_761).to_le_bytes())
+    let words = (0_u32..).take(BYTES / 4);
+    let content: Vec<u8> = words
+        .flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes())
         .collect();
     fs::write(&file, content).unwrap();
     let (mut relays, mut raws) = (Vec::new(), Vec::new());
