@@ -79,7 +79,7 @@ impl Default for NodeConfig {
     }
 }
 
-/// A neighbour as a node is told of it.
+/// A neighbour as a node is reported of it.
 #[derive(Clone, Debug)]
 pub struct NeighbourConfig {
     /// The secret that both share.

@@ -42,7 +42,7 @@ pub(crate) struct Adaptive {
     drain_until: Option<Instant>,
     /// What arrived per second when the sender was not limited.
     arrival: f64,
-    /// What the hop carried per second before it was told to send less.
+    /// What the hop carried per second before it was reported to send less.
     known: f64,
     learned: Option<Instant>,
     starving_since: Option<Instant>,

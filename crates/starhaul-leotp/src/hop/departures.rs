@@ -20,7 +20,7 @@ pub(crate) enum Carried {
         start: u64,
         end: u64,
     },
-    /// What the neighbour must be told again, unless it is out of date.
+    /// What the neighbour must be reported again, unless it is out of date.
     Frames(Box<[Frame]>),
     /// Nothing that is sent again.
     #[default]

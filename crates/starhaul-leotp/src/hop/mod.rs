@@ -35,7 +35,7 @@ use crate::{
 const CONTROL_BYTES: usize = 1200;
 /// Frames that wait at most; requesters ask again for what was dropped.
 const MOST_FRAMES: usize = 1 << 13;
-/// Segments of the first round trip, before the neighbour says a rate.
+/// Segments of the first round trip, before the neighbour reports a rate.
 const FIRST_SEGMENTS: f64 = 16.0;
 /// Round-trip times before any is known, and at least while one is only guessed from the handshake.
 const UNKNOWN_RTT: Duration = Duration::from_millis(100);
@@ -79,13 +79,13 @@ pub(crate) struct Hop {
     flows_at: Option<Instant>,
     frames: VecDeque<Frame>,
     /// A control packet is due then, even an empty one.
-    speaks_at: Option<Instant>,
+    control_at: Option<Instant>,
     owes_answer: bool,
     /// A packet without content follows the last data then.
     tail_at: Option<Instant>,
     /// Told last: rate, and when.
-    told: Option<(f64, Instant)>,
-    control_left: Option<Instant>,
+    reported: Option<(f64, Instant)>,
+    control_sent_at: Option<Instant>,
     heard: Instant,
     handles: Handles,
     burst: Duration,
@@ -142,11 +142,11 @@ impl Hop {
             pace: Pace::default(),
             flows_at: None,
             frames: VecDeque::new(),
-            speaks_at: None,
+            control_at: None,
             owes_answer: false,
             tail_at: None,
-            told: None,
-            control_left: None,
+            reported: None,
+            control_sent_at: None,
             heard: now,
             handles: Handles {
                 most: node.contents,
@@ -174,7 +174,7 @@ impl Hop {
     }
 
     /// What the neighbour said of the rate at which it takes data.
-    pub(crate) fn said_rate(&mut self, kbit: u64, greatest: u32) {
+    pub(crate) fn handle_rate(&mut self, kbit: u64, greatest: u32) {
         self.takes = Some(bytes_per_second(kbit));
         let greatest = ShortNumber {
             bits: greatest,
@@ -187,7 +187,7 @@ impl Hop {
     }
 
     /// The rate that packets from the neighbour have shown, in bytes per second; at first, that of a first round trip.
-    pub(crate) fn shown_rate(&self) -> f64 {
+    pub(crate) fn measured_rate(&self) -> f64 {
         let first = FIRST_SEGMENTS * self.segment_bytes / self.rtt().as_secs_f64().max(1e-6);
         self.control.rate().unwrap_or(first)
     }
@@ -199,7 +199,7 @@ impl Hop {
             Heard::Unproven => Some(false),
             Heard::Agreed => {
                 // The neighbour may not know yet that this end has the keys: any packet shows it.
-                self.speak_by(now);
+                self.send_control_by(now);
                 Some(false)
             }
             Heard::New(session, rtt) => {
@@ -212,9 +212,9 @@ impl Hop {
                 self.delay = None;
                 self.last_data = None;
                 self.takes = None;
-                self.told = None;
+                self.reported = None;
                 self.heard = now;
-                self.speak_by(now);
+                self.send_control_by(now);
                 self.queue.clear();
                 self.frames.clear();
                 self.handles = Handles {
@@ -357,7 +357,7 @@ impl Hop {
     }
 
     /// Adds a frame to the next control packet. Returns whether there was room.
-    pub(crate) fn say(&mut self, frame: Frame) -> bool {
+    pub(crate) fn queue_frame(&mut self, frame: Frame) -> bool {
         let has_room = self.frames.len() < MOST_FRAMES;
         if has_room {
             self.frames.push_back(frame);
@@ -366,40 +366,41 @@ impl Hop {
     }
 
     /// Whether a control packet is due.
-    pub(crate) fn has_to_speak(&self, now: Instant) -> bool {
-        self.is_met() && (!self.frames.is_empty() || self.speaking().is_some_and(|at| at <= now))
+    pub(crate) fn is_control_due(&self, now: Instant) -> bool {
+        self.is_met()
+            && (!self.frames.is_empty() || self.control_due_at().is_some_and(|at| at <= now))
     }
 
-    fn speaking(&self) -> Option<Instant> {
-        [self.speaks_at, self.tail_at].into_iter().flatten().min()
+    fn control_due_at(&self) -> Option<Instant> {
+        [self.control_at, self.tail_at].into_iter().flatten().min()
     }
 
     /// Sends a control packet at this time at the latest.
-    pub(crate) fn speak_by(&mut self, at: Instant) {
-        self.speaks_at = Some(self.speaks_at.map_or(at, |known| known.min(at)));
+    pub(crate) fn send_control_by(&mut self, at: Instant) {
+        self.control_at = Some(self.control_at.map_or(at, |known| known.min(at)));
     }
 
-    /// When the neighbour should be told this rate, if it differs from what it was told: not too often.
-    pub(crate) fn tell_at(&self, now: Instant, rate: f64) -> Option<Instant> {
-        let Some((told, at)) = self.told else {
+    /// When the neighbour should be reported this rate, if it differs from what it was reported: not too often.
+    pub(crate) fn report_at(&self, now: Instant, rate: f64) -> Option<Instant> {
+        let Some((reported, at)) = self.reported else {
             return Some(now);
         };
-        let wait = if (rate - told).abs() > 0.02 * told {
+        let wait = if (rate - reported).abs() > 0.02 * reported {
             self.rtt() / 8
         } else {
             self.rtt() / 2
         };
-        Some(now.max(at + wait)).filter(|_| rate != told)
+        Some(now.max(at + wait)).filter(|_| rate != reported)
     }
 
-    /// What the neighbour was told may not have arrived.
-    pub(crate) fn forget_told(&mut self) {
-        self.told = None;
+    /// What the neighbour was reported may not have arrived.
+    pub(crate) fn forget_reported(&mut self) {
+        self.reported = None;
     }
 
-    /// The rate was told.
-    pub(crate) fn note_told(&mut self, now: Instant, rate: f64) {
-        self.told = Some((rate, now));
+    /// The rate was reported.
+    pub(crate) fn note_reported(&mut self, now: Instant, rate: f64) {
+        self.reported = Some((rate, now));
     }
 
     /// Writes the control packet that is due; `first` are frames before those that wait.
@@ -422,10 +423,10 @@ impl Hop {
             write(&frame, out);
         }
         let carried = Carried::Frames(again.into());
-        self.speaks_at = None;
+        self.control_at = None;
         self.tail_at = None;
         self.owes_answer = false;
-        self.control_left = Some(now);
+        self.control_sent_at = Some(now);
         self.finish(now, number, begin, carried, out);
     }
 
@@ -466,7 +467,7 @@ impl Hop {
     /// Whether anything may leave now.
     pub(crate) fn may_send(&self, now: Instant) -> bool {
         self.handshake.timeout().is_some_and(|at| at <= now)
-            || self.has_to_speak(now)
+            || self.is_control_due(now)
             || !self.queue.is_empty()
     }
 
@@ -474,7 +475,7 @@ impl Hop {
     pub(crate) fn answer(&mut self, now: Instant) {
         if self.queue.is_empty() {
             self.owes_answer = true;
-            self.speak_by(now);
+            self.send_control_by(now);
         }
     }
 
@@ -514,7 +515,7 @@ impl Hop {
         let holes = self.arrivals.next_confirmation();
         [
             self.handshake.timeout(),
-            self.speaking().filter(|_| self.is_met()),
+            self.control_due_at().filter(|_| self.is_met()),
             holes,
         ]
         .into_iter()

@@ -54,7 +54,7 @@ impl Node {
 
     /// A neighbour began a new life: what it was asked for before is asked for again.
     fn meet(&mut self, now: Instant, id: NeighbourId) {
-        self.tell(Event::Met(id));
+        self.emit(Event::Met(id));
         self.pending.withdraw_neighbour(id);
         for relayed in self.relayed.values_mut() {
             relayed.askers.retain(|(asker, _)| *asker != id);
@@ -86,7 +86,7 @@ impl Node {
             Body::Control(frames) => self.take_frames(now, from, frames),
         }
         self.report_losses(now, from);
-        self.tell_rates(now, from);
+        self.report_rates(now, from);
     }
 
     fn take_data(
@@ -184,7 +184,7 @@ impl Node {
                 }
                 Asker::Neighbour(id, handle) => {
                     if let Some(hop) = self.hops.get_mut(&id) {
-                        hop.say(Frame::Void { handle, start, end });
+                        hop.queue_frame(Frame::Void { handle, start, end });
                     }
                 }
             }
@@ -224,7 +224,7 @@ impl Node {
                 (start, end),
                 is_fresh,
             ),
-            Frame::Rate { kbit, greatest } => hop.said_rate(kbit, greatest),
+            Frame::Rate { kbit, greatest } => hop.handle_rate(kbit, greatest),
             Frame::Flow { handle, kbit } => hop.queue.set_rate(handle, bytes_per_second(kbit)),
             Frame::Lost { first, count } => self.repair(now, from, first, count),
             Frame::Void { handle, start, end } => {
@@ -269,8 +269,8 @@ impl Node {
                     end,
                 }) => self.repair_segment(now, to, content, handle, (start, end)),
                 Some(Carried::Frames(frames)) => {
-                    self.forget_told(to);
-                    self.say_again(to, &frames);
+                    self.forget_reported(to);
+                    self.resend_frames(to, &frames);
                 }
                 Some(Carried::Nothing) | None => {}
             }
@@ -322,7 +322,7 @@ impl Node {
     }
 
     /// Says again what is still true.
-    fn say_again(&mut self, to: NeighbourId, frames: &[Frame]) {
+    fn resend_frames(&mut self, to: NeighbourId, frames: &[Frame]) {
         let Some(hop) = self.hops.get_mut(&to) else {
             return;
         };
@@ -337,7 +337,7 @@ impl Node {
                 _ => true,
             };
             if is_true {
-                hop.say(*frame);
+                hop.queue_frame(*frame);
             }
         }
     }
@@ -352,7 +352,7 @@ impl Node {
                 continue;
             }
             self.stats.reported_lost += lost.end - lost.start;
-            hop.say(Frame::Lost {
+            hop.queue_frame(Frame::Lost {
                 first: u32::try_from(lost.start & u64::from(u32::MAX)).unwrap_or(0),
                 count: lost.end - lost.start,
             });
@@ -362,7 +362,7 @@ impl Node {
     pub(super) fn fail_unreadable(&mut self, id: NeighbourId, handle: u64) {
         if let Some(hop) = self.hops.get_mut(&id) {
             hop.queue.forget(handle);
-            hop.say(Frame::Refused { handle });
+            hop.queue_frame(Frame::Refused { handle });
         }
         self.stats.refused.unknown += 1;
     }

@@ -188,7 +188,7 @@ impl Node {
             ranges = pending.renew(content, now);
         }
         for (start, end) in ranges {
-            hop.say(Frame::Want {
+            hop.queue_frame(Frame::Want {
                 content,
                 handle,
                 start,
@@ -332,7 +332,7 @@ impl Node {
                 id.0,
                 hop.rtt().as_secs_f64() * 1e3,
                 hop.takes() * 8e-6,
-                hop.shown_rate() * 8e-6,
+                hop.measured_rate() * 8e-6,
                 hop.queue.bytes() / 1447,
             )
         });
@@ -344,7 +344,7 @@ impl Node {
             .join(", ")
     }
 
-    fn tell(&mut self, event: Event) {
+    fn emit(&mut self, event: Event) {
         let may_drop = matches!(event, Event::Arrived { .. } | Event::Readable(_));
         if !may_drop || self.events.len() < MOST_EVENTS {
             self.events.push_back(event);
@@ -367,7 +367,7 @@ impl Node {
         }
     }
 
-    /// Somebody wants a range: it is served, taken out of the cache, or asked for upstream.
+    /// A range is asked for: it is served, taken out of the cache, or asked for upstream.
     fn want(
         &mut self,
         now: Instant,
@@ -403,7 +403,7 @@ impl Node {
         }
     }
 
-    /// Somebody wants bytes of a content of this node.
+    /// Bytes of a content of this node are asked for.
     fn want_own(
         &mut self,
         now: Instant,
@@ -444,7 +444,7 @@ impl Node {
         }
     }
 
-    /// Asks upstream for what nobody has asked for yet.
+    /// Asks upstream for what is not asked for yet.
     fn ask_upstream(
         &mut self,
         now: Instant,
@@ -480,7 +480,7 @@ impl Node {
             while let Some(next) = parts.next_if(|next| next.start == end) {
                 end = next.end;
             }
-            let has_room = hop.say(Frame::Want {
+            let has_room = hop.queue_frame(Frame::Want {
                 content,
                 handle,
                 start: part.start,
@@ -543,16 +543,16 @@ impl Node {
                     fetch.is_finished(),
                 );
                 if notes {
-                    self.tell(Event::Arrived {
+                    self.emit(Event::Arrived {
                         fetch: id,
                         offset: segment.offset,
                     });
                 }
                 if is_readable && !was_readable {
-                    self.tell(Event::Readable(id));
+                    self.emit(Event::Readable(id));
                 }
                 if is_finished && !was_finished {
-                    self.tell(Event::Finished(id));
+                    self.emit(Event::Finished(id));
                 }
             }
         }
@@ -564,7 +564,7 @@ impl Node {
             Asker::Local(id) => self.fail(id, Failure::Refused),
             Asker::Neighbour(id, handle) => {
                 if let Some(hop) = self.hops.get_mut(&id) {
-                    hop.say(Frame::Refused { handle });
+                    hop.queue_frame(Frame::Refused { handle });
                 }
             }
         }
@@ -573,7 +573,7 @@ impl Node {
     fn fail(&mut self, id: FetchId, why: Failure) {
         if self.fetches.contains_key(&id) {
             self.end(id);
-            self.tell(Event::Failed(id, why));
+            self.emit(Event::Failed(id, why));
         }
     }
 }

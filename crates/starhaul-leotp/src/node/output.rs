@@ -39,7 +39,7 @@ impl Node {
             hello.write(out);
             return true;
         }
-        if hop.has_to_speak(now) {
+        if hop.is_control_due(now) {
             let mut first: Vec<Frame> = Vec::new();
             // An answer with rates would be answered in turn.
             if !hop.owes_answer() && self.awaits_data_of(id) {
@@ -108,15 +108,15 @@ impl Node {
             };
             hop.write_data(now, &data, carried, stamp, out);
             self.stats.data_sent += 1;
-            self.tell_upstream(now, next.content);
+            self.report_upstream(now, next.content);
             return true;
         }
     }
 
     /// The backlog of a content changed: its rate upstream may, too.
-    fn tell_upstream(&mut self, now: Instant, content: crate::name::ContentId) {
+    fn report_upstream(&mut self, now: Instant, content: crate::name::ContentId) {
         if let Some(upstream) = self.relayed.get(&content).map(|relayed| relayed.upstream) {
-            self.tell_rates(now, upstream);
+            self.report_rates(now, upstream);
         }
     }
 }

@@ -16,12 +16,12 @@ use crate::{
 const IDLE: Duration = Duration::from_secs(10);
 /// Neighbours that a content goes to, as far as they count for its rate.
 const MOST_ASKERS: usize = 64;
-/// The share of a round-trip time without data after which the neighbour upstream is spoken to.
+/// The share of a round-trip time without data after which the neighbour upstream is probed.
 const SILENCE: f64 = 0.9;
 /// Silences that follow each other become longer by this factor, up to [`LONGEST_SILENCE`].
 const GROWTH: u32 = 2;
 const LONGEST_SILENCE: Duration = Duration::from_millis(100);
-/// Contents whose rates are told in one packet at most.
+/// Contents whose rates are reported in one packet at most.
 const MOST_RATES: usize = 16;
 
 /// A content on its way through a node.
@@ -36,13 +36,16 @@ pub(super) struct Relayed {
     /// The last data of it, and the silence that is broken next.
     heard: Instant,
     silence: Duration,
-    told: Option<(f64, Instant)>,
+    reported: Option<(f64, Instant)>,
 }
 
 impl Relayed {
     #[cfg(test)]
     pub(super) fn describe(&self) -> String {
-        format!("flow {:.2}", self.told.map_or(0.0, |(rate, _)| rate * 8e-6))
+        format!(
+            "flow {:.2}",
+            self.reported.map_or(0.0, |(rate, _)| rate * 8e-6)
+        )
     }
 }
 
@@ -63,7 +66,7 @@ impl Node {
             asked: now,
             heard: now,
             silence: rtt.mul_f64(SILENCE),
-            told: None,
+            reported: None,
         };
         let relayed = self.relayed.entry(content).or_insert_with(new);
         if (relayed.upstream, relayed.handle) != (upstream, handle) {
@@ -120,7 +123,7 @@ impl Node {
                 && self.pending.waits_for(*content, 0, u64::MAX)
             {
                 if let Some(hop) = self.hops.get_mut(&relayed.upstream) {
-                    hop.speak_by(now);
+                    hop.send_control_by(now);
                     // One that began a new life may not know where this node is.
                     if relayed.silence > hop.rtt() {
                         hop.prompt_hello(now);
@@ -142,8 +145,10 @@ impl Node {
         let (rtt, greatest) = (hop.rtt(), hop.arrivals.next().saturating_sub(1));
         let greatest = u32::try_from(greatest & u64::from(u32::MAX)).unwrap_or(0);
         let rate = match self.config.control {
-            Scope::Hop => hop.shown_rate(),
-            Scope::EndToEnd => self.rate_downstream(id).unwrap_or_else(|| hop.shown_rate()),
+            Scope::Hop => hop.measured_rate(),
+            Scope::EndToEnd => self
+                .rate_downstream(id)
+                .unwrap_or_else(|| hop.measured_rate()),
         };
         out.push(Frame::Rate {
             kbit: kbit(rate),
@@ -157,12 +162,12 @@ impl Node {
                     kbit: kbit(rate),
                 });
                 if let Some(relayed) = self.relayed.get_mut(&content) {
-                    relayed.told = Some((rate, now));
+                    relayed.reported = Some((rate, now));
                 }
             }
         }
         if let Some(hop) = self.hops.get_mut(&id) {
-            hop.note_told(now, rate);
+            hop.note_reported(now, rate);
         }
     }
 
@@ -173,8 +178,8 @@ impl Node {
         })
     }
 
-    /// Has a neighbour told of rates that changed, while data are to come from it.
-    pub(super) fn tell_rates(&mut self, now: Instant, id: NeighbourId) {
+    /// Has a neighbour reported of rates that changed, while data are to come from it.
+    pub(super) fn report_rates(&mut self, now: Instant, id: NeighbourId) {
         if !self.awaits_data_of(id) {
             return;
         }
@@ -182,45 +187,47 @@ impl Node {
             return;
         };
         let rate = match self.config.control {
-            Scope::Hop => hop.shown_rate(),
-            Scope::EndToEnd => self.rate_downstream(id).unwrap_or_else(|| hop.shown_rate()),
+            Scope::Hop => hop.measured_rate(),
+            Scope::EndToEnd => self
+                .rate_downstream(id)
+                .unwrap_or_else(|| hop.measured_rate()),
         };
-        let (rtt, own) = (hop.rtt(), hop.tell_at(now, rate));
+        let (rtt, own) = (hop.rtt(), hop.report_at(now, rate));
         let changed = match self.config.control {
             Scope::Hop => self.changed_rates(now, id, rtt),
             Scope::EndToEnd => Vec::new(),
         };
-        let told = changed.iter().filter_map(|(content, ..)| {
+        let reported = changed.iter().filter_map(|(content, ..)| {
             Some(
                 self.relayed
                     .get(content)?
-                    .told
+                    .reported
                     .map_or(now, |(_, at)| now.max(at + rtt / 8)),
             )
         });
-        if let Some(at) = told.chain(own).min()
+        if let Some(at) = reported.chain(own).min()
             && let Some(hop) = self.hops.get_mut(&id)
         {
-            hop.speak_by(at);
+            hop.send_control_by(at);
         }
     }
 
-    /// Rates that a neighbour was told may not have arrived.
-    pub(super) fn forget_told(&mut self, id: NeighbourId) {
+    /// Rates that a neighbour was reported may not have arrived.
+    pub(super) fn forget_reported(&mut self, id: NeighbourId) {
         self.hops
             .get_mut(&id)
             .into_iter()
-            .for_each(crate::hop::Hop::forget_told);
+            .for_each(crate::hop::Hop::forget_reported);
         for relayed in self
             .relayed
             .values_mut()
             .filter(|relayed| relayed.upstream == id)
         {
-            relayed.told = None;
+            relayed.reported = None;
         }
     }
 
-    /// The contents whose rates differ from what the neighbour upstream was told.
+    /// The contents whose rates differ from what the neighbour upstream was reported.
     fn changed_rates(
         &self,
         now: Instant,
@@ -234,8 +241,8 @@ impl Node {
         let changed = of_neighbour.filter_map(|(content, relayed)| {
             let rate = self.backpressure(now, relayed, rtt)?;
             let is_news = relayed
-                .told
-                .is_none_or(|(told, _)| (rate - told).abs() > 0.02 * told);
+                .reported
+                .is_none_or(|(reported, _)| (rate - reported).abs() > 0.02 * reported);
             is_news.then_some((*content, relayed.handle, rate))
         });
         changed.take(MOST_RATES).collect()

@@ -41,7 +41,7 @@ pub fn ablation(quick: bool, seed: u64) -> Vec<Setup> {
 }
 
 fn over_paths(quick: bool, seed: u64, systems: &[&'static str]) -> Vec<Setup> {
-    let time = Duration::from_secs(if quick { 30 } else { 300 });
+    let time = Duration::from_secs(if quick { 30 } else { 120 });
     let pairs: Vec<(usize, usize)> = (1..=LEOTP_PAIRS.len()).map(|far| (0, far)).collect();
     let paths = leotp_table_2().and_then(|network| network.paths(&pairs, time, STEP, |_, _| ()));
     let paths = paths.unwrap_or_default().into_iter().zip(LEOTP_PAIRS);

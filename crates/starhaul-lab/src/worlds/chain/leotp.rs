@@ -1,7 +1,7 @@
 //! LEOTP's nodes in the simulator.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     net::SocketAddr,
     sync::{
         Arc, Mutex,
@@ -24,10 +24,18 @@ use crate::Error;
 /// How often the end of a transfer is looked for.
 const SLICE: Duration = Duration::from_millis(50);
 
+/// A cache that serves for recovery alone: seconds of data, at hundreds of relays of a constellation.
+const RECOVERY_CACHE: usize = 4 << 20;
+
 /// Runs a plan.
 pub(super) fn run(plan: &Plan, config: &NodeConfig, seed: u64) -> Result<Vec<Figures>, Error> {
     let start = Instant::now();
-    let mut world = World::new(plan, config, seed, start)?;
+    let contents: BTreeSet<u64> = plan.flows.iter().map(|flow| flow.content).collect();
+    let mut config = config.clone();
+    if contents.len() == plan.flows.len() {
+        config.cache_bytes = config.cache_bytes.min(RECOVERY_CACHE);
+    }
+    let mut world = World::new(plan, &config, seed, start)?;
     let mut changes: VecDeque<Duration> = plan.changes().into();
     let mut starts: VecDeque<(Duration, usize)> = plan
         .flows
