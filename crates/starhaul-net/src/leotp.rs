@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     net::SocketAddr,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use starhaul_leotp::{NeighbourId, Node, Recognised, is_hello};
@@ -15,22 +15,33 @@ pub const PORT: u16 = 4511;
 /// Bytes and datagrams of a batch: the limits of segmentation offload.
 const BATCH_BYTES: usize = 65_507;
 const BATCH_DATAGRAMS: usize = 64;
+/// Keys that datagrams of unknown addresses are compared with in a second: a flood of them costs little, and may keep a neighbour
+/// that moves from being found.
+const MOST_COMPARED: usize = 20_000;
 /// Receive calls before the node may send, and batches sent before it reads.
 const TURN: usize = 16;
 
 /// A node and its socket, for a thread of their own that calls [`LeotpDriver::turn`] again and again.
 #[derive(Debug)]
 pub struct LeotpDriver {
-    node: Node,
+    place: Place,
     socket: BulkSocket,
     poller: Poller,
     buffer: RecvBuffer,
-    neighbours: BTreeMap<NeighbourId, Neighbour>,
-    by_address: HashMap<SocketAddr, NeighbourId>,
     batch: Batch,
     /// The first datagram behind the batch.
     next: Vec<u8>,
     next_for: Option<NeighbourId>,
+}
+
+/// The node, and where its neighbours are.
+#[derive(Debug)]
+struct Place {
+    node: Node,
+    neighbours: BTreeMap<NeighbourId, Neighbour>,
+    by_address: HashMap<SocketAddr, NeighbourId>,
+    /// Keys compared since then.
+    compared: (Instant, usize),
     strangers: u64,
 }
 
@@ -59,17 +70,21 @@ impl LeotpDriver {
     /// # Errors
     /// As [`crate::UdpSocket::bind`].
     pub fn bind(address: SocketAddr, node: Node) -> Result<Self, Error> {
-        Ok(Self {
+        let place = Place {
             node,
+            neighbours: BTreeMap::new(),
+            by_address: HashMap::new(),
+            compared: (Instant::now(), 0),
+            strangers: 0,
+        };
+        Ok(Self {
+            place,
             socket: BulkSocket::bind(address, IoMode::Gso)?,
             poller: Poller::new()?,
             buffer: RecvBuffer::new(),
-            neighbours: BTreeMap::new(),
-            by_address: HashMap::new(),
             batch: Batch::default(),
             next: Vec::new(),
             next_for: None,
-            strangers: 0,
         })
     }
 
@@ -80,7 +95,7 @@ impl LeotpDriver {
 
     /// The node.
     pub fn node(&mut self) -> &mut Node {
-        &mut self.node
+        &mut self.place.node
     }
 
     /// Ends the wait of [`LeotpDriver::turn`] from another thread.
@@ -90,19 +105,12 @@ impl LeotpDriver {
 
     /// Tells where a neighbour of the node is at first; without an address, where its hellos come from. It may move.
     pub fn set_address(&mut self, id: NeighbourId, address: Option<SocketAddr>) {
-        let neighbour = self.neighbours.entry(id).or_default();
-        if let Some(former) = std::mem::replace(&mut neighbour.address, address) {
-            self.by_address.remove(&former);
-        }
-        if let Some(address) = address {
-            neighbour.unproven = None;
-            self.by_address.insert(address, id);
-        }
+        self.place.set_address(id, address);
     }
 
     /// Datagrams that no neighbour sent.
     pub fn strangers(&self) -> u64 {
-        self.strangers
+        self.place.strangers
     }
 
     /// Receives, handles timers and sends; when there was nothing to do, waits until there is, or until `deadline`.
@@ -112,14 +120,14 @@ impl LeotpDriver {
     pub fn turn(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
         let received = self.receive()?;
         let now = Instant::now();
-        if self.node.poll_timeout().is_some_and(|at| at <= now) {
-            self.node.handle_timeout(now);
+        if self.place.node.poll_timeout().is_some_and(|at| at <= now) {
+            self.place.node.handle_timeout(now);
         }
         let sent = self.transmit()?;
         if received || sent {
             return Ok(());
         }
-        let until = [self.node.poll_timeout(), deadline]
+        let until = [self.place.node.poll_timeout(), deadline]
             .into_iter()
             .flatten()
             .min();
@@ -136,32 +144,8 @@ impl LeotpDriver {
             }
             let now = Instant::now();
             for message in self.buffer.messages() {
-                for datagram in message.contents.chunks(message.stride.max(1)) {
-                    let known = self.by_address.get(&message.remote);
-                    if let Some(id) = known
-                        && self.node.handle_datagram(now, *id, datagram)
-                    {
-                        if let Some(neighbour) = self.neighbours.get_mut(id) {
-                            neighbour.unproven = None;
-                        }
-                        continue;
-                    }
-                    let moved = find(&self.node, &self.neighbours, datagram);
-                    let Some((id, recognised)) = moved.filter(|(id, _)| known != Some(id)) else {
-                        self.strangers += u64::from(known.is_none());
-                        continue;
-                    };
-                    if let Some(neighbour) = self.neighbours.get_mut(&id) {
-                        neighbour.unproven = Some(message.remote);
-                        if recognised == Recognised::Alive {
-                            neighbour.unproven = None;
-                            if let Some(former) = neighbour.address.replace(message.remote) {
-                                self.by_address.remove(&former);
-                            }
-                            self.by_address.insert(message.remote, id);
-                        }
-                    }
-                    self.node.handle_datagram(now, id, datagram);
+                for datagram in message.contents.chunks(message.stride) {
+                    self.place.take(now, message.remote, datagram);
                 }
             }
         }
@@ -192,11 +176,13 @@ impl LeotpDriver {
         while !self.batch.is_closed {
             let Some(id) = self.next_for.take().or_else(|| {
                 self.next.clear();
-                self.node.poll_transmit(Instant::now(), &mut self.next)
+                self.place
+                    .node
+                    .poll_transmit(Instant::now(), &mut self.next)
             }) else {
                 return;
             };
-            let neighbour = self.neighbours.get(&id);
+            let neighbour = self.place.neighbours.get(&id);
             let Some(to) = neighbour.and_then(|neighbour| neighbour.reached_at(&self.next)) else {
                 // Without an address it is lost, as on a link that is down.
                 continue;
@@ -209,18 +195,62 @@ impl LeotpDriver {
     }
 }
 
-/// The neighbour that a datagram of an unknown address comes from.
-fn find(
-    node: &Node,
-    neighbours: &BTreeMap<NeighbourId, Neighbour>,
-    datagram: &[u8],
-) -> Option<(NeighbourId, Recognised)> {
-    let recognised = neighbours
-        .keys()
-        .map(|id| (*id, node.recognises(*id, datagram)));
-    recognised
-        .into_iter()
-        .find(|(_, recognised)| *recognised != Recognised::No)
+impl Place {
+    fn set_address(&mut self, id: NeighbourId, address: Option<SocketAddr>) {
+        let neighbour = self.neighbours.entry(id).or_default();
+        neighbour.unproven = None;
+        if let Some(former) = std::mem::replace(&mut neighbour.address, address)
+            && self.by_address.get(&former) == Some(&id)
+        {
+            self.by_address.remove(&former);
+        }
+        if let Some(address) = address {
+            self.by_address.insert(address, id);
+        }
+    }
+
+    /// Takes a datagram: of the neighbour at that address, or of one that has moved there.
+    fn take(&mut self, now: Instant, from: SocketAddr, datagram: &[u8]) {
+        let known = self.by_address.get(&from).copied();
+        if let Some(id) = known
+            && self.node.handle_datagram(now, id, datagram)
+        {
+            if let Some(neighbour) = self.neighbours.get_mut(&id) {
+                neighbour.unproven = None;
+            }
+            return;
+        }
+        let Some((id, recognised)) = self
+            .find(now, datagram)
+            .filter(|(id, _)| known != Some(*id))
+        else {
+            self.strangers += u64::from(known.is_none());
+            return;
+        };
+        if recognised == Recognised::Alive {
+            self.set_address(id, Some(from));
+        } else if let Some(neighbour) = self.neighbours.get_mut(&id) {
+            neighbour.unproven = Some(from);
+        }
+        self.node.handle_datagram(now, id, datagram);
+    }
+
+    /// The neighbour that a datagram of an unknown address comes from.
+    fn find(&mut self, now: Instant, datagram: &[u8]) -> Option<(NeighbourId, Recognised)> {
+        let (since, compared) = &mut self.compared;
+        if now.saturating_duration_since(*since) >= Duration::from_secs(1) {
+            (*since, *compared) = (now, 0);
+        }
+        *compared += self.neighbours.len();
+        if *compared > MOST_COMPARED {
+            return None;
+        }
+        let mut recognised = self
+            .neighbours
+            .keys()
+            .map(|id| (*id, self.node.recognises(*id, datagram)));
+        recognised.find(|(_, recognised)| *recognised != Recognised::No)
+    }
 }
 
 impl Neighbour {
