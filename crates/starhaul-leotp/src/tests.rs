@@ -141,9 +141,6 @@ impl Chain {
         let limit = self.start + Duration::from_secs(limit);
         while self.last().finished.is_none() && self.sim.now() < limit {
             self.sim.run_for(Duration::from_millis(20));
-            if std::env::var_os("STARHAUL_LEOTP_TRACE").is_some() {
-                self.trace();
-            }
         }
         let end = self.last();
         let finished = end
@@ -151,16 +148,6 @@ impl Chain {
             .unwrap_or_else(|| panic!("not finished: {:?}", end.node.stats()));
         assert!(end.got == text(length), "the bytes are others");
         finished.duration_since(self.start).as_secs_f64()
-    }
-
-    fn trace(&mut self) {
-        let now = self.sim.now();
-        let nodes = self.sim.nodes.iter().map(|end| end.node.describe(now));
-        println!(
-            "{:.3} {}",
-            self.sim.elapsed().as_secs_f64(),
-            nodes.collect::<Vec<_>>().join(" | ")
-        );
     }
 }
 
@@ -199,34 +186,4 @@ fn a_long_transfer_stays_as_fast_and_what_waits_does_not_grow() {
     }
     let stats = chain.last().node.stats();
     assert_eq!(stats.timeouts, 0, "{stats:?}");
-}
-
-#[test]
-#[ignore = "trial"]
-fn trial_long() {
-    let hop = std::env::var("HOP").unwrap_or("rate=20mbit,delay=10ms,queue=200p".into());
-    let length = 250_000_000;
-    let mut chain = Chain::new(1, &[hop.as_str(); 5], &NodeConfig::default(), length);
-    let mut last = 0;
-    for s in 0..120 {
-        chain.sim.run_for(Duration::from_secs(1));
-        let got = chain.last().got.len();
-        let t: Vec<String> = chain
-            .sim
-            .nodes
-            .iter()
-            .map(|e| {
-                let s = e.node.stats();
-                format!(
-                    "{}/{}/{}/{}",
-                    s.timeouts, s.reported_lost, s.queue_drops, s.duplicates
-                )
-            })
-            .collect();
-        println!("{s} {:.2} {}", (got - last) as f64 * 8e-6, t.join(" "));
-        last = got;
-        if std::env::var_os("STARHAUL_LEOTP_TRACE").is_some() {
-            chain.trace();
-        }
-    }
 }

@@ -322,28 +322,6 @@ impl Node {
         }
     }
 
-    /// The state of rates and queues, for tests.
-    #[cfg(test)]
-    pub(crate) fn describe(&self, now: Instant) -> String {
-        let _ = now;
-        let hops = self.hops.iter().map(|(id, hop)| {
-            format!(
-                "{}: rtt {:.1} takes {:.2} shown {:.2} q {}",
-                id.0,
-                hop.rtt().as_secs_f64() * 1e3,
-                hop.takes() * 8e-6,
-                hop.measured_rate() * 8e-6,
-                hop.queue.bytes() / 1447,
-            )
-        });
-        let fetches = self.fetches.values().map(Fetch::describe);
-        let relayed = self.relayed.values().map(Relayed::describe);
-        hops.chain(fetches)
-            .chain(relayed)
-            .collect::<Vec<_>>()
-            .join(", ")
-    }
-
     fn emit(&mut self, event: Event) {
         let may_drop = matches!(event, Event::Arrived { .. } | Event::Readable(_));
         if !may_drop || self.events.len() < MOST_EVENTS {

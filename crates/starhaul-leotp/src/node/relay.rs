@@ -39,16 +39,6 @@ pub(super) struct Relayed {
     reported: Option<(f64, Instant)>,
 }
 
-impl Relayed {
-    #[cfg(test)]
-    pub(super) fn describe(&self) -> String {
-        format!(
-            "flow {:.2}",
-            self.reported.map_or(0.0, |(rate, _)| rate * 8e-6)
-        )
-    }
-}
-
 impl Node {
     pub(super) fn note_relayed(
         &mut self,

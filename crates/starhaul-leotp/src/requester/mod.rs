@@ -347,18 +347,6 @@ impl Fetch {
         again
     }
 
-    #[cfg(test)]
-    pub(crate) fn describe(&self) -> String {
-        let segments = |bytes: u64| bytes / self.segment;
-        let rtt = self.rtt.smoothed().unwrap_or_default().as_secs_f64() * 1e3;
-        format!(
-            "window {} in flight {} early {} rtt {rtt:.1}",
-            segments(self.window.bytes(self.segment, self.window_bytes)),
-            segments(self.in_flight),
-            segments(self.early_bytes)
-        )
-    }
-
     fn ask(&mut self, now: Instant, start: u64, end: u64, attempts: u32, postponed: u32) {
         let deadline = now + self.timeout_after(attempts);
         self.next_timeout = Some(self.next_timeout.map_or(deadline, |at| at.min(deadline)));
