@@ -126,7 +126,7 @@ fn relay(file: &Path, into: &Path) -> Round {
     let mut relay = Relay::open(config).unwrap();
     let fetching = Fetching {
         name: "content".into(),
-        from: relay.local_addr().to_string(),
+        from: relay.local_addr(),
         key: keys[1].clone(),
         secret,
         into: into.to_owned(),

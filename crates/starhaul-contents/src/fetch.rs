@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read as _, Write as _},
+    net::SocketAddr,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -29,8 +30,8 @@ const CACHE_BYTES: usize = 0;
 pub struct Fetching {
     /// The name.
     pub name: String,
-    /// The next relay or the server, as host:port.
-    pub from: String,
+    /// The next relay or the server.
+    pub from: SocketAddr,
     /// The key shared with it.
     pub key: NeighbourKey,
     /// The secret shared with the server.
@@ -111,7 +112,7 @@ struct Transfer<'a> {
 
 impl<'a> Transfer<'a> {
     fn new(of: &'a Fetching) -> Result<Self, Error> {
-        let address = keys::resolve(&of.from)?;
+        let address = of.from;
         let local = match address.is_ipv4() {
             true => ([0, 0, 0, 0], 0).into(),
             false => ([0_u16; 8], 0).into(),
@@ -205,7 +206,7 @@ impl<'a> Transfer<'a> {
         }
         Err(match self.driver.node().has_met(UPSTREAM) {
             true => Error::Stalled(self.of.patience.as_secs()),
-            false => Error::Silent(self.of.from.clone()),
+            false => Error::Silent(self.of.from),
         })
     }
 }

@@ -11,7 +11,7 @@ mod relay;
 mod serve;
 mod source;
 
-use std::{io, path::PathBuf};
+use std::{io, net::SocketAddr, path::PathBuf};
 
 pub use entry::Entry;
 pub use fetch::{Fetched, Fetching, Progress};
@@ -47,7 +47,7 @@ pub enum Error {
     },
     /// The neighbour does not answer.
     #[error("{0} does not answer: is a relay or a server there, and does it have this key?")]
-    Silent(String),
+    Silent(SocketAddr),
     /// Nobody on the way has the file.
     #[error(
         "no server on the way has {0:?}: check the name, the secret, and the upstream neighbours of the relays"

@@ -31,7 +31,7 @@ pub enum RateRule {
 pub struct NodeConfig {
     /// Bytes of memory for the cache; 0 for none.
     pub cache_bytes: usize,
-    /// Bytes of data in a segment that this node serves; for a datagram of 1472 bytes at most
+    /// Bytes of data in a segment that this node serves; for datagrams of 1472 bytes at most
     /// [`NodeConfig::SEGMENT_BYTES`].
     pub segment_bytes: usize,
     /// Bytes that wait for one neighbour at most.
@@ -55,8 +55,8 @@ pub struct NodeConfig {
 }
 
 impl NodeConfig {
-    /// Data in a segment that fills a datagram of 1472 bytes, an Ethernet frame over IPv4.
-    pub const SEGMENT_BYTES: usize = 1472 - 41;
+    /// Data in a segment whose packet fits into a datagram of 1472 bytes, an Ethernet frame over IPv4, whatever its header.
+    pub const SEGMENT_BYTES: usize = 1472 - crate::wire::DATA_OVERHEAD - crate::wire::ECHO_BYTES;
     /// The smallest segments: enough for any path.
     pub const LEAST_SEGMENT_BYTES: usize = 64;
 }

@@ -77,6 +77,8 @@ pub struct Stats {
     pub duplicates: u64,
     /// Segments for which the queue of a neighbour had no room.
     pub queue_drops: u64,
+    /// Frames for which a neighbour's control packets had no room.
+    pub frame_drops: u64,
     /// Ranges that were forgotten because they did not come.
     pub expired: u64,
     /// Input that was refused.

@@ -42,15 +42,6 @@ struct Range {
     askers: Vec<Asker>,
 }
 
-/// Part of a range that was asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub(crate) start: u64,
-    pub(crate) end: u64,
-    /// Upstream is to be asked.
-    pub(crate) is_new: bool,
-}
-
 impl Pending {
     /// A table of so many ranges and contents at most, which forgets what did not come for `patience`.
     pub(crate) fn new(most_ranges: usize, most_contents: usize, patience: Duration) -> Self {
@@ -82,7 +73,7 @@ impl Pending {
         (start, end): (u64, u64),
         asker: Asker,
         again_after: Duration,
-    ) -> Option<Vec<Part>> {
+    ) -> Option<Vec<(u64, u64)>> {
         let count = self.contents.len();
         let awaited = match self.contents.entry(content) {
             Entry::Occupied(entry) => entry.into_mut(),
@@ -105,18 +96,10 @@ impl Pending {
                 gaps.push((next, from));
             }
             next = range.end;
-            let asks_again = range.askers.contains(&asker);
-            if !asks_again {
-                range.askers.push(asker);
-            }
-            let is_new = asks_again && now.saturating_duration_since(range.asked) >= again_after;
-            if is_new {
+            let asks_again = range.add(asker);
+            if asks_again && now.saturating_duration_since(range.asked) >= again_after {
                 range.asked = now;
-                parts.push(Part {
-                    start: from,
-                    end: range.end,
-                    is_new,
-                });
+                parts.push((from, range.end));
             }
         }
         if next < end {
@@ -133,11 +116,7 @@ impl Pending {
                     askers,
                 },
             );
-            parts.push(Part {
-                start,
-                end,
-                is_new: true,
-            });
+            parts.push((start, end));
         }
         self.ranges = self.ranges + awaited.ranges.len() - before;
         (!is_full || !parts.is_empty()).then_some(parts)
@@ -271,6 +250,27 @@ impl Pending {
     }
 }
 
+impl Range {
+    /// Adds an asker; returns whether it asks again. A neighbour counts once, by its last handle.
+    fn add(&mut self, asker: Asker) -> bool {
+        let is_same = |known: &Asker| match (known, asker) {
+            (Asker::Neighbour(known, _), Asker::Neighbour(id, _)) => *known == id,
+            (known, asker) => *known == asker,
+        };
+        let found = self.askers.iter_mut().find(|known| is_same(known));
+        match found {
+            Some(known) => {
+                *known = asker;
+                true
+            }
+            None => {
+                self.askers.push(asker);
+                false
+            }
+        }
+    }
+}
+
 impl Awaited {
     /// Cuts the range around an offset into two.
     fn cut_at(&mut self, at: u64) {
@@ -298,25 +298,14 @@ mod tests {
         Pending::new(100, 2, Duration::from_secs(10))
     }
 
-    fn part(start: u64, end: u64) -> Part {
-        Part {
-            start,
-            end,
-            is_new: true,
-        }
-    }
-
     #[test]
     fn one_asks_for_many_and_what_comes_goes_to_all() {
         let now = Instant::now();
         let mut pending = pending();
-        assert_eq!(
-            pending.ask(now, C, (0, 100), A, RTT),
-            Some(vec![part(0, 100)])
-        );
+        assert_eq!(pending.ask(now, C, (0, 100), A, RTT), Some(vec![(0, 100)]));
         assert_eq!(
             pending.ask(now, C, (50, 150), B, RTT),
-            Some(vec![part(100, 150)])
+            Some(vec![(100, 150)])
         );
         assert_eq!(pending.ranges(), 3);
         assert_eq!(pending.take(C, 40, 60), [A, B]);
@@ -329,6 +318,24 @@ mod tests {
     }
 
     #[test]
+    fn a_neighbour_that_asks_under_many_handles_waits_once() {
+        let now = Instant::now();
+        let mut pending = pending();
+        for handle in 0..1000 {
+            pending.ask(
+                now,
+                C,
+                (0, 100),
+                Asker::Neighbour(NeighbourId(1), handle),
+                RTT,
+            );
+        }
+        pending.ask(now, C, (0, 100), B, RTT);
+        let last = Asker::Neighbour(NeighbourId(1), 999);
+        assert_eq!(pending.take(C, 0, 100), [last, B]);
+    }
+
+    #[test]
     fn asking_again_is_passed_on_after_a_round_trip() {
         let now = Instant::now();
         let mut pending = pending();
@@ -336,7 +343,7 @@ mod tests {
         assert_eq!(pending.ask(now + RTT / 2, C, (0, 50), A, RTT), Some(vec![]));
         assert_eq!(
             pending.ask(now + RTT, C, (0, 50), A, RTT),
-            Some(vec![part(0, 50)])
+            Some(vec![(0, 50)])
         );
         assert_eq!(pending.ask(now + RTT, C, (0, 50), B, RTT), Some(vec![]));
     }
@@ -359,7 +366,7 @@ mod tests {
         assert_eq!(pending.ask(now, ContentId([3; 16]), (0, 5), A, RTT), None);
         assert_eq!(pending.expire(now + Duration::from_secs(11)), asked as u64);
         assert!(pending.is_empty() && pending.ranges() == 0);
-        assert_eq!(pending.ask(now, C, (0, 5), A, RTT), Some(vec![part(0, 5)]));
+        assert_eq!(pending.ask(now, C, (0, 5), A, RTT), Some(vec![(0, 5)]));
         assert_eq!(pending.refuse(C), [A]);
         assert_eq!(pending.ranges(), 0);
     }

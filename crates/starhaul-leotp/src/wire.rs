@@ -298,6 +298,10 @@ impl<'a> Data<'a> {
         if length as u64 > varint::MAX - offset {
             return Err(ParseError::Range);
         }
+        // Only the end of an empty content is a segment without data.
+        if length == 0 && flags & END == 0 {
+            return Err(ParseError::Short);
+        }
         Ok(Self {
             handle,
             offset,
@@ -552,7 +556,7 @@ mod tests {
 
             let data = Data {
                 handle: 1,
-                offset: 1431,
+                offset: 1418,
                 is_end: true,
                 is_repair: true,
                 is_limited: true,

@@ -47,8 +47,9 @@ impl IoMode {
 
 /// Receive buffer that absorbs what a sender at 10 Gbit/s sends while the receiver does not run for 50 ms.
 const BUFFER_BYTES: usize = 64 << 20;
-/// Datagrams per call of `sendmmsg`: as many as one of segmentation offload.
-const MOST_MESSAGES: usize = 64;
+/// Bytes and datagrams of one call: the limits of segmentation offload.
+pub(crate) const MOST_BYTES: usize = 65_507;
+pub(crate) const MOST_DATAGRAMS: usize = 64;
 
 /// A UDP socket for bulk data.
 #[derive(Debug)]
@@ -167,7 +168,7 @@ impl BulkSocket {
         let datagrams = contents.chunks(segment_size.max(1));
         let slices: Vec<IoSlice<'_>> = datagrams.map(IoSlice::new).collect();
         let mut done = 0;
-        for group in slices.chunks(MOST_MESSAGES) {
+        for group in slices.chunks(MOST_DATAGRAMS) {
             let sent = self.send_messages(to, group)?;
             done += sent;
             if sent < group.iter().map(|slice| slice.len()).sum() {

@@ -8,13 +8,13 @@ use std::{
 
 use starhaul_leotp::{NeighbourId, Node, Recognised, is_hello};
 
-use crate::{BulkSocket, Error, IoMode, Poller, RecvBuffer, Waker};
+use crate::{
+    BulkSocket, Error, IoMode, Poller, RecvBuffer, Waker,
+    bulk::{MOST_BYTES, MOST_DATAGRAMS},
+};
 
 /// The port that Starhaul uses for LEOTP; none is assigned.
 pub const PORT: u16 = 4511;
-/// Bytes and datagrams of a batch: the limits of segmentation offload.
-const BATCH_BYTES: usize = 65_507;
-const BATCH_DATAGRAMS: usize = 64;
 /// Keys that datagrams of unknown addresses are compared with in a second: a flood of them costs little, and may keep a neighbour
 /// that moves from being found.
 const MOST_COMPARED: usize = 20_000;
@@ -268,8 +268,8 @@ impl Batch {
         if self.bytes.is_empty() {
             (self.to, self.datagram) = (Some(to), datagram.len());
         }
-        let has_room = self.bytes.len() + datagram.len() <= BATCH_BYTES
-            && self.bytes.len() < BATCH_DATAGRAMS * self.datagram;
+        let has_room = self.bytes.len() + datagram.len() <= MOST_BYTES
+            && self.bytes.len() < MOST_DATAGRAMS * self.datagram;
         if self.to != Some(to) || datagram.len() > self.datagram || !has_room {
             return false;
         }

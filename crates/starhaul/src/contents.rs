@@ -13,7 +13,10 @@ use starhaul_contents::{
 use starhaul_net::leotp::PORT;
 use starhaul_units::Bandwidth;
 
-use crate::output::{Usage, bar, print};
+use crate::{
+    address,
+    output::{Usage, bar, print},
+};
 
 #[derive(clap::Args)]
 pub(crate) struct RelayArguments {
@@ -105,17 +108,9 @@ pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
 }
 
 pub(crate) fn fetch(arguments: &FetchArguments) -> anyhow::Result<()> {
-    let has_port = arguments.from.parse::<SocketAddr>().is_ok()
-        || arguments
-            .from
-            .rsplit_once(':')
-            .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
     let fetching = Fetching {
         name: arguments.name.clone(),
-        from: match has_port {
-            true => arguments.from.clone(),
-            false => format!("{}:{PORT}", arguments.from),
-        },
+        from: address::resolve("--from", &arguments.from, PORT)?,
         key: neighbour_key(&arguments.key).map_err(usage)?,
         secret: secret(&arguments.secret).map_err(usage)?,
         into: arguments.into.clone(),

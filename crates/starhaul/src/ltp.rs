@@ -4,7 +4,7 @@
 mod progress;
 
 use std::{
-    net::{SocketAddr, ToSocketAddrs as _},
+    net::SocketAddr,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -23,7 +23,7 @@ use starhaul_net::{
 use starhaul_transfer::{FileReceiver, FileSender, bench};
 use starhaul_units::Bandwidth;
 
-use crate::output::{Usage, print};
+use crate::{address, output::print};
 
 /// Most peers that a receiver serves at a time.
 const MOST_PEERS: usize = 64;
@@ -185,7 +185,7 @@ fn send(arguments: &SendArguments) -> anyhow::Result<()> {
     if arguments.link.explain {
         return explain(&config);
     }
-    let to = resolve(&arguments.to)?;
+    let to = address::resolve("--to", &arguments.to, PORT)?;
     let peer = EngineId(arguments.peer);
     let mut engine = Engine::new(arguments.link.engine_config(1)?);
     // What fills the path until the first report is back, twice over for repairs.
@@ -287,18 +287,4 @@ fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
         );
     }
     print(text)
-}
-
-/// The address of `host` or `host:port`.
-fn resolve(text: &str) -> anyhow::Result<SocketAddr> {
-    let found = text
-        .to_socket_addrs()
-        .or_else(|_| (text, PORT).to_socket_addrs());
-    let mut found = found.map_err(|error| {
-        Usage(format!(
-            "--to {text}: {error}; write it as host or host:port"
-        ))
-    })?;
-    let first = found.next();
-    first.ok_or_else(|| Usage(format!("--to {text} has no address")).into())
 }

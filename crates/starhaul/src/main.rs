@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; `replay` returns that of its command.
 
+mod address;
 mod contents;
 mod demo;
 mod detect;

@@ -34,6 +34,10 @@ const LONGEST_SPACING: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(crate) struct Adaptive {
     window: VecDeque<Sample>,
+    /// How many of the window were sent by a limited sender.
+    limited: usize,
+    /// Samples of the window that no later one undercuts: when they came, and their delays, which ascend.
+    lowest: VecDeque<(Instant, i64)>,
     carried: f64,
     /// The least delay of this period and of the last.
     base: Option<i64>,
@@ -86,12 +90,21 @@ impl Adaptive {
         self.base = None;
         self.base_before = None;
         self.window.clear();
+        self.limited = 0;
+        self.lowest.clear();
         self.starving_since = None;
     }
 
     pub(crate) fn on_data(&mut self, packet: &Arrived) {
         let (bytes, rtt) = (f64::from(packet.bytes), packet.rtt.as_secs_f64());
         self.carried += bytes * f64::from(packet.missing.saturating_add(1).min(64));
+        self.limited += usize::from(packet.is_limited);
+        while self
+            .lowest
+            .pop_back_if(|(_, delay)| *delay >= packet.delay)
+            .is_some()
+        {}
+        self.lowest.push_back((packet.now, packet.delay));
         self.window.push_back(Sample {
             at: packet.now,
             sent: packet.sent,
@@ -135,7 +148,7 @@ impl Adaptive {
                     packet.now.saturating_duration_since(first.at) > packet.rtt / 2
                 })
         {
-            self.window.pop_front();
+            self.forget_first();
         }
         // After a silence, what was before says nothing of the present. At a low rate, packets are this far apart.
         let spacing = Duration::try_from_secs_f64(f64::from(packet.bytes) / self.rate.max(1.0));
@@ -146,8 +159,19 @@ impl Adaptive {
             .front()
             .is_some_and(|first| packet.now.saturating_duration_since(first.at) > horizon)
         {
-            self.window.pop_front();
+            self.forget_first();
         }
+        let first = self.window.front().map(|first| first.at);
+        while self
+            .lowest
+            .pop_front_if(|(at, _)| first.is_none_or(|first| *at < first))
+            .is_some()
+        {}
+    }
+
+    fn forget_first(&mut self) {
+        let gone = self.window.pop_front();
+        self.limited -= usize::from(gone.is_some_and(|gone| gone.is_limited));
     }
 
     /// Learns the least delay, and drains the queue for a round trip when it was not seen empty for long.
@@ -188,8 +212,8 @@ impl Adaptive {
         Some(Shown {
             sent: carried / sending,
             arrived,
-            is_limited: self.window.iter().any(|sample| sample.is_limited),
-            least_delay: self.window.iter().map(|sample| sample.delay).min()?,
+            is_limited: self.limited > 0,
+            least_delay: self.lowest.front()?.1,
             growth,
             packet_time: last.bytes / arrived,
             packet: last.bytes,

@@ -65,8 +65,8 @@ impl RateControl {
         }
     }
 
-    /// The hop was reconfigured: its delays are others.
-    pub(crate) fn on_reconfiguration(&mut self) {
+    /// The neighbour's clock is another, and so are the delays.
+    pub(crate) fn forget_delays(&mut self) {
         match self {
             Self::Adaptive(control) => control.forget_delays(),
             Self::Published(control) => control.forget_delays(),

@@ -58,6 +58,13 @@ pub(crate) enum Heard {
     Forged,
 }
 
+impl Session {
+    /// Whether they are those of the life that a hello is of.
+    pub(crate) fn is_of(&self, hello: &Hello) -> bool {
+        self.peer == hello.life
+    }
+}
+
 impl Handshake {
     pub(crate) fn new(now: Instant, key: NeighbourKey, mut random: ChaCha20Rng) -> Self {
         let (mut life, mut challenge) = (Life::default(), Challenge::default());
@@ -136,7 +143,7 @@ impl Handshake {
         if !is_same(&mac, &hello.mac) || hello.life == self.life {
             return Heard::Forged;
         }
-        let is_accepted = accepted.is_some_and(|session| session.peer == hello.life);
+        let is_accepted = accepted.is_some_and(|session| session.is_of(hello));
         let knows_this = hello.peer == self.life;
         if is_accepted && knows_this {
             return Heard::Agreed;

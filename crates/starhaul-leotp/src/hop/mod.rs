@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// Bytes of a control packet at most.
-const CONTROL_BYTES: usize = 1200;
+pub(crate) const CONTROL_BYTES: usize = 1200;
 /// Frames that wait at most; requesters ask again for what was dropped.
 const MOST_FRAMES: usize = 1 << 13;
 /// Segments of the first round trip, before the neighbour reports a rate.
@@ -78,12 +78,13 @@ pub(crate) struct Hop {
     /// When the first content that waits may send, if all wait for their pace.
     flows_at: Option<Instant>,
     frames: VecDeque<Frame>,
+    dropped_frames: u64,
     /// A control packet is due then, even an empty one.
     control_at: Option<Instant>,
     owes_answer: bool,
     /// A packet without content follows the last data then.
     tail_at: Option<Instant>,
-    /// Told last: rate, and when.
+    /// Reported last: rate, and when.
     reported: Option<(f64, Instant)>,
     control_sent_at: Option<Instant>,
     heard: Instant,
@@ -108,10 +109,7 @@ pub(crate) enum Checked {
     NoKeys,
     Forged,
     Replayed,
-    Authentic {
-        number: u64,
-        arrival: Arrival,
-    },
+    Authentic(Arrival),
 }
 
 impl Hop {
@@ -142,6 +140,7 @@ impl Hop {
             pace: Pace::default(),
             flows_at: None,
             frames: VecDeque::new(),
+            dropped_frames: 0,
             control_at: None,
             owes_answer: false,
             tail_at: None,
@@ -222,7 +221,7 @@ impl Hop {
                     ..Handles::default()
                 };
                 // The neighbour's clock is another.
-                self.control.on_reconfiguration();
+                self.control.forget_delays();
                 self.rtt_guess = rtt.unwrap_or(self.rtt_guess).max(LEAST_RTT_GUESS);
                 Some(true)
             }
@@ -243,7 +242,13 @@ impl Hop {
     /// Whether a packet of an unknown address comes from this neighbour.
     pub(crate) fn recognises(&self, packet: &Packet<'_>) -> Recognised {
         match packet {
-            Packet::Hello(hello) => self.handshake.recognises(hello),
+            // A hello of the accepted life may be recorded: who lives moves by numbered packets.
+            Packet::Hello(hello) => match self.handshake.recognises(hello) {
+                Recognised::Alive if self.session.as_ref().is_some_and(|s| s.is_of(hello)) => {
+                    Recognised::Perhaps
+                }
+                other => other,
+            },
             Packet::Numbered(packet) => {
                 let number = self.arrivals.expand(packet.head.number);
                 let is_alive = self.session.as_ref().is_some_and(|session| {
@@ -284,7 +289,7 @@ impl Hop {
         if arrival != Arrival::Late {
             self.stamp = Some((packet.head.sent, now));
         }
-        Checked::Authentic { number, arrival }
+        Checked::Authentic(arrival)
     }
 
     /// Gives the rate control a data packet. `rtt` is the time that a change of the rate takes to show.
@@ -320,12 +325,6 @@ impl Hop {
         });
     }
 
-    /// The hop was reconfigured: nothing of its delays holds any more.
-    pub(crate) fn on_reconfiguration(&mut self) {
-        self.rtt.forget();
-        self.control.on_reconfiguration();
-    }
-
     /// This node's number of a content for the neighbour. Where there are too many, those that are `idle` go; `None`: all
     /// are in use.
     pub(crate) fn handle_of(
@@ -356,13 +355,22 @@ impl Hop {
         self.handles.by_handle.get(&handle).copied()
     }
 
-    /// Adds a frame to the next control packet. Returns whether there was room.
-    pub(crate) fn queue_frame(&mut self, frame: Frame) -> bool {
-        let has_room = self.frames.len() < MOST_FRAMES;
-        if has_room {
-            self.frames.push_back(frame);
+    /// Adds a frame to the next control packet; without room it is dropped and counted.
+    pub(crate) fn queue_frame(&mut self, frame: Frame) {
+        match self.has_room_for_frames() {
+            true => self.frames.push_back(frame),
+            false => self.dropped_frames += 1,
         }
-        has_room
+    }
+
+    /// Whether another frame may wait.
+    pub(crate) fn has_room_for_frames(&self) -> bool {
+        self.frames.len() < MOST_FRAMES
+    }
+
+    /// Frames that were dropped since the neighbour was added.
+    pub(crate) fn dropped_frames(&self) -> u64 {
+        self.dropped_frames
     }
 
     /// Whether a control packet is due.
@@ -380,7 +388,7 @@ impl Hop {
         self.control_at = Some(self.control_at.map_or(at, |known| known.min(at)));
     }
 
-    /// When the neighbour should be reported this rate, if it differs from what it was reported: not too often.
+    /// When this rate should be reported to the neighbour, if it differs from the one reported last: not too often.
     pub(crate) fn report_at(&self, now: Instant, rate: f64) -> Option<Instant> {
         let Some((reported, at)) = self.reported else {
             return Some(now);
@@ -393,7 +401,7 @@ impl Hop {
         Some(now.max(at + wait)).filter(|_| rate != reported)
     }
 
-    /// What the neighbour was reported may not have arrived.
+    /// The report may not have arrived.
     pub(crate) fn forget_reported(&mut self) {
         self.reported = None;
     }
@@ -403,8 +411,8 @@ impl Hop {
         self.reported = Some((rate, now));
     }
 
-    /// Writes the control packet that is due; `first` are frames before those that wait.
-    pub(crate) fn write_control(&mut self, now: Instant, first: &[Frame], out: &mut Vec<u8>) {
+    /// Writes the control packet that is due; `rates` follow the frames that wait, which may name their contents first.
+    pub(crate) fn write_control(&mut self, now: Instant, rates: &[Frame], out: &mut Vec<u8>) {
         let begin = out.len();
         let (number, head) = self.head(now, true);
         head.write_control(out);
@@ -415,13 +423,14 @@ impl Hop {
                 again.push(*frame);
             }
         };
-        first.iter().for_each(|frame| write(frame, out));
-        while out.len() - begin + Frame::MAX_BYTES + MAC_BYTES <= CONTROL_BYTES {
+        let reserved = (1 + rates.len()) * Frame::MAX_BYTES + MAC_BYTES;
+        while out.len() - begin + reserved <= CONTROL_BYTES {
             let Some(frame) = self.frames.pop_front() else {
                 break;
             };
             write(&frame, out);
         }
+        rates.iter().for_each(|frame| write(frame, out));
         let carried = Carried::Frames(again.into());
         self.control_at = None;
         self.tail_at = None;

@@ -13,6 +13,11 @@ use crate::name::{ContentId, Segment};
 const IDLE: Duration = Duration::from_secs(30);
 /// The time over which the rate of a flow is averaged.
 const AVERAGED: Duration = Duration::from_millis(200);
+/// Ranges of own bytes that wait at most: of a content, and of all.
+const MOST_OWN_OF_ONE: usize = 512;
+const MOST_OWN: usize = 1 << 13;
+/// Flows are looked through for idle ones this often at most.
+const SWEEP: Duration = Duration::from_secs(1);
 /// Ranges of own bytes that wait as repairs at most; the requester asks for others again.
 const MOST_REPAIRS: usize = 1 << 16;
 
@@ -47,6 +52,9 @@ pub(crate) struct SendQueue {
     /// Handles of flows with items, in turn.
     turn: VecDeque<u64>,
     bytes: usize,
+    /// Items that wait, without repairs.
+    items: usize,
+    swept: Option<Instant>,
     most_bytes: usize,
     most_flows: usize,
 }
@@ -139,25 +147,36 @@ impl SendQueue {
             });
             return true;
         }
+        let items = self.items;
         let Some(flow) = self.flow(now, content, handle) else {
             return false;
         };
-        let was_idle = flow.items.is_empty();
+        let before = flow.items.len();
         match item {
+            Item::Own { .. } if before >= MOST_OWN_OF_ONE || items >= MOST_OWN => return false,
             Item::Own { start, end } => flow.add_own(start, end),
             Item::Segment { .. } => flow.items.push_back(item),
         }
+        let (was_idle, added) = (before == 0, flow.items.len() - before);
         flow.bytes += bytes;
-        if was_idle {
+        if was_idle && added > 0 {
             self.turn.push_back(handle);
         }
+        self.items += added;
         self.bytes += bytes;
         true
     }
 
-    /// Adds bytes of a content of this node that were lost; they go before others.
-    pub(crate) fn repair_own(&mut self, content: ContentId, handle: u64, start: u64, end: u64) {
-        if self.repairs.len() < MOST_REPAIRS {
+    /// Adds bytes of a content of this node that were lost; they go before others. Returns whether there was room.
+    pub(crate) fn repair_own(
+        &mut self,
+        content: ContentId,
+        handle: u64,
+        start: u64,
+        end: u64,
+    ) -> bool {
+        let has_room = self.repairs.len() < MOST_REPAIRS;
+        if has_room {
             let item = Item::Own { start, end };
             self.repairs.push_back(Next {
                 content,
@@ -165,6 +184,7 @@ impl SendQueue {
                 item,
             });
         }
+        has_room
     }
 
     /// Sets the rate at which the neighbour takes a content, in bytes per second.
@@ -218,8 +238,9 @@ impl SendQueue {
                 continue;
             };
             let (item, rest) = item.cut(own_bytes);
-            if let Some(rest) = rest {
-                flow.items.push_front(rest);
+            match rest {
+                Some(rest) => flow.items.push_front(rest),
+                None => self.items -= 1,
             }
             flow.bytes -= item.bytes();
             self.bytes -= item.bytes();
@@ -241,6 +262,7 @@ impl SendQueue {
     pub(crate) fn forget(&mut self, handle: u64) {
         if let Some(flow) = self.flows.remove(&handle) {
             self.bytes -= flow.bytes;
+            self.items -= flow.items.len();
         }
         self.turn.retain(|other| *other != handle);
         let mut repairs = std::mem::take(&mut self.repairs);
@@ -260,7 +282,9 @@ impl SendQueue {
     /// The flow of a content; where there are too many, an idle one goes, or else there is none.
     fn flow(&mut self, now: Instant, content: ContentId, handle: u64) -> Option<&mut Flow> {
         if !self.flows.contains_key(&handle) {
-            if self.flows.len() >= self.most_flows {
+            let swept = *self.swept.get_or_insert(now);
+            if now.saturating_duration_since(swept) >= SWEEP {
+                self.swept = Some(now);
                 self.flows.retain(|_, flow| {
                     !flow.items.is_empty() || now.saturating_duration_since(flow.used) < IDLE
                 });
@@ -454,5 +478,11 @@ mod tests {
         assert_eq!(queue.flows.len(), 3);
         queue.clear();
         assert!(queue.is_empty() && queue.bytes() == 0);
+        let pushed = (0..2000)
+            .filter(|at| queue.push(now, own(1, at * 2, at * 2 + 1)))
+            .count();
+        assert_eq!((pushed, queue.items), (MOST_OWN_OF_ONE, MOST_OWN_OF_ONE));
+        while pop(&mut queue, now).is_some() {}
+        assert!(queue.is_empty() && queue.items == 0);
     }
 }

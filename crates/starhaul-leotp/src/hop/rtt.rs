@@ -33,9 +33,4 @@ impl RoundTrips {
     pub(crate) fn timeout(&self) -> Option<Duration> {
         Some(self.smoothed? + self.variation * 4)
     }
-
-    /// Forgets all: the path is another.
-    pub(crate) fn forget(&mut self) {
-        *self = Self::default();
-    }
 }

@@ -8,11 +8,14 @@ use super::Node;
 use crate::{
     config::{NeighbourId, Scope},
     event::{Event, Recognised},
-    hop::{Arrival, Carried, Checked, bytes_per_second, queue},
+    hop::{Arrival, CONTROL_BYTES, Carried, Checked, bytes_per_second, queue},
     name::{ContentId, Segment},
     pending::Asker,
     wire::{self, Body, Data, Frame, Numbered, Packet},
 };
+
+/// Packet numbers that the reports of one packet are looked up for at most; requesters ask again for the rest.
+const MOST_REPAIRED: u64 = 1 << 16;
 
 impl Node {
     /// Takes a datagram that came from a neighbour's address. Returns whether it is the neighbour's.
@@ -35,7 +38,7 @@ impl Node {
             Ok(Packet::Numbered(packet)) => match hop.check(now, &packet) {
                 Checked::NoKeys | Checked::Forged => self.stats.refused.forged += 1,
                 Checked::Replayed => self.stats.refused.replayed += 1,
-                Checked::Authentic { arrival, .. } => {
+                Checked::Authentic(arrival) => {
                     self.take(now, from, &packet, &arrival, datagram.len());
                     return true;
                 }
@@ -59,11 +62,10 @@ impl Node {
         for relayed in self.relayed.values_mut() {
             relayed.askers.retain(|(asker, _)| *asker != id);
         }
-        let route_of = |content: &ContentId| self.routes.get(content).copied().or(self.upstream);
         let contents: Vec<ContentId> = self
             .pending
             .contents()
-            .filter(|content| route_of(content) == Some(id))
+            .filter(|content| self.route_of(*content) == Some(id))
             .collect();
         for content in contents {
             self.reroute(now, content);
@@ -81,12 +83,20 @@ impl Node {
         if *arrival == Arrival::Late {
             self.stats.reordered += 1;
         }
-        match packet.body {
-            Body::Data(data) => self.take_data(now, from, packet.head.sent, &data, arrival, bytes),
-            Body::Control(frames) => self.take_frames(now, from, frames),
-        }
+        let about = match packet.body {
+            Body::Data(data) => {
+                let hop = self.hops.get(&from);
+                let content = hop.and_then(|hop| hop.content_of(data.handle));
+                self.take_data(now, from, packet.head.sent, &data, arrival, bytes);
+                content
+            }
+            Body::Control(frames) => {
+                self.take_frames(now, from, frames);
+                None
+            }
+        };
         self.report_losses(now, from);
-        self.report_rates(now, from);
+        self.report_rates(now, from, about);
     }
 
     fn take_data(
@@ -192,21 +202,27 @@ impl Node {
     }
 
     fn take_frames(&mut self, now: Instant, from: NeighbourId, mut frames: &[u8]) {
+        if frames.len() > CONTROL_BYTES {
+            self.stats.refused.malformed += 1;
+            return;
+        }
         let mut is_probe = !frames.is_empty();
+        let mut repairs = MOST_REPAIRED;
         while !frames.is_empty() {
             let Ok(frame) = Frame::read(&mut frames) else {
                 self.stats.refused.malformed += 1;
                 return;
             };
             is_probe &= matches!(frame, Frame::Rate { .. } | Frame::Flow { .. });
-            self.take_frame(now, from, frame);
+            self.take_frame(now, from, frame, &mut repairs);
         }
         if is_probe && let Some(hop) = self.hops.get_mut(&from) {
             hop.answer(now);
         }
     }
 
-    fn take_frame(&mut self, now: Instant, from: NeighbourId, frame: Frame) {
+    /// Takes a frame; `repairs` are the packet numbers that may still be looked at for this packet.
+    fn take_frame(&mut self, now: Instant, from: NeighbourId, frame: Frame, repairs: &mut u64) {
         let Some(hop) = self.hops.get_mut(&from) else {
             return;
         };
@@ -226,7 +242,7 @@ impl Node {
             ),
             Frame::Rate { kbit, greatest } => hop.handle_rate(kbit, greatest),
             Frame::Flow { handle, kbit } => hop.queue.set_rate(handle, bytes_per_second(kbit)),
-            Frame::Lost { first, count } => self.repair(now, from, first, count),
+            Frame::Lost { first, count } => self.repair(now, from, first, count, repairs),
             Frame::Void { handle, start, end } => {
                 if let Some(content) = hop.content_of(handle) {
                     self.pass_void(now, content, start, end);
@@ -237,6 +253,10 @@ impl Node {
                     self.stats.refused.unsolicited += 1;
                     return;
                 };
+                // What a former route lacks, the present one may have.
+                if self.route_of(content) != Some(from) {
+                    return;
+                }
                 for asker in self.pending.refuse(content) {
                     self.refuse(asker);
                 }
@@ -245,7 +265,7 @@ impl Node {
     }
 
     /// Sends again what packets carried that a neighbour reports as lost.
-    fn repair(&mut self, now: Instant, to: NeighbourId, first: u32, count: u64) {
+    fn repair(&mut self, now: Instant, to: NeighbourId, first: u32, count: u64, most: &mut u64) {
         let Some(hop) = self.hops.get(&to) else {
             return;
         };
@@ -257,6 +277,10 @@ impl Node {
         .expand(known.end);
         let numbers = first.max(known.start)..first.saturating_add(count).min(known.end);
         for number in numbers {
+            let Some(left) = most.checked_sub(1) else {
+                return;
+            };
+            *most = left;
             let carried = self
                 .hops
                 .get_mut(&to)
@@ -293,7 +317,8 @@ impl Node {
         };
         self.stats.repaired += 1;
         if self.responder.length(content).is_some() {
-            hop.queue.repair_own(content, handle, start, end);
+            let has_room = hop.queue.repair_own(content, handle, start, end);
+            self.stats.queue_drops += u64::from(!has_room);
         } else if let Some(segment) = self.cache.first_in(content, start, end) {
             let item = queue::Item::Segment {
                 segment,
@@ -347,6 +372,10 @@ impl Node {
         let Some(hop) = self.hops.get_mut(&from) else {
             return;
         };
+        // What finds no room now is reported with the next packet.
+        if !hop.has_room_for_frames() {
+            return;
+        }
         for lost in hop.arrivals.take_lost(now) {
             if self.config.recovery == Scope::EndToEnd {
                 continue;

@@ -121,15 +121,6 @@ impl Node {
         Ok(())
     }
 
-    /// Removes a neighbour and what waits for it.
-    pub fn remove_neighbour(&mut self, id: NeighbourId) {
-        self.hops.remove(&id);
-        if self.upstream == Some(id) {
-            self.upstream = None;
-        }
-        self.routes.retain(|_, to| *to != id);
-    }
-
     /// Sets the neighbour that is asked for contents without a route of their own, and asks it for all that was asked of the
     /// former one. What the former one still sends is taken.
     pub fn set_upstream(&mut self, now: Instant, upstream: Option<NeighbourId>) {
@@ -159,10 +150,14 @@ impl Node {
         }
     }
 
+    fn route_of(&self, content: ContentId) -> Option<NeighbourId> {
+        self.routes.get(&content).copied().or(self.upstream)
+    }
+
     /// Asks the neighbour that a content comes from now for all that is waited for.
     fn reroute(&mut self, now: Instant, content: ContentId) {
         self.relayed.remove(&content);
-        let route = self.routes.get(&content).copied().or(self.upstream);
+        let route = self.route_of(content);
         let Some((route, hop)) = route.and_then(|id| Some((id, self.hops.get_mut(&id)?))) else {
             return;
         };
@@ -198,13 +193,6 @@ impl Node {
         }
         for asker in askers {
             self.note_relayed(now, content, route, handle, asker);
-        }
-    }
-
-    /// Tells that the link to a neighbour was reconfigured, as a detector or a schedule knows: its delays are others now.
-    pub fn reconfigured(&mut self, id: NeighbourId) {
-        if let Some(hop) = self.hops.get_mut(&id) {
-            hop.on_reconfiguration();
         }
     }
 
@@ -261,7 +249,11 @@ impl Node {
 
     /// Counters.
     pub fn stats(&self) -> Stats {
-        self.stats
+        let frames = self.hops.values().map(Hop::dropped_frames).sum();
+        Stats {
+            frame_drops: frames,
+            ..self.stats
+        }
     }
 
     /// Bytes of memory that hold segments: the cache, and what waits for neighbours.
@@ -373,8 +365,10 @@ impl Node {
             if segment.is_end {
                 at = end;
             }
+            if !self.deliver(now, asker, content, &segment, false, None) {
+                return;
+            }
             self.stats.cache_hits += segment.length();
-            self.deliver(now, asker, content, &segment, false, None);
         }
         if at < end {
             self.ask_upstream(now, asker, content, (at, end), is_fresh);
@@ -431,7 +425,7 @@ impl Node {
         range: (u64, u64),
         is_fresh: bool,
     ) {
-        let route = self.routes.get(&content).copied().or(self.upstream);
+        let route = self.route_of(content);
         let route = route.filter(|route| !matches!(asker, Asker::Neighbour(id, _) if id == *route));
         let Some((route, hop)) = route.and_then(|id| Some((id, self.hops.get_mut(&id)?))) else {
             self.stats.refused.unknown += 1;
@@ -444,34 +438,37 @@ impl Node {
         } else {
             hop.rtt().max(LEAST_AGAIN)
         };
-        let handle = hop.handle_of(content, |content| !pending.waits_for(content, 0, u64::MAX));
-        let parts = pending.ask(now, content, range, asker, again);
-        let (Some(handle), Some(parts)) = (handle, parts) else {
+        // What finds no room is not waited for, so that it can be asked for again.
+        let handle = hop
+            .has_room_for_frames()
+            .then(|| hop.handle_of(content, |content| !pending.waits_for(content, 0, u64::MAX)));
+        let asked = handle
+            .flatten()
+            .and_then(|handle| Some((handle, pending.ask(now, content, range, asker, again)?)));
+        let Some((handle, parts)) = asked else {
             self.stats.refused.overflow += 1;
             return;
         };
-        let asked: u64 = parts.iter().map(|part| part.end - part.start).sum();
+        let asked: u64 = parts.iter().map(|(start, end)| end - start).sum();
         self.stats.aggregated += u64::from(asked < range.1 - range.0);
         let mut parts = parts.into_iter().peekable();
-        while let Some(part) = parts.next() {
-            let mut end = part.end;
-            while let Some(next) = parts.next_if(|next| next.start == end) {
-                end = next.end;
+        while let Some((start, mut end)) = parts.next() {
+            while let Some((_, next)) = parts.next_if(|(start, _)| *start == end) {
+                end = next;
             }
-            let has_room = hop.queue_frame(Frame::Want {
+            hop.queue_frame(Frame::Want {
                 content,
                 handle,
-                start: part.start,
+                start,
                 end,
                 is_fresh,
             });
-            self.stats.refused.overflow += u64::from(!has_room);
         }
         self.sweep_at.get_or_insert(now + SWEEP);
         self.note_relayed(now, content, route, handle, asker);
     }
 
-    /// Gives a segment to one who asked for it.
+    /// Gives a segment to one who asked for it. Returns whether there was room.
     fn deliver(
         &mut self,
         now: Instant,
@@ -480,23 +477,29 @@ impl Node {
         segment: &Segment,
         is_repair: bool,
         stamp: Option<u32>,
-    ) {
+    ) -> bool {
         match asker {
-            Asker::Local(id) => self.deliver_here(now, id, segment),
+            Asker::Local(id) => {
+                self.deliver_here(now, id, segment);
+                true
+            }
             Asker::Neighbour(id, handle) => {
-                if let Some(hop) = self.hops.get_mut(&id) {
-                    let item = crate::hop::queue::Item::Segment {
-                        segment: segment.clone(),
-                        is_repair,
-                        stamp,
-                    };
-                    let next = crate::hop::queue::Next {
-                        content,
-                        handle,
-                        item,
-                    };
-                    self.stats.queue_drops += u64::from(!hop.queue.push(now, next));
-                }
+                let Some(hop) = self.hops.get_mut(&id) else {
+                    return false;
+                };
+                let item = crate::hop::queue::Item::Segment {
+                    segment: segment.clone(),
+                    is_repair,
+                    stamp,
+                };
+                let next = crate::hop::queue::Next {
+                    content,
+                    handle,
+                    item,
+                };
+                let has_room = hop.queue.push(now, next);
+                self.stats.queue_drops += u64::from(!has_room);
+                has_room
             }
         }
     }

@@ -40,13 +40,13 @@ impl Node {
             return true;
         }
         if hop.is_control_due(now) {
-            let mut first: Vec<Frame> = Vec::new();
+            let mut rates: Vec<Frame> = Vec::new();
             // An answer with rates would be answered in turn.
             if !hop.owes_answer() && self.awaits_data_of(id) {
-                self.rates_for(now, id, &mut first);
+                self.rates_for(now, id, &mut rates);
             }
             if let Some(hop) = self.hops.get_mut(&id) {
-                hop.write_control(now, &first, out);
+                hop.write_control(now, &rates, out);
                 self.stats.control_sent += 1;
             }
             return true;
@@ -116,7 +116,7 @@ impl Node {
     /// The backlog of a content changed: its rate upstream may, too.
     fn report_upstream(&mut self, now: Instant, content: crate::name::ContentId) {
         if let Some(upstream) = self.relayed.get(&content).map(|relayed| relayed.upstream) {
-            self.report_rates(now, upstream);
+            self.report_rates(now, upstream, Some(content));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a midnode tells upstream: the rate of each content that it relays, by backpressure (LEOTP, eq. 9), and that it is
+//! What a midnode reports upstream: the rate of each content that it relays, by backpressure (LEOTP, eq. 9), and that it is
 //! still there.
 
 use std::time::{Duration, Instant};
@@ -106,7 +106,7 @@ impl Node {
             .min()
     }
 
-    /// Speaks to neighbours upstream that owe data and are silent: an answer shows what was lost.
+    /// Probes neighbours upstream that owe data and are silent: an answer shows what was lost.
     pub(super) fn break_silence(&mut self, now: Instant) {
         for (content, relayed) in &mut self.relayed {
             if relayed.heard + relayed.silence <= now
@@ -126,7 +126,7 @@ impl Node {
         }
     }
 
-    /// The frames about rates that a control packet to a neighbour begins with: the hop's, and those of contents whose
+    /// The frames about rates that a control packet to a neighbour ends with: the hop's, and those of contents whose
     /// rates changed. Without need, only the hop's.
     pub(super) fn rates_for(&mut self, now: Instant, id: NeighbourId, out: &mut Vec<Frame>) {
         let Some(hop) = self.hops.get(&id) else {
@@ -145,7 +145,7 @@ impl Node {
             greatest,
         });
         if self.config.control == Scope::Hop {
-            let rates = self.changed_rates(now, id, rtt);
+            let rates = self.changed_rates(now, id, rtt, None);
             for (content, handle, rate) in rates {
                 out.push(Frame::Flow {
                     handle,
@@ -163,14 +163,23 @@ impl Node {
 
     /// Whether data of any content are to come from a neighbour.
     pub(super) fn awaits_data_of(&self, id: NeighbourId) -> bool {
-        self.relayed.iter().any(|(content, relayed)| {
-            relayed.upstream == id && self.pending.waits_for(*content, 0, u64::MAX)
-        })
+        let mut relayed = self.relayed.keys();
+        relayed.any(|content| self.awaits_content_of(*content, id))
     }
 
-    /// Has a neighbour reported of rates that changed, while data are to come from it.
-    pub(super) fn report_rates(&mut self, now: Instant, id: NeighbourId) {
-        if !self.awaits_data_of(id) {
+    fn awaits_content_of(&self, content: ContentId, id: NeighbourId) -> bool {
+        let relayed = self.relayed.get(&content);
+        relayed.is_some_and(|relayed| relayed.upstream == id)
+            && self.pending.waits_for(content, 0, u64::MAX)
+    }
+
+    /// Reports changed rates to a neighbour while data are to come from it: those of all contents, or of the one that changed.
+    pub(super) fn report_rates(&mut self, now: Instant, id: NeighbourId, about: Option<ContentId>) {
+        let is_awaited = match about {
+            Some(content) => self.awaits_content_of(content, id),
+            None => self.awaits_data_of(id),
+        };
+        if !is_awaited {
             return;
         }
         let Some(hop) = self.hops.get(&id) else {
@@ -184,7 +193,7 @@ impl Node {
         };
         let (rtt, own) = (hop.rtt(), hop.report_at(now, rate));
         let changed = match self.config.control {
-            Scope::Hop => self.changed_rates(now, id, rtt),
+            Scope::Hop => self.changed_rates(now, id, rtt, about),
             Scope::EndToEnd => Vec::new(),
         };
         let reported = changed.iter().filter_map(|(content, ..)| {
@@ -202,7 +211,7 @@ impl Node {
         }
     }
 
-    /// Rates that a neighbour was reported may not have arrived.
+    /// Reports of rates to a neighbour may not have arrived.
     pub(super) fn forget_reported(&mut self, id: NeighbourId) {
         self.hops
             .get_mut(&id)
@@ -217,17 +226,18 @@ impl Node {
         }
     }
 
-    /// The contents whose rates differ from what the neighbour upstream was reported.
+    /// The contents whose rates differ from those reported to the neighbour upstream: of all, or only the one that changed.
     fn changed_rates(
         &self,
         now: Instant,
         id: NeighbourId,
         rtt: Duration,
+        about: Option<ContentId>,
     ) -> Vec<(ContentId, u64, f64)> {
-        let of_neighbour = self
-            .relayed
-            .iter()
-            .filter(|(_, relayed)| relayed.upstream == id);
+        let one = about.and_then(|content| self.relayed.get_key_value(&content));
+        let all = self.relayed.iter().filter(|_| about.is_none());
+        let of_neighbour = one.into_iter().chain(all);
+        let of_neighbour = of_neighbour.filter(|(_, relayed)| relayed.upstream == id);
         let changed = of_neighbour.filter_map(|(content, relayed)| {
             let rate = self.backpressure(now, relayed, rtt)?;
             let is_news = relayed

@@ -4,13 +4,13 @@ use std::{collections::BTreeMap, net::SocketAddr, time::Instant};
 
 use starhaul_ltp::{Batch, Body, Engine, EngineId, Event, parse};
 
-use crate::{BulkSocket, Error, IoMode, Poller, RecvBuffer, Waker};
+use crate::{
+    BulkSocket, Error, IoMode, Poller, RecvBuffer, Waker,
+    bulk::{MOST_BYTES, MOST_DATAGRAMS},
+};
 
 /// The port of LTP (`ltp-deepspace`).
 pub const PORT: u16 = 1113;
-/// Bytes and segments of a batch: the limits of segmentation offload.
-const BATCH_BYTES: usize = 65_507;
-const BATCH_SEGMENTS: usize = 64;
 /// Receive calls before the engine may send, and batches sent before it reads: reports must not wait for data.
 const TURN: usize = 16;
 
@@ -40,7 +40,7 @@ impl LtpDriver {
             socket: BulkSocket::bind(address, mode)?,
             poller: Poller::new()?,
             buffer: RecvBuffer::new(),
-            batch: Batch::new(BATCH_BYTES, BATCH_SEGMENTS),
+            batch: Batch::new(MOST_BYTES, MOST_DATAGRAMS),
             rest: None,
             addresses: BTreeMap::new(),
             engines: BTreeMap::new(),
