@@ -22,8 +22,16 @@ impl Entry {
     }
 }
 
+/// Bits of [`hash`].
+pub(crate) const HASH_BITS: u32 = 20;
+
 /// The part of a slot's number in the catalogue that stands for a name.
 pub(crate) fn hash(name: &str) -> u32 {
     let [a, b, c, d, ..] = <[u8; 32]>::from(Sha256::digest(name));
-    u32::from_be_bytes([a, b, c, d])
+    u32::from_be_bytes([a, b, c, d]) >> (32 - HASH_BITS)
+}
+
+/// Bytes in hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

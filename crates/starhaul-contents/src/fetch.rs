@@ -16,12 +16,15 @@ use starhaul_net::leotp::LeotpDriver;
 
 use crate::{
     Entry, Error,
-    catalogue::{self, SLOT_BYTES},
+    catalogue::{self, Answer, CatalogueKey, Question, SLOT_BYTES},
+    entry::hex,
     file_error, keys,
 };
 
 const UPSTREAM: NeighbourId = NeighbourId(0);
 const BUFFER_BYTES: usize = 1 << 20;
+/// How often a name is asked for.
+const QUESTIONS: usize = 3;
 /// Own transfers need no cache: what arrives is written.
 const CACHE_BYTES: usize = 0;
 
@@ -130,29 +133,42 @@ impl<'a> Transfer<'a> {
         })
     }
 
-    /// What the name means.
+    /// What the name means. An answer whose segments are of several sealings is asked for again.
     fn find(&mut self) -> Result<Entry, Error> {
+        let key = CatalogueKey::new(&self.of.secret);
+        for _ in 0..QUESTIONS {
+            if let Some(entry) = self.ask(&key)? {
+                return Ok(entry);
+            }
+        }
+        Err(Error::Damaged)
+    }
+
+    fn ask(&mut self, key: &CatalogueKey) -> Result<Option<Entry>, Error> {
         let name = &self.of.name;
-        let start = catalogue::question(name)?;
+        let question = Question::new(name)?;
         let config = FetchConfig {
-            start,
-            length: Some(start + SLOT_BYTES),
+            start: question.start(),
+            length: Some(question.start() + SLOT_BYTES),
             ..FetchConfig::new(catalogue::content(&self.of.secret), self.of.secret.clone())
         };
         let id = self.driver.node().fetch(Instant::now(), config);
-        let mut slot = Vec::new();
+        let mut bytes = Vec::new();
         loop {
             self.turn(id, |why| match why {
                 Failure::Refused => Error::Unknown(name.clone()),
                 why => why.into(),
             })?;
-            while let Some(bytes) = self.read(id) {
-                slot.extend_from_slice(&bytes);
+            while let Some(more) = self.read(id) {
+                bytes.extend_from_slice(&more);
             }
-            if let Some(entry) = catalogue::parse(&slot, name)? {
-                self.driver.node().end(id);
-                return Ok(entry);
-            }
+            let entry = match question.read(key, &bytes, name)? {
+                Answer::Incomplete => continue,
+                Answer::Damaged => None,
+                Answer::Entry(entry) => Some(entry),
+            };
+            self.driver.node().end(id);
+            return Ok(entry);
         }
     }
 
@@ -171,7 +187,9 @@ impl<'a> Transfer<'a> {
             length: Some(length),
             ..FetchConfig::new(entry.content(&self.of.secret), self.of.secret.clone())
         };
-        let id = self.driver.node().fetch(Instant::now(), config);
+        // What is there already may have taken long to read.
+        self.heard = Instant::now();
+        let id = self.driver.node().fetch(self.heard, config);
         while part.bytes < length {
             self.turn(id, |why| match why {
                 Failure::Refused => Error::Changed(entry.name.clone()),
@@ -228,6 +246,10 @@ impl Part {
         let mut options = OpenOptions::new();
         let options = options.read(true).append(true).create(true);
         let mut file = options.open(&path).map_err(file_error(&path))?;
+        file.try_lock().map_err(|error| match error {
+            fs::TryLockError::WouldBlock => Error::Busy(path.clone()),
+            fs::TryLockError::Error(source) => file_error(&path)(source),
+        })?;
         let (mut hash, mut buffer) = (Sha256::new(), vec![0; BUFFER_BYTES]);
         let mut bytes = 0;
         loop {
@@ -265,7 +287,7 @@ impl Part {
             .flush()
             .and_then(|()| self.file.get_ref().sync_all());
         synced.map_err(file_error(&self.path))?;
-        if hex(self.hash) != entry.sha256 {
+        if hex(&self.hash.finalize()) != entry.sha256 {
             fs::remove_file(&self.path).map_err(file_error(&self.path))?;
             return Err(Error::Hash(entry.name.clone()));
         }
@@ -278,12 +300,5 @@ impl Part {
 fn hash_of(path: &Path) -> io::Result<String> {
     let mut hash = Sha256::new();
     io::copy(&mut File::open(path)?, &mut hash)?;
-    Ok(hex(hash))
-}
-
-fn hex(hash: Sha256) -> String {
-    hash.finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    Ok(hex(&hash.finalize()))
 }

@@ -19,9 +19,9 @@ const DEEPEST: usize = 64;
 
 /// A file that is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Served {
+pub(crate) struct Served {
     /// What is said of it.
-    pub entry: Entry,
+    pub(crate) entry: Entry,
     pub(crate) path: PathBuf,
     pub(crate) hashes: Hashes,
     stamp: Stamp,
@@ -30,12 +30,23 @@ pub struct Served {
 /// What changes when a file does.
 type Stamp = (Option<SystemTime>, u64);
 
+/// Where files are, by name.
+type Files = BTreeMap<String, (PathBuf, Stamp)>;
+
 /// All files, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     files: BTreeMap<String, Served>,
     /// Names by [`entry::hash`].
     names: BTreeMap<u32, BTreeSet<String>>,
+}
+
+/// The files below a folder.
+#[derive(Debug, Default)]
+pub(crate) struct Listed {
+    pub(crate) files: Files,
+    /// Folders that could not be read and what was left out, by their names: what is known of files below them holds.
+    pub(crate) unread: BTreeMap<String, String>,
 }
 
 /// How files differ from the index.
@@ -49,12 +60,7 @@ pub(crate) struct Found {
 impl Served {
     pub(crate) fn read(name: String, path: PathBuf, stamp: Stamp) -> io::Result<Self> {
         let hashes = Hashes::of(&path)?;
-        let sha256 = hashes
-            .whole
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        let bytes = hashes.bytes;
+        let (bytes, sha256) = (hashes.bytes, entry::hex(&hashes.whole));
         Ok(Self {
             entry: Entry {
                 name,
@@ -83,20 +89,24 @@ impl Served {
 }
 
 impl Index {
-    pub(crate) fn insert(&mut self, served: Served) -> Option<Served> {
+    pub(crate) fn insert(&mut self, served: Served) {
         let name = served.entry.name.clone();
         self.names
             .entry(entry::hash(&name))
             .or_default()
             .insert(name.clone());
-        self.files.insert(name, served)
+        self.files.insert(name, served);
     }
 
-    pub(crate) fn remove(&mut self, name: &str) -> Option<Served> {
-        if let Some(names) = self.names.get_mut(&entry::hash(name)) {
+    pub(crate) fn remove(&mut self, name: &str) {
+        let hash = entry::hash(name);
+        if let Some(names) = self.names.get_mut(&hash) {
             names.remove(name);
+            if names.is_empty() {
+                self.names.remove(&hash);
+            }
         }
-        self.files.remove(name)
+        self.files.remove(name);
     }
 
     /// The files whose names have this hash.
@@ -105,68 +115,106 @@ impl Index {
         names.filter_map(|name| Some(self.files.get(name)?.entry.clone()))
     }
 
-    /// Whether a file has these bytes.
-    pub(crate) fn has(&self, entry: &Entry) -> bool {
+    /// A file that has these bytes.
+    pub(crate) fn same_as(&self, entry: &Entry) -> Option<&Served> {
         let is_same = |other: &Entry| (other.bytes, &other.sha256) == (entry.bytes, &entry.sha256);
-        self.files.values().any(|served| is_same(&served.entry))
+        self.files.values().find(|served| is_same(&served.entry))
     }
 
-    /// How the files below `root`, or `root` itself if it is one, differ from these.
-    pub(crate) fn compare(&self, root: &Path) -> io::Result<Found> {
-        let mut seen = BTreeSet::new();
-        let mut changed = Vec::new();
-        walk(root, &mut |name, path, stamp| {
-            if self
-                .files
-                .get(&name)
-                .is_none_or(|served| served.stamp != stamp)
-            {
-                changed.push((name.clone(), path, stamp));
-            }
-            seen.insert(name);
-        })?;
-        let gone = self.files.keys().filter(|name| !seen.contains(*name));
+    /// How files differ from these. What is below a folder that could not be read is not gone.
+    pub(crate) fn compare(&self, files: Files, unread: &BTreeMap<String, String>) -> Found {
+        let is_known = |name: &String| {
+            let is_below = |unread: &String| {
+                let is_folder = unread.is_empty() || unread.ends_with('/');
+                is_folder && name.starts_with(unread.as_str())
+            };
+            files.contains_key(name) || unread.keys().any(is_below)
+        };
+        let gone = self.files.keys().filter(|name| !is_known(name));
         let gone = gone.cloned().collect();
-        Ok(Found { changed, gone })
+        let is_new = |name: &str, stamp: Stamp| {
+            self.files
+                .get(name)
+                .is_none_or(|served| served.stamp != stamp)
+        };
+        let changed = files.into_iter();
+        let changed = changed.filter(|(name, (_, stamp))| is_new(name, *stamp));
+        Found {
+            changed: changed
+                .map(|(name, (path, stamp))| (name, path, stamp))
+                .collect(),
+            gone,
+        }
     }
 }
 
-/// Visits the files below a folder but for hidden ones and symbolic links.
-fn walk(root: &Path, visit: &mut impl FnMut(String, PathBuf, Stamp)) -> io::Result<()> {
-    let stamp = |metadata: &fs::Metadata| (metadata.modified().ok(), metadata.len());
-    let metadata = fs::metadata(root)?;
-    if metadata.is_file() {
-        if let Some(name) = root.file_name().and_then(|name| name.to_str()) {
-            visit(name.to_owned(), root.to_owned(), stamp(&metadata));
+impl Listed {
+    /// The files below `root` but for hidden ones and symbolic links, or `root` itself if it is one.
+    ///
+    /// # Errors
+    /// `root` cannot be read. Folders below that cannot be read are noted.
+    pub(crate) fn below(root: &Path) -> io::Result<Self> {
+        let mut listed = Self::default();
+        let metadata = fs::metadata(root)?;
+        if metadata.is_file() {
+            if let Some(name) = root.file_name().and_then(|name| name.to_str()) {
+                let file = (root.to_owned(), stamp(&metadata));
+                listed.files.insert(name.to_owned(), file);
+            }
+            return Ok(listed);
         }
-        return Ok(());
-    }
-    let mut count = 0;
-    let mut folders = vec![(root.to_owned(), String::new(), 0)];
-    while let Some((folder, prefix, depth)) = folders.pop() {
-        // A folder may go while it is visited.
-        let Ok(entries) = fs::read_dir(&folder) else {
-            continue;
-        };
-        for entry in entries.filter_map(Result::ok) {
-            let name = entry.file_name();
-            let Some(name) = name.to_str().filter(|name| !name.starts_with('.')) else {
-                continue;
-            };
-            let (path, name) = (entry.path(), format!("{prefix}{name}"));
-            match entry.metadata() {
-                Ok(metadata) if metadata.is_file() && count < MOST_FILES => {
-                    count += 1;
-                    visit(name, path, stamp(&metadata));
-                }
-                Ok(metadata) if metadata.is_dir() && depth < DEEPEST => {
-                    folders.push((path, format!("{name}/"), depth + 1));
-                }
-                _ => {}
+        fs::read_dir(root)?;
+        let mut folders = vec![(root.to_owned(), String::new(), 0)];
+        while let Some((folder, name, depth)) = folders.pop() {
+            let found = listed.add(&folder, &name, depth, &mut folders);
+            // A folder may go while others are read.
+            if let Err(error) = found
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                listed.unread.insert(name, error.to_string());
             }
         }
+        Ok(listed)
     }
-    Ok(())
+
+    fn add(
+        &mut self,
+        folder: &Path,
+        prefix: &str,
+        depth: usize,
+        folders: &mut Vec<(PathBuf, String, usize)>,
+    ) -> io::Result<()> {
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let Some(name) = name.to_str() else {
+                let name = format!("{prefix}{}", name.to_string_lossy());
+                self.unread.insert(name, "its name is no UTF-8".into());
+                continue;
+            };
+            if name.starts_with('.') {
+                continue;
+            }
+            let (path, name) = (entry.path(), format!("{prefix}{name}"));
+            let metadata = entry.metadata()?;
+            if metadata.is_file() && self.files.len() >= MOST_FILES {
+                self.unread
+                    .insert(name, format!("more than {MOST_FILES} files"));
+            } else if metadata.is_file() {
+                self.files.insert(name, (path, stamp(&metadata)));
+            } else if metadata.is_dir() && depth >= DEEPEST {
+                self.unread
+                    .insert(name, format!("more than {DEEPEST} folders deep"));
+            } else if metadata.is_dir() {
+                folders.push((path, format!("{name}/"), depth + 1));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn stamp(metadata: &fs::Metadata) -> Stamp {
+    (metadata.modified().ok(), metadata.len())
 }
 
 #[cfg(test)]
@@ -184,7 +232,8 @@ mod tests {
         std::os::unix::fs::symlink("/etc/hostname", file("link")).unwrap();
         let mut index = Index::default();
         let update = |index: &mut Index| {
-            let found = index.compare(root.path()).unwrap();
+            let listed = Listed::below(root.path()).unwrap();
+            let found = index.compare(listed.files, &listed.unread);
             let mut names: Vec<String> = found
                 .changed
                 .iter()
@@ -194,7 +243,7 @@ mod tests {
             for (name, path, stamp) in found.changed {
                 index.insert(Served::read(name, path, stamp).unwrap());
             }
-            found.gone.iter().for_each(|name| drop(index.remove(name)));
+            found.gone.iter().for_each(|name| index.remove(name));
             (names, found.gone)
         };
         let list = |names: &[&str]| {
@@ -210,7 +259,14 @@ mod tests {
         assert_eq!(update(&mut index), (list(&["a"]), list(&["c"])));
         assert_eq!(index.named(entry::hash("c")).count(), 0);
         let a = index.named(entry::hash("a")).next().unwrap();
-        assert_eq!((a.bytes, index.has(&a)), (11, true));
-        assert!(!index.has(&Entry { bytes: 12, ..a }));
+        assert_eq!(a.bytes, 11);
+        assert_eq!(index.same_as(&a).unwrap().entry, a);
+        assert!(index.same_as(&Entry { bytes: 12, ..a }).is_none());
+        // What cannot be read is not gone.
+        let mut listed = Listed::below(root.path()).unwrap();
+        listed.files.remove("sub/b");
+        listed.unread.insert("sub/".into(), "no permission".into());
+        assert_eq!(index.compare(listed.files, &listed.unread).gone, list(&[]));
+        assert!(Listed::below(&file("nowhere")).is_err());
     }
 }

@@ -59,16 +59,14 @@ pub(crate) fn node(cache_bytes: usize) -> Result<Node, Error> {
     Ok(Node::new(Instant::now(), config, random()?)?)
 }
 
-/// The address of `host:port`.
-pub(crate) fn resolve(text: &str) -> Result<SocketAddr, Error> {
+/// The address of `host:port` that a socket at `local` reaches.
+pub(crate) fn resolve(text: &str, local: SocketAddr) -> Result<SocketAddr, Error> {
     let error = |reason: String| Error::Address {
         address: text.to_owned(),
         reason,
     };
-    let mut found = text
-        .to_socket_addrs()
-        .map_err(|why| error(why.to_string()))?;
-    found
-        .next()
-        .ok_or_else(|| error("it has no address".into()))
+    let found = text.to_socket_addrs();
+    let mut found = found.map_err(|why| error(why.to_string()))?;
+    let found = found.find(|address| address.is_ipv4() == local.is_ipv4());
+    found.ok_or_else(|| error(format!("it has no address of the IP version of {local}")))
 }

@@ -15,7 +15,6 @@ use std::{io, net::SocketAddr, path::PathBuf};
 
 pub use entry::Entry;
 pub use fetch::{Fetched, Fetching, Progress};
-pub use index::Served;
 pub use keys::{neighbour_key, secret};
 pub use relay::{Relay, Traffic};
 pub use serve::{ServeOptions, Server};
@@ -67,6 +66,14 @@ pub enum Error {
     /// What came is not what the server promised.
     #[error("{0:?} arrived with another SHA-256 than the server gave: fetch it again")]
     Hash(String),
+    /// Another program fetches the same.
+    #[error("{} is being written by another fetch: wait for it, or choose another place with --into", .0.display())]
+    Busy(PathBuf),
+    /// What the server says of its files does not open.
+    #[error(
+        "the server's answer is damaged: a relay changes it, or the server has another version"
+    )]
+    Damaged,
     /// There is another file of that name.
     #[error("{} is there already, with other contents: choose another place with --into", .0.display())]
     Exists(PathBuf),

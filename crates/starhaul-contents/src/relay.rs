@@ -46,7 +46,8 @@ impl Relay {
         for (id, neighbour) in ids.zip(config.neighbours) {
             let key = neighbour.key;
             node.add_neighbour(now, id, NeighbourConfig { key })?;
-            let address = neighbour.address.as_deref().map(keys::resolve);
+            let resolve = |address: &str| keys::resolve(address, config.listen);
+            let address = neighbour.address.as_deref().map(resolve);
             addresses.push((id, address.transpose()?));
             if config.upstream.as_ref() == Some(&neighbour.name) {
                 node.set_upstream(now, Some(id));
@@ -120,6 +121,9 @@ impl Relay {
                 repaired = node.repaired - before.repaired,
                 bytes_from_cache = node.cache_hits - before.cache_hits,
                 cache_bytes = traffic.cache_bytes,
+                dropped = node.queue_drops + node.frame_drops - before.queue_drops - before.frame_drops,
+                refused = ?node.refused,
+                strangers = traffic.strangers,
                 "in the last minute"
             );
         }

@@ -1,9 +1,9 @@
 //! Serving the files of a folder, and what becomes of them while they are served.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError, mpsc},
     thread,
     time::Duration,
@@ -16,9 +16,9 @@ use crate::{
     Entry, Error,
     catalogue::{self, Catalogue},
     file_error,
-    index::{Index, Served},
+    index::{Index, Listed, Served},
     keys,
-    source::FileSource,
+    source::{Chunks, FileSource},
 };
 
 /// How often the folder is compared with what is served.
@@ -50,6 +50,7 @@ pub struct Server {
     _running: mpsc::Sender<()>,
     /// What is served of each name.
     served: BTreeMap<String, Entry>,
+    chunks: Chunks,
 }
 
 /// What the thread that compares has found.
@@ -76,16 +77,17 @@ impl Server {
         let mut driver = LeotpDriver::bind(options.listen, node)?;
         ids.into_iter().for_each(|id| driver.set_address(id, None));
         let index = Arc::new(Mutex::new(Index::default()));
-        let catalogue = Box::new(Catalogue(Arc::clone(&index)));
+        let catalogue = Box::new(Catalogue::new(Arc::clone(&index), &options.secret));
         let content = catalogue::content(&options.secret);
         driver.node().serve(content, &options.secret, catalogue);
         let (found, changes) = mpsc::channel();
         let (running, ended) = mpsc::channel();
-        let compared = Compared {
+        let mut compared = Compared {
             root: options.root,
             index: Arc::clone(&index),
             found,
             waker: driver.waker(),
+            unread: BTreeSet::new(),
         };
         compared.once(&mut read)?;
         thread::Builder::new()
@@ -99,6 +101,7 @@ impl Server {
             changes,
             _running: running,
             served: BTreeMap::new(),
+            chunks: Chunks::default(),
         };
         server.apply_changes();
         Ok(server)
@@ -136,24 +139,31 @@ impl Server {
 
     fn serve(&mut self, served: Served) {
         self.withdraw(&served.entry.name);
-        match FileSource::open(&served.path, served.hashes) {
-            Ok(source) => {
-                let content = served.entry.content(&self.secret);
-                self.driver
-                    .node()
-                    .serve(content, &self.secret, Box::new(source));
-                self.served.insert(served.entry.name.clone(), served.entry);
-            }
-            Err(error) => tracing::warn!(file = %served.path.display(), %error, "cannot be served"),
-        }
+        self.give(&served);
+        self.served.insert(served.entry.name.clone(), served.entry);
     }
 
     fn withdraw(&mut self, name: &str) {
+        let Some(entry) = self.served.remove(name) else {
+            return;
+        };
         let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         // Another file may have the same bytes.
-        if let Some(entry) = self.served.remove(name).filter(|entry| !index.has(entry)) {
-            self.driver.node().withdraw(entry.content(&self.secret));
+        let same = index.same_as(&entry).cloned();
+        drop(index);
+        match same {
+            Some(served) => self.give(&served),
+            None => self.driver.node().withdraw(entry.content(&self.secret)),
         }
+    }
+
+    fn give(&mut self, served: &Served) {
+        let chunks = self.chunks.clone();
+        let source = FileSource::new(served.path.clone(), served.hashes.clone(), chunks);
+        let content = served.entry.content(&self.secret);
+        self.driver
+            .node()
+            .serve(content, &self.secret, Box::new(source));
     }
 }
 
@@ -163,10 +173,12 @@ struct Compared {
     index: Arc<Mutex<Index>>,
     found: mpsc::Sender<Change>,
     waker: Waker,
+    /// What could not be read the last time: each is told once.
+    unread: BTreeSet<String>,
 }
 
 impl Compared {
-    fn run(&self, ended: &mpsc::Receiver<()>) {
+    fn run(&mut self, ended: &mpsc::Receiver<()>) {
         while ended.recv_timeout(COMPARED) == Err(mpsc::RecvTimeoutError::Timeout) {
             if let Err(error) = self.once(&mut |entry| tracing::info!(name = entry.name, "read")) {
                 tracing::warn!(%error, "the folder cannot be compared");
@@ -174,25 +186,37 @@ impl Compared {
         }
     }
 
-    fn once(&self, read: &mut impl FnMut(&Entry)) -> Result<(), Error> {
-        let lock = || self.index.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = lock().compare(&self.root).map_err(file_error(&self.root))?;
+    fn once(&mut self, read: &mut impl FnMut(&Entry)) -> Result<(), Error> {
+        let index = Arc::clone(&self.index);
+        let lock = || index.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listed = Listed::below(&self.root).map_err(file_error(&self.root))?;
+        let mut unread = std::mem::take(&mut listed.unread);
+        let found = lock().compare(listed.files, &unread);
         for (name, path, stamp) in found.changed {
             // Nobody learns of the former bytes while the new ones are read.
             lock().remove(&name);
-            match Served::read(name, path.clone(), stamp) {
+            match Served::read(name.clone(), path, stamp) {
                 Ok(served) => {
                     read(&served.entry);
                     lock().insert(served.clone());
                     self.tell(Change::Changed(Box::new(served)));
                 }
-                Err(error) => warn(&path, &error),
+                Err(error) => {
+                    self.tell(Change::Gone(name.clone()));
+                    unread.insert(name, error.to_string());
+                }
             }
         }
         for name in found.gone {
             lock().remove(&name);
             self.tell(Change::Gone(name));
         }
+        for (name, why) in &unread {
+            if !self.unread.contains(name) {
+                tracing::warn!(name, why, "cannot be read and is not served");
+            }
+        }
+        self.unread = unread.into_keys().collect();
         Ok(())
     }
 
@@ -201,8 +225,4 @@ impl Compared {
         let _ = self.found.send(change);
         self.waker.wake();
     }
-}
-
-fn warn(path: &Path, error: &std::io::Error) {
-    tracing::warn!(file = %path.display(), %error, "cannot be read and is not served");
 }

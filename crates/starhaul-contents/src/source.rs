@@ -1,7 +1,14 @@
 //! The bytes of a file as a content. A content never changes, but a file may: each chunk is compared with its hash before any
 //! of it is served.
 
-use std::{fs::File, io, os::unix::fs::FileExt as _, path::Path};
+use std::{
+    collections::VecDeque,
+    fs::File,
+    io,
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use sha2::{Digest as _, Sha256};
 use starhaul_leotp::Source;
@@ -9,6 +16,9 @@ use starhaul_leotp::Source;
 /// Bytes of a chunk at least, and chunks of a file at most.
 const LEAST_CHUNK: u64 = 64 << 10;
 const MOST_CHUNKS: u64 = 1 << 16;
+
+/// Chunks that are kept in memory.
+const MOST_CHUNKS_KEPT: usize = 16;
 
 /// The hashes of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,36 +53,67 @@ impl Hashes {
     }
 }
 
-/// A file whose bytes are those that were hashed.
+/// Chunks that were read last, of all files.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Chunks(Arc<Mutex<VecDeque<Chunk>>>);
+
+#[derive(Clone, Debug)]
+struct Chunk {
+    /// The file's hash and the chunk's number.
+    of: ([u8; 32], u64),
+    bytes: Arc<[u8]>,
+}
+
+impl Chunks {
+    fn get(&self, of: ([u8; 32], u64)) -> Option<Arc<[u8]>> {
+        let mut chunks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = chunks.iter().position(|chunk| chunk.of == of)?;
+        let chunk = chunks.remove(at)?;
+        let bytes = Arc::clone(&chunk.bytes);
+        chunks.push_front(chunk);
+        Some(bytes)
+    }
+
+    fn keep(&self, of: ([u8; 32], u64), bytes: Arc<[u8]>) {
+        let mut chunks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        chunks.push_front(Chunk { of, bytes });
+        chunks.truncate(MOST_CHUNKS_KEPT);
+    }
+}
+
+/// A file whose bytes are those that were hashed. It is opened for each chunk: files may be many, and descriptors are few.
 pub(crate) struct FileSource {
-    file: File,
+    path: PathBuf,
     hashes: Hashes,
-    /// The number of the last chunk and its bytes.
-    last: Option<(u64, Vec<u8>)>,
+    chunks: Chunks,
 }
 
 impl FileSource {
-    pub(crate) fn open(path: &Path, hashes: Hashes) -> io::Result<Self> {
-        Ok(Self {
-            file: File::open(path)?,
+    pub(crate) fn new(path: PathBuf, hashes: Hashes, chunks: Chunks) -> Self {
+        Self {
+            path,
             hashes,
-            last: None,
-        })
+            chunks,
+        }
     }
 
     /// A chunk, if it still is what it was.
-    fn chunk(&mut self, number: u64) -> Option<&[u8]> {
-        if self.last.as_ref().is_none_or(|(last, _)| *last != number) {
-            let start = number * self.hashes.chunk;
-            let length = self.hashes.chunk.min(self.hashes.bytes.checked_sub(start)?);
-            let bytes = read(&self.file, start, length).ok()?;
-            let known = self.hashes.chunks.get(usize::try_from(number).ok()?)?;
-            if short(&bytes) != *known {
-                return None;
-            }
-            self.last = Some((number, bytes));
+    fn chunk(&self, number: u64) -> Option<Arc<[u8]>> {
+        let of = (self.hashes.whole, number);
+        if let Some(bytes) = self.chunks.get(of) {
+            return Some(bytes);
         }
-        self.last.as_ref().map(|(_, bytes)| &bytes[..])
+        let start = number * self.hashes.chunk;
+        let length = self.hashes.chunk.min(self.hashes.bytes.checked_sub(start)?);
+        let bytes = File::open(&self.path).and_then(|file| read(&file, start, length));
+        let bytes = bytes.ok()?;
+        let known = self.hashes.chunks.get(usize::try_from(number).ok()?)?;
+        if short(&bytes) != *known {
+            return None;
+        }
+        let bytes: Arc<[u8]> = bytes.into();
+        self.chunks.keep(of, Arc::clone(&bytes));
+        Some(bytes)
     }
 }
 
@@ -124,7 +165,7 @@ mod tests {
         std::fs::write(&path, &bytes).unwrap();
         let hashes = Hashes::of(&path).unwrap();
         assert_eq!(hashes.whole, <[u8; 32]>::from(Sha256::digest(&bytes)));
-        let mut source = FileSource::open(&path, hashes).unwrap();
+        let mut source = FileSource::new(path.clone(), hashes.clone(), Chunks::default());
         for (offset, length) in [(0, 10), (65_530, 12), (131_000, 200_000), (799_999, 1)] {
             let mut out = vec![0; length];
             assert!(source.read(offset as u64, &mut out));
@@ -134,6 +175,7 @@ mod tests {
         let mut changed = bytes.clone();
         changed[70_000] ^= 1;
         std::fs::write(&path, &changed).unwrap();
+        let mut source = FileSource::new(path.clone(), hashes, Chunks::default());
         assert!(!source.read(66_000, &mut [0; 5]));
         assert!(source.read(0, &mut [0; 5]));
         std::fs::write(&path, b"short").unwrap();
@@ -144,7 +186,7 @@ mod tests {
     fn an_empty_file_has_nothing_to_read() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let hashes = Hashes::of(file.path()).unwrap();
-        let mut source = FileSource::open(file.path(), hashes).unwrap();
+        let mut source = FileSource::new(file.path().into(), hashes, Chunks::default());
         assert_eq!(source.length(), 0);
         assert!(source.read(0, &mut []));
     }

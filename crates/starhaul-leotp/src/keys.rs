@@ -78,6 +78,11 @@ impl ContentSecret {
         ContentId(first(derive(&self.0, &[b"name", name.as_bytes()])))
     }
 
+    /// A key for another purpose of those that have the secret.
+    pub fn key_for(&self, purpose: &str) -> [u8; 32] {
+        derive(&self.0, &[b"purpose", purpose.as_bytes()])
+    }
+
     /// The key of a content.
     pub(crate) fn of(&self, content: ContentId) -> ContentKey {
         let key: [u8; 16] = first(derive(&self.0, &[b"content", &content.0]));

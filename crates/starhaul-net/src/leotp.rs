@@ -18,6 +18,8 @@ pub const PORT: u16 = 4511;
 /// Keys that datagrams of unknown addresses are compared with in a second: a flood of them costs little, and may keep a neighbour
 /// that moves from being found.
 const MOST_COMPARED: usize = 20_000;
+/// How often timers are looked at while the socket takes nothing.
+const BLOCKED: Duration = Duration::from_millis(1);
 /// Receive calls before the node may send, and batches sent before it reads.
 const TURN: usize = 16;
 
@@ -70,15 +72,8 @@ impl LeotpDriver {
     /// # Errors
     /// As [`crate::UdpSocket::bind`].
     pub fn bind(address: SocketAddr, node: Node) -> Result<Self, Error> {
-        let place = Place {
-            node,
-            neighbours: BTreeMap::new(),
-            by_address: HashMap::new(),
-            compared: (Instant::now(), 0),
-            strangers: 0,
-        };
         Ok(Self {
-            place,
+            place: Place::new(node),
             socket: BulkSocket::bind(address, IoMode::Gso)?,
             poller: Poller::new()?,
             buffer: RecvBuffer::new(),
@@ -127,11 +122,17 @@ impl LeotpDriver {
         if received || sent {
             return Ok(());
         }
-        let until = [self.place.node.poll_timeout(), deadline]
-            .into_iter()
-            .flatten()
-            .min();
         let is_blocked = !self.batch.bytes.is_empty();
+        // Data that the socket does not take are due all the time.
+        let timer = self.place.node.poll_timeout();
+        let timer = timer.map(|at| {
+            if is_blocked {
+                at.max(now + BLOCKED)
+            } else {
+                at
+            }
+        });
+        let until = [timer, deadline].into_iter().flatten().min();
         self.poller
             .wait(&[(self.socket.socket(), is_blocked)], until)?;
         Ok(())
@@ -196,6 +197,16 @@ impl LeotpDriver {
 }
 
 impl Place {
+    fn new(node: Node) -> Self {
+        Self {
+            node,
+            neighbours: BTreeMap::new(),
+            by_address: HashMap::new(),
+            compared: (Instant::now(), 0),
+            strangers: 0,
+        }
+    }
+
     fn set_address(&mut self, id: NeighbourId, address: Option<SocketAddr>) {
         let neighbour = self.neighbours.entry(id).or_default();
         neighbour.unproven = None;
@@ -281,5 +292,68 @@ impl Batch {
     fn clear(&mut self) {
         self.bytes.clear();
         (self.to, self.done, self.is_closed) = (None, 0, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use starhaul_leotp::{NeighbourConfig, NeighbourKey, NodeConfig};
+
+    use super::*;
+
+    const PEER: NeighbourId = NeighbourId(1);
+
+    fn node(now: Instant, seed: u8) -> Node {
+        let key = NeighbourKey::new(&[7; 32]);
+        let mut node = Node::new(now, NodeConfig::default(), [seed; 32]).unwrap();
+        node.add_neighbour(now, PEER, NeighbourConfig { key })
+            .unwrap();
+        node
+    }
+
+    fn drain(now: Instant, node: &mut Node) -> Vec<Vec<u8>> {
+        let mut all = Vec::new();
+        let mut datagram = Vec::new();
+        while node.poll_transmit(now, &mut datagram).is_some() {
+            all.push(std::mem::take(&mut datagram));
+        }
+        all
+    }
+
+    #[test]
+    fn a_neighbour_moves_by_what_only_it_can_send_now() {
+        let mut now = Instant::now();
+        let (mut far, mut place) = (node(now, 1), Place::new(node(now, 2)));
+        place.set_address(PEER, None);
+        let [first, second, attacker] =
+            [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let mut recorded = Vec::new();
+        for _ in 0..100 {
+            now += Duration::from_millis(20);
+            for datagram in drain(now, &mut far) {
+                place.take(now, first, &datagram);
+                recorded.push(datagram);
+            }
+            for datagram in drain(now, &mut place.node) {
+                far.handle_datagram(now, PEER, &datagram);
+            }
+        }
+        let address = |place: &Place| place.neighbours[&PEER].address;
+        assert!(place.node.has_met(PEER) && far.has_met(PEER));
+        assert_eq!(address(&place), Some(first));
+        for datagram in &recorded {
+            place.take(now, attacker, datagram);
+        }
+        place.take(now, attacker, b"no packet");
+        assert_eq!(address(&place), Some(first), "a replay moved it");
+        // A packet that asks for data is new.
+        let secret = starhaul_leotp::ContentSecret::new(&[3; 32]);
+        let content = secret.id_of_name("any");
+        far.set_upstream(now, Some(PEER));
+        far.fetch(now, starhaul_leotp::FetchConfig::new(content, secret));
+        for datagram in drain(now, &mut far) {
+            place.take(now, second, &datagram);
+        }
+        assert_eq!(address(&place), Some(second));
     }
 }

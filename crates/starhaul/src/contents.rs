@@ -117,7 +117,7 @@ pub(crate) fn fetch(arguments: &FetchArguments) -> anyhow::Result<()> {
         patience: arguments.patience,
     };
     starhaul_net::sharpen_timers();
-    let bar = Bar::new();
+    let mut bar = Bar::new();
     let began = Instant::now();
     let fetched = fetching.run(|progress| bar.show(progress));
     bar.bar.finish_and_clear();
@@ -150,6 +150,8 @@ fn usage(error: starhaul_contents::Error) -> anyhow::Error {
 struct Bar {
     bar: ProgressBar,
     began: Instant,
+    /// What was there first: an earlier try brought it.
+    first: Option<u64>,
 }
 
 impl Bar {
@@ -157,11 +159,13 @@ impl Bar {
         Self {
             bar: bar(),
             began: Instant::now(),
+            first: None,
         }
     }
 
-    fn show(&self, progress: Progress) {
-        let rate = Bandwidth::from_bytes_over(progress.bytes, self.began.elapsed());
+    fn show(&mut self, progress: Progress) {
+        let first = *self.first.get_or_insert(progress.bytes);
+        let rate = Bandwidth::from_bytes_over(progress.bytes - first, self.began.elapsed());
         self.bar.set_length(progress.length);
         self.bar.set_position(progress.bytes);
         self.bar.set_message(format!("{:.1} Mbit/s", rate.mbit()));
