@@ -371,6 +371,13 @@ impl Network {
             );
         }
         assert_eq!(self.finished, self.transfers.len());
+        self.settle();
+        self.advance(Duration::from_secs(5));
+        let under_way: usize = self.flight.values().map(Vec::len).sum();
+        self.deliver_all(usize::MAX);
+        self.advance(Duration::from_secs(5));
+        let later: usize = self.flight.values().map(Vec::len).sum();
+        assert_eq!((under_way, later), (0, 0), "datagrams of idle nodes");
     }
 }
 

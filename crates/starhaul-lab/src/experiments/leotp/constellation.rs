@@ -43,10 +43,17 @@ pub fn ablation(quick: bool, seed: u64) -> Vec<Setup> {
 fn over_paths(quick: bool, seed: u64, systems: &[&'static str]) -> Vec<Setup> {
     let time = Duration::from_secs(if quick { 30 } else { 120 });
     let pairs: Vec<(usize, usize)> = (1..=LEOTP_PAIRS.len()).map(|far| (0, far)).collect();
+    let failed = |why: &dyn ToString| Setup::failed(systems[0], seed, &why.to_string());
     let paths = leotp_table_2().and_then(|network| network.paths(&pairs, time, STEP, |_, _| ()));
-    let paths = paths.unwrap_or_default().into_iter().zip(LEOTP_PAIRS);
+    let paths = match paths {
+        Ok(paths) => paths.into_iter().zip(LEOTP_PAIRS),
+        Err(why) => return vec![failed(&why)],
+    };
     let setups = paths.flat_map(|(path, (to, ..))| {
-        let plan = plan(&path, time).unwrap_or_else(|_| Plan::chain(&[], time));
+        let plan = match plan(&path, time) {
+            Ok(plan) => plan,
+            Err(why) => return vec![failed(&why)],
+        };
         let of = |system: &&'static str| Setup {
             to,
             ..Setup::new(system, GROUND_LOSS, seed, plan.clone())

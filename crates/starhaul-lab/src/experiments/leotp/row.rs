@@ -20,9 +20,13 @@ impl Row {
     /// Runs a set-up.
     ///
     /// # Errors
-    /// A byte that arrived is not the one that was sent.
+    /// The set-up cannot be, a transfer failed, or a byte that arrived is not the one that was sent.
     pub fn of(setup: &Setup) -> Result<Self, Error> {
-        let flows = Carrier::named(setup.system)?.run(&setup.plan, setup.seed)?;
+        let plan = setup
+            .plan
+            .as_ref()
+            .map_err(|why| Error::Failed(why.clone()))?;
+        let flows = Carrier::named(setup.system)?.run(plan, setup.seed)?;
         let setup = setup.clone();
         Ok(Self { setup, flows })
     }
@@ -106,9 +110,5 @@ pub(super) fn columns() -> Vec<Column<Row>> {
         })
         .median(),
         number("jain", "Jain", "", 4, Row::jain).median(),
-        Column::count("timeouts", "timeouts", |row: &Row| {
-            row.flows.first().map_or(0, |flow| flow.timeouts).into()
-        })
-        .median(),
     ]
 }

@@ -45,8 +45,8 @@ pub struct Setup {
     pub to: &'static str,
     /// Of everything random.
     pub seed: u64,
-    /// What runs.
-    pub plan: Plan,
+    /// What runs, or why it cannot.
+    pub plan: Result<Plan, String>,
 }
 
 impl Setup {
@@ -62,7 +62,15 @@ impl Setup {
             switch_s: 0.0,
             to: "",
             seed,
-            plan,
+            plan: Ok(plan),
+        }
+    }
+
+    /// One that cannot run.
+    pub(super) fn failed(system: &'static str, seed: u64, why: &impl ToString) -> Self {
+        Self {
+            plan: Err(why.to_string()),
+            ..Self::new(system, 0.0, seed, Plan::chain(&[], Duration::ZERO))
         }
     }
 }
@@ -172,10 +180,15 @@ pub fn step(quick: bool, seed: u64) -> Vec<Setup> {
     let mut hops = vec![Hop::new(MBIT, 10, 0.0); 10];
     let half = Duration::from_secs(2);
     let rates = [11, 9].map(|mbit| (half, Bandwidth::from_mbit(mbit)));
-    if let (Some(second), Ok(rates)) = (hops.get_mut(1), Opportunities::from_rates(rates)) {
-        second.rate = Rate::Trace(Arc::new(rates));
-        second.queue = 500;
-    }
+    let rates = match Opportunities::from_rates(rates) {
+        Ok(rates) => Rate::Trace(Arc::new(rates)),
+        Err(why) => return vec![Setup::failed("leotp", seed, &why)],
+    };
+    hops[1] = Hop {
+        rate: rates,
+        queue: 500,
+        ..hops[1].clone()
+    };
     let plan = Plan::chain(&hops, time);
     systems(quick)
         .map(|system| Setup::new(system, 0.0, seed, plan.clone()))

@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use starhaul_leotp::{
-    ContentId, ContentSecret, Event, FetchConfig, FetchId, NeighbourConfig, NeighbourId,
+    ContentId, ContentSecret, Event, Failure, FetchConfig, FetchId, NeighbourConfig, NeighbourId,
     NeighbourKey, Node, NodeConfig, Source,
 };
 use starhaul_sim::{Datagram, Delivery, LinkId, Node as SimNode, Simulation, Udp};
@@ -200,6 +200,12 @@ impl World {
     fn figures(mut self, plan: &Plan, at: Duration) -> Result<Vec<Figures>, Error> {
         let mut all: BTreeMap<usize, Figures> = BTreeMap::new();
         let nodes = &mut self.sim.nodes;
+        if let Some(why) = nodes.iter().find_map(|end| end.failed) {
+            let seed = self.seed;
+            return Err(Error::Failed(format!(
+                "a transfer failed: {why:?}, seed {seed}"
+            )));
+        }
         let transfers: Vec<Transfer> = nodes
             .iter_mut()
             .flat_map(|end| std::mem::take(&mut end.transfers))
@@ -259,6 +265,8 @@ struct End {
     /// Nanoseconds since the start, when the node may read a content.
     clock: Arc<AtomicU64>,
     transfers: Vec<Transfer>,
+    /// Why a transfer ended too early.
+    failed: Option<Failure>,
 }
 
 struct Transfer {
@@ -279,6 +287,7 @@ impl End {
             start,
             clock: Arc::default(),
             transfers: Vec::new(),
+            failed: None,
         }
     }
 
@@ -304,7 +313,8 @@ impl End {
                         .into_iter()
                         .for_each(|transfer| transfer.ended = Some(at));
                 }
-                Event::Met(_) | Event::Readable(_) | Event::Failed(..) => {}
+                Event::Failed(_, why) => self.failed = Some(why),
+                Event::Met(_) | Event::Readable(_) => {}
             }
         }
         for transfer in &mut self.transfers {

@@ -19,7 +19,7 @@ const QUIC_BYTES: u64 = PACKET_BYTES - 60;
 /// Data in a full packet of TCP with time stamps.
 const TCP_BYTES: u64 = PACKET_BYTES - 52;
 /// How often the end of a transfer is looked for.
-const SLICE: Duration = Duration::from_millis(50);
+const SLICE: Duration = Duration::from_millis(5);
 
 /// Each flow by one sender and one receiver.
 pub(super) fn end_to_end(plan: &Plan, system: &System, seed: u64) -> Result<Vec<Figures>, Error> {
@@ -35,7 +35,7 @@ pub(super) fn end_to_end(plan: &Plan, system: &System, seed: u64) -> Result<Vec<
             system.build(start),
             to,
         ));
-        let receiver = sim.add_node(End::receiving(start, from));
+        let receiver = sim.add_node(End::receiving(from));
         sim.network.bind(sender, 0, from);
         sim.network.bind(receiver, 0, to);
         for (at, path) in &flow.path {
@@ -86,7 +86,7 @@ pub(super) fn split(plan: &Plan, seed: u64) -> Result<Vec<Figures>, Error> {
                     to,
                 )
             });
-            let mut end = End::receiving(start, before.unwrap_or(address(usize::MAX, socket)));
+            let mut end = End::receiving(before.unwrap_or(address(usize::MAX, socket)));
             end.out = sender;
             let node = sim.add_node(end);
             sim.network.bind(node, 0, address(at, socket));
@@ -208,11 +208,11 @@ impl End {
         let sender = Sender::new(start, source, AckPolicy::default(), controller);
         Self {
             out: Some(Out::new(sender, to)),
-            ..Self::receiving(start, to)
+            ..Self::receiving(to)
         }
     }
 
-    fn receiving(_: Instant, from: SocketAddr) -> Self {
+    fn receiving(from: SocketAddr) -> Self {
         Self {
             receiver: Receiver::new(AckPolicy::default()),
             from,
