@@ -9,7 +9,7 @@ use std::{
 use super::pace::Pace;
 use crate::name::{ContentId, Segment};
 
-/// A flow without anything to send is forgotten after this time.
+/// A flow that was not asked for so long is forgotten, and what waits of it: the neighbour waits for it no more.
 const IDLE: Duration = Duration::from_secs(30);
 /// The time over which the rate of a flow is averaged.
 const AVERAGED: Duration = Duration::from_millis(200);
@@ -69,6 +69,8 @@ struct Flow {
     /// Bytes per second that the neighbour takes of it.
     rate: Option<f64>,
     pace: Pace,
+    /// When something was asked for or came last.
+    asked: Instant,
     used: Instant,
     /// Bytes per second that leave, averaged over [`AVERAGED`], at `used`.
     leaving: f64,
@@ -151,6 +153,7 @@ impl SendQueue {
         let Some(flow) = self.flow(now, content, handle) else {
             return false;
         };
+        flow.asked = now;
         let before = flow.items.len();
         match item {
             Item::Own { .. } if before >= MOST_OWN_OF_ONE || items >= MOST_OWN => return false,
@@ -225,6 +228,10 @@ impl SendQueue {
             let Some(flow) = self.flows.get_mut(&handle) else {
                 continue;
             };
+            if now.saturating_duration_since(flow.asked) >= IDLE {
+                self.forget(handle);
+                continue;
+            }
             if let Some(at) = flow
                 .rate
                 .and_then(|rate| flow.pace.next(rate))
@@ -313,6 +320,7 @@ impl Flow {
             bytes: 0,
             rate: None,
             pace: Pace::default(),
+            asked: now,
             used: now,
             leaving: 0.0,
         }
