@@ -252,7 +252,9 @@ fn a_gateway_on_a_leo_path_tells_its_controller_and_the_peers() {
     let (near, far) = (path("near"), path("far"));
     assert_eq!(near["controller"], "leocc2", "{near}");
     assert_eq!(far["controller"], "leocc2", "told by the path: {far}");
-    assert_eq!(near["detector"]["state"], "probing", "{near}");
+    // Nothing flows but keepalives, so it may rest.
+    let state = near["detector"]["state"].as_str();
+    assert!(matches!(state, Some("probing" | "resting")), "{near}");
     assert_eq!(near["detector"]["found"], 2, "{near}");
     assert_eq!(near["reconfigurations"]["count"], 2, "{near}");
     assert_eq!(
