@@ -36,7 +36,7 @@ use crate::{
 const QUEUE: NonZeroUsize = NonZeroUsize::new(2 * MOST_BUNDLES).unwrap();
 /// Bundles that are routed or delivered at a time: one application that acknowledges nothing does not stop the others.
 const PROCESSING: NonZeroUsize = NonZeroUsize::new(2 * SHARE).unwrap();
-/// Payload on its way to a neighbour, if neither rate nor light time ask for more.
+/// Bytes on their way to a neighbour, if neither rate nor light time ask for more.
 const WINDOW_BYTES: u64 = 64 << 20;
 /// More is never on its way: it is all in memory.
 const MOST_WINDOW_BYTES: u64 = 1 << 30;
@@ -390,6 +390,7 @@ impl Handle {
             counters.ltp_resent = ltp.resent.load(Ordering::Relaxed);
             counters.ltp_dropped = ltp.dropped.load(Ordering::Relaxed);
             counters.ltp_strangers = ltp.strangers.load(Ordering::Relaxed);
+            counters.ltp_unreadable = ltp.unreadable.load(Ordering::Relaxed);
         }
         let folder = storage
             .folder
