@@ -18,7 +18,7 @@ use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
     Error,
-    app::{App, Delivery, Desk, SHARE},
+    app::{App, Delivery, Desk, MOST_DELIVERING},
     config::{Config, TcpConfig},
     egress::{MOST_BUNDLES, Window},
     filters,
@@ -34,8 +34,11 @@ use crate::{
 /// Bundles that the agent keeps in memory for each queue beside the store: twice as many as are on their way to a neighbour. Beyond
 /// it, the agent searches the store for what comes next, which reads all that was ever there.
 const QUEUE: NonZeroUsize = NonZeroUsize::new(2 * MOST_BUNDLES).unwrap();
-/// Bundles that are routed or delivered at a time: one application that acknowledges nothing does not stop the others.
-const PROCESSING: NonZeroUsize = NonZeroUsize::new(2 * SHARE).unwrap();
+/// Bundles that are being routed at a time.
+const ROUTING: usize = 128;
+/// The agent has one limit for bundles that it routes and for those that wait for an application's acknowledgement: applications
+/// that acknowledge nothing leave room for all others.
+const PROCESSING: NonZeroUsize = NonZeroUsize::new(ROUTING + MOST_DELIVERING).unwrap();
 /// Bytes on their way to a neighbour, if neither rate nor light time ask for more.
 const WINDOW_BYTES: u64 = 64 << 20;
 /// More is never on its way: it is all in memory.
@@ -112,11 +115,7 @@ impl Node {
         }
         let configured = std::mem::take(&mut config.routes);
         let routes = Routes::new(schedule.clone(), stock.clone(), configured);
-        let desk = Desk {
-            keys,
-            journal: stores.journal,
-            stock: stock.clone(),
-        };
+        let desk = Desk::new(keys, stores.journal, stock.clone());
         let started = Instant::now();
         let (desk, ltp, tcp) = (Arc::new(desk), None, None);
         let mut parts = Parts {

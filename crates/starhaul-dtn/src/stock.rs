@@ -22,6 +22,7 @@ use time::OffsetDateTime;
 use tokio::sync::Notify;
 
 use crate::{
+    Error,
     changes::{Changes, Seen},
     config::Storage,
     plan::NodeId,
@@ -88,6 +89,15 @@ pub enum NoRoom {
     /// All of `max_bytes` or `max_bundles` is in use.
     #[error("the storage is full")]
     Full,
+}
+
+impl From<NoRoom> for Error {
+    fn from(reason: NoRoom) -> Self {
+        match reason {
+            NoRoom::Full => Self::Full,
+            NoRoom::TooLarge => Self::Refused(reason.to_string()),
+        }
+    }
 }
 
 /// Room for a bundle that is about to be stored; given back when dropped.

@@ -60,6 +60,8 @@ pub(crate) enum Reply {
         source: String,
         bytes: u64,
     },
+    /// The bundle has no room now; it may have later.
+    Full,
     /// The request was refused; the connection goes on.
     Refused {
         reason: String,
