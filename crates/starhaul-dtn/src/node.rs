@@ -49,6 +49,8 @@ const WINDOW_ROUND_TRIPS: u32 = 3;
 const MOST_SHUTDOWN: Duration = Duration::from_secs(5);
 /// How long the node waits before it tries again what failed.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// The same at most, for a neighbour that takes connections under another name: each may stay open.
+const MOST_DELAY: Duration = Duration::from_secs(60);
 /// All that waits is tried again this often: each time costs a search of the store.
 const LOOK_AT_ALL: Duration = Duration::from_secs(300);
 /// The system's clock may be set: the plan is looked at this often even if nothing should change.
@@ -129,7 +131,11 @@ impl Node {
             tcp,
             started,
         };
-        parts.register().await?;
+        if let Err(error) = parts.register().await {
+            // What is registered already has sockets and tasks.
+            parts.end_agent().await;
+            return Err(error);
+        }
         let parts = Arc::new(parts);
         let mut tasks = JoinSet::new();
         tasks.spawn(follow_plan(parts.clone()));
@@ -156,17 +162,22 @@ impl Node {
     /// Ends the node; what is stored stays there. Returns `false` if tasks of the agent did not end, and were left.
     pub async fn shutdown(mut self) -> bool {
         self.tasks.shutdown().await;
+        self.parts.end_agent().await
+    }
+}
+
+impl Parts {
+    /// Returns `false` if tasks of the agent did not end, and were left.
+    async fn end_agent(&self) -> bool {
         // What is stored is there also after a kill, so nothing is lost if a task of the agent does not end.
-        let ended = tokio::time::timeout(MOST_SHUTDOWN, self.parts.agent.shutdown());
+        let ended = tokio::time::timeout(MOST_SHUTDOWN, self.agent.shutdown());
         let has_ended = ended.await.is_ok();
         if !has_ended {
             tracing::warn!("the bundle agent does not end: it is left");
         }
         has_ended
     }
-}
 
-impl Parts {
     async fn register(&mut self) -> Result<(), Error> {
         let (agent, stock) = (&self.agent, self.stock.clone());
         let _change = stock.changes.begin();
@@ -299,15 +310,28 @@ async fn try_again(parts: Arc<Parts>) {
 }
 
 async fn keep_connected(parts: Arc<Parts>, node: NodeId, address: std::net::SocketAddr) {
+    let Some((layer, gate)) = &parts.tcp else {
+        return;
+    };
+    let mut delay = TRY_AGAIN;
     loop {
-        if let Some((layer, gate)) = &parts.tcp
-            && !gate.has(&node)
-            && parts.schedule.is_open(&node, Schedule::now())
-            && let Err(error) = layer.connect(&address).await
-        {
-            tracing::debug!(%node, %address, %error, "no connection");
+        let is_wanted = || !gate.has(&node) && parts.schedule.is_open(&node, Schedule::now());
+        let mut is_connected = false;
+        if is_wanted() {
+            let connected = layer.connect(&address).await;
+            is_connected = connected.is_ok();
+            if let Err(error) = connected {
+                tracing::debug!(%node, %address, %error, "no connection");
+            }
         }
         tokio::time::sleep(TRY_AGAIN).await;
+        if is_connected && is_wanted() {
+            tracing::warn!(%node, %address, "whoever answers there is not this node, or ends the connection");
+            tokio::time::sleep(delay).await;
+            delay = (delay * 2).min(MOST_DELAY);
+        } else {
+            delay = TRY_AGAIN;
+        }
     }
 }
 

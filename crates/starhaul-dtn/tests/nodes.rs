@@ -578,6 +578,19 @@ async fn too_large_a_payload_is_refused_with_the_reason() {
     stop([station]).await;
 }
 
+/// A start that fails leaves nothing behind: the next one can use the same addresses.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_cannot_start_gives_its_addresses_back() {
+    let (a, occupied) = (udp(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let taken = occupied.local_addr().unwrap();
+    let text = over_ltp(2, a, 1, udp(), "").replace("sync = false", "kind = \"memory\"");
+    let text = format!("{text}[tcp]\nlisten = \"{taken}\"\n");
+    let config = Config::parse(&text, Path::new("node.toml"), SystemTime::now().into()).unwrap();
+    let error = Node::start(config).await.err().unwrap();
+    assert!(error.to_string().contains(&taken.to_string()), "{error}");
+    UdpSocket::bind(a).unwrap();
+}
+
 /// With keys at both ends payloads arrive; without the key, or with another, an application gets nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_right_keys_open_a_payload() {
