@@ -169,6 +169,7 @@ impl Node {
 impl Parts {
     /// Returns `false` if tasks of the agent did not end, and were left.
     async fn end_agent(&self) -> bool {
+        self.stock.end_life();
         // What is stored is there also after a kill, so nothing is lost if a task of the agent does not end.
         let ended = tokio::time::timeout(MOST_SHUTDOWN, self.agent.shutdown());
         let has_ended = ended.await.is_ok();

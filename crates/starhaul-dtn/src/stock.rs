@@ -232,6 +232,12 @@ impl Stock {
         self.is_begun.store(true, Ordering::SeqCst);
     }
 
+    /// Hands out no bundle that waits any more. The agent would process it after it has ended all that it waits for, and aborts
+    /// the process when the runtime drops such a task.
+    pub(crate) fn end_life(&self) {
+        self.is_begun.store(false, Ordering::SeqCst);
+    }
+
     /// Waits until the stores of a former life have been read.
     pub async fn recovered(&self) {
         self.recovered.notified().await;
