@@ -4,7 +4,7 @@ use std::{
     borrow::Cow,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -37,8 +37,14 @@ use crate::{
 const MOST_HOPS: u64 = 64;
 /// How long an application may take to acknowledge a bundle.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Bundles that are being delivered to one application at a time.
-pub(crate) const SHARE: usize = 128;
+/// Greatest number of applications on the control socket.
+pub(crate) const MOST_APPLICATIONS: usize = 64;
+/// Bundles that may be with each application at a time, whatever the others have.
+const OWN: usize = 4;
+/// Bundles beyond these that may be with all applications together.
+const SHARED: usize = 256;
+/// Bundles that are with applications at a time; one more endpoint is the echo.
+pub(crate) const MOST_DELIVERING: usize = (MOST_APPLICATIONS + 1) * OWN + SHARED;
 /// Attempts to find a creation timestamp that no bundle of this source has.
 const ATTEMPTS: usize = 16;
 
@@ -74,6 +80,21 @@ pub struct Desk {
     pub journal: Journal,
     /// Whether there is room for more, and which bundles are with an application now.
     pub stock: Arc<Stock>,
+    /// Permits for bundles that are being delivered, for whichever application asks first.
+    shared: Semaphore,
+}
+
+impl Desk {
+    /// Without applications.
+    pub(crate) fn new(keys: Arc<Keys>, journal: Journal, stock: Arc<Stock>) -> Self {
+        let shared = Semaphore::new(SHARED);
+        Self {
+            keys,
+            journal,
+            stock,
+            shared,
+        }
+    }
 }
 
 /// A bundle for an application.
@@ -96,10 +117,12 @@ pub struct App {
     desk: Arc<Desk>,
     deliveries: Option<mpsc::Sender<Delivery>>,
     registered: OnceLock<(Eid, Box<dyn ServiceSink>)>,
-    /// Permits for bundles that are being delivered.
-    share: Semaphore,
-    /// Whether some found no permit, and wait.
-    has_more: AtomicBool,
+    /// Permits for bundles that are being delivered, for this application alone.
+    own: Semaphore,
+    /// How many are being delivered.
+    delivering: AtomicUsize,
+    /// How many were when another found no permit, and waits; zero if none does.
+    refused_at: AtomicUsize,
     /// Without permits; closed when the endpoint is given up, so that no delivery waits for it.
     end: Semaphore,
 }
@@ -120,8 +143,9 @@ impl App {
             desk,
             deliveries,
             registered: OnceLock::new(),
-            share: Semaphore::new(SHARE),
-            has_more: AtomicBool::new(false),
+            own: Semaphore::new(OWN),
+            delivering: AtomicUsize::new(0),
+            refused_at: AtomicUsize::new(0),
             end: Semaphore::new(0),
         })
     }
@@ -129,35 +153,28 @@ impl App {
     /// Sends a payload, and returns the name of its bundle when it is stored.
     ///
     /// # Errors
-    /// Why the bundle is not taken, for people.
-    pub async fn send(
-        &self,
-        to: Eid,
-        payload: &[u8],
-        lifetime: Duration,
-    ) -> Result<String, String> {
-        let (source, sink) = self
-            .registered
-            .get()
-            .ok_or("the endpoint is not registered")?;
-        let _room = self
-            .desk
-            .stock
-            .admit(payload.len() as u64)
-            .map_err(|error| error.to_string())?;
+    /// [`Error::Full`] and [`Error::Refused`].
+    pub async fn send(&self, to: Eid, payload: &[u8], lifetime: Duration) -> Result<String, Error> {
+        let registered = self.registered.get();
+        let (source, sink) = registered
+            .ok_or_else(|| Error::Refused("the endpoint is not registered".to_owned()))?;
+        let _room = self.desk.stock.admit(payload.len() as u64)?;
         for _ in 0..ATTEMPTS {
-            let data = new_bundle(source, &to, payload, lifetime, &self.desk.keys)?;
+            let data = new_bundle(source, &to, payload, lifetime, &self.desk.keys);
+            let data = data.map_err(Error::Refused)?;
             match steady::accept(sink.send(data)).await {
                 Err(fault) => {
                     self.desk.stock.refused();
-                    return Err(format!("the bundle cannot be stored: {fault}"));
+                    let reason = format!("the bundle cannot be stored: {fault}");
+                    return Err(Error::Refused(reason));
                 }
                 Ok(Ok(id)) => return Ok(id.to_key()),
                 Ok(Err(services::Error::DuplicateBundle)) => {}
-                Ok(Err(error)) => return Err(error.to_string()),
+                Ok(Err(error)) => return Err(Error::Refused(error.to_string())),
             }
         }
-        Err("no creation timestamp is free: send more slowly".to_owned())
+        let reason = "no creation timestamp is free: send more slowly";
+        Err(Error::Refused(reason.to_owned()))
     }
 
     /// Gives the endpoint up; its bundles wait for the next one of the name.
@@ -178,18 +195,28 @@ impl App {
                 return Ok(());
             }
         };
-        let Ok(permit) = self.share.try_acquire() else {
-            self.has_more.store(true, Ordering::SeqCst);
+        let changes = &self.desk.stock.changes;
+        let permit = self.own.try_acquire();
+        let Ok(permit) = permit.or_else(|_| self.desk.shared.try_acquire()) else {
+            let delivering = self.delivering.load(Ordering::SeqCst);
+            self.refused_at
+                .fetch_max(delivering.max(1), Ordering::SeqCst);
+            // All may have ended meanwhile, and none sees that this one waits.
+            if self.delivering.load(Ordering::SeqCst) == 0 {
+                changes.again();
+            }
             return Err(services::Error::Disconnected);
         };
+        self.delivering.fetch_add(1, Ordering::SeqCst);
         let taken = self.take(&bundle, payload, expiry).await;
         drop(permit);
-        let changes = &self.desk.stock.changes;
+        let left = self.delivering.fetch_sub(1, Ordering::SeqCst) - 1;
         match &taken {
             Err(_) => changes.again(),
             Ok(()) => {
-                let has_room = self.share.available_permits() > SHARE / 2;
-                if has_room && self.has_more.swap(false, Ordering::SeqCst) {
+                // Each time costs a search of the store.
+                let has_room = left * 2 <= self.refused_at.load(Ordering::SeqCst);
+                if has_room && self.refused_at.swap(0, Ordering::SeqCst) > 0 {
                     changes.at_once();
                 }
             }
@@ -234,7 +261,7 @@ impl App {
             let sent = self
                 .send(bundle.id.source.clone(), payload, bundle.lifetime)
                 .await;
-            sent.inspect_err(|error| tracing::warn!(error, "no echo"))
+            sent.inspect_err(|error| tracing::warn!(%error, "no echo"))
                 .ok();
         }
         Ok(())

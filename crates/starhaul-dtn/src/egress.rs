@@ -12,7 +12,7 @@ use hardy_bpa::{
 };
 use tokio::sync::Semaphore;
 
-use crate::stock::{Stock, Task, payload_bytes};
+use crate::stock::{Stock, Task, bundle_bytes};
 
 /// Greatest number of bundles on their way to a neighbour.
 pub(crate) const MOST_BUNDLES: usize = 8192;
@@ -35,7 +35,7 @@ struct Controller {
 }
 
 impl Window {
-    /// At most `bytes` of payload on their way to a neighbour; one larger bundle may go alone.
+    /// At most `bytes` of bundles on their way to a neighbour; one larger bundle may go alone.
     pub(crate) fn new(stock: Arc<Stock>, bytes: u64) -> Arc<Self> {
         let units = u32::try_from(bytes / UNIT)
             .unwrap_or(u32::MAX)
@@ -76,7 +76,7 @@ impl EgressPolicy for Window {
 #[async_trait]
 impl EgressController for Controller {
     async fn forward(&self, _: Option<u32>, bundle: Bundle) {
-        let units = u32::try_from(payload_bytes(&bundle) / UNIT + 1)
+        let units = u32::try_from(bundle_bytes(&bundle) / UNIT + 1)
             .unwrap_or(u32::MAX)
             .min(self.units);
         let count = self.bundles.clone().acquire_owned().await;

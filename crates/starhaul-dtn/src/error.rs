@@ -46,6 +46,9 @@ pub enum Error {
         /// What failed.
         reason: io::Error,
     },
+    /// The node has no room for a bundle: it may have later.
+    #[error("the node refused: the storage is full")]
+    Full,
     /// The node refused a request, and says why.
     #[error("the node refused: {0}")]
     Refused(String),

@@ -27,6 +27,8 @@ struct Held {
     lines: usize,
     /// Whether the last line may be incomplete, since it could not be written.
     is_torn: bool,
+    /// Whether the file's name is on the medium.
+    is_named: bool,
 }
 
 /// Lines of expired bundles that are kept before the file is written anew.
@@ -44,6 +46,7 @@ impl Journal {
             file: None,
             lines: 0,
             is_torn: false,
+            is_named: true,
         };
         if let Some(path) = &path {
             let text = match std::fs::read(path) {
@@ -83,12 +86,18 @@ impl Journal {
             file.sync_data()?;
             held.is_torn = false;
         }
+        if let Some(path) = &self.path {
+            held.name(path)?;
+        }
         held.until.insert(id.to_owned(), until);
         held.lines += 1;
         if held.lines > MOST_USELESS + 2 * held.until.len() {
             held.until.retain(|_, until| *until > now);
             match &self.path {
-                Some(path) => held.write_anew(path)?,
+                // The bundle is in the old file, or in the new one, whose name the next call brings to the medium.
+                Some(path) => held.write_anew(path).unwrap_or_else(|error| {
+                    tracing::warn!(%error, "the journal of delivered bundles stays longer than it need be");
+                }),
                 None => held.lines = held.until.len(),
             }
         }
@@ -111,10 +120,18 @@ impl Held {
         let file = OpenOptions::new().append(true).open(&new)?;
         file.sync_all()?;
         std::fs::rename(&new, path)?;
-        if let Some(folder) = path.parent() {
-            File::open(folder)?.sync_all()?;
-        }
+        // What is written from now on would be lost in the old one, which has no name any more.
         (self.file, self.lines, self.is_torn) = (Some(file), self.until.len(), false);
+        self.is_named = false;
+        self.name(path)
+    }
+
+    /// Brings the name of the file to the medium.
+    fn name(&mut self, path: &Path) -> io::Result<()> {
+        if let Some(folder) = path.parent().filter(|_| !self.is_named) {
+            File::open(folder)?.sync_all()?;
+            self.is_named = true;
+        }
         Ok(())
     }
 }
@@ -150,5 +167,23 @@ mod tests {
         assert!(!journal.contains("one") && journal.contains("two"));
         journal.record("four", at(70), at(50)).unwrap();
         assert!(open(at(60)).contains("four"));
+    }
+
+    #[test]
+    fn a_line_on_the_medium_counts_although_the_file_cannot_be_written_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |seconds| Moment(Duration::from_secs(seconds));
+        let journal = Journal::open(Some(folder.path()), at(0)).unwrap();
+        // Nothing can be written there.
+        let new = folder.path().join("delivered.new");
+        std::fs::create_dir(&new).unwrap();
+        journal.held().lines = 2 * MOST_USELESS;
+        journal.record("one", at(100), at(0)).unwrap();
+        std::fs::remove_dir(&new).unwrap();
+        journal.record("two", at(100), at(0)).unwrap();
+        assert_eq!(journal.held().lines, 2);
+        drop(journal);
+        let journal = Journal::open(Some(folder.path()), at(50)).unwrap();
+        assert!(journal.contains("one") && journal.contains("two"));
     }
 }

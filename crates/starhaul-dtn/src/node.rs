@@ -18,7 +18,7 @@ use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
     Error,
-    app::{App, Delivery, Desk, SHARE},
+    app::{App, Delivery, Desk, MOST_DELIVERING},
     config::{Config, TcpConfig},
     egress::{MOST_BUNDLES, Window},
     filters,
@@ -34,9 +34,12 @@ use crate::{
 /// Bundles that the agent keeps in memory for each queue beside the store: twice as many as are on their way to a neighbour. Beyond
 /// it, the agent searches the store for what comes next, which reads all that was ever there.
 const QUEUE: NonZeroUsize = NonZeroUsize::new(2 * MOST_BUNDLES).unwrap();
-/// Bundles that are routed or delivered at a time: one application that acknowledges nothing does not stop the others.
-const PROCESSING: NonZeroUsize = NonZeroUsize::new(2 * SHARE).unwrap();
-/// Payload on its way to a neighbour, if neither rate nor light time ask for more.
+/// Bundles that are being routed at a time.
+const ROUTING: usize = 128;
+/// The agent has one limit for bundles that it routes and for those that wait for an application's acknowledgement: applications
+/// that acknowledge nothing leave room for all others.
+const PROCESSING: NonZeroUsize = NonZeroUsize::new(ROUTING + MOST_DELIVERING).unwrap();
+/// Bytes on their way to a neighbour, if neither rate nor light time ask for more.
 const WINDOW_BYTES: u64 = 64 << 20;
 /// More is never on its way: it is all in memory.
 const MOST_WINDOW_BYTES: u64 = 1 << 30;
@@ -46,6 +49,8 @@ const WINDOW_ROUND_TRIPS: u32 = 3;
 const MOST_SHUTDOWN: Duration = Duration::from_secs(5);
 /// How long the node waits before it tries again what failed.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// The same at most, for a neighbour that takes connections under another name: each may stay open.
+const MOST_DELAY: Duration = Duration::from_secs(60);
 /// All that waits is tried again this often: each time costs a search of the store.
 const LOOK_AT_ALL: Duration = Duration::from_secs(300);
 /// The system's clock may be set: the plan is looked at this often even if nothing should change.
@@ -112,11 +117,7 @@ impl Node {
         }
         let configured = std::mem::take(&mut config.routes);
         let routes = Routes::new(schedule.clone(), stock.clone(), configured);
-        let desk = Desk {
-            keys,
-            journal: stores.journal,
-            stock: stock.clone(),
-        };
+        let desk = Desk::new(keys, stores.journal, stock.clone());
         let started = Instant::now();
         let (desk, ltp, tcp) = (Arc::new(desk), None, None);
         let mut parts = Parts {
@@ -130,7 +131,11 @@ impl Node {
             tcp,
             started,
         };
-        parts.register().await?;
+        if let Err(error) = parts.register().await {
+            // What is registered already has sockets and tasks.
+            parts.end_agent().await;
+            return Err(error);
+        }
         let parts = Arc::new(parts);
         let mut tasks = JoinSet::new();
         tasks.spawn(follow_plan(parts.clone()));
@@ -157,17 +162,23 @@ impl Node {
     /// Ends the node; what is stored stays there. Returns `false` if tasks of the agent did not end, and were left.
     pub async fn shutdown(mut self) -> bool {
         self.tasks.shutdown().await;
+        self.parts.end_agent().await
+    }
+}
+
+impl Parts {
+    /// Returns `false` if tasks of the agent did not end, and were left.
+    async fn end_agent(&self) -> bool {
+        self.stock.end_life();
         // What is stored is there also after a kill, so nothing is lost if a task of the agent does not end.
-        let ended = tokio::time::timeout(MOST_SHUTDOWN, self.parts.agent.shutdown());
+        let ended = tokio::time::timeout(MOST_SHUTDOWN, self.agent.shutdown());
         let has_ended = ended.await.is_ok();
         if !has_ended {
             tracing::warn!("the bundle agent does not end: it is left");
         }
         has_ended
     }
-}
 
-impl Parts {
     async fn register(&mut self) -> Result<(), Error> {
         let (agent, stock) = (&self.agent, self.stock.clone());
         let _change = stock.changes.begin();
@@ -300,15 +311,28 @@ async fn try_again(parts: Arc<Parts>) {
 }
 
 async fn keep_connected(parts: Arc<Parts>, node: NodeId, address: std::net::SocketAddr) {
+    let Some((layer, gate)) = &parts.tcp else {
+        return;
+    };
+    let mut delay = TRY_AGAIN;
     loop {
-        if let Some((layer, gate)) = &parts.tcp
-            && !gate.has(&node)
-            && parts.schedule.is_open(&node, Schedule::now())
-            && let Err(error) = layer.connect(&address).await
-        {
-            tracing::debug!(%node, %address, %error, "no connection");
+        let is_wanted = || !gate.has(&node) && parts.schedule.is_open(&node, Schedule::now());
+        let mut is_connected = false;
+        if is_wanted() {
+            let connected = layer.connect(&address).await;
+            is_connected = connected.is_ok();
+            if let Err(error) = connected {
+                tracing::debug!(%node, %address, %error, "no connection");
+            }
         }
         tokio::time::sleep(TRY_AGAIN).await;
+        if is_connected && is_wanted() {
+            tracing::warn!(%node, %address, "whoever answers there is not this node, or ends the connection");
+            tokio::time::sleep(delay).await;
+            delay = (delay * 2).min(MOST_DELAY);
+        } else {
+            delay = TRY_AGAIN;
+        }
     }
 }
 
@@ -390,6 +414,7 @@ impl Handle {
             counters.ltp_resent = ltp.resent.load(Ordering::Relaxed);
             counters.ltp_dropped = ltp.dropped.load(Ordering::Relaxed);
             counters.ltp_strangers = ltp.strangers.load(Ordering::Relaxed);
+            counters.ltp_unreadable = ltp.unreadable.load(Ordering::Relaxed);
         }
         let folder = storage
             .folder

@@ -51,8 +51,9 @@ impl Routes {
     /// Tells the agent what has changed.
     pub(crate) async fn update(&self, now: Moment) {
         let Some(sink) = self.sink.get() else { return };
-        let wanted = self.wanted(now);
         let mut planned = self.planned.lock().await;
+        // Computed under the lock: the last one that tells the agent has the newest bookings.
+        let wanted = self.wanted(now);
         let _change = (*planned != wanted).then(|| self.stock.changes.begin());
         for (to, via) in planned
             .iter()
@@ -84,6 +85,8 @@ impl Routes {
         let (Some(sink), Ok(nowhere)) = (self.sink.get(), NOWHERE.parse::<EidPattern>()) else {
             return;
         };
+        // A bundle on which the agent decided before this search, and which begins to wait after it, is looked at once more.
+        drop(self.stock.changes.begin());
         let action = RouteAction::Drop(None);
         if sink
             .add_route(nowhere.clone(), action.clone(), CONFIGURED)

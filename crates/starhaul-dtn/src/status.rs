@@ -30,7 +30,7 @@ pub struct StorageStatus {
     pub place: String,
     /// Bundles.
     pub bundles: u64,
-    /// Bytes of their payloads.
+    /// Bytes that they and what is known of them take up.
     pub bytes: u64,
     /// Bundles that are being sent, until they are acknowledged.
     pub in_flight: u64,
@@ -47,7 +47,7 @@ pub struct StoredFor {
     pub node: String,
     /// Bundles.
     pub bundles: u64,
-    /// Bytes of their payloads.
+    /// Bytes that they and what is known of them take up.
     pub bytes: u64,
     /// The next node on the way, if the contact plan or a route knows one.
     pub next_hop: Option<String>,
@@ -91,4 +91,7 @@ pub struct Counters {
     pub ltp_dropped: u64,
     /// Datagrams at LTP's port from addresses of no neighbour.
     pub ltp_strangers: u64,
+    /// LTP blocks that held something else than bundles, and were refused.
+    #[serde(default)]
+    pub ltp_unreadable: u64,
 }

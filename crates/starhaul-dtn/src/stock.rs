@@ -5,6 +5,7 @@
 //! application has and did not acknowledge yet.
 
 pub(crate) mod counted;
+pub(crate) mod memory;
 
 use std::{
     collections::{BTreeMap, HashMap, hash_map::Entry},
@@ -21,17 +22,18 @@ use time::OffsetDateTime;
 use tokio::sync::Notify;
 
 use crate::{
+    Error,
     changes::{Changes, Seen},
     config::Storage,
     plan::NodeId,
 };
 
-/// Bundles and the bytes of their payloads.
+/// Bundles and the bytes that they take up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
     /// How many.
     pub bundles: u64,
-    /// Bytes of their payloads.
+    /// Bytes of all their blocks, and of what is known of them.
     pub bytes: u64,
 }
 
@@ -81,12 +83,21 @@ pub(crate) enum Task {
 /// Why a bundle is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoRoom {
-    /// It is larger than `max_bundle_bytes` allows.
-    #[error("the bundle is larger than max_bundle_bytes allows")]
+    /// It is larger than `max_bundle_bytes` or all of `max_bytes` allows.
+    #[error("the bundle is larger than max_bundle_bytes or max_bytes allows")]
     TooLarge,
     /// All of `max_bytes` or `max_bundles` is in use.
     #[error("the storage is full")]
     Full,
+}
+
+impl From<NoRoom> for Error {
+    fn from(reason: NoRoom) -> Self {
+        match reason {
+            NoRoom::Full => Self::Full,
+            NoRoom::TooLarge => Self::Refused(reason.to_string()),
+        }
+    }
 }
 
 /// Room for a bundle that is about to be stored; given back when dropped.
@@ -139,7 +150,7 @@ impl Stock {
         (held.expired, held.refused)
     }
 
-    /// Room for a bundle of this size.
+    /// Room for a bundle of this size; what is known of it is added.
     ///
     /// # Errors
     /// All of [`NoRoom`].
@@ -149,9 +160,11 @@ impl Stock {
             held.total.bundles + held.coming.bundles,
             held.total.bytes + held.coming.bytes,
         );
+        let is_large = bytes > self.limits.bundle_bytes.saturating_add(OVERHEAD)
+            || bytes.saturating_add(KNOWN) > self.limits.bytes;
+        let bytes = bytes.saturating_add(KNOWN);
         let is_full =
             bundles >= self.limits.bundles as u64 || all.saturating_add(bytes) > self.limits.bytes;
-        let is_large = bytes > self.limits.bundle_bytes.saturating_add(OVERHEAD);
         if is_full || is_large {
             held.refused += 1;
             return Err(if is_large {
@@ -219,6 +232,12 @@ impl Stock {
         self.is_begun.store(true, Ordering::SeqCst);
     }
 
+    /// Hands out no bundle that waits any more. The agent would process it after it has ended all that it waits for, and aborts
+    /// the process when the runtime drops such a task.
+    pub(crate) fn end_life(&self) {
+        self.is_begun.store(false, Ordering::SeqCst);
+    }
+
     /// Waits until the stores of a former life have been read.
     pub async fn recovered(&self) {
         self.recovered.notified().await;
@@ -231,7 +250,7 @@ impl Stock {
     fn insert(&self, bundle: &Bundle) {
         let item = Item {
             node: bundle.bundle.destination.to_node_id().ok(),
-            bytes: payload_bytes(bundle),
+            bytes: held_bytes(bundle),
             expiry: bundle.expiry(),
             seen: self.changes.seen(),
         };
@@ -294,6 +313,11 @@ impl Stock {
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// What a bundle's blocks may add to its payload.
 const OVERHEAD: u64 = 64 << 10;
+/// About the bytes by which a bundle of an empty payload makes the database larger, or memory: names, times, and its places in
+/// the indices.
+const KNOWN: u64 = 1 << 10;
+/// The same for each of its blocks.
+const KNOWN_OF_BLOCK: u64 = 128;
 
 fn add(amount: &mut Amount, bytes: u64) {
     amount.bundles += 1;
@@ -305,10 +329,16 @@ fn take(amount: &mut Amount, bytes: u64) {
     amount.bytes = amount.bytes.saturating_sub(bytes);
 }
 
-/// Bytes of the payload as it lies in the bundle.
-pub(crate) fn payload_bytes(bundle: &Bundle) -> u64 {
-    let payload = bundle.bundle.blocks.get(&1);
-    payload.map_or(0, |block| block.payload_range().len() as u64)
+/// Bytes of a bundle with all its blocks.
+pub(crate) fn bundle_bytes(bundle: &Bundle) -> u64 {
+    let ends = bundle.bundle.blocks.values().map(|block| block.extent.end);
+    // One more ends the array.
+    ends.max().map_or(0, |end| end as u64 + 1)
+}
+
+/// Bytes of a bundle and of what is known of it.
+fn held_bytes(bundle: &Bundle) -> u64 {
+    bundle_bytes(bundle) + KNOWN + KNOWN_OF_BLOCK * bundle.bundle.blocks.len() as u64
 }
 
 impl Drop for Room<'_> {

@@ -488,6 +488,109 @@ async fn an_application_that_takes_nothing_stops_no_other() {
     stop([lander, station]).await;
 }
 
+/// Two applications take nothing: a third gets its bundle all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn applications_that_take_nothing_leave_room_for_others() {
+    let (a, b) = (udp(), udp());
+    let station =
+        Running::start(&over_ltp(2, b, 1, a, "").replace("sync = false", "kind = \"memory\""))
+            .await;
+    let (first, second) = (station.client().await, station.client().await);
+    let (mut busy, mut sender) = (station.client().await, station.client().await);
+    let mut idle = [first, second];
+    for (client, name) in idle.iter_mut().zip(["5", "6"]) {
+        client.open(Some(name)).await.unwrap();
+    }
+    busy.open(Some("8")).await.unwrap();
+    sender.open(None).await.unwrap();
+    for number in 0..300_u32 {
+        for to in ["ipn:2.5", "ipn:2.6"] {
+            let payload = number.to_be_bytes();
+            sender.send(to, &payload, LIFETIME).await.unwrap();
+        }
+    }
+    for number in 0..3_u8 {
+        sender.send("ipn:2.8", &[number], LIFETIME).await.unwrap();
+        assert!(busy.has_bundle(Duration::from_secs(10)).await.unwrap());
+        let bundle = busy.next_bundle().await.unwrap();
+        assert_eq!(bundle.payload, [number]);
+        busy.acknowledge(&bundle.id).await.unwrap();
+    }
+    stop([station]).await;
+}
+
+/// A bundle waits for its application while many times as many pass as a store in memory may hold.
+#[tokio::test(flavor = "multi_thread")]
+async fn bundles_that_pass_do_not_drive_out_one_that_waits() {
+    let text = over_ltp(2, udp(), 1, udp(), "")
+        .replace("sync = false", "kind = \"memory\"\nmax_bundles = 5");
+    let station = Running::start(&text).await;
+    let (mut sender, mut busy) = (station.client().await, station.client().await);
+    sender.open(None).await.unwrap();
+    busy.open(Some("5")).await.unwrap();
+    sender.send("ipn:2.6", b"waits", LIFETIME).await.unwrap();
+    for number in 0..40_u8 {
+        sender.send("ipn:2.5", &[number], LIFETIME).await.unwrap();
+        assert!(busy.has_bundle(Duration::from_secs(10)).await.unwrap());
+        let bundle = busy.next_bundle().await.unwrap();
+        assert_eq!(bundle.payload, [number]);
+        busy.acknowledge(&bundle.id).await.unwrap();
+        until(&station, "it is removed", |status| {
+            status.storage.bundles == 1
+        })
+        .await;
+    }
+    let mut late = station.client().await;
+    late.open(Some("6")).await.unwrap();
+    assert!(late.has_bundle(Duration::from_secs(10)).await.unwrap());
+    let bundle = late.next_bundle().await.unwrap();
+    assert_eq!(bundle.payload, b"waits");
+    late.acknowledge(&bundle.id).await.unwrap();
+    until(&station, "nothing stays", |status| {
+        status.storage.bundles == 0
+    })
+    .await;
+    stop([station]).await;
+}
+
+/// What is larger than a bundle may be is refused with the reason, and the connection goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn too_large_a_payload_is_refused_with_the_reason() {
+    let text = over_ltp(2, udp(), 1, udp(), "")
+        .replace("sync = false", "sync = false\nmax_bundle_bytes = \"1KiB\"");
+    let station = Running::start(&text).await;
+    let mut sender = station.client().await;
+    sender.open(None).await.unwrap();
+    // More than the socket buffers.
+    for length in [1025, 5_000_000] {
+        let refused = sender.send("ipn:1.5", &vec![7; length], LIFETIME).await;
+        let error = refused.unwrap_err().to_string();
+        assert!(error.contains("max_bundle_bytes"), "{error}");
+        sender.send("ipn:1.5", &[7; 800], LIFETIME).await.unwrap();
+    }
+    // Nor is a file sent whose name alone fills a bundle.
+    let folder = "a long name ".repeat(20);
+    let name = [folder.as_str(); 5].join("/");
+    let folder = write(station.folder.path(), &name, b"x");
+    let top = folder.ancestors().nth(4).unwrap().to_owned();
+    let error = station.send_files(&[top], "ipn:1.0").await.unwrap_err();
+    assert!(error.to_string().contains("max_bundle_bytes"), "{error}");
+    stop([station]).await;
+}
+
+/// A start that fails leaves nothing behind: the next one can use the same addresses.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_cannot_start_gives_its_addresses_back() {
+    let (a, occupied) = (udp(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let taken = occupied.local_addr().unwrap();
+    let text = over_ltp(2, a, 1, udp(), "").replace("sync = false", "kind = \"memory\"");
+    let text = format!("{text}[tcp]\nlisten = \"{taken}\"\n");
+    let config = Config::parse(&text, Path::new("node.toml"), SystemTime::now().into()).unwrap();
+    let error = Node::start(config).await.err().unwrap();
+    assert!(error.to_string().contains(&taken.to_string()), "{error}");
+    UdpSocket::bind(a).unwrap();
+}
+
 /// With keys at both ends payloads arrive; without the key, or with another, an application gets nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_right_keys_open_a_payload() {

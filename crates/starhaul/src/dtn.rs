@@ -13,8 +13,8 @@ use anyhow::Context as _;
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use starhaul_dtn::{
-    Config, Node,
-    control::{Client, Server},
+    Config, Error, Node,
+    control::{Bundle, Client, Server},
     endpoint_of,
     files::{FileReceiver, FileSender, Progress, SERVICE},
     plan::Moment,
@@ -131,7 +131,13 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     match arguments.action {
         Action::Sample => print(Config::sample()),
         Action::Check { file } => check(&file),
-        Action::Node { config } => runtime()?.block_on(serve(&config)),
+        Action::Node { config } => {
+            let runtime = runtime()?;
+            let served = runtime.block_on(serve(&config));
+            // All that counts is stored; a disk that does not answer must not keep the process.
+            runtime.shutdown_background();
+            served
+        }
         Action::Send(arguments) => runtime()?.block_on(send(arguments)),
         Action::Receive(arguments) => runtime()?.block_on(receive(arguments)),
         Action::Ping(arguments) => runtime()?.block_on(ping(arguments)),
@@ -163,21 +169,30 @@ async fn serve(file: &Path) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let config = Config::load(file, Moment::from(SystemTime::now()))?;
     let name = config.node.to_string();
-    let node = Node::start(config).await?;
+    let mut signals = async || {
+        tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        }
+    };
+    let node = tokio::select! {
+        // Reading what a former life has left takes long where that is much.
+        started = Node::start(config) => started?,
+        signal = signals() => {
+            tracing::info!(signal, "node ends before it has started");
+            return Ok(());
+        }
+    };
     let server = Server::start(node.handle())?;
     tracing::info!(node = name, control = %server.path().display(), "node runs");
-    let signal = tokio::select! {
-        _ = terminate.recv() => "SIGTERM",
-        _ = interrupt.recv() => "SIGINT",
-    };
+    let signal = signals().await;
     tracing::info!(signal, "node ends");
     drop(server);
     tokio::select! {
         // It says itself when it does not end.
         _ = node.shutdown() => {}
         // A second signal ends at once.
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+        _ = signals() => {}
     }
     Ok(())
 }
@@ -232,13 +247,6 @@ async fn receive(arguments: ReceiveArguments) -> anyhow::Result<()> {
         }
         let bundle = client.next_bundle().await?;
         let (received, answer) = receiver.take(&bundle)?;
-        if let Some(answer) = answer {
-            // The sender's own lifetime is not known here; an answer is small.
-            client
-                .send(&bundle.source, &answer, Duration::from_secs(86_400))
-                .await?;
-        }
-        client.acknowledge(&bundle.id).await?;
         if let Some(file) = received {
             print(format!(
                 "{} ({} bytes, SHA-256 {}) from {}\n",
@@ -249,9 +257,42 @@ async fn receive(arguments: ReceiveArguments) -> anyhow::Result<()> {
             ))?;
             count += 1;
         }
+        if !settle(&mut client, &bundle, answer).await? {
+            continue;
+        }
         if arguments.count.is_some_and(|most| count >= most) {
             return Ok(());
         }
+    }
+}
+
+/// Answers the sender of a bundle, and acknowledges it; `false` if the bundle comes again, since the node has no room or took
+/// the command for idle.
+async fn settle(
+    client: &mut Client,
+    bundle: &Bundle,
+    answer: Option<Vec<u8>>,
+) -> anyhow::Result<bool> {
+    if let Some(answer) = answer {
+        // The sender's own lifetime is not known here; an answer is small.
+        let lifetime = Duration::from_secs(86_400);
+        match client.send(&bundle.source, &answer, lifetime).await {
+            Err(error @ Error::Full) => {
+                tracing::warn!(from = bundle.source, %error, "the sender is answered later");
+                return Ok(false);
+            }
+            Err(Error::Refused(reason)) => {
+                tracing::warn!(from = bundle.source, reason, "the sender gets no answer");
+            }
+            sent => drop(sent?),
+        }
+    }
+    match client.acknowledge(&bundle.id).await {
+        Err(Error::Refused(reason)) => {
+            tracing::warn!(bundle = bundle.id, reason, "a bundle comes again");
+            Ok(false)
+        }
+        acknowledged => Ok(acknowledged.map(|()| true)?),
     }
 }
 

@@ -93,7 +93,7 @@ async fn send(app: Arc<App>, to: Eid, next: Arc<AtomicU32>, count: u32) -> Resul
             *first = number.to_le_bytes();
         }
         let sent = app.send(to.clone(), &contents, LIFETIME).await;
-        sent.map_err(Error::Bench)?;
+        sent?;
     }
 }
 

@@ -5,7 +5,6 @@ use std::{
     net::{SocketAddr, ToSocketAddrs as _},
     ops::RangeInclusive,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use hardy_eid_patterns::EidPattern;
@@ -48,7 +47,6 @@ const ROUTE: Keys = &[&["to", "via"]];
 const SECURITY: Keys = &[&["sign_key", "encrypt_key", "require"]];
 
 const ENGINES: RangeInclusive<u64> = 1..=u64::MAX;
-const LIGHT_TIMES: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(86_400);
 const BUNDLES: RangeInclusive<u64> = 1..=100_000_000;
 
 const DEFAULT_BYTES: u64 = 10 << 30;
@@ -180,7 +178,7 @@ fn read_ltp(table: &Table<'_>, own: &NodeId, folder: &Path) -> Result<LtpConfig,
             engine,
             address: table.text("address", address)?,
             light_time: table
-                .duration("light_time", LIGHT_TIMES)?
+                .duration("light_time", plan::LIGHT_TIMES)?
                 .unwrap_or_default(),
             rate: table.text("rate", plan::rate)?,
             key: key.transpose()?,

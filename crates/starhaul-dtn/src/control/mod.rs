@@ -60,6 +60,8 @@ pub(crate) enum Reply {
         source: String,
         bytes: u64,
     },
+    /// The bundle has no room now; it may have later.
+    Full,
     /// The request was refused; the connection goes on.
     Refused {
         reason: String,
@@ -67,7 +69,7 @@ pub(crate) enum Reply {
 }
 
 /// Where a node's socket is, by default: the user's own place, then the system's.
-pub fn default_sockets() -> Vec<PathBuf> {
+pub(crate) fn default_sockets() -> Vec<PathBuf> {
     let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
     let folders = own
         .map(PathBuf::from)

@@ -11,7 +11,7 @@ use std::{
 
 use hardy_bpv7::eid::Eid;
 use tokio::{
-    io::{self, BufReader},
+    io::{self, AsyncReadExt as _, BufReader},
     net::{
         UnixListener, UnixStream,
         unix::{OwnedReadHalf, OwnedWriteHalf},
@@ -23,14 +23,13 @@ use tokio::{
 use super::{Reply, Request, default_sockets, read, read_payload, write};
 use crate::{
     Error,
-    app::{App, Delivery},
+    app::{App, Delivery, MOST_APPLICATIONS},
     node::Handle,
     plan::Moment,
     schedule::Schedule,
+    stock::NoRoom,
 };
 
-/// Greatest number of connections.
-const MOST_CONNECTIONS: usize = 64;
 /// Bundles that an application has and has not acknowledged.
 const MOST_DELIVERIES: usize = 16;
 /// The least lifetime of a bundle is a millisecond, the greatest ten years.
@@ -106,7 +105,7 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
 }
 
 async fn accept(listener: UnixListener, node: Handle) {
-    let connections = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let connections = Arc::new(Semaphore::new(MOST_APPLICATIONS));
     loop {
         let Ok(permit) = connections.clone().acquire_owned().await else {
             return;
@@ -170,8 +169,12 @@ impl Connection {
                     None => return Ok(()),
                     Some(request) => {
                         let (request, payload) = request?;
-                        let reply = self.handle(request, &payload).await;
-                        let reply = reply.unwrap_or_else(|reason| Reply::Refused { reason });
+                        let reply = match self.handle(request, &payload).await {
+                            Ok(reply) => reply,
+                            Err(Error::Full) => Reply::Full,
+                            Err(Error::Refused(reason)) => Reply::Refused { reason },
+                            Err(error) => Reply::Refused { reason: error.to_string() },
+                        };
                         write(&mut self.writer, &reply, &[]).await?;
                     }
                 },
@@ -203,18 +206,19 @@ impl Connection {
         write(&mut self.writer, &reply, &payload).await
     }
 
-    async fn handle(&mut self, request: Request, payload: &[u8]) -> Result<Reply, String> {
+    async fn handle(&mut self, request: Request, payload: &[u8]) -> Result<Reply, Error> {
+        let refused = |reason: &str| Error::Refused(reason.to_owned());
         match request {
             Request::Status => Ok(Reply::Status(Box::new(self.node.status()))),
             Request::Open { service } => {
                 if self.app.is_some() {
-                    return Err("this connection has an endpoint already".to_owned());
+                    return Err(refused("this connection has an endpoint already"));
                 }
                 let opened = self
                     .node
                     .open(service.as_deref(), self.incoming.clone())
                     .await;
-                let (app, endpoint) = opened.map_err(|error| error.to_string())?;
+                let (app, endpoint) = opened?;
                 self.app = Some(app);
                 Ok(Reply::Opened {
                     endpoint: endpoint.to_string(),
@@ -222,14 +226,22 @@ impl Connection {
                 })
             }
             Request::Send {
-                to, lifetime_ms, ..
+                to,
+                lifetime_ms,
+                bytes,
             } => {
-                let app = self.app.as_ref().ok_or("open an endpoint first")?;
+                let app = self.app.as_ref();
+                let app = app.ok_or_else(|| refused("open an endpoint first"))?;
+                if bytes > self.node.bundle_bytes() {
+                    return Err(NoRoom::TooLarge.into());
+                }
                 let to: Eid = to.parse().map_err(|_| {
-                    format!("{to:?} is no endpoint: write ipn:3.100 or dtn://station/files")
+                    Error::Refused(format!(
+                        "{to:?} is no endpoint: write ipn:3.100 or dtn://station/files"
+                    ))
                 })?;
                 if !LIFETIMES_MS.contains(&lifetime_ms) {
-                    return Err("the lifetime is zero or above ten years".to_owned());
+                    return Err(refused("the lifetime is zero or above ten years"));
                 }
                 let id = app
                     .send(to, payload, Duration::from_millis(lifetime_ms))
@@ -237,14 +249,17 @@ impl Connection {
                 Ok(Reply::Sent { id })
             }
             Request::Acknowledge { id } => {
+                let open = self.open.remove(&id);
                 let (expiry, acknowledged) =
-                    self.open.remove(&id).ok_or("no such bundle is open here")?;
+                    open.ok_or_else(|| refused("no such bundle is open here"))?;
                 let recorded = self
                     .node
                     .desk()
                     .journal
                     .record(&id, expiry, Schedule::now());
-                recorded.map_err(|error| format!("the acknowledgement cannot be kept: {error}"))?;
+                recorded.map_err(|error| {
+                    Error::Refused(format!("the acknowledgement cannot be kept: {error}"))
+                })?;
                 // If the agent has given up waiting, it hands the bundle out again, and the journal stops it.
                 let _ = acknowledged.send(());
                 Ok(Reply::Acknowledged { id })
@@ -261,6 +276,14 @@ impl Connection {
     }
 }
 
+async fn skip(reader: &mut BufReader<OwnedReadHalf>, bytes: u64) -> io::Result<()> {
+    let skipped = io::copy_buf(&mut reader.take(bytes), &mut io::sink()).await?;
+    match skipped == bytes {
+        true => Ok(()),
+        false => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
 /// Reads requests; ends with the connection, or when nobody wants them any more.
 async fn read_all(
     mut reader: BufReader<OwnedReadHalf>,
@@ -270,11 +293,11 @@ async fn read_all(
     loop {
         let request = match read::<Request>(&mut reader).await {
             Ok(None) => return,
-            Ok(Some(Request::Send { bytes, .. })) if bytes > most_bytes => Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "the payload is larger than max_bundle_bytes allows",
-            )),
             Ok(Some(request)) => match request {
+                // It is refused when it has been passed over, so that its sender reads the reason.
+                Request::Send { bytes, .. } if bytes > most_bytes => skip(&mut reader, bytes)
+                    .await
+                    .map(|()| (request, Vec::new())),
                 Request::Send { bytes, .. } => read_payload(&mut reader, bytes)
                     .await
                     .map(|payload| (request, payload)),

@@ -2,9 +2,11 @@
 //! lost when the command ends or the host crashes.
 
 use std::{
+    collections::{BTreeMap, HashMap},
     fs::{self, File},
     io::{self, Read as _, Write as _},
     path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use sha2::{Digest as _, Sha256};
@@ -12,11 +14,19 @@ use sha2::{Digest as _, Sha256};
 use super::wire::{Chunk, PARTS, Verdict, decode, encode};
 use crate::{Error, control::Bundle};
 
+/// Unfinished files of which it is known what is there; of others, the folder of their chunks is read.
+const MOST_KNOWN: usize = 64;
+
 /// Stores received files in a folder; an existing file is never replaced.
 #[derive(Debug)]
 pub struct FileReceiver {
     folder: PathBuf,
+    /// What is there of unfinished files, by the name of the folder of their chunks.
+    known: Mutex<HashMap<String, Ranges>>,
 }
+
+/// Ranges that neither overlap nor touch: where each begins and ends.
+type Ranges = BTreeMap<u64, u64>;
 
 /// A file that is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,12 +48,13 @@ impl FileReceiver {
     /// [`Error::Write`].
     pub fn new(folder: &Path) -> Result<Self, Error> {
         let parts = folder.join(PARTS);
-        fs::create_dir_all(&parts).map_err(|reason| Error::Write {
+        make_folder(&parts).map_err(|reason| Error::Write {
             file: parts,
             reason,
         })?;
         Ok(Self {
             folder: folder.to_owned(),
+            known: Mutex::default(),
         })
     }
 
@@ -76,68 +87,144 @@ impl FileReceiver {
                 &[],
             )
         };
-        if path.exists() {
-            // It was complete before, and its sender has not heard of it.
-            let problem = match hash_of(&path) {
-                Ok(hash) if hash == chunk.sha256 => None,
-                Ok(_) => Some(format!(
-                    "{} exists already with another content",
-                    chunk.name
-                )),
-                Err(error) => Some(format!(
-                    "{} exists already and cannot be read: {error}",
-                    chunk.name
-                )),
-            };
-            return Ok((None, Some(answer(problem))));
-        }
-        let parts = self.folder.join(PARTS).join(part_name(&chunk));
+        let name = part_name(&chunk);
+        let parts = self.folder.join(PARTS).join(&name);
         let write = |reason| Error::Write {
             file: parts.clone(),
             reason,
         };
+        // Nothing but the answer is left of a file that is complete or never will be.
+        let finish = |received, problem| {
+            self.known().remove(&name);
+            match fs::remove_dir_all(&parts) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(write(error)),
+                _ => Ok((received, Some(answer(problem)))),
+            }
+        };
+        match fs::symlink_metadata(&path) {
+            Ok(_) => return finish(None, self.difference(&path, &chunk)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if is_due_to_name(&error) => return finish(None, Some(error.to_string())),
+            Err(reason) => return Err(Error::Write { file: path, reason }),
+        }
         store(&parts, &chunk, data).map_err(write)?;
-        if !is_complete(&parts, chunk.length).map_err(write)? {
+        let is_complete = self.note(&name, &parts, &chunk, data.len() as u64);
+        if !is_complete.map_err(write)? {
             return Ok((None, None));
         }
         match self.put_together(&parts, &chunk, &path) {
-            Ok(true) => Ok((Some(received()), Some(answer(None)))),
-            Ok(false) => Ok((None, Some(answer(Some("its hash differs".to_owned()))))),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                Ok((None, Some(answer(Some(error.to_string())))))
-            }
+            Ok(true) => finish(Some(received()), None),
+            Ok(false) => finish(None, Some("its hash differs".to_owned())),
+            Err(error) if is_due_to_name(&error) => finish(None, Some(error.to_string())),
             Err(error) => Err(write(error)),
         }
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Ranges>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why what is at `path` is not the file; nothing if it is, since it was complete before, and its sender has not heard of it.
+    fn difference(&self, path: &Path, chunk: &Chunk) -> Option<String> {
+        let name = &chunk.name;
+        match hash_of(path) {
+            Ok(hash) if hash == chunk.sha256 => None,
+            Ok(_) => Some(format!("{name} exists already with another content")),
+            Err(error) => Some(format!("{name} exists already and cannot be read: {error}")),
+        }
+    }
+
+    /// Notes a chunk that is stored; returns whether the file is complete.
+    fn note(&self, name: &str, parts: &Path, chunk: &Chunk, bytes: u64) -> io::Result<bool> {
+        let mut known = self.known();
+        if !known.contains_key(name) {
+            let mut ranges = Ranges::new();
+            for (start, end, _) in chunks(parts)? {
+                add(&mut ranges, start, end);
+            }
+            // What is forgotten is read again.
+            if known.len() >= MOST_KNOWN {
+                known.clear();
+            }
+            known.insert(name.to_owned(), ranges);
+        }
+        let ranges = known.entry(name.to_owned()).or_default();
+        add(ranges, chunk.offset, chunk.offset + bytes);
+        Ok(ranges.get(&0).is_some_and(|end| *end >= chunk.length))
     }
 
     /// Joins the chunks; `false` if the file has another hash than its sender said.
     fn put_together(&self, parts: &Path, chunk: &Chunk, path: &Path) -> io::Result<bool> {
         let whole = parts.join("whole");
         let mut file = File::create(&whole)?;
-        let (mut hash, mut at) = (Sha256::new(), 0_u64);
+        let mut found = chunks(parts)?.into_iter().peekable();
+        let (mut hash, mut at) = (Sha256::new(), 0);
         while at < chunk.length {
-            let (start, part) = covering(parts, at)?;
+            // The chunk that reaches furthest of those that begin before its end.
+            let mut best = (0, 0, PathBuf::new());
+            while let Some(next) = found.next_if(|(start, _, _)| *start <= at) {
+                if next.1 > best.1 {
+                    best = next;
+                }
+            }
+            let (start, end, part) = best;
+            if end <= at {
+                // One was removed here.
+                return Ok(false);
+            }
             let data = fs::read(part)?;
             let new = usize::try_from(at - start)
                 .ok()
                 .and_then(|skip| data.get(skip..))
                 .unwrap_or_default();
+            if new.len() as u64 != end - at {
+                return Ok(false);
+            }
             file.write_all(new)?;
             hash.update(new);
-            at += new.len() as u64;
+            at = end;
         }
         file.sync_all()?;
         let is_right = hex(&hash.finalize()) == chunk.sha256;
         if is_right {
-            if let Some(folder) = path.parent() {
-                fs::create_dir_all(folder)?;
-            }
+            let folder = path.parent().unwrap_or(&self.folder);
+            make_folder(folder)?;
             // A link fails where a file has the name; a rename would replace it.
             fs::hard_link(&whole, path)?;
+            File::open(folder)?.sync_all()?;
         }
-        fs::remove_dir_all(parts)?;
         Ok(is_right)
     }
+}
+
+/// Makes a folder and those above it, and brings them to the medium.
+fn make_folder(folder: &Path) -> io::Result<()> {
+    if folder.exists() {
+        return Ok(());
+    }
+    let above = folder.ancestors().skip(1);
+    let missing = above.take_while(|above| !above.exists()).count();
+    fs::create_dir_all(folder)?;
+    for made in folder.ancestors().skip(1).take(missing + 1) {
+        let made = Some(made).filter(|made| !made.as_os_str().is_empty());
+        File::open(made.unwrap_or(Path::new(".")))?.sync_all()?;
+    }
+    Ok(())
+}
+
+/// Whether a file cannot have this name here, now or later.
+fn is_due_to_name(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::AlreadyExists
+            | io::ErrorKind::CrossesDevices
+            | io::ErrorKind::InvalidFilename
+            | io::ErrorKind::InvalidInput
+            | io::ErrorKind::IsADirectory
+            | io::ErrorKind::NotADirectory
+            | io::ErrorKind::PermissionDenied
+            | io::ErrorKind::ReadOnlyFilesystem
+    )
 }
 
 /// A name for the chunks of a file, the same for each of them.
@@ -156,16 +243,17 @@ fn part_name(chunk: &Chunk) -> String {
 
 /// A crash leaves the whole chunk or none.
 fn store(parts: &Path, chunk: &Chunk, data: &[u8]) -> io::Result<()> {
-    fs::create_dir_all(parts)?;
+    make_folder(parts)?;
     let name = format!("{:016x}-{:x}", chunk.offset, data.len());
     let new = parts.join("new");
     let mut file = File::create(&new)?;
     file.write_all(data)?;
     file.sync_data()?;
-    fs::rename(&new, parts.join(name))
+    fs::rename(&new, parts.join(name))?;
+    File::open(parts)?.sync_all()
 }
 
-/// Where each chunk begins, its length, and its file, in order.
+/// Where each chunk begins and ends, and its file, in order.
 fn chunks(parts: &Path) -> io::Result<Vec<(u64, u64, PathBuf)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(parts)? {
@@ -173,36 +261,25 @@ fn chunks(parts: &Path) -> io::Result<Vec<(u64, u64, PathBuf)>> {
         let name = entry.file_name();
         let place = name.to_str().and_then(|name| name.split_once('-'));
         let place = place.and_then(|(offset, length)| {
-            Some((
-                u64::from_str_radix(offset, 16).ok()?,
-                u64::from_str_radix(length, 16).ok()?,
-            ))
+            let offset = u64::from_str_radix(offset, 16).ok()?;
+            let length = u64::from_str_radix(length, 16).ok()?;
+            Some((offset, offset.checked_add(length)?))
         });
-        found.extend(place.map(|(offset, length)| (offset, length, entry.path())));
+        found.extend(place.map(|(start, end)| (start, end, entry.path())));
     }
     found.sort();
     Ok(found)
 }
 
-fn is_complete(parts: &Path, length: u64) -> io::Result<bool> {
-    let mut end = 0;
-    for (offset, bytes, _) in chunks(parts)? {
-        if offset > end {
-            return Ok(false);
-        }
-        end = end.max(offset + bytes);
+/// Adds a range, and joins it with those that it overlaps or touches.
+fn add(ranges: &mut Ranges, mut start: u64, mut end: u64) {
+    while let Some((&other, &its_end)) = ranges.range(..=end).next_back()
+        && its_end >= start
+    {
+        ranges.remove(&other);
+        (start, end) = (start.min(other), end.max(its_end));
     }
-    Ok(end >= length)
-}
-
-/// The chunk that holds the byte at `at` and reaches furthest.
-fn covering(parts: &Path, at: u64) -> io::Result<(u64, PathBuf)> {
-    let found = chunks(parts)?
-        .into_iter()
-        .filter(|(start, bytes, _)| (*start..*start + *bytes).contains(&at));
-    let furthest = found.max_by_key(|(start, bytes, _)| start + bytes);
-    let (start, _, path) = furthest.ok_or(io::ErrorKind::NotFound)?;
-    Ok((start, path))
+    ranges.insert(start, end);
 }
 
 /// SHA-256 of a file in hexadecimal digits.
@@ -218,4 +295,91 @@ pub(super) fn hash_of(path: &Path) -> io::Result<String> {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk(name: &str, content: &[u8]) -> Chunk {
+        Chunk {
+            name: name.to_owned(),
+            length: content.len() as u64,
+            sha256: hex(&Sha256::digest(content)),
+            offset: 0,
+        }
+    }
+
+    /// A part of a file of this content.
+    fn bundle(name: &str, content: &[u8], part: std::ops::Range<usize>) -> Bundle {
+        let chunk = Chunk {
+            offset: part.start as u64,
+            ..chunk(name, content)
+        };
+        Bundle {
+            id: name.to_owned(),
+            source: "ipn:1.5".to_owned(),
+            payload: encode(&chunk, &content[part]),
+        }
+    }
+
+    fn problem(answer: Option<Vec<u8>>) -> Option<String> {
+        let (verdict, _) = decode::<Verdict>(&answer.unwrap()).unwrap();
+        verdict.problem
+    }
+
+    fn receiver() -> (tempfile::TempDir, FileReceiver) {
+        let folder = tempfile::tempdir().unwrap();
+        let receiver = FileReceiver::new(folder.path()).unwrap();
+        (folder, receiver)
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_given_is_told_to_its_sender() {
+        let (folder, receiver) = receiver();
+        fs::write(folder.path().join("file"), b"a file").unwrap();
+        fs::create_dir(folder.path().join("folder")).unwrap();
+        let long = ["n".repeat(255).as_str(); 16].join("/");
+        for name in ["file/below", "file/far/below", "folder", &long] {
+            let (received, answer) = receiver.take(&bundle(name, b"new", 0..3)).unwrap();
+            assert_eq!(received, None, "{name}");
+            assert!(problem(answer).is_some(), "{name}");
+        }
+        let parts = fs::read_dir(folder.path().join(PARTS)).unwrap();
+        assert_eq!(parts.count(), 0);
+        // Without a name that any file may have, it is no part of a file.
+        let endless = bundle(&"n".repeat(256), b"new", 0..3);
+        assert_eq!(receiver.take(&endless).unwrap(), (None, None));
+        let (received, answer) = receiver.take(&bundle("good", b"new", 0..3)).unwrap();
+        assert_eq!((received.unwrap().length, problem(answer)), (3, None));
+    }
+
+    #[test]
+    fn chunks_in_any_order_and_overlapping_become_the_file() {
+        let (folder, receiver) = receiver();
+        let content: Vec<u8> = (0..=255).collect();
+        for part in [200..256, 0..50, 90..210] {
+            let took = receiver.take(&bundle("a", &content, part)).unwrap();
+            assert_eq!(took, (None, None));
+            // Another file between, which has chunks of its own.
+            let other = receiver.take(&bundle("b", &content, 0..10)).unwrap();
+            assert_eq!(other, (None, None));
+        }
+        let (received, answer) = receiver.take(&bundle("a", &content, 40..95)).unwrap();
+        assert_eq!(received.unwrap().sha256, chunk("a", &content).sha256);
+        assert_eq!(problem(answer), None);
+        assert_eq!(fs::read(folder.path().join("a")).unwrap(), content);
+    }
+
+    #[test]
+    fn chunks_of_a_file_that_is_there_are_removed() {
+        let (folder, receiver) = receiver();
+        receiver.take(&bundle("a", b"content", 0..3)).unwrap();
+        // A crash between the file and the removal of its chunks leaves both.
+        fs::write(folder.path().join("a"), b"content").unwrap();
+        let (_, answer) = receiver.take(&bundle("a", b"content", 3..7)).unwrap();
+        assert_eq!(problem(answer), None);
+        let parts = fs::read_dir(folder.path().join(PARTS)).unwrap();
+        assert_eq!(parts.count(), 0);
+    }
 }

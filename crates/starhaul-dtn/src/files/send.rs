@@ -16,8 +16,6 @@ use crate::{Error, control::Client};
 
 /// Data of a file in a bundle: enough for full speed, little enough to be lost.
 const CHUNK_BYTES: u64 = 1 << 20;
-/// What the header of a chunk may add.
-const HEADER_BYTES: u64 = 20 << 10;
 /// How long the sender waits when the node's storage is full.
 const FULL: Duration = Duration::from_millis(500);
 /// How often progress is told while nothing comes.
@@ -170,10 +168,20 @@ impl Outgoing {
             reason,
         };
         let file = File::open(&self.path).map_err(read)?;
-        let most = CHUNK_BYTES
-            .min(client.most_bytes().saturating_sub(HEADER_BYTES))
-            .max(1);
         let mut chunk = self.chunk.clone();
+        // The last offset has the most digits.
+        let longest = Chunk {
+            offset: chunk.length,
+            ..chunk.clone()
+        };
+        let header = encode(&longest, &[]).len() as u64;
+        let most = CHUNK_BYTES.min(client.most_bytes().saturating_sub(header));
+        if most == 0 {
+            return Err(Error::Unusable {
+                file: self.path.clone(),
+                reason: "its name alone is larger than max_bundle_bytes of the node",
+            });
+        }
         loop {
             let bytes = most.min(chunk.length - chunk.offset);
             let mut data = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
@@ -181,9 +189,7 @@ impl Outgoing {
             let payload = encode(&chunk, &data);
             while let Err(error) = client.send(to, &payload, lifetime).await {
                 match error {
-                    Error::Refused(reason) if reason == crate::stock::NoRoom::Full.to_string() => {
-                        tokio::time::sleep(FULL).await
-                    }
+                    Error::Full => tokio::time::sleep(FULL).await,
                     other => return Err(other),
                 }
             }

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 const MOST_HEADER: usize = 16 << 10;
 /// Greatest length of a name with its folders.
 const MOST_NAME: usize = 4096;
+/// Greatest length of a name alone, in bytes: more is possible on few file systems.
+const MOST_PART: usize = 255;
 
 /// What a chunk of a file says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,7 +54,10 @@ impl Chunk {
     /// Whether nothing in it leads out of the folder where the file shall be, or beyond the file.
     pub(super) fn is_proper(&self, data: usize) -> bool {
         let is_name = |part: &str| {
-            !part.is_empty() && part != "." && part != ".." && !part.contains(['\0', '\\'])
+            (1..=MOST_PART).contains(&part.len())
+                && part != "."
+                && part != ".."
+                && !part.contains(['\0', '\\'])
         };
         let is_hash = self.sha256.len() == 64
             && self
@@ -97,6 +102,7 @@ mod tests {
         ] {
             assert!(!chunk(name).is_proper(5), "{name}");
         }
+        assert!(chunk(&"n".repeat(255)).is_proper(5) && !chunk(&"n".repeat(256)).is_proper(5));
         assert!(!chunk("a").is_proper(6) && !chunk("a").is_proper(0));
         assert!(
             !Chunk {

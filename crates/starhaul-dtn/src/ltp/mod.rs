@@ -51,6 +51,8 @@ pub(crate) struct Counters {
     pub strangers: AtomicU64,
     /// Segments dropped for any reason.
     pub dropped: AtomicU64,
+    /// Blocks refused since they hold something else than bundles.
+    pub unreadable: AtomicU64,
 }
 
 impl Counters {
@@ -250,27 +252,36 @@ async fn store_all(
         };
         let (layer, sink) = (layer.clone(), sink.clone());
         tokio::spawn(async move {
-            let session = block.session;
-            let node = layer.node(session.originator);
-            let from = address(session.originator);
-            let bundles = blocks::split(block.service, &block.data).unwrap_or_else(|error| {
-                tracing::warn!(%session, %error, "a block is ignored");
-                Vec::new()
-            });
-            let mut is_stored = true;
-            for bundle in bundles {
-                if let Err(error) = sink.dispatch(bundle, node, Some(&from)).await {
-                    tracing::debug!(%session, %error, "a bundle is not taken");
-                    is_stored = false;
-                    break;
-                }
-            }
+            let is_stored = store(&layer, &*sink, &block).await;
             layer.command(Command::Settle {
-                session,
+                session: block.session,
                 is_stored,
                 bytes: block.data.len(),
             });
             drop(permit);
         });
     }
+}
+
+/// Whether all that a block holds is stored.
+async fn store(layer: &LtpLayer, sink: &dyn Sink, block: &Arrived) -> bool {
+    let session = block.session;
+    let node = layer.node(session.originator);
+    let from = address(session.originator);
+    let bundles = match blocks::split(block.service, &block.data) {
+        Ok(bundles) => bundles,
+        Err(error) => {
+            let node = node.map(ToString::to_string);
+            tracing::warn!(%session, node, %error, "a block is refused");
+            layer.counters.unreadable.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+    };
+    for bundle in bundles {
+        if let Err(error) = sink.dispatch(bundle, node, Some(&from)).await {
+            tracing::debug!(%session, %error, "a bundle is not taken");
+            return false;
+        }
+    }
+    true
 }

@@ -24,6 +24,8 @@ const AGGREGATE_BYTES: usize = 64 << 10;
 const MOST_STORING_BYTES: usize = 512 << 20;
 /// How often counters are told.
 const TELL_EVERY: Duration = Duration::from_millis(200);
+/// How long a socket that is gone is left alone.
+const BIND_AGAIN: Duration = Duration::from_secs(1);
 /// How long a bundle waits for room in the engine before it is tried again.
 const TRY_AGAIN: Duration = Duration::from_millis(20);
 
@@ -99,7 +101,7 @@ impl Worker {
     }
 
     pub(super) fn run(mut self) {
-        let mut next_tell = Instant::now();
+        let (mut next_tell, mut is_lost) = (Instant::now(), false);
         while self.take_commands() {
             let is_full = self.send_waiting();
             let until = if is_full {
@@ -108,8 +110,14 @@ impl Worker {
                 next_tell
             };
             if let Err(error) = self.driver.turn(Some(until)) {
-                tracing::error!(%error, "LTP has lost its socket");
-                return;
+                if !std::mem::replace(&mut is_lost, true) {
+                    tracing::error!(%error, "LTP has lost its socket: its address is bound again until that works");
+                }
+                std::thread::sleep(BIND_AGAIN);
+                continue;
+            }
+            if std::mem::take(&mut is_lost) {
+                tracing::info!("LTP has a socket again");
             }
             while let Some(event) = self.driver.poll_event() {
                 self.handle(event);

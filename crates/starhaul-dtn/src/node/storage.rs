@@ -3,8 +3,7 @@
 use std::{fs, path::Path, sync::Arc};
 
 use hardy_bpa::storage::{
-    BundleMemStorage, BundleMemStorageConfig, BundleStorage, MetadataMemStorage,
-    MetadataMemStorageConfig, MetadataStorage,
+    BundleMemStorage, BundleMemStorageConfig, BundleStorage, MetadataStorage,
 };
 
 use crate::{
@@ -13,7 +12,7 @@ use crate::{
     journal::Journal,
     schedule::Schedule,
     steady::{Folder, SteadyBundles},
-    stock::{Stock, counted::Counted},
+    stock::{Stock, counted::Counted, memory::Metadata},
 };
 
 /// The folder of the bundles' data.
@@ -32,7 +31,7 @@ pub(super) async fn open(config: &Storage, stock: &Arc<Stock>) -> Result<Stores,
     let (metadata, bundles, lock): (Arc<dyn MetadataStorage>, Arc<dyn BundleStorage>, _) =
         match &config.folder {
             None => (
-                Arc::new(metadata_in_memory(config)),
+                Arc::new(Metadata::new(config.bundles.saturating_mul(GONE))),
                 Arc::new(bundles_in_memory(config)),
                 None,
             ),
@@ -94,26 +93,14 @@ fn lock(folder: &Path) -> Result<fs::File, Error> {
     }
 }
 
-/// Beyond its capacity this store drops the oldest; what is let in is limited before.
-const SPARE: usize = 4;
-
-fn metadata_in_memory(config: &Storage) -> MetadataMemStorage {
-    let mut settings = MetadataMemStorageConfig::default();
-    settings.max_bundles = config
-        .bundles
-        .saturating_mul(SPARE)
-        .try_into()
-        .unwrap_or(settings.max_bundles);
-    MetadataMemStorage::new(&settings)
-}
+/// Bundles in memory that are remembered after they are gone, for each that may be there.
+const GONE: usize = 4;
 
 fn bundles_in_memory(config: &Storage) -> BundleMemStorage {
     let mut settings = BundleMemStorageConfig::default();
     let bytes = usize::try_from(config.bytes).unwrap_or(usize::MAX);
-    settings.capacity = bytes
-        .saturating_mul(SPARE)
-        .try_into()
-        .unwrap_or(settings.capacity);
-    settings.min_bundles = config.bundles;
+    settings.capacity = bytes.try_into().unwrap_or(settings.capacity);
+    // It drops what was not used for longest beyond its capacity, but never below so many. What is let in is limited before.
+    settings.min_bundles = usize::MAX;
     BundleMemStorage::new(&settings)
 }

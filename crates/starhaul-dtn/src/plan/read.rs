@@ -28,7 +28,8 @@ const MOST_REPEATS: RangeInclusive<u64> = 1..=100_000;
 /// Greatest number of contacts of a plan.
 const MOST_CONTACTS: usize = 1_000_000;
 /// The light time of the solar system's edge, generously.
-const LIGHT_TIMES: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(86_400);
+pub(crate) const LIGHT_TIMES: RangeInclusive<Duration> =
+    Duration::ZERO..=Duration::from_secs(86_400);
 const PERIODS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
 
 /// Reads a file that holds nothing but a plan. Times like `+2min` count from its `epoch`, else from `start`.

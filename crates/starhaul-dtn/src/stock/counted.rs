@@ -66,6 +66,9 @@ struct Idle<'a> {
 #[async_trait]
 impl Sender<Bundle> for Idle<'_> {
     async fn send(&self, bundle: Bundle) -> std::result::Result<(), SendError<Bundle>> {
+        if !self.stock.is_begun.load(Ordering::SeqCst) {
+            return Err(SendError(bundle));
+        }
         match self.stock.hand_out(&bundle.bundle.id) {
             true => self.stream.send(bundle).await,
             false => Ok(()),

@@ -18,7 +18,10 @@ const TURN: usize = 16;
 #[derive(Debug)]
 pub struct LtpDriver {
     engine: Engine,
-    socket: BulkSocket,
+    /// None after it was gone, until it is bound again.
+    socket: Option<BulkSocket>,
+    address: SocketAddr,
+    mode: IoMode,
     poller: Poller,
     buffer: RecvBuffer,
     batch: Batch,
@@ -35,9 +38,12 @@ impl LtpDriver {
     /// # Errors
     /// As [`crate::UdpSocket::bind`].
     pub fn bind(address: SocketAddr, mode: IoMode, engine: Engine) -> Result<Self, Error> {
+        let socket = BulkSocket::bind(address, mode)?;
         Ok(Self {
             engine,
-            socket: BulkSocket::bind(address, mode)?,
+            address: socket.local_addr(),
+            socket: Some(socket),
+            mode,
             poller: Poller::new()?,
             buffer: RecvBuffer::new(),
             batch: Batch::new(MOST_BYTES, MOST_DATAGRAMS),
@@ -50,7 +56,7 @@ impl LtpDriver {
 
     /// The bound address.
     pub fn local_addr(&self) -> SocketAddr {
-        self.socket.local_addr()
+        self.address
     }
 
     /// The engine, to send, to cancel and to read its counters.
@@ -87,31 +93,43 @@ impl LtpDriver {
         Some(event)
     }
 
-    /// Receives, handles timers and sends; when there was nothing to do, waits until there is, or until `deadline`.
+    /// Receives, handles timers and sends; when there was nothing to do, waits until there is, or until `deadline`. After
+    /// [`Error::SocketGone`], the next call binds the same address again.
     ///
     /// # Errors
-    /// [`Error::SocketGone`] and [`Error::System`].
+    /// [`Error::SocketGone`] and [`Error::System`]; those of [`LtpDriver::bind`] where it is bound again.
     pub fn turn(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
-        let received = self.receive()?;
+        let socket = match self.socket.take() {
+            Some(socket) => socket,
+            None => BulkSocket::bind(self.address, self.mode)?,
+        };
+        let turned = self.turn_with(&socket, deadline);
+        // A socket that is gone has the address until it is closed.
+        let is_gone = matches!(turned, Err(Error::SocketGone(_)));
+        self.socket = Some(socket).filter(|_| !is_gone);
+        turned
+    }
+
+    fn turn_with(&mut self, socket: &BulkSocket, deadline: Option<Instant>) -> Result<(), Error> {
+        let received = self.receive(socket)?;
         let now = Instant::now();
         if self.engine.poll_timeout().is_some_and(|at| at <= now) {
             self.engine.handle_timeout(now);
         }
-        let sent = self.transmit()?;
+        let sent = self.transmit(socket)?;
         if received || sent {
             return Ok(());
         }
         let timer = self.engine.poll_timeout();
         let until = [timer, deadline].into_iter().flatten().min();
         let is_blocked = self.rest.is_some();
-        self.poller
-            .wait(&[(self.socket.socket(), is_blocked)], until)?;
+        self.poller.wait(&[(socket.socket(), is_blocked)], until)?;
         Ok(())
     }
 
-    fn receive(&mut self) -> Result<bool, Error> {
+    fn receive(&mut self, socket: &BulkSocket) -> Result<bool, Error> {
         for calls in 0..TURN {
-            if !self.socket.try_recv(&mut self.buffer)? {
+            if !socket.try_recv(&mut self.buffer)? {
                 return Ok(calls > 0);
             }
             let now = Instant::now();
@@ -146,7 +164,7 @@ impl LtpDriver {
     }
 
     /// Returns whether anything was sent.
-    fn transmit(&mut self) -> Result<bool, Error> {
+    fn transmit(&mut self, socket: &BulkSocket) -> Result<bool, Error> {
         for batches in 0..TURN {
             if self.rest.is_none() {
                 let Some(peer) = self.engine.poll_transmit(Instant::now(), &mut self.batch) else {
@@ -162,14 +180,62 @@ impl LtpDriver {
                 continue;
             };
             let contents = self.batch.contents().get(done..).unwrap_or_default();
-            let sent = self
-                .socket
-                .try_send(address, contents, self.batch.segment_size())?;
+            let sent = socket.try_send(address, contents, self.batch.segment_size())?;
             self.rest = (sent < contents.len()).then_some((address, done + sent));
             if self.rest.is_some() {
                 return Ok(batches > 0);
             }
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use starhaul_ltp::{EngineConfig, Outgoing, PeerConfig};
+
+    use super::*;
+
+    fn driver(own: u64, peer: u64) -> LtpDriver {
+        let mut engine = Engine::new(EngineConfig::new(EngineId(own), [7; 32]));
+        engine.open_service(1);
+        let peer_config = PeerConfig::new(Duration::ZERO, None);
+        let now = Instant::now();
+        engine.add_peer(now, EngineId(peer), peer_config).unwrap();
+        let local = SocketAddr::from(([127, 0, 0, 1], 0));
+        LtpDriver::bind(local, IoMode::default(), engine).unwrap()
+    }
+
+    #[test]
+    fn a_socket_that_is_gone_is_bound_again_and_what_was_on_its_way_arrives() {
+        let (mut one, mut two) = (driver(1, 2), driver(2, 1));
+        let address = two.local_addr();
+        one.set_address(EngineId(2), address);
+        two.set_address(EngineId(1), one.local_addr());
+        two.socket = None;
+        let block: bytes::Bytes = vec![7; 100_000].into();
+        let outgoing = Outgoing {
+            to: EngineId(2),
+            service: 1,
+            red: block.len() as u64,
+            block,
+        };
+        let session = one.engine().send(Instant::now(), outgoing).unwrap();
+        // All of it is lost, as on a link that is down.
+        one.turn(Some(Instant::now())).unwrap();
+        let limit = Instant::now() + Duration::from_secs(20);
+        loop {
+            assert!(Instant::now() < limit, "the block does not arrive");
+            let soon = Some(Instant::now() + Duration::from_millis(1));
+            one.turn(soon).unwrap();
+            two.turn(soon).unwrap();
+            assert_eq!(two.local_addr(), address);
+            while two.poll_event().is_some() {}
+            if matches!(one.poll_event(), Some(Event::Sent { session: sent }) if sent == session) {
+                return;
+            }
+        }
     }
 }

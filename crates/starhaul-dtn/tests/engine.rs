@@ -1,0 +1,119 @@
+//! A node beside an engine of LTP that is no node: what it refuses, and what it counts.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::{
+    path::Path,
+    time::{Duration, Instant, SystemTime},
+};
+
+use bytes::Bytes;
+use hardy_bpv7::{
+    block::Type, builder::Builder, creation_timestamp::CreationTimestamp, dtn_time::DtnTime,
+};
+use starhaul_dtn::{Config, Node, blocks};
+use starhaul_ltp::{Engine, EngineConfig, EngineId, Event, Outgoing, PeerConfig};
+use starhaul_net::{IoMode, ltp::LtpDriver};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const NODE: EngineId = EngineId(2);
+
+/// What became of blocks.
+#[derive(Debug, Default)]
+struct Outcome {
+    acknowledged: usize,
+    cancelled: usize,
+}
+
+/// A node whose store has these limits, and an engine that is its neighbour.
+async fn pair(limits: &str) -> (Node, LtpDriver) {
+    let mut engine = Engine::new(EngineConfig::new(EngineId(1), [7; 32]));
+    let peer = PeerConfig::new(Duration::ZERO, None);
+    engine.add_peer(Instant::now(), NODE, peer).unwrap();
+    let local = "127.0.0.1:0".parse().unwrap();
+    let mut driver = LtpDriver::bind(local, IoMode::default(), engine).unwrap();
+    let text = format!(
+        "node = \"ipn:2.0\"\n[storage]\nkind = \"memory\"\n{limits}\n[ltp]\nlisten = \"127.0.0.1:0\"\n\
+         [[ltp.peer]]\nnode = \"ipn:1.0\"\naddress = \"{}\"\n",
+        driver.local_addr()
+    );
+    let config = Config::parse(&text, Path::new("node.toml"), SystemTime::now().into()).unwrap();
+    let node = Node::start(config).await.unwrap();
+    driver.set_address(NODE, node.handle().ltp_address().unwrap());
+    (node, driver)
+}
+
+/// Sends blocks, and waits until each is acknowledged or cancelled.
+async fn send(mut driver: LtpDriver, sent: Vec<(u64, Bytes)>) -> Outcome {
+    let sending = tokio::task::spawn_blocking(move || {
+        let count = sent.len();
+        for (service, block) in sent {
+            let outgoing = Outgoing {
+                to: NODE,
+                service,
+                red: block.len() as u64,
+                block,
+            };
+            driver.engine().send(Instant::now(), outgoing).unwrap();
+        }
+        let (limit, mut outcome) = (Instant::now() + PATIENCE, Outcome::default());
+        while outcome.acknowledged + outcome.cancelled < count {
+            assert!(Instant::now() < limit, "{outcome:?} of {count}");
+            driver.turn(Some(limit)).unwrap();
+            while let Some(event) = driver.poll_event() {
+                match event {
+                    Event::Sent { .. } => outcome.acknowledged += 1,
+                    Event::SendCancelled { .. } => outcome.cancelled += 1,
+                    _ => {}
+                }
+            }
+        }
+        driver.turn(Some(Instant::now())).unwrap();
+        outcome
+    });
+    sending.await.unwrap()
+}
+
+/// A bundle for a node without a route, whose number tells it from others, with a block of so many bytes beside its payload.
+fn bundle(number: u64, extension: usize) -> Bytes {
+    let builder = Builder::new("ipn:1.5".parse().unwrap(), "ipn:9.5".parse().unwrap());
+    let block = builder
+        .with_lifetime(Duration::from_secs(60))
+        .add_extension_block(Type::Unrecognised(201))
+        .unwrap();
+    let builder = block.build(vec![7; extension].into());
+    let builder = builder.with_payload(b"x".as_slice().into());
+    let stamp = CreationTimestamp::from_parts(Some(DtnTime::now()), number);
+    builder.build(stamp).unwrap().1.into_vec().into()
+}
+
+/// What cannot be told apart from other data is not stored, so its sender must keep all of the block.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_block_that_is_not_all_bundles_is_not_acknowledged() {
+    for wrong in [&[2, 0x80][..], &[1, 0x9f, 0x01]] {
+        let (node, driver) = pair("").await;
+        let whole = blocks::join(&[bundle(1, 10), bundle(2, 10)]);
+        let block = [&whole[..], wrong].concat().into();
+        let outcome = send(driver, vec![(blocks::AGGREGATE, block)]).await;
+        assert_eq!(outcome.acknowledged, 0, "{wrong:?}");
+        assert!(node.shutdown().await);
+    }
+}
+
+/// The limit is for all that is stored, whichever block of a bundle it is in.
+#[tokio::test(flavor = "multi_thread")]
+async fn all_blocks_of_a_bundle_count_against_the_limit() {
+    const BYTES: usize = 200_000;
+    let (node, driver) = pair("max_bytes = \"1MB\"\nmax_bundle_bytes = \"500kB\"").await;
+    let sent = (0..12).map(|number| (blocks::BUNDLE, bundle(number, BYTES)));
+    let outcome = send(driver, sent.collect()).await;
+    let storage = node.handle().status().storage;
+    assert_eq!(storage.bundles, outcome.acknowledged as u64);
+    assert!(storage.bundles > 0, "{outcome:?}");
+    let least = storage.bundles * BYTES as u64;
+    assert!(
+        (least..=1_000_000).contains(&storage.bytes),
+        "{least} {storage:?}"
+    );
+    assert!(node.shutdown().await);
+}
