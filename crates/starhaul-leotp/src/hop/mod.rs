@@ -156,6 +156,11 @@ impl Hop {
         }
     }
 
+    /// When the last authentic packet came.
+    pub(crate) fn heard(&self) -> Instant {
+        self.heard
+    }
+
     /// Whether the neighbour is known in its present life.
     pub(crate) fn is_met(&self) -> bool {
         self.session.is_some()
@@ -188,7 +193,11 @@ impl Hop {
     /// The rate that packets from the neighbour have shown, in bytes per second; at first, that of a first round trip.
     pub(crate) fn measured_rate(&self) -> f64 {
         let first = FIRST_SEGMENTS * self.segment_bytes / self.rtt().as_secs_f64().max(1e-6);
-        self.control.rate().unwrap_or(first)
+        match self.control.rate() {
+            // Those who had little to send have not shown that the hop carries less.
+            Some(rate) if !self.control.is_proven() => rate.max(first),
+            rate => rate.unwrap_or(first),
+        }
     }
 
     /// Takes a hello. Returns `None` if it is forged, and otherwise whether a new life of the neighbour began.
@@ -450,8 +459,11 @@ impl Hop {
 
     /// Drops what waits for a neighbour that was silent for long.
     pub(crate) fn give_up_silent(&mut self, now: Instant) {
+        let heard = self.queue.busy_since().max(Some(self.heard));
         if !self.queue.is_empty()
-            && now.saturating_duration_since(self.heard) > SILENCE + self.rtt() * 8
+            && heard.is_some_and(|heard| {
+                now.saturating_duration_since(heard) > SILENCE + self.rtt() * 8
+            })
         {
             self.queue.clear();
         }

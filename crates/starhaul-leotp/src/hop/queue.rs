@@ -35,6 +35,27 @@ pub(crate) enum Item {
     Own { start: u64, end: u64 },
 }
 
+/// How a range of own bytes leaves: a segment, and what may follow it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) rest: Option<(u64, u64)>,
+}
+
+impl Cut {
+    /// Up to the next multiple of `length`, and the rest.
+    pub(crate) fn at_multiple(length: u64, start: u64, end: u64) -> Self {
+        let at = (start / length + 1).saturating_mul(length).min(end);
+        let rest = (at < end).then_some((at, end));
+        Self {
+            start,
+            end: at,
+            rest,
+        }
+    }
+}
+
 /// What to send next, and to whom it belongs.
 #[derive(Clone, Debug)]
 pub(crate) struct Next {
@@ -55,6 +76,8 @@ pub(crate) struct SendQueue {
     /// Items that wait, without repairs.
     items: usize,
     swept: Option<Instant>,
+    /// When something came into the empty queue.
+    busy_since: Option<Instant>,
     most_bytes: usize,
     most_flows: usize,
 }
@@ -124,6 +147,11 @@ impl SendQueue {
         self.turn.is_empty() && self.repairs.is_empty()
     }
 
+    /// When something came into the empty queue the last time.
+    pub(crate) fn busy_since(&self) -> Option<Instant> {
+        self.busy_since
+    }
+
     /// Adds an item. Returns whether there was room.
     pub(crate) fn push(&mut self, now: Instant, next: Next) -> bool {
         let Next {
@@ -134,6 +162,9 @@ impl SendQueue {
         let bytes = item.bytes();
         if self.bytes + bytes > self.most_bytes {
             return false;
+        }
+        if self.is_empty() {
+            self.busy_since = Some(now);
         }
         if let Item::Segment {
             is_repair: true, ..
@@ -194,16 +225,19 @@ impl SendQueue {
         }
     }
 
-    /// Takes the next item, or says when a flow may send again. A range of own bytes comes cut to `own_bytes`.
-    pub(crate) fn pop(&mut self, now: Instant, own_bytes: u64) -> Result<Next, Option<Instant>> {
-        if let Some(Next {
-            content,
-            handle,
-            item,
-        }) = self.repairs.pop_front()
-        {
-            self.bytes -= item.bytes();
-            let (item, rest) = item.cut(own_bytes);
+    /// Takes the next item, or says when a flow may send again. `cut` says how a range of own bytes of a content and handle
+    /// leaves; `None`: nothing of it does.
+    pub(crate) fn pop(
+        &mut self,
+        now: Instant,
+        mut cut: impl FnMut(ContentId, u64, (u64, u64)) -> Option<Cut>,
+    ) -> Result<Next, Option<Instant>> {
+        while let Some(next) = self.repairs.pop_front() {
+            self.bytes -= next.item.bytes();
+            let (content, handle) = (next.content, next.handle);
+            let Some((item, rest)) = next.item.cut(|range| cut(content, handle, range)) else {
+                continue;
+            };
             if let Some(item) = rest {
                 self.repairs.push_front(Next {
                     content,
@@ -234,26 +268,28 @@ impl SendQueue {
                 self.turn.push_back(handle);
                 continue;
             }
-            let Some(item) = flow.items.pop_front() else {
-                continue;
-            };
-            let (item, rest) = item.cut(own_bytes);
-            match rest {
-                Some(rest) => flow.items.push_front(rest),
-                None => self.items -= 1,
-            }
-            flow.bytes -= item.bytes();
-            self.bytes -= item.bytes();
-            flow.sent(now, item.length());
-            if !flow.items.is_empty() {
-                self.turn.push_back(handle);
-            }
             let content = flow.content;
-            return Ok(Next {
-                content,
-                handle,
-                item,
-            });
+            while let Some(item) = flow.items.pop_front() {
+                self.items -= 1;
+                flow.bytes -= item.bytes();
+                self.bytes -= item.bytes();
+                let Some((item, rest)) = item.cut(|range| cut(content, handle, range)) else {
+                    continue;
+                };
+                if let Some(rest) = rest {
+                    flow.items.push_front(rest);
+                    self.items += 1;
+                }
+                flow.sent(now, item.length());
+                if !flow.items.is_empty() {
+                    self.turn.push_back(handle);
+                }
+                return Ok(Next {
+                    content,
+                    handle,
+                    item,
+                });
+            }
         }
         Err(soonest)
     }
@@ -370,15 +406,15 @@ impl Item {
         }
     }
 
-    /// Own bytes up to the next multiple of `own_bytes`, and the rest.
-    fn cut(self, own_bytes: u64) -> (Self, Option<Self>) {
+    /// What leaves now, and the rest; `None`: nothing does.
+    fn cut(self, cut: impl FnOnce((u64, u64)) -> Option<Cut>) -> Option<(Self, Option<Self>)> {
         match self {
             Self::Own { start, end } => {
-                let at = (start / own_bytes + 1).saturating_mul(own_bytes).min(end);
-                let rest = (at < end).then_some(Self::Own { start: at, end });
-                (Self::Own { start, end: at }, rest)
+                let Cut { start, end, rest } = cut((start, end))?;
+                let rest = rest.map(|(start, end)| Self::Own { start, end });
+                Some((Self::Own { start, end }, rest))
             }
-            Self::Segment { .. } => (self, None),
+            Self::Segment { .. } => Some((self, None)),
         }
     }
 }
@@ -395,8 +431,12 @@ mod tests {
         }
     }
 
+    fn in_hundreds(_: ContentId, _: u64, (start, end): (u64, u64)) -> Option<Cut> {
+        Some(Cut::at_multiple(100, start, end))
+    }
+
     fn pop(queue: &mut SendQueue, now: Instant) -> Option<(u64, u64, u64)> {
-        let next = queue.pop(now, 100).ok()?;
+        let next = queue.pop(now, in_hundreds).ok()?;
         match next.item {
             Item::Own { start, end } => Some((next.handle, start, end)),
             Item::Segment { segment, .. } => Some((next.handle, segment.offset, segment.end())),
@@ -427,6 +467,25 @@ mod tests {
     }
 
     #[test]
+    fn what_does_not_exist_leaves_its_turn_to_others() {
+        let now = Instant::now();
+        let mut queue = SendQueue::new(10_000, 10);
+        queue.push(now, own(1, 0, 1000));
+        queue.push(now, own(2, 0, 1000));
+        let exists = |_, handle, (start, end)| {
+            let cut = Cut {
+                start,
+                end: start + 7,
+                rest: (start < 7).then_some((start + 7, end)),
+            };
+            (handle == 2).then_some(cut)
+        };
+        let sent = std::iter::from_fn(|| queue.pop(now, exists).ok());
+        assert_eq!(sent.map(|next| next.handle).collect::<Vec<_>>(), [2, 2]);
+        assert!(queue.is_empty() && queue.items == 0);
+    }
+
+    #[test]
     fn a_slow_content_holds_no_other_back() {
         let now = Instant::now();
         let mut queue = SendQueue::new(10_000, 10);
@@ -443,7 +502,7 @@ mod tests {
             .map(|next| next.unwrap().0),
             [2; 3]
         );
-        let at = queue.pop(now, 100).unwrap_err();
+        let at = queue.pop(now, in_hundreds).unwrap_err();
         assert_eq!(at, Some(now + Duration::from_millis(100)));
         assert_eq!(pop(&mut queue, at.unwrap()), Some((1, 100, 200)));
     }

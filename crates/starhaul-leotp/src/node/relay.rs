@@ -21,6 +21,8 @@ const SILENCE: f64 = 0.9;
 /// Silences that follow each other become longer by this factor, up to [`LONGEST_SILENCE`].
 const GROWTH: u32 = 2;
 const LONGEST_SILENCE: Duration = Duration::from_millis(100);
+/// Silences that are broken where data may not exist yet: others tell nothing.
+const MOST_LIVE_SILENCES: u32 = 2;
 /// Contents whose rates are reported in one packet at most.
 const MOST_RATES: usize = 16;
 
@@ -36,6 +38,9 @@ pub(super) struct Relayed {
     /// The last data of it, and the silence that is broken next.
     heard: Instant,
     silence: Duration,
+    /// Silences that were broken since, and whether any data came.
+    broken: u32,
+    has_data: bool,
     reported: Option<(f64, Instant)>,
 }
 
@@ -56,6 +61,8 @@ impl Node {
             asked: now,
             heard: now,
             silence: rtt.mul_f64(SILENCE),
+            broken: 0,
+            has_data: false,
             reported: None,
         };
         let relayed = self.relayed.entry(content).or_insert_with(new);
@@ -83,6 +90,8 @@ impl Node {
         {
             relayed.heard = now;
             relayed.silence = rtt.mul_f64(SILENCE);
+            relayed.broken = 0;
+            relayed.has_data = true;
         }
     }
 
@@ -93,36 +102,49 @@ impl Node {
             now.saturating_duration_since(relayed.asked) < IDLE
                 || pending.waits_for(*content, 0, u64::MAX)
         });
+        self.ways.forget_idle(now, IDLE);
+    }
+
+    /// When the silence about a content is to be broken. Where the data may not exist yet, what came from the neighbour
+    /// after the last data shows that none of them was lost.
+    fn breaks_silence_at(&self, content: ContentId, relayed: &Relayed) -> Option<Instant> {
+        let is_live = self.pending.is_live(content);
+        let hop = self.hops.get(&relayed.upstream)?;
+        let is_complete = relayed.has_data && hop.heard() > relayed.heard;
+        let is_pointless = is_live && (relayed.broken >= MOST_LIVE_SILENCES || is_complete);
+        let is_due = !is_pointless && self.pending.waits_for(content, 0, u64::MAX);
+        is_due.then(|| relayed.heard + relayed.silence)
     }
 
     /// When the first silence of a neighbour upstream is to be broken.
     pub(super) fn silence_at(&self) -> Option<Instant> {
-        let waiting = self
-            .relayed
-            .iter()
-            .filter(|(content, _)| self.pending.waits_for(**content, 0, u64::MAX));
+        let waiting = self.relayed.iter();
         waiting
-            .map(|(_, relayed)| relayed.heard + relayed.silence)
+            .filter_map(|(content, relayed)| self.breaks_silence_at(*content, relayed))
             .min()
     }
 
     /// Probes neighbours upstream that owe data and are silent: an answer shows what was lost.
     pub(super) fn break_silence(&mut self, now: Instant) {
-        for (content, relayed) in &mut self.relayed {
-            if relayed.heard + relayed.silence <= now
-                && self.pending.waits_for(*content, 0, u64::MAX)
-            {
-                if let Some(hop) = self.hops.get_mut(&relayed.upstream) {
-                    hop.send_control_by(now);
-                    // One that began a new life may not know where this node is.
-                    if relayed.silence > hop.rtt() {
-                        hop.prompt_hello(now);
-                    }
+        let due = self.relayed.iter().filter(|(content, relayed)| {
+            let at = self.breaks_silence_at(**content, relayed);
+            at.is_some_and(|at| at <= now)
+        });
+        let due: Vec<ContentId> = due.map(|(content, _)| *content).collect();
+        for content in due {
+            let Some(relayed) = self.relayed.get_mut(&content) else {
+                continue;
+            };
+            if let Some(hop) = self.hops.get_mut(&relayed.upstream) {
+                hop.send_control_by(now);
+                // One that began a new life may not know where this node is.
+                if relayed.silence > hop.rtt() {
+                    hop.prompt_hello(now);
                 }
-                relayed.silence = relayed.silence
-                    + (relayed.silence * (GROWTH - 1))
-                        .clamp(Duration::from_millis(1), LONGEST_SILENCE);
             }
+            relayed.broken += 1;
+            relayed.silence = relayed.silence
+                + (relayed.silence * (GROWTH - 1)).clamp(Duration::from_millis(1), LONGEST_SILENCE);
         }
     }
 
