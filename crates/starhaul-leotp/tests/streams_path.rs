@@ -52,8 +52,7 @@ impl SimNode for End {
 
     fn handle_packet(&mut self, now: Instant, packet: Delivery<Udp>) {
         let from = NeighbourId(packet.from.port().into());
-        self.node
-            .handle_datagram(now, from, &packet.load.payload);
+        self.node.handle_datagram(now, from, &packet.load.payload);
         self.act(now);
     }
 
@@ -264,7 +263,7 @@ fn mbit(bytes: usize, time: Duration) -> f64 {
 
 #[test]
 fn an_echo_comes_back_within_the_path_and_two_hops() {
-    for seed in 1..=3 {
+    for seed in 1..=2 {
         let mut chain = Chain::new(seed);
         chain.open(Does::Ask, 0);
         chain.sim.run_for(Duration::from_secs(150));
@@ -273,9 +272,12 @@ fn an_echo_comes_back_within_the_path_and_two_hops() {
         // The first waits for the stream.
         took.remove(0);
         took.sort();
-        let [half, p99, most] = [took.len() / 2, took.len() * 99 / 100, took.len() - 1]
-            .map(|index| took[index]);
-        println!("seed {seed}: {} echoes: {half:?} {p99:?} {most:?}", took.len());
+        let [half, p99, most] =
+            [took.len() / 2, took.len() * 99 / 100, took.len() - 1].map(|index| took[index]);
+        println!(
+            "seed {seed}: {} echoes: {half:?} {p99:?} {most:?}",
+            took.len()
+        );
         assert!(took.len() > 2900, "{}", took.len());
         assert!(p99 <= PATH_RTT + HOP_RTT * 2, "{p99:?}");
         assert!(most <= Duration::from_secs(1), "{most:?}");
@@ -296,7 +298,11 @@ fn a_bulk_transfer_fills_the_path_each_way() {
             if let Some(ended) = taking.next().and_then(|it| it.ended) {
                 break ended;
             }
-            assert!(chain.sim.now() < start + Duration::from_secs(30), "{:#?}", chain.sim.nodes[taker].node.stats());
+            assert!(
+                chain.sim.now() < start + Duration::from_secs(30),
+                "{:#?}",
+                chain.sim.nodes[taker].node.stats()
+            );
         };
         let got = chain.sim.nodes[taker].streams.values().next().unwrap().got;
         let rate = mbit(LENGTH, ended - start);
@@ -316,25 +322,25 @@ fn a_bulk_transfer_fills_the_path_each_way() {
 fn many_streams_share_the_path_fairly() {
     let mut chain = Chain::new(5);
     chain.open(Does::Take, 200);
-    chain.sim.run_for(Duration::from_secs(3));
+    chain.sim.run_for(Duration::from_secs(2));
     for _ in 0..50 {
         chain.open(Does::Take, 200);
     }
-    chain.sim.run_for(Duration::from_secs(5));
+    chain.sim.run_for(Duration::from_secs(3));
     let got = |chain: &Chain| -> Vec<usize> {
         let streams = chain.sim.nodes[4].streams.values();
         streams.map(|stream| stream.got).collect()
     };
     let before = got(&chain);
-    chain.sim.run_for(Duration::from_secs(20));
+    chain.sim.run_for(Duration::from_secs(12));
     let gained: Vec<usize> = got(&chain).iter().zip(before).map(|(a, b)| a - b).collect();
     let rates: Vec<f64> = gained
         .iter()
-        .map(|bytes| mbit(*bytes, Duration::from_secs(20)))
+        .map(|bytes| mbit(*bytes, Duration::from_secs(12)))
         .collect();
-    let (sum, squares) = rates
-        .iter()
-        .fold((0.0, 0.0), |(sum, squares), rate| (sum + rate, squares + rate * rate));
+    let (sum, squares) = rates.iter().fold((0.0, 0.0), |(sum, squares), rate| {
+        (sum + rate, squares + rate * rate)
+    });
     let jain = sum * sum / (51.0 * squares);
     println!("{sum:.2} Mbit/s in all, Jain {jain:.4}, {rates:.2?}");
     assert!(jain > 0.95, "Jain {jain}: {rates:.2?}");
@@ -351,6 +357,9 @@ fn an_idle_stream_costs_next_to_nothing() {
     chain.sim.run_for(Duration::from_secs(600));
     let per_minute = (chain.packets() - before) / 10 / 4;
     println!("{per_minute} packets a minute and hop, both ways");
+    for end in &chain.sim.nodes {
+        println!("{:?}", end.node.stats());
+    }
     assert!(per_minute <= 80, "{per_minute}");
     assert_eq!(chain.sim.nodes[4].node.streams(), 1);
     assert_eq!(chain.sim.nodes[0].node.streams(), 1);

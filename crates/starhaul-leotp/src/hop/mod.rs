@@ -84,8 +84,9 @@ pub(crate) struct Hop {
     owes_answer: bool,
     /// A packet without content follows the last data then.
     tail_at: Option<Instant>,
-    /// Reported last: rate, and when.
+    /// Reported last: rate, and when; and whether data came since.
     reported: Option<(f64, Instant)>,
+    has_news: bool,
     control_sent_at: Option<Instant>,
     heard: Instant,
     handles: Handles,
@@ -145,6 +146,7 @@ impl Hop {
             owes_answer: false,
             tail_at: None,
             reported: None,
+            has_news: false,
             control_sent_at: None,
             heard: now,
             handles: Handles {
@@ -311,6 +313,7 @@ impl Hop {
         is_limited: bool,
         rtt: Duration,
     ) {
+        self.has_news = true;
         let local = self.micros(now);
         let expected = local - self.delay.unwrap_or(0);
         let mask = i64::from(STAMP_MASK);
@@ -418,6 +421,12 @@ impl Hop {
     /// The rate was reported.
     pub(crate) fn note_reported(&mut self, now: Instant, rate: f64) {
         self.reported = Some((rate, now));
+        self.has_news = false;
+    }
+
+    /// Whether a report may say more than the last one.
+    pub(crate) fn has_news(&self) -> bool {
+        self.has_news || self.reported.is_none()
     }
 
     /// Writes the control packet that is due; `rates` follow the frames that wait, which may name their contents first.

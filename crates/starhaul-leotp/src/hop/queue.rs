@@ -82,6 +82,14 @@ pub(crate) struct SendQueue {
     most_flows: usize,
 }
 
+/// The contents that leave to a neighbour.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Leaving {
+    count: f64,
+    /// Bytes per second.
+    rate: f64,
+}
+
 /// One content.
 #[derive(Debug)]
 struct Flow {
@@ -119,17 +127,22 @@ impl SendQueue {
             .map_or((0, None), |flow| (flow.bytes, flow.rate))
     }
 
+    /// How many contents leave of late, and at what rate in all.
+    pub(crate) fn leaving(&self, now: Instant) -> Leaving {
+        let recent = self.flows.values().filter(|flow| flow.is_recent(now));
+        recent.fold(Leaving::default(), |sum, flow| Leaving {
+            count: sum.count + 1.0,
+            rate: sum.rate + flow.leaving(now),
+        })
+    }
+
     /// The part of a rate that a content may have: what others leave, and an equal share at least.
-    pub(crate) fn share(&self, now: Instant, handle: u64, rate: f64) -> f64 {
-        let others = self.flows.iter().filter(|(other, _)| **other != handle);
-        let (mut count, mut leaving) = (1.0, 0.0);
-        for (_, flow) in others {
-            let rate = flow.leaving(now);
-            if !flow.items.is_empty() || now.saturating_duration_since(flow.used) < AVERAGED {
-                count += 1.0;
-                leaving += rate;
-            }
-        }
+    pub(crate) fn share(&self, now: Instant, handle: u64, rate: f64, all: &Leaving) -> f64 {
+        let own = self.flows.get(&handle).filter(|flow| flow.is_recent(now));
+        let (count, leaving) = match own {
+            Some(flow) => (all.count, all.rate - flow.leaving(now)),
+            None => (all.count + 1.0, all.rate),
+        };
         (rate / count).max(rate - leaving)
     }
 
@@ -342,6 +355,10 @@ impl SendQueue {
 }
 
 impl Flow {
+    fn is_recent(&self, now: Instant) -> bool {
+        !self.items.is_empty() || now.saturating_duration_since(self.used) < AVERAGED
+    }
+
     fn new(now: Instant, content: ContentId) -> Self {
         Self {
             content,

@@ -389,6 +389,7 @@ impl Node {
             let has_room;
             (has_room, turned) = self.ways.note(now, content, id);
             self.stats.refused.overflow += u64::from(!has_room);
+            self.sweep_at.get_or_insert(now + SWEEP);
         }
         let (mut at, end) = range;
         if is_fresh {

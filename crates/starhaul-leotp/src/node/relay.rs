@@ -1,12 +1,15 @@
 //! What a midnode reports upstream: the rate of each content that it relays, by backpressure (LEOTP, eq. 9), and that it is
 //! still there.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use super::Node;
 use crate::{
     config::{NeighbourId, Scope},
-    hop::{Hop, kbit},
+    hop::{Hop, kbit, queue::Leaving},
     name::ContentId,
     pending::Asker,
     wire::Frame,
@@ -189,6 +192,13 @@ impl Node {
         relayed.any(|content| self.awaits_content_of(*content, id))
     }
 
+    /// The same for contents that do not grow.
+    fn awaits_existing_of(&self, id: NeighbourId) -> bool {
+        let mut relayed = self.relayed.keys();
+        relayed
+            .any(|content| !self.pending.is_live(*content) && self.awaits_content_of(*content, id))
+    }
+
     fn awaits_content_of(&self, content: ContentId, id: NeighbourId) -> bool {
         let relayed = self.relayed.get(&content);
         relayed.is_some_and(|relayed| relayed.upstream == id)
@@ -201,12 +211,13 @@ impl Node {
             Some(content) => self.awaits_content_of(content, id),
             None => self.awaits_data_of(id),
         };
-        if !is_awaited {
-            return;
-        }
-        let Some(hop) = self.hops.get(&id) else {
+        let Some(hop) = self.hops.get(&id).filter(|_| is_awaited) else {
             return;
         };
+        // Who waits for what does not exist yet learns nothing from packets without data, and answers none with another.
+        if about.is_none() && !hop.has_news() && !self.awaits_existing_of(id) {
+            return;
+        }
         let rate = match self.config.control {
             Scope::Hop => hop.measured_rate(),
             Scope::EndToEnd => self
@@ -260,8 +271,9 @@ impl Node {
         let all = self.relayed.iter().filter(|_| about.is_none());
         let of_neighbour = one.into_iter().chain(all);
         let of_neighbour = of_neighbour.filter(|(_, relayed)| relayed.upstream == id);
+        let mut leaving = BTreeMap::new();
         let changed = of_neighbour.filter_map(|(content, relayed)| {
-            let rate = self.backpressure(now, relayed, rtt)?;
+            let rate = self.backpressure(now, relayed, rtt, &mut leaving)?;
             let is_news = relayed
                 .reported
                 .is_none_or(|(reported, _)| (rate - reported).abs() > 0.02 * reported);
@@ -272,13 +284,21 @@ impl Node {
 
     /// The rate at which a content may come from upstream: that at which it leaves, corrected so that a small backlog
     /// remains. Of several that it goes to, the fastest decides; the others find it in the cache. `None`: it stays here.
-    fn backpressure(&self, now: Instant, relayed: &Relayed, rtt: Duration) -> Option<f64> {
+    /// `leaving`: what was found of the neighbours already.
+    fn backpressure(
+        &self,
+        now: Instant,
+        relayed: &Relayed,
+        rtt: Duration,
+        leaving: &mut BTreeMap<NeighbourId, Leaving>,
+    ) -> Option<f64> {
         let segment_bytes = f64::from(u32::try_from(self.config.segment_bytes).unwrap_or(u32::MAX));
         let backlog_wanted = self.config.backlog_segments * segment_bytes;
         let rates = relayed.askers.iter().filter_map(|(id, handle)| {
             let hop = self.hops.get(id)?;
             let (backlog, said) = hop.queue.backlog(*handle);
-            let share = hop.queue.share(now, *handle, hop.takes());
+            let all = leaving.entry(*id).or_insert_with(|| hop.queue.leaving(now));
+            let share = hop.queue.share(now, *handle, hop.takes(), all);
             let leaves = said.map_or(share, |said| share.min(said));
             let excess = backlog_wanted - f64::from(u32::try_from(backlog).unwrap_or(u32::MAX));
             Some(leaves + excess / rtt.as_secs_f64().max(1e-6))

@@ -134,7 +134,7 @@ impl Node {
             };
             if !hop.queue.push(now, next) {
                 self.stats.queue_drops += 1;
-                streams.park(now, id, (neighbour, handle), end);
+                streams.park(id, (neighbour, handle));
             }
         }
     }
@@ -172,7 +172,7 @@ impl Node {
                     };
                     if !hop.queue.push(now, next) {
                         self.stats.queue_drops += 1;
-                        streams.park(now, id, (from, handle), end);
+                        streams.park(id, (from, handle));
                     }
                 }
                 if let Some((content, true)) = streams.fetched(id) {

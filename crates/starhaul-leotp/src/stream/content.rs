@@ -12,8 +12,8 @@ use crate::{
     name::{SEAL_BYTES, Segment},
 };
 
-/// Neighbours whose Interests wait at most: one asks, and others may have before.
-const MOST_PARKED: usize = 4;
+/// Neighbours that are remembered at most: one asks, and others may have before.
+const MOST_ASKERS: usize = 4;
 /// What a segment takes beside its bytes, about.
 const ENTRY_BYTES: usize = 64;
 
@@ -30,16 +30,18 @@ pub(crate) struct Growing {
     released: u64,
     end: u64,
     is_complete: bool,
-    /// Interests for what does not exist yet.
-    parked: Vec<Parked>,
+    askers: Vec<Asking>,
 }
 
-/// All that a neighbour asked for, up to here.
+/// What a neighbour asked for: all up to here.
 #[derive(Clone, Copy, Debug)]
-struct Parked {
+struct Asking {
     asker: Asker,
     until: u64,
+    /// When it asked last.
     at: Instant,
+    /// It waits for what does not exist yet.
+    is_parked: bool,
 }
 
 impl Growing {
@@ -51,7 +53,7 @@ impl Growing {
             released: 0,
             end: 0,
             is_complete: false,
-            parked: Vec::new(),
+            askers: Vec::new(),
         }
     }
 
@@ -107,6 +109,7 @@ impl Growing {
         (start, end): (u64, u64),
         can_grow: bool,
     ) -> Option<(u64, u64)> {
+        self.note(now, asker, end);
         let start = start.max(self.released).min(self.end);
         let end = if self.is_complete {
             end.min(self.end)
@@ -116,44 +119,58 @@ impl Growing {
         if start < self.end || can_grow {
             return (start < end).then_some((start, end));
         }
-        self.park(now, asker, end);
+        self.park(asker);
         None
     }
 
-    /// A neighbour waits for what does not exist yet.
-    pub(crate) fn park(&mut self, now: Instant, asker: Asker, until: u64) {
-        if self.is_complete || until <= self.end {
-            return;
-        }
-        let known = self
-            .parked
-            .iter()
-            .position(|parked| parked.asker.0 == asker.0);
-        let before = known.map(|index| self.parked.swap_remove(index));
+    fn note(&mut self, now: Instant, asker: Asker, until: u64) {
+        let known = self.askers.iter().position(|it| it.asker.0 == asker.0);
+        let before = known.map(|index| self.askers.swap_remove(index));
         // A handle that is another was given anew: what was asked for under the former one means nothing.
         let before = before.filter(|before| before.asker == asker);
-        if self.parked.len() >= MOST_PARKED {
-            let oldest = (0..self.parked.len()).min_by_key(|index| self.parked[*index].at);
-            oldest.map(|index| self.parked.swap_remove(index));
+        if self.askers.len() >= MOST_ASKERS {
+            let oldest = (0..self.askers.len()).min_by_key(|index| self.askers[*index].at);
+            oldest.map(|index| self.askers.swap_remove(index));
         }
-        let until = before.map_or(until, |before| before.until.max(until));
-        self.parked.push(Parked {
+        self.askers.push(Asking {
             asker,
-            until,
+            until: before.map_or(until, |before| before.until.max(until)),
             at: now,
+            is_parked: before.is_some_and(|before| before.is_parked),
         });
     }
 
-    /// Takes out who waits: there is more now. Who asked longer than `patience` ago is forgotten.
+    /// A neighbour waits for what does not exist yet.
+    pub(crate) fn park(&mut self, asker: Asker) {
+        let end = self.end;
+        let known = self.askers.iter_mut().find(|it| it.asker == asker);
+        if let Some(asking) = known.filter(|it| it.until > end && !self.is_complete) {
+            asking.is_parked = true;
+        }
+    }
+
+    /// Whether a neighbour asked not longer than `patience` ago.
+    pub(crate) fn is_asked_by(&self, now: Instant, asker: Asker, patience: Duration) -> bool {
+        let known = self.askers.iter().find(|it| it.asker == asker);
+        known.is_some_and(|it| now.saturating_duration_since(it.at) < patience)
+    }
+
+    /// Takes out who waits, if it asked not longer than `patience` ago: there is more now.
     pub(crate) fn take_parked(&mut self, now: Instant, patience: Duration) -> Vec<(Asker, u64)> {
-        let parked = self.parked.drain(..);
-        let parked = parked.filter(|it| now.saturating_duration_since(it.at) < patience);
-        parked.map(|it| (it.asker, it.until)).collect()
+        self.askers
+            .retain(|it| now.saturating_duration_since(it.at) < patience);
+        let parked = self.askers.iter_mut().filter(|it| it.is_parked);
+        parked
+            .map(|it| {
+                it.is_parked = false;
+                (it.asker, it.until)
+            })
+            .collect()
     }
 
     /// A neighbour began a new life: its numbers mean nothing any more.
     pub(crate) fn forget(&mut self, neighbour: NeighbourId) {
-        self.parked.retain(|parked| parked.asker.0 != neighbour);
+        self.askers.retain(|it| it.asker.0 != neighbour);
     }
 }
 
@@ -202,15 +219,19 @@ mod tests {
         assert_eq!(content.ask(now, A, (0, 100), false), None);
         assert_eq!(content.ask(now, A, (100, 200), false), None);
         assert_eq!(content.ask(now, B, (0, 50), true), Some((0, 50)));
-        content.park(now, B, 50);
+        content.park(B);
         assert_eq!(content.take_parked(now, PATIENCE), [(A, 200), (B, 50)]);
         assert_eq!(content.take_parked(now, PATIENCE), []);
-        for number in 0..100 {
-            content.park(now, (NeighbourId(number), 0), 10);
-        }
-        assert_eq!(content.parked.len(), MOST_PARKED);
-        content.forget(NeighbourId(99));
-        assert_eq!(content.parked.len(), MOST_PARKED - 1);
+        // Waiting again is no asking.
+        content.park(A);
+        assert!(content.is_asked_by(now + PATIENCE / 2, A, PATIENCE));
+        assert!(!content.is_asked_by(now + PATIENCE, A, PATIENCE));
         assert_eq!(content.take_parked(now + PATIENCE, PATIENCE), []);
+        for number in 0..100 {
+            content.ask(now, (NeighbourId(number), 0), (0, 10), false);
+        }
+        assert_eq!(content.take_parked(now, PATIENCE).len(), MOST_ASKERS);
+        content.forget(NeighbourId(99));
+        assert_eq!(content.askers.len(), MOST_ASKERS - 1);
     }
 }

@@ -92,8 +92,21 @@ pub enum StreamEvent {
     Readable(StreamId),
     /// There is room again, where a write found too little.
     Writable(StreamId),
-    /// It is over and no more. What was not read is dropped.
+    /// It is over and no more. What was not read is dropped; it is the last event of the stream, and may be the only one.
     Closed(StreamId, Outcome),
+}
+
+impl StreamEvent {
+    /// The stream that it is about.
+    pub fn stream(self) -> StreamId {
+        match self {
+            Self::Accepted(id)
+            | Self::Answered(id)
+            | Self::Readable(id)
+            | Self::Writable(id)
+            | Self::Closed(id, _) => id,
+        }
+    }
 }
 
 /// How a stream ended.
@@ -316,10 +329,10 @@ impl Streams {
     }
 
     /// A neighbour waits, since its queue has no room.
-    pub(crate) fn park(&mut self, now: Instant, id: StreamId, asker: Asker, until: u64) {
+    pub(crate) fn park(&mut self, id: StreamId, asker: Asker) {
         let stream = self.streams.get_mut(&id);
         if let Some(content) = stream.and_then(Stream::content_mut) {
-            content.park(now, asker, until);
+            content.park(asker);
         }
     }
 
@@ -356,8 +369,12 @@ impl Streams {
         let id = self.serving(content)?;
         let stream = self.streams.get_mut(&id)?;
         let mut news = News::default();
-        let sealed = stream.content()?.end();
-        if start >= sealed {
+        let known = stream.content()?;
+        if start >= known.end() {
+            // One that does not ask any more has moved.
+            if !known.is_asked_by(now, asker, self.limits.patience) {
+                return None;
+            }
             stream.grow(now, &self.limits, self.segment_bytes, &mut news);
         }
         let can_grow = stream.can_grow();
@@ -368,7 +385,7 @@ impl Streams {
             Some((start, behind)) => {
                 let has_rest = behind < end && (behind < content.end() || can_grow);
                 if !has_rest {
-                    content.park(now, asker, end);
+                    content.park(asker);
                 }
                 let rest = has_rest.then_some((behind, end));
                 Some(Cut {
@@ -378,7 +395,7 @@ impl Streams {
                 })
             }
             None => {
-                content.park(now, asker, end);
+                content.park(asker);
                 None
             }
         };
@@ -554,8 +571,10 @@ impl Streams {
         let Some(stream) = self.streams.get_mut(&id).filter(|it| !it.is_over()) else {
             return;
         };
-        // Of what was never accepted, the application does not know.
-        if !stream.is_half_open() {
+        // What the application was not told yet comes too late, and of what was never accepted it does not know.
+        let is_unknown = stream.is_half_open() || self.events.contains(&StreamEvent::Accepted(id));
+        self.events.retain(|event| event.stream() != id);
+        if !is_unknown {
             self.events.push_back(StreamEvent::Closed(id, outcome));
         }
         self.dropped.push((id, stream.fetched()));
