@@ -32,7 +32,7 @@ type Inputs = Vec<(&'static str, Vec<u8>)>;
 
 fn main() -> io::Result<()> {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
-    let targets: [(&str, Inputs); 31] = [
+    let targets: [(&str, Inputs); 32] = [
         ("congestion_control", operations()),
         ("detector", operations()),
         ("fec_decode", operations()),
@@ -44,6 +44,7 @@ fn main() -> io::Result<()> {
         ("leotp_chain", operations()),
         ("leotp_node", leotp_packets()),
         ("leotp_packet", leotp_packets()),
+        ("leotp_streams", operations()),
         ("link_spec", links()),
         ("link_trace", traces()),
         ("link_convert", recordings()),

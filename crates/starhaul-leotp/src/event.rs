@@ -1,6 +1,6 @@
 //! What a node tells its caller, and what it counts.
 
-use crate::{config::NeighbourId, requester::FetchId};
+use crate::{config::NeighbourId, requester::FetchId, stream::StreamEvent};
 
 /// Something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub enum Event {
     Finished(FetchId),
     /// The transfer cannot go on and is no more.
     Failed(FetchId, Failure),
+    /// Something happened to a stream.
+    Stream(StreamEvent),
 }
 
 /// Whether a datagram of an unknown address comes from a neighbour.

@@ -85,7 +85,16 @@ impl ContentSecret {
 
     /// The key of a content.
     pub(crate) fn of(&self, content: ContentId) -> ContentKey {
-        let key: [u8; 16] = first(derive(&self.0, &[b"content", &content.0]));
+        Self::content_key(content, derive(&self.0, &[b"content", &content.0]))
+    }
+
+    /// The key of a content of a stream, which the accepting side drew a part of: no former life of it sealed with that key.
+    pub(crate) fn of_stream(&self, content: ContentId, salt: &[u8; 8]) -> ContentKey {
+        Self::content_key(content, derive(&self.0, &[b"stream", &content.0, salt]))
+    }
+
+    fn content_key(content: ContentId, key: [u8; 32]) -> ContentKey {
+        let key: [u8; 16] = first(key);
         let key = UnboundKey::new(&AES_128_GCM, &key).expect("a key of 16 bytes");
         ContentKey {
             content,

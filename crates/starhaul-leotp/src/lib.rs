@@ -48,6 +48,7 @@ mod node;
 mod pending;
 mod requester;
 mod responder;
+mod stream;
 mod varint;
 mod wire;
 
@@ -61,6 +62,7 @@ pub use name::{ContentId, SEAL_BYTES};
 pub use node::Node;
 pub use requester::{FetchConfig, FetchId};
 pub use responder::Source;
+pub use stream::{Outcome, StreamConfig, StreamEvent, StreamId, StreamRead};
 pub use wire::ParseError;
 
 /// Whether a datagram is a hello, which may be sent to an address that is not proven.

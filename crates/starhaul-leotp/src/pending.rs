@@ -7,7 +7,7 @@ use std::{
 
 use rustc_hash::FxHashMap;
 
-use crate::{config::NeighbourId, name::ContentId, requester::FetchId};
+use crate::{config::NeighbourId, name::ContentId, requester::FetchId, stream::StreamId};
 
 /// Who asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub(crate) enum Asker {
     Neighbour(NeighbourId, u64),
     /// A transfer of this node itself.
     Local(FetchId),
+    /// A stream of this node.
+    Stream(StreamId),
 }
 
 /// What each content is waited for.
@@ -33,6 +35,8 @@ struct Awaited {
     /// By start; they do not overlap.
     ranges: BTreeMap<u64, Range>,
     last_asked: Instant,
+    /// Parts of it may not exist yet.
+    is_live: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -81,6 +85,7 @@ impl Pending {
             Entry::Vacant(entry) => entry.insert(Awaited {
                 ranges: BTreeMap::new(),
                 last_asked: now,
+                is_live: false,
             }),
         };
         awaited.last_asked = now;
@@ -120,6 +125,20 @@ impl Pending {
         }
         self.ranges = self.ranges + awaited.ranges.len() - before;
         (!is_full || !parts.is_empty()).then_some(parts)
+    }
+
+    /// Notes that a content grows while it is waited for.
+    pub(crate) fn set_live(&mut self, content: ContentId) {
+        if let Some(awaited) = self.contents.get_mut(&content) {
+            awaited.is_live = true;
+        }
+    }
+
+    /// Whether a content grows while it is waited for.
+    pub(crate) fn is_live(&self, content: ContentId) -> bool {
+        self.contents
+            .get(&content)
+            .is_some_and(|awaited| awaited.is_live)
     }
 
     /// Whether any byte of a range is waited for.

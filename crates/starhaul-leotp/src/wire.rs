@@ -32,6 +32,8 @@ const FLOW: u8 = 4;
 const LOST: u8 = 5;
 const VOID: u8 = 6;
 const REFUSED: u8 = 7;
+const WANT_LIVE: u8 = 8;
+const WANT_LIVE_FRESH: u8 = 9;
 
 /// Why a datagram is no packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -129,13 +131,15 @@ pub(crate) struct Data<'a> {
 /// A part of a control packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// Interest: the sender wants these bytes, and calls the content by this handle. `is_fresh`: not from a cache.
+    /// Interest: the sender wants these bytes, and calls the content by this handle. `is_fresh`: not from a cache;
+    /// `is_live`: as soon as they exist.
     Want {
         content: ContentId,
         handle: u64,
         start: u64,
         end: u64,
         is_fresh: bool,
+        is_live: bool,
     },
     /// The rate at which the sender takes data, and the last bits of the greatest number that it has received.
     Rate { kbit: u64, greatest: u32 },
@@ -337,7 +341,7 @@ impl Frame {
                 let (start, end) = read_range(from)?;
                 Self::Void { handle, start, end }
             }
-            WANT | WANT_FRESH => {
+            WANT | WANT_FRESH | WANT_LIVE | WANT_LIVE_FRESH => {
                 let handle = integer()?;
                 let (start, end) = read_range(from)?;
                 Self::Want {
@@ -345,7 +349,8 @@ impl Frame {
                     handle,
                     start,
                     end,
-                    is_fresh: kind == WANT_FRESH,
+                    is_fresh: matches!(kind, WANT_FRESH | WANT_LIVE_FRESH),
+                    is_live: matches!(kind, WANT_LIVE | WANT_LIVE_FRESH),
                 }
             }
             _ => return Err(ParseError::Unknown),
@@ -361,8 +366,14 @@ impl Frame {
                 start,
                 end,
                 is_fresh,
+                is_live,
             } => {
-                out.push(if is_fresh { WANT_FRESH } else { WANT });
+                out.push(match (is_live, is_fresh) {
+                    (false, false) => WANT,
+                    (false, true) => WANT_FRESH,
+                    (true, false) => WANT_LIVE,
+                    (true, true) => WANT_LIVE_FRESH,
+                });
                 [handle, start, end - start]
                     .into_iter()
                     .for_each(|value| varint::write(value, out));
@@ -512,6 +523,7 @@ mod tests {
                     start: 1 << 40,
                     end: (1 << 40) + 7,
                     is_fresh: false,
+                    is_live: true,
                 },
                 Frame::Want {
                     content,
@@ -519,6 +531,15 @@ mod tests {
                     start: 0,
                     end: varint::MAX,
                     is_fresh: true,
+                    is_live: false,
+                },
+                Frame::Want {
+                    content,
+                    handle: 4,
+                    start: 0,
+                    end: 9,
+                    is_fresh: true,
+                    is_live: true,
                 },
                 Frame::Rate {
                     kbit: 100_000_000,

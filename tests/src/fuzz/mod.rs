@@ -6,6 +6,7 @@ mod dtn;
 mod flow;
 mod gateway;
 mod leotp;
+mod leotp_streams;
 mod link;
 mod ltp;
 mod network;
@@ -22,6 +23,7 @@ pub use gateway::{
     gateway_config, gateway_control, gateway_label, gateway_status, gateway_text, rtp, socks5,
 };
 pub use leotp::{leotp_chain, leotp_node, leotp_packet, relay_config};
+pub use leotp_streams::{Endings as StreamEndings, run as run_streams};
 pub use link::{link_convert, link_spec, link_trace};
 pub use ltp::{ltp_engine, ltp_pair, ltp_segment};
 pub use network::network_news;
@@ -35,7 +37,7 @@ pub use session::{fec_decode, quic_handshake, session_datagram, session_pair};
 pub type Body = fn(&[u8]);
 
 /// All targets, by the name of the file and of the corpus folder.
-pub const TARGETS: [(&str, Body); 37] = [
+pub const TARGETS: [(&str, Body); 38] = [
     ("congestion_control", congestion_control),
     ("detector", detector),
     ("dtn_block", dtn_block),
@@ -51,6 +53,7 @@ pub const TARGETS: [(&str, Body); 37] = [
     ("leotp_chain", leotp_chain),
     ("leotp_node", leotp_node),
     ("leotp_packet", leotp_packet),
+    ("leotp_streams", leotp_streams),
     ("link_convert", link_convert),
     ("link_spec", link_spec),
     ("link_trace", link_trace),
@@ -74,6 +77,11 @@ pub const TARGETS: [(&str, Body); 37] = [
     ("session_pair", session_pair),
     ("socks5", socks5),
 ];
+
+/// Streams over a LEOTP network under random operations.
+pub fn leotp_streams(data: &[u8]) {
+    run_streams(data);
+}
 
 /// Splits fuzzer input into parts, each after its length in two bytes; the last may be truncated.
 pub fn parts(mut data: &[u8]) -> impl Iterator<Item = &[u8]> {

@@ -51,6 +51,8 @@ pub(crate) struct Adaptive {
     learned: Option<Instant>,
     starving_since: Option<Instant>,
     rate: f64,
+    /// The sender had enough to send, or the hop a queue.
+    is_proven: bool,
     /// The factor of the correction while there is no queue.
     boost: f64,
     boosted: Option<Instant>,
@@ -84,6 +86,10 @@ struct Shown {
 impl Adaptive {
     pub(crate) fn rate(&self) -> Option<f64> {
         (self.rate > 0.0).then_some(self.rate)
+    }
+
+    pub(crate) fn is_proven(&self) -> bool {
+        self.is_proven
     }
 
     pub(crate) fn forget_delays(&mut self) {
@@ -123,6 +129,7 @@ impl Adaptive {
         let waited = (self.recent_delay(packet) - base).max(0) as f64 / 1e6;
         // Half of a packet's time is no queue: packets of others pass between.
         let is_queued = waited > shown.packet_time / 2.0;
+        self.is_proven |= !shown.is_limited || is_queued;
         // What a limited sender sends says how much the hop carries at least.
         let is_measure = !shown.is_limited || is_queued && shown.growth > 0.0;
         self.arrival = if is_measure {

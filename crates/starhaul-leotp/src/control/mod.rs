@@ -65,6 +65,14 @@ impl RateControl {
         }
     }
 
+    /// Whether the rate is that of the hop, and not of a sender that had little to send.
+    pub(crate) fn is_proven(&self) -> bool {
+        match self {
+            Self::Adaptive(control) => control.is_proven(),
+            Self::Published(_) => true,
+        }
+    }
+
     /// The neighbour's clock is another, and so are the delays.
     pub(crate) fn forget_delays(&mut self) {
         match self {

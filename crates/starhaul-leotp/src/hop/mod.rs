@@ -84,8 +84,9 @@ pub(crate) struct Hop {
     owes_answer: bool,
     /// A packet without content follows the last data then.
     tail_at: Option<Instant>,
-    /// Reported last: rate, and when.
+    /// Reported last: rate, and when; and whether data came since.
     reported: Option<(f64, Instant)>,
+    has_news: bool,
     control_sent_at: Option<Instant>,
     heard: Instant,
     handles: Handles,
@@ -145,6 +146,7 @@ impl Hop {
             owes_answer: false,
             tail_at: None,
             reported: None,
+            has_news: false,
             control_sent_at: None,
             heard: now,
             handles: Handles {
@@ -154,6 +156,11 @@ impl Hop {
             burst: node.burst,
             segment_bytes: f64::from(u32::try_from(node.segment_bytes).unwrap_or(u32::MAX)),
         }
+    }
+
+    /// When the last authentic packet came.
+    pub(crate) fn heard(&self) -> Instant {
+        self.heard
     }
 
     /// Whether the neighbour is known in its present life.
@@ -188,7 +195,11 @@ impl Hop {
     /// The rate that packets from the neighbour have shown, in bytes per second; at first, that of a first round trip.
     pub(crate) fn measured_rate(&self) -> f64 {
         let first = FIRST_SEGMENTS * self.segment_bytes / self.rtt().as_secs_f64().max(1e-6);
-        self.control.rate().unwrap_or(first)
+        match self.control.rate() {
+            // Those who had little to send have not shown that the hop carries less.
+            Some(rate) if !self.control.is_proven() => rate.max(first),
+            rate => rate.unwrap_or(first),
+        }
     }
 
     /// Takes a hello. Returns `None` if it is forged, and otherwise whether a new life of the neighbour began.
@@ -302,6 +313,7 @@ impl Hop {
         is_limited: bool,
         rtt: Duration,
     ) {
+        self.has_news = true;
         let local = self.micros(now);
         let expected = local - self.delay.unwrap_or(0);
         let mask = i64::from(STAMP_MASK);
@@ -409,6 +421,12 @@ impl Hop {
     /// The rate was reported.
     pub(crate) fn note_reported(&mut self, now: Instant, rate: f64) {
         self.reported = Some((rate, now));
+        self.has_news = false;
+    }
+
+    /// Whether a report may say more than the last one.
+    pub(crate) fn has_news(&self) -> bool {
+        self.has_news || self.reported.is_none()
     }
 
     /// Writes the control packet that is due; `rates` follow the frames that wait, which may name their contents first.
@@ -450,8 +468,11 @@ impl Hop {
 
     /// Drops what waits for a neighbour that was silent for long.
     pub(crate) fn give_up_silent(&mut self, now: Instant) {
+        let heard = self.queue.busy_since().max(Some(self.heard));
         if !self.queue.is_empty()
-            && now.saturating_duration_since(self.heard) > SILENCE + self.rtt() * 8
+            && heard.is_some_and(|heard| {
+                now.saturating_duration_since(heard) > SILENCE + self.rtt() * 8
+            })
         {
             self.queue.clear();
         }

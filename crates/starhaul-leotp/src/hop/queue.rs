@@ -35,6 +35,27 @@ pub(crate) enum Item {
     Own { start: u64, end: u64 },
 }
 
+/// How a range of own bytes leaves: a segment, and what may follow it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) rest: Option<(u64, u64)>,
+}
+
+impl Cut {
+    /// Up to the next multiple of `length`, and the rest.
+    pub(crate) fn at_multiple(length: u64, start: u64, end: u64) -> Self {
+        let at = (start / length + 1).saturating_mul(length).min(end);
+        let rest = (at < end).then_some((at, end));
+        Self {
+            start,
+            end: at,
+            rest,
+        }
+    }
+}
+
 /// What to send next, and to whom it belongs.
 #[derive(Clone, Debug)]
 pub(crate) struct Next {
@@ -55,8 +76,18 @@ pub(crate) struct SendQueue {
     /// Items that wait, without repairs.
     items: usize,
     swept: Option<Instant>,
+    /// When something came into the empty queue.
+    busy_since: Option<Instant>,
     most_bytes: usize,
     most_flows: usize,
+}
+
+/// The contents that leave to a neighbour.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Leaving {
+    count: f64,
+    /// Bytes per second.
+    rate: f64,
 }
 
 /// One content.
@@ -98,17 +129,22 @@ impl SendQueue {
             .map_or((0, None), |flow| (flow.bytes, flow.rate))
     }
 
+    /// How many contents leave of late, and at what rate in all.
+    pub(crate) fn leaving(&self, now: Instant) -> Leaving {
+        let recent = self.flows.values().filter(|flow| flow.is_recent(now));
+        recent.fold(Leaving::default(), |sum, flow| Leaving {
+            count: sum.count + 1.0,
+            rate: sum.rate + flow.leaving(now),
+        })
+    }
+
     /// The part of a rate that a content may have: what others leave, and an equal share at least.
-    pub(crate) fn share(&self, now: Instant, handle: u64, rate: f64) -> f64 {
-        let others = self.flows.iter().filter(|(other, _)| **other != handle);
-        let (mut count, mut leaving) = (1.0, 0.0);
-        for (_, flow) in others {
-            let rate = flow.leaving(now);
-            if !flow.items.is_empty() || now.saturating_duration_since(flow.used) < AVERAGED {
-                count += 1.0;
-                leaving += rate;
-            }
-        }
+    pub(crate) fn share(&self, now: Instant, handle: u64, rate: f64, all: &Leaving) -> f64 {
+        let own = self.flows.get(&handle).filter(|flow| flow.is_recent(now));
+        let (count, leaving) = match own {
+            Some(flow) => (all.count, all.rate - flow.leaving(now)),
+            None => (all.count + 1.0, all.rate),
+        };
         (rate / count).max(rate - leaving)
     }
 
@@ -126,6 +162,11 @@ impl SendQueue {
         self.turn.is_empty() && self.repairs.is_empty()
     }
 
+    /// When something came into the empty queue the last time.
+    pub(crate) fn busy_since(&self) -> Option<Instant> {
+        self.busy_since
+    }
+
     /// Adds an item. Returns whether there was room.
     pub(crate) fn push(&mut self, now: Instant, next: Next) -> bool {
         let Next {
@@ -136,6 +177,9 @@ impl SendQueue {
         let bytes = item.bytes();
         if self.bytes + bytes > self.most_bytes {
             return false;
+        }
+        if self.is_empty() {
+            self.busy_since = Some(now);
         }
         if let Item::Segment {
             is_repair: true, ..
@@ -197,16 +241,19 @@ impl SendQueue {
         }
     }
 
-    /// Takes the next item, or says when a flow may send again. A range of own bytes comes cut to `own_bytes`.
-    pub(crate) fn pop(&mut self, now: Instant, own_bytes: u64) -> Result<Next, Option<Instant>> {
-        if let Some(Next {
-            content,
-            handle,
-            item,
-        }) = self.repairs.pop_front()
-        {
-            self.bytes -= item.bytes();
-            let (item, rest) = item.cut(own_bytes);
+    /// Takes the next item, or says when a flow may send again. `cut` says how a range of own bytes of a content and handle
+    /// leaves; `None`: nothing of it does.
+    pub(crate) fn pop(
+        &mut self,
+        now: Instant,
+        mut cut: impl FnMut(ContentId, u64, (u64, u64)) -> Option<Cut>,
+    ) -> Result<Next, Option<Instant>> {
+        while let Some(next) = self.repairs.pop_front() {
+            self.bytes -= next.item.bytes();
+            let (content, handle) = (next.content, next.handle);
+            let Some((item, rest)) = next.item.cut(|range| cut(content, handle, range)) else {
+                continue;
+            };
             if let Some(item) = rest {
                 self.repairs.push_front(Next {
                     content,
@@ -241,26 +288,28 @@ impl SendQueue {
                 self.turn.push_back(handle);
                 continue;
             }
-            let Some(item) = flow.items.pop_front() else {
-                continue;
-            };
-            let (item, rest) = item.cut(own_bytes);
-            match rest {
-                Some(rest) => flow.items.push_front(rest),
-                None => self.items -= 1,
-            }
-            flow.bytes -= item.bytes();
-            self.bytes -= item.bytes();
-            flow.sent(now, item.length());
-            if !flow.items.is_empty() {
-                self.turn.push_back(handle);
-            }
             let content = flow.content;
-            return Ok(Next {
-                content,
-                handle,
-                item,
-            });
+            while let Some(item) = flow.items.pop_front() {
+                self.items -= 1;
+                flow.bytes -= item.bytes();
+                self.bytes -= item.bytes();
+                let Some((item, rest)) = item.cut(|range| cut(content, handle, range)) else {
+                    continue;
+                };
+                if let Some(rest) = rest {
+                    flow.items.push_front(rest);
+                    self.items += 1;
+                }
+                flow.sent(now, item.length());
+                if !flow.items.is_empty() {
+                    self.turn.push_back(handle);
+                }
+                return Ok(Next {
+                    content,
+                    handle,
+                    item,
+                });
+            }
         }
         Err(soonest)
     }
@@ -313,6 +362,10 @@ impl SendQueue {
 }
 
 impl Flow {
+    fn is_recent(&self, now: Instant) -> bool {
+        !self.items.is_empty() || now.saturating_duration_since(self.used) < AVERAGED
+    }
+
     fn new(now: Instant, content: ContentId) -> Self {
         Self {
             content,
@@ -378,15 +431,15 @@ impl Item {
         }
     }
 
-    /// Own bytes up to the next multiple of `own_bytes`, and the rest.
-    fn cut(self, own_bytes: u64) -> (Self, Option<Self>) {
+    /// What leaves now, and the rest; `None`: nothing does.
+    fn cut(self, cut: impl FnOnce((u64, u64)) -> Option<Cut>) -> Option<(Self, Option<Self>)> {
         match self {
             Self::Own { start, end } => {
-                let at = (start / own_bytes + 1).saturating_mul(own_bytes).min(end);
-                let rest = (at < end).then_some(Self::Own { start: at, end });
-                (Self::Own { start, end: at }, rest)
+                let Cut { start, end, rest } = cut((start, end))?;
+                let rest = rest.map(|(start, end)| Self::Own { start, end });
+                Some((Self::Own { start, end }, rest))
             }
-            Self::Segment { .. } => (self, None),
+            Self::Segment { .. } => Some((self, None)),
         }
     }
 }
@@ -403,8 +456,12 @@ mod tests {
         }
     }
 
+    fn in_hundreds(_: ContentId, _: u64, (start, end): (u64, u64)) -> Option<Cut> {
+        Some(Cut::at_multiple(100, start, end))
+    }
+
     fn pop(queue: &mut SendQueue, now: Instant) -> Option<(u64, u64, u64)> {
-        let next = queue.pop(now, 100).ok()?;
+        let next = queue.pop(now, in_hundreds).ok()?;
         match next.item {
             Item::Own { start, end } => Some((next.handle, start, end)),
             Item::Segment { segment, .. } => Some((next.handle, segment.offset, segment.end())),
@@ -435,6 +492,25 @@ mod tests {
     }
 
     #[test]
+    fn what_does_not_exist_leaves_its_turn_to_others() {
+        let now = Instant::now();
+        let mut queue = SendQueue::new(10_000, 10);
+        queue.push(now, own(1, 0, 1000));
+        queue.push(now, own(2, 0, 1000));
+        let exists = |_, handle, (start, end)| {
+            let cut = Cut {
+                start,
+                end: start + 7,
+                rest: (start < 7).then_some((start + 7, end)),
+            };
+            (handle == 2).then_some(cut)
+        };
+        let sent = std::iter::from_fn(|| queue.pop(now, exists).ok());
+        assert_eq!(sent.map(|next| next.handle).collect::<Vec<_>>(), [2, 2]);
+        assert!(queue.is_empty() && queue.items == 0);
+    }
+
+    #[test]
     fn a_slow_content_holds_no_other_back() {
         let now = Instant::now();
         let mut queue = SendQueue::new(10_000, 10);
@@ -451,7 +527,7 @@ mod tests {
             .map(|next| next.unwrap().0),
             [2; 3]
         );
-        let at = queue.pop(now, 100).unwrap_err();
+        let at = queue.pop(now, in_hundreds).unwrap_err();
         assert_eq!(at, Some(now + Duration::from_millis(100)));
         assert_eq!(pop(&mut queue, at.unwrap()), Some((1, 100, 200)));
     }

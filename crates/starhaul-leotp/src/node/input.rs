@@ -59,6 +59,9 @@ impl Node {
     fn meet(&mut self, now: Instant, id: NeighbourId) {
         self.emit(Event::Met(id));
         self.pending.withdraw_neighbour(id);
+        if let Some(streams) = &mut self.streams {
+            streams.forget_neighbour(id);
+        }
         for relayed in self.relayed.values_mut() {
             relayed.askers.retain(|(asker, _)| *asker != id);
         }
@@ -95,6 +98,7 @@ impl Node {
                 None
             }
         };
+        self.settle_streams(now);
         self.report_losses(now, from);
         self.report_rates(now, from, about);
     }
@@ -192,6 +196,11 @@ impl Node {
                         fetch.handle_void(now, start, end);
                     }
                 }
+                Asker::Stream(id) => {
+                    if let Some(streams) = &mut self.streams {
+                        streams.handle_void(now, id, start, end);
+                    }
+                }
                 Asker::Neighbour(id, handle) => {
                     if let Some(hop) = self.hops.get_mut(&id) {
                         hop.queue_frame(Frame::Void { handle, start, end });
@@ -233,12 +242,14 @@ impl Node {
                 start,
                 end,
                 is_fresh,
+                is_live,
             } => self.want(
                 now,
                 Asker::Neighbour(from, handle),
                 content,
                 (start, end),
                 is_fresh,
+                is_live,
             ),
             Frame::Rate { kbit, greatest } => hop.handle_rate(kbit, greatest),
             Frame::Flow { handle, kbit } => hop.queue.set_rate(handle, bytes_per_second(kbit)),
@@ -258,7 +269,7 @@ impl Node {
                     return;
                 }
                 for asker in self.pending.refuse(content) {
-                    self.refuse(asker);
+                    self.refuse(now, asker);
                 }
             }
         }
@@ -312,11 +323,12 @@ impl Node {
         if self.config.recovery == Scope::EndToEnd {
             return;
         }
+        let is_own = self.serves(content);
         let Some(hop) = self.hops.get_mut(&to) else {
             return;
         };
         self.stats.repaired += 1;
-        if self.responder.length(content).is_some() {
+        if is_own {
             let has_room = hop.queue.repair_own(content, handle, start, end);
             self.stats.queue_drops += u64::from(!has_room);
         } else if let Some(segment) = self.cache.first_in(content, start, end) {
@@ -336,12 +348,14 @@ impl Node {
             self.stats.queue_drops += u64::from(!has_room);
         } else {
             self.stats.repairs_refetched += 1;
+            let is_live = self.pending.is_live(content);
             self.ask_upstream(
                 now,
                 Asker::Neighbour(to, handle),
                 content,
                 (start, end),
                 false,
+                is_live,
             );
         }
     }
@@ -386,6 +400,11 @@ impl Node {
                 count: lost.end - lost.start,
             });
         }
+    }
+
+    fn serves(&self, content: ContentId) -> bool {
+        let streams = self.streams.as_ref();
+        self.responder.length(content).is_some() || streams.is_some_and(|it| it.serves(content))
     }
 
     pub(super) fn fail_unreadable(&mut self, id: NeighbourId, handle: u64) {

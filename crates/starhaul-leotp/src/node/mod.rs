@@ -3,6 +3,8 @@
 mod input;
 mod output;
 mod relay;
+mod streams;
+mod ways;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -16,6 +18,7 @@ use rand_chacha::{
 };
 use relay::Relayed;
 use rustc_hash::FxHashMap;
+use ways::Ways;
 
 use crate::{
     Error,
@@ -28,6 +31,7 @@ use crate::{
     pending::{Asker, Pending},
     requester::{Fetch, FetchConfig, FetchId, Taken},
     responder::{Responder, Source},
+    stream::Streams,
     wire::Frame,
 };
 
@@ -47,7 +51,10 @@ pub struct Node {
     hops: BTreeMap<NeighbourId, Hop>,
     upstream: Option<NeighbourId>,
     routes: FxHashMap<ContentId, NeighbourId>,
+    /// Where the openers of streams that are relayed are.
+    ways: Ways,
     responder: Responder,
+    streams: Option<Streams>,
     cache: Cache,
     pending: Pending,
     fetches: BTreeMap<FetchId, Fetch>,
@@ -81,7 +88,9 @@ impl Node {
             hops: BTreeMap::new(),
             upstream: None,
             routes: FxHashMap::default(),
+            ways: Ways::new(config.contents),
             responder: Responder::default(),
+            streams: None,
             cache,
             pending: Pending::new(config.pending_ranges, config.contents, config.patience),
             fetches: BTreeMap::new(),
@@ -132,6 +141,7 @@ impl Node {
             .pending
             .contents()
             .filter(|content| !self.routes.contains_key(content))
+            .filter(|content| self.ways.route(*content).is_none())
             .collect();
         for content in contents {
             self.reroute(now, content);
@@ -151,7 +161,8 @@ impl Node {
     }
 
     fn route_of(&self, content: ContentId) -> Option<NeighbourId> {
-        self.routes.get(&content).copied().or(self.upstream)
+        let learned = || self.ways.route(content).unwrap_or(self.upstream);
+        self.routes.get(&content).copied().or_else(learned)
     }
 
     /// Asks the neighbour that a content comes from now for all that is waited for.
@@ -170,10 +181,16 @@ impl Node {
         let askers = pending.askers(content, 0, u64::MAX);
         let mut ranges = Vec::new();
         for asker in &askers {
-            if let Asker::Local(id) = asker
-                && let Some(fetch) = self.fetches.get_mut(id)
-            {
-                ranges.extend(fetch.change_path(now));
+            match asker {
+                Asker::Local(id) => {
+                    let fetch = self.fetches.get_mut(id);
+                    ranges.extend(fetch.into_iter().flat_map(|it| it.change_path(now)));
+                }
+                Asker::Stream(id) => {
+                    let streams = self.streams.as_mut();
+                    ranges.extend(streams.into_iter().flat_map(|it| it.change_path(now, *id)));
+                }
+                Asker::Neighbour(..) => {}
             }
         }
         if askers
@@ -182,6 +199,7 @@ impl Node {
         {
             ranges = pending.renew(content, now);
         }
+        let is_live = pending.is_live(content);
         for (start, end) in ranges {
             hop.queue_frame(Frame::Want {
                 content,
@@ -189,6 +207,7 @@ impl Node {
                 start,
                 end,
                 is_fresh: false,
+                is_live,
             });
         }
         for asker in askers {
@@ -244,7 +263,9 @@ impl Node {
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        let of_streams = |streams: &mut Streams| streams.poll_event().map(Event::Stream);
+        let event = self.events.pop_front();
+        event.or_else(|| self.streams.as_mut().and_then(of_streams))
     }
 
     /// Counters.
@@ -282,6 +303,7 @@ impl Node {
         hops.chain(fetches)
             .chain(self.sweep_at)
             .chain(self.silence_at())
+            .chain(self.streams.as_ref().and_then(Streams::timeout))
             .min()
     }
 
@@ -290,7 +312,8 @@ impl Node {
         if self.sweep_at.is_some_and(|at| at <= now) {
             self.stats.expired += self.pending.expire(now);
             self.forget_idle(now);
-            self.sweep_at = (!self.pending.is_empty()).then_some(now + SWEEP);
+            let is_idle = self.pending.is_empty() && self.ways.len() == 0;
+            self.sweep_at = (!is_idle).then_some(now + SWEEP);
         }
         let ids: Vec<NeighbourId> = self.hops.keys().copied().collect();
         for id in ids {
@@ -311,6 +334,10 @@ impl Node {
                 self.stats.timeouts += fetch.handle_timeout(now);
             }
             self.pump(now, id);
+        }
+        if let Some(streams) = &mut self.streams {
+            self.stats.timeouts += streams.handle_timeout(now);
+            self.settle_streams(now);
         }
     }
 
@@ -333,6 +360,7 @@ impl Node {
                 content,
                 (want.start, want.end),
                 want.is_fresh,
+                false,
             );
         }
     }
@@ -345,10 +373,23 @@ impl Node {
         content: ContentId,
         range: (u64, u64),
         is_fresh: bool,
+        is_live: bool,
     ) {
         if let Some(length) = self.responder.length(content) {
             self.want_own(now, asker, content, range, length);
             return;
+        }
+        let mut turned = None;
+        if let Asker::Neighbour(id, handle) = asker
+            && is_live
+        {
+            if self.want_of_stream(now, (id, handle), content, range) {
+                return;
+            }
+            let has_room;
+            (has_room, turned) = self.ways.note(now, content, id);
+            self.stats.refused.overflow += u64::from(!has_room);
+            self.sweep_at.get_or_insert(now + SWEEP);
         }
         let (mut at, end) = range;
         if is_fresh {
@@ -359,7 +400,8 @@ impl Node {
                 break;
             };
             if segment.offset > at {
-                self.ask_upstream(now, asker, content, (at, segment.offset), is_fresh);
+                let before = (at, segment.offset);
+                self.ask_upstream(now, asker, content, before, is_fresh, is_live);
             }
             at = segment.end().max(at + 1);
             if segment.is_end {
@@ -371,7 +413,10 @@ impl Node {
             self.stats.cache_hits += segment.length();
         }
         if at < end {
-            self.ask_upstream(now, asker, content, (at, end), is_fresh);
+            self.ask_upstream(now, asker, content, (at, end), is_fresh, is_live);
+        }
+        if let Some(turned) = turned {
+            self.reroute(now, turned);
         }
     }
 
@@ -413,6 +458,8 @@ impl Node {
                     self.deliver_here(now, id, &segment);
                 }
             }
+            // A live content is none of these.
+            Asker::Stream(_) => self.refuse(now, asker),
         }
     }
 
@@ -424,12 +471,16 @@ impl Node {
         content: ContentId,
         range: (u64, u64),
         is_fresh: bool,
+        is_live: bool,
     ) {
         let route = self.route_of(content);
         let route = route.filter(|route| !matches!(asker, Asker::Neighbour(id, _) if id == *route));
         let Some((route, hop)) = route.and_then(|id| Some((id, self.hops.get_mut(&id)?))) else {
+            if is_live && self.waits_for_opener(now, asker, content, range) {
+                return;
+            }
             self.stats.refused.unknown += 1;
-            self.refuse(asker);
+            self.refuse(now, asker);
             return;
         };
         let pending = &mut self.pending;
@@ -449,6 +500,9 @@ impl Node {
             self.stats.refused.overflow += 1;
             return;
         };
+        if is_live {
+            pending.set_live(content);
+        }
         let asked: u64 = parts.iter().map(|(start, end)| end - start).sum();
         self.stats.aggregated += u64::from(asked < range.1 - range.0);
         let mut parts = parts.into_iter().peekable();
@@ -462,6 +516,7 @@ impl Node {
                 start,
                 end,
                 is_fresh,
+                is_live,
             });
         }
         self.sweep_at.get_or_insert(now + SWEEP);
@@ -481,6 +536,10 @@ impl Node {
         match asker {
             Asker::Local(id) => {
                 self.deliver_here(now, id, segment);
+                true
+            }
+            Asker::Stream(id) => {
+                self.deliver_to_stream(now, id, segment);
                 true
             }
             Asker::Neighbour(id, handle) => {
@@ -540,9 +599,13 @@ impl Node {
     }
 
     /// Tells one who asked that there is no such content.
-    fn refuse(&mut self, asker: Asker) {
+    fn refuse(&mut self, now: Instant, asker: Asker) {
         match asker {
             Asker::Local(id) => self.fail(id, Failure::Refused),
+            Asker::Stream(id) => {
+                let streams = self.streams.as_mut();
+                streams.into_iter().for_each(|it| it.refused(now, id));
+            }
             Asker::Neighbour(id, handle) => {
                 if let Some(hop) = self.hops.get_mut(&id) {
                     hop.queue_frame(Frame::Refused { handle });

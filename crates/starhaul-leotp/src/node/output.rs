@@ -5,7 +5,10 @@ use std::time::Instant;
 use super::Node;
 use crate::{
     config::{NeighbourId, Scope},
-    hop::{Carried, queue::Item},
+    hop::{
+        Carried,
+        queue::{Cut, Item},
+    },
     wire::{Data, Frame},
 };
 
@@ -22,7 +25,10 @@ impl Node {
         ready.reverse();
         let begin = out.len();
         while let Some(id) = ready.pop() {
-            if self.transmit_to(now, id, out) {
+            let has_sent = self.transmit_to(now, id, out);
+            // The end of a stream may just have left.
+            self.settle_streams(now);
+            if has_sent {
                 self.last_sent = id;
                 self.stats.bytes_sent += (out.len() - begin) as u64;
                 return Some(id);
@@ -66,7 +72,14 @@ impl Node {
             if !is_unpaced && !hop.may_send_data(now) {
                 return false;
             }
-            let next = match hop.queue.pop(now, segment_bytes) {
+            let streams = &mut self.streams;
+            let cut = |content, handle, (start, end)| match streams {
+                Some(streams) if streams.serves(content) => {
+                    streams.cut(now, content, (id, handle), (start, end))
+                }
+                _ => Some(Cut::at_multiple(segment_bytes, start, end)),
+            };
+            let next = match hop.queue.pop(now, cut) {
                 Ok(next) => {
                     hop.flows_wait(None);
                     next
@@ -83,7 +96,10 @@ impl Node {
                     stamp,
                 } => (segment, is_repair, stamp),
                 Item::Own { start, .. } => {
-                    match self.responder.segment(next.content, start, segment_bytes) {
+                    let streams = self.streams.as_ref();
+                    let live = streams.and_then(|it| it.segment(next.content, start));
+                    let fixed = || self.responder.segment(next.content, start, segment_bytes);
+                    match live.or_else(fixed) {
                         Some(segment) => (segment, false, None),
                         None => {
                             self.fail_unreadable(id, next.handle);

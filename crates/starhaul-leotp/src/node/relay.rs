@@ -1,12 +1,15 @@
 //! What a midnode reports upstream: the rate of each content that it relays, by backpressure (LEOTP, eq. 9), and that it is
 //! still there.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use super::Node;
 use crate::{
     config::{NeighbourId, Scope},
-    hop::{Hop, kbit},
+    hop::{Hop, kbit, queue::Leaving},
     name::ContentId,
     pending::Asker,
     wire::Frame,
@@ -21,6 +24,8 @@ const SILENCE: f64 = 0.9;
 /// Silences that follow each other become longer by this factor, up to [`LONGEST_SILENCE`].
 const GROWTH: u32 = 2;
 const LONGEST_SILENCE: Duration = Duration::from_millis(100);
+/// Silences that are broken where data may not exist yet: others tell nothing.
+const MOST_LIVE_SILENCES: u32 = 2;
 /// Contents whose rates are reported in one packet at most.
 const MOST_RATES: usize = 16;
 
@@ -36,6 +41,9 @@ pub(super) struct Relayed {
     /// The last data of it, and the silence that is broken next.
     heard: Instant,
     silence: Duration,
+    /// Silences that were broken since, and whether any data came.
+    broken: u32,
+    has_data: bool,
     reported: Option<(f64, Instant)>,
 }
 
@@ -56,6 +64,8 @@ impl Node {
             asked: now,
             heard: now,
             silence: rtt.mul_f64(SILENCE),
+            broken: 0,
+            has_data: false,
             reported: None,
         };
         let relayed = self.relayed.entry(content).or_insert_with(new);
@@ -83,6 +93,8 @@ impl Node {
         {
             relayed.heard = now;
             relayed.silence = rtt.mul_f64(SILENCE);
+            relayed.broken = 0;
+            relayed.has_data = true;
         }
     }
 
@@ -93,36 +105,49 @@ impl Node {
             now.saturating_duration_since(relayed.asked) < IDLE
                 || pending.waits_for(*content, 0, u64::MAX)
         });
+        self.ways.forget_idle(now, IDLE);
+    }
+
+    /// When the silence about a content is to be broken. Where the data may not exist yet, what came from the neighbour
+    /// after the last data shows that none of them was lost.
+    fn breaks_silence_at(&self, content: ContentId, relayed: &Relayed) -> Option<Instant> {
+        let is_live = self.pending.is_live(content);
+        let hop = self.hops.get(&relayed.upstream)?;
+        let is_complete = relayed.has_data && hop.heard() > relayed.heard;
+        let is_pointless = is_live && (relayed.broken >= MOST_LIVE_SILENCES || is_complete);
+        let is_due = !is_pointless && self.pending.waits_for(content, 0, u64::MAX);
+        is_due.then(|| relayed.heard + relayed.silence)
     }
 
     /// When the first silence of a neighbour upstream is to be broken.
     pub(super) fn silence_at(&self) -> Option<Instant> {
-        let waiting = self
-            .relayed
-            .iter()
-            .filter(|(content, _)| self.pending.waits_for(**content, 0, u64::MAX));
+        let waiting = self.relayed.iter();
         waiting
-            .map(|(_, relayed)| relayed.heard + relayed.silence)
+            .filter_map(|(content, relayed)| self.breaks_silence_at(*content, relayed))
             .min()
     }
 
     /// Probes neighbours upstream that owe data and are silent: an answer shows what was lost.
     pub(super) fn break_silence(&mut self, now: Instant) {
-        for (content, relayed) in &mut self.relayed {
-            if relayed.heard + relayed.silence <= now
-                && self.pending.waits_for(*content, 0, u64::MAX)
-            {
-                if let Some(hop) = self.hops.get_mut(&relayed.upstream) {
-                    hop.send_control_by(now);
-                    // One that began a new life may not know where this node is.
-                    if relayed.silence > hop.rtt() {
-                        hop.prompt_hello(now);
-                    }
+        let due = self.relayed.iter().filter(|(content, relayed)| {
+            let at = self.breaks_silence_at(**content, relayed);
+            at.is_some_and(|at| at <= now)
+        });
+        let due: Vec<ContentId> = due.map(|(content, _)| *content).collect();
+        for content in due {
+            let Some(relayed) = self.relayed.get_mut(&content) else {
+                continue;
+            };
+            if let Some(hop) = self.hops.get_mut(&relayed.upstream) {
+                hop.send_control_by(now);
+                // One that began a new life may not know where this node is.
+                if relayed.silence > hop.rtt() {
+                    hop.prompt_hello(now);
                 }
-                relayed.silence = relayed.silence
-                    + (relayed.silence * (GROWTH - 1))
-                        .clamp(Duration::from_millis(1), LONGEST_SILENCE);
             }
+            relayed.broken += 1;
+            relayed.silence = relayed.silence
+                + (relayed.silence * (GROWTH - 1)).clamp(Duration::from_millis(1), LONGEST_SILENCE);
         }
     }
 
@@ -167,6 +192,13 @@ impl Node {
         relayed.any(|content| self.awaits_content_of(*content, id))
     }
 
+    /// The same for contents that do not grow.
+    fn awaits_existing_of(&self, id: NeighbourId) -> bool {
+        let mut relayed = self.relayed.keys();
+        relayed
+            .any(|content| !self.pending.is_live(*content) && self.awaits_content_of(*content, id))
+    }
+
     fn awaits_content_of(&self, content: ContentId, id: NeighbourId) -> bool {
         let relayed = self.relayed.get(&content);
         relayed.is_some_and(|relayed| relayed.upstream == id)
@@ -179,12 +211,13 @@ impl Node {
             Some(content) => self.awaits_content_of(content, id),
             None => self.awaits_data_of(id),
         };
-        if !is_awaited {
-            return;
-        }
-        let Some(hop) = self.hops.get(&id) else {
+        let Some(hop) = self.hops.get(&id).filter(|_| is_awaited) else {
             return;
         };
+        // Who waits for what does not exist yet learns nothing from packets without data, and answers none with another.
+        if about.is_none() && !hop.has_news() && !self.awaits_existing_of(id) {
+            return;
+        }
         let rate = match self.config.control {
             Scope::Hop => hop.measured_rate(),
             Scope::EndToEnd => self
@@ -238,8 +271,9 @@ impl Node {
         let all = self.relayed.iter().filter(|_| about.is_none());
         let of_neighbour = one.into_iter().chain(all);
         let of_neighbour = of_neighbour.filter(|(_, relayed)| relayed.upstream == id);
+        let mut leaving = BTreeMap::new();
         let changed = of_neighbour.filter_map(|(content, relayed)| {
-            let rate = self.backpressure(now, relayed, rtt)?;
+            let rate = self.backpressure(now, relayed, rtt, &mut leaving)?;
             let is_news = relayed
                 .reported
                 .is_none_or(|(reported, _)| (rate - reported).abs() > 0.02 * reported);
@@ -250,13 +284,21 @@ impl Node {
 
     /// The rate at which a content may come from upstream: that at which it leaves, corrected so that a small backlog
     /// remains. Of several that it goes to, the fastest decides; the others find it in the cache. `None`: it stays here.
-    fn backpressure(&self, now: Instant, relayed: &Relayed, rtt: Duration) -> Option<f64> {
+    /// `leaving`: what was found of the neighbours already.
+    fn backpressure(
+        &self,
+        now: Instant,
+        relayed: &Relayed,
+        rtt: Duration,
+        leaving: &mut BTreeMap<NeighbourId, Leaving>,
+    ) -> Option<f64> {
         let segment_bytes = f64::from(u32::try_from(self.config.segment_bytes).unwrap_or(u32::MAX));
         let backlog_wanted = self.config.backlog_segments * segment_bytes;
         let rates = relayed.askers.iter().filter_map(|(id, handle)| {
             let hop = self.hops.get(id)?;
             let (backlog, said) = hop.queue.backlog(*handle);
-            let share = hop.queue.share(now, *handle, hop.takes());
+            let all = leaving.entry(*id).or_insert_with(|| hop.queue.leaving(now));
+            let share = hop.queue.share(now, *handle, hop.takes(), all);
             let leaves = said.map_or(share, |said| share.min(said));
             let excess = backlog_wanted - f64::from(u32::try_from(backlog).unwrap_or(u32::MAX));
             Some(leaves + excess / rtt.as_secs_f64().max(1e-6))

@@ -1,0 +1,217 @@
+//! Streams over the network: what applications do with them, and what their contents ask for and serve.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rand_chacha::rand_core::RngCore as _;
+
+use super::{Node, SWEEP};
+use crate::{
+    config::NeighbourId,
+    hop::queue,
+    name::{ContentId, Segment},
+    pending::Asker,
+    requester::Taken,
+    stream::{Asked, StreamConfig, StreamId, StreamRead, Streams, id},
+};
+
+impl Node {
+    /// Lets this node open streams, and accept them if the configuration says so. Streams of before are forgotten.
+    pub fn enable_streams(&mut self, config: StreamConfig) {
+        let segment_bytes = self.config.segment_bytes;
+        self.streams = Some(Streams::new(config, self.config.patience, segment_bytes));
+    }
+
+    /// Opens a stream to the node that accepts them upstream. `header` is for its application, at most
+    /// [`StreamConfig::MOST_HEADER_BYTES`]; data may be written at once. `None`: there are too many streams, the header is too
+    /// long, or streams are not enabled.
+    pub fn open_stream(&mut self, now: Instant, header: &[u8]) -> Option<StreamId> {
+        let mut number = id::Number::default();
+        self.random.fill_bytes(&mut number);
+        let id = self.streams.as_mut()?.open(now, number, header)?;
+        self.settle_streams(now);
+        Some(id)
+    }
+
+    /// What the other side's application said when it opened the stream or answered.
+    pub fn stream_header(&self, id: StreamId) -> Option<Bytes> {
+        self.streams.as_ref()?.header(id)
+    }
+
+    /// Answers a stream that was accepted, before anything is written. Returns whether it did: the stream is there, and the
+    /// header not too long. To refuse it, reset it with a code instead.
+    pub fn answer_stream(&mut self, now: Instant, id: StreamId, header: &[u8]) -> bool {
+        self.with_streams(now, |streams| streams.answer(id, header))
+            .unwrap_or(false)
+    }
+
+    /// Writes data; returns how much was taken. If it is less, [`crate::StreamEvent::Writable`] tells when there is room.
+    pub fn write_stream(&mut self, now: Instant, id: StreamId, data: &[u8]) -> usize {
+        self.with_streams(now, |streams| streams.write(id, data))
+            .unwrap_or(0)
+    }
+
+    /// The next data of a stream, or their end.
+    pub fn read_stream(&mut self, now: Instant, id: StreamId) -> Option<StreamRead> {
+        self.with_streams(now, |streams| streams.read(now, id))?
+    }
+
+    /// Says that no data follow; the other side may go on.
+    pub fn finish_stream(&mut self, now: Instant, id: StreamId) {
+        self.with_streams(now, |streams| streams.finish(id));
+    }
+
+    /// Breaks a stream off; the other side's application gets the code, and this one hears no more of it.
+    pub fn reset_stream(&mut self, now: Instant, id: StreamId, code: u64) {
+        self.with_streams(now, |streams| streams.reset(now, id, code));
+    }
+
+    /// Streams that are not over.
+    pub fn streams(&self) -> usize {
+        self.streams.as_ref().map_or(0, Streams::count)
+    }
+
+    /// Bytes of memory that streams hold, those among them that are over but for their end.
+    pub fn stream_memory(&self) -> usize {
+        self.streams.as_ref().map_or(0, Streams::memory)
+    }
+
+    /// Streams of others for which this node remembers where their openers are.
+    pub fn relayed_streams(&self) -> usize {
+        self.ways.len()
+    }
+
+    fn with_streams<T>(&mut self, now: Instant, act: impl FnOnce(&mut Streams) -> T) -> Option<T> {
+        let done = act(self.streams.as_mut()?);
+        self.settle_streams(now);
+        Some(done)
+    }
+
+    /// Asks and serves what streams may, and forgets what they do not wait for any more.
+    pub(super) fn settle_streams(&mut self, now: Instant) {
+        while let Some(streams) = &mut self.streams {
+            let (dropped, touched) = (streams.take_dropped(), streams.take_touched());
+            if dropped.is_empty() && touched.is_empty() {
+                return;
+            }
+            for (id, content) in dropped {
+                self.pending.withdraw(content, Asker::Stream(id));
+                self.routes.remove(&content);
+            }
+            for id in touched {
+                self.pump_stream(now, id);
+                self.wake(now, id);
+            }
+        }
+    }
+
+    fn pump_stream(&mut self, now: Instant, id: StreamId) {
+        while let Some(streams) = &mut self.streams
+            && let Some((content, is_accepted)) = streams.fetched(id)
+            // The opener is where it asked last.
+            && (!is_accepted || self.routes.contains_key(&content))
+            && let Some(want) = streams.poll_want(now, id)
+        {
+            let range = (want.start, want.end);
+            self.want(now, Asker::Stream(id), content, range, want.is_fresh, true);
+        }
+    }
+
+    /// Lets those who wait for a stream's content have what there is now.
+    fn wake(&mut self, now: Instant, id: StreamId) {
+        let Some(streams) = &mut self.streams else {
+            return;
+        };
+        for ((neighbour, handle), content, (start, end)) in streams.take_parked(now, id) {
+            let Some(hop) = self.hops.get_mut(&neighbour) else {
+                continue;
+            };
+            let item = queue::Item::Own { start, end };
+            let next = queue::Next {
+                content,
+                handle,
+                item,
+            };
+            if !hop.queue.push(now, next) {
+                self.stats.queue_drops += 1;
+                streams.park(id, (neighbour, handle));
+            }
+        }
+    }
+
+    /// A neighbour asks for a live content. Returns whether that is dealt with here.
+    pub(super) fn want_of_stream(
+        &mut self,
+        now: Instant,
+        (from, handle): (NeighbourId, u64),
+        content: ContentId,
+        range: (u64, u64),
+    ) -> bool {
+        let Some(streams) = &mut self.streams else {
+            return false;
+        };
+        let mut salt = [0; 8];
+        self.random.fill_bytes(&mut salt);
+        // Zeros name the other content.
+        salt[0] = salt[0].max(1);
+        match streams.asked(now, content, salt, self.ways.knows(content)) {
+            Asked::Elsewhere => return false,
+            Asked::Refuse => {
+                self.stats.refused.unknown += 1;
+                self.refuse(now, Asker::Neighbour(from, handle));
+            }
+            Asked::Here(id) => {
+                if let Some((start, end)) = streams.ask(now, id, (from, handle), range)
+                    && let Some(hop) = self.hops.get_mut(&from)
+                {
+                    let item = queue::Item::Own { start, end };
+                    let next = queue::Next {
+                        content,
+                        handle,
+                        item,
+                    };
+                    if !hop.queue.push(now, next) {
+                        self.stats.queue_drops += 1;
+                        streams.park(id, (from, handle));
+                    }
+                }
+                if let Some((content, true)) = streams.fetched(id) {
+                    self.set_route(now, content, Some(from));
+                }
+                self.settle_streams(now);
+            }
+        }
+        true
+    }
+
+    /// An Interest for what the opener of a stream serves, of whom no Interest is known, waits for that: this node, or one
+    /// on the way, may have begun a new life. Returns whether it is one.
+    pub(super) fn waits_for_opener(
+        &mut self,
+        now: Instant,
+        asker: Asker,
+        content: ContentId,
+        range: (u64, u64),
+    ) -> bool {
+        if id::parts(content).1.is_none() || !matches!(asker, Asker::Neighbour(..)) {
+            return false;
+        }
+        let asked = self.pending.ask(now, content, range, asker, Duration::ZERO);
+        self.pending.set_live(content);
+        self.stats.refused.overflow += u64::from(asked.is_none());
+        self.sweep_at.get_or_insert(now + SWEEP);
+        true
+    }
+
+    /// A segment of a stream's content arrived.
+    pub(super) fn deliver_to_stream(&mut self, now: Instant, id: StreamId, segment: &Segment) {
+        let Some(streams) = &mut self.streams else {
+            return;
+        };
+        match streams.handle_segment(now, id, segment) {
+            Taken::New => {}
+            Taken::Known => self.stats.duplicates += 1,
+            Taken::Damaged => self.stats.refused.damaged += 1,
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Where the openers of streams are: a relay asks for the opener's content where the Interests for the other one come from.
+
+use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashMap;
+
+use crate::{
+    config::NeighbourId,
+    name::ContentId,
+    stream::id::{self, Number},
+};
+
+/// The learned routes of a node, as long as the streams are relayed.
+#[derive(Debug)]
+pub(super) struct Ways {
+    ways: FxHashMap<Number, Way>,
+    most: usize,
+}
+
+#[derive(Debug)]
+struct Way {
+    /// Who asked last for what the accepting side serves.
+    opener: Option<NeighbourId>,
+    /// What the opener serves.
+    forward: Option<ContentId>,
+    used: Instant,
+}
+
+impl Ways {
+    /// At most so many streams.
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            ways: FxHashMap::default(),
+            most,
+        }
+    }
+
+    /// Notes who asks for a content of a stream. Returns whether there was room, and the content whose route is another now.
+    pub(super) fn note(
+        &mut self,
+        now: Instant,
+        content: ContentId,
+        from: NeighbourId,
+    ) -> (bool, Option<ContentId>) {
+        let (number, salt) = id::parts(content);
+        if !self.ways.contains_key(&number) && self.ways.len() >= self.most {
+            return (false, None);
+        }
+        let way = self.ways.entry(number).or_insert(Way {
+            opener: None,
+            forward: None,
+            used: now,
+        });
+        way.used = now;
+        if salt.is_some() {
+            way.forward = Some(content);
+            return (true, None);
+        }
+        let is_other = way.opener.replace(from) != Some(from);
+        (true, way.forward.filter(|_| is_other))
+    }
+
+    /// The route of a content that an opener serves: `Some(None)` while none asks for the other one.
+    pub(super) fn route(&self, content: ContentId) -> Option<Option<NeighbourId>> {
+        let way = self.ways.get(&id::parts(content).0)?;
+        (way.forward == Some(content)).then_some(way.opener)
+    }
+
+    /// Whether the opener of a stream is behind a neighbour.
+    pub(super) fn knows(&self, content: ContentId) -> bool {
+        let way = self.ways.get(&id::parts(content).0);
+        way.is_some_and(|way| way.opener.is_some())
+    }
+
+    /// Forgets streams that were not asked for so long.
+    pub(super) fn forget_idle(&mut self, now: Instant, idle: Duration) {
+        self.ways
+            .retain(|_, way| now.saturating_duration_since(way.used) < idle);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.ways.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_opener_is_where_the_last_interest_came_from() {
+        let now = Instant::now();
+        let (a, b, up) = (NeighbourId(1), NeighbourId(2), NeighbourId(3));
+        let (backward, forward) = (id::backward([7; 8]), id::forward([7; 8], [1; 8]));
+        let mut ways = Ways::new(2);
+        assert_eq!(ways.route(forward), None);
+        assert_eq!(ways.note(now, forward, up), (true, None));
+        assert_eq!(
+            (ways.route(forward), ways.knows(forward)),
+            (Some(None), false)
+        );
+        assert_eq!(ways.note(now, backward, a), (true, Some(forward)));
+        assert_eq!(ways.note(now, backward, a), (true, None));
+        assert_eq!(ways.route(forward), Some(Some(a)));
+        assert_eq!(ways.note(now, backward, b), (true, Some(forward)));
+        assert_eq!(ways.route(forward), Some(Some(b)));
+        assert_eq!(ways.route(backward), None);
+        let other = id::forward([7; 8], [2; 8]);
+        assert_eq!(ways.note(now, other, up), (true, None), "accepted anew");
+        assert_eq!(
+            (ways.route(forward), ways.route(other)),
+            (None, Some(Some(b)))
+        );
+        assert!(ways.note(now, id::backward([8; 8]), a).0);
+        assert!(!ways.note(now, id::backward([9; 8]), a).0);
+        ways.forget_idle(now + Duration::from_secs(9), Duration::from_secs(9));
+        assert_eq!(ways.len(), 0);
+    }
+}

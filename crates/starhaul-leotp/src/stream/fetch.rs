@@ -1,0 +1,405 @@
+//! The requester of a content that grows: asks far ahead of what exists, and again only for holes, and at long intervals for
+//! what it waits for, so that relays remember it.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+
+use crate::{
+    hop::rtt::RoundTrips,
+    keys::ContentKey,
+    name::Segment,
+    requester::{Taken, Wanted},
+};
+
+/// The least time after which a hole is asked for again; relays recover most of them sooner.
+const LEAST_TIMEOUT: Duration = Duration::from_millis(100);
+/// Before a round-trip time is known (RFC 6298 §2.1).
+const FIRST_TIMEOUT: Duration = Duration::from_secs(1);
+const GREATEST_TIMEOUT: Duration = Duration::from_secs(5);
+const BACKOFF: f64 = 1.5;
+/// A hole's timer is put off by relays that recover it so often at most.
+const MOST_POSTPONED: u32 = 4;
+/// Ranges that are asked for again at once at most.
+const MOST_AT_ONCE: usize = 64;
+/// Segments out of order at most.
+const MOST_EARLY: usize = 1 << 12;
+/// The stream is given up after so many segments that do not open.
+const MOST_DAMAGED: u32 = 64;
+
+/// The content that the other side of a stream serves, as it arrives.
+#[derive(Debug)]
+pub(crate) struct LiveFetch {
+    key: Option<ContentKey>,
+    window: u64,
+    refresh: Duration,
+    /// What was asked for beyond what is in order: parts that follow each other, by their ends, and when.
+    asked: VecDeque<(u64, Instant)>,
+    /// How often all was asked for before anything came.
+    unheard: u32,
+    in_order: u64,
+    early: BTreeMap<u64, Bytes>,
+    early_bytes: usize,
+    ready: VecDeque<Bytes>,
+    end: Option<u64>,
+    rtt: RoundTrips,
+    hole: Option<Hole>,
+    again: VecDeque<Wanted>,
+    damaged: u32,
+}
+
+/// Bytes behind which others came, and before them those in order.
+#[derive(Clone, Copy, Debug)]
+struct Hole {
+    deadline: Instant,
+    attempts: u32,
+    postponed: u32,
+}
+
+impl LiveFetch {
+    /// Asks for up to `window` bytes ahead, and again for all of it after `refresh`.
+    pub(crate) fn new(window: u64, refresh: Duration) -> Self {
+        Self {
+            key: None,
+            window,
+            refresh,
+            asked: VecDeque::new(),
+            unheard: 0,
+            in_order: 0,
+            early: BTreeMap::new(),
+            early_bytes: 0,
+            ready: VecDeque::new(),
+            end: None,
+            rtt: RoundTrips::default(),
+            hole: None,
+            again: VecDeque::new(),
+            damaged: 0,
+        }
+    }
+
+    /// Sets the key; nothing opens before.
+    pub(crate) fn set_key(&mut self, key: ContentKey) {
+        self.key = Some(key);
+    }
+
+    /// Takes a time that it took the other side to answer.
+    pub(crate) fn add_round_trip(&mut self, sample: Duration) {
+        self.rtt.add(sample);
+    }
+
+    /// The end of what is in order.
+    pub(crate) fn in_order(&self) -> u64 {
+        self.in_order
+    }
+
+    /// Bytes of memory out of order.
+    pub(crate) fn memory(&self) -> usize {
+        self.early_bytes
+    }
+
+    /// Whether so much was damaged that there is no use in going on.
+    pub(crate) fn is_hopeless(&self) -> bool {
+        self.damaged >= MOST_DAMAGED
+    }
+
+    /// The next bytes in order.
+    pub(crate) fn read(&mut self) -> Option<Bytes> {
+        self.ready.pop_front()
+    }
+
+    fn asked_to(&self) -> u64 {
+        self.asked.back().map_or(self.in_order, |(end, _)| *end)
+    }
+
+    fn is_finished(&self) -> bool {
+        self.end.is_some_and(|end| self.in_order >= end)
+    }
+
+    /// The next range to ask for now: what is asked for again, or a quarter of the window at least.
+    pub(crate) fn poll_want(&mut self, now: Instant) -> Option<Wanted> {
+        while let Some(again) = self.again.pop_front() {
+            if again.end > self.in_order {
+                return Some(again);
+            }
+        }
+        let (start, end) = (self.asked_to(), self.in_order + self.window);
+        if self.end.is_some() || end.saturating_sub(start) < self.window / 4 {
+            return None;
+        }
+        self.asked.push_back((end, now));
+        Some(Wanted {
+            start,
+            end,
+            is_fresh: false,
+        })
+    }
+
+    /// When [`LiveFetch::handle_timeout`] is due.
+    pub(crate) fn timeout(&self) -> Option<Instant> {
+        if self.is_finished() {
+            return None;
+        }
+        let refresh = self.asked.iter().map(|(_, at)| *at + self.refresh_after());
+        refresh.chain(self.hole.map(|hole| hole.deadline)).min()
+    }
+
+    /// Asks again for holes, and for what was asked for long ago; returns how many holes.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> u64 {
+        if self.timeout().is_none_or(|at| at > now) {
+            return 0;
+        }
+        let mut count = 0;
+        if let Some(mut hole) = self.hole.filter(|hole| hole.deadline <= now) {
+            let newest = self.early.last_key_value().map(|(start, _)| *start);
+            let holes = self.missing(self.in_order, newest.unwrap_or(self.in_order));
+            count = holes.len() as u64;
+            self.ask_again(holes);
+            hole.attempts += 1;
+            hole.deadline = now + self.timeout_after(hole.attempts);
+            self.hole = Some(hole);
+        }
+        let after = self.refresh_after();
+        let mut start = self.in_order;
+        let mut again: Vec<(u64, u64)> = Vec::new();
+        for (end, at) in &mut self.asked {
+            if *at + after <= now {
+                *at = now;
+                match again.last_mut() {
+                    Some((_, last)) if *last == start => *last = *end,
+                    _ => again.push((start, *end)),
+                }
+            }
+            start = *end;
+        }
+        for (start, end) in again {
+            self.unheard += 1;
+            let missing = self.missing(start, end);
+            self.ask_again(missing);
+        }
+        count
+    }
+
+    /// Takes a segment.
+    pub(crate) fn handle_segment(&mut self, now: Instant, segment: &Segment) -> Taken {
+        let is_excess = segment.offset > self.in_order && self.early.len() >= MOST_EARLY;
+        let is_known = segment.end() <= self.in_order || self.early.contains_key(&segment.offset);
+        let Some(key) = self.key.as_ref().filter(|_| {
+            !is_known && !is_excess && segment.offset < self.asked_to() && !self.is_finished()
+        }) else {
+            return Taken::Known;
+        };
+        let Some(data) = key.open(segment) else {
+            self.damaged += 1;
+            if self.again.len() < MOST_AT_ONCE {
+                self.again.push_back(Wanted {
+                    start: segment.offset,
+                    end: segment.end().max(segment.offset + 1),
+                    is_fresh: true,
+                });
+            }
+            return Taken::Damaged;
+        };
+        self.unheard = 0;
+        if segment.is_end {
+            self.end = Some(segment.end());
+        }
+        self.early_bytes += data.len();
+        self.early.insert(segment.offset, data);
+        let before = self.in_order;
+        self.put_in_order();
+        if self.early.is_empty() {
+            self.hole = None;
+        } else if self.hole.is_none() || self.in_order > before {
+            self.hole = Some(Hole {
+                deadline: now + self.timeout_after(1),
+                attempts: 1,
+                postponed: 0,
+            });
+        }
+        Taken::New
+    }
+
+    /// A relay recovers a range: the hole's timer begins anew.
+    pub(crate) fn handle_void(&mut self, now: Instant, start: u64, end: u64) {
+        let timeout = self.timeout_after(1);
+        let in_order = self.in_order;
+        if let Some(hole) = self
+            .hole
+            .as_mut()
+            .filter(|_| start <= in_order && in_order < end)
+            && hole.postponed < MOST_POSTPONED
+        {
+            hole.postponed += 1;
+            hole.deadline = hole.deadline.max(now + timeout);
+        }
+    }
+
+    /// The path is another, or relays forgot: all that is waited for is to be asked for at once.
+    pub(crate) fn change_path(&mut self, now: Instant) -> Vec<(u64, u64)> {
+        self.asked.iter_mut().for_each(|(_, at)| *at = now);
+        self.missing(self.in_order, self.asked_to())
+    }
+
+    /// At the begin, the first Interest may be lost as any packet.
+    fn refresh_after(&self) -> Duration {
+        match self.in_order == 0 && self.early.is_empty() {
+            true => self.timeout_after(self.unheard + 1).min(self.refresh),
+            false => self.refresh,
+        }
+    }
+
+    fn timeout_after(&self, attempts: u32) -> Duration {
+        let timeout = self.rtt.timeout().unwrap_or(FIRST_TIMEOUT);
+        let timeout = timeout.max(LEAST_TIMEOUT);
+        let backoff = BACKOFF.powi(i32::try_from(attempts.saturating_sub(1).min(20)).unwrap_or(20));
+        timeout.mul_f64(backoff).min(GREATEST_TIMEOUT.max(timeout))
+    }
+
+    /// The parts of a range that did not arrive.
+    fn missing(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
+        let end = end.min(self.end.unwrap_or(u64::MAX));
+        let mut missing = Vec::new();
+        let mut next = start.max(self.in_order);
+        if let Some((from, data)) = self.early.range(..next).next_back() {
+            next = next.max(from + data.len() as u64);
+        }
+        while next < end && missing.len() < MOST_AT_ONCE {
+            let Some((&from, data)) = self.early.range(next..end).next() else {
+                missing.push((next, end));
+                break;
+            };
+            if next < from {
+                missing.push((next, from));
+            }
+            next = from + data.len() as u64;
+        }
+        missing
+    }
+
+    fn ask_again(&mut self, ranges: Vec<(u64, u64)>) {
+        for (start, end) in ranges {
+            if self.again.len() < MOST_AT_ONCE {
+                self.again.push_back(Wanted {
+                    start,
+                    end,
+                    is_fresh: false,
+                });
+            }
+        }
+    }
+
+    fn put_in_order(&mut self) {
+        while let Some(entry) = self
+            .early
+            .first_entry()
+            .filter(|entry| *entry.key() <= self.in_order)
+        {
+            let (offset, mut data) = entry.remove_entry();
+            self.early_bytes -= data.len();
+            let known = usize::try_from(self.in_order - offset).unwrap_or(usize::MAX);
+            if known < data.len() {
+                let fresh = data.split_off(known);
+                self.in_order += fresh.len() as u64;
+                self.ready.push_back(fresh);
+            }
+        }
+        while self
+            .asked
+            .pop_front_if(|(end, _)| *end <= self.in_order)
+            .is_some()
+        {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{keys::ContentSecret, name::ContentId};
+
+    const WINDOW: u64 = 1000;
+    const REFRESH: Duration = Duration::from_secs(4);
+
+    fn key() -> ContentKey {
+        ContentSecret::new(&[1; 32]).of_stream(ContentId([2; 16]), &[3; 8])
+    }
+
+    fn wants(fetch: &mut LiveFetch, now: Instant) -> Vec<(u64, u64)> {
+        let wants = std::iter::from_fn(|| fetch.poll_want(now));
+        wants.map(|want| (want.start, want.end)).collect()
+    }
+
+    /// A fetch that has the first 10 bytes.
+    fn begun(now: Instant) -> LiveFetch {
+        let mut fetch = LiveFetch::new(WINDOW, REFRESH);
+        fetch.set_key(key());
+        fetch.add_round_trip(Duration::from_millis(80));
+        assert_eq!(wants(&mut fetch, now), [(0, 1000)]);
+        let segment = key().seal(0, false, &[7; 10]);
+        assert_eq!(fetch.handle_segment(now, &segment), Taken::New);
+        assert_eq!(fetch.handle_segment(now, &segment), Taken::Known);
+        assert_eq!(fetch.read().as_deref(), Some(&[7; 10][..]));
+        fetch
+    }
+
+    #[test]
+    fn what_does_not_exist_yet_is_asked_for_seldom_and_a_hole_soon() {
+        let mut now = Instant::now();
+        let mut fetch = begun(now);
+        assert_eq!(fetch.timeout(), Some(now + REFRESH));
+        now += REFRESH;
+        assert_eq!(fetch.handle_timeout(now), 0);
+        assert_eq!(wants(&mut fetch, now), [(10, 1000)]);
+        assert_eq!(fetch.timeout(), Some(now + REFRESH));
+        fetch.handle_segment(now, &key().seal(20, false, &[8; 10]));
+        let hole = fetch.timeout().unwrap();
+        assert!(hole <= now + Duration::from_millis(300));
+        fetch.handle_void(now + Duration::from_millis(50), 10, 20);
+        now = fetch.timeout().unwrap();
+        assert_eq!(now, hole + Duration::from_millis(50));
+        assert_eq!(fetch.handle_timeout(now), 1);
+        assert_eq!(wants(&mut fetch, now), [(10, 20)]);
+        assert_eq!(
+            fetch.change_path(now),
+            [(10, 20), (30, 1000)],
+            "another path"
+        );
+        fetch.handle_segment(now, &key().seal(10, false, &[9; 10]));
+        assert_eq!(fetch.timeout(), Some(now + REFRESH));
+        assert_eq!((fetch.in_order(), fetch.memory()), (30, 0));
+    }
+
+    #[test]
+    fn the_window_moves_by_quarters_and_ends() {
+        let now = Instant::now();
+        let mut fetch = begun(now);
+        fetch.handle_segment(now, &key().seal(10, false, &[1; 239]));
+        assert_eq!(wants(&mut fetch, now), []);
+        fetch.handle_segment(now, &key().seal(249, false, &[1; 1]));
+        assert_eq!(wants(&mut fetch, now), [(1000, 1250)]);
+        fetch.handle_segment(now, &key().seal(250, true, &[1; 50]));
+        assert_eq!((fetch.timeout(), wants(&mut fetch, now)), (None, vec![]));
+    }
+
+    #[test]
+    fn damaged_segments_are_asked_for_past_caches_and_not_for_ever() {
+        let now = Instant::now();
+        let mut fetch = begun(now);
+        let mut wrong = key().seal(10, false, &[1; 10]);
+        wrong.is_end = true;
+        assert_eq!(fetch.handle_segment(now, &wrong), Taken::Damaged);
+        let again = fetch.poll_want(now).unwrap();
+        assert_eq!((again.start, again.end, again.is_fresh), (10, 20, true));
+        for _ in 0..MOST_DAMAGED {
+            fetch.handle_segment(now, &wrong);
+        }
+        assert!(fetch.is_hopeless());
+        for number in 0..10_000 {
+            fetch.asked.push_back((WINDOW + number, now));
+            fetch.handle_segment(now, &key().seal(12 + number * 2, false, &[1]));
+        }
+        assert!(fetch.early.len() <= MOST_EARLY);
+    }
+}

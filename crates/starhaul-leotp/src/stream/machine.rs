@@ -1,0 +1,488 @@
+//! One side of one stream: what the other side sends becomes data for the application, and the reverse.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+
+use super::{
+    Limits, Outcome, StreamEvent, StreamId, StreamRead,
+    content::{Asker, Growing},
+    fetch::LiveFetch,
+    id::{self, Number, Salt},
+    outgoing::Outgoing,
+    record::{Parser, Record, Report, Violation},
+};
+use crate::{
+    keys::ContentSecret,
+    name::{ContentId, Segment},
+    requester::Taken,
+};
+
+/// What was read is reported after this, unless it is a quarter of the window or goes with other records.
+const REPORT_AFTER: Duration = Duration::from_millis(200);
+/// Reports go with full segments this far apart.
+const REPORT_ALONG: Duration = Duration::from_secs(1);
+
+/// What happened to a stream, for its table.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    pub(super) events: Vec<StreamEvent>,
+    pub(super) outcome: Option<Outcome>,
+}
+
+/// One side of a stream.
+#[derive(Debug)]
+pub(super) struct Stream {
+    id: StreamId,
+    pub(super) number: Number,
+    pub(super) is_opener: bool,
+    /// What the accepting side drew.
+    salt: Option<Salt>,
+    pub(super) fetch: LiveFetch,
+    /// What this side serves.
+    content: Option<Growing>,
+    out: Outgoing,
+    parser: Parser,
+    /// Data that the application did not read.
+    inbox: VecDeque<Bytes>,
+    inbox_bytes: usize,
+    arrived: u64,
+    read: u64,
+    /// What the other side's application said.
+    pub(super) header: Option<Bytes>,
+    has_header: bool,
+    has_answered: bool,
+    peer_window: u64,
+    has_ended: bool,
+    is_end_read: bool,
+    has_closed: bool,
+    wants_room: bool,
+    begun: Instant,
+    /// The last that came from the other side.
+    heard: Instant,
+    reported: Report,
+    reported_at: Instant,
+    report_at: Option<Instant>,
+    is_report_due: bool,
+    /// When a report leaves to show that this side is there.
+    alive_at: Instant,
+    /// Of a stream that is over: until when the other side may still ask for the end of it, and at most.
+    pub(super) lingers: Option<(Instant, Instant)>,
+}
+
+impl Stream {
+    /// A stream that this side opens.
+    pub(super) fn open(
+        now: Instant,
+        id: StreamId,
+        number: Number,
+        limits: &Limits,
+        header: &[u8],
+    ) -> Self {
+        let mut stream = Self::new(now, id, number, true, limits);
+        stream.out.set_header(limits.window as u64, header);
+        stream.has_answered = true;
+        stream
+    }
+
+    /// A stream that a neighbour asks for.
+    pub(super) fn accept(
+        now: Instant,
+        id: StreamId,
+        number: Number,
+        salt: Salt,
+        limits: &Limits,
+        secret: &ContentSecret,
+    ) -> Self {
+        let mut stream = Self::new(now, id, number, false, limits);
+        stream.set_salt(salt, secret);
+        stream
+    }
+
+    fn new(now: Instant, id: StreamId, number: Number, is_opener: bool, limits: &Limits) -> Self {
+        // Records that are no data take a part of the content, too.
+        let window = limits.window as u64 * 5 / 4;
+        Self {
+            id,
+            number,
+            is_opener,
+            salt: None,
+            fetch: LiveFetch::new(window, limits.refresh),
+            content: None,
+            out: Outgoing::new(),
+            parser: Parser::default(),
+            inbox: VecDeque::new(),
+            inbox_bytes: 0,
+            arrived: 0,
+            read: 0,
+            header: None,
+            has_header: false,
+            has_answered: false,
+            peer_window: 0,
+            has_ended: false,
+            is_end_read: false,
+            has_closed: false,
+            wants_room: false,
+            begun: now,
+            heard: now,
+            reported: Report::default(),
+            reported_at: now,
+            report_at: None,
+            is_report_due: false,
+            alive_at: now + limits.alive,
+            lingers: None,
+        }
+    }
+
+    fn set_salt(&mut self, salt: Salt, secret: &ContentSecret) {
+        self.salt = Some(salt);
+        let (backward, forward) = (id::backward(self.number), id::forward(self.number, salt));
+        let (own, other) = match self.is_opener {
+            true => (forward, backward),
+            false => (backward, forward),
+        };
+        self.content = Some(Growing::new(secret.of_stream(own, &salt)));
+        self.fetch.set_key(secret.of_stream(other, &salt));
+    }
+
+    /// The accepting side asks: from now on there is something to serve. Returns whether it is the one that asked first.
+    pub(super) fn bind(&mut self, now: Instant, salt: Salt, secret: &ContentSecret) -> bool {
+        if self.salt.is_none() {
+            self.set_salt(salt, secret);
+            let sample = now.saturating_duration_since(self.begun);
+            self.fetch.add_round_trip(sample);
+            self.heard = now;
+        }
+        self.salt == Some(salt)
+    }
+
+    /// The content that is asked for here.
+    pub(super) fn fetched(&self) -> ContentId {
+        match self.salt.filter(|_| !self.is_opener) {
+            Some(salt) => id::forward(self.number, salt),
+            None => id::backward(self.number),
+        }
+    }
+
+    /// The content that is served here, once it has a name.
+    pub(super) fn served(&self) -> Option<ContentId> {
+        let salt = self.salt?;
+        Some(match self.is_opener {
+            true => id::forward(self.number, salt),
+            false => id::backward(self.number),
+        })
+    }
+
+    /// Whether the other side has not proven yet that it lives and has the secret.
+    pub(super) fn is_half_open(&self) -> bool {
+        !self.is_opener && !self.has_header
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.lingers.is_some()
+    }
+
+    /// Bytes of memory.
+    pub(super) fn memory(&self) -> usize {
+        let content = self.content.as_ref().map_or(0, Growing::memory);
+        content + self.out.memory() + self.fetch.memory() + self.inbox_bytes
+    }
+
+    // What the application does.
+
+    /// Answers as the accepting side.
+    pub(super) fn answer(&mut self, limits: &Limits, header: &[u8]) {
+        if !self.has_answered {
+            self.has_answered = true;
+            self.out.set_header(limits.window as u64, header);
+        }
+    }
+
+    fn room(&self, limits: &Limits) -> usize {
+        let unreleased = self.content.as_ref().map_or(0, Growing::unreleased);
+        limits
+            .buffer
+            .saturating_sub(self.out.waiting() + unreleased)
+    }
+
+    /// Takes as much as there is room for.
+    pub(super) fn write(&mut self, limits: &Limits, data: &[u8]) -> usize {
+        if !self.out.is_open() || !self.has_answered || self.is_over() {
+            return 0;
+        }
+        let taken = data.len().min(self.room(limits));
+        self.out.write(&data[..taken]);
+        self.wants_room |= taken < data.len();
+        taken
+    }
+
+    pub(super) fn finish(&mut self) {
+        if self.has_answered {
+            self.out.finish();
+        }
+    }
+
+    pub(super) fn read(&mut self, now: Instant, limits: &Limits) -> Option<StreamRead> {
+        if let Some(data) = self.inbox.pop_front() {
+            self.inbox_bytes -= data.len();
+            self.read += data.len() as u64;
+            self.note_progress(now, limits, true);
+            return Some(StreamRead::Data(data));
+        }
+        if !self.has_ended || self.is_end_read {
+            return None;
+        }
+        self.is_end_read = true;
+        self.out.allow_close();
+        self.is_report_due = true;
+        Some(StreamRead::End)
+    }
+
+    /// Ends this side's part; what is to leave still leaves, for a while.
+    pub(super) fn end(&mut self, now: Instant, limits: &Limits, reset: Option<u64>) {
+        if let Some(code) = reset {
+            self.out.reset(code);
+        }
+        self.inbox = VecDeque::new();
+        self.inbox_bytes = 0;
+        self.header = None;
+        self.parser = Parser::default();
+        self.fetch = LiveFetch::new(0, limits.refresh);
+        self.lingers = Some((now + limits.linger, now + limits.give_up));
+    }
+
+    // What the other side does.
+
+    /// A neighbour asks for a range of what this side serves; returns what can be served now.
+    pub(super) fn ask(
+        &mut self,
+        now: Instant,
+        limits: &Limits,
+        asker: Asker,
+        range: (u64, u64),
+    ) -> Option<(u64, u64)> {
+        if let Some((until, most)) = &mut self.lingers {
+            *until = (now + limits.linger).min(*most);
+        }
+        let can_grow = self.can_grow();
+        self.content.as_mut()?.ask(now, asker, range, can_grow)
+    }
+
+    pub(super) fn handle_segment(
+        &mut self,
+        now: Instant,
+        limits: &Limits,
+        segment: &Segment,
+        news: &mut News,
+    ) -> Taken {
+        let taken = self.fetch.handle_segment(now, segment);
+        if self.fetch.is_hopeless() {
+            news.outcome = Some(Outcome::Broken);
+        }
+        if taken != Taken::New {
+            return taken;
+        }
+        self.heard = now;
+        let mut is_reported = false;
+        while let Some(bytes) = self.fetch.read() {
+            let records = self.parser.push(bytes);
+            let taken = records.and_then(|records| {
+                records.into_iter().try_for_each(|record| {
+                    is_reported |= !matches!(record, Record::Report(_));
+                    self.take(limits, record, news)
+                })
+            });
+            if taken.is_err() {
+                news.outcome = Some(Outcome::Broken);
+            }
+            if news.outcome.is_some() {
+                return Taken::New;
+            }
+        }
+        self.note_progress(now, limits, is_reported);
+        self.check_done(news);
+        Taken::New
+    }
+
+    fn take(&mut self, limits: &Limits, record: Record, news: &mut News) -> Result<(), Violation> {
+        match record {
+            Record::Header { window, bytes } => {
+                if self.has_header {
+                    return Err(Violation);
+                }
+                self.has_header = true;
+                self.header = Some(bytes);
+                if !self.is_opener {
+                    let sample = self.heard.saturating_duration_since(self.begun);
+                    self.fetch.add_round_trip(sample);
+                }
+                self.peer_window = window;
+                self.out.raise_credit(window);
+                news.events.push(match self.is_opener {
+                    true => StreamEvent::Answered(self.id),
+                    false => StreamEvent::Accepted(self.id),
+                });
+            }
+            Record::Report(report) => {
+                let content = self.content.as_mut().ok_or(Violation)?;
+                if report.received > content.end() || report.read > self.out.sent() {
+                    return Err(Violation);
+                }
+                content.release(report.received);
+                self.out
+                    .raise_credit(report.read.saturating_add(self.peer_window));
+                if self.wants_room && self.room(limits) >= limits.buffer / 4 {
+                    self.wants_room = false;
+                    news.events.push(StreamEvent::Writable(self.id));
+                }
+            }
+            Record::Data(data) => {
+                self.arrived += data.len() as u64;
+                let is_excess = self.arrived - self.read > limits.window as u64;
+                if !self.has_header || self.has_ended || is_excess {
+                    return Err(Violation);
+                }
+                if self.inbox.is_empty() {
+                    news.events.push(StreamEvent::Readable(self.id));
+                }
+                self.inbox_bytes += data.len();
+                self.inbox.push_back(data);
+            }
+            Record::End => {
+                if !self.has_header || self.has_ended {
+                    return Err(Violation);
+                }
+                self.has_ended = true;
+                if self.inbox.is_empty() {
+                    news.events.push(StreamEvent::Readable(self.id));
+                }
+            }
+            Record::Reset(code) => {
+                let is_refusal = self.is_opener && !self.has_header;
+                news.outcome = Some(match is_refusal {
+                    true => Outcome::Refused(code),
+                    false => Outcome::Reset(code),
+                });
+            }
+            Record::Close => self.has_closed = self.has_ended,
+        }
+        Ok(())
+    }
+
+    /// Both sides have read all.
+    fn check_done(&self, news: &mut News) {
+        if self.has_closed && self.out.is_complete() {
+            news.outcome.get_or_insert(Outcome::Done);
+        }
+    }
+
+    // What this side serves.
+
+    /// Whether there is something that is not in a segment yet.
+    pub(super) fn can_grow(&self) -> bool {
+        self.content.is_some()
+            && (self.out.has_any() || self.is_report_due && !self.out.is_complete())
+    }
+
+    /// Seals what there is, at most `room` bytes.
+    pub(super) fn grow(&mut self, now: Instant, limits: &Limits, room: usize, news: &mut News) {
+        if !self.can_grow() {
+            return;
+        }
+        let report = self.progress();
+        let has_room = self.out.waiting() < room / 2;
+        let is_old = now.saturating_duration_since(self.reported_at) >= REPORT_ALONG;
+        let goes_along = report != self.reported && (has_room || is_old);
+        let mut waits = Some(report).filter(|_| self.is_report_due || goes_along);
+        let has_report = waits.is_some();
+        let mut records = Vec::with_capacity(room);
+        let is_last = self.out.compose(room, &mut waits, &mut records);
+        if let Some(content) = self.content.as_mut().filter(|_| !records.is_empty()) {
+            content.grow(&records, is_last);
+        }
+        if has_report && waits.is_none() {
+            self.reported = report;
+            self.reported_at = now;
+            self.report_at = None;
+            self.is_report_due = false;
+        }
+        self.alive_at = now + limits.alive;
+        self.check_done(news);
+    }
+
+    pub(super) fn content(&self) -> Option<&Growing> {
+        self.content.as_ref()
+    }
+
+    pub(super) fn content_mut(&mut self) -> Option<&mut Growing> {
+        self.content.as_mut()
+    }
+
+    fn progress(&self) -> Report {
+        Report {
+            received: self.fetch.in_order(),
+            read: self.read,
+        }
+    }
+
+    /// What the other side may forget became more: it is told at once if it is much.
+    fn note_progress(&mut self, now: Instant, limits: &Limits, is_reported: bool) {
+        let quarter = limits.window as u64 / 4;
+        let progress = self.progress();
+        let is_much = progress.received - self.reported.received >= quarter
+            || progress.read - self.reported.read >= quarter;
+        self.is_report_due |= is_much;
+        if is_reported && !self.is_report_due {
+            self.report_at.get_or_insert(now + REPORT_AFTER);
+        }
+    }
+
+    // Time.
+
+    fn gives_up_at(&self, limits: &Limits) -> Option<Instant> {
+        let patience = match self.is_half_open() {
+            true => limits.patience.min(limits.give_up),
+            false => limits.give_up,
+        };
+        (!self.has_closed).then(|| self.heard + patience)
+    }
+
+    pub(super) fn timeout(&self, limits: &Limits) -> Option<Instant> {
+        if let Some((until, _)) = self.lingers {
+            return Some(until);
+        }
+        let alive = self.is_alive().then_some(self.alive_at);
+        [
+            self.fetch.timeout(),
+            self.report_at,
+            alive,
+            self.gives_up_at(limits),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    fn is_alive(&self) -> bool {
+        self.content.is_some() && !self.is_half_open() && !self.out.is_complete()
+    }
+
+    /// Handles what is due; returns how many ranges are asked for again.
+    pub(super) fn handle_timeout(&mut self, now: Instant, limits: &Limits, news: &mut News) -> u64 {
+        if self.report_at.is_some_and(|at| at <= now) {
+            self.report_at = None;
+            self.is_report_due = true;
+        }
+        if self.is_alive() && self.alive_at <= now {
+            self.alive_at = now + limits.alive;
+            self.is_report_due = true;
+        }
+        if self.gives_up_at(limits).is_some_and(|at| at <= now) {
+            news.outcome = Some(Outcome::Silent);
+        }
+        self.fetch.handle_timeout(now)
+    }
+}

@@ -1,0 +1,366 @@
+//! Streams over gateway – 3 relays – gateway in virtual time: 20 Mbit/s, 10 ms and 1 % loss each way on each hop.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use starhaul_leotp::{
+    ContentSecret, Event, NeighbourConfig, NeighbourId, NeighbourKey, Node, NodeConfig,
+    StreamConfig, StreamEvent, StreamId, StreamRead,
+};
+use starhaul_link::LinkSpec;
+use starhaul_sim::{Datagram, Delivery, LinkId, Node as SimNode, Simulation, Udp};
+
+const HOP: &str = "rate=20mbit,delay=10ms,loss=1%,queue=200p";
+const PATH_RTT: Duration = Duration::from_millis(80);
+const HOP_RTT: Duration = Duration::from_millis(20);
+const MESSAGE: usize = 32;
+
+/// What an application does with a stream.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Does {
+    /// Sends back what it reads.
+    Echo,
+    /// Sends a message at intervals, and awaits it back.
+    Ask,
+    /// Writes this much, then finishes.
+    Send(usize),
+    /// Reads.
+    Take,
+}
+
+struct Application {
+    does: Does,
+    written: usize,
+    got: usize,
+    /// Messages that are to come back, by when they were sent, and how long others took.
+    asked: VecDeque<Instant>,
+    took: Vec<Duration>,
+    ended: Option<Instant>,
+}
+
+struct End {
+    node: Node,
+    streams: BTreeMap<StreamId, Application>,
+    ask_at: Option<Instant>,
+    ask_every: Duration,
+}
+
+impl SimNode for End {
+    type Load = Udp;
+
+    fn handle_packet(&mut self, now: Instant, packet: Delivery<Udp>) {
+        let from = NeighbourId(packet.from.port().into());
+        self.node.handle_datagram(now, from, &packet.load.payload);
+        self.act(now);
+    }
+
+    fn poll_transmit(&mut self, now: Instant, out: &mut VecDeque<Datagram>) {
+        let mut datagram = Vec::new();
+        if let Some(NeighbourId(to)) = self.node.poll_transmit(now, &mut datagram) {
+            out.push_back(Datagram::udp(0, address(to), 0, datagram.into()));
+        }
+    }
+
+    fn poll_timeout(&mut self) -> Option<Instant> {
+        [self.node.poll_timeout(), self.ask_at]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.node.handle_timeout(now);
+        if self.ask_at.is_some_and(|at| at <= now) {
+            self.ask_at = Some(now + self.ask_every);
+            let asking = self.streams.iter_mut();
+            for (id, application) in asking.filter(|(_, it)| it.does == Does::Ask) {
+                application.asked.push_back(now);
+                let message = [1; MESSAGE];
+                assert_eq!(self.node.write_stream(now, *id, &message), MESSAGE);
+            }
+        }
+        self.act(now);
+    }
+}
+
+impl End {
+    fn open(&mut self, now: Instant, does: Does, other: u8) {
+        let id = self.node.open_stream(now, &[other]).unwrap();
+        self.streams.insert(id, Application::new(does));
+        self.act(now);
+    }
+
+    fn act(&mut self, now: Instant) {
+        let mut changed: Vec<StreamId> = Vec::new();
+        while let Some(event) = self.node.poll_event() {
+            let Event::Stream(event) = event else {
+                continue;
+            };
+            match event {
+                StreamEvent::Accepted(id) => {
+                    let does = match self.node.stream_header(id).unwrap()[0] {
+                        0 => Does::Echo,
+                        1 => Does::Take,
+                        megabytes => Does::Send(usize::from(megabytes) * 1_000_000),
+                    };
+                    assert!(self.node.answer_stream(now, id, b"welcome"));
+                    self.streams.insert(id, Application::new(does));
+                    changed.push(id);
+                }
+                StreamEvent::Answered(id) => {
+                    assert_eq!(self.node.stream_header(id).unwrap(), &b"welcome"[..]);
+                    changed.push(id);
+                }
+                StreamEvent::Readable(id) | StreamEvent::Writable(id) => changed.push(id),
+                StreamEvent::Closed(id, why) => {
+                    assert_eq!(why, starhaul_leotp::Outcome::Done, "{id:?}");
+                }
+            }
+        }
+        if self.streams.len() < 3 || changed.is_empty() {
+            changed = self.streams.keys().copied().collect();
+        }
+        for id in changed {
+            if let Some(application) = self.streams.get_mut(&id) {
+                application.act(now, &mut self.node, id);
+            }
+        }
+    }
+}
+
+impl Application {
+    fn new(does: Does) -> Self {
+        Self {
+            does,
+            written: 0,
+            got: 0,
+            asked: VecDeque::new(),
+            took: Vec::new(),
+            ended: None,
+        }
+    }
+
+    fn act(&mut self, now: Instant, node: &mut Node, id: StreamId) {
+        while let Some(read) = node.read_stream(now, id) {
+            match read {
+                StreamRead::End => {
+                    self.ended = Some(now);
+                    if !matches!(self.does, Does::Send(_)) {
+                        node.finish_stream(now, id);
+                    }
+                }
+                StreamRead::Data(data) if self.does == Does::Echo => {
+                    assert_eq!(node.write_stream(now, id, &data), data.len());
+                }
+                StreamRead::Data(data) => {
+                    for byte in &data {
+                        if self.does == Does::Take {
+                            assert_eq!(*byte, pattern(self.got), "at {}", self.got);
+                        }
+                        self.got += 1;
+                        if self.does == Does::Ask && self.got.is_multiple_of(MESSAGE) {
+                            let asked = self.asked.pop_front().unwrap();
+                            self.took.push(now.duration_since(asked));
+                        }
+                    }
+                }
+            }
+        }
+        if let Does::Send(length) = self.does {
+            while self.written < length {
+                let next = length.min(self.written + 20_000);
+                let data: Vec<u8> = (self.written..next).map(pattern).collect();
+                let taken = node.write_stream(now, id, &data);
+                self.written += taken;
+                if taken < data.len() {
+                    return;
+                }
+            }
+            node.finish_stream(now, id);
+        }
+    }
+}
+
+fn pattern(at: usize) -> u8 {
+    (at.wrapping_mul(2_654_435_761) >> 9).to_le_bytes()[0]
+}
+
+fn address(number: u32) -> std::net::SocketAddr {
+    ([10, 0, 0, 1], u16::try_from(number).unwrap()).into()
+}
+
+struct Chain {
+    sim: Simulation<End>,
+    links: Vec<LinkId>,
+}
+
+impl Chain {
+    /// Node 1 accepts, node 5 opens.
+    fn new(seed: u64) -> Self {
+        let start = Instant::now();
+        let mut sim = Simulation::new(seed, start);
+        for number in 1..=5_u32 {
+            let mut random = [3; 32];
+            random[..8].copy_from_slice(&(seed * 100 + u64::from(number)).to_le_bytes());
+            let mut node = Node::new(start, NodeConfig::default(), random).unwrap();
+            let mut streams = StreamConfig::new(ContentSecret::new(&[8; 32]));
+            streams.accepts = number == 1;
+            if [1, 5].contains(&number) {
+                node.enable_streams(streams);
+            }
+            let id = sim.add_node(End {
+                node,
+                streams: BTreeMap::new(),
+                ask_at: None,
+                ask_every: Duration::ZERO,
+            });
+            sim.network.bind(id, 0, address(number));
+        }
+        let mut links = Vec::new();
+        for at in 0..4_u32 {
+            let spec: LinkSpec = HOP.parse().unwrap();
+            let path = sim
+                .network
+                .connect(address(at + 1), address(at + 2), &spec, &spec);
+            links.extend([path.forward, path.backward]);
+            let key = NeighbourConfig {
+                key: NeighbourKey::new(&[at.to_le_bytes()[0]; 32]),
+            };
+            let index = usize::try_from(at).unwrap();
+            let up = &mut sim.nodes[index].node;
+            up.add_neighbour(start, NeighbourId(at + 2), key.clone())
+                .unwrap();
+            let down = &mut sim.nodes[index + 1].node;
+            down.add_neighbour(start, NeighbourId(at + 1), key).unwrap();
+            down.set_upstream(start, Some(NeighbourId(at + 1)));
+        }
+        sim.run_for(Duration::from_millis(500));
+        Self { sim, links }
+    }
+
+    fn open(&mut self, does: Does, other: u8) {
+        let now = self.sim.now();
+        self.sim.nodes[4].open(now, does, other);
+        // The simulation asks a node for packets after an event of it.
+        self.sim.nodes[4].ask_at = Some(now);
+        self.sim.nodes[4].ask_every = Duration::from_millis(50);
+    }
+
+    fn packets(&self) -> u64 {
+        let links = self.links.iter();
+        links
+            .map(|link| self.sim.network[*link].stats().enqueued)
+            .sum()
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a display value")]
+fn mbit(bytes: usize, time: Duration) -> f64 {
+    bytes as f64 * 8e-6 / time.as_secs_f64()
+}
+
+#[test]
+fn an_echo_comes_back_within_the_path_and_two_hops() {
+    for seed in 1..=2 {
+        let mut chain = Chain::new(seed);
+        chain.open(Does::Ask, 0);
+        chain.sim.run_for(Duration::from_secs(150));
+        let asker = chain.sim.nodes[4].streams.values().next().unwrap();
+        let mut took = asker.took.clone();
+        // The first waits for the stream.
+        took.remove(0);
+        took.sort();
+        let [half, p99, most] =
+            [took.len() / 2, took.len() * 99 / 100, took.len() - 1].map(|index| took[index]);
+        println!(
+            "seed {seed}: {} echoes: {half:?} {p99:?} {most:?}",
+            took.len()
+        );
+        assert!(took.len() > 2900, "{}", took.len());
+        assert!(p99 <= PATH_RTT + HOP_RTT * 2, "{p99:?}");
+        assert!(most <= Duration::from_secs(1), "{most:?}");
+    }
+}
+
+#[test]
+fn a_bulk_transfer_fills_the_path_each_way() {
+    const LENGTH: usize = 20_000_000;
+    for (does, other) in [(Does::Take, 20), (Does::Send(LENGTH), 1)] {
+        let mut chain = Chain::new(4);
+        let start = chain.sim.now();
+        chain.open(does, other);
+        let taker = if does == Does::Take { 4 } else { 0 };
+        let ended = loop {
+            chain.sim.run_for(Duration::from_millis(20));
+            let mut taking = chain.sim.nodes[taker].streams.values();
+            if let Some(ended) = taking.next().and_then(|it| it.ended) {
+                break ended;
+            }
+            assert!(
+                chain.sim.now() < start + Duration::from_secs(30),
+                "{:#?}",
+                chain.sim.nodes[taker].node.stats()
+            );
+        };
+        let got = chain.sim.nodes[taker].streams.values().next().unwrap().got;
+        let rate = mbit(LENGTH, ended - start);
+        println!("{rate:.2} Mbit/s, {:?}", chain.sim.nodes[4].node.stats());
+        assert_eq!(got, LENGTH);
+        assert!(rate >= 17.0, "{rate} Mbit/s");
+        chain.sim.run_for(Duration::from_secs(30));
+        for end in &chain.sim.nodes {
+            assert_eq!(end.node.stream_memory(), 0);
+            assert_eq!((end.node.streams(), end.node.pending_ranges()), (0, 0));
+            assert_eq!(end.node.relayed_streams(), 0);
+        }
+    }
+}
+
+#[test]
+fn many_streams_share_the_path_fairly() {
+    let mut chain = Chain::new(5);
+    chain.open(Does::Take, 200);
+    chain.sim.run_for(Duration::from_secs(2));
+    for _ in 0..50 {
+        chain.open(Does::Take, 200);
+    }
+    chain.sim.run_for(Duration::from_secs(3));
+    let got = |chain: &Chain| -> Vec<usize> {
+        let streams = chain.sim.nodes[4].streams.values();
+        streams.map(|stream| stream.got).collect()
+    };
+    let before = got(&chain);
+    chain.sim.run_for(Duration::from_secs(12));
+    let gained: Vec<usize> = got(&chain).iter().zip(before).map(|(a, b)| a - b).collect();
+    let rates: Vec<f64> = gained
+        .iter()
+        .map(|bytes| mbit(*bytes, Duration::from_secs(12)))
+        .collect();
+    let (sum, squares) = rates.iter().fold((0.0, 0.0), |(sum, squares), rate| {
+        (sum + rate, squares + rate * rate)
+    });
+    let jain = sum * sum / (51.0 * squares);
+    println!("{sum:.2} Mbit/s in all, Jain {jain:.4}, {rates:.2?}");
+    assert!(jain > 0.95, "Jain {jain}: {rates:.2?}");
+    assert!(sum > 16.0, "{sum} Mbit/s");
+}
+
+#[test]
+fn an_idle_stream_costs_next_to_nothing() {
+    let mut chain = Chain::new(6);
+    chain.open(Does::Take, 0);
+    chain.sim.run_for(Duration::from_secs(20));
+    let before = chain.packets();
+    chain.sim.nodes[4].ask_at = None;
+    chain.sim.run_for(Duration::from_secs(600));
+    let per_minute = (chain.packets() - before) / 10 / 4;
+    println!("{per_minute} packets a minute and hop, both ways");
+    for end in &chain.sim.nodes {
+        println!("{:?}", end.node.stats());
+    }
+    assert!(per_minute <= 80, "{per_minute}");
+    assert_eq!(chain.sim.nodes[4].node.streams(), 1);
+    assert_eq!(chain.sim.nodes[0].node.streams(), 1);
+}
