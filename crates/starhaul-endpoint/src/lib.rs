@@ -39,6 +39,7 @@
 
 mod block;
 mod bytes;
+mod chain;
 mod driver;
 mod endpoint;
 mod events;
@@ -62,6 +63,7 @@ pub use starhaul_cc::{
     ControllerConfig, Detection, PathModel, ProbeMethod, ProbeTarget, RateFeed, Reconfiguration,
     ReconfigurationSource, Reconfigurations, Timetable,
 };
+pub use starhaul_leotp::{ContentSecret, NeighbourKey};
 pub use starhaul_net::prober;
 pub use starhaul_quic::{Identity, LinkKind, PathSpec, PathStatus, PathTotals, PublicKey};
 pub use starhaul_session::{
@@ -72,6 +74,7 @@ pub use starhaul_session::{
 pub use self::{
     block::Block,
     bytes::{ByteReader, ByteStream, ByteWriter},
+    chain::{Chain, ChainConfig, ChainNeighbour, ChainReader, ChainStatus, ChainWriter},
     endpoint::{Endpoint, EndpointConfig},
     own_paths::PathChange,
     qlog::QlogFolder,

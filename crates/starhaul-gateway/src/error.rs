@@ -51,6 +51,9 @@ pub enum Error {
     /// The running gateway refused a request on its control socket.
     #[error("the gateway refused the request: {0}")]
     Refused(String),
+    /// The end of the LEOTP chain cannot be served.
+    #[error("[leotp]: {0}")]
+    Leotp(String),
     /// The endpoint below refused an address, a key or a setting.
     #[error(transparent)]
     Endpoint(#[from] starhaul_endpoint::Error),

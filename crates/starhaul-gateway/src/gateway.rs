@@ -6,10 +6,10 @@ use starhaul_endpoint::{Endpoint, EndpointConfig, SessionConfig};
 use tokio::task::JoinSet;
 
 use crate::{
-    Config, Error,
+    Config, Error, chain,
     connect::serve_session,
     control::ControlSocket,
-    egress::Outlet,
+    egress::{self, Outlet},
     egress_policy::CurrentPolicy,
     limits::Limits,
     parts::{Changes, Parts, Seen, peer_names},
@@ -83,7 +83,11 @@ impl Gateway {
                 config.accept.max_sessions,
             )),
         }));
-        let mut parts = Parts::new(endpoint.clone(), seen.clone());
+        let chain = match &config.leotp {
+            Some(rule) => Some(chain::bind(rule, &seen.outlet.resolver).await?),
+            None => None,
+        };
+        let mut parts = Parts::new(endpoint.clone(), chain.clone(), seen.clone());
         let changes = parts.change(&config).await?;
         // At the start no rule is in the way of another.
         if let Some(error) = changes.failed.into_iter().next() {
@@ -95,6 +99,7 @@ impl Gateway {
             listen: endpoint.listen_addresses(),
             started: Instant::now(),
             seen,
+            chain: chain.clone(),
             rates: Rates::default(),
         });
         let mut tasks = JoinSet::new();
@@ -103,6 +108,9 @@ impl Gateway {
         }
         tasks.spawn(accept(endpoint.clone(), shared.clone()));
         tasks.spawn(measure(endpoint.clone(), shared.clone()));
+        if let Some(chain) = chain {
+            tasks.spawn(egress::chain::serve(chain, shared.seen.outlet.clone()));
+        }
         if let Some(control) = control {
             tasks.spawn(control.serve(shared.clone()));
         }
@@ -129,6 +137,7 @@ impl Gateway {
             ("identity", identity != self.shared.public_key),
             ("listen", config.listen != old.listen),
             ("accept", config.accept != old.accept),
+            ("leotp", config.leotp != old.leotp),
             ("control", config.control != old.control),
             ("packet_bytes", config.packet_bytes != old.packet_bytes),
             ("keepalive", config.keepalive != old.keepalive),
@@ -169,6 +178,11 @@ impl Gateway {
     /// Where peers are accepted, with the ports that the kernel chose.
     pub fn listen_addresses(&self) -> Vec<SocketAddr> {
         self.shared.listen.clone()
+    }
+
+    /// Where this gateway's end of a chain of LEOTP relays is bound, if it has one.
+    pub fn leotp_address(&self) -> Option<SocketAddr> {
+        Some(self.shared.chain.as_ref()?.local_addr())
     }
 
     /// Where the ingress rule of this name listens, with the port that the kernel chose.

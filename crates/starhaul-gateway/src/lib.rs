@@ -13,7 +13,9 @@
 //! ```
 
 mod batch_socket;
+mod byte_stream;
 mod causes;
+mod chain;
 pub mod config;
 mod connect;
 #[doc(hidden)]

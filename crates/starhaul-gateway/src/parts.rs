@@ -6,15 +6,15 @@
 use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::Mutex;
-use starhaul_endpoint::Endpoint;
+use starhaul_endpoint::{Chain, Endpoint};
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
     Config, Error,
-    config::{ConnectionService, DatagramService, IngressRule, SessionRule},
+    config::{Carrier, ConnectionService, DatagramService, IngressRule, SessionRule},
     connect::Connector,
     egress::Outlet,
-    ingress::{Listeners, Rules},
+    ingress::{ConnectionWay, Listeners, Rules},
     peer::PeerState,
     session_paths::describe_changes,
 };
@@ -31,6 +31,7 @@ pub(crate) struct Seen {
 #[derive(Debug)]
 pub(crate) struct Parts {
     endpoint: Endpoint,
+    chain: Option<Chain>,
     seen: Arc<Seen>,
     connectors: Vec<Connecting>,
     datagrams: Listeners<DatagramService>,
@@ -76,9 +77,10 @@ impl Seen {
 
 impl Parts {
     /// No parts yet.
-    pub(crate) fn new(endpoint: Endpoint, seen: Arc<Seen>) -> Self {
+    pub(crate) fn new(endpoint: Endpoint, chain: Option<Chain>, seen: Arc<Seen>) -> Self {
         Self {
             endpoint,
+            chain,
             connectors: Vec::new(),
             datagrams: Listeners::new(seen.outlet.limits.clone()),
             connections: Listeners::new(seen.outlet.limits.clone()),
@@ -93,9 +95,14 @@ impl Parts {
     pub(crate) async fn change(&mut self, config: &Config) -> Result<Changes, Error> {
         let before = self.seen.peers();
         let peers = next_peers(config, &before);
-        let datagrams = with_peers(&config.datagram_rules, &peers);
+        let way = |rule: &IngressRule<DatagramService>| find(&peers, &rule.peer).cloned();
+        let datagrams = with_ways(&config.datagram_rules, way);
         let datagrams = self.datagrams.prepare(datagrams).await?;
-        let connections = with_peers(&config.connection_rules, &peers);
+        let way = |rule: &IngressRule<ConnectionService>| match rule.service.carrier {
+            Carrier::Session => find(&peers, &rule.peer).cloned().map(ConnectionWay::Peer),
+            Carrier::Leotp => self.chain.clone().map(ConnectionWay::Chain),
+        };
+        let connections = with_ways(&config.connection_rules, way);
         let connections = self.connections.prepare(connections).await?;
         let trusted = config.peers.iter().map(|peer| peer.public_key).collect();
         self.endpoint.set_trusted(trusted, peer_names(config))?;
@@ -246,14 +253,14 @@ fn next_peers(config: &Config, before: &[Arc<PeerState>]) -> Vec<Arc<PeerState>>
     peers.collect()
 }
 
-/// Rules with the peers that carry them; a configuration changed by its program may name a peer that it has not.
-fn with_peers<S: Clone>(
+/// Rules with what carries them; a configuration changed by its program may name a peer that it has not.
+fn with_ways<S: Clone, W>(
     rules: &[IngressRule<S>],
-    peers: &[Arc<PeerState>],
-) -> Vec<(IngressRule<S>, Arc<PeerState>)> {
+    way: impl Fn(&IngressRule<S>) -> Option<W>,
+) -> Vec<(IngressRule<S>, W)> {
     let rules = rules.iter();
     rules
-        .filter_map(|rule| Some((rule.clone(), find(peers, &rule.peer)?.clone())))
+        .filter_map(|rule| Some((rule.clone(), way(rule)?)))
         .collect()
 }
 

@@ -1,4 +1,4 @@
-//! A TCP connection on one side, a byte stream of the session on the other: bytes, half closes and resets pass through.
+//! A TCP connection on one side, a byte stream to the far gateway on the other: bytes, half closes and resets pass through.
 
 use std::{
     io::{self, IoSlice},
@@ -9,14 +9,16 @@ use std::{
 
 use bytes::Bytes;
 use socket2::TcpKeepalive;
-use starhaul_endpoint::{ByteReader, ByteWriter};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpStream, tcp::WriteHalf},
     task::coop::consume_budget,
 };
 
-use crate::socks5::Reply;
+use crate::{
+    byte_stream::{Reader, Writer},
+    socks5::Reply,
+};
 
 /// Bytes read at once from a TCP connection.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -67,7 +69,7 @@ impl ConnectAnswer {
     }
 
     /// Reads the answer of the far side.
-    pub(crate) async fn read(reader: &mut ByteReader) -> io::Result<Self> {
+    pub(crate) async fn read(reader: &mut Reader) -> io::Result<Self> {
         let mut bytes = [0; ANSWER_BYTES];
         reader.read_exact(&mut bytes).await?;
         Self::decode(bytes)
@@ -101,8 +103,8 @@ pub(crate) fn settle(tcp: &TcpStream) {
 /// One side was reset, was idle, or the session ended. Then the TCP connection is reset, and the far side is told to do the same.
 pub(crate) async fn relay(
     mut tcp: TcpStream,
-    mut reader: ByteReader,
-    mut writer: ByteWriter,
+    mut reader: Reader,
+    mut writer: Writer,
     early: &[u8],
     expect_answer: bool,
     idle: Option<Duration>,
@@ -119,7 +121,7 @@ pub(crate) async fn relay(
             // A far side that reads no more has been reset; our application is told at once, not when it next sends.
             tokio::select! {
                 readable = from_application.readable() => readable?,
-                _ = writer.stopped() => return Err(io::ErrorKind::ConnectionReset.into()),
+                () = writer.stopped() => return Err(io::ErrorKind::ConnectionReset.into()),
             };
             buffer.reserve(BUFFER_BYTES);
             match from_application.try_read_buf(&mut buffer) {

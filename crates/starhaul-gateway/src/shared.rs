@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Instant};
 
-use starhaul_endpoint::PublicKey;
+use starhaul_endpoint::{Chain, PublicKey};
 
 use crate::{
     parts::Seen,
@@ -16,6 +16,7 @@ pub(crate) struct Shared {
     pub(crate) listen: Vec<SocketAddr>,
     pub(crate) started: Instant,
     pub(crate) seen: Arc<Seen>,
+    pub(crate) chain: Option<Chain>,
     pub(crate) rates: Rates,
 }
 

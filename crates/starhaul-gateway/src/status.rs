@@ -33,12 +33,45 @@ pub struct Status {
     pub ingress: Vec<Ingress>,
     /// The open sessions.
     pub sessions: Vec<Session>,
+    /// This gateway's end of a chain of LEOTP relays, if it has one.
+    #[serde(default)]
+    pub leotp: Option<Leotp>,
     /// All streams with all peers since the start, by priority.
     #[serde(default)]
     pub classes: Vec<Class>,
     /// Bounds that can be reached: those of the gateway, then those of each rule.
     #[serde(default)]
     pub limits: Vec<Limit>,
+}
+
+/// The end of a chain of LEOTP relays; counters since the start.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Leotp {
+    /// Its UDP address, with the port that the kernel chose.
+    pub listen: SocketAddr,
+    /// Its neighbours.
+    pub neighbours: Vec<Neighbour>,
+    /// Number of open streams.
+    pub streams: u64,
+    /// Number of streams since the start.
+    pub streams_total: u64,
+    /// Bytes of all packets to neighbours, without IP and UDP headers.
+    pub bytes_sent: u64,
+    /// Packets with data from neighbours.
+    pub packets_received: u64,
+    /// Packets that were lost on the way from them.
+    pub packets_lost: u64,
+    /// Packets sent to them again.
+    pub packets_repaired: u64,
+}
+
+/// A neighbour in a chain.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Neighbour {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Whether it has proved that it is there.
+    pub is_up: bool,
 }
 
 /// A bound, and how often it was reached.
@@ -125,7 +158,7 @@ pub struct Ingress {
     pub kind: String,
     /// The address on which it listens, with the port that the kernel chose.
     pub listen: SocketAddr,
-    /// Name of the peer that carries it.
+    /// Name of the peer that carries it; empty over LEOTP.
     pub peer: String,
     /// Number of present client addresses or connections.
     pub clients: u64,

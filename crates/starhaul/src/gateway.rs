@@ -112,6 +112,9 @@ fn serve(file: &Path, qlog: Option<&Path>) -> anyhow::Result<()> {
         for rule in &report.ingress {
             tracing::info!(rule = rule.rule, kind = rule.kind, address = %rule.listen, peer = rule.peer, "applications are served");
         }
+        if let Some(leotp) = &report.leotp {
+            tracing::info!(address = %leotp.listen, "ends a chain of LEOTP relays");
+        }
         let signal = loop {
             tokio::select! {
                 _ = terminate.recv() => break "SIGTERM",

@@ -7,8 +7,8 @@ use starhaul_endpoint::{Detection, LinkKind, ProbeMethod, ProbeTarget};
 use starhaul_config::size;
 
 use super::{
-    AcceptRule, Config, ConnectionService, ConnectionTargets, ControlPath, ControllerRule,
-    DatagramService, Delivery, Framing, IdentitySource, IngressRule, PathRule,
+    AcceptRule, Carrier, Config, ConnectionService, ConnectionTargets, ControlPath, ControllerRule,
+    DatagramService, Delivery, Framing, IdentitySource, IngressRule, LeotpRule, PathRule,
 };
 
 /// One line per fact.
@@ -57,6 +57,9 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
             writeln!(out, "  {}", path_line(path))?;
         }
     }
+    if let Some(leotp) = &config.leotp {
+        write_leotp(leotp, out)?;
+    }
     for rule in &config.datagram_rules {
         writeln!(out, "{}", datagram_line(rule))?;
     }
@@ -82,6 +85,22 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
             "egress: at most {} streams, {} lookups, {} targets of a UDP association",
             limits.max_streams, limits.max_lookups, limits.max_targets
         )?;
+    }
+    Ok(())
+}
+
+fn write_leotp(rule: &LeotpRule, out: &mut String) -> std::fmt::Result {
+    writeln!(out, "LEOTP: at udp {}", rule.listen)?;
+    for neighbour in &rule.neighbours {
+        let address = neighbour.address.as_ref().map(ToString::to_string);
+        let at = address.as_deref().unwrap_or("wherever it calls from");
+        let is_upstream = rule.upstream.as_ref() == Some(&neighbour.name);
+        let role = if is_upstream {
+            ", toward the far gateway"
+        } else {
+            ""
+        };
+        writeln!(out, "  neighbour {} at {at}{role}", neighbour.name)?;
     }
     Ok(())
 }
@@ -188,9 +207,13 @@ fn connection_line(rule: &IngressRule<ConnectionService>) -> String {
             (String::new(), login, udp)
         }
     };
+    let carrier = match service.carrier {
+        Carrier::Session => format!("by peer {}, priority {}", rule.peer, rule.priority),
+        Carrier::Leotp => "over LEOTP".to_owned(),
+    };
     let mut line = format!(
-        "{} {}: {}{to} by peer {}, priority {}{login}, at most {} connections",
-        rule.kind, rule.name, rule.listen, rule.peer, rule.priority, service.limits.max_connections
+        "{} {}: {}{to} {carrier}{login}, at most {} connections",
+        rule.kind, rule.name, rule.listen, service.limits.max_connections
     );
     if let Some(idle) = service.limits.idle_timeout {
         let _ = write!(line, ", reset when idle for {idle:?}");

@@ -6,6 +6,7 @@ mod addresses;
 mod controllers;
 mod describe;
 mod detection;
+mod leotp;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -27,7 +28,10 @@ use starhaul_units::Bandwidth;
 
 use crate::{Error, egress_policy::EgressPolicy, rtp::Codec, target::Target};
 
-pub use self::accept::AcceptRule;
+pub use self::{
+    accept::AcceptRule,
+    leotp::{Carrier, LeotpNeighbour, LeotpRule},
+};
 
 /// A gateway's configuration, checked. All fields may be changed before [`Gateway::start`](crate::Gateway::start).
 #[derive(Clone, Debug)]
@@ -56,6 +60,8 @@ pub struct Config {
     pub datagram_rules: Vec<IngressRule<DatagramService>>,
     /// The rules for connections of local applications.
     pub connection_rules: Vec<IngressRule<ConnectionService>>,
+    /// The chain of LEOTP relays that this gateway is an end of.
+    pub leotp: Option<LeotpRule>,
     /// The targets that peers may reach through this gateway.
     pub egress: EgressPolicy,
 }
@@ -163,7 +169,7 @@ pub struct IngressRule<S> {
     pub name: String,
     /// Where the applications send; port 0 lets the kernel choose.
     pub listen: SocketAddr,
-    /// Name of the peer that carries it on.
+    /// Name of the peer that carries it on; empty over LEOTP.
     pub peer: String,
     /// 0 is the most important.
     pub priority: u8,
@@ -201,6 +207,8 @@ pub enum Framing {
 /// Carries the TCP connections of local applications: `[[tcp]]` and `[[socks5]]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConnectionService {
+    /// What carries them to the far gateway.
+    pub carrier: Carrier,
     /// Bounds on the connections.
     pub limits: ConnectionLimits,
     /// Who names their targets.

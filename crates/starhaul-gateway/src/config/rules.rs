@@ -18,12 +18,15 @@ use super::{
     LinkKind, PathRule, Peer, SessionLimits, SessionRule, accept,
     addresses::{Addresses, Taken, Transport},
     controllers::{self, default_controller, read_controller},
-    detection,
-    values::{interface_name, is_for_many, path, positive_rate, public_key, target},
+    detection, leotp,
+    leotp::{CARRIERS, Carrier, LeotpRule},
+    values::{
+        interface_name, is_for_many, path, positive_rate, public_key, rule_name, socket_address,
+        target,
+    },
 };
 use crate::{
     egress_policy::{EgressLimits, EgressPolicy, EgressRule},
-    label::is_rule_name,
     rtp::Codec,
     target::Host,
 };
@@ -44,6 +47,7 @@ const TOP: Keys = &[&[
     "rtp",
     "tcp",
     "socks5",
+    "leotp",
     "egress",
 ]];
 const IDENTITY: Keys = &[&["file", "secret"]];
@@ -61,8 +65,14 @@ const RTP: Keys = &[
     DELIVERY,
     CLIENTS,
 ];
-const TCP: Keys = &[RULE, &["target"], CONNECTIONS];
-const SOCKS5: Keys = &[RULE, &["username", "password"], DELIVERY, CONNECTIONS];
+const TCP: Keys = &[RULE, &["target"], CARRIER, CONNECTIONS];
+const SOCKS5: Keys = &[
+    RULE,
+    &["username", "password"],
+    CARRIER,
+    DELIVERY,
+    CONNECTIONS,
+];
 const EGRESS: Keys = &[&["allow", "deny", "max_streams", "max_lookups", "max_targets"]];
 
 /// The keys that several tables have.
@@ -80,6 +90,7 @@ const CLIENTS: &[&str] = &[
     "answered_timeout",
     "max_queued",
 ];
+const CARRIER: &[&str] = &["service"];
 const CONNECTIONS: &[&str] = &["max_connections", "idle_timeout"];
 
 /// The modes that a datagram rule may ask for.
@@ -133,7 +144,15 @@ pub(super) fn read(
         Some(table) => accept::read(&table, directory)?,
         None => AcceptRule::default(),
     };
+    let leotp = match top.table("leotp", leotp::KEYS)? {
+        Some(table) => Some(read_leotp(&table, directory, &mut addresses)?),
+        None => None,
+    };
+    if peers.is_empty() && leotp.is_none() {
+        return Err(top.problem("no [[peer]]: only peers with a known key can be talked to"));
+    }
     let mut rules = IngressRules {
+        leotp: leotp.as_ref(),
         peers: &peers,
         sessions: &sessions,
         listening: !listen.is_empty(),
@@ -162,8 +181,9 @@ pub(super) fn read(
         accept,
         peers,
         sessions,
+        leotp,
     };
-    if config.listen.is_empty() && config.sessions.is_empty() {
+    if config.listen.is_empty() && config.sessions.is_empty() && config.leotp.is_none() {
         return Err(
             top.problem("neither \"listen\" nor a [[session]]: this gateway would have no session")
         );
@@ -193,6 +213,23 @@ fn read_listen(top: &Table<'_>, addresses: &mut Addresses) -> Result<Vec<SocketA
         taken.map_err(|problem| top.key_problem("listen", problem))?;
     }
     Ok(listen)
+}
+
+fn read_leotp(
+    table: &Table<'_>,
+    directory: &Path,
+    addresses: &mut Addresses,
+) -> Result<LeotpRule, Error> {
+    let rule = leotp::read(table, directory)?;
+    let taken = addresses.take(Taken {
+        address: rule.listen,
+        transport: Transport::Udp,
+        interface: None,
+        only_v6: false,
+        owner: "[leotp]".to_owned(),
+    });
+    taken.map_err(|problem| table.key_problem("listen", problem))?;
+    Ok(rule)
 }
 
 fn read_identity(top: &Table<'_>, name: &Path, directory: &Path) -> Result<IdentitySource, Error> {
@@ -274,9 +311,6 @@ fn read_peers(top: &Table<'_>, own_key: Option<PublicKey>) -> Result<Vec<Peer>, 
             return Err(table.key_problem("public_key", format!("peer {other:?} has the same key")));
         }
         peers.push(Peer { name, public_key });
-    }
-    if peers.is_empty() {
-        return Err(top.problem("no [[peer]]: only peers with a known key can be talked to"));
     }
     Ok(peers)
 }
@@ -364,6 +398,7 @@ fn take_local(table: &Table<'_>, rule: &PathRule, addresses: &mut Addresses) -> 
 
 /// What ingress rules are checked against, and what those read so far take.
 struct IngressRules<'c> {
+    leotp: Option<&'c LeotpRule>,
     peers: &'c [Peer],
     sessions: &'c [SessionRule],
     /// Peers can open sessions to us.
@@ -388,13 +423,10 @@ impl IngressRules<'_> {
             if !self.names.insert(name.clone()) {
                 return Err(table.key_problem("name", format!("{name:?} is the name of two rules")));
             }
-            let peer = read_peer_name(&table, self.peers)?;
-            if !self.listening && !self.sessions.iter().any(|session| session.peer == peer) {
-                return Err(table.key_problem(
-                    "peer",
-                    format!("there is no [[session]] to {peer:?} and no \"listen\" where it could open one"),
-                ));
-            }
+            let peer = match read_carrier(&table)? {
+                Carrier::Session => self.peer(&table)?,
+                Carrier::Leotp => self.check_leotp(&table)?,
+            };
             let priority = table.integer("priority", 0..=255)?;
             let rule = IngressRule {
                 kind,
@@ -418,6 +450,45 @@ impl IngressRules<'_> {
         }
         Ok(rules)
     }
+}
+
+impl IngressRules<'_> {
+    /// The peer whose session carries a rule.
+    fn peer(&self, table: &Table<'_>) -> Result<String, Error> {
+        let peer = read_peer_name(table, self.peers)?;
+        if !self.listening && !self.sessions.iter().any(|session| session.peer == peer) {
+            return Err(table.key_problem(
+                "peer",
+                format!(
+                    "there is no [[session]] to {peer:?} and no \"listen\" where it could open one"
+                ),
+            ));
+        }
+        Ok(peer)
+    }
+
+    /// A rule over LEOTP leads to the gateway at the far end of the chain, which is no peer.
+    fn check_leotp(&self, table: &Table<'_>) -> Result<String, Error> {
+        let of_sessions = ["peer", "priority"].iter().chain(DELIVERY);
+        for key in of_sessions {
+            if table.has(key) {
+                let problem = "this is of sessions: with service = \"leotp\" it has no effect";
+                return Err(table.key_problem(key, problem));
+            }
+        }
+        match self.leotp.is_some_and(|leotp| leotp.upstream.is_some()) {
+            true => Ok(String::new()),
+            false => Err(table.key_problem(
+                "service",
+                "\"leotp\" needs a table [leotp] with an \"upstream\"",
+            )),
+        }
+    }
+}
+
+fn read_carrier(table: &Table<'_>) -> Result<Carrier, Error> {
+    let carrier = table.text("service", |text| choice(text, CARRIERS))?;
+    Ok(carrier.unwrap_or_default())
 }
 
 fn read_udp(table: &Table<'_>) -> Result<DatagramService, Error> {
@@ -449,6 +520,7 @@ fn read_rtp(table: &Table<'_>) -> Result<DatagramService, Error> {
 fn read_tcp(table: &Table<'_>) -> Result<ConnectionService, Error> {
     Ok(ConnectionService {
         targets: ConnectionTargets::Fixed(table.required("target", target)?),
+        carrier: read_carrier(table)?,
         limits: read_connections(table)?,
     })
 }
@@ -469,6 +541,7 @@ fn read_socks5(table: &Table<'_>) -> Result<ConnectionService, Error> {
             credentials,
             delivery: read_delivery(table, Some(DEFAULT_SOCKS5_DEADLINE), false)?,
         },
+        carrier: read_carrier(table)?,
         limits: read_connections(table)?,
     })
 }
@@ -549,20 +622,9 @@ fn read_peer_name(table: &Table<'_>, peers: &[Peer]) -> Result<String, Error> {
     match (peer, names.as_slice()) {
         (Some(peer), _) => Ok(peer),
         (None, [only]) => Ok((*only).to_owned()),
+        (None, []) => Err(table.problem("there is no [[peer]] that could carry it")),
         (None, _) => Err(table.problem("the key \"peer\" is missing, and there are several peers")),
     }
-}
-
-fn rule_name(text: &str) -> Result<String, &'static str> {
-    is_rule_name(text)
-        .then(|| text.to_owned())
-        .ok_or("write 1 to 64 letters, digits, '-', '_' and '.'")
-}
-
-fn socket_address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
-        format!("{text:?} is not address:port, for example 127.0.0.1:4600 or [::1]:4600; names are not possible here")
-    })
 }
 
 fn local_address(text: &str) -> Result<SocketAddr, String> {
@@ -591,5 +653,7 @@ pub(super) const ALL_KEYS: &[(&str, Keys)] = &[
     ("rtp", RTP),
     ("tcp", TCP),
     ("socks5", SOCKS5),
+    ("leotp", leotp::KEYS),
+    ("leotp.neighbour", leotp::NEIGHBOUR),
     ("egress", EGRESS),
 ];

@@ -1,14 +1,17 @@
 //! Values of keys: targets, public keys, names, rates and paths, and the errors of those that are wrong.
 
 use std::{
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
 };
 
 use starhaul_quic::PublicKey;
 use starhaul_units::Bandwidth;
 
-use crate::target::{Host, ParseTargetError, Target};
+use crate::{
+    label::is_rule_name,
+    target::{Host, ParseTargetError, Target},
+};
 
 /// A single host to which data can be sent, or the name of one.
 pub(super) fn target(text: &str) -> Result<Target, String> {
@@ -75,4 +78,17 @@ pub(super) fn path(directory: &Path, text: &str) -> Result<PathBuf, String> {
     } else {
         Ok(directory.join(text))
     }
+}
+
+/// A name for people.
+pub(super) fn rule_name(text: &str) -> Result<String, &'static str> {
+    is_rule_name(text)
+        .then(|| text.to_owned())
+        .ok_or("write 1 to 64 letters, digits, '-', '_' and '.'")
+}
+
+pub(super) fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        format!("{text:?} is not address:port, for example 127.0.0.1:4600 or [::1]:4600; names are not possible here")
+    })
 }

@@ -1,6 +1,7 @@
 //! Egress: the streams that peers open, and the sockets through which their data reach the targets.
 
 mod associate;
+pub(crate) mod chain;
 mod datagrams;
 mod outlet;
 mod replies;
@@ -15,6 +16,7 @@ use starhaul_endpoint::IncomingStream;
 use tokio::task::JoinSet;
 
 use crate::{
+    byte_stream::of_session,
     label::{Flow, Label},
     peer::PeerSession,
 };
@@ -63,9 +65,12 @@ pub(crate) async fn serve(session: Arc<PeerSession>, outlet: Arc<Outlet>) {
                 let permit = outlet.permit();
                 match slots.take(&permit, &session.peer) {
                     Some(slot) => {
-                        let session = session.clone();
+                        let opener = tcp::Opener {
+                            name: session.peer.clone(),
+                            log: session.log.clone(),
+                        };
                         flows.spawn(async move {
-                            tcp::serve(session, permit, stream, target).await;
+                            tcp::serve(&opener, permit, of_session(stream), target).await;
                             drop(slot);
                         });
                     }

@@ -7,12 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use starhaul_endpoint::ByteStream;
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 
 use super::outlet::Permit;
 use crate::{
-    peer::PeerSession,
+    byte_stream::{Reader, Writer},
+    peer::PeerLog,
     relay::{ConnectAnswer, relay},
     socks5::Reply,
     target::Target,
@@ -21,20 +21,27 @@ use crate::{
 /// Time limit for trying all addresses of a target.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Who opened a stream.
+#[derive(Debug)]
+pub(super) struct Opener {
+    /// Its name, for people.
+    pub(super) name: String,
+    pub(super) log: Arc<PeerLog>,
+}
+
 /// Connects to the target, answers, and relays until both directions have ended.
 pub(super) async fn serve(
-    session: Arc<PeerSession>,
+    opener: &Opener,
     permit: Permit,
-    stream: ByteStream,
+    (reader, mut writer): (Reader, Writer),
     target: Target,
 ) {
-    let (reader, mut writer) = stream.into_split();
     let connect = async |address: SocketAddr| {
         let tcp = TcpStream::connect(address).await?;
         let bound = tcp.local_addr()?;
         io::Result::Ok((tcp, bound))
     };
-    let connected = permit.connect(&session.peer, &target, connect);
+    let connected = permit.connect(&opener.name, &target, connect);
     let connected = tokio::time::timeout(CONNECT_TIMEOUT, connected).await;
     let result = match connected.unwrap_or(Err(Reply::HostUnreachable)) {
         Ok((tcp, bound)) => {
@@ -47,9 +54,9 @@ pub(super) async fn serve(
         }
         Err(reply) => {
             if reply == Reply::NotAllowed
-                && let Some(others) = session.log.forbidden.is_due(Instant::now())
+                && let Some(others) = opener.log.forbidden.is_due(Instant::now())
             {
-                tracing::warn!(peer = session.peer, %target, others, "the peer asked for a target that [egress] does not allow");
+                tracing::warn!(peer = opener.name, %target, others, "the peer asked for a target that [egress] does not allow");
             }
             let bound = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
             let answered = writer
@@ -60,6 +67,6 @@ pub(super) async fn serve(
         }
     };
     if let Err(error) = result {
-        tracing::debug!(peer = session.peer, %target, %error, "connection ended badly");
+        tracing::debug!(peer = opener.name, %target, %error, "connection ended badly");
     }
 }

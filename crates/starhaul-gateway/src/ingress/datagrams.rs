@@ -27,7 +27,7 @@ use crate::{
     batch_socket::BatchSocket,
     config::{DatagramService, Framing},
     label::{Flow, Label},
-    peer::{OpenFlow, PeerSession},
+    peer::{OpenFlow, PeerSession, PeerState},
     policy::{BlockSender, stream_config},
     status,
 };
@@ -39,6 +39,7 @@ const BURST: usize = 64;
 
 impl Service for DatagramService {
     type Socket = BatchSocket;
+    type Way = Arc<PeerState>;
 
     async fn bind(address: SocketAddr) -> io::Result<(BatchSocket, SocketAddr)> {
         let socket = UdpSocket::bind(address).await?;
@@ -118,7 +119,7 @@ impl Ingress {
             // A new client, or one whose task has just ended with its session or by its timeout.
             Err(TrySendError::Closed(datagram)) => datagram,
         };
-        let Some(session) = rule.peer.session() else {
+        let Some(session) = rule.way.session() else {
             count(&rule.counters.dropped_no_session);
             return;
         };

@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use tokio::{sync::watch, task::JoinSet};
 
-use super::{Rule, Service};
-use crate::{Error, config::IngressRule, limits::Limits, peer::PeerState};
+use super::{Rule, Service, Way as _};
+use crate::{Error, config::IngressRule, limits::Limits};
 
-/// A rule that the configuration asks for, and the peer that it leads to.
-pub(crate) type Wanted<S> = (IngressRule<S>, Arc<PeerState>);
+/// A rule that the configuration asks for, and what carries it.
+pub(crate) type Wanted<S> = (IngressRule<S>, <S as Service>::Way);
 
 /// The rules of one kind of service; all end with it.
 #[derive(Debug)]
-pub(crate) struct Listeners<S> {
+pub(crate) struct Listeners<S: Service> {
     listening: Vec<Listening<S>>,
     /// What all rules share.
     limits: Arc<Limits>,
@@ -23,7 +23,7 @@ pub(crate) struct Listeners<S> {
 
 /// A socket, and the rule that it serves now.
 #[derive(Debug)]
-struct Listening<S> {
+struct Listening<S: Service> {
     rule: watch::Sender<Arc<Rule<S>>>,
     // Ends its task when dropped.
     task: JoinSet<()>,
@@ -56,16 +56,16 @@ impl<S: Service> Listeners<S> {
         let order = wanted.iter().map(|(rule, _)| rule.name.clone()).collect();
         let (heirs, new) = self.heirs(wanted);
         let (mut bound, mut in_the_way) = (Vec::new(), Vec::new());
-        for (rule, peer) in new {
+        for (rule, way) in new {
             let mut closing = self
                 .listening
                 .iter()
                 .zip(&heirs)
                 .filter(|(_, heir)| heir.is_none());
             if closing.any(|(old, _)| old.is_in_the_way(&rule)) {
-                in_the_way.push((rule, peer));
+                in_the_way.push((rule, way));
             } else {
-                bound.push(self.bind(rule, peer).await?);
+                bound.push(self.bind(rule, way).await?);
             }
         }
         Ok(Next {
@@ -112,8 +112,8 @@ impl<S: Service> Listeners<S> {
         }
         self.listening = kept;
         let mut bound = next.bound;
-        for (rule, peer) in next.in_the_way {
-            match self.bind(rule, peer).await {
+        for (rule, way) in next.in_the_way {
+            match self.bind(rule, way).await {
                 Ok(listener) => bound.push(listener),
                 Err(error) => failed.push(error),
             }
@@ -133,7 +133,7 @@ impl<S: Service> Listeners<S> {
     async fn bind(
         &self,
         config: IngressRule<S>,
-        peer: Arc<PeerState>,
+        way: S::Way,
     ) -> Result<(Arc<Rule<S>>, S::Socket), Error> {
         let bound = S::bind(config.listen).await;
         let (socket, address) = bound.map_err(|reason| Error::Listen {
@@ -141,7 +141,7 @@ impl<S: Service> Listeners<S> {
             address: config.listen,
             reason,
         })?;
-        let rule = Rule::new(config, peer, address, self.limits.clone());
+        let rule = Rule::new(config, way, address, self.limits.clone());
         Ok((Arc::new(rule), socket))
     }
 
@@ -171,9 +171,9 @@ impl<S: Service> Listening<S> {
     }
 
     /// Whether it serves exactly this rule.
-    fn serves(&self, (config, peer): &Wanted<S>) -> bool {
+    fn serves(&self, (config, way): &Wanted<S>) -> bool {
         let rule = self.rule.borrow();
-        rule.config == *config && Arc::ptr_eq(&rule.peer, peer)
+        rule.config == *config && rule.way.is_same(way)
     }
 
     /// Whether its socket is the one that this rule asks for. Where the kernel chose the port, a rule keeps its own.
@@ -189,8 +189,8 @@ impl<S: Service> Listening<S> {
     }
 
     /// Serves this rule from now on. The counters are the socket's: they go on, as its connections do.
-    fn hand_over(&self, (config, peer): Wanted<S>) -> Arc<Rule<S>> {
-        let rule = Arc::new(self.rule.borrow().next(config, peer));
+    fn hand_over(&self, (config, way): Wanted<S>) -> Arc<Rule<S>> {
+        let rule = Arc::new(self.rule.borrow().next(config, way));
         self.rule.send_replace(rule.clone());
         rule
     }

@@ -6,6 +6,7 @@ mod listeners;
 mod socks;
 mod stream;
 mod tcp;
+mod way;
 
 use std::{
     io,
@@ -19,12 +20,14 @@ use std::{
 
 use tokio::{net::UdpSocket, sync::watch};
 
-pub(crate) use listeners::Listeners;
+pub(crate) use self::{
+    listeners::Listeners,
+    way::{ConnectionWay, Way},
+};
 
 use crate::{
     config::{ConnectionService, DatagramService, IngressRule},
     limits::{Limit, Limits, Seldom},
-    peer::PeerState,
     status,
 };
 
@@ -36,6 +39,8 @@ const SESSION_WAIT: Duration = Duration::from_secs(10);
 pub(crate) trait Service: Clone + PartialEq + Send + Sync + Sized + 'static {
     /// The socket that listens.
     type Socket: Send + 'static;
+    /// What carries it.
+    type Way: Way;
 
     /// Binds a socket; gives its address with the port that the kernel chose.
     fn bind(
@@ -54,9 +59,9 @@ pub(crate) trait Service: Clone + PartialEq + Send + Sync + Sized + 'static {
 
 /// A rule that is served.
 #[derive(Debug)]
-pub(crate) struct Rule<S> {
+pub(crate) struct Rule<S: Service> {
     pub(crate) config: IngressRule<S>,
-    pub(crate) peer: Arc<PeerState>,
+    pub(crate) way: S::Way,
     /// Where it listens, with the port that the kernel chose.
     pub(crate) address: SocketAddr,
     /// They belong to the socket, as do the bounds and the log: they go on when another rule takes it over.
@@ -88,17 +93,17 @@ struct RuleLog {
     stream: Seldom,
 }
 
-impl<S> Rule<S> {
+impl<S: Service> Rule<S> {
     /// A rule that is served at `address`.
     fn new(
         config: IngressRule<S>,
-        peer: Arc<PeerState>,
+        way: S::Way,
         address: SocketAddr,
         shared_limits: Arc<Limits>,
     ) -> Self {
         Self {
             config,
-            peer,
+            way,
             address,
             counters: Arc::default(),
             limits: Arc::new(RuleLimits {
@@ -112,10 +117,10 @@ impl<S> Rule<S> {
     }
 
     /// Another rule on the same socket.
-    fn next(&self, config: IngressRule<S>, peer: Arc<PeerState>) -> Self {
+    fn next(&self, config: IngressRule<S>, way: S::Way) -> Self {
         Self {
             config,
-            peer,
+            way,
             address: self.address,
             counters: self.counters.clone(),
             limits: self.limits.clone(),
@@ -127,8 +132,11 @@ impl<S> Rule<S> {
     /// What it does, for people.
     fn describe(&self) -> String {
         let IngressRule { kind, name, .. } = &self.config;
-        let (address, peer) = (self.address, &self.peer.name);
-        format!("{kind} rule {name} serves {address} by peer {peer}")
+        let address = self.address;
+        match self.way.name() {
+            "" => format!("{kind} rule {name} serves {address} over LEOTP"),
+            peer => format!("{kind} rule {name} serves {address} by peer {peer}"),
+        }
     }
 }
 

@@ -12,7 +12,9 @@ use tokio::{
     net::{TcpStream, UdpSocket},
 };
 
-use super::{Rule, SESSION_WAIT, count, datagrams::Replies, enlarge_buffers, stream::open};
+use super::{
+    ConnectionWay, Rule, SESSION_WAIT, count, datagrams::Replies, enlarge_buffers, stream::open,
+};
 use crate::{
     config::{ConnectionService, Credentials, Delivery, Framing},
     label::{Flow, Label},
@@ -115,13 +117,17 @@ async fn associate(
     expected: &Target,
     delivery: &Delivery,
 ) -> io::Result<()> {
+    let ConnectionWay::Peer(peer) = &rule.way else {
+        // A chain carries no datagrams.
+        return refuse(&mut tcp, &Reply::CommandNotSupported.message(NOWHERE)).await;
+    };
     let local = tcp.local_addr()?;
     let client = tcp.peer_addr()?;
     let socket = UdpSocket::bind(SocketAddr::new(local.ip(), 0)).await;
     let socket =
         socket.inspect_err(|error| rule.shared_limits.note_io(&rule.config.name, error))?;
     enlarge_buffers(&socket);
-    let Some(session) = rule.peer.session_within(SESSION_WAIT).await else {
+    let Some(session) = peer.session_within(SESSION_WAIT).await else {
         return refuse(&mut tcp, &Reply::NetworkUnreachable.message(NOWHERE)).await;
     };
     let mut flow = session.open_flow();

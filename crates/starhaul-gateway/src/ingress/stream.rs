@@ -2,10 +2,9 @@
 
 use std::io;
 
-use starhaul_endpoint::{ByteReader, ByteWriter};
-
-use super::{Rule, SESSION_WAIT};
+use super::{ConnectionWay, Rule, SESSION_WAIT};
 use crate::{
+    byte_stream::{Reader, Writer, of_chain, of_session},
     config::ConnectionService,
     label::{Flow, Label},
     target::Target,
@@ -15,21 +14,22 @@ use crate::{
 pub(super) async fn open(
     rule: &Rule<ConnectionService>,
     target: &Target,
-) -> io::Result<(ByteReader, ByteWriter)> {
-    let session = rule
-        .peer
-        .session_within(SESSION_WAIT)
-        .await
-        .ok_or(io::ErrorKind::NetworkUnreachable)?;
+) -> io::Result<(Reader, Writer)> {
     let flow = Flow::Tcp {
         target: target.clone(),
     };
     let label = Label::new(&rule.config.name, flow).encode();
+    let peer = match &rule.way {
+        ConnectionWay::Peer(peer) => peer,
+        ConnectionWay::Chain(chain) => return chain.open(label).map(of_chain),
+    };
+    let session = peer
+        .session_within(SESSION_WAIT)
+        .await
+        .ok_or(io::ErrorKind::NetworkUnreachable)?;
     let stream = session.inner.open_bytes(rule.config.priority, label).await;
-    stream
-        .map(starhaul_endpoint::ByteStream::into_split)
-        .map_err(|error| {
-            session.note(&error);
-            io::Error::other(error)
-        })
+    stream.map(of_session).map_err(|error| {
+        session.note(&error);
+        io::Error::other(error)
+    })
 }

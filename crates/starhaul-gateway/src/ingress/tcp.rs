@@ -13,7 +13,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::{CountedClient, Rule, Service, count, socks, stream::open};
+use super::{ConnectionWay, CountedClient, Rule, Service, count, socks, stream::open};
 use crate::{
     config::{ConnectionService, ConnectionTargets},
     relay::{relay, unsettle},
@@ -25,6 +25,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 impl Service for ConnectionService {
     type Socket = TcpListener;
+    type Way = ConnectionWay;
 
     async fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
         let listener = TcpListener::bind(address).await?;

@@ -9,17 +9,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use starhaul_endpoint::{PathModel, PathStatus, StreamStats};
+use starhaul_endpoint::{Chain, PathModel, PathStatus, StreamStats};
 use starhaul_units::Bandwidth;
 
 use super::{
-    Blocks, Class, Dropped, Expired, Flow, FlowTotals, Ingress, Limit, Model, Path, PathFigures,
-    Peer, Reconfiguration, Reconfigurations, Recovered, Session, Status, Stream, Traffic, detector,
+    Blocks, Class, Dropped, Expired, Flow, FlowTotals, Ingress, Leotp, Limit, Model, Neighbour,
+    Path, PathFigures, Peer, Reconfiguration, Reconfigurations, Recovered, Session, Status, Stream,
+    Traffic, detector,
     numbers::{finite, millis, rounded},
     traffic::{Counted, Counters, Meter, Volume},
 };
 use crate::{
-    ingress::{Rule, Service},
+    ingress::{Rule, Service, Way as _},
     label::Label,
     ledger::{Group, Totals},
     path_names::Unresolved,
@@ -48,6 +49,7 @@ pub(crate) fn status(shared: &Shared) -> Status {
     let outlet = &shared.seen.outlet;
     let limits = outlet.limits.snapshot(outlet.policy.get().limits);
     Status {
+        leotp: shared.chain.as_ref().map(chain),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         public_key: shared.public_key.to_string(),
         uptime_s: rounded(uptime.as_secs_f64()),
@@ -68,6 +70,23 @@ pub(crate) fn status(shared: &Shared) -> Status {
             limits_of(&rules.connections),
         ]
         .concat(),
+    }
+}
+
+fn chain(chain: &Chain) -> Leotp {
+    let now = chain.status();
+    let neighbours = now.neighbours.into_iter();
+    Leotp {
+        listen: chain.local_addr(),
+        neighbours: neighbours
+            .map(|(name, is_up)| Neighbour { name, is_up })
+            .collect(),
+        streams: now.streams,
+        streams_total: now.streams_total,
+        bytes_sent: now.node.bytes_sent,
+        packets_received: now.node.data_received,
+        packets_lost: now.node.reported_lost,
+        packets_repaired: now.node.repaired,
     }
 }
 
@@ -183,14 +202,14 @@ fn limits_of<S: Service>(rules: &[Arc<Rule<S>>]) -> Vec<Limit> {
     rules.iter().flat_map(|rule| S::limits(rule)).collect()
 }
 
-fn ingress<S>(rules: &[Arc<Rule<S>>], peers: &[Peer]) -> Vec<Ingress> {
+fn ingress<S: Service>(rules: &[Arc<Rule<S>>], peers: &[Peer]) -> Vec<Ingress> {
     let rules = rules.iter();
     rules.map(|rule| ingress_status(rule, peers)).collect()
 }
 
-fn ingress_status<S>(rule: &Rule<S>, peers: &[Peer]) -> Ingress {
+fn ingress_status<S: Service>(rule: &Rule<S>, peers: &[Peer]) -> Ingress {
     let counters = &rule.counters;
-    let flows = peers.iter().filter(|peer| peer.name == rule.peer.name);
+    let flows = peers.iter().filter(|peer| peer.name == rule.way.name());
     let flows = flows.flat_map(|peer| &peer.flows).filter(|flow| {
         flow.rule_of == US && flow.rule.as_deref() == Some(rule.config.name.as_str())
     });
@@ -199,7 +218,7 @@ fn ingress_status<S>(rule: &Rule<S>, peers: &[Peer]) -> Ingress {
         rule: rule.config.name.clone(),
         kind: rule.config.kind.to_owned(),
         listen: rule.address,
-        peer: rule.peer.name.clone(),
+        peer: rule.way.name().to_owned(),
         clients: read(&counters.clients),
         clients_total: read(&counters.clients_total),
         datagrams_in: read(&counters.datagrams_in),

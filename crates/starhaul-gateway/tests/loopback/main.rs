@@ -4,6 +4,7 @@
 mod datagrams;
 mod egress;
 mod gateways;
+mod leotp;
 mod limits;
 mod names;
 mod paths;

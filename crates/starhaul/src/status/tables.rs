@@ -30,6 +30,7 @@ pub(super) fn tables(status: &Status, socket: &std::path::Path, streams: usize) 
             text.push_str(&session_text(session, streams));
         }
     }
+    text.push_str(&leotp_text(status));
     text.push_str(&reached_limits(status));
     if status.classes.len() > 1 {
         let rows = status.classes.iter().map(|class| {
@@ -37,6 +38,41 @@ pub(super) fn tables(status: &Status, socket: &std::path::Path, streams: usize) 
             flow_row(&name, &class.totals)
         });
         text.push_str(&format!("\n{}\n", flow_table("class", rows)));
+    }
+    text
+}
+
+/// The end of a chain of relays, and the rules that lead along it.
+fn leotp_text(status: &Status) -> String {
+    let Some(leotp) = &status.leotp else {
+        return String::new();
+    };
+    let mut text = format!(
+        "\nLEOTP at {} · {} streams, {} since the start\n",
+        leotp.listen, leotp.streams, leotp.streams_total
+    );
+    for neighbour in &leotp.neighbours {
+        let state = if neighbour.is_up {
+            "is there"
+        } else {
+            "has not been heard"
+        };
+        text.push_str(&format!("neighbour {} {state}\n", cut(&neighbour.name, 24)));
+    }
+    let (lost, received) = (leotp.packets_lost, leotp.packets_received);
+    if received > 0 {
+        text.push_str(&wrapped(&format!(
+            "of {received} packets with data {lost} were lost on the last hop; {} were sent again on the first",
+            leotp.packets_repaired
+        )));
+    }
+    let rules = status.ingress.iter().filter(|rule| rule.peer.is_empty());
+    let rules: Vec<_> = rules.collect();
+    if !rules.is_empty() {
+        text.push_str(&format!("\n{}\n", rule_table(&rules)));
+        rules
+            .iter()
+            .for_each(|rule| text.push_str(&rule_problems(rule)));
     }
     text
 }

@@ -1,0 +1,206 @@
+//! The thread of a chain: it moves bytes between the node and what applications share with it.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Instant,
+};
+
+use bytes::{Buf as _, Bytes};
+use starhaul_leotp::{Event, NeighbourId, Outcome, StreamEvent, StreamId, StreamRead};
+use starhaul_net::leotp::LeotpDriver;
+use tokio::sync::mpsc;
+
+use super::state::{MOST_WAITING, Shared};
+
+/// A node, and its streams by the numbers that applications know.
+pub(super) struct Driver {
+    driver: LeotpDriver,
+    names: Vec<(NeighbourId, String)>,
+    shared: Arc<Shared>,
+    accepted: mpsc::UnboundedSender<(Bytes, u64)>,
+    ids: BTreeMap<u64, StreamId>,
+    keys: HashMap<StreamId, u64>,
+    streams_total: u64,
+}
+
+impl Driver {
+    pub(super) fn new(
+        driver: LeotpDriver,
+        names: Vec<(NeighbourId, String)>,
+        shared: Arc<Shared>,
+        accepted: mpsc::UnboundedSender<(Bytes, u64)>,
+    ) -> Self {
+        Self {
+            driver,
+            names,
+            shared,
+            accepted,
+            ids: BTreeMap::new(),
+            keys: HashMap::new(),
+            streams_total: 0,
+        }
+    }
+
+    /// Drives the node until no application is left or the socket fails.
+    pub(super) fn run(mut self) {
+        let why = loop {
+            if self.apply_changes() {
+                break Outcome::Silent;
+            }
+            if let Err(error) = self.driver.turn(None) {
+                tracing::error!(%error, "the end of the LEOTP chain has failed; restart to go on");
+                break Outcome::Silent;
+            }
+            self.handle_events();
+        };
+        let mut state = self.shared.lock();
+        state.is_over = true;
+        let keys: Vec<u64> = state.entries.keys().copied().collect();
+        keys.into_iter().for_each(|key| state.close(key, why));
+    }
+
+    /// Does what applications want; returns whether there are none any more.
+    fn apply_changes(&mut self) -> bool {
+        let now = Instant::now();
+        let shared = self.shared.clone();
+        let (opening, changed, is_abandoned) = {
+            let mut state = shared.lock();
+            (
+                std::mem::take(&mut state.opening),
+                std::mem::take(&mut state.changed),
+                state.is_abandoned,
+            )
+        };
+        for (key, header) in opening {
+            match self.driver.node().open_stream(now, &header) {
+                Some(id) => self.note(key, id),
+                None => shared.lock().close(key, Outcome::Refused(0)),
+            }
+        }
+        for key in changed {
+            if let Some(&id) = self.ids.get(&key) {
+                self.send(now, key, id);
+                self.receive(now, key, id);
+            }
+        }
+        self.tell_status();
+        is_abandoned && self.ids.is_empty()
+    }
+
+    fn note(&mut self, key: u64, id: StreamId) {
+        self.ids.insert(key, id);
+        self.keys.insert(id, key);
+        self.streams_total += 1;
+    }
+
+    fn handle_events(&mut self) {
+        while let Some(event) = self.driver.node().poll_event() {
+            let now = Instant::now();
+            match event {
+                Event::Met(id) => {
+                    let name = self.names.iter().find(|(known, _)| *known == id);
+                    let name = name.map_or("?", |(_, name)| name);
+                    tracing::info!(neighbour = name, "is there");
+                }
+                Event::Stream(StreamEvent::Accepted(id)) => self.accept(now, id),
+                Event::Stream(StreamEvent::Readable(id)) => self.with(id, |it, key| {
+                    it.receive(now, key, id);
+                }),
+                Event::Stream(StreamEvent::Writable(id)) => self.with(id, |it, key| {
+                    it.send(now, key, id);
+                }),
+                Event::Stream(StreamEvent::Closed(id, outcome)) => {
+                    if let Some(key) = self.keys.remove(&id) {
+                        self.ids.remove(&key);
+                        self.shared.lock().close(key, outcome);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn with(&mut self, id: StreamId, act: impl FnOnce(&mut Self, u64)) {
+        if let Some(&key) = self.keys.get(&id) {
+            act(self, key);
+        }
+    }
+
+    fn accept(&mut self, now: Instant, id: StreamId) {
+        let node = self.driver.node();
+        let header = node.stream_header(id).unwrap_or_default();
+        // What the application answers is among its data.
+        node.answer_stream(now, id, &[]);
+        let key = self.shared.lock().add();
+        self.note(key, id);
+        // Without a receiver the stream ends with the chain.
+        let _ = self.accepted.send((header, key));
+        self.receive(now, key, id);
+    }
+
+    /// Gives the node what the application wrote, as much as it takes.
+    fn send(&mut self, now: Instant, key: u64, id: StreamId) {
+        let mut state = self.shared.lock();
+        let Some(entry) = state.entries.get_mut(&key) else {
+            return;
+        };
+        let node = self.driver.node();
+        if let Some(code) = entry.reset {
+            node.reset_stream(now, id, code);
+            self.ids.remove(&key);
+            self.keys.remove(&id);
+            return state.close(key, Outcome::Reset(code));
+        }
+        let before = entry.outbound_bytes;
+        while let Some(chunk) = entry.outbound.front_mut() {
+            let taken = node.write_stream(now, id, chunk);
+            chunk.advance(taken);
+            entry.outbound_bytes -= taken;
+            if !chunk.is_empty() {
+                break;
+            }
+            entry.outbound.pop_front();
+        }
+        if entry.outbound.is_empty() && entry.is_finished {
+            node.finish_stream(now, id);
+        }
+        if before >= MOST_WAITING && entry.outbound_bytes < MOST_WAITING {
+            entry.wake_writer();
+        }
+    }
+
+    /// Takes from the node what the application has room for.
+    fn receive(&mut self, now: Instant, key: u64, id: StreamId) {
+        let mut state = self.shared.lock();
+        let Some(entry) = state.entries.get_mut(&key) else {
+            return;
+        };
+        let node = self.driver.node();
+        let before = (entry.inbound.len(), entry.has_ended);
+        while entry.inbound_bytes < MOST_WAITING {
+            match node.read_stream(now, id) {
+                Some(StreamRead::Data(_)) if entry.discards => {}
+                Some(StreamRead::Data(data)) => {
+                    entry.inbound_bytes += data.len();
+                    entry.inbound.push_back(data);
+                }
+                Some(StreamRead::End) => entry.has_ended = true,
+                None => break,
+            }
+        }
+        if before != (entry.inbound.len(), entry.has_ended) {
+            entry.wake_reader();
+        }
+    }
+
+    fn tell_status(&mut self) {
+        let node = self.driver.node();
+        let mut state = self.shared.lock();
+        state.streams = (self.ids.len() as u64, self.streams_total);
+        state.node = node.stats();
+        state.up.clear();
+        let up = self.names.iter().map(|(id, _)| node.has_met(*id));
+        state.up.extend(up);
+    }
+}

@@ -1,0 +1,187 @@
+//! Reliable streams over a chain of LEOTP relays: a thread drives the node, applications have tokio readers and writers.
+
+mod driver;
+mod halves;
+mod state;
+
+use std::{io, net::SocketAddr, sync::Arc, thread};
+
+use bytes::Bytes;
+use starhaul_leotp::{
+    ContentSecret, NeighbourConfig, NeighbourId, NeighbourKey, Node, NodeConfig, Stats,
+    StreamConfig,
+};
+use starhaul_net::leotp::LeotpDriver;
+use tokio::sync::{Mutex, mpsc};
+
+pub use self::halves::{ChainReader, ChainWriter};
+use self::{driver::Driver, state::Shared};
+
+/// Data may leave this much early, so that a system call carries several datagrams at high rates.
+const BURST: std::time::Duration = std::time::Duration::from_micros(500);
+
+/// Streams at once; more are refused.
+const MOST_STREAMS: usize = 2048;
+/// Of these, streams that were asked for and of which nothing authentic has come: relays without the secret can fill these.
+const MOST_HALF_OPEN: usize = 512;
+
+/// An end of a chain of relays.
+#[derive(Clone, Debug)]
+pub struct ChainConfig {
+    /// The UDP address to bind.
+    pub listen: SocketAddr,
+    /// The secret that both ends of the chain share.
+    pub secret: ContentSecret,
+    /// All neighbours.
+    pub neighbours: Vec<ChainNeighbour>,
+    /// Which of them leads to the end that accepts streams; `None` for the end that accepts.
+    pub upstream: Option<usize>,
+}
+
+/// A relay, or the other end, beside this one.
+#[derive(Clone, Debug)]
+pub struct ChainNeighbour {
+    /// Its name, for people.
+    pub name: String,
+    /// The key that both share.
+    pub key: NeighbourKey,
+    /// Where it is at first; without it, where its packets come from.
+    pub address: Option<SocketAddr>,
+}
+
+/// What an end of a chain has carried since it began.
+#[derive(Clone, Debug, Default)]
+pub struct ChainStatus {
+    /// The neighbours' names, and whether they have proved to be there.
+    pub neighbours: Vec<(String, bool)>,
+    /// Open streams.
+    pub streams: u64,
+    /// Streams since the start.
+    pub streams_total: u64,
+    /// Counters of the node.
+    pub node: Stats,
+}
+
+/// An end of a chain; it ends with the last clone.
+#[derive(Clone)]
+pub struct Chain {
+    shared: Arc<Shared>,
+    accepted: Arc<Mutex<Accepted>>,
+    /// The driver ends when the last one goes.
+    _alive: Arc<Alive>,
+    address: SocketAddr,
+    names: Arc<[String]>,
+}
+
+type Accepted = mpsc::UnboundedReceiver<(Bytes, u64)>;
+
+struct Alive(Arc<Shared>);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+impl Chain {
+    /// Binds the socket and starts the thread.
+    ///
+    /// # Errors
+    /// The socket cannot be bound, a neighbour's key is not usable, or the system has no randomness or thread.
+    pub fn bind(config: ChainConfig) -> io::Result<Self> {
+        let now = std::time::Instant::now();
+        let mut seed = [0; 32];
+        let random = ring::rand::SystemRandom::new();
+        ring::rand::SecureRandom::fill(&random, &mut seed)
+            .map_err(|_| io::Error::other("the system gives no random numbers"))?;
+        let node = NodeConfig {
+            // What passes here ends here.
+            cache_bytes: 0,
+            burst: BURST,
+            ..NodeConfig::default()
+        };
+        let mut node = Node::new(now, node, seed).map_err(io::Error::other)?;
+        node.enable_streams(StreamConfig {
+            accepts: true,
+            most_streams: MOST_STREAMS,
+            most_half_open: MOST_HALF_OPEN,
+            ..StreamConfig::new(config.secret)
+        });
+        let ids = (0..).map(NeighbourId);
+        let (mut names, mut addresses) = (Vec::new(), Vec::new());
+        for (id, neighbour) in ids.zip(config.neighbours) {
+            let key = neighbour.key;
+            let added = node.add_neighbour(now, id, NeighbourConfig { key });
+            added.map_err(io::Error::other)?;
+            if config.upstream == Some(names.len()) {
+                node.set_upstream(now, Some(id));
+            }
+            names.push((id, neighbour.name));
+            addresses.push((id, neighbour.address));
+        }
+        let mut driver = LeotpDriver::bind(config.listen, node).map_err(io::Error::other)?;
+        for (id, address) in addresses {
+            driver.set_address(id, address);
+        }
+        let address = driver.local_addr();
+        let known: Arc<[String]> = names
+            .iter()
+            .map(|(_, name): &(_, String)| name.clone())
+            .collect();
+        let shared = Arc::new(Shared::new(driver.waker()));
+        let (sender, accepted) = mpsc::unbounded_channel();
+        let driver = Driver::new(driver, names, shared.clone(), sender);
+        thread::Builder::new()
+            .name("leotp".into())
+            .spawn(move || driver.run())?;
+        Ok(Self {
+            _alive: Arc::new(Alive(shared.clone())),
+            shared,
+            accepted: Arc::new(Mutex::new(accepted)),
+            address,
+            names: known,
+        })
+    }
+
+    /// The bound address.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Opens a stream to the end that accepts; `header` is for it, at most [`StreamConfig::MOST_HEADER_BYTES`]. Data may be
+    /// written at once. Where nobody accepts it, reading and writing fail.
+    ///
+    /// # Errors
+    /// The header is too long, or the chain's driver has ended.
+    pub fn open(&self, header: Bytes) -> io::Result<(ChainReader, ChainWriter)> {
+        if header.len() > StreamConfig::MOST_HEADER_BYTES {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let key = self.shared.open(header)?;
+        Ok(halves::pair(&self.shared, key))
+    }
+
+    /// The next stream that the other end opened, with its header; `None` when the driver has ended.
+    pub async fn accept(&self) -> Option<(Bytes, (ChainReader, ChainWriter))> {
+        let (header, key) = self.accepted.lock().await.recv().await?;
+        Some((header, halves::pair(&self.shared, key)))
+    }
+
+    /// What it has carried.
+    pub fn status(&self) -> ChainStatus {
+        let state = self.shared.lock();
+        let up = state.up.iter().copied().chain(std::iter::repeat(false));
+        ChainStatus {
+            neighbours: self.names.iter().cloned().zip(up).collect(),
+            streams: state.streams.0,
+            streams_total: state.streams.1,
+            node: state.node,
+        }
+    }
+}
+
+impl std::fmt::Debug for Chain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Chain").field(&self.address).finish()
+    }
+}

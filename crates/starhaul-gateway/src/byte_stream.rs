@@ -1,0 +1,113 @@
+//! A byte stream to the far gateway, whatever carries it.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use starhaul_endpoint::{ByteReader, ByteStream, ByteWriter, ChainReader, ChainWriter};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Bytes from the far gateway.
+pub(crate) enum Reader {
+    Session(ByteReader),
+    Chain(ChainReader),
+}
+
+/// Bytes to the far gateway.
+pub(crate) enum Writer {
+    Session(ByteWriter),
+    Chain(ChainWriter),
+}
+
+/// Both halves of a stream of a session.
+pub(crate) fn of_session(stream: ByteStream) -> (Reader, Writer) {
+    let (reader, writer) = stream.into_split();
+    (Reader::Session(reader), Writer::Session(writer))
+}
+
+/// Both halves of a stream of a chain.
+pub(crate) fn of_chain((reader, writer): (ChainReader, ChainWriter)) -> (Reader, Writer) {
+    (Reader::Chain(reader), Writer::Chain(writer))
+}
+
+impl Reader {
+    /// The bytes that can be read now; none at the end. Cancelling loses nothing.
+    ///
+    /// # Errors
+    /// The far side reset the stream, or what carries it has ended.
+    pub(crate) async fn read_chunks(&mut self) -> io::Result<Vec<Bytes>> {
+        match self {
+            Self::Session(reader) => reader.read_chunks().await,
+            Self::Chain(reader) => reader.read_chunks().await,
+        }
+    }
+
+    /// Asks the far side to stop sending.
+    pub(crate) fn stop(&mut self, code: u32) {
+        match self {
+            Self::Session(reader) => reader.stop(code),
+            Self::Chain(reader) => reader.stop(code),
+        }
+    }
+}
+
+impl Writer {
+    /// Abandons this direction.
+    pub(crate) fn reset(&mut self, code: u32) {
+        match self {
+            Self::Session(writer) => writer.reset(code),
+            Self::Chain(writer) => writer.reset(code),
+        }
+    }
+
+    /// Resolves when the far side reads no more.
+    pub(crate) async fn stopped(&self) {
+        match self {
+            Self::Session(writer) => drop(writer.stopped().await),
+            Self::Chain(writer) => writer.stopped().await,
+        }
+    }
+}
+
+impl AsyncRead for Reader {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Session(reader) => Pin::new(reader).poll_read(context, buffer),
+            Self::Chain(reader) => Pin::new(reader).poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Writer {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Session(writer) => Pin::new(writer).poll_write(context, data),
+            Self::Chain(writer) => Pin::new(writer).poll_write(context, data),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Session(writer) => Pin::new(writer).poll_flush(context),
+            Self::Chain(writer) => Pin::new(writer).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Session(writer) => Pin::new(writer).poll_shutdown(context),
+            Self::Chain(writer) => Pin::new(writer).poll_shutdown(context),
+        }
+    }
+}
