@@ -21,9 +21,9 @@ use self::{driver::Driver, state::Shared};
 const BURST: std::time::Duration = std::time::Duration::from_micros(500);
 
 /// Streams at once; more are refused.
-const MOST_STREAMS: usize = 2048;
+const MOST_STREAMS: usize = 1024;
 /// Of these, streams that were asked for and of which nothing authentic has come: relays without the secret can fill these.
-const MOST_HALF_OPEN: usize = 512;
+const MOST_HALF_OPEN: usize = 256;
 
 /// An end of a chain of relays.
 #[derive(Clone, Debug)]

@@ -245,9 +245,12 @@ fn without_the_secret_nothing_is_reached() {
         let server = tcp_echo_after_end("127.0.0.1:0").await;
         let secrets = ["other.key", "chain.key"];
         let chain = Chain::start(&rule(server), ALLOW_LOOPBACK, secrets).await;
-        let mut client = TcpStream::connect(chain.near()).await.unwrap();
-        client.write_all(b"x").await.unwrap();
-        let ended = client.read_to_end(&mut Vec::new()).await;
+        let asked = async {
+            let mut client = TcpStream::connect(chain.near()).await?;
+            client.write_all(b"x").await?;
+            client.read_to_end(&mut Vec::new()).await
+        };
+        let ended = asked.await;
         assert!(ended.is_err(), "{ended:?}");
         assert_eq!(chain.far.report().leotp.unwrap().streams, 0);
         chain.end().await;
