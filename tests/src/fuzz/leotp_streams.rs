@@ -536,7 +536,6 @@ fn check_ending(number: usize, sides: &[Side; 2], endings: &mut Endings) {
     if sides.iter().any(|side| side.is_dead || side.id.is_none()) {
         endings.cut_off += 1;
     } else if sides.iter().any(gave_up) {
-        if std::env::var("DBG").is_ok() { eprintln!("given up {number}: {sides:?}"); }
         endings.given_up += 1;
     } else if sides.iter().all(|side| side.outcome == Some(Outcome::Done)) {
         endings.done += 1;
