@@ -31,6 +31,7 @@ fn every_stream_ends_the_same_at_both_ends_and_nothing_of_it_is_left() {
         };
         sum.done += endings.done;
         sum.reset += endings.reset;
+        sum.cut_off += endings.cut_off;
         sum.given_up += endings.given_up;
     }
     println!("{sum:?}");

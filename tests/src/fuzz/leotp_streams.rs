@@ -44,7 +44,9 @@ pub struct Endings {
     pub done: usize,
     /// One side reset or refused it.
     pub reset: usize,
-    /// At least one side gave up, or never knew of it.
+    /// It was never accepted, or an end began a new life.
+    pub cut_off: usize,
+    /// At least one side gave up.
     pub given_up: usize,
 }
 
@@ -531,7 +533,9 @@ fn check_ending(number: usize, sides: &[Side; 2], endings: &mut Endings) {
             Some(Outcome::Unknown | Outcome::Silent) | None => {}
         }
     }
-    if sides.iter().any(gave_up) {
+    if sides.iter().any(|side| side.is_dead || side.id.is_none()) {
+        endings.cut_off += 1;
+    } else if sides.iter().any(gave_up) {
         endings.given_up += 1;
     } else if sides.iter().all(|side| side.outcome == Some(Outcome::Done)) {
         endings.done += 1;

@@ -49,6 +49,10 @@ pub(crate) struct LiveFetch {
     hole: Option<Hole>,
     again: VecDeque<Wanted>,
     damaged: u32,
+    /// This side opened the stream: relays find it by its Interests, as long as there are any.
+    keeps_way: bool,
+    /// When what is behind the end is asked for, to that purpose.
+    way_at: Option<Instant>,
 }
 
 /// Bytes behind which others came, and before them those in order.
@@ -61,7 +65,8 @@ struct Hole {
 
 impl LiveFetch {
     /// Asks for up to `window` bytes ahead, and again for all of it after `refresh`.
-    pub(crate) fn new(window: u64, refresh: Duration) -> Self {
+    /// `keeps_way`: goes on asking behind the end.
+    pub(crate) fn new(window: u64, refresh: Duration, keeps_way: bool) -> Self {
         Self {
             key: None,
             window,
@@ -77,7 +82,19 @@ impl LiveFetch {
             hole: None,
             again: VecDeque::new(),
             damaged: 0,
+            keeps_way,
+            way_at: None,
         }
+    }
+
+    /// Nothing more is wanted.
+    pub(crate) fn abandon(&mut self) {
+        let end = self.end.unwrap_or(self.asked_to());
+        *self = Self {
+            in_order: end,
+            end: Some(end),
+            ..Self::new(self.window, self.refresh, self.keeps_way)
+        };
     }
 
     /// Sets the key; nothing opens before.
@@ -125,6 +142,18 @@ impl LiveFetch {
                 return Some(again);
             }
         }
+        if self.is_finished() {
+            let is_due = self.keeps_way && self.way_at.is_none_or(|at| at <= now);
+            return is_due.then(|| {
+                self.way_at = Some(now + self.refresh);
+                let (start, end) = self.behind_end();
+                Wanted {
+                    start,
+                    end,
+                    is_fresh: false,
+                }
+            });
+        }
         let (start, end) = (self.asked_to(), self.in_order + self.window);
         if self.end.is_some() || end.saturating_sub(start) < self.window / 4 {
             return None;
@@ -140,7 +169,7 @@ impl LiveFetch {
     /// When [`LiveFetch::handle_timeout`] is due.
     pub(crate) fn timeout(&self) -> Option<Instant> {
         if self.is_finished() {
-            return None;
+            return self.way_at;
         }
         let refresh = self.asked.iter().map(|(_, at)| *at + self.refresh_after());
         refresh.chain(self.hole.map(|hole| hole.deadline)).min()
@@ -148,7 +177,7 @@ impl LiveFetch {
 
     /// Asks again for holes, and for what was asked for long ago; returns how many holes.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> u64 {
-        if self.timeout().is_none_or(|at| at > now) {
+        if self.is_finished() || self.timeout().is_none_or(|at| at > now) {
             return 0;
         }
         let mut count = 0;
@@ -239,8 +268,19 @@ impl LiveFetch {
 
     /// The path is another, or relays forgot: all that is waited for is to be asked for at once.
     pub(crate) fn change_path(&mut self, now: Instant) -> Vec<(u64, u64)> {
+        if self.is_finished() {
+            return self
+                .keeps_way
+                .then(|| self.behind_end())
+                .into_iter()
+                .collect();
+        }
         self.asked.iter_mut().for_each(|(_, at)| *at = now);
         self.missing(self.in_order, self.asked_to())
+    }
+
+    fn behind_end(&self) -> (u64, u64) {
+        (self.in_order, self.in_order + 1)
     }
 
     /// At the begin, the first Interest may be lost as any packet.
@@ -333,7 +373,7 @@ mod tests {
 
     /// A fetch that has the first 10 bytes.
     fn begun(now: Instant) -> LiveFetch {
-        let mut fetch = LiveFetch::new(WINDOW, REFRESH);
+        let mut fetch = LiveFetch::new(WINDOW, REFRESH, false);
         fetch.set_key(key());
         fetch.add_round_trip(Duration::from_millis(80));
         assert_eq!(wants(&mut fetch, now), [(0, 1000)]);
@@ -381,6 +421,22 @@ mod tests {
         assert_eq!(wants(&mut fetch, now), [(1000, 1250)]);
         fetch.handle_segment(now, &key().seal(250, true, &[1; 50]));
         assert_eq!((fetch.timeout(), wants(&mut fetch, now)), (None, vec![]));
+    }
+
+    #[test]
+    fn an_opener_is_found_as_long_as_it_may_be_asked() {
+        let now = Instant::now();
+        let mut fetch = begun(now);
+        fetch.keeps_way = true;
+        fetch.handle_segment(now, &key().seal(10, true, &[1; 5]));
+        assert_eq!(wants(&mut fetch, now), [(15, 16)]);
+        assert_eq!(fetch.timeout(), Some(now + REFRESH));
+        assert_eq!(fetch.change_path(now), [(15, 16)]);
+        assert_eq!(wants(&mut fetch, now + REFRESH), [(15, 16)]);
+        fetch.abandon();
+        assert_eq!(wants(&mut fetch, now), [(15, 16)]);
+        let late = key().seal(15, false, &[1; 5]);
+        assert_eq!(fetch.handle_segment(now, &late), Taken::Known);
     }
 
     #[test]

@@ -61,8 +61,9 @@ pub(super) struct Stream {
     has_closed: bool,
     wants_room: bool,
     begun: Instant,
-    /// The last that came from the other side.
+    /// The last that came from the other side, and its last Interest.
     heard: Instant,
+    asked: Instant,
     reported: Report,
     reported_at: Instant,
     report_at: Option<Instant>,
@@ -110,7 +111,7 @@ impl Stream {
             number,
             is_opener,
             salt: None,
-            fetch: LiveFetch::new(window, limits.refresh),
+            fetch: LiveFetch::new(window, limits.refresh, is_opener),
             content: None,
             out: Outgoing::new(),
             parser: Parser::default(),
@@ -128,6 +129,7 @@ impl Stream {
             wants_room: false,
             begun: now,
             heard: now,
+            asked: now,
             reported: Report::default(),
             reported_at: now,
             report_at: None,
@@ -250,7 +252,9 @@ impl Stream {
         self.inbox_bytes = 0;
         self.header = None;
         self.parser = Parser::default();
-        self.fetch = LiveFetch::new(0, limits.refresh);
+        self.fetch.abandon();
+        // What was abandoned was not received.
+        self.is_report_due = false;
         self.lingers = Some((now + limits.linger, now + limits.give_up));
     }
 
@@ -264,6 +268,7 @@ impl Stream {
         asker: Asker,
         range: (u64, u64),
     ) -> Option<(u64, u64)> {
+        self.asked = now;
         if let Some((until, most)) = &mut self.lingers {
             *until = (now + limits.linger).min(*most);
         }
@@ -395,7 +400,7 @@ impl Stream {
         let report = self.progress();
         let has_room = self.out.waiting() < room / 2;
         let is_old = now.saturating_duration_since(self.reported_at) >= REPORT_ALONG;
-        let goes_along = report != self.reported && (has_room || is_old);
+        let goes_along = !self.is_over() && report != self.reported && (has_room || is_old);
         let mut waits = Some(report).filter(|_| self.is_report_due || goes_along);
         let has_report = waits.is_some();
         let mut records = Vec::with_capacity(room);
@@ -442,24 +447,30 @@ impl Stream {
 
     // Time.
 
-    fn gives_up_at(&self, limits: &Limits) -> Option<Instant> {
+    fn gives_up_at(&self, limits: &Limits) -> Instant {
         let patience = match self.is_half_open() {
             true => limits.patience.min(limits.give_up),
             false => limits.give_up,
         };
-        (!self.has_closed).then(|| self.heard + patience)
+        // One that has sent its last record still asks.
+        let shown = if self.has_closed {
+            self.asked.max(self.heard)
+        } else {
+            self.heard
+        };
+        shown + patience
     }
 
     pub(super) fn timeout(&self, limits: &Limits) -> Option<Instant> {
         if let Some((until, _)) = self.lingers {
-            return Some(until);
+            return self.fetch.timeout().into_iter().chain([until]).min();
         }
         let alive = self.is_alive().then_some(self.alive_at);
         [
             self.fetch.timeout(),
             self.report_at,
             alive,
-            self.gives_up_at(limits),
+            Some(self.gives_up_at(limits)),
         ]
         .into_iter()
         .flatten()
@@ -480,7 +491,7 @@ impl Stream {
             self.alive_at = now + limits.alive;
             self.is_report_due = true;
         }
-        if self.gives_up_at(limits).is_some_and(|at| at <= now) {
+        if self.gives_up_at(limits) <= now {
             news.outcome = Some(Outcome::Silent);
         }
         self.fetch.handle_timeout(now)

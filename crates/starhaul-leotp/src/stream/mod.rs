@@ -296,9 +296,12 @@ impl Streams {
         Asked::Here(id)
     }
 
-    /// The content that a stream asks for, and whether another node opened it.
+    /// The content that a stream asks for, and whether another node opened it. An opener asks as long as it may be asked.
     pub(crate) fn fetched(&self, id: StreamId) -> Option<(ContentId, bool)> {
-        let stream = self.streams.get(&id).filter(|stream| !stream.is_over())?;
+        let stream = self.streams.get(&id)?;
+        if stream.is_over() && !stream.is_opener {
+            return None;
+        }
         Some((stream.fetched(), !stream.is_opener))
     }
 
@@ -413,11 +416,7 @@ impl Streams {
 
     /// The next range that a stream asks for.
     pub(crate) fn poll_want(&mut self, now: Instant, id: StreamId) -> Option<Wanted> {
-        let stream = self.streams.get_mut(&id)?;
-        if stream.is_over() {
-            return None;
-        }
-        stream.fetch.poll_want(now)
+        self.streams.get_mut(&id)?.fetch.poll_want(now)
     }
 
     pub(crate) fn handle_segment(
@@ -444,7 +443,7 @@ impl Streams {
 
     /// The ranges that are to be asked for over another path.
     pub(crate) fn change_path(&mut self, now: Instant, id: StreamId) -> Vec<(u64, u64)> {
-        let stream = self.streams.get_mut(&id).filter(|it| !it.is_over());
+        let stream = self.streams.get_mut(&id);
         stream.map_or(Vec::new(), |stream| stream.fetch.change_path(now))
     }
 
@@ -528,8 +527,11 @@ impl Streams {
             let Some(stream) = self.streams.get_mut(&id) else {
                 continue;
             };
-            if stream.is_over() {
-                self.remove(id);
+            if let Some((until, _)) = stream.lingers {
+                match until <= now {
+                    true => self.remove(id),
+                    false => drop(self.touched.insert(id)),
+                }
                 continue;
             }
             let mut news = News::default();
@@ -577,8 +579,9 @@ impl Streams {
         if !is_unknown {
             self.events.push_back(StreamEvent::Closed(id, outcome));
         }
-        self.dropped.push((id, stream.fetched()));
         if outcome == Outcome::Done {
+            self.dropped.push((id, stream.fetched()));
+            self.touched.insert(id);
             stream.end(now, &self.limits, None);
             self.bound_lingering();
         } else {
@@ -596,6 +599,7 @@ impl Streams {
 
     fn remove(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.remove(&id) {
+            self.dropped.push((id, stream.fetched()));
             self.by_number.remove(&stream.number);
             if self.over_set.insert(stream.number) {
                 self.over.push_back(stream.number);
