@@ -82,7 +82,14 @@ fn a_relay_that_is_killed_and_started_again_interrupts_a_transfer_shortly() {
     let server = folder.serve("files", "a.key");
     let up = lossy(31, server.address);
     let first_at = free();
-    let start = || folder.relay("first", first_at, ["a.key", "b.key"], up.relays()[0].address());
+    let start = || {
+        folder.relay(
+            "first",
+            first_at,
+            ["a.key", "b.key"],
+            up.relays()[0].address(),
+        )
+    };
     let mut first = Some(start());
     let down = lossy(32, first_at);
     let read = |name: &str| folder.at(name);
@@ -109,7 +116,10 @@ fn a_relay_that_is_killed_and_started_again_interrupts_a_transfer_shortly() {
     assert_eq!(fetched.unwrap().resumed_from, 0);
     // The path takes 16 ms there and back; the figure is for people, the bound is for what hangs.
     println!("interrupted for {longest:?}, with the start of the relay");
-    assert!(killed.is_some() && longest < Duration::from_secs(5), "{longest:?}");
+    assert!(
+        killed.is_some() && longest < Duration::from_secs(5),
+        "{longest:?}"
+    );
 }
 
 #[test]
