@@ -49,6 +49,8 @@ pub(crate) struct LiveFetch {
     hole: Option<Hole>,
     again: VecDeque<Wanted>,
     damaged: u32,
+    /// What came contradicts itself.
+    is_broken: bool,
     /// This side opened the stream: relays find it by its Interests, as long as there are any.
     keeps_way: bool,
     /// When what is behind the end is asked for, to that purpose.
@@ -82,6 +84,7 @@ impl LiveFetch {
             hole: None,
             again: VecDeque::new(),
             damaged: 0,
+            is_broken: false,
             keeps_way,
             way_at: None,
         }
@@ -117,9 +120,9 @@ impl LiveFetch {
         self.early_bytes
     }
 
-    /// Whether so much was damaged that there is no use in going on.
+    /// Whether what came contradicts itself, or so much was damaged that there is no use in going on.
     pub(crate) fn is_hopeless(&self) -> bool {
-        self.damaged >= MOST_DAMAGED
+        self.is_broken || self.damaged >= MOST_DAMAGED
     }
 
     /// The next bytes in order.
@@ -214,7 +217,9 @@ impl LiveFetch {
     /// Takes a segment.
     pub(crate) fn handle_segment(&mut self, now: Instant, segment: &Segment) -> Taken {
         let is_excess = segment.offset > self.in_order && self.early.len() >= MOST_EARLY;
-        let is_known = segment.end() <= self.in_order || self.early.contains_key(&segment.offset);
+        // One without bytes is none of the protocol, wherever it is.
+        let is_behind = segment.end() <= self.in_order && segment.length() > 0;
+        let is_known = is_behind || self.early.contains_key(&segment.offset);
         let Some(key) = self.key.as_ref().filter(|_| {
             !is_known && !is_excess && segment.offset < self.asked_to() && !self.is_finished()
         }) else {
@@ -231,6 +236,10 @@ impl LiveFetch {
             }
             return Taken::Damaged;
         };
+        if self.contradicts(segment) {
+            self.is_broken = true;
+            return Taken::Damaged;
+        }
         self.unheard = 0;
         if segment.is_end {
             self.end = Some(segment.end());
@@ -249,6 +258,21 @@ impl LiveFetch {
             });
         }
         Taken::New
+    }
+
+    /// Segments hold bytes and have fixed bounds, and one end behind all of them.
+    fn contradicts(&self, segment: &Segment) -> bool {
+        let (start, end) = (segment.offset, segment.end());
+        let before = self.early.range(..start).next_back();
+        let last = self.early.last_key_value();
+        let behind = |known: Option<(&u64, &Bytes)>| {
+            known.map_or(self.in_order, |(start, data)| start + data.len() as u64)
+        };
+        let is_overlapping =
+            start < behind(before) || self.early.range(start..end).next().is_some();
+        let is_beyond_end = self.end.is_some_and(|known| end > known);
+        let is_early_end = segment.is_end && (self.end.is_some() || end < behind(last));
+        start == end || is_overlapping || is_beyond_end || is_early_end
     }
 
     /// A relay recovers a range: the hole's timer begins anew.
@@ -314,7 +338,7 @@ impl LiveFetch {
             if next < from {
                 missing.push((next, from));
             }
-            next = from + data.len() as u64;
+            next = next.max(from + data.len().max(1) as u64);
         }
         missing
     }
@@ -332,19 +356,10 @@ impl LiveFetch {
     }
 
     fn put_in_order(&mut self) {
-        while let Some(entry) = self
-            .early
-            .first_entry()
-            .filter(|entry| *entry.key() <= self.in_order)
-        {
-            let (offset, mut data) = entry.remove_entry();
+        while let Some(data) = self.early.remove(&self.in_order) {
             self.early_bytes -= data.len();
-            let known = usize::try_from(self.in_order - offset).unwrap_or(usize::MAX);
-            if known < data.len() {
-                let fresh = data.split_off(known);
-                self.in_order += fresh.len() as u64;
-                self.ready.push_back(fresh);
-            }
+            self.in_order += data.len() as u64;
+            self.ready.push_back(data);
         }
         while self
             .asked
@@ -457,5 +472,79 @@ mod tests {
             fetch.handle_segment(now, &key().seal(12 + number * 2, false, &[1]));
         }
         assert!(fetch.early.len() <= MOST_EARLY);
+    }
+
+    #[test]
+    fn what_contradicts_itself_breaks_the_stream() {
+        let now = Instant::now();
+        let none: &[u8] = &[];
+        let known: [(u64, bool, &[u8]); 2] = [(20, false, &[1; 10]), (40, true, &[1; 10])];
+        for wrong in [
+            (10, false, none),
+            (10, true, none),
+            (35, true, none),
+            (60, true, none),
+            (30, true, &[1; 5]),
+            (30, true, &[1; 10]),
+            (30, true, &[1; 20]),
+            (45, false, &[1; 10]),
+            (50, false, &[1; 10]),
+            (10, false, &[1; 11]),
+            (29, false, &[1; 5]),
+            (9, false, &[1; 5]),
+        ] {
+            let mut fetch = begun(now);
+            for (offset, is_end, data) in known {
+                let segment = key().seal(offset, is_end, data);
+                assert_eq!(fetch.handle_segment(now, &segment), Taken::New);
+            }
+            let (offset, is_end, data) = wrong;
+            let segment = key().seal(offset, is_end, data);
+            assert_eq!(fetch.handle_segment(now, &segment), Taken::Damaged);
+            assert!(fetch.is_hopeless(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn two_ends_do_not_keep_a_fetch_busy_for_ever() {
+        let now = Instant::now();
+        let mut fetch = begun(now);
+        fetch.handle_segment(now, &key().seal(500, true, &[]));
+        fetch.handle_segment(now, &key().seal(600, true, &[]));
+        assert!(fetch.is_hopeless());
+        fetch.early.insert(500, Bytes::new());
+        assert_eq!(fetch.change_path(now), [(10, 500), (501, 1000)]);
+    }
+
+    #[test]
+    fn no_segments_keep_a_fetch_busy_or_make_it_hold_more_than_its_window() {
+        for seed in 0..500_u64 {
+            let mut random = seed;
+            let mut draw = |below: u64| {
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                (random >> 33) % below
+            };
+            let mut now = Instant::now();
+            let mut fetch = begun(now);
+            while !fetch.is_hopeless() && !fetch.is_finished() && draw(200) > 0 {
+                now += Duration::from_millis(draw(2000));
+                let length = usize::try_from(draw(4) * draw(40)).unwrap();
+                let offset = fetch.in_order + draw(30) * draw(30);
+                let is_end = draw(40) == 0;
+                fetch.handle_segment(now, &key().seal(offset, is_end, &vec![1; length]));
+                fetch.handle_timeout(now);
+                assert!(
+                    wants(&mut fetch, now).len() <= MOST_AT_ONCE + 2,
+                    "seed {seed}"
+                );
+                assert!(fetch.change_path(now).len() <= MOST_AT_ONCE, "seed {seed}");
+                let held: usize = fetch.early.values().map(Bytes::len).sum();
+                assert_eq!(fetch.memory(), held, "seed {seed}");
+                assert!(held < 2 * usize::try_from(WINDOW).unwrap(), "seed {seed}");
+                while fetch.read().is_some() {}
+            }
+        }
     }
 }
