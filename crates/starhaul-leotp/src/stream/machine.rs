@@ -1,9 +1,6 @@
 //! One side of one stream: what the other side sends becomes data for the application, and the reverse.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -12,6 +9,7 @@ use super::{
     content::{Asker, Growing},
     fetch::LiveFetch,
     id::{self, Number, Salt},
+    inbox::Inbox,
     outgoing::Outgoing,
     record::{Parser, Record, Report, Violation},
 };
@@ -47,8 +45,7 @@ pub(super) struct Stream {
     out: Outgoing,
     parser: Parser,
     /// Data that the application did not read.
-    inbox: VecDeque<Bytes>,
-    inbox_bytes: usize,
+    inbox: Inbox,
     arrived: u64,
     read: u64,
     /// What the other side's application said.
@@ -115,8 +112,7 @@ impl Stream {
             content: None,
             out: Outgoing::new(),
             parser: Parser::default(),
-            inbox: VecDeque::new(),
-            inbox_bytes: 0,
+            inbox: Inbox::default(),
             arrived: 0,
             read: 0,
             header: None,
@@ -190,7 +186,7 @@ impl Stream {
     /// Bytes of memory.
     pub(super) fn memory(&self) -> usize {
         let content = self.content.as_ref().map_or(0, Growing::memory);
-        content + self.out.memory() + self.fetch.memory() + self.inbox_bytes
+        content + self.out.memory() + self.fetch.memory() + self.inbox.held()
     }
 
     // What the application does.
@@ -228,8 +224,7 @@ impl Stream {
     }
 
     pub(super) fn read(&mut self, now: Instant, limits: &Limits) -> Option<StreamRead> {
-        if let Some(data) = self.inbox.pop_front() {
-            self.inbox_bytes -= data.len();
+        if let Some(data) = self.inbox.pop() {
             self.read += data.len() as u64;
             self.note_progress(now, limits, true);
             return Some(StreamRead::Data(data));
@@ -248,8 +243,7 @@ impl Stream {
         if let Some(code) = reset {
             self.out.reset(code);
         }
-        self.inbox = VecDeque::new();
-        self.inbox_bytes = 0;
+        self.inbox = Inbox::default();
         self.header = None;
         self.parser = Parser::default();
         self.fetch.abandon();
@@ -293,11 +287,12 @@ impl Stream {
         self.heard = now;
         let mut is_reported = false;
         while let Some(bytes) = self.fetch.read() {
+            let held = self.parser.held(bytes.len());
             let records = self.parser.push(bytes);
             let taken = records.and_then(|records| {
                 records.into_iter().try_for_each(|record| {
                     is_reported |= !matches!(record, Record::Report(_));
-                    self.take(limits, record, news)
+                    self.take(limits, record, held, news)
                 })
             });
             if taken.is_err() {
@@ -312,7 +307,14 @@ impl Stream {
         Taken::New
     }
 
-    fn take(&mut self, limits: &Limits, record: Record, news: &mut News) -> Result<(), Violation> {
+    /// Takes a record; `held`: the memory that its data are a part of.
+    fn take(
+        &mut self,
+        limits: &Limits,
+        record: Record,
+        held: usize,
+        news: &mut News,
+    ) -> Result<(), Violation> {
         match record {
             Record::Header { window, bytes } => {
                 if self.has_header {
@@ -353,8 +355,7 @@ impl Stream {
                 if self.inbox.is_empty() {
                     news.events.push(StreamEvent::Readable(self.id));
                 }
-                self.inbox_bytes += data.len();
-                self.inbox.push_back(data);
+                self.inbox.push(data, held);
             }
             Record::End => {
                 if !self.has_header || self.has_ended {

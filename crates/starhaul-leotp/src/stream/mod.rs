@@ -4,6 +4,7 @@
 mod content;
 mod fetch;
 pub(crate) mod id;
+mod inbox;
 mod machine;
 mod outgoing;
 mod record;
