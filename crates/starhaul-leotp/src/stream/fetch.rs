@@ -9,7 +9,6 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    hop::rtt::RoundTrips,
     keys::ContentKey,
     name::Segment,
     requester::{Taken, Wanted},
@@ -19,6 +18,8 @@ use crate::{
 const LEAST_TIMEOUT: Duration = Duration::from_millis(100);
 /// Before a round-trip time is known (RFC 6298 §2.1).
 const FIRST_TIMEOUT: Duration = Duration::from_secs(1);
+/// With one (RFC 6298 §2.2).
+const ROUND_TRIPS: u32 = 3;
 const GREATEST_TIMEOUT: Duration = Duration::from_secs(5);
 const BACKOFF: f64 = 1.5;
 /// A hole's timer is put off by relays that recover it so often at most.
@@ -45,7 +46,10 @@ pub(crate) struct LiveFetch {
     early_bytes: usize,
     ready: VecDeque<Bytes>,
     end: Option<u64>,
-    rtt: RoundTrips,
+    /// The least known bound of the time from an Interest to what exists already.
+    round_trip: Option<Duration>,
+    /// Something was asked for twice: what comes may answer either Interest.
+    is_repeated: bool,
     hole: Option<Hole>,
     again: VecDeque<Wanted>,
     damaged: u32,
@@ -80,7 +84,8 @@ impl LiveFetch {
             early_bytes: 0,
             ready: VecDeque::new(),
             end: None,
-            rtt: RoundTrips::default(),
+            round_trip: None,
+            is_repeated: false,
             hole: None,
             again: VecDeque::new(),
             damaged: 0,
@@ -105,9 +110,17 @@ impl LiveFetch {
         self.key = Some(key);
     }
 
-    /// Takes a time that it took the other side to answer.
+    /// Takes the time from the first Interest to an answer that did not have to be produced, unless it is ambiguous
+    /// (RFC 6298 §3).
     pub(crate) fn add_round_trip(&mut self, sample: Duration) {
-        self.rtt.add(sample);
+        if !self.is_repeated {
+            self.bound_round_trip(sample);
+        }
+    }
+
+    /// A round trip takes no longer than this.
+    pub(crate) fn bound_round_trip(&mut self, most: Duration) {
+        self.round_trip = Some(self.round_trip.map_or(most, |least| least.min(most)));
     }
 
     /// The end of what is in order.
@@ -188,6 +201,7 @@ impl LiveFetch {
             let newest = self.early.last_key_value().map(|(start, _)| *start);
             let holes = self.missing(self.in_order, newest.unwrap_or(self.in_order));
             count = holes.len() as u64;
+            self.is_repeated = true;
             self.ask_again(holes);
             hole.attempts += 1;
             hole.deadline = now + self.timeout_after(hole.attempts);
@@ -208,6 +222,7 @@ impl LiveFetch {
         }
         for (start, end) in again {
             self.unheard += 1;
+            self.is_repeated = true;
             let missing = self.missing(start, end);
             self.ask_again(missing);
         }
@@ -299,6 +314,7 @@ impl LiveFetch {
                 .into_iter()
                 .collect();
         }
+        self.is_repeated = true;
         self.asked.iter_mut().for_each(|(_, at)| *at = now);
         self.missing(self.in_order, self.asked_to())
     }
@@ -316,8 +332,8 @@ impl LiveFetch {
     }
 
     fn timeout_after(&self, attempts: u32) -> Duration {
-        let timeout = self.rtt.timeout().unwrap_or(FIRST_TIMEOUT);
-        let timeout = timeout.max(LEAST_TIMEOUT);
+        let timeout = self.round_trip.map(|it| it * ROUND_TRIPS);
+        let timeout = timeout.unwrap_or(FIRST_TIMEOUT).max(LEAST_TIMEOUT);
         let backoff = BACKOFF.powi(i32::try_from(attempts.saturating_sub(1).min(20)).unwrap_or(20));
         timeout.mul_f64(backoff).min(GREATEST_TIMEOUT.max(timeout))
     }
@@ -472,6 +488,22 @@ mod tests {
             fetch.handle_segment(now, &key().seal(12 + number * 2, false, &[1]));
         }
         assert!(fetch.early.len() <= MOST_EARLY);
+    }
+
+    #[test]
+    fn what_was_asked_for_twice_tells_no_round_trip() {
+        let mut now = Instant::now();
+        let mut fetch = LiveFetch::new(WINDOW, REFRESH, true);
+        assert_eq!(wants(&mut fetch, now), [(0, 1000)]);
+        now += FIRST_TIMEOUT;
+        fetch.handle_timeout(now);
+        assert_eq!(wants(&mut fetch, now), [(0, 1000)]);
+        fetch.add_round_trip(Duration::from_millis(1080));
+        assert_eq!(fetch.timeout_after(1), FIRST_TIMEOUT);
+        for most in [900, 90, 3000] {
+            fetch.bound_round_trip(Duration::from_millis(most));
+        }
+        assert_eq!(fetch.timeout_after(1), Duration::from_millis(270));
     }
 
     #[test]

@@ -67,6 +67,8 @@ pub(super) struct Stream {
     is_report_due: bool,
     /// When a report leaves to show that this side is there.
     alive_at: Instant,
+    /// The end of a segment that the other side did not report yet, and when it was sealed.
+    timed: Option<(u64, Instant)>,
     /// Of a stream that is over: until when the other side may still ask for the end of it, and at most.
     pub(super) lingers: Option<(Instant, Instant)>,
 }
@@ -131,6 +133,7 @@ impl Stream {
             report_at: None,
             is_report_due: false,
             alive_at: now + limits.alive,
+            timed: None,
             lingers: None,
         }
     }
@@ -339,6 +342,11 @@ impl Stream {
                     return Err(Violation);
                 }
                 content.release(report.received);
+                // Whatever was lost or waited: the round trip is not longer.
+                if let Some((_, sealed)) = self.timed.take_if(|(end, _)| *end <= report.received) {
+                    let most = self.heard.saturating_duration_since(sealed);
+                    self.fetch.bound_round_trip(most);
+                }
                 self.out
                     .raise_credit(report.read.saturating_add(self.peer_window));
                 if self.wants_room && self.room(limits) >= limits.buffer / 4 {
@@ -408,6 +416,7 @@ impl Stream {
         let is_last = self.out.compose(room, &mut waits, &mut records);
         if let Some(content) = self.content.as_mut().filter(|_| !records.is_empty()) {
             content.grow(&records, is_last);
+            self.timed.get_or_insert((content.end(), now));
         }
         if has_report && waits.is_none() {
             self.reported = report;
@@ -496,5 +505,105 @@ impl Stream {
             news.outcome = Some(Outcome::Silent);
         }
         self.fetch.handle_timeout(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{keys::ContentKey, stream::record};
+
+    const NUMBER: Number = [7; 8];
+    const SALT: Salt = [9; 8];
+    const LIMITS: Limits = Limits {
+        window: 1 << 16,
+        buffer: 1 << 16,
+        refresh: Duration::from_secs(4),
+        patience: Duration::from_secs(10),
+        alive: Duration::from_secs(10),
+        give_up: Duration::from_secs(30),
+        linger: Duration::from_secs(10),
+    };
+
+    /// A stream that was accepted, and what its opener sends.
+    struct Accepted {
+        stream: Stream,
+        key: ContentKey,
+        sent: u64,
+    }
+
+    impl Accepted {
+        fn new(now: Instant) -> Self {
+            let secret = ContentSecret::new(&[1; 32]);
+            Self {
+                stream: Stream::accept(now, StreamId(1), NUMBER, SALT, &LIMITS, &secret),
+                key: secret.of_stream(id::forward(NUMBER, SALT), &SALT),
+                sent: 0,
+            }
+        }
+
+        /// Takes a segment, `skipped` bytes behind the last.
+        fn take(&mut self, now: Instant, skipped: u64, records: &[Record]) {
+            while self.stream.fetch.poll_want(now).is_some() {}
+            let mut bytes = Vec::new();
+            records.iter().for_each(|it| record::write(it, &mut bytes));
+            let segment = self.key.seal(self.sent + skipped, false, &bytes);
+            self.sent = segment.end();
+            let mut news = News::default();
+            let taken = self
+                .stream
+                .handle_segment(now, &LIMITS, &segment, &mut news);
+            assert_eq!((taken, news.outcome), (Taken::New, None));
+        }
+    }
+
+    fn header() -> Record {
+        Record::Header {
+            window: 1 << 16,
+            bytes: Bytes::new(),
+        }
+    }
+
+    #[test]
+    fn bytes_that_come_alone_in_long_segments_do_not_keep_them() {
+        const COUNT: usize = 4000;
+        let now = Instant::now();
+        let mut accepted = Accepted::new(now);
+        accepted.take(now, 0, &[header()]);
+        let mut records = vec![Record::Report(Report::default()); 300];
+        records.insert(150, Record::Data(Bytes::from_static(b"x")));
+        for _ in 0..COUNT {
+            accepted.take(now, 0, &records);
+        }
+        let held = accepted.stream.memory();
+        assert!((COUNT..3 * COUNT).contains(&held), "{held} bytes are held");
+        let mut read = 0;
+        while let Some(StreamRead::Data(data)) = accepted.stream.read(now, &LIMITS) {
+            read += data.len();
+        }
+        assert_eq!((read, accepted.stream.memory()), (COUNT, 0));
+    }
+
+    #[test]
+    fn a_report_bounds_the_round_trip_where_the_first_answer_tells_none() {
+        let mut now = Instant::now();
+        let mut accepted = Accepted::new(now);
+        accepted.stream.fetch.change_path(now);
+        now += Duration::from_millis(1080);
+        accepted.take(now, 0, &[header()]);
+        accepted.stream.answer(&LIMITS, b"");
+        let mut news = News::default();
+        accepted.stream.grow(now, &LIMITS, 1000, &mut news);
+        let received = accepted.stream.content().unwrap().end();
+        now += Duration::from_millis(90);
+        let report = Record::Report(Report { received, read: 0 });
+        accepted.take(now, 0, &[report]);
+        accepted.take(
+            now,
+            10,
+            &[Record::Data(Bytes::from_static(b"behind a hole"))],
+        );
+        let hole = accepted.stream.fetch.timeout();
+        assert_eq!(hole, Some(now + Duration::from_millis(270)));
     }
 }
