@@ -15,6 +15,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use content::Growing;
 use machine::{News, Stream};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -256,13 +257,14 @@ impl Streams {
     }
 
     /// A neighbour asks for a content of a stream. `salt`: drawn anew for a stream that is accepted now; `is_relayed`: others
-    /// behind this node may serve it.
+    /// behind this node may serve it; `can_ask`: what the opener serves can be asked for.
     pub(crate) fn asked(
         &mut self,
         now: Instant,
         content: ContentId,
         new_salt: Salt,
         is_relayed: bool,
+        can_ask: bool,
     ) -> Asked {
         let (number, salt) = id::parts(content);
         if let Some(&id) = self.by_number.get(&number)
@@ -293,7 +295,7 @@ impl Streams {
             return Asked::Elsewhere;
         }
         let half_open = self.streams.values().filter(|stream| stream.is_half_open());
-        if !self.has_room() || half_open.count() >= self.config.most_half_open {
+        if !can_ask || !self.has_room() || half_open.count() >= self.config.most_half_open {
             return Asked::Refuse;
         }
         let id = self.next_id();
@@ -454,9 +456,13 @@ impl Streams {
         stream.map_or(Vec::new(), |stream| stream.fetch.change_path(now))
     }
 
-    /// Nodes on the way do not know what a stream asks for.
-    pub(crate) fn refused(&mut self, now: Instant, id: StreamId) {
+    /// Nodes on the way do not know what a stream asks for. Returns who asks for what it served.
+    pub(crate) fn refused(&mut self, now: Instant, id: StreamId) -> Vec<Asker> {
+        let stream = self.streams.get(&id).filter(|stream| !stream.is_over());
+        let content = stream.and_then(Stream::content);
+        let askers = content.map_or(Vec::new(), Growing::askers);
         self.close(now, id, Outcome::Unknown);
+        askers
     }
 
     /// A neighbour began a new life.
@@ -644,7 +650,7 @@ mod tests {
         let asker = (NeighbourId(1), 0);
         let accept = |streams: &mut Streams, number: u8| {
             let content = id::backward([number; 8]);
-            let Asked::Here(id) = streams.asked(now, content, [2; 8], false) else {
+            let Asked::Here(id) = streams.asked(now, content, [2; 8], false, true) else {
                 panic!("stream {number} is not accepted");
             };
             streams.ask(now, id, asker, (0, 1000));
