@@ -504,6 +504,7 @@ impl Node {
             self.stats.refused.overflow += 1;
             // A live Interest is repeated so seldom that a stream must not begin with one that was dropped.
             if is_live && is_new && may_ask {
+                self.ways.forget(content);
                 self.refuse(now, asker);
             }
             return;

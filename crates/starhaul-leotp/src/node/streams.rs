@@ -309,6 +309,7 @@ mod tests {
             let closed = StreamEvent::Closed(id, Outcome::Unknown);
             assert_eq!(told, [closed], "{contents:?}");
             assert_eq!(nodes.each_ref().map(Node::streams), [fit, 0, fit]);
+            assert_eq!(nodes[1].relayed_streams(), fit, "{contents:?}");
         }
     }
 }
