@@ -35,6 +35,7 @@ pub(crate) async fn bind(rule: &LeotpRule, resolver: &Resolver) -> Result<Chain,
         secret,
         upstream: rule.neighbours.iter().position(is_upstream),
         neighbours,
+        accepts: true,
     });
     chain.map_err(|error| failed(&error))
 }

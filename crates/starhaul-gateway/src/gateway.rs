@@ -7,6 +7,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     Config, Error, chain,
+    config::{Carrier, LeotpRule},
     connect::serve_session,
     control::ControlSocket,
     egress::{self, Outlet},
@@ -129,9 +130,11 @@ impl Gateway {
     ///
     /// # Errors
     /// An address cannot be listened on, or the key cannot be read; then all is as before.
-    pub async fn reload(&mut self, config: Config) -> Result<Reload, Error> {
+    pub async fn reload(&mut self, mut config: Config) -> Result<Reload, Error> {
         let identity = config.identity.load()?.public_key();
-        let Changes { done, failed } = self.parts.change(&config).await?;
+        let unserved = self.keep_rules_without_chain(&mut config);
+        let Changes { done, mut failed } = self.parts.change(&config).await?;
+        failed.extend(unserved);
         let old = &self.started_with;
         let needs_restart = [
             ("identity", identity != self.shared.public_key),
@@ -162,6 +165,35 @@ impl Gateway {
             failed,
             needs_restart: needs_restart.collect(),
         })
+    }
+
+    /// Rules that need a chain with a way upstream stay as they were where there was none at the start: returns them.
+    fn keep_rules_without_chain(&self, config: &mut Config) -> Vec<Error> {
+        let leads_somewhere = |rule: &LeotpRule| rule.upstream.is_some();
+        if self
+            .started_with
+            .leotp
+            .as_ref()
+            .is_some_and(leads_somewhere)
+        {
+            return Vec::new();
+        }
+        let served = self.shared.seen.rules().connections;
+        let (mut rules, mut failed) = (Vec::new(), Vec::new());
+        for rule in config.connection_rules.drain(..) {
+            if rule.service.carrier == Carrier::Session {
+                rules.push(rule);
+                continue;
+            }
+            let former = served.iter().find(|known| known.config.name == rule.name);
+            rules.extend(former.map(|former| former.config.clone()));
+            let name = rule.name;
+            failed.push(Error::Leotp(format!(
+                "rule {name:?} needs a restart: there was no way upstream at the start"
+            )));
+        }
+        config.connection_rules = rules;
+        failed
     }
 
     /// The same object that `starhaul status --json` prints.
@@ -215,7 +247,12 @@ impl Gateway {
     pub async fn shutdown(mut self) {
         self.tasks.shutdown().await;
         self.parts.end().await;
-        self.endpoint.close().await;
+        let chain = async {
+            if let Some(chain) = &self.shared.chain {
+                chain.close().await;
+            }
+        };
+        tokio::join!(chain, self.endpoint.close());
     }
 }
 

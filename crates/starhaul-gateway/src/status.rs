@@ -70,8 +70,8 @@ pub struct Leotp {
 pub struct Neighbour {
     /// Its name in the configuration.
     pub name: String,
-    /// Whether it has proved that it is there.
-    pub is_up: bool,
+    /// Whether it has been heard since the start.
+    pub has_been_heard: bool,
 }
 
 /// A bound, and how often it was reached.

@@ -68,6 +68,16 @@ impl Pending {
         self.contents.is_empty()
     }
 
+    /// Whether a range of another content finds room.
+    pub(crate) fn has_room(&self) -> bool {
+        self.contents.len() < self.most_contents && self.ranges + 3 <= self.most_ranges
+    }
+
+    /// Whether a content is in the table.
+    pub(crate) fn knows(&self, content: ContentId) -> bool {
+        self.contents.contains_key(&content)
+    }
+
     /// Records that `asker` wants a range. Returns the parts that upstream is to be asked for: those not asked for yet, and
     /// those that the same asker asks for again, if the last time is longer ago than `again_after`. `None`: the table is full.
     pub(crate) fn ask(
@@ -78,10 +88,10 @@ impl Pending {
         asker: Asker,
         again_after: Duration,
     ) -> Option<Vec<(u64, u64)>> {
-        let count = self.contents.len();
+        let has_room = self.has_room();
         let awaited = match self.contents.entry(content) {
             Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(_) if count >= self.most_contents => return None,
+            Entry::Vacant(_) if !has_room => return None,
             Entry::Vacant(entry) => entry.insert(Awaited {
                 ranges: BTreeMap::new(),
                 last_asked: now,

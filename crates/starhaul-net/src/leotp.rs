@@ -20,6 +20,8 @@ pub const PORT: u16 = 4511;
 const MOST_COMPARED: usize = 20_000;
 /// How often timers are looked at while the socket takes nothing.
 const BLOCKED: Duration = Duration::from_millis(1);
+/// How often an address that is gone is bound again.
+const REBOUND: Duration = Duration::from_millis(500);
 /// Receive calls before the node may send, and batches sent before it reads.
 const TURN: usize = 16;
 
@@ -27,7 +29,10 @@ const TURN: usize = 16;
 #[derive(Debug)]
 pub struct LeotpDriver {
     place: Place,
-    socket: BulkSocket,
+    /// As bound, with its port.
+    address: SocketAddr,
+    /// None while the host does not have the address.
+    socket: Option<BulkSocket>,
     poller: Poller,
     buffer: RecvBuffer,
     batch: Batch,
@@ -72,9 +77,11 @@ impl LeotpDriver {
     /// # Errors
     /// As [`crate::UdpSocket::bind`].
     pub fn bind(address: SocketAddr, node: Node) -> Result<Self, Error> {
+        let socket = BulkSocket::bind(address, IoMode::Gso)?;
         Ok(Self {
             place: Place::new(node),
-            socket: BulkSocket::bind(address, IoMode::Gso)?,
+            address: socket.local_addr(),
+            socket: Some(socket),
             poller: Poller::new()?,
             buffer: RecvBuffer::new(),
             batch: Batch::default(),
@@ -85,7 +92,7 @@ impl LeotpDriver {
 
     /// The bound address.
     pub fn local_addr(&self) -> SocketAddr {
-        self.socket.local_addr()
+        self.address
     }
 
     /// The node.
@@ -108,18 +115,53 @@ impl LeotpDriver {
         self.place.strangers
     }
 
-    /// Receives, handles timers and sends; when there was nothing to do, waits until there is, or until `deadline`.
+    /// Receives, handles timers and sends; when there was nothing to do, waits until there is, or until `deadline`. While the
+    /// host does not have the address, as during a renewal, all that is sent is lost, and the address is bound again.
     ///
     /// # Errors
-    /// [`Error::SocketGone`] and [`Error::System`].
+    /// [`Error::System`].
     pub fn turn(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
-        let received = self.receive()?;
+        let socket = match self.socket.take() {
+            Some(socket) => socket,
+            None => match BulkSocket::bind(self.address, IoMode::Gso) {
+                Ok(socket) => {
+                    tracing::info!(address = %self.address, "bound again");
+                    socket
+                }
+                Err(_) => return self.wait_without_socket(deadline),
+            },
+        };
+        match self.turn_with(&socket, deadline) {
+            Err(Error::SocketGone(why)) => {
+                tracing::warn!(address = %self.address, %why, "the address is gone; it is bound again when it is back");
+                Ok(())
+            }
+            turned => {
+                self.socket = Some(socket);
+                turned
+            }
+        }
+    }
+
+    fn wait_without_socket(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
         let now = Instant::now();
-        if self.place.node.poll_timeout().is_some_and(|at| at <= now) {
+        self.place.node.handle_timeout(now);
+        let until = now + REBOUND;
+        let until = deadline.map_or(until, |deadline| deadline.min(until));
+        self.poller.wait(&[], Some(until))?;
+        Ok(())
+    }
+
+    fn turn_with(&mut self, socket: &BulkSocket, deadline: Option<Instant>) -> Result<(), Error> {
+        let received = self.receive(socket)?;
+        let now = Instant::now();
+        let is_due = self.place.node.poll_timeout().is_some_and(|at| at <= now);
+        if is_due {
             self.place.node.handle_timeout(now);
         }
-        let sent = self.transmit()?;
-        if received || sent {
+        let sent = self.transmit(socket)?;
+        // What a timer did may be news for the caller.
+        if received || sent || is_due {
             return Ok(());
         }
         let is_blocked = !self.batch.bytes.is_empty();
@@ -133,14 +175,13 @@ impl LeotpDriver {
             }
         });
         let until = [timer, deadline].into_iter().flatten().min();
-        self.poller
-            .wait(&[(self.socket.socket(), is_blocked)], until)?;
+        self.poller.wait(&[(socket.socket(), is_blocked)], until)?;
         Ok(())
     }
 
-    fn receive(&mut self) -> Result<bool, Error> {
+    fn receive(&mut self, socket: &BulkSocket) -> Result<bool, Error> {
         for calls in 0..TURN {
-            if !self.socket.try_recv(&mut self.buffer)? {
+            if !socket.try_recv(&mut self.buffer)? {
                 return Ok(calls > 0);
             }
             let now = Instant::now();
@@ -154,14 +195,14 @@ impl LeotpDriver {
     }
 
     /// Returns whether anything was sent.
-    fn transmit(&mut self) -> Result<bool, Error> {
+    fn transmit(&mut self, socket: &BulkSocket) -> Result<bool, Error> {
         for batches in 0..TURN {
             self.fill();
             let Some(to) = self.batch.to.filter(|_| !self.batch.bytes.is_empty()) else {
                 return Ok(batches > 0);
             };
             let rest = self.batch.bytes.get(self.batch.done..).unwrap_or_default();
-            let sent = self.socket.try_send(to, rest, self.batch.datagram)?;
+            let sent = socket.try_send(to, rest, self.batch.datagram)?;
             if sent < rest.len() {
                 self.batch.done += sent;
                 self.batch.is_closed = true;

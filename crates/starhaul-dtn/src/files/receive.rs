@@ -116,7 +116,11 @@ impl FileReceiver {
             Ok(true) => finish(Some(received()), None),
             Ok(false) => finish(None, Some("its hash differs".to_owned())),
             Err(error) if is_due_to_name(&error) => finish(None, Some(error.to_string())),
-            Err(error) => Err(write(error)),
+            Err(error) => {
+                // What is stored is looked at anew.
+                self.known().remove(&name);
+                Err(write(error))
+            }
         }
     }
 
@@ -169,8 +173,7 @@ impl FileReceiver {
             }
             let (start, end, part) = best;
             if end <= at {
-                // One was removed here.
-                return Ok(false);
+                return Err(io::Error::other("a chunk of it was removed here"));
             }
             let data = fs::read(part)?;
             let new = usize::try_from(at - start)
@@ -178,7 +181,7 @@ impl FileReceiver {
                 .and_then(|skip| data.get(skip..))
                 .unwrap_or_default();
             if new.len() as u64 != end - at {
-                return Ok(false);
+                return Err(io::Error::other("a chunk of it was cut here"));
             }
             file.write_all(new)?;
             hash.update(new);

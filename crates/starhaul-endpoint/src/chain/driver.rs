@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::{Buf as _, Bytes};
@@ -11,7 +11,15 @@ use starhaul_leotp::{Event, NeighbourId, Outcome, StreamEvent, StreamId, StreamR
 use starhaul_net::leotp::LeotpDriver;
 use tokio::sync::mpsc;
 
-use super::state::{MOST_WAITING, Shared};
+use super::{
+    halves::pair,
+    state::{MOST_WAITING, Shared},
+};
+
+/// The code of a reset by an end that closes.
+const CODE_CLOSED: u64 = 3;
+/// How long an end that closes stays where streams were open of late.
+const LEAVE: Duration = Duration::from_millis(500);
 
 /// A node, and its streams by the numbers that applications know.
 pub(super) struct Driver {
@@ -44,32 +52,52 @@ impl Driver {
 
     /// Drives the node until no application is left or the socket fails.
     pub(super) fn run(mut self) {
-        let why = loop {
+        loop {
             if self.apply_changes() {
-                break Outcome::Silent;
+                self.leave();
+                break;
             }
+            // What was just done may be news at once, without a packet or a timer.
+            self.handle_events();
             if let Err(error) = self.driver.turn(None) {
                 tracing::error!(%error, "the end of the LEOTP chain has failed; restart to go on");
-                break Outcome::Silent;
+                break;
             }
             self.handle_events();
-        };
-        let mut state = self.shared.lock();
-        state.is_over = true;
-        let keys: Vec<u64> = state.entries.keys().copied().collect();
-        keys.into_iter().for_each(|key| state.close(key, why));
+        }
+        let shared = self.shared.clone();
+        // The socket is closed first.
+        drop(self);
+        shared.end(Outcome::Silent);
+    }
+
+    /// Resets what is left, and stays for a moment so that the other side hears of it.
+    fn leave(&mut self) {
+        let now = Instant::now();
+        let node = self.driver.node();
+        for id in self.ids.values() {
+            node.reset_stream(now, *id, CODE_CLOSED);
+        }
+        let until = now + LEAVE;
+        while self.driver.node().stream_memory() > 0 && Instant::now() < until {
+            if self.driver.turn(Some(until)).is_err() {
+                return;
+            }
+            while self.driver.node().poll_event().is_some() {}
+        }
     }
 
     /// Does what applications want; returns whether there are none any more.
     fn apply_changes(&mut self) -> bool {
         let now = Instant::now();
         let shared = self.shared.clone();
-        let (opening, changed, is_abandoned) = {
+        let (opening, changed, is_abandoned, is_closed) = {
             let mut state = shared.lock();
             (
                 std::mem::take(&mut state.opening),
                 std::mem::take(&mut state.changed),
                 state.is_abandoned,
+                state.is_closed,
             )
         };
         for (key, header) in opening {
@@ -85,7 +113,7 @@ impl Driver {
             }
         }
         self.tell_status();
-        is_abandoned && self.ids.is_empty()
+        is_closed || is_abandoned && self.ids.is_empty()
     }
 
     fn note(&mut self, key: u64, id: StreamId) {
@@ -134,9 +162,11 @@ impl Driver {
         node.answer_stream(now, id, &[]);
         let key = self.shared.lock().add();
         self.note(key, id);
-        // Without a receiver the stream ends with the chain.
-        let _ = self.accepted.send((header, key));
         self.receive(now, key, id);
+        if let Err(mpsc::error::SendError((_, key))) = self.accepted.send((header, key)) {
+            // Nobody accepts any more.
+            drop(pair(&self.shared, key));
+        }
     }
 
     /// Gives the node what the application wrote, as much as it takes.

@@ -34,8 +34,10 @@ pub struct ChainConfig {
     pub secret: ContentSecret,
     /// All neighbours.
     pub neighbours: Vec<ChainNeighbour>,
-    /// Which of them leads to the end that accepts streams; `None` for the end that accepts.
+    /// Which of them leads to the end that accepts streams; `None` where streams only come.
     pub upstream: Option<usize>,
+    /// Whether the other end may open streams, which are to be taken with [`Chain::accept`].
+    pub accepts: bool,
 }
 
 /// A relay, or the other end, beside this one.
@@ -52,7 +54,7 @@ pub struct ChainNeighbour {
 /// What an end of a chain has carried since it began.
 #[derive(Clone, Debug, Default)]
 pub struct ChainStatus {
-    /// The neighbours' names, and whether they have proved to be there.
+    /// The neighbours' names, and whether they have been heard.
     pub neighbours: Vec<(String, bool)>,
     /// Open streams.
     pub streams: u64,
@@ -62,24 +64,30 @@ pub struct ChainStatus {
     pub node: Stats,
 }
 
-/// An end of a chain; it ends with the last clone.
+/// An end of a chain; it ends with the last clone and the last stream, or with [`Chain::close`].
 #[derive(Clone)]
 pub struct Chain {
     shared: Arc<Shared>,
-    accepted: Arc<Mutex<Accepted>>,
-    /// The driver ends when the last one goes.
-    _alive: Arc<Alive>,
+    alive: Arc<Alive>,
     address: SocketAddr,
     names: Arc<[String]>,
 }
 
 type Accepted = mpsc::UnboundedReceiver<(Bytes, u64)>;
 
-struct Alive(Arc<Shared>);
+/// What goes with the last clone.
+struct Alive {
+    shared: Arc<Shared>,
+    accepted: Mutex<Accepted>,
+}
 
 impl Drop for Alive {
     fn drop(&mut self) {
-        self.0.end();
+        // Streams that nobody has taken are reset as if they had been dropped.
+        while let Ok((_, key)) = self.accepted.get_mut().try_recv() {
+            drop(halves::pair(&self.shared, key));
+        }
+        self.shared.abandon();
     }
 }
 
@@ -102,7 +110,7 @@ impl Chain {
         };
         let mut node = Node::new(now, node, seed).map_err(io::Error::other)?;
         node.enable_streams(StreamConfig {
-            accepts: true,
+            accepts: config.accepts,
             most_streams: MOST_STREAMS,
             most_half_open: MOST_HALF_OPEN,
             ..StreamConfig::new(config.secret)
@@ -135,9 +143,11 @@ impl Chain {
             .name("leotp".into())
             .spawn(move || driver.run())?;
         Ok(Self {
-            _alive: Arc::new(Alive(shared.clone())),
+            alive: Arc::new(Alive {
+                shared: shared.clone(),
+                accepted: Mutex::new(accepted),
+            }),
             shared,
-            accepted: Arc::new(Mutex::new(accepted)),
             address,
             names: known,
         })
@@ -163,8 +173,14 @@ impl Chain {
 
     /// The next stream that the other end opened, with its header; `None` when the driver has ended.
     pub async fn accept(&self) -> Option<(Bytes, (ChainReader, ChainWriter))> {
-        let (header, key) = self.accepted.lock().await.recv().await?;
+        let (header, key) = self.alive.accepted.lock().await.recv().await?;
         Some((header, halves::pair(&self.shared, key)))
+    }
+
+    /// Resets all streams, tells the far end, and returns when the socket is closed.
+    pub async fn close(&self) {
+        self.shared.close();
+        self.shared.ended().await;
     }
 
     /// What it has carried.

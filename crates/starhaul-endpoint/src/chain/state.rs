@@ -18,6 +18,7 @@ pub(super) const MOST_WAITING: usize = 256 << 10;
 pub(super) struct Shared {
     state: Mutex<State>,
     driver: starhaul_net::Waker,
+    has_ended: watch::Sender<bool>,
 }
 
 /// All streams.
@@ -34,8 +35,10 @@ pub(super) struct State {
     pub(super) node: Stats,
     /// Whether each neighbour is there.
     pub(super) up: Vec<bool>,
-    /// No application is left.
+    /// No more streams are opened or accepted.
     pub(super) is_abandoned: bool,
+    /// Streams are not waited for.
+    pub(super) is_closed: bool,
     /// The driver has ended.
     pub(super) is_over: bool,
 }
@@ -65,6 +68,7 @@ impl Shared {
         Self {
             state: Mutex::default(),
             driver,
+            has_ended: watch::Sender::new(false),
         }
     }
 
@@ -76,14 +80,39 @@ impl Shared {
         self.driver.wake();
     }
 
-    pub(super) fn end(&self) {
+    pub(super) fn abandon(&self) {
         self.lock().is_abandoned = true;
         self.wake_driver();
     }
 
+    pub(super) fn close(&self) {
+        let mut state = self.lock();
+        (state.is_abandoned, state.is_closed) = (true, true);
+        drop(state);
+        self.wake_driver();
+    }
+
+    /// The driver has ended.
+    pub(super) fn end(&self, outcome: Outcome) {
+        let mut state = self.lock();
+        state.is_over = true;
+        (state.streams.0, state.up) = (0, Vec::new());
+        let keys: Vec<u64> = state.entries.keys().copied().collect();
+        keys.into_iter().for_each(|key| state.close(key, outcome));
+        drop(state);
+        self.has_ended.send_replace(true);
+    }
+
+    /// Waits for the end of the driver.
+    pub(super) async fn ended(&self) {
+        let mut has_ended = self.has_ended.subscribe();
+        // The sender is here.
+        let _ = has_ended.wait_for(|has_ended| *has_ended).await;
+    }
+
     pub(super) fn open(&self, header: Bytes) -> io::Result<u64> {
         let mut state = self.lock();
-        if state.is_over {
+        if state.is_over || state.is_abandoned {
             return Err(io::ErrorKind::NotConnected.into());
         }
         let key = state.add();

@@ -489,6 +489,59 @@ fn the_reference_tells_of_every_key() {
 
 /// The commented keys of the sample must be right too: what an operator uncomments has to work.
 #[test]
+fn a_rule_over_leotp_needs_a_chain_and_nothing_of_sessions() {
+    let rule =
+        "[[tcp]]\nname = \"t\"\nlisten = \"127.0.0.1:1\"\ntarget = \"a:1\"\nservice = \"leotp\"\n";
+    let chain = "[leotp]\nlisten = \"127.0.0.1:2\"\nsecret = \"s\"\nupstream = \"u\"\n\
+                 [[leotp.neighbour]]\nname = \"u\"\nkey = \"k\"\naddress = \"192.0.2.1:3\"\n";
+    let config = parse(&text("", &format!("{rule}{chain}"))).unwrap();
+    assert_eq!(config.connection_rules[0].service.carrier, Carrier::Leotp);
+    let leotp = config.leotp.as_ref().unwrap();
+    assert_eq!(leotp.neighbours[0].key, Path::new("/etc/starhaul/k"));
+    assert!(
+        config
+            .describe()
+            .contains("tcp t: 127.0.0.1:1 → a:1 over LEOTP")
+    );
+    let alone = format!("[identity]\nfile = \"k\"\n{rule}{chain}");
+    assert!(
+        parse(&alone).is_ok(),
+        "neither peers nor sessions are needed"
+    );
+    for (extra, expected) in [
+        (
+            rule.to_owned(),
+            "needs a table [leotp] with an \"upstream\"",
+        ),
+        (
+            format!("{rule}{}", chain.replace("upstream = \"u\"\n", "")),
+            "needs a table [leotp] with an \"upstream\"",
+        ),
+        (
+            format!("{rule}peer = \"ground\"\n{chain}"),
+            "peer: this is of sessions",
+        ),
+        (
+            format!("{rule}priority = 1\n{chain}"),
+            "priority: this is of sessions",
+        ),
+        (rule.replace("leotp", "letop"), "leotp"),
+        (
+            chain.replace("upstream = \"u\"", "upstream = \"v\""),
+            "[[leotp.neighbour]] \"v\"",
+        ),
+        (chain.replace(":2", ":0\"\nlisen = \""), "lisen"),
+        (
+            chain.split("[[").next().unwrap().to_owned(),
+            "no [[leotp.neighbour]]",
+        ),
+    ] {
+        let error = parse(&text("", &extra)).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
 fn the_sample_is_right_with_its_comments_opened() {
     let opened: String = Config::sample()
         .lines()
@@ -511,6 +564,7 @@ fn the_sample_is_right_with_its_comments_opened() {
         "path geo to 203.0.113.1:4600",
         "socks5 proxy: 127.0.0.1:1080",
         "egress: deny 10.0.0.1/32:22",
+        "neighbour orbiter at 192.0.2.20:4511, toward the far gateway",
     ] {
         assert!(
             described.contains(said),

@@ -79,7 +79,10 @@ fn chain(chain: &Chain) -> Leotp {
     Leotp {
         listen: chain.local_addr(),
         neighbours: neighbours
-            .map(|(name, is_up)| Neighbour { name, is_up })
+            .map(|(name, has_been_heard)| Neighbour {
+                name,
+                has_been_heard,
+            })
             .collect(),
         streams: now.streams,
         streams_total: now.streams_total,

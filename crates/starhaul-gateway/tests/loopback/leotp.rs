@@ -156,7 +156,8 @@ fn bytes_and_half_closes_pass_in_both_directions() {
         }
         let report = chain.near.report().leotp.unwrap();
         assert_eq!(report.streams_total, 3);
-        assert!(report.neighbours.iter().all(|neighbour| neighbour.is_up));
+        let mut neighbours = report.neighbours.iter();
+        assert!(neighbours.all(|neighbour| neighbour.has_been_heard));
         chain.end().await;
     });
 }
@@ -208,6 +209,75 @@ fn a_reset_is_a_reset_at_the_other_side() {
 }
 
 #[test]
+fn a_gateway_that_ends_resets_its_connections_at_the_other_side() {
+    run(async {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let chain = Chain::usual(&rule(server.local_addr().unwrap())).await;
+        let near = TcpStream::connect(chain.near());
+        let (client, accepted) = tokio::join!(near, server.accept());
+        let (mut client, mut far) = (client.unwrap(), accepted.unwrap().0);
+        client.write_all(b"x").await.unwrap();
+        assert_eq!(far.read(&mut [0]).await.unwrap(), 1);
+        let Chain {
+            near, far: other, ..
+        } = &chain;
+        assert_eq!(
+            (
+                near.report().leotp.unwrap().streams,
+                other.report().leotp.unwrap().streams
+            ),
+            (1, 1)
+        );
+        chain.near.shutdown().await;
+        // Long before it would be given up as silent.
+        let ended = tokio::time::timeout(Duration::from_secs(10), far.read(&mut [0])).await;
+        assert!(
+            ended.unwrap().is_err(),
+            "the server's connection ended in order"
+        );
+        chain.far.shutdown().await;
+    });
+}
+
+#[test]
+fn a_rule_over_leotp_waits_for_a_restart_where_there_was_no_chain() {
+    run(async {
+        let server = tcp_echo_after_end("127.0.0.1:0").await;
+        let folder = tempfile::tempdir().unwrap();
+        let top = "listen = \"127.0.0.1:0\"\n";
+        let peer = Identity::generate().public_key();
+        let peer = format!("[[peer]]\nname = \"p\"\npublic_key = \"{peer}\"\n");
+        let identity = Identity::generate();
+        let config = |rest: &str| {
+            let secret = identity.to_secret_text();
+            let text = format!(
+                "control = \"off\"\n{top}[identity]\nsecret = \"\"\"{secret}\"\"\"\n{peer}{rest}"
+            );
+            Config::parse(&text, &folder.path().join("gateway.toml")).unwrap()
+        };
+        let session = rule(server).replace("service = \"leotp\"\n", "");
+        let mut gateway = Gateway::start(config(&session)).await.unwrap();
+        let before = gateway.ingress_address("r").unwrap();
+        let chain = "[leotp]\nlisten = \"127.0.0.1:0\"\nsecret = \"s\"\nupstream = \"u\"\n\
+                     [[leotp.neighbour]]\nname = \"u\"\nkey = \"k\"\naddress = \"127.0.0.1:9\"\n";
+        let reload = gateway
+            .reload(config(&format!("{}{chain}", rule(server))))
+            .await
+            .unwrap();
+        assert_eq!(reload.needs_restart, ["leotp"]);
+        let [failed] = &reload.failed[..] else {
+            panic!("{:?}", reload.failed);
+        };
+        assert!(
+            failed.to_string().contains("rule \"r\" needs a restart"),
+            "{failed}"
+        );
+        assert_eq!(gateway.ingress_address("r"), Some(before));
+        gateway.shutdown().await;
+    });
+}
+
+#[test]
 fn socks5_clients_learn_why_a_target_is_not_reached() {
     run(async {
         let server = tcp_echo_after_end("127.0.0.1:0").await;
@@ -252,7 +322,8 @@ fn without_the_secret_nothing_is_reached() {
         };
         let ended = asked.await;
         assert!(ended.is_err(), "{ended:?}");
-        assert_eq!(chain.far.report().leotp.unwrap().streams, 0);
+        // The relays passed it on, and what came there did not open.
+        assert!(chain.far.report().leotp.unwrap().packets_received > 0);
         chain.end().await;
     });
 }

@@ -43,6 +43,8 @@ const LEAST_RTT_GUESS: Duration = Duration::from_millis(1);
 /// What left longer ago is not repaired: after such an outage, requesters have asked for it again, perhaps over another path.
 const REPAIRED_ROUNDS: u32 = 4;
 const REPAIRED_FOR: Duration = Duration::from_millis(250);
+/// Packets without content that follow the last data.
+const TAILS: u32 = 2;
 /// Nothing is sent to a neighbour that was silent for longer.
 const SILENCE: Duration = Duration::from_secs(3);
 
@@ -82,8 +84,9 @@ pub(crate) struct Hop {
     /// A control packet is due then, even an empty one.
     control_at: Option<Instant>,
     owes_answer: bool,
-    /// A packet without content follows the last data then.
+    /// A packet without content follows the last data or frames then, and so many in all.
     tail_at: Option<Instant>,
+    tails: u32,
     /// Reported last: rate, and when; and whether data came since.
     reported: Option<(f64, Instant)>,
     has_news: bool,
@@ -145,6 +148,7 @@ impl Hop {
             control_at: None,
             owes_answer: false,
             tail_at: None,
+            tails: 0,
             reported: None,
             has_news: false,
             control_sent_at: None,
@@ -449,9 +453,19 @@ impl Hop {
             write(&frame, out);
         }
         rates.iter().for_each(|frame| write(frame, out));
+        // Interests are repeated; nobody repeats a report of losses.
+        let has_report = again
+            .iter()
+            .any(|frame| matches!(frame, Frame::Lost { .. }));
         let carried = Carried::Frames(again.into());
         self.control_at = None;
-        self.tail_at = None;
+        // It shows the loss of what was sent before. Its own must show as well, later than that of data.
+        self.tails = if has_report {
+            TAILS - 1
+        } else {
+            self.tails.saturating_sub(1)
+        };
+        self.set_tail(now);
         self.owes_answer = false;
         self.control_sent_at = Some(now);
         self.finish(now, number, begin, carried, out);
@@ -535,9 +549,20 @@ impl Hop {
             let bytes = f64::from(u32::try_from(out.len() - begin).unwrap_or(u32::MAX));
             self.pace.sent(now, bytes, self.takes());
         }
-        // After the last packet a short one shows whether it arrived.
-        let quiet = (self.rtt() / 4).max(Duration::from_millis(1));
-        self.tail_at = self.queue.is_empty().then_some(now + quiet);
+        // After the last packet short ones show whether it arrived.
+        self.tails = if self.queue.is_empty() { TAILS } else { 0 };
+        self.set_tail(now);
+    }
+
+    /// The first of the packets that show a loss comes after a quarter of the round trip, another after a whole one: both are
+    /// hardly lost.
+    fn set_tail(&mut self, now: Instant) {
+        let wait = match TAILS - self.tails {
+            0 => self.rtt() / 4,
+            later => self.rtt() * later,
+        };
+        let wait = wait.max(Duration::from_millis(1));
+        self.tail_at = (self.tails > 0).then_some(now + wait);
     }
 
     /// The next instant at which something is due, apart from data.

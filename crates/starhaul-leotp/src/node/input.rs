@@ -268,6 +268,7 @@ impl Node {
                 if self.route_of(content) != Some(from) {
                     return;
                 }
+                self.ways.forget(content);
                 for asker in self.pending.refuse(content) {
                     self.refuse(now, asker);
                 }

@@ -388,8 +388,12 @@ impl Node {
             }
             let has_room;
             (has_room, turned) = self.ways.note(now, content, id);
-            self.stats.refused.overflow += u64::from(!has_room);
             self.sweep_at.get_or_insert(now + SWEEP);
+            if !has_room {
+                self.stats.refused.overflow += 1;
+                self.refuse(now, asker);
+                return;
+            }
         }
         let (mut at, end) = range;
         if is_fresh {
@@ -490,14 +494,19 @@ impl Node {
             hop.rtt().max(LEAST_AGAIN)
         };
         // What finds no room is not waited for, so that it can be asked for again.
-        let handle = hop
-            .has_room_for_frames()
+        let (is_new, may_ask) = (!pending.knows(content), hop.has_room_for_frames());
+        let handle = may_ask
             .then(|| hop.handle_of(content, |content| !pending.waits_for(content, 0, u64::MAX)));
         let asked = handle
             .flatten()
             .and_then(|handle| Some((handle, pending.ask(now, content, range, asker, again)?)));
         let Some((handle, parts)) = asked else {
             self.stats.refused.overflow += 1;
+            // A live Interest is repeated so seldom that a stream must not begin with one that was dropped.
+            if is_live && is_new && may_ask {
+                self.ways.forget(content);
+                self.refuse(now, asker);
+            }
             return;
         };
         if is_live {
@@ -604,7 +613,10 @@ impl Node {
             Asker::Local(id) => self.fail(id, Failure::Refused),
             Asker::Stream(id) => {
                 let streams = self.streams.as_mut();
-                streams.into_iter().for_each(|it| it.refused(now, id));
+                let waiting = streams.map_or(Vec::new(), |it| it.refused(now, id));
+                for (neighbour, handle) in waiting {
+                    self.refuse(now, Asker::Neighbour(neighbour, handle));
+                }
             }
             Asker::Neighbour(id, handle) => {
                 if let Some(hop) = self.hops.get_mut(&id) {

@@ -154,7 +154,8 @@ impl Node {
         self.random.fill_bytes(&mut salt);
         // Zeros name the other content.
         salt[0] = salt[0].max(1);
-        match streams.asked(now, content, salt, self.ways.knows(content)) {
+        let (is_relayed, can_ask) = (self.ways.knows(content), self.pending.has_room());
+        match streams.asked(now, content, salt, is_relayed, can_ask) {
             Asked::Elsewhere => return false,
             Asked::Refuse => {
                 self.stats.refused.unknown += 1;
@@ -196,9 +197,15 @@ impl Node {
         if id::parts(content).1.is_none() || !matches!(asker, Asker::Neighbour(..)) {
             return false;
         }
+        let is_new = !self.pending.knows(content);
         let asked = self.pending.ask(now, content, range, asker, Duration::ZERO);
         self.pending.set_live(content);
-        self.stats.refused.overflow += u64::from(asked.is_none());
+        if asked.is_none() {
+            self.stats.refused.overflow += 1;
+            if is_new {
+                self.refuse(now, asker);
+            }
+        }
         self.sweep_at.get_or_insert(now + SWEEP);
         true
     }
@@ -212,6 +219,97 @@ impl Node {
             Taken::New => {}
             Taken::Known => self.stats.duplicates += 1,
             Taken::Damaged => self.stats.refused.damaged += 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        ContentSecret, Event, NeighbourConfig, NeighbourKey, NodeConfig, Outcome, StreamEvent,
+    };
+
+    /// Opener, relay and accepting node, which know so many contents at most.
+    fn chain(now: Instant, contents: [usize; 3]) -> [Node; 3] {
+        let mut nodes = [0_u8, 1, 2].map(|at| {
+            let config = NodeConfig {
+                contents: contents[usize::from(at)],
+                ..NodeConfig::default()
+            };
+            let mut node = Node::new(now, config, [at; 32]).unwrap();
+            let mut streams = StreamConfig::new(ContentSecret::new(&[8; 32]));
+            streams.accepts = at == 2;
+            if at != 1 {
+                node.enable_streams(streams);
+            }
+            node
+        });
+        for (down, up) in [(0_u8, 1_u8), (1, 2)] {
+            let key = NeighbourKey::new(&[down; 32]);
+            for (at, other) in [(down, up), (up, down)] {
+                let config = NeighbourConfig { key: key.clone() };
+                let other = NeighbourId(u32::from(other));
+                let node = &mut nodes[usize::from(at)];
+                node.add_neighbour(now, other, config).unwrap();
+            }
+            nodes[usize::from(down)].set_upstream(now, Some(NeighbourId(u32::from(up))));
+        }
+        nodes
+    }
+
+    /// Runs for so many milliseconds, one for each hop; returns what the opener's application is told.
+    fn run(nodes: &mut [Node; 3], now: &mut Instant, millis: u32) -> Vec<StreamEvent> {
+        let mut told = Vec::new();
+        for _ in 0..millis {
+            *now += Duration::from_millis(1);
+            let mut sent = Vec::new();
+            for (at, node) in (0_u32..).zip(nodes.iter_mut()) {
+                node.handle_timeout(*now);
+                let mut datagram = Vec::new();
+                while let Some(to) = node.poll_transmit(*now, &mut datagram) {
+                    sent.push((NeighbourId(at), to, std::mem::take(&mut datagram)));
+                }
+            }
+            for (from, NeighbourId(to), datagram) in sent {
+                nodes[usize::try_from(to).unwrap()].handle_datagram(*now, from, &datagram);
+            }
+            while let Some(event) = nodes[2].poll_event() {
+                if let Event::Stream(StreamEvent::Accepted(id)) = event {
+                    nodes[2].answer_stream(*now, id, b"");
+                }
+            }
+            while let Some(event) = nodes[0].poll_event() {
+                if let Event::Stream(event) = event {
+                    told.push(event);
+                }
+            }
+        }
+        told
+    }
+
+    #[test]
+    fn a_stream_that_finds_no_room_on_its_way_ends_at_once() {
+        for (contents, fit) in [
+            ([8, 1, 8], 0),
+            ([8, 2, 8], 1),
+            ([8, 8, 1], 1),
+            ([1, 8, 8], 1),
+        ] {
+            let mut now = Instant::now();
+            let mut nodes = chain(now, contents);
+            run(&mut nodes, &mut now, 500);
+            for number in 0..fit {
+                let id = nodes[0].open_stream(now, b"").unwrap();
+                let told = run(&mut nodes, &mut now, 100);
+                assert_eq!(told, [StreamEvent::Answered(id)], "{contents:?} {number}");
+            }
+            let id = nodes[0].open_stream(now, b"").unwrap();
+            let told = run(&mut nodes, &mut now, 100);
+            let closed = StreamEvent::Closed(id, Outcome::Unknown);
+            assert_eq!(told, [closed], "{contents:?}");
+            assert_eq!(nodes.each_ref().map(Node::streams), [fit, 0, fit]);
+            assert_eq!(nodes[1].relayed_streams(), fit, "{contents:?}");
         }
     }
 }

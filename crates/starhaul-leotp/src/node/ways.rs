@@ -72,6 +72,14 @@ impl Ways {
         way.is_some_and(|way| way.opener.is_some())
     }
 
+    /// What the accepting side of a stream serves is refused: the stream is over.
+    pub(super) fn forget(&mut self, content: ContentId) {
+        let (number, salt) = id::parts(content);
+        if salt.is_none() {
+            self.ways.remove(&number);
+        }
+    }
+
     /// Forgets streams that were not asked for so long.
     pub(super) fn forget_idle(&mut self, now: Instant, idle: Duration) {
         self.ways

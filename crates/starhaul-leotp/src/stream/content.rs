@@ -140,6 +140,11 @@ impl Growing {
         });
     }
 
+    /// The neighbours that asked.
+    pub(crate) fn askers(&self) -> Vec<Asker> {
+        self.askers.iter().map(|it| it.asker).collect()
+    }
+
     /// A neighbour waits for what does not exist yet.
     pub(crate) fn park(&mut self, asker: Asker) {
         let end = self.end;

@@ -9,7 +9,6 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    hop::rtt::RoundTrips,
     keys::ContentKey,
     name::Segment,
     requester::{Taken, Wanted},
@@ -19,6 +18,8 @@ use crate::{
 const LEAST_TIMEOUT: Duration = Duration::from_millis(100);
 /// Before a round-trip time is known (RFC 6298 §2.1).
 const FIRST_TIMEOUT: Duration = Duration::from_secs(1);
+/// With one (RFC 6298 §2.2).
+const ROUND_TRIPS: u32 = 3;
 const GREATEST_TIMEOUT: Duration = Duration::from_secs(5);
 const BACKOFF: f64 = 1.5;
 /// A hole's timer is put off by relays that recover it so often at most.
@@ -45,10 +46,15 @@ pub(crate) struct LiveFetch {
     early_bytes: usize,
     ready: VecDeque<Bytes>,
     end: Option<u64>,
-    rtt: RoundTrips,
+    /// The least known bound of the time from an Interest to what exists already.
+    round_trip: Option<Duration>,
+    /// Something was asked for twice: what comes may answer either Interest.
+    is_repeated: bool,
     hole: Option<Hole>,
     again: VecDeque<Wanted>,
     damaged: u32,
+    /// What came contradicts itself.
+    is_broken: bool,
     /// This side opened the stream: relays find it by its Interests, as long as there are any.
     keeps_way: bool,
     /// When what is behind the end is asked for, to that purpose.
@@ -78,10 +84,12 @@ impl LiveFetch {
             early_bytes: 0,
             ready: VecDeque::new(),
             end: None,
-            rtt: RoundTrips::default(),
+            round_trip: None,
+            is_repeated: false,
             hole: None,
             again: VecDeque::new(),
             damaged: 0,
+            is_broken: false,
             keeps_way,
             way_at: None,
         }
@@ -102,9 +110,17 @@ impl LiveFetch {
         self.key = Some(key);
     }
 
-    /// Takes a time that it took the other side to answer.
+    /// Takes the time from the first Interest to an answer that did not have to be produced, unless it is ambiguous
+    /// (RFC 6298 §3).
     pub(crate) fn add_round_trip(&mut self, sample: Duration) {
-        self.rtt.add(sample);
+        if !self.is_repeated {
+            self.bound_round_trip(sample);
+        }
+    }
+
+    /// A round trip takes no longer than this.
+    pub(crate) fn bound_round_trip(&mut self, most: Duration) {
+        self.round_trip = Some(self.round_trip.map_or(most, |least| least.min(most)));
     }
 
     /// The end of what is in order.
@@ -117,9 +133,9 @@ impl LiveFetch {
         self.early_bytes
     }
 
-    /// Whether so much was damaged that there is no use in going on.
+    /// Whether what came contradicts itself, or so much was damaged that there is no use in going on.
     pub(crate) fn is_hopeless(&self) -> bool {
-        self.damaged >= MOST_DAMAGED
+        self.is_broken || self.damaged >= MOST_DAMAGED
     }
 
     /// The next bytes in order.
@@ -185,6 +201,7 @@ impl LiveFetch {
             let newest = self.early.last_key_value().map(|(start, _)| *start);
             let holes = self.missing(self.in_order, newest.unwrap_or(self.in_order));
             count = holes.len() as u64;
+            self.is_repeated = true;
             self.ask_again(holes);
             hole.attempts += 1;
             hole.deadline = now + self.timeout_after(hole.attempts);
@@ -205,6 +222,7 @@ impl LiveFetch {
         }
         for (start, end) in again {
             self.unheard += 1;
+            self.is_repeated = true;
             let missing = self.missing(start, end);
             self.ask_again(missing);
         }
@@ -214,7 +232,9 @@ impl LiveFetch {
     /// Takes a segment.
     pub(crate) fn handle_segment(&mut self, now: Instant, segment: &Segment) -> Taken {
         let is_excess = segment.offset > self.in_order && self.early.len() >= MOST_EARLY;
-        let is_known = segment.end() <= self.in_order || self.early.contains_key(&segment.offset);
+        // One without bytes is none of the protocol, wherever it is.
+        let is_behind = segment.end() <= self.in_order && segment.length() > 0;
+        let is_known = is_behind || self.early.contains_key(&segment.offset);
         let Some(key) = self.key.as_ref().filter(|_| {
             !is_known && !is_excess && segment.offset < self.asked_to() && !self.is_finished()
         }) else {
@@ -231,6 +251,10 @@ impl LiveFetch {
             }
             return Taken::Damaged;
         };
+        if self.contradicts(segment) {
+            self.is_broken = true;
+            return Taken::Damaged;
+        }
         self.unheard = 0;
         if segment.is_end {
             self.end = Some(segment.end());
@@ -249,6 +273,21 @@ impl LiveFetch {
             });
         }
         Taken::New
+    }
+
+    /// Segments hold bytes and have fixed bounds, and one end behind all of them.
+    fn contradicts(&self, segment: &Segment) -> bool {
+        let (start, end) = (segment.offset, segment.end());
+        let before = self.early.range(..start).next_back();
+        let last = self.early.last_key_value();
+        let behind = |known: Option<(&u64, &Bytes)>| {
+            known.map_or(self.in_order, |(start, data)| start + data.len() as u64)
+        };
+        let is_overlapping =
+            start < behind(before) || self.early.range(start..end).next().is_some();
+        let is_beyond_end = self.end.is_some_and(|known| end > known);
+        let is_early_end = segment.is_end && (self.end.is_some() || end < behind(last));
+        start == end || is_overlapping || is_beyond_end || is_early_end
     }
 
     /// A relay recovers a range: the hole's timer begins anew.
@@ -275,6 +314,7 @@ impl LiveFetch {
                 .into_iter()
                 .collect();
         }
+        self.is_repeated = true;
         self.asked.iter_mut().for_each(|(_, at)| *at = now);
         self.missing(self.in_order, self.asked_to())
     }
@@ -292,8 +332,8 @@ impl LiveFetch {
     }
 
     fn timeout_after(&self, attempts: u32) -> Duration {
-        let timeout = self.rtt.timeout().unwrap_or(FIRST_TIMEOUT);
-        let timeout = timeout.max(LEAST_TIMEOUT);
+        let timeout = self.round_trip.map(|it| it * ROUND_TRIPS);
+        let timeout = timeout.unwrap_or(FIRST_TIMEOUT).max(LEAST_TIMEOUT);
         let backoff = BACKOFF.powi(i32::try_from(attempts.saturating_sub(1).min(20)).unwrap_or(20));
         timeout.mul_f64(backoff).min(GREATEST_TIMEOUT.max(timeout))
     }
@@ -314,7 +354,7 @@ impl LiveFetch {
             if next < from {
                 missing.push((next, from));
             }
-            next = from + data.len() as u64;
+            next = next.max(from + data.len().max(1) as u64);
         }
         missing
     }
@@ -332,19 +372,10 @@ impl LiveFetch {
     }
 
     fn put_in_order(&mut self) {
-        while let Some(entry) = self
-            .early
-            .first_entry()
-            .filter(|entry| *entry.key() <= self.in_order)
-        {
-            let (offset, mut data) = entry.remove_entry();
+        while let Some(data) = self.early.remove(&self.in_order) {
             self.early_bytes -= data.len();
-            let known = usize::try_from(self.in_order - offset).unwrap_or(usize::MAX);
-            if known < data.len() {
-                let fresh = data.split_off(known);
-                self.in_order += fresh.len() as u64;
-                self.ready.push_back(fresh);
-            }
+            self.in_order += data.len() as u64;
+            self.ready.push_back(data);
         }
         while self
             .asked
@@ -457,5 +488,95 @@ mod tests {
             fetch.handle_segment(now, &key().seal(12 + number * 2, false, &[1]));
         }
         assert!(fetch.early.len() <= MOST_EARLY);
+    }
+
+    #[test]
+    fn what_was_asked_for_twice_tells_no_round_trip() {
+        let mut now = Instant::now();
+        let mut fetch = LiveFetch::new(WINDOW, REFRESH, true);
+        assert_eq!(wants(&mut fetch, now), [(0, 1000)]);
+        now += FIRST_TIMEOUT;
+        fetch.handle_timeout(now);
+        assert_eq!(wants(&mut fetch, now), [(0, 1000)]);
+        fetch.add_round_trip(Duration::from_millis(1080));
+        assert_eq!(fetch.timeout_after(1), FIRST_TIMEOUT);
+        for most in [900, 90, 3000] {
+            fetch.bound_round_trip(Duration::from_millis(most));
+        }
+        assert_eq!(fetch.timeout_after(1), Duration::from_millis(270));
+    }
+
+    #[test]
+    fn what_contradicts_itself_breaks_the_stream() {
+        let now = Instant::now();
+        let none: &[u8] = &[];
+        let known: [(u64, bool, &[u8]); 2] = [(20, false, &[1; 10]), (40, true, &[1; 10])];
+        for wrong in [
+            (10, false, none),
+            (10, true, none),
+            (35, true, none),
+            (60, true, none),
+            (30, true, &[1; 5]),
+            (30, true, &[1; 10]),
+            (30, true, &[1; 20]),
+            (45, false, &[1; 10]),
+            (50, false, &[1; 10]),
+            (10, false, &[1; 11]),
+            (29, false, &[1; 5]),
+            (9, false, &[1; 5]),
+        ] {
+            let mut fetch = begun(now);
+            for (offset, is_end, data) in known {
+                let segment = key().seal(offset, is_end, data);
+                assert_eq!(fetch.handle_segment(now, &segment), Taken::New);
+            }
+            let (offset, is_end, data) = wrong;
+            let segment = key().seal(offset, is_end, data);
+            assert_eq!(fetch.handle_segment(now, &segment), Taken::Damaged);
+            assert!(fetch.is_hopeless(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn two_ends_do_not_keep_a_fetch_busy_for_ever() {
+        let now = Instant::now();
+        let mut fetch = begun(now);
+        fetch.handle_segment(now, &key().seal(500, true, &[]));
+        fetch.handle_segment(now, &key().seal(600, true, &[]));
+        assert!(fetch.is_hopeless());
+        fetch.early.insert(500, Bytes::new());
+        assert_eq!(fetch.change_path(now), [(10, 500), (501, 1000)]);
+    }
+
+    #[test]
+    fn no_segments_keep_a_fetch_busy_or_make_it_hold_more_than_its_window() {
+        for seed in 0..500_u64 {
+            let mut random = seed;
+            let mut draw = |below: u64| {
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                (random >> 33) % below
+            };
+            let mut now = Instant::now();
+            let mut fetch = begun(now);
+            while !fetch.is_hopeless() && !fetch.is_finished() && draw(200) > 0 {
+                now += Duration::from_millis(draw(2000));
+                let length = usize::try_from(draw(4) * draw(40)).unwrap();
+                let offset = fetch.in_order + draw(30) * draw(30);
+                let is_end = draw(40) == 0;
+                fetch.handle_segment(now, &key().seal(offset, is_end, &vec![1; length]));
+                fetch.handle_timeout(now);
+                assert!(
+                    wants(&mut fetch, now).len() <= MOST_AT_ONCE + 2,
+                    "seed {seed}"
+                );
+                assert!(fetch.change_path(now).len() <= MOST_AT_ONCE, "seed {seed}");
+                let held: usize = fetch.early.values().map(Bytes::len).sum();
+                assert_eq!(fetch.memory(), held, "seed {seed}");
+                assert!(held < 2 * usize::try_from(WINDOW).unwrap(), "seed {seed}");
+                while fetch.read().is_some() {}
+            }
+        }
     }
 }

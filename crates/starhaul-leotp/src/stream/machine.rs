@@ -1,9 +1,6 @@
 //! One side of one stream: what the other side sends becomes data for the application, and the reverse.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -12,6 +9,7 @@ use super::{
     content::{Asker, Growing},
     fetch::LiveFetch,
     id::{self, Number, Salt},
+    inbox::Inbox,
     outgoing::Outgoing,
     record::{Parser, Record, Report, Violation},
 };
@@ -47,8 +45,7 @@ pub(super) struct Stream {
     out: Outgoing,
     parser: Parser,
     /// Data that the application did not read.
-    inbox: VecDeque<Bytes>,
-    inbox_bytes: usize,
+    inbox: Inbox,
     arrived: u64,
     read: u64,
     /// What the other side's application said.
@@ -70,6 +67,8 @@ pub(super) struct Stream {
     is_report_due: bool,
     /// When a report leaves to show that this side is there.
     alive_at: Instant,
+    /// The end of a segment that the other side did not report yet, and when it was sealed.
+    timed: Option<(u64, Instant)>,
     /// Of a stream that is over: until when the other side may still ask for the end of it, and at most.
     pub(super) lingers: Option<(Instant, Instant)>,
 }
@@ -115,8 +114,7 @@ impl Stream {
             content: None,
             out: Outgoing::new(),
             parser: Parser::default(),
-            inbox: VecDeque::new(),
-            inbox_bytes: 0,
+            inbox: Inbox::default(),
             arrived: 0,
             read: 0,
             header: None,
@@ -135,6 +133,7 @@ impl Stream {
             report_at: None,
             is_report_due: false,
             alive_at: now + limits.alive,
+            timed: None,
             lingers: None,
         }
     }
@@ -190,7 +189,7 @@ impl Stream {
     /// Bytes of memory.
     pub(super) fn memory(&self) -> usize {
         let content = self.content.as_ref().map_or(0, Growing::memory);
-        content + self.out.memory() + self.fetch.memory() + self.inbox_bytes
+        content + self.out.memory() + self.fetch.memory() + self.inbox.held()
     }
 
     // What the application does.
@@ -228,8 +227,7 @@ impl Stream {
     }
 
     pub(super) fn read(&mut self, now: Instant, limits: &Limits) -> Option<StreamRead> {
-        if let Some(data) = self.inbox.pop_front() {
-            self.inbox_bytes -= data.len();
+        if let Some(data) = self.inbox.pop() {
             self.read += data.len() as u64;
             self.note_progress(now, limits, true);
             return Some(StreamRead::Data(data));
@@ -248,8 +246,7 @@ impl Stream {
         if let Some(code) = reset {
             self.out.reset(code);
         }
-        self.inbox = VecDeque::new();
-        self.inbox_bytes = 0;
+        self.inbox = Inbox::default();
         self.header = None;
         self.parser = Parser::default();
         self.fetch.abandon();
@@ -293,11 +290,12 @@ impl Stream {
         self.heard = now;
         let mut is_reported = false;
         while let Some(bytes) = self.fetch.read() {
+            let held = self.parser.held(bytes.len());
             let records = self.parser.push(bytes);
             let taken = records.and_then(|records| {
                 records.into_iter().try_for_each(|record| {
                     is_reported |= !matches!(record, Record::Report(_));
-                    self.take(limits, record, news)
+                    self.take(limits, record, held, news)
                 })
             });
             if taken.is_err() {
@@ -312,7 +310,14 @@ impl Stream {
         Taken::New
     }
 
-    fn take(&mut self, limits: &Limits, record: Record, news: &mut News) -> Result<(), Violation> {
+    /// Takes a record; `held`: the memory that its data are a part of.
+    fn take(
+        &mut self,
+        limits: &Limits,
+        record: Record,
+        held: usize,
+        news: &mut News,
+    ) -> Result<(), Violation> {
         match record {
             Record::Header { window, bytes } => {
                 if self.has_header {
@@ -337,6 +342,11 @@ impl Stream {
                     return Err(Violation);
                 }
                 content.release(report.received);
+                // Whatever was lost or waited: the round trip is not longer.
+                if let Some((_, sealed)) = self.timed.take_if(|(end, _)| *end <= report.received) {
+                    let most = self.heard.saturating_duration_since(sealed);
+                    self.fetch.bound_round_trip(most);
+                }
                 self.out
                     .raise_credit(report.read.saturating_add(self.peer_window));
                 if self.wants_room && self.room(limits) >= limits.buffer / 4 {
@@ -353,8 +363,7 @@ impl Stream {
                 if self.inbox.is_empty() {
                     news.events.push(StreamEvent::Readable(self.id));
                 }
-                self.inbox_bytes += data.len();
-                self.inbox.push_back(data);
+                self.inbox.push(data, held);
             }
             Record::End => {
                 if !self.has_header || self.has_ended {
@@ -407,6 +416,7 @@ impl Stream {
         let is_last = self.out.compose(room, &mut waits, &mut records);
         if let Some(content) = self.content.as_mut().filter(|_| !records.is_empty()) {
             content.grow(&records, is_last);
+            self.timed.get_or_insert((content.end(), now));
         }
         if has_report && waits.is_none() {
             self.reported = report;
@@ -495,5 +505,105 @@ impl Stream {
             news.outcome = Some(Outcome::Silent);
         }
         self.fetch.handle_timeout(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{keys::ContentKey, stream::record};
+
+    const NUMBER: Number = [7; 8];
+    const SALT: Salt = [9; 8];
+    const LIMITS: Limits = Limits {
+        window: 1 << 16,
+        buffer: 1 << 16,
+        refresh: Duration::from_secs(4),
+        patience: Duration::from_secs(10),
+        alive: Duration::from_secs(10),
+        give_up: Duration::from_secs(30),
+        linger: Duration::from_secs(10),
+    };
+
+    /// A stream that was accepted, and what its opener sends.
+    struct Accepted {
+        stream: Stream,
+        key: ContentKey,
+        sent: u64,
+    }
+
+    impl Accepted {
+        fn new(now: Instant) -> Self {
+            let secret = ContentSecret::new(&[1; 32]);
+            Self {
+                stream: Stream::accept(now, StreamId(1), NUMBER, SALT, &LIMITS, &secret),
+                key: secret.of_stream(id::forward(NUMBER, SALT), &SALT),
+                sent: 0,
+            }
+        }
+
+        /// Takes a segment, `skipped` bytes behind the last.
+        fn take(&mut self, now: Instant, skipped: u64, records: &[Record]) {
+            while self.stream.fetch.poll_want(now).is_some() {}
+            let mut bytes = Vec::new();
+            records.iter().for_each(|it| record::write(it, &mut bytes));
+            let segment = self.key.seal(self.sent + skipped, false, &bytes);
+            self.sent = segment.end();
+            let mut news = News::default();
+            let taken = self
+                .stream
+                .handle_segment(now, &LIMITS, &segment, &mut news);
+            assert_eq!((taken, news.outcome), (Taken::New, None));
+        }
+    }
+
+    fn header() -> Record {
+        Record::Header {
+            window: 1 << 16,
+            bytes: Bytes::new(),
+        }
+    }
+
+    #[test]
+    fn bytes_that_come_alone_in_long_segments_do_not_keep_them() {
+        const COUNT: usize = 4000;
+        let now = Instant::now();
+        let mut accepted = Accepted::new(now);
+        accepted.take(now, 0, &[header()]);
+        let mut records = vec![Record::Report(Report::default()); 300];
+        records.insert(150, Record::Data(Bytes::from_static(b"x")));
+        for _ in 0..COUNT {
+            accepted.take(now, 0, &records);
+        }
+        let held = accepted.stream.memory();
+        assert!((COUNT..3 * COUNT).contains(&held), "{held} bytes are held");
+        let mut read = 0;
+        while let Some(StreamRead::Data(data)) = accepted.stream.read(now, &LIMITS) {
+            read += data.len();
+        }
+        assert_eq!((read, accepted.stream.memory()), (COUNT, 0));
+    }
+
+    #[test]
+    fn a_report_bounds_the_round_trip_where_the_first_answer_tells_none() {
+        let mut now = Instant::now();
+        let mut accepted = Accepted::new(now);
+        accepted.stream.fetch.change_path(now);
+        now += Duration::from_millis(1080);
+        accepted.take(now, 0, &[header()]);
+        accepted.stream.answer(&LIMITS, b"");
+        let mut news = News::default();
+        accepted.stream.grow(now, &LIMITS, 1000, &mut news);
+        let received = accepted.stream.content().unwrap().end();
+        now += Duration::from_millis(90);
+        let report = Record::Report(Report { received, read: 0 });
+        accepted.take(now, 0, &[report]);
+        accepted.take(
+            now,
+            10,
+            &[Record::Data(Bytes::from_static(b"behind a hole"))],
+        );
+        let hole = accepted.stream.fetch.timeout();
+        assert_eq!(hole, Some(now + Duration::from_millis(270)));
     }
 }

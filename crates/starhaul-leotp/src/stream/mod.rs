@@ -4,6 +4,7 @@
 mod content;
 mod fetch;
 pub(crate) mod id;
+mod inbox;
 mod machine;
 mod outgoing;
 mod record;
@@ -14,6 +15,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use content::Growing;
 use machine::{News, Stream};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -32,6 +34,8 @@ use crate::{
 const MOST_OVER: usize = 1 << 12;
 /// Events that wait at most; beyond, those that only tell of room or data are dropped.
 const MOST_EVENTS: usize = 1 << 14;
+/// Streams that ended and are gone may stay in the list of those that linger, up to so many and as many as linger.
+const FEW_ENDED: usize = 64;
 /// Times that a peer is heard in the time after which it is given up.
 const ALIVE_PARTS: u32 = 3;
 /// An Interest that waits is repeated so often before relays forget it.
@@ -175,6 +179,9 @@ pub(crate) struct Streams {
     streams: BTreeMap<StreamId, Stream>,
     by_number: FxHashMap<Number, StreamId>,
     begun: u64,
+    /// Streams that are over and linger, and some that are gone, in the order in which they ended.
+    ended: VecDeque<StreamId>,
+    lingering: usize,
     over: VecDeque<Number>,
     over_set: FxHashSet<Number>,
     events: VecDeque<StreamEvent>,
@@ -203,6 +210,8 @@ impl Streams {
             streams: BTreeMap::new(),
             by_number: FxHashMap::default(),
             begun: 0,
+            ended: VecDeque::new(),
+            lingering: 0,
             over: VecDeque::new(),
             over_set: FxHashSet::default(),
             events: VecDeque::new(),
@@ -239,8 +248,7 @@ impl Streams {
 
     /// Streams that are not over.
     pub(crate) fn count(&self) -> usize {
-        let open = self.streams.values().filter(|stream| !stream.is_over());
-        open.count()
+        self.streams.len() - self.lingering
     }
 
     /// Bytes of memory of all streams.
@@ -249,13 +257,14 @@ impl Streams {
     }
 
     /// A neighbour asks for a content of a stream. `salt`: drawn anew for a stream that is accepted now; `is_relayed`: others
-    /// behind this node may serve it.
+    /// behind this node may serve it; `can_ask`: what the opener serves can be asked for.
     pub(crate) fn asked(
         &mut self,
         now: Instant,
         content: ContentId,
         new_salt: Salt,
         is_relayed: bool,
+        can_ask: bool,
     ) -> Asked {
         let (number, salt) = id::parts(content);
         if let Some(&id) = self.by_number.get(&number)
@@ -286,7 +295,7 @@ impl Streams {
             return Asked::Elsewhere;
         }
         let half_open = self.streams.values().filter(|stream| stream.is_half_open());
-        if !self.has_room() || half_open.count() >= self.config.most_half_open {
+        if !can_ask || !self.has_room() || half_open.count() >= self.config.most_half_open {
             return Asked::Refuse;
         }
         let id = self.next_id();
@@ -447,9 +456,13 @@ impl Streams {
         stream.map_or(Vec::new(), |stream| stream.fetch.change_path(now))
     }
 
-    /// Nodes on the way do not know what a stream asks for.
-    pub(crate) fn refused(&mut self, now: Instant, id: StreamId) {
+    /// Nodes on the way do not know what a stream asks for. Returns who asks for what it served.
+    pub(crate) fn refused(&mut self, now: Instant, id: StreamId) -> Vec<Asker> {
+        let stream = self.streams.get(&id).filter(|stream| !stream.is_over());
+        let content = stream.and_then(Stream::content);
+        let askers = content.map_or(Vec::new(), Growing::askers);
         self.close(now, id, Outcome::Unknown);
+        askers
     }
 
     /// A neighbour began a new life.
@@ -502,10 +515,10 @@ impl Streams {
         stream.end(now, limits, Some(code));
         let has_content = stream.content().is_some();
         self.dropped.push((id, fetched));
+        self.note_ended(id);
         if !has_content {
             self.remove(id);
         }
-        self.bound_lingering();
     }
 
     // Time.
@@ -583,22 +596,30 @@ impl Streams {
             self.dropped.push((id, stream.fetched()));
             self.touched.insert(id);
             stream.end(now, &self.limits, None);
-            self.bound_lingering();
+            self.note_ended(id);
         } else {
             self.remove(id);
         }
     }
 
-    /// Of streams that are over, the oldest go where there are too many.
-    fn bound_lingering(&mut self) {
-        let over = self.streams.iter().filter(|(_, stream)| stream.is_over());
-        let over: Vec<StreamId> = over.map(|(id, _)| *id).collect();
-        let excess = over.len().saturating_sub(self.config.most_streams);
-        over[..excess].iter().for_each(|id| self.remove(*id));
+    /// A stream is over and lingers. Where too many do, those go that ended first, never this one: its end has yet to leave.
+    fn note_ended(&mut self, id: StreamId) {
+        self.ended.push_back(id);
+        self.lingering += 1;
+        while self.lingering > self.config.most_streams.max(1)
+            && let Some(first) = self.ended.pop_front()
+        {
+            self.remove(first);
+        }
+        if self.ended.len() > 2 * self.lingering + FEW_ENDED {
+            let streams = &self.streams;
+            self.ended.retain(|id| streams.contains_key(id));
+        }
     }
 
     fn remove(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.remove(&id) {
+            self.lingering -= usize::from(stream.is_over());
             self.dropped.push((id, stream.fetched()));
             self.by_number.remove(&stream.number);
             if self.over_set.insert(stream.number) {
@@ -610,5 +631,49 @@ impl Streams {
                 self.over_set.remove(&oldest);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_stream_that_ends_among_many_still_serves_its_end() {
+        let now = Instant::now();
+        let config = StreamConfig {
+            accepts: true,
+            most_streams: 4,
+            ..StreamConfig::new(ContentSecret::new(&[1; 32]))
+        };
+        let mut streams = Streams::new(config, Duration::from_secs(10), 1000);
+        let asker = (NeighbourId(1), 0);
+        let accept = |streams: &mut Streams, number: u8| {
+            let content = id::backward([number; 8]);
+            let Asked::Here(id) = streams.asked(now, content, [2; 8], false, true) else {
+                panic!("stream {number} is not accepted");
+            };
+            streams.ask(now, id, asker, (0, 1000));
+            (id, content)
+        };
+        let (long, content) = accept(&mut streams, 0);
+        for number in 1..100 {
+            let (id, _) = accept(&mut streams, number);
+            streams.reset(now, id, 1);
+            assert_eq!(streams.count(), 1);
+        }
+        streams.reset(now, long, 7);
+        assert_eq!((streams.count(), streams.streams.len()), (0, 4));
+        assert!(streams.cut(now, content, asker, (0, 1000)).is_some());
+        assert!(streams.segment(content, 0).is_some(), "the reset leaves");
+        assert!(!streams.serves(id::backward([96; 8])) && streams.serves(id::backward([97; 8])));
+        streams.handle_timeout(now + Duration::from_secs(60));
+        assert_eq!((streams.streams.len(), streams.lingering), (0, 0));
+        for number in 100..=255 {
+            let (id, _) = accept(&mut streams, number);
+            streams.reset(now, id, 1);
+            streams.handle_timeout(now + Duration::from_secs(60));
+        }
+        assert!(streams.ended.len() <= FEW_ENDED + 1);
     }
 }

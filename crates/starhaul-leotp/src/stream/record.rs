@@ -1,6 +1,6 @@
 //! The records that the content of a stream consists of. `docs/leotp.md` has them as a table.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 use crate::varint;
 
@@ -51,21 +51,24 @@ pub(crate) struct Violation;
 #[derive(Debug, Default)]
 pub(crate) struct Parser {
     /// The begin of a record.
-    begun: BytesMut,
+    begun: Vec<u8>,
     /// Of the present record with data.
     data_left: u64,
 }
 
 impl Parser {
+    /// Bytes that data of the next [`Parser::push`] of so many bytes keep in memory.
+    pub(crate) fn held(&self, next: usize) -> usize {
+        self.begun.len() + next
+    }
+
     /// Takes the next bytes; returns the records that they complete.
     pub(crate) fn push(&mut self, bytes: Bytes) -> Result<Vec<Record>, Violation> {
         let mut bytes = match self.begun.is_empty() {
             true => bytes,
-            false => {
-                self.begun.extend_from_slice(&bytes);
-                std::mem::take(&mut self.begun).freeze()
-            }
+            false => Bytes::from([&self.begun[..], &bytes[..]].concat()),
         };
+        self.begun.clear();
         let mut records = Vec::new();
         while !bytes.is_empty() {
             if self.data_left > 0 {

@@ -52,8 +52,8 @@ fn leotp_text(status: &Status) -> String {
         leotp.listen, leotp.streams, leotp.streams_total
     );
     for neighbour in &leotp.neighbours {
-        let state = if neighbour.is_up {
-            "is there"
+        let state = if neighbour.has_been_heard {
+            "has been heard"
         } else {
             "has not been heard"
         };
