@@ -203,7 +203,10 @@ fn connection_line(rule: &IngressRule<ConnectionService>) -> String {
                 Some(_) => ", with password",
                 None => ", without password",
             };
-            let udp = format!(", UDP {}", delivery_text(delivery));
+            let udp = match service.carrier {
+                Carrier::Session => format!(", UDP {}", delivery_text(delivery)),
+                Carrier::Leotp => ", no UDP".to_owned(),
+            };
             (String::new(), login, udp)
         }
     };
