@@ -1,6 +1,8 @@
 //! Streams over a small network under random operations: lost, repeated, reordered, replayed and forged packets, relays and
 //! ends that restart, routes that switch, an opener that moves. `STARHAUL_LEOTP_STREAMS=FIRST..END` runs other seeds.
 
+#[path = "../../../tests/src/fuzz/leotp_network.rs"]
+mod leotp_network;
 #[path = "../../../tests/src/fuzz/leotp_streams.rs"]
 pub mod network;
 

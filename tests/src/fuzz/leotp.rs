@@ -10,18 +10,16 @@ use std::{
 use bytes::Bytes;
 use starhaul_contents::config::Config;
 use starhaul_leotp::{
-    ContentId, ContentSecret, Event, FetchConfig, FetchId, NeighbourConfig, NeighbourId,
-    NeighbourKey, Node, NodeConfig, check_packet,
+    ContentId, ContentSecret, Event, FetchConfig, FetchId, NeighbourId, Node, NodeConfig,
+    check_packet,
 };
 
-use super::parts;
+use super::{leotp_network::Wires, parts};
 
 const CACHE_BYTES: usize = 8000;
 const QUEUE_BYTES: usize = 20_000;
 const SEGMENT_BYTES: usize = 200;
 const PENDING: usize = 300;
-/// Datagrams under way between two nodes; more are lost.
-const MOST_UNDER_WAY: usize = 2000;
 
 const RESPONDER: u32 = 0;
 const RELAYS: [u32; 3] = [1, 2, 3];
@@ -59,10 +57,10 @@ pub fn leotp_node(data: &[u8]) {
     let mut now = Instant::now();
     let mut net = Network::new(now, 1);
     net.settle();
-    let before = net.nodes[&3].stats();
+    let before = net.wires.nodes[&3].stats();
     for (i, part) in parts(data).enumerate() {
         let from = u32::try_from(i % 5).unwrap_or(0);
-        let Some(node) = net.nodes.get_mut(&3) else {
+        let Some(node) = net.wires.nodes.get_mut(&3) else {
             return;
         };
         node.handle_datagram(now, NeighbourId(from), part);
@@ -76,7 +74,7 @@ pub fn leotp_node(data: &[u8]) {
         check_memory(node);
     }
     // Only the neighbours have the keys.
-    let after = net.nodes[&3].stats();
+    let after = net.wires.nodes[&3].stats();
     assert_eq!(
         (after.data_received, after.repaired),
         (before.data_received, before.repaired)
@@ -96,13 +94,7 @@ pub fn leotp_chain(data: &[u8]) {
 }
 
 struct Network {
-    now: Instant,
-    nodes: BTreeMap<u32, Node>,
-    /// Datagrams under way.
-    flight: BTreeMap<(u32, u32), Vec<Vec<u8>>>,
-    /// Some that arrived, to be replayed.
-    seen: Vec<(u32, u32, Vec<u8>)>,
-    lives: u8,
+    wires: Wires,
     /// Contents by their number, and how much of each transfer was read.
     contents: Vec<Bytes>,
     transfers: BTreeMap<(u32, FetchId), (usize, Vec<u8>)>,
@@ -112,11 +104,7 @@ struct Network {
 impl Network {
     fn new(now: Instant, seed: u8) -> Self {
         let mut net = Self {
-            now,
-            nodes: BTreeMap::new(),
-            flight: BTreeMap::new(),
-            seen: Vec::new(),
-            lives: seed,
+            wires: Wires::new(now, seed, &LINKS),
             contents: Vec::new(),
             transfers: BTreeMap::new(),
             finished: 0,
@@ -135,7 +123,6 @@ impl Network {
 
     /// Begins a life of a node.
     fn begin(&mut self, id: u32) {
-        self.lives = self.lives.wrapping_add(1);
         let config = NodeConfig {
             cache_bytes: CACHE_BYTES,
             segment_bytes: SEGMENT_BYTES,
@@ -144,72 +131,42 @@ impl Network {
             contents: 20,
             ..NodeConfig::default()
         };
-        let mut seed = [self.lives; 32];
-        seed[..4].copy_from_slice(&id.to_le_bytes());
-        let Ok(mut node) = Node::new(self.now, config, seed) else {
-            return;
-        };
-        for (a, b) in LINKS {
-            let other = match id {
-                id if id == a => b,
-                id if id == b => a,
-                _ => continue,
-            };
-            let mut secret = [9; 32];
-            secret[..8].copy_from_slice(&[a.to_le_bytes(), b.to_le_bytes()].concat());
-            let key = NeighbourKey::new(&secret);
-            assert!(
-                node.add_neighbour(self.now, NeighbourId(other), NeighbourConfig { key })
-                    .is_ok()
-            );
-        }
         let upstream = match id {
             1 | 2 => Some(0),
             3 => Some(1),
             4 | 5 => Some(3),
             _ => None,
         };
-        node.set_upstream(self.now, upstream.map(NeighbourId));
+        let Some(node) = self.wires.begin(id, config, upstream) else {
+            return;
+        };
         if id == RESPONDER {
             for (number, bytes) in self.contents.iter().enumerate() {
                 node.serve(content(number), &secret(), Box::new(bytes.clone()));
             }
         }
-        self.nodes.insert(id, node);
     }
 
     fn apply(&mut self, operation: u8, argument: u8) {
-        let (a, b) = LINKS[usize::from(argument) % LINKS.len()];
-        let way = if argument & 0x80 == 0 { (a, b) } else { (b, a) };
+        let way = self.wires.way(argument);
         let amount = usize::from(argument >> 3);
         match operation % 16 {
             0 | 1 => self.fetch(REQUESTERS[usize::from(argument & 1)], amount),
             2..=5 => self.deliver_all(1 + amount / 4),
-            6 => drop(self.take(way, amount)),
-            7 => {
-                let flight = self.flight.entry(way).or_default();
-                let lost = flight.len() / 2;
-                flight.drain(..lost);
-            }
-            8 => {
-                let flight = self.flight.entry(way).or_default();
-                flight.extend(flight.get(amount).cloned());
-            }
-            9 => self.flight.entry(way).or_default().reverse(),
+            6 => drop(self.wires.take(way, amount)),
+            7 => self.wires.lose_half(way),
+            8 => self.wires.repeat(way, amount),
+            9 => self.wires.reverse(way),
             10 => self.advance(Duration::from_millis(amount as u64)),
             11 => self.advance(Duration::from_millis(amount as u64 * 40)),
-            12 => self.corrupt(way, amount, operation >> 4),
-            13 => self.replay(way, amount),
+            12 => self.wires.corrupt(way, amount, operation >> 4),
+            13 => self.wires.replay(amount),
             14 if amount % 4 == 0 => {
                 let relay = RELAYS[usize::from(argument & 3) % RELAYS.len()];
                 self.begin(relay);
             }
             15 => {
-                let upstream = NeighbourId(1 + u32::from(argument & 1));
-                let now = self.now;
-                self.nodes
-                    .entry(3)
-                    .and_modify(|node| node.set_upstream(now, Some(upstream)));
+                self.wires.set_upstream(3, 1 + u32::from(argument & 1));
             }
             _ => {}
         }
@@ -221,87 +178,32 @@ impl Network {
         let mut config = FetchConfig::new(content(number), secret());
         config.start = if number == 5 { 1000 } else { 0 };
         config.window_bytes = 20_000;
-        if let Some(node) = self.nodes.get_mut(&requester) {
-            let id = node.fetch(self.now, config);
+        if let Some(node) = self.wires.nodes.get_mut(&requester) {
+            let id = node.fetch(self.wires.now, config);
             self.transfers.insert((requester, id), (number, Vec::new()));
         }
     }
 
-    fn take(&mut self, way: (u32, u32), index: usize) -> Option<Vec<u8>> {
-        let flight = self.flight.entry(way).or_default();
-        (!flight.is_empty()).then(|| flight.remove(index % flight.len()))
-    }
-
     fn deliver_all(&mut self, count: usize) {
-        for (a, b) in LINKS {
-            for way in [(a, b), (b, a)] {
-                for _ in 0..count {
-                    let Some(datagram) = self.take(way, 0) else {
-                        break;
-                    };
-                    self.hand_over(way, &datagram);
-                    if self.seen.len() < 100 {
-                        self.seen.push((way.0, way.1, datagram));
-                    }
-                }
-            }
-        }
+        self.wires.deliver(count);
         self.drain();
-    }
-
-    fn hand_over(&mut self, (from, to): (u32, u32), datagram: &[u8]) {
-        let now = self.now;
-        if let Some(node) = self.nodes.get_mut(&to) {
-            node.handle_datagram(now, NeighbourId(from), datagram);
-        }
-    }
-
-    fn corrupt(&mut self, way: (u32, u32), index: usize, bit: u8) {
-        let Some(mut datagram) = self.take(way, index) else {
-            return;
-        };
-        let at = usize::from(bit) * 7 % datagram.len().max(1);
-        if let Some(byte) = datagram.get_mut(at) {
-            *byte ^= 1 << (bit % 8);
-        }
-        self.hand_over(way, &datagram);
-    }
-
-    fn replay(&mut self, _: (u32, u32), index: usize) {
-        if let Some((from, to, datagram)) = self.seen.get(index).cloned() {
-            self.hand_over((from, to), &datagram);
-        }
     }
 
     /// Advances the clock, through every timer.
     fn advance(&mut self, time: Duration) {
-        let until = self.now + time;
+        let until = self.wires.now + time;
         for _ in 0..10_000 {
             self.drain();
-            let next = self.nodes.values().filter_map(Node::poll_timeout).min();
-            let Some(next) = next.filter(|next| *next <= until) else {
+            if !self.wires.step(until) {
                 break;
-            };
-            self.now = (self.now + Duration::from_micros(100)).max(next);
-            for node in self.nodes.values_mut() {
-                if node.poll_timeout().is_some_and(|at| at <= self.now) {
-                    node.handle_timeout(self.now);
-                }
             }
         }
-        self.now = self.now.max(until);
+        self.wires.now = self.wires.now.max(until);
     }
 
     fn drain(&mut self) {
-        for (&id, node) in &mut self.nodes {
-            let mut datagram = Vec::new();
-            while let Some(NeighbourId(to)) = node.poll_transmit(self.now, &mut datagram) {
-                let flight = self.flight.entry((id, to)).or_default();
-                if flight.len() < MOST_UNDER_WAY {
-                    flight.push(std::mem::take(&mut datagram));
-                }
-                datagram.clear();
-            }
+        self.wires.send();
+        for node in self.wires.nodes.values_mut() {
             while let Some(event) = node.poll_event() {
                 match event {
                     Event::Finished(_) => self.finished += 1,
@@ -312,8 +214,8 @@ impl Network {
             check_memory(node);
         }
         for (&(requester, fetch), (number, got)) in &mut self.transfers {
-            if let Some(node) = self.nodes.get_mut(&requester) {
-                while let Some(bytes) = node.read(self.now, fetch) {
+            if let Some(node) = self.wires.nodes.get_mut(&requester) {
+                while let Some(bytes) = node.read(self.wires.now, fetch) {
                     let begin = if *number == 5 { 1000 } else { 0 };
                     let expected = &self.contents[*number][begin + got.len()..];
                     assert_eq!(
@@ -346,7 +248,7 @@ impl Network {
         for ((requester, fetch), (number, got)) in &self.transfers {
             let begin = if *number == 5 { 1000 } else { 0 };
             if self.contents[*number].len() - begin != got.len() {
-                for (id, node) in &self.nodes {
+                for (id, node) in &self.wires.nodes {
                     let met: Vec<u32> = (0..6)
                         .filter(|other| node.has_met(NeighbourId(*other)))
                         .collect();
@@ -356,12 +258,12 @@ impl Network {
                         node.pending_ranges(),
                         node.memory(),
                         node.poll_timeout()
-                            .map(|at| at.saturating_duration_since(self.now))
+                            .map(|at| at.saturating_duration_since(self.wires.now))
                     );
                 }
             }
             let missing = self.contents[*number].len() - begin - got.len();
-            let node = &self.nodes[requester];
+            let node = &self.wires.nodes[requester];
             assert_eq!(
                 missing,
                 0,
@@ -377,7 +279,7 @@ impl Network {
             self.deliver_all(usize::MAX);
         }
         self.advance(Duration::from_secs(10));
-        let under_way: usize = self.flight.values().map(Vec::len).sum();
+        let under_way = self.wires.under_way();
         assert_eq!(under_way, 0, "datagrams of idle nodes");
     }
 }

@@ -7,9 +7,11 @@ use std::{
 };
 
 use starhaul_leotp::{
-    ContentSecret, Event, NeighbourConfig, NeighbourId, NeighbourKey, Node, NodeConfig, Outcome,
-    StreamConfig, StreamEvent, StreamId, StreamRead,
+    ContentSecret, Event, Node, NodeConfig, Outcome, StreamConfig, StreamEvent, StreamId,
+    StreamRead,
 };
+
+use super::leotp_network::Wires;
 
 const CACHE_BYTES: usize = 8000;
 const QUEUE_BYTES: usize = 20_000;
@@ -17,8 +19,6 @@ const SEGMENT_BYTES: usize = 200;
 const PENDING: usize = 600;
 const BUFFER_BYTES: usize = 6000;
 const MOST_STREAMS: usize = 12;
-/// Datagrams under way between two nodes; more are lost.
-const MOST_UNDER_WAY: usize = 2000;
 /// Streams in one run.
 const MOST_OPENED: usize = 40;
 
@@ -80,12 +80,7 @@ pub fn run(data: &[u8]) -> Endings {
 }
 
 struct Network {
-    now: Instant,
-    nodes: BTreeMap<u32, Node>,
-    flight: BTreeMap<(u32, u32), Vec<Vec<u8>>>,
-    /// Some that arrived, to be replayed.
-    seen: Vec<(u32, u32, Vec<u8>)>,
-    lives: u8,
+    wires: Wires,
     /// Streams by their number: the opener's side, and the other one once it was accepted.
     streams: Vec<[Side; 2]>,
     by_id: BTreeMap<(u32, StreamId), (usize, usize)>,
@@ -94,11 +89,7 @@ struct Network {
 impl Network {
     fn new(now: Instant, seed: u8) -> Self {
         let mut net = Self {
-            now,
-            nodes: BTreeMap::new(),
-            flight: BTreeMap::new(),
-            seen: Vec::new(),
-            lives: seed,
+            wires: Wires::new(now, seed, &LINKS),
             streams: Vec::new(),
             by_id: BTreeMap::new(),
         };
@@ -110,7 +101,6 @@ impl Network {
 
     /// Begins a life of a node.
     fn begin(&mut self, id: u32) {
-        self.lives = self.lives.wrapping_add(1);
         let config = NodeConfig {
             cache_bytes: CACHE_BYTES,
             segment_bytes: SEGMENT_BYTES,
@@ -119,30 +109,15 @@ impl Network {
             contents: 60,
             ..NodeConfig::default()
         };
-        let mut seed = [self.lives; 32];
-        seed[..4].copy_from_slice(&id.to_le_bytes());
-        let Ok(mut node) = Node::new(self.now, config, seed) else {
-            return;
-        };
-        for (a, b) in LINKS {
-            let other = match id {
-                id if id == a => b,
-                id if id == b => a,
-                _ => continue,
-            };
-            let mut secret = [9; 32];
-            secret[..8].copy_from_slice(&[a.to_le_bytes(), b.to_le_bytes()].concat());
-            let key = NeighbourKey::new(&secret);
-            let added = node.add_neighbour(self.now, NeighbourId(other), NeighbourConfig { key });
-            assert_eq!(added, Ok(()));
-        }
         let upstream = match id {
             1 | 2 => Some(0),
             3 | 6 => Some(1),
             4 | 5 => Some(3),
             _ => None,
         };
-        node.set_upstream(self.now, upstream.map(NeighbourId));
+        let Some(node) = self.wires.begin(id, config, upstream) else {
+            return;
+        };
         if id == GATEWAY || OPENERS.contains(&id) {
             node.enable_streams(StreamConfig {
                 accepts: id == GATEWAY,
@@ -153,7 +128,6 @@ impl Network {
                 ..StreamConfig::new(ContentSecret::new(&[5; 32]))
             });
         }
-        self.nodes.insert(id, node);
         for side in self.streams.iter_mut().flatten() {
             if side.node == id && side.id.is_some() && side.outcome.is_none() {
                 side.is_dead = true;
@@ -163,29 +137,21 @@ impl Network {
     }
 
     fn apply(&mut self, operation: u8, argument: u8) {
-        let (a, b) = LINKS[usize::from(argument) % LINKS.len()];
-        let way = if argument & 0x80 == 0 { (a, b) } else { (b, a) };
+        let way = self.wires.way(argument);
         let amount = usize::from(argument >> 3);
         match operation % 20 {
             0 => self.open(OPENERS[usize::from(argument & 1)]),
             1 | 2 => self.write(usize::from(argument), operation),
             3 => self.change(usize::from(argument), operation),
             4..=8 => self.deliver_all(1 + amount / 4),
-            9 => drop(self.take(way, amount)),
-            10 => {
-                let flight = self.flight.entry(way).or_default();
-                let lost = flight.len() / 2;
-                flight.drain(..lost);
-            }
-            11 => {
-                let flight = self.flight.entry(way).or_default();
-                flight.extend(flight.get(amount).cloned());
-            }
-            12 => self.flight.entry(way).or_default().reverse(),
+            9 => drop(self.wires.take(way, amount)),
+            10 => self.wires.lose_half(way),
+            11 => self.wires.repeat(way, amount),
+            12 => self.wires.reverse(way),
             13 | 14 => self.advance(Duration::from_millis(amount as u64)),
             15 => self.advance(Duration::from_millis(amount as u64 * 40)),
-            16 => self.corrupt(way, amount, operation >> 4),
-            17 => self.replay(amount),
+            16 => self.wires.corrupt(way, amount, operation >> 4),
+            17 => self.wires.replay(amount),
             18 if amount % 4 == 0 => {
                 self.begin(RELAYS[usize::from(argument & 3)]);
             }
@@ -198,10 +164,7 @@ impl Network {
                     2 => (4, 3),
                     _ => (4, 6),
                 };
-                let now = self.now;
-                self.nodes
-                    .entry(node)
-                    .and_modify(|node| node.set_upstream(now, Some(NeighbourId(upstream))));
+                self.wires.set_upstream(node, upstream);
             }
             _ => {}
         }
@@ -213,11 +176,11 @@ impl Network {
         if number >= MOST_OPENED {
             return;
         }
-        let Some(node) = self.nodes.get_mut(&opener) else {
+        let Some(node) = self.wires.nodes.get_mut(&opener) else {
             return;
         };
         let header = [number.to_le_bytes()[0]; 3];
-        let Some(id) = node.open_stream(self.now, &header) else {
+        let Some(id) = node.open_stream(self.wires.now, &header) else {
             assert!(node.streams() >= MOST_STREAMS);
             return;
         };
@@ -257,8 +220,8 @@ impl Network {
         let data: Vec<u8> = (side.sent..side.sent + length)
             .map(|at| pattern(number, which, at))
             .collect();
-        if let Some((node, id)) = self.nodes.get_mut(&side.node).zip(side.id) {
-            let taken = node.write_stream(self.now, id, &data);
+        if let Some((node, id)) = self.wires.nodes.get_mut(&side.node).zip(side.id) {
+            let taken = node.write_stream(self.wires.now, id, &data);
             assert!(taken <= data.len());
             side.sent += taken;
         }
@@ -270,113 +233,53 @@ impl Network {
             return;
         };
         let side = &mut self.streams[number][which];
-        let Some((node, id)) = self.nodes.get_mut(&side.node).zip(side.id) else {
+        let Some((node, id)) = self.wires.nodes.get_mut(&side.node).zip(side.id) else {
             return;
         };
         match operation >> 5 {
             0..=3 => side.is_reading = !side.is_reading,
             4..=6 => {
-                node.finish_stream(self.now, id);
+                node.finish_stream(self.wires.now, id);
                 side.is_finished = true;
             }
             _ => {
-                node.reset_stream(self.now, id, 100 + which as u64);
+                node.reset_stream(self.wires.now, id, 100 + which as u64);
                 side.reset = Some(100 + which as u64);
             }
         }
     }
 
-    fn take(&mut self, way: (u32, u32), index: usize) -> Option<Vec<u8>> {
-        let flight = self.flight.entry(way).or_default();
-        (!flight.is_empty()).then(|| flight.remove(index % flight.len()))
-    }
-
     fn deliver_all(&mut self, count: usize) {
-        for (a, b) in LINKS {
-            for way in [(a, b), (b, a)] {
-                let flight = self.flight.entry(way).or_default();
-                let arriving: Vec<Vec<u8>> = flight.drain(..count.min(flight.len())).collect();
-                for datagram in arriving {
-                    self.hand_over(way, &datagram);
-                    if self.seen.len() < 100 {
-                        self.seen.push((way.0, way.1, datagram));
-                    }
-                }
-            }
-        }
+        self.wires.deliver(count);
         self.drain();
-    }
-
-    fn hand_over(&mut self, (from, to): (u32, u32), datagram: &[u8]) {
-        let now = self.now;
-        if let Some(node) = self.nodes.get_mut(&to) {
-            node.handle_datagram(now, NeighbourId(from), datagram);
-        }
-    }
-
-    fn corrupt(&mut self, way: (u32, u32), index: usize, bit: u8) {
-        let Some(mut datagram) = self.take(way, index) else {
-            return;
-        };
-        let at = usize::from(bit) * 7 % datagram.len().max(1);
-        if let Some(byte) = datagram.get_mut(at) {
-            *byte ^= 1 << (bit % 8);
-        }
-        self.hand_over(way, &datagram);
-    }
-
-    fn replay(&mut self, index: usize) {
-        if let Some((from, to, datagram)) = self.seen.get(index).cloned() {
-            self.hand_over((from, to), &datagram);
-        }
     }
 
     /// Advances the clock, through every timer.
     fn advance(&mut self, time: Duration) {
-        let until = self.now + time;
+        let until = self.wires.now + time;
         for _ in 0..10_000 {
             self.drain();
-            let next = self.nodes.values().filter_map(Node::poll_timeout).min();
-            let Some(next) = next.filter(|next| *next <= until) else {
+            if !self.wires.step(until) {
                 break;
-            };
-            self.now = (self.now + Duration::from_micros(100)).max(next);
-            for node in self.nodes.values_mut() {
-                if node.poll_timeout().is_some_and(|at| at <= self.now) {
-                    node.handle_timeout(self.now);
-                }
             }
         }
-        self.now = self.now.max(until);
+        self.wires.now = self.wires.now.max(until);
     }
 
     fn drain(&mut self) {
         // What an application does lets more leave, and the reverse.
         for _ in 0..3 {
-            self.send();
+            self.wires.send();
             self.take_events();
             self.read();
         }
-        for node in self.nodes.values() {
+        for node in self.wires.nodes.values() {
             check_memory(node);
         }
     }
 
-    fn send(&mut self) {
-        for (&id, node) in &mut self.nodes {
-            let mut datagram = Vec::new();
-            while let Some(NeighbourId(to)) = node.poll_transmit(self.now, &mut datagram) {
-                let flight = self.flight.entry((id, to)).or_default();
-                if flight.len() < MOST_UNDER_WAY {
-                    flight.push(std::mem::take(&mut datagram));
-                }
-                datagram.clear();
-            }
-        }
-    }
-
     fn take_events(&mut self) {
-        for (&at, node) in &mut self.nodes {
+        for (&at, node) in &mut self.wires.nodes {
             while let Some(event) = node.poll_event() {
                 let Event::Stream(event) = event else {
                     continue;
@@ -391,9 +294,9 @@ impl Network {
                         (side.node, side.id, side.is_reading) = (at, Some(id), true);
                         if number % 7 == 6 {
                             side.reset = Some(66);
-                            node.reset_stream(self.now, id, 66);
+                            node.reset_stream(self.wires.now, id, 66);
                         } else {
-                            assert!(node.answer_stream(self.now, id, &[header[0], 1]));
+                            assert!(node.answer_stream(self.wires.now, id, &[header[0], 1]));
                             self.by_id.insert((at, id), (number, 1));
                         }
                     }
@@ -423,10 +326,10 @@ impl Network {
                 if !side.is_open() || !side.is_reading {
                     continue;
                 }
-                let Some((node, id)) = self.nodes.get_mut(&side.node).zip(side.id) else {
+                let Some((node, id)) = self.wires.nodes.get_mut(&side.node).zip(side.id) else {
                     continue;
                 };
-                while let Some(read) = node.read_stream(self.now, id) {
+                while let Some(read) = node.read_stream(self.wires.now, id) {
                     match read {
                         StreamRead::Data(data) => {
                             for byte in data {
@@ -462,11 +365,11 @@ impl Network {
             let mut is_over = true;
             for side in self.streams.iter_mut().flatten() {
                 if side.is_open()
-                    && let Some((node, id)) = self.nodes.get_mut(&side.node).zip(side.id)
+                    && let Some((node, id)) = self.wires.nodes.get_mut(&side.node).zip(side.id)
                 {
                     is_over = false;
                     side.is_finished = true;
-                    node.finish_stream(self.now, id);
+                    node.finish_stream(self.wires.now, id);
                 }
             }
             if is_over {
@@ -481,14 +384,14 @@ impl Network {
             self.advance(Duration::from_millis(5));
             self.deliver_all(usize::MAX);
         }
-        for (id, node) in &self.nodes {
+        for (id, node) in &self.wires.nodes {
             let held = (node.streams(), node.stream_memory(), node.memory().1);
             assert_eq!(held, (0, 0, 0), "node {id} holds what is over");
             let held = (node.pending_ranges(), node.relayed_streams());
             assert_eq!(held, (0, 0), "node {id} holds what is over");
         }
         self.advance(Duration::from_secs(5));
-        let under_way: usize = self.flight.values().map(Vec::len).sum();
+        let under_way = self.wires.under_way();
         assert_eq!(under_way, 0, "datagrams of idle nodes");
         endings
     }

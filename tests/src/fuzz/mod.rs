@@ -6,6 +6,7 @@ mod dtn;
 mod flow;
 mod gateway;
 mod leotp;
+mod leotp_network;
 mod leotp_streams;
 mod link;
 mod ltp;

@@ -122,19 +122,34 @@ impl Node {
         let Some(streams) = &mut self.streams else {
             return;
         };
-        for ((neighbour, handle), content, (start, end)) in streams.take_parked(now, id) {
-            let Some(hop) = self.hops.get_mut(&neighbour) else {
-                continue;
-            };
-            let item = queue::Item::Own { start, end };
-            let next = queue::Next {
-                content,
-                handle,
-                item,
-            };
-            if !hop.queue.push(now, next) {
-                self.stats.queue_drops += 1;
-                streams.park(id, (neighbour, handle));
+        for (asker, content, range) in streams.take_parked(now, id) {
+            self.serve_range(now, id, asker, content, range);
+        }
+    }
+
+    /// Queues a range of a stream's content for a neighbour; where there is no room, it waits with the stream.
+    fn serve_range(
+        &mut self,
+        now: Instant,
+        id: StreamId,
+        asker: crate::stream::Asker,
+        content: ContentId,
+        (start, end): (u64, u64),
+    ) {
+        let (neighbour, handle) = asker;
+        let Some(hop) = self.hops.get_mut(&neighbour) else {
+            return;
+        };
+        let item = queue::Item::Own { start, end };
+        let next = queue::Next {
+            content,
+            handle,
+            item,
+        };
+        if !hop.queue.push(now, next) {
+            self.stats.queue_drops += 1;
+            if let Some(streams) = &mut self.streams {
+                streams.park(id, asker);
             }
         }
     }
@@ -162,21 +177,14 @@ impl Node {
                 self.refuse(now, Asker::Neighbour(from, handle));
             }
             Asked::Here(id) => {
-                if let Some((start, end)) = streams.ask(now, id, (from, handle), range)
-                    && let Some(hop) = self.hops.get_mut(&from)
-                {
-                    let item = queue::Item::Own { start, end };
-                    let next = queue::Next {
-                        content,
-                        handle,
-                        item,
-                    };
-                    if !hop.queue.push(now, next) {
-                        self.stats.queue_drops += 1;
-                        streams.park(id, (from, handle));
-                    }
+                let (ready, fetched) = (
+                    streams.ask(now, id, (from, handle), range),
+                    streams.fetched(id),
+                );
+                if let Some(range) = ready {
+                    self.serve_range(now, id, (from, handle), content, range);
                 }
-                if let Some((content, true)) = streams.fetched(id) {
+                if let Some((content, true)) = fetched {
                     self.set_route(now, content, Some(from));
                 }
                 self.settle_streams(now);
