@@ -15,7 +15,7 @@ use std::{
     process::{Command, Output, Stdio},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -26,6 +26,8 @@ use starhaul_needs::{Need, skip};
 
 pub const STARHAUL: &str = env!("CARGO_BIN_EXE_starhaul");
 pub const ATTEMPTS: usize = 3;
+/// Repetitions of all tests of a program together: a computer that was too busy so often will not become free.
+const REPETITIONS: usize = 4;
 /// Interval of a [`Sleeper`].
 const SLEEP: Duration = Duration::from_millis(10);
 /// A later wake-up counts as late.
@@ -120,7 +122,22 @@ pub fn skip_busy() {
 /// Runs a replay that prints JSON until packets left in time and programs ran in time; `None`, with a reported reason,
 /// if they never do or the system does not allow it.
 pub fn run_in_time(arguments: &[&str]) -> Option<(Value, Output)> {
-    for _ in 0..ATTEMPTS {
+    run_until(arguments, |result| result["valid"] == true)
+}
+
+/// Like [`run_in_time`], but packets may leave some milliseconds late: enough to recognise outages by.
+pub fn run_roughly_in_time(arguments: &[&str]) -> Option<(Value, Output)> {
+    run_until(arguments, |result| {
+        let late_us = result["lateness_us"]["p99"].as_f64();
+        late_us.is_some_and(|late| late < 5_000.0)
+    })
+}
+
+fn run_until(arguments: &[&str], is_enough: impl Fn(&Value) -> bool) -> Option<(Value, Output)> {
+    for attempt in 0..ATTEMPTS {
+        if attempt > 0 && !may_repeat() {
+            break;
+        }
         let sleeper = Sleeper::start();
         let output = replay(arguments).output().unwrap();
         let in_time = sleeper.was_woken_in_time();
@@ -128,12 +145,20 @@ pub fn run_in_time(arguments: &[&str]) -> Option<(Value, Output)> {
             return None;
         }
         let result = json(&output);
-        if in_time && result["valid"] == true {
+        if in_time && is_enough(&result) {
             return Some((result, output));
         }
     }
     skip_busy();
     None
+}
+
+/// Takes one of the [`REPETITIONS`], if any is left.
+fn may_repeat() -> bool {
+    static LEFT: AtomicUsize = AtomicUsize::new(REPETITIONS);
+    let take_one = |left: usize| left.checked_sub(1);
+    LEFT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take_one)
+        .is_ok()
 }
 
 /// Runs all jobs concurrently, each in a thread with this thread's name; returns their results in order.
