@@ -4,6 +4,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    sync::LazyLock,
     time::{Duration, Instant},
 };
 
@@ -157,10 +158,14 @@ impl Application {
                     assert_eq!(node.write_stream(now, id, &data), data.len());
                 }
                 StreamRead::Data(data) => {
-                    for byte in &data {
-                        if self.does == Does::Take {
-                            assert_eq!(*byte, pattern(self.got), "at {}", self.got);
-                        }
+                    if self.does == Does::Take {
+                        assert!(
+                            data[..] == *pattern(self.got, data.len()),
+                            "at {}",
+                            self.got
+                        );
+                    }
+                    for _ in &data {
                         self.got += 1;
                         if self.does == Does::Ask && self.got.is_multiple_of(MESSAGE) {
                             let asked = self.asked.pop_front().unwrap();
@@ -172,9 +177,8 @@ impl Application {
         }
         if let Does::Send(length) = self.does {
             while self.written < length {
-                let next = length.min(self.written + 20_000);
-                let data: Vec<u8> = (self.written..next).map(pattern).collect();
-                let taken = node.write_stream(now, id, &data);
+                let data = pattern(self.written, length - self.written);
+                let taken = node.write_stream(now, id, data);
                 self.written += taken;
                 if taken < data.len() {
                     return;
@@ -185,8 +189,15 @@ impl Application {
     }
 }
 
-fn pattern(at: usize) -> u8 {
-    (at.wrapping_mul(2_654_435_761) >> 9).to_le_bytes()[0]
+/// At most `most` bytes of the pattern that the streams carry; it repeats after a prime number of bytes.
+fn pattern(at: usize, most: usize) -> &'static [u8] {
+    const WRITE: usize = 100_000;
+    const PERIOD: usize = 65_521;
+    static PATTERN: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let byte = |at: usize| ((at % PERIOD).wrapping_mul(2_654_435_761) >> 9).to_le_bytes()[0];
+        (0..PERIOD + WRITE).map(byte).collect()
+    });
+    &PATTERN[at % PERIOD..][..most.min(WRITE)]
 }
 
 fn address(number: u32) -> std::net::SocketAddr {

@@ -12,3 +12,4 @@ mod rejoin;
 mod rogue;
 mod shares;
 mod signals;
+mod transfer;

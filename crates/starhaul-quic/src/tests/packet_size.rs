@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use starhaul_cc::{ControllerConfig, RateFeed};
-use starhaul_session::{Event, Mode, Outcome, StreamId};
+use starhaul_session::{Event, Mode, Outcome};
 use starhaul_units::Bandwidth;
 
-use super::net::{
-    CLIENT, Net, Party, SERVER, client_config, path_spec, server_config, server_identity,
+use super::{
+    net::{CLIENT, Net, Party, SERVER, client_config, path_spec, server_config, server_identity},
+    transfer::Transfer,
 };
 use crate::{Node, NodeEvent};
 
@@ -31,49 +32,6 @@ fn connect_at_rate(net: &mut Net, mbit: u64) {
 /// What each side sends over a path.
 fn sizes(net: &mut Net, path: usize) -> [u16; 2] {
     [CLIENT, SERVER].map(|side| net.status(side)[path].packet_bytes)
-}
-
-/// A reliable stream of the client's that is written and read all the time.
-struct Upload {
-    stream: StreamId,
-    written: usize,
-    read: usize,
-}
-
-impl Upload {
-    fn new(net: &mut Net) -> Self {
-        Self {
-            stream: net.open_stream(CLIENT, Mode::Reliable),
-            written: 0,
-            read: 0,
-        }
-    }
-
-    fn byte(at: usize) -> u8 {
-        u8::try_from(at * 7 % 251).unwrap()
-    }
-
-    /// Runs for a while, in steps of 10 ms.
-    fn run_ms(&mut self, net: &mut Net, millis: u64) {
-        for _ in 0..millis / 10 {
-            let (now, session) = (net.sim.now(), net.session);
-            let data: Vec<u8> = (self.written..self.written + 65_536)
-                .map(Self::byte)
-                .collect();
-            let sender = net.client().node.session(session).unwrap();
-            self.written += sender.write(now, self.stream, &data).unwrap();
-            net.run_ms(10);
-            let now = net.sim.now();
-            let receiver = net.server().node.session(session).unwrap();
-            while let Ok(Some(bytes)) = receiver.read(now, self.stream, 1 << 20)
-                && !bytes.is_empty()
-            {
-                let expected = (self.read..).map(Self::byte);
-                assert!(bytes.iter().copied().eq(expected.take(bytes.len())));
-                self.read += bytes.len();
-            }
-        }
-    }
 }
 
 #[test]
@@ -119,7 +77,7 @@ fn next_to_nothing_is_lost_in_full_packets_both_ways() {
         net.run_ms(5000);
         let before = net.sim.network.stats().too_large;
         let back = net.open_stream(SERVER, Mode::Retransmit);
-        let mut upload = Upload::new(&mut net);
+        let mut upload = Transfer::upload(&mut net);
         for number in 0..500 {
             net.send_block(SERVER, back, vec![1; number * 31 % 4000 + 1]);
             upload.run_ms(&mut net, 10);
@@ -163,7 +121,7 @@ fn nothing_larger_than_sure_leaves_before_a_path_is_up_and_nothing_larger_than_t
         }
         net.run_ms(1);
     }
-    Upload::new(&mut net).run_ms(&mut net, 2000);
+    Transfer::upload(&mut net).run_ms(&mut net, 2000);
     assert_eq!(sizes(&mut net, 0), [1400; 2]);
     let sent = net.client().sent.iter().map(|(_, _, size)| *size);
     let largest = sent.max().unwrap();
@@ -171,11 +129,11 @@ fn nothing_larger_than_sure_leaves_before_a_path_is_up_and_nothing_larger_than_t
 }
 
 /// Until the client's only path, over which it uploads, has packets of this size.
-fn upload_until(net: &mut Net, wanted: u16, most_ms: u64) -> Upload {
+fn upload_until(net: &mut Net, wanted: u16, most_ms: u64) -> Transfer {
     while net.up(CLIENT).is_empty() || net.up(SERVER).is_empty() {
         net.run_ms(1);
     }
-    let (since, mut upload) = (net.sim.now(), Upload::new(net));
+    let (since, mut upload) = (net.sim.now(), Transfer::upload(net));
     while sizes(net, 0)[0] != wanted {
         upload.run_ms(net, 10);
         let waited = net.sim.now() - since;
@@ -240,7 +198,7 @@ fn an_upload_survives_a_path_that_becomes_narrower() {
         let mut net = Net::new(3, &[spec]);
         connect_at_rate(&mut net, 8);
         net.run_ms(20 * round_trip);
-        let mut upload = Upload::new(&mut net);
+        let mut upload = Transfer::upload(&mut net);
         upload.run_ms(&mut net, 3000 + 10 * round_trip);
         assert_eq!(sizes(&mut net, 0), [1472; 2], "{spec}");
         net.set_mtu(0, mtu, mtu);
@@ -342,7 +300,7 @@ fn a_path_that_becomes_wider_is_noticed_while_data_flow() {
     net.set_mtu(0, 1400, 1400);
     connect_at_rate(&mut net, 1);
     net.run_ms(4000);
-    let mut upload = Upload::new(&mut net);
+    let mut upload = Transfer::upload(&mut net);
     upload.run_ms(&mut net, 1000);
     net.set_mtu(0, 1500, 1500);
     upload.run_ms(&mut net, 130_000);
@@ -378,7 +336,7 @@ fn packets_of_a_sure_size_are_never_probed() {
     assert!(largest < Some(1250), "{largest:?}");
     assert_eq!(sizes(&mut net, 0), [1300; 2]);
     let at = net.client().sent.len();
-    Upload::new(&mut net).run_ms(&mut net, 2000);
+    Transfer::upload(&mut net).run_ms(&mut net, 2000);
     let largest = net.client().sent[at..]
         .iter()
         .map(|(_, _, size)| *size)

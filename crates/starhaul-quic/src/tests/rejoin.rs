@@ -1,65 +1,16 @@
 //! Paths that are lost and join again: what is left of their former life, and what overtakes the word of the new one.
 
 use starhaul_cc::{ControllerConfig, RateFeed};
-use starhaul_session::{Mode, StreamId};
 use starhaul_sim::PathLinks;
 use starhaul_units::Bandwidth;
 
-use super::net::{CLIENT, Net, SERVER, path_spec, server_identity};
+use super::{
+    net::{CLIENT, Net, SERVER, path_spec, server_identity},
+    transfer::Transfer,
+};
 
 const LEO: &str = "rate=20mbit,delay=20ms";
 const GEO: &str = "rate=10mbit,delay=300ms";
-
-/// A reliable stream with a writer that never rests and a reader that takes all.
-struct Upload {
-    from: usize,
-    stream: StreamId,
-    total: u64,
-    written: u64,
-    read: u64,
-}
-
-fn byte_at(offset: u64) -> u8 {
-    (offset.wrapping_mul(0x9E37_79B9) >> 13).to_le_bytes()[0]
-}
-
-impl Upload {
-    fn open(net: &mut Net, from: usize, total: u64) -> Self {
-        let stream = net.open_stream(from, Mode::Reliable);
-        Self {
-            from,
-            stream,
-            total,
-            written: 0,
-            read: 0,
-        }
-    }
-
-    /// Writes and reads each 5 ms for so long; byte for byte.
-    fn run_ms(&mut self, net: &mut Net, millis: u64) {
-        for _ in 0..millis / 5 {
-            let (now, session) = (net.sim.now(), net.session);
-            if let Some(sender) = net.party(self.from).node.session(session) {
-                let end = self.total.min(self.written + 300_000);
-                let data: Vec<u8> = (self.written..end).map(byte_at).collect();
-                self.written += sender.write(now, self.stream, &data).unwrap() as u64;
-            }
-            net.run_ms(5);
-            let now = net.sim.now();
-            if let Some(receiver) = net.party(1 - self.from).node.session(session) {
-                while let Ok(Some(bytes)) = receiver.read(now, self.stream, usize::MAX) {
-                    let offset = self.read;
-                    let same = (offset..).zip(&bytes[..]).all(|(at, b)| byte_at(at) == *b);
-                    assert!(same, "other bytes after {offset}");
-                    self.read += bytes.len() as u64;
-                }
-            }
-            if self.read == self.total {
-                return;
-            }
-        }
-    }
-}
 
 fn assert_alive(net: &mut Net, what: &str) {
     for side in [CLIENT, SERVER] {
@@ -77,7 +28,7 @@ fn acknowledgements_of_a_former_life_are_not_those_of_the_new_one() {
             let mut net = Net::new(seed, &[LEO, GEO]);
             net.connect();
             net.run_ms(3000);
-            let mut upload = Upload::open(&mut net, CLIENT, u64::MAX);
+            let mut upload = Transfer::upload(&mut net);
             upload.run_ms(&mut net, 3000);
             let PathLinks { forward, backward } = net.links[0];
             let cut = PathLinks {
@@ -118,12 +69,12 @@ fn nothing_is_lost_that_overtakes_the_word_of_acceptance() {
         net.cut(1);
         net.connect_with(server_identity().public_key(), paths.to_vec());
         net.run_ms(500);
-        let mut download = Upload::open(&mut net, SERVER, 8_000_000);
+        let mut download = Transfer::open(&mut net, SERVER, 8_000_000);
         download.run_ms(&mut net, 200);
         net.restore(1);
         download.run_ms(&mut net, 60_000);
         assert_alive(&mut net, &format!("seed {seed}"));
-        let Upload { read, total, .. } = download;
+        let Transfer { read, total, .. } = download;
         assert_eq!(read, total, "seed {seed}: stalled");
     }
 }
