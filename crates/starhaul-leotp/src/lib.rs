@@ -40,6 +40,7 @@
 mod cache;
 mod config;
 mod control;
+mod deadlines;
 mod event;
 mod hop;
 mod keys;

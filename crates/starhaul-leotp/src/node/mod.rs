@@ -24,6 +24,7 @@ use crate::{
     Error,
     cache::Cache,
     config::{NeighbourConfig, NeighbourId, NodeConfig, Scope},
+    deadlines::Deadlines,
     event::{Event, Failure, Stats},
     hop::Hop,
     keys::ContentSecret,
@@ -60,6 +61,8 @@ pub struct Node {
     fetches: BTreeMap<FetchId, Fetch>,
     fetches_begun: u64,
     relayed: FxHashMap<ContentId, Relayed>,
+    /// When the silence about each of them may have to be broken.
+    silences: Deadlines<ContentId>,
     events: VecDeque<Event>,
     stats: Stats,
     sweep_at: Option<Instant>,
@@ -96,6 +99,7 @@ impl Node {
             fetches: BTreeMap::new(),
             fetches_begun: 0,
             relayed: FxHashMap::default(),
+            silences: Deadlines::default(),
             events: VecDeque::new(),
             stats: Stats::default(),
             sweep_at: None,
@@ -302,7 +306,7 @@ impl Node {
         let fetches = self.fetches.values().filter_map(Fetch::timeout);
         hops.chain(fetches)
             .chain(self.sweep_at)
-            .chain(self.silence_at())
+            .chain(self.silences.next())
             .chain(self.streams.as_ref().and_then(Streams::timeout))
             .min()
     }

@@ -81,6 +81,8 @@ impl Node {
             }
             relayed.askers.push((id, handle));
         }
+        self.silences
+            .set(content, Some(relayed.heard + relayed.silence));
     }
 
     /// Data of a content came.
@@ -95,6 +97,7 @@ impl Node {
             relayed.silence = rtt.mul_f64(SILENCE);
             relayed.broken = 0;
             relayed.has_data = true;
+            self.silences.set(content, Some(now + relayed.silence));
         }
     }
 
@@ -119,22 +122,19 @@ impl Node {
         is_due.then(|| relayed.heard + relayed.silence)
     }
 
-    /// When the first silence of a neighbour upstream is to be broken.
-    pub(super) fn silence_at(&self) -> Option<Instant> {
-        let waiting = self.relayed.iter();
-        waiting
-            .filter_map(|(content, relayed)| self.breaks_silence_at(*content, relayed))
-            .min()
-    }
-
     /// Probes neighbours upstream that owe data and are silent: an answer shows what was lost.
     pub(super) fn break_silence(&mut self, now: Instant) {
-        let due = self.relayed.iter().filter(|(content, relayed)| {
-            let at = self.breaks_silence_at(**content, relayed);
-            at.is_some_and(|at| at <= now)
-        });
-        let due: Vec<ContentId> = due.map(|(content, _)| *content).collect();
-        for content in due {
+        for content in self.silences.take_due(now) {
+            let relayed = self.relayed.get(&content);
+            let breaks_at = relayed.and_then(|it| self.breaks_silence_at(content, it));
+            // What is not waited for now is noted again when it is.
+            let Some(at) = breaks_at else {
+                continue;
+            };
+            if at > now {
+                self.silences.set(content, Some(at));
+                continue;
+            }
             let Some(relayed) = self.relayed.get_mut(&content) else {
                 continue;
             };
@@ -148,6 +148,8 @@ impl Node {
             relayed.broken += 1;
             relayed.silence = relayed.silence
                 + (relayed.silence * (GROWTH - 1)).clamp(Duration::from_millis(1), LONGEST_SILENCE);
+            self.silences
+                .set(content, Some(relayed.heard + relayed.silence));
         }
     }
 

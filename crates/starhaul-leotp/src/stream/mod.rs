@@ -8,9 +8,10 @@ mod inbox;
 mod machine;
 mod outgoing;
 mod record;
+mod table;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeSet, VecDeque},
     time::{Duration, Instant},
 };
 
@@ -18,6 +19,7 @@ use bytes::Bytes;
 use content::Growing;
 use machine::{News, Stream};
 use rustc_hash::{FxHashMap, FxHashSet};
+use table::Table;
 
 pub(crate) use content::Asker;
 use id::{Number, Salt};
@@ -176,7 +178,7 @@ pub(crate) struct Streams {
     config: StreamConfig,
     limits: Limits,
     segment_bytes: usize,
-    streams: BTreeMap<StreamId, Stream>,
+    streams: Table,
     by_number: FxHashMap<Number, StreamId>,
     begun: u64,
     /// Streams that are over and linger, and some that are gone, in the order in which they ended.
@@ -207,7 +209,7 @@ impl Streams {
             config,
             limits,
             segment_bytes,
-            streams: BTreeMap::new(),
+            streams: Table::default(),
             by_number: FxHashMap::default(),
             begun: 0,
             ended: VecDeque::new(),
@@ -268,7 +270,7 @@ impl Streams {
     ) -> Asked {
         let (number, salt) = id::parts(content);
         if let Some(&id) = self.by_number.get(&number)
-            && let Some(stream) = self.streams.get_mut(&id)
+            && let Some(stream) = self.streams.get_mut(id)
         {
             let is_here = match (stream.is_opener, salt) {
                 (true, Some(salt)) => stream.bind(now, salt, &self.config.secret),
@@ -307,7 +309,7 @@ impl Streams {
 
     /// The content that a stream asks for, and whether another node opened it. An opener asks as long as it may be asked.
     pub(crate) fn fetched(&self, id: StreamId) -> Option<(ContentId, bool)> {
-        let stream = self.streams.get(&id)?;
+        let stream = self.streams.get(id)?;
         if stream.is_over() && !stream.is_opener {
             return None;
         }
@@ -322,7 +324,7 @@ impl Streams {
     fn serving(&self, content: ContentId) -> Option<StreamId> {
         let (number, _) = id::parts(content);
         let id = *self.by_number.get(&number)?;
-        let served = self.streams.get(&id)?.served();
+        let served = self.streams.get(id)?.served();
         (served == Some(content)).then_some(id)
     }
 
@@ -336,13 +338,13 @@ impl Streams {
         asker: Asker,
         range: (u64, u64),
     ) -> Option<(u64, u64)> {
-        let stream = self.streams.get_mut(&id)?;
+        let stream = self.streams.get_mut(id)?;
         stream.ask(now, &self.limits, asker, range)
     }
 
     /// A neighbour waits, since its queue has no room.
     pub(crate) fn park(&mut self, id: StreamId, asker: Asker) {
-        let stream = self.streams.get_mut(&id);
+        let stream = self.streams.get_mut(id);
         if let Some(content) = stream.and_then(Stream::content_mut) {
             content.park(asker);
         }
@@ -355,7 +357,7 @@ impl Streams {
         id: StreamId,
     ) -> Vec<(Asker, ContentId, (u64, u64))> {
         let patience = self.limits.patience;
-        let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.can_grow()) else {
+        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.can_grow()) else {
             return Vec::new();
         };
         let served = stream.served();
@@ -379,7 +381,7 @@ impl Streams {
         (start, end): (u64, u64),
     ) -> Option<Cut> {
         let id = self.serving(content)?;
-        let stream = self.streams.get_mut(&id)?;
+        let stream = self.streams.get_mut(id)?;
         let mut news = News::default();
         let known = stream.content()?;
         if start >= known.end() {
@@ -417,7 +419,7 @@ impl Streams {
 
     /// A segment of a stream's content.
     pub(crate) fn segment(&self, content: ContentId, at: u64) -> Option<Segment> {
-        let stream = self.streams.get(&self.serving(content)?)?;
+        let stream = self.streams.get(self.serving(content)?)?;
         stream.content()?.segment(at).cloned()
     }
 
@@ -425,7 +427,7 @@ impl Streams {
 
     /// The next range that a stream asks for.
     pub(crate) fn poll_want(&mut self, now: Instant, id: StreamId) -> Option<Wanted> {
-        self.streams.get_mut(&id)?.fetch.poll_want(now)
+        self.streams.get_mut(id)?.fetch.poll_want(now)
     }
 
     pub(crate) fn handle_segment(
@@ -434,7 +436,7 @@ impl Streams {
         id: StreamId,
         segment: &Segment,
     ) -> Taken {
-        let Some(stream) = self.streams.get_mut(&id).filter(|it| !it.is_over()) else {
+        let Some(stream) = self.streams.get_mut(id).filter(|it| !it.is_over()) else {
             return Taken::Known;
         };
         let mut news = News::default();
@@ -445,20 +447,20 @@ impl Streams {
     }
 
     pub(crate) fn handle_void(&mut self, now: Instant, id: StreamId, start: u64, end: u64) {
-        if let Some(stream) = self.streams.get_mut(&id) {
+        if let Some(stream) = self.streams.get_mut(id) {
             stream.fetch.handle_void(now, start, end);
         }
     }
 
     /// The ranges that are to be asked for over another path.
     pub(crate) fn change_path(&mut self, now: Instant, id: StreamId) -> Vec<(u64, u64)> {
-        let stream = self.streams.get_mut(&id);
+        let stream = self.streams.get_mut(id);
         stream.map_or(Vec::new(), |stream| stream.fetch.change_path(now))
     }
 
     /// Nodes on the way do not know what a stream asks for. Returns who asks for what it served.
     pub(crate) fn refused(&mut self, now: Instant, id: StreamId) -> Vec<Asker> {
-        let stream = self.streams.get(&id).filter(|stream| !stream.is_over());
+        let stream = self.streams.get(id).filter(|stream| !stream.is_over());
         let content = stream.and_then(Stream::content);
         let askers = content.map_or(Vec::new(), Growing::askers);
         self.close(now, id, Outcome::Unknown);
@@ -475,13 +477,13 @@ impl Streams {
     // What the application does.
 
     fn live(&mut self, id: StreamId) -> Option<(&mut Stream, &Limits)> {
-        let stream = self.streams.get_mut(&id).filter(|it| !it.is_over())?;
+        let stream = self.streams.get_mut(id).filter(|it| !it.is_over())?;
         self.touched.insert(id);
         Some((stream, &self.limits))
     }
 
     pub(crate) fn header(&self, id: StreamId) -> Option<Bytes> {
-        self.streams.get(&id)?.header.clone()
+        self.streams.get(id)?.header.clone()
     }
 
     pub(crate) fn answer(&mut self, id: StreamId, header: &[u8]) -> bool {
@@ -524,20 +526,15 @@ impl Streams {
     // Time.
 
     pub(crate) fn timeout(&self) -> Option<Instant> {
-        let streams = self.streams.values();
-        streams.filter_map(|it| it.timeout(&self.limits)).min()
+        self.streams.timeout(&self.limits)
     }
 
     /// Handles what is due; returns how many ranges are asked for again.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> u64 {
-        let due = self.streams.iter().filter(|(_, stream)| {
-            let at = stream.timeout(&self.limits);
-            at.is_some_and(|at| at <= now)
-        });
-        let due: Vec<StreamId> = due.map(|(id, _)| *id).collect();
+        let due = self.streams.take_due(now, &self.limits);
         let mut count = 0;
         for id in due {
-            let Some(stream) = self.streams.get_mut(&id) else {
+            let Some(stream) = self.streams.get_mut(id) else {
                 continue;
             };
             if let Some((until, _)) = stream.lingers {
@@ -557,6 +554,7 @@ impl Streams {
 
     /// Streams that may have something to ask for or to serve.
     pub(crate) fn take_touched(&mut self) -> BTreeSet<StreamId> {
+        self.streams.note_changes(&self.limits);
         std::mem::take(&mut self.touched)
     }
 
@@ -583,7 +581,7 @@ impl Streams {
 
     /// A stream is over. One whose other side ended well may be asked for its end still.
     fn close(&mut self, now: Instant, id: StreamId, outcome: Outcome) {
-        let Some(stream) = self.streams.get_mut(&id).filter(|it| !it.is_over()) else {
+        let Some(stream) = self.streams.get_mut(id).filter(|it| !it.is_over()) else {
             return;
         };
         // What the application was not told yet comes too late, and of what was never accepted it does not know.
@@ -613,12 +611,12 @@ impl Streams {
         }
         if self.ended.len() > 2 * self.lingering + FEW_ENDED {
             let streams = &self.streams;
-            self.ended.retain(|id| streams.contains_key(id));
+            self.ended.retain(|id| streams.contains(*id));
         }
     }
 
     fn remove(&mut self, id: StreamId) {
-        if let Some(stream) = self.streams.remove(&id) {
+        if let Some(stream) = self.streams.remove(id) {
             self.lingering -= usize::from(stream.is_over());
             self.dropped.push((id, stream.fetched()));
             self.by_number.remove(&stream.number);
