@@ -50,7 +50,7 @@ pub struct NodeConfig {
     pub rate_rule: RateRule,
     /// Segments of a content that are to wait at a relay, so that the hop behind never lacks data (published: 5).
     pub backlog_segments: f64,
-    /// Data may leave this much earlier than the pace says, to be sent in batches.
+    /// Data may leave this much earlier or later than the pace says: hosts wake up late, and send in batches.
     pub burst: Duration,
 }
 

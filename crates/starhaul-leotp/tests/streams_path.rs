@@ -212,6 +212,11 @@ struct Chain {
 impl Chain {
     /// Node 1 accepts, node 5 opens.
     fn new(seed: u64) -> Self {
+        Self::over(seed, HOP)
+    }
+
+    /// The same, over hops of this kind.
+    fn over(seed: u64, hop: &str) -> Self {
         let start = Instant::now();
         let mut sim = Simulation::new(seed, start);
         for number in 1..=5_u32 {
@@ -233,7 +238,7 @@ impl Chain {
         }
         let mut links = Vec::new();
         for at in 0..4_u32 {
-            let spec: LinkSpec = HOP.parse().unwrap();
+            let spec: LinkSpec = hop.parse().unwrap();
             let path = sim
                 .network
                 .connect(address(at + 1), address(at + 2), &spec, &spec);
@@ -259,6 +264,21 @@ impl Chain {
         // The simulation asks a node for packets after an event of it.
         self.sim.nodes[4].ask_at = Some(now);
         self.sim.nodes[4].ask_every = Duration::from_millis(50);
+    }
+
+    /// When the only stream of a node has brought all, within 30 s.
+    fn ends_at(&mut self, taker: usize) -> Instant {
+        let start = self.sim.now();
+        loop {
+            self.sim.run_for(Duration::from_millis(20));
+            let taker = &self.sim.nodes[taker];
+            let mut taking = taker.streams.values();
+            if let Some(ended) = taking.next().and_then(|it| it.ended) {
+                return ended;
+            }
+            let is_slow = self.sim.now() >= start + Duration::from_secs(30);
+            assert!(!is_slow, "{:#?}", taker.node.stats());
+        }
     }
 
     fn packets(&self) -> u64 {
@@ -305,18 +325,7 @@ fn a_bulk_transfer_fills_the_path_each_way() {
         let start = chain.sim.now();
         chain.open(does, other);
         let taker = if does == Does::Take { 4 } else { 0 };
-        let ended = loop {
-            chain.sim.run_for(Duration::from_millis(20));
-            let mut taking = chain.sim.nodes[taker].streams.values();
-            if let Some(ended) = taking.next().and_then(|it| it.ended) {
-                break ended;
-            }
-            assert!(
-                chain.sim.now() < start + Duration::from_secs(30),
-                "{:#?}",
-                chain.sim.nodes[taker].node.stats()
-            );
-        };
+        let ended = chain.ends_at(taker);
         let got = chain.sim.nodes[taker].streams.values().next().unwrap().got;
         let rate = mbit(LENGTH, ended - start);
         println!("{rate:.2} Mbit/s, {:?}", chain.sim.nodes[4].node.stats());
@@ -328,6 +337,23 @@ fn a_bulk_transfer_fills_the_path_each_way() {
             assert_eq!((end.node.streams(), end.node.pending_ranges()), (0, 0));
             assert_eq!(end.node.relayed_streams(), 0);
         }
+    }
+}
+
+#[test]
+fn short_and_fast_hops_are_filled() {
+    for (hop, megabytes, least) in [
+        ("rate=100mbit,delay=50us,queue=1000p", 20, 90.0),
+        ("rate=1gbit,delay=50us,queue=1000p", 50, 800.0),
+        ("rate=1gbit,delay=1ms,queue=1000p", 50, 400.0),
+    ] {
+        let mut chain = Chain::over(1, hop);
+        let start = chain.sim.now();
+        chain.open(Does::Take, megabytes);
+        let ended = chain.ends_at(4);
+        let rate = mbit(usize::from(megabytes) * 1_000_000, ended - start);
+        println!("{hop}: {rate:.0} Mbit/s");
+        assert!(rate >= least, "{hop}: {rate} Mbit/s");
     }
 }
 

@@ -9,10 +9,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::Arrived;
+use super::{Arrived, LEAST_ROUND};
 
 /// The queue that is kept at the hop, in packets.
 const QUEUE_PACKETS: f64 = 1.5;
+/// The same as a share of a round, where packets take next to no time: less cannot be told from what hosts do.
+pub(crate) const QUEUE_SHARE: f64 = 1.0 / 32.0;
+/// Below this share of that queue there is none: packets of others pass between.
+const NO_QUEUE: f64 = 1.0 / 3.0;
 /// The share of a wrong queue that is corrected in a round-trip time.
 const CORRECTED: f64 = 0.5;
 /// Least rate while a queue drains, as a share of what the hop carried.
@@ -80,7 +84,6 @@ struct Shown {
     growth: f64,
     /// Of one packet, at the rate of arrival.
     packet_time: f64,
-    packet: f64,
 }
 
 impl Adaptive {
@@ -102,7 +105,7 @@ impl Adaptive {
     }
 
     pub(crate) fn on_data(&mut self, packet: &Arrived) {
-        let (bytes, rtt) = (f64::from(packet.bytes), packet.rtt.as_secs_f64());
+        let (bytes, round) = (f64::from(packet.bytes), packet.rtt.max(LEAST_ROUND));
         self.carried += bytes * f64::from(packet.missing.saturating_add(1).min(64));
         self.limited += usize::from(packet.is_limited);
         while self
@@ -119,16 +122,16 @@ impl Adaptive {
             bytes,
             is_limited: packet.is_limited,
         });
-        self.shorten(packet);
-        self.observe_base(packet);
+        self.shorten(packet, round);
+        self.observe_base(packet, round);
         let Some(shown) = self.shown() else {
             return;
         };
         let base = self.base().unwrap_or(packet.delay);
         #[expect(clippy::cast_precision_loss, reason = "microseconds of a delay")]
-        let waited = (self.recent_delay(packet) - base).max(0) as f64 / 1e6;
-        // Half of a packet's time is no queue: packets of others pass between.
-        let is_queued = waited > shown.packet_time / 2.0;
+        let waited = (self.recent_delay(packet, round) - base).max(0) as f64 / 1e6;
+        let target = (QUEUE_PACKETS * shown.packet_time).max(QUEUE_SHARE * round.as_secs_f64());
+        let is_queued = waited > NO_QUEUE * target;
         self.is_proven |= !shown.is_limited || is_queued;
         // What a limited sender sends says how much the hop carries at least.
         let is_measure = !shown.is_limited || is_queued && shown.growth > 0.0;
@@ -137,23 +140,23 @@ impl Adaptive {
         } else {
             self.arrival.max(shown.arrived)
         };
-        if self.is_other_path(packet.now, packet.rtt, &shown, waited) {
+        if self.is_other_path(packet.now, round, &shown, waited) {
             self.base = Some(shown.least_delay);
             self.base_before = None;
             self.rate = self.known;
             self.starving_since = None;
             return;
         }
-        self.correct(packet.now, &shown, waited, is_queued, rtt);
+        self.correct(packet.now, &shown, waited - target, is_queued, round);
     }
 
-    /// Keeps the packets of half a round trip, and a few at least.
-    fn shorten(&mut self, packet: &Arrived) {
-        while self.window.len() > MOST_PACKETS
-            || self.window.len() > 2 * LEAST_PACKETS
-                && self.window.front().is_some_and(|first| {
-                    packet.now.saturating_duration_since(first.at) > packet.rtt / 2
-                })
+    /// Keeps the packets of half a round, a few at least, and the last before them: what comes at once was carried since.
+    fn shorten(&mut self, packet: &Arrived, round: Duration) {
+        let is_old = |sample: &Sample| packet.now.saturating_duration_since(sample.at) >= round / 2;
+        while let (Some(first), Some(second)) = (self.window.front(), self.window.get(1))
+            && (first.at == second.at
+                || self.window.len() > MOST_PACKETS
+                || self.window.len() > 2 * LEAST_PACKETS && is_old(second))
         {
             self.forget_first();
         }
@@ -182,7 +185,7 @@ impl Adaptive {
     }
 
     /// Learns the least delay, and drains the queue for a round trip when it was not seen empty for long.
-    fn observe_base(&mut self, packet: &Arrived) {
+    fn observe_base(&mut self, packet: &Arrived, round: Duration) {
         self.base = Some(
             self.base
                 .map_or(packet.delay, |base| base.min(packet.delay)),
@@ -191,11 +194,11 @@ impl Adaptive {
         if self.drain_until.is_some_and(|until| packet.now >= until) {
             self.drain_until = None;
         }
-        let period = DRAIN_AFTER.max(packet.rtt * DRAIN_ROUNDS);
+        let period = DRAIN_AFTER.max(round * DRAIN_ROUNDS);
         if packet.now.saturating_duration_since(since) >= period {
             self.period_since = Some(packet.now);
             self.base_before = self.base.take();
-            self.drain_until = Some(packet.now + packet.rtt);
+            self.drain_until = Some(packet.now + round);
         }
     }
 
@@ -223,16 +226,16 @@ impl Adaptive {
             least_delay: self.lowest.front()?.1,
             growth,
             packet_time: last.bytes / arrived,
-            packet: last.bytes,
         })
     }
 
     /// The least delay of the last few packets.
-    fn recent_delay(&self, packet: &Arrived) -> i64 {
-        let recent =
-            self.window.iter().rev().take_while(|sample| {
-                packet.now.saturating_duration_since(sample.at) <= packet.rtt / 8
-            });
+    fn recent_delay(&self, packet: &Arrived, round: Duration) -> i64 {
+        let recent = self
+            .window
+            .iter()
+            .rev()
+            .take_while(|sample| packet.now.saturating_duration_since(sample.at) <= round / 8);
         recent
             .chain(self.window.iter().rev().take(2))
             .map(|sample| sample.delay)
@@ -242,7 +245,7 @@ impl Adaptive {
 
     /// Whether the delay is that of another path: less was sent than was carried before, for longer than the news of it
     /// takes, and the delay did not fall.
-    fn is_other_path(&mut self, now: Instant, rtt: Duration, shown: &Shown, waited: f64) -> bool {
+    fn is_other_path(&mut self, now: Instant, round: Duration, shown: &Shown, waited: f64) -> bool {
         let is_starving = self.rate < 0.9 * self.known
             && self.drain_until.is_none()
             && waited > 2.0 * shown.packet_time;
@@ -251,15 +254,22 @@ impl Adaptive {
             return false;
         }
         let since = *self.starving_since.get_or_insert(now);
-        now.saturating_duration_since(since) > rtt * 2
+        now.saturating_duration_since(since) > round * 2
             && shown.sent < 0.92 * self.known
             && shown.growth.abs() < 0.1 * waited
     }
 
-    fn correct(&mut self, now: Instant, shown: &Shown, waited: f64, is_queued: bool, rtt: f64) {
-        let queue = waited * self.arrival;
-        let target = QUEUE_PACKETS * shown.packet;
-        let mut change = (target - queue) * CORRECTED / rtt.max(1e-6);
+    /// `excess`: by how much packets wait longer than they should, in seconds.
+    fn correct(
+        &mut self,
+        now: Instant,
+        shown: &Shown,
+        excess: f64,
+        is_queued: bool,
+        round: Duration,
+    ) {
+        let round = round.as_secs_f64();
+        let mut change = -excess * self.arrival * CORRECTED / round;
         if is_queued {
             self.boost = 1.0;
             self.boosted = Some(now);
@@ -268,7 +278,7 @@ impl Adaptive {
             change = self.arrival;
         } else if !shown.is_limited {
             let boosted = *self.boosted.get_or_insert(now);
-            if now.saturating_duration_since(boosted).as_secs_f64() >= rtt {
+            if now.saturating_duration_since(boosted).as_secs_f64() >= round {
                 self.boost *= 2.0;
                 self.boosted = Some(now);
             }
@@ -280,7 +290,7 @@ impl Adaptive {
                 .learned
                 .replace(now)
                 .map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
-            let share = (since / (FORGOTTEN_ROUNDS * rtt).max(1e-6)).min(1.0);
+            let share = (since / (FORGOTTEN_ROUNDS * round)).min(1.0);
             self.known = self
                 .arrival
                 .max(self.known + (self.arrival - self.known) * share);
@@ -308,6 +318,9 @@ mod tests {
         busy_until: f64,
         last: f64,
         rates: VecDeque<(f64, f64)>,
+        rtt: f64,
+        /// The receiver sleeps so long at the end of each period.
+        sleeps: (f64, f64),
     }
 
     const RTT: f64 = 0.02;
@@ -322,7 +335,16 @@ mod tests {
                 busy_until: 0.0,
                 last: 0.0,
                 rates: [(0.0, 1e6)].into(),
+                rtt: RTT,
+                sleeps: (1.0, 0.0),
             }
+        }
+
+        /// When the receiver sees what arrives then.
+        fn awake_at(&self, at: f64) -> f64 {
+            let (period, asleep) = self.sleeps;
+            let wakes = (at / period).ceil() * period;
+            if at > wakes - asleep { wakes } else { at }
         }
 
         /// Sends for a time over a hop of this capacity and one-way delay; returns bytes per second and the mean queue
@@ -339,23 +361,24 @@ mod tests {
                 let micros = |seconds: f64| {
                     i64::try_from(Duration::from_secs_f64(seconds).as_micros()).unwrap()
                 };
+                let arrives = self.awake_at(leaves + delay);
                 // What is overtaken tells nothing.
-                let is_late = leaves + delay < self.last;
-                self.last = self.last.max(leaves + delay);
+                let is_late = arrives < self.last;
+                self.last = self.last.max(arrives);
                 let taken = Arrived {
-                    now: self.start + Duration::from_secs_f64(leaves + delay),
+                    now: self.start + Duration::from_secs_f64(arrives),
                     sent: micros(self.now),
-                    delay: micros(leaves + delay) - micros(self.now) - 77_000,
+                    delay: micros(arrives) - micros(self.now) - 77_000,
                     bytes: BYTES,
                     missing: 0,
                     is_limited: false,
-                    rtt: Duration::from_secs_f64(RTT),
+                    rtt: Duration::from_secs_f64(self.rtt),
                 };
                 if !is_late {
                     self.control.on_data(&taken);
                 }
                 if let Some(rate) = self.control.rate() {
-                    self.rates.push_back((leaves + RTT, rate));
+                    self.rates.push_back((arrives - delay + self.rtt, rate));
                 }
                 sent += bytes;
                 waited += leaves - self.now - bytes / capacity;
@@ -389,6 +412,29 @@ mod tests {
         }
         assert!(rates > 0.985 * 1.25e6, "{rates}");
         assert!(queues < 0.004, "{queues}");
+    }
+
+    /// What arrives while a host sleeps is seen at once: neither a queue nor a faster hop.
+    #[test]
+    fn a_host_that_sleeps_changes_no_rate() {
+        let hops = [
+            (0.0002, 12.5e6),
+            (0.0002, 125e6),
+            (0.002, 125e6),
+            (0.02, 12.5e6),
+        ];
+        for (rtt, capacity) in hops {
+            for sleeps in [(1.0, 0.0), (0.1, 0.001), (0.05, 0.004), (0.01, 0.001)] {
+                let mut hop = Hop::new();
+                (hop.rtt, hop.sleeps) = (rtt, sleeps);
+                hop.run(1.0, capacity, rtt / 2.0);
+                let (rate, queue) = hop.run(4.0, capacity, rtt / 2.0);
+                let what =
+                    format!("{rtt} s, {capacity} B/s, asleep {sleeps:?}: {rate} B/s, {queue} s");
+                assert!((0.96..1.01).contains(&(rate / capacity)), "{what}");
+                assert!(queue < 0.0003_f64.max(1.1 * rtt / 32.0), "{what}");
+            }
+        }
     }
 
     #[test]

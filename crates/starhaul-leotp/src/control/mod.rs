@@ -8,7 +8,12 @@ use std::time::{Duration, Instant};
 use adaptive::Adaptive;
 use published::Published;
 
+pub(crate) use adaptive::QUEUE_SHARE;
+
 use crate::config::RateRule;
+
+/// Rates change within a round: a round trip, but where that is shorter than hosts let a program wait for a processor.
+pub(crate) const LEAST_ROUND: Duration = Duration::from_millis(8);
 
 /// A data packet as the receiver of a hop sees it.
 #[derive(Clone, Copy, Debug)]

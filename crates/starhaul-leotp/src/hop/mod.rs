@@ -24,7 +24,7 @@ use rtt::RoundTrips;
 
 use crate::{
     config::{NeighbourConfig, NodeConfig},
-    control::{Arrived, RateControl},
+    control::{Arrived, LEAST_ROUND, RateControl},
     event::Recognised,
     keys::{MAC_BYTES, is_same},
     name::ContentId,
@@ -93,7 +93,6 @@ pub(crate) struct Hop {
     control_sent_at: Option<Instant>,
     heard: Instant,
     handles: Handles,
-    burst: Duration,
     segment_bytes: f64,
 }
 
@@ -140,8 +139,8 @@ impl Hop {
             control: RateControl::new(node.rate_rule),
             takes: None,
             received: 0,
-            queue: SendQueue::new(node.queue_bytes, node.contents),
-            pace: Pace::default(),
+            queue: SendQueue::new(node.queue_bytes, node.contents, node.burst),
+            pace: Pace::with_slack(node.burst),
             flows_at: None,
             frames: VecDeque::new(),
             dropped_frames: 0,
@@ -157,7 +156,6 @@ impl Hop {
                 most: node.contents,
                 ..Handles::default()
             },
-            burst: node.burst,
             segment_bytes: f64::from(u32::try_from(node.segment_bytes).unwrap_or(u32::MAX)),
         }
     }
@@ -175,6 +173,11 @@ impl Hop {
     /// The smoothed round-trip time, or a guess.
     pub(crate) fn rtt(&self) -> Duration {
         self.rtt.smoothed().unwrap_or(self.rtt_guess)
+    }
+
+    /// The time in which rates change: a round trip, or longer where that is next to nothing.
+    pub(crate) fn round(&self) -> Duration {
+        self.rtt().max(LEAST_ROUND)
     }
 
     /// The rate at which the neighbour takes data: what it said, or that of the first round trip.
@@ -410,9 +413,9 @@ impl Hop {
             return Some(now);
         };
         let wait = if (rate - reported).abs() > 0.02 * reported {
-            self.rtt() / 8
+            self.round() / 8
         } else {
-            self.rtt() / 2
+            self.round() / 2
         };
         Some(now.max(at + wait)).filter(|_| rate != reported)
     }
@@ -473,11 +476,7 @@ impl Hop {
 
     /// Whether the pace lets data leave now.
     pub(crate) fn may_send_data(&self, now: Instant) -> bool {
-        self.is_met()
-            && self
-                .pace
-                .next(self.takes())
-                .is_none_or(|at| at <= now + self.burst)
+        self.is_met() && self.pace.waits_until(now, self.takes()).is_none()
     }
 
     /// Drops what waits for a neighbour that was silent for long.
@@ -495,10 +494,7 @@ impl Hop {
     /// When the pace, or that of every content that waits, allows the next data.
     pub(crate) fn next_data_at(&self) -> Option<Instant> {
         self.is_met().then(|| {
-            let pace = self
-                .pace
-                .next(self.takes())
-                .map(|at| at.checked_sub(self.burst).unwrap_or(at));
+            let pace = self.pace.waits_until(self.epoch, self.takes());
             pace.max(self.flows_at).unwrap_or(self.epoch)
         })
     }

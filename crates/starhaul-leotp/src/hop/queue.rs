@@ -80,6 +80,7 @@ pub(crate) struct SendQueue {
     busy_since: Option<Instant>,
     most_bytes: usize,
     most_flows: usize,
+    slack: Duration,
 }
 
 /// The contents that leave to a neighbour.
@@ -108,11 +109,12 @@ struct Flow {
 }
 
 impl SendQueue {
-    /// A queue of at most so many bytes of segments and contents.
-    pub(crate) fn new(most_bytes: usize, most_flows: usize) -> Self {
+    /// A queue of at most so many bytes of segments and contents, whose packets may leave `slack` sooner or later.
+    pub(crate) fn new(most_bytes: usize, most_flows: usize, slack: Duration) -> Self {
         Self {
             most_bytes,
             most_flows,
+            slack,
             ..Self::default()
         }
     }
@@ -279,11 +281,7 @@ impl SendQueue {
                 self.forget(handle);
                 continue;
             }
-            if let Some(at) = flow
-                .rate
-                .and_then(|rate| flow.pace.next(rate))
-                .filter(|at| *at > now)
-            {
+            if let Some(at) = flow.rate.and_then(|rate| flow.pace.waits_until(now, rate)) {
                 soonest = Some(soonest.map_or(at, |soonest| soonest.min(at)));
                 self.turn.push_back(handle);
                 continue;
@@ -332,7 +330,7 @@ impl SendQueue {
 
     /// Drops everything: the neighbour began a new life.
     pub(crate) fn clear(&mut self) {
-        *self = Self::new(self.most_bytes, self.most_flows);
+        *self = Self::new(self.most_bytes, self.most_flows, self.slack);
     }
 
     /// The flow of a content; where there are too many, an idle one goes, or else there is none.
@@ -356,7 +354,7 @@ impl SendQueue {
         Some(
             self.flows
                 .entry(handle)
-                .or_insert_with(|| Flow::new(now, content)),
+                .or_insert_with(|| Flow::new(now, content, self.slack)),
         )
     }
 }
@@ -366,13 +364,13 @@ impl Flow {
         !self.items.is_empty() || now.saturating_duration_since(self.used) < AVERAGED
     }
 
-    fn new(now: Instant, content: ContentId) -> Self {
+    fn new(now: Instant, content: ContentId, slack: Duration) -> Self {
         Self {
             content,
             items: VecDeque::new(),
             bytes: 0,
             rate: None,
-            pace: Pace::default(),
+            pace: Pace::with_slack(slack),
             asked: now,
             used: now,
             leaving: 0.0,
@@ -471,7 +469,7 @@ mod tests {
     #[test]
     fn contents_take_turns_and_nothing_waits_twice() {
         let now = Instant::now();
-        let mut queue = SendQueue::new(10_000, 10);
+        let mut queue = SendQueue::new(10_000, 10, Duration::ZERO);
         for (handle, start, end) in [(1, 0, 200), (2, 50, 150), (1, 100, 300), (1, 100, 300)] {
             assert!(queue.push(now, own(handle, start, end)));
         }
@@ -494,7 +492,7 @@ mod tests {
     #[test]
     fn what_does_not_exist_leaves_its_turn_to_others() {
         let now = Instant::now();
-        let mut queue = SendQueue::new(10_000, 10);
+        let mut queue = SendQueue::new(10_000, 10, Duration::ZERO);
         queue.push(now, own(1, 0, 1000));
         queue.push(now, own(2, 0, 1000));
         let exists = |_, handle, (start, end)| {
@@ -513,7 +511,7 @@ mod tests {
     #[test]
     fn a_slow_content_holds_no_other_back() {
         let now = Instant::now();
-        let mut queue = SendQueue::new(10_000, 10);
+        let mut queue = SendQueue::new(10_000, 10, Duration::ZERO);
         queue.push(now, own(1, 0, 200));
         queue.push(now, own(2, 0, 300));
         queue.set_rate(1, 1000.0);
@@ -535,7 +533,7 @@ mod tests {
     #[test]
     fn memory_and_contents_are_bounded() {
         let now = Instant::now();
-        let mut queue = SendQueue::new(1000, 3);
+        let mut queue = SendQueue::new(1000, 3, Duration::ZERO);
         let segment = |handle, is_repair| Next {
             content: ContentId([1; 16]),
             handle,

@@ -9,6 +9,7 @@ use std::{
 use super::Node;
 use crate::{
     config::{NeighbourId, Scope},
+    control::QUEUE_SHARE,
     hop::{Hop, kbit, queue::Leaving},
     name::ContentId,
     pending::Asker,
@@ -21,6 +22,7 @@ const IDLE: Duration = Duration::from_secs(10);
 const MOST_ASKERS: usize = 64;
 /// The share of a round-trip time without data after which the neighbour upstream is probed.
 const SILENCE: f64 = 0.9;
+const LEAST_SILENCE: Duration = Duration::from_millis(1);
 /// Silences that follow each other become longer by this factor, up to [`LONGEST_SILENCE`].
 const GROWTH: u32 = 2;
 const LONGEST_SILENCE: Duration = Duration::from_millis(100);
@@ -63,7 +65,7 @@ impl Node {
             askers: Vec::new(),
             asked: now,
             heard: now,
-            silence: rtt.mul_f64(SILENCE),
+            silence: rtt.mul_f64(SILENCE).max(LEAST_SILENCE),
             broken: 0,
             has_data: false,
             reported: None,
@@ -94,7 +96,7 @@ impl Node {
             .filter(|relayed| relayed.upstream == from)
         {
             relayed.heard = now;
-            relayed.silence = rtt.mul_f64(SILENCE);
+            relayed.silence = rtt.mul_f64(SILENCE).max(LEAST_SILENCE);
             relayed.broken = 0;
             relayed.has_data = true;
             self.silences.set(content, Some(now + relayed.silence));
@@ -141,13 +143,13 @@ impl Node {
             if let Some(hop) = self.hops.get_mut(&relayed.upstream) {
                 hop.send_control_by(now);
                 // One that began a new life may not know where this node is.
-                if relayed.silence > hop.rtt() {
+                if relayed.broken > 0 {
                     hop.prompt_hello(now);
                 }
             }
             relayed.broken += 1;
             relayed.silence = relayed.silence
-                + (relayed.silence * (GROWTH - 1)).clamp(Duration::from_millis(1), LONGEST_SILENCE);
+                + (relayed.silence * (GROWTH - 1)).clamp(LEAST_SILENCE, LONGEST_SILENCE);
             self.silences
                 .set(content, Some(relayed.heard + relayed.silence));
         }
@@ -159,7 +161,7 @@ impl Node {
         let Some(hop) = self.hops.get(&id) else {
             return;
         };
-        let (rtt, greatest) = (hop.rtt(), hop.arrivals.next().saturating_sub(1));
+        let (round, greatest) = (hop.round(), hop.arrivals.next().saturating_sub(1));
         let greatest = u32::try_from(greatest & u64::from(u32::MAX)).unwrap_or(0);
         let rate = match self.config.control {
             Scope::Hop => hop.measured_rate(),
@@ -172,7 +174,7 @@ impl Node {
             greatest,
         });
         if self.config.control == Scope::Hop {
-            let rates = self.changed_rates(now, id, rtt, None);
+            let rates = self.changed_rates(now, id, round, None);
             for (content, handle, rate) in rates {
                 out.push(Frame::Flow {
                     handle,
@@ -226,9 +228,9 @@ impl Node {
                 .rate_downstream(id)
                 .unwrap_or_else(|| hop.measured_rate()),
         };
-        let (rtt, own) = (hop.rtt(), hop.report_at(now, rate));
+        let (round, own) = (hop.round(), hop.report_at(now, rate));
         let changed = match self.config.control {
-            Scope::Hop => self.changed_rates(now, id, rtt, about),
+            Scope::Hop => self.changed_rates(now, id, round, about),
             Scope::EndToEnd => Vec::new(),
         };
         let reported = changed.iter().filter_map(|(content, ..)| {
@@ -236,7 +238,7 @@ impl Node {
                 self.relayed
                     .get(content)?
                     .reported
-                    .map_or(now, |(_, at)| now.max(at + rtt / 8)),
+                    .map_or(now, |(_, at)| now.max(at + round / 8)),
             )
         });
         if let Some(at) = reported.chain(own).min()
@@ -266,7 +268,7 @@ impl Node {
         &self,
         now: Instant,
         id: NeighbourId,
-        rtt: Duration,
+        round: Duration,
         about: Option<ContentId>,
     ) -> Vec<(ContentId, u64, f64)> {
         let one = about.and_then(|content| self.relayed.get_key_value(&content));
@@ -275,7 +277,7 @@ impl Node {
         let of_neighbour = of_neighbour.filter(|(_, relayed)| relayed.upstream == id);
         let mut leaving = BTreeMap::new();
         let changed = of_neighbour.filter_map(|(content, relayed)| {
-            let rate = self.backpressure(now, relayed, rtt, &mut leaving)?;
+            let rate = self.backpressure(now, relayed, round, &mut leaving)?;
             let is_news = relayed
                 .reported
                 .is_none_or(|(reported, _)| (rate - reported).abs() > 0.02 * reported);
@@ -291,21 +293,23 @@ impl Node {
         &self,
         now: Instant,
         relayed: &Relayed,
-        rtt: Duration,
+        round: Duration,
         leaving: &mut BTreeMap<NeighbourId, Leaving>,
     ) -> Option<f64> {
         let segment_bytes = f64::from(u32::try_from(self.config.segment_bytes).unwrap_or(u32::MAX));
-        let backlog_wanted = self.config.backlog_segments * segment_bytes;
+        let few = self.config.backlog_segments * segment_bytes;
+        let round = round.as_secs_f64();
         let rates = relayed.askers.iter().filter_map(|(id, handle)| {
             let hop = self.hops.get(id)?;
             let (backlog, said) = hop.queue.backlog(*handle);
             let all = leaving.entry(*id).or_insert_with(|| hop.queue.leaving(now));
             let share = hop.queue.share(now, *handle, hop.takes(), all);
             let leaves = said.map_or(share, |said| share.min(said));
-            let excess = backlog_wanted - f64::from(u32::try_from(backlog).unwrap_or(u32::MAX));
-            Some(leaves + excess / rtt.as_secs_f64().max(1e-6))
+            let wanted = few.max(leaves * round * QUEUE_SHARE);
+            let excess = wanted - f64::from(u32::try_from(backlog).unwrap_or(u32::MAX));
+            Some(leaves + excess / round)
         });
-        let least = segment_bytes / rtt.as_secs_f64().max(1e-6) / 4.0;
+        let least = segment_bytes / round / 4.0;
         rates.reduce(f64::max).map(|rate| rate.max(least))
     }
 
