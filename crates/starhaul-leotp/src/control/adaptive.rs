@@ -121,7 +121,7 @@ impl Adaptive {
         });
         self.shorten(packet);
         self.observe_base(packet);
-        let Some(shown) = self.shown() else {
+        let Some(shown) = self.shown(packet.rtt) else {
             return;
         };
         let base = self.base().unwrap_or(packet.delay);
@@ -147,12 +147,13 @@ impl Adaptive {
         self.correct(packet.now, &shown, waited, is_queued, rtt);
     }
 
-    /// Keeps the packets of half a round trip, and a few at least.
+    /// Keeps the packets of half a round trip and the one before them, and a few at least: of packets that a busy host reads at
+    /// once, those before tell how long they took.
     fn shorten(&mut self, packet: &Arrived) {
         while self.window.len() > MOST_PACKETS
             || self.window.len() > 2 * LEAST_PACKETS
-                && self.window.front().is_some_and(|first| {
-                    packet.now.saturating_duration_since(first.at) > packet.rtt / 2
+                && self.window.get(1).is_some_and(|second| {
+                    packet.now.saturating_duration_since(second.at) > packet.rtt / 2
                 })
         {
             self.forget_first();
@@ -203,9 +204,13 @@ impl Adaptive {
         [self.base, self.base_before].into_iter().flatten().min()
     }
 
-    fn shown(&self) -> Option<Shown> {
+    fn shown(&self, rtt: Duration) -> Option<Shown> {
         let (first, last) = (self.window.front()?, self.window.back()?);
-        let elapsed = last.at.saturating_duration_since(first.at).as_secs_f64();
+        let elapsed = last.at.saturating_duration_since(first.at);
+        if elapsed < rtt / 4 {
+            return None;
+        }
+        let elapsed = elapsed.as_secs_f64();
         #[expect(clippy::cast_precision_loss, reason = "microseconds of a short time")]
         let (sending, growth) = (
             (last.sent - first.sent) as f64 / 1e6,
@@ -400,5 +405,32 @@ mod tests {
         let (rate, queue) = hop.run(5.0, 2.5e6, 0.01);
         assert!(rate > 0.98 * 2.5e6, "{rate}");
         assert!(queue < 0.002, "{queue}");
+    }
+
+    #[test]
+    fn what_a_busy_host_reads_at_once_is_no_rate() {
+        let mut hop = Hop::new();
+        hop.run(2.0, 2.5e6, 0.01);
+        // What was sent in 24 ms is read within a tenth of one, when the last of it has arrived.
+        let (read, spacing) = (hop.now + 0.036, f64::from(BYTES) / 2.5e6);
+        for number in 0..40_u32 {
+            let (sent, now) = (
+                hop.now + spacing * f64::from(number),
+                read + 2e-6 * f64::from(number),
+            );
+            let micros =
+                |seconds: f64| i64::try_from(Duration::from_secs_f64(seconds).as_micros()).unwrap();
+            hop.control.on_data(&Arrived {
+                now: hop.start + Duration::from_secs_f64(now),
+                sent: micros(sent),
+                delay: micros(now) - micros(sent) - 77_000,
+                bytes: BYTES,
+                missing: 0,
+                is_limited: false,
+                rtt: Duration::from_secs_f64(RTT),
+            });
+            let rate = hop.control.rate().unwrap();
+            assert!(rate < 2.0 * 2.5e6, "{rate} after {number}");
+        }
     }
 }

@@ -19,11 +19,13 @@ impl Pace {
         Some(self.from? + wait.unwrap_or(LONGEST).min(LONGEST))
     }
 
-    /// A packet leaves. A pause before it is not made up for.
-    pub(crate) fn sent(&mut self, now: Instant, bytes: f64, rate: f64) {
-        let due = self.next(rate);
-        self.from = Some(due.map_or(now, |due| due.max(now)));
+    /// A packet leaves that was there from `since` on; returns when it was due. That it leaves later is made up for, since
+    /// programs are woken late and rates must not suffer from it; a pause before it was there is not.
+    pub(crate) fn sent(&mut self, since: Instant, bytes: f64, rate: f64) -> Instant {
+        let due = self.next(rate).map_or(since, |due| due.max(since));
+        self.from = Some(due);
         self.bytes = bytes;
+        due
     }
 }
 
@@ -42,5 +44,21 @@ mod tests {
         assert_eq!(pace.next(0.0), Some(now + LONGEST));
         pace.sent(now, 100.0, 1000.0);
         assert_eq!(pace.next(1000.0), Some(now + Duration::from_millis(200)));
+    }
+
+    #[test]
+    fn late_departures_do_not_lower_the_rate_and_pauses_do_not_raise_it() {
+        let (start, ms) = (Instant::now(), Duration::from_millis(1));
+        let mut pace = Pace::default();
+        let mut due = pace.sent(start, 10.0, 1000.0);
+        // Each is woken half a packet's time late.
+        for number in 1..100 {
+            let now = pace.next(1000.0).unwrap() + ms * 5;
+            due = pace.sent(now - ms * 8, 10.0, 1000.0);
+            assert_eq!(due, start + ms * 10 * number);
+        }
+        let there = due + ms * 500;
+        assert_eq!(pace.sent(there, 10.0, 1000.0), there);
+        assert_eq!(pace.next(1000.0), Some(there + ms * 10));
     }
 }
