@@ -54,6 +54,10 @@ pub struct Fetched {
     pub entry: Entry,
     /// How much of it an earlier try had brought.
     pub resumed_from: u64,
+    /// From the question what the name means to the last byte.
+    pub took: Duration,
+    /// The longest time between two arrivals of bytes in order.
+    pub longest_pause: Duration,
 }
 
 /// How far a transfer is.
@@ -71,6 +75,7 @@ impl Fetching {
     /// # Errors
     /// What was fetched so far is kept for the next try, unless its hash is wrong.
     pub fn run(&self, mut told: impl FnMut(Progress)) -> Result<Fetched, Error> {
+        let began = Instant::now();
         let mut transfer = Transfer::new(self)?;
         let entry = transfer.find()?;
         let path = self.target();
@@ -81,18 +86,22 @@ impl Fetching {
                     path,
                     resumed_from: entry.bytes,
                     entry,
+                    took: transfer.heard.saturating_duration_since(began),
+                    longest_pause: Duration::ZERO,
                 }),
                 false => Err(Error::Exists(path)),
             };
         }
         let mut part = Part::open(&path, &entry)?;
         let resumed_from = part.bytes;
-        transfer.fetch(&entry, &mut part, &mut told)?;
+        let longest_pause = transfer.fetch(&entry, &mut part, &mut told)?;
         part.finish(&path, &entry)?;
         Ok(Fetched {
             path,
             entry,
             resumed_from,
+            took: transfer.heard.saturating_duration_since(began),
+            longest_pause,
         })
     }
 
@@ -172,15 +181,17 @@ impl<'a> Transfer<'a> {
         }
     }
 
+    /// Fetches what is missing of a file; returns the longest time between two arrivals.
     fn fetch(
         &mut self,
         entry: &Entry,
         part: &mut Part,
         told: &mut impl FnMut(Progress),
-    ) -> Result<(), Error> {
+    ) -> Result<Duration, Error> {
         let length = entry.bytes;
+        let (mut longest_pause, mut last) = (Duration::ZERO, None);
         if part.bytes == length {
-            return Ok(());
+            return Ok(longest_pause);
         }
         let config = FetchConfig {
             start: part.bytes,
@@ -196,12 +207,14 @@ impl<'a> Transfer<'a> {
                 why => why.into(),
             })?;
             while let Some(bytes) = self.read(id) {
+                let last = last.replace(self.heard).unwrap_or(self.heard);
+                longest_pause = longest_pause.max(self.heard - last);
                 part.write(&bytes)?;
                 let bytes = part.bytes;
                 told(Progress { bytes, length });
             }
         }
-        Ok(())
+        Ok(longest_pause)
     }
 
     fn read(&mut self, id: FetchId) -> Option<bytes::Bytes> {

@@ -17,6 +17,8 @@ use crate::{Error, file_error};
 const LEAST_BYTES: usize = 16;
 /// Data may leave this much early, so that a system call carries several datagrams at high rates.
 const BURST: Duration = Duration::from_micros(500);
+/// Hosts wake programs some packets late, and a hop with less behind it runs dry meanwhile (the published number).
+const BACKLOG_SEGMENTS: f64 = 5.0;
 
 /// The key of a file that two neighbours share: any text or bytes, without white space around.
 ///
@@ -54,6 +56,7 @@ pub(crate) fn node(cache_bytes: usize) -> Result<Node, Error> {
     let config = NodeConfig {
         cache_bytes,
         burst: BURST,
+        backlog_segments: BACKLOG_SEGMENTS,
         ..NodeConfig::default()
     };
     Ok(Node::new(Instant::now(), config, random()?)?)

@@ -1,10 +1,16 @@
-//! One flow of any sender behind an emulated link in real time. What is measured is what the link itself saw, the same for all.
+//! One flow of any sender behind an emulated link in real time: what is measured is what the link itself saw, the same for all.
+//! And programs along a chain of links, which tell themselves what they got.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{
+    ffi::OsString,
+    io::{self, Read as _},
+    path::PathBuf,
+    time::Duration,
+};
 
 use starhaul_flow::Metrics;
 use starhaul_link::{LinkSpec, link_seed};
-use starhaul_replay::{DirectionReport, ReplayLink, ReplayReport, ReplaySpec, run};
+use starhaul_replay::{Chain, DirectionReport, Program, ReplayLink, ReplayReport, ReplaySpec, run};
 
 use crate::{Error, traces::Direction};
 
@@ -60,9 +66,9 @@ pub struct RealRun<'a> {
 
 /// What a run showed.
 #[derive(Clone, Copy, Debug)]
-pub struct Measured {
+pub struct Measured<M = Metrics> {
     /// The figures of its seconds.
-    pub metrics: Metrics,
+    pub metrics: M,
     /// Packets left when they should have.
     pub valid: bool,
 }
@@ -81,6 +87,23 @@ impl Bench {
             supervisor: self.supervisor.clone(),
         });
         nothing.err().map(|error| error.to_string())
+    }
+
+    /// Makes a chain of links for `work`, of which it gives the result.
+    ///
+    /// # Errors
+    /// The system lets us make no network, and those of `work`.
+    pub(crate) fn along<T>(
+        &self,
+        links: &[ReplayLink],
+        work: impl FnOnce(&Chain) -> Result<T, Error>,
+    ) -> Result<Measured<T>, Error> {
+        let (metrics, report) = Chain::run(links, &self.supervisor, work)?;
+        for warning in &report.warnings {
+            tracing::warn!("{warning}");
+        }
+        let valid = report.is_valid();
+        Ok(Measured { metrics, valid })
     }
 
     /// Runs a flow, and measures it from its command's start on.
@@ -118,6 +141,35 @@ impl Bench {
             )));
         }
         measured(&report, run_of)
+    }
+}
+
+/// Runs a program at the first node of a chain, and `meanwhile` beside it; returns what it printed.
+///
+/// # Errors
+/// Those of `meanwhile`, and a program that fails.
+pub(crate) fn said(
+    chain: &Chain,
+    command: &[OsString],
+    meanwhile: impl FnOnce(&Program) -> Result<(), Error>,
+) -> Result<String, Error> {
+    let cannot = || Error::io("cannot read what a program says");
+    let (mut output, stdout) = io::pipe().map_err(cannot())?;
+    let program = chain.command(0, command, stdout.into())?;
+    meanwhile(&program)?;
+    let mut text = String::new();
+    output.read_to_string(&mut text).map_err(cannot())?;
+    match program.wait()? {
+        0 => Ok(text),
+        code => {
+            let name = command
+                .first()
+                .map_or_else(Default::default, |name| name.to_string_lossy());
+            Err(Error::Failed(format!(
+                "{name} ended with exit code {code}; what it said stands above{}{text}",
+                if text.is_empty() { "" } else { " and here: " }
+            )))
+        }
     }
 }
 

@@ -50,7 +50,8 @@ pub struct NodeConfig {
     pub rate_rule: RateRule,
     /// Segments of a content that are to wait at a relay, so that the hop behind never lacks data (published: 5).
     pub backlog_segments: f64,
-    /// Data may leave this much earlier or later than the pace says: hosts wake up late, and send in batches.
+    /// Data may leave this much earlier than the pace says, to be sent in batches; what leaves late is made up for. Zero where the
+    /// node is never late, as in a simulator.
     pub burst: Duration,
 }
 

@@ -8,6 +8,8 @@ use std::{
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
+use crate::Error;
+
 /// A network namespace, kept alive by this value and by every process and thread in it.
 #[derive(Debug)]
 pub struct NetworkNamespace(OwnedFd);
@@ -22,6 +24,18 @@ impl NetworkNamespace {
             unshare(UnshareFlags::NEWNET)?;
             Self::current()
         })
+    }
+
+    /// The same for whoever may: an ordinary user becomes root in a user namespace of this process, which is returned too.
+    pub(crate) fn create_as_root() -> Result<(Self, bool), Error> {
+        let refused = |source| Error::Namespace { source };
+        match Self::create() {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                become_root().map_err(refused)?;
+                Ok((Self::create().map_err(refused)?, true))
+            }
+            other => Ok((other.map_err(refused)?, false)),
+        }
     }
 
     /// The namespace of the calling thread.
@@ -74,7 +88,7 @@ pub(crate) fn unshare(namespaces: UnshareFlags) -> io::Result<()> {
 
 /// Makes this process root in a user namespace of its own, in which an ordinary user may make network namespaces.
 /// Works only while the process has a single thread.
-pub(crate) fn become_root() -> io::Result<()> {
+fn become_root() -> io::Result<()> {
     let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
     unshare(UnshareFlags::NEWUSER)?;
     std::fs::write("/proc/self/setgroups", "deny")?;

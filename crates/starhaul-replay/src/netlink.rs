@@ -25,6 +25,7 @@ const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
 const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
+const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_PRIORITY: u16 = 6;
 const RTA_PREFSRC: u16 = 7;
@@ -109,10 +110,12 @@ impl Netlink {
         )
     }
 
-    /// Adds a default route for the family of `source` to a table, through an interface; the lowest `metric` wins.
-    pub(crate) fn add_default_route(
+    /// Adds a route through an interface to a table, to a single address or, without one, to all of the family of
+    /// `source`; of several routes to the same the one with the lowest `metric` is used.
+    pub(crate) fn add_route(
         &self,
         interface: u32,
+        to: Option<IpAddr>,
         source: IpAddr,
         table: u32,
         metric: u32,
@@ -120,7 +123,7 @@ impl Netlink {
         // struct rtmsg
         let body = [
             family(source),
-            0,
+            to.map_or(0, host_bits),
             0,
             0,
             0,
@@ -132,8 +135,12 @@ impl Netlink {
             0,
             0,
         ];
+        let mut request = Request::new(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, &body);
+        if let Some(to) = to {
+            request = request.with(RTA_DST, &octets(to));
+        }
         self.ask(
-            Request::new(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, &body)
+            request
                 .with(RTA_OIF, &interface.to_ne_bytes())
                 .with(RTA_PREFSRC, &octets(source))
                 .with(RTA_TABLE, &table.to_ne_bytes())

@@ -13,7 +13,7 @@ use starhaul_net::interface_index;
 
 use crate::{
     Error, ReplayLink,
-    namespace::{NetworkNamespace, become_root},
+    namespace::NetworkNamespace,
     netlink::{MAIN_TABLE, Netlink},
     tun::{MTU, READ_QUEUE_PACKETS, Tun},
 };
@@ -62,20 +62,13 @@ impl Network {
     pub(crate) fn create(links: &[ReplayLink], own_far_side: bool) -> Result<Self, Error> {
         let mut warnings = Vec::new();
         let mut own_far_side = own_far_side;
-        let near = match NetworkNamespace::create() {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                become_root().map_err(|source| Error::Namespace { source })?;
-                if !own_far_side {
-                    own_far_side = true;
-                    warnings.push(
-                        "without root nothing is on the far side of the link but its address; --server starts something there".to_owned(),
-                    );
-                }
-                NetworkNamespace::create()
-            }
-            other => other,
-        };
-        let near = near.map_err(|source| Error::Namespace { source })?;
+        let (near, became_root) = NetworkNamespace::create_as_root()?;
+        if became_root && !own_far_side {
+            own_far_side = true;
+            warnings.push(
+                "without root nothing is on the far side of the link but its address; --server starts something there".to_owned(),
+            );
+        }
         let far = match own_far_side {
             true => NetworkNamespace::create(),
             false => NetworkNamespace::current(),
@@ -87,8 +80,8 @@ impl Network {
             environment: Vec::new(),
             warnings,
         };
-        let depth = depth();
-        network.tell(DEPTH.to_owned(), (depth + 1).to_string());
+        let (depth, inner) = depths();
+        network.environment.push(inner);
         if own_far_side {
             let ready = network.far.inside(loopback_up);
             ready.map_err(Error::Network)?;
@@ -113,22 +106,13 @@ impl Network {
         } else {
             "starhaul%d"
         };
-        let far = self
-            .far
-            .inside(|| Tun::create(far_name))
-            .map_err(tun_error)?;
-        let near = self
-            .near
-            .inside(|| Tun::create(&link.name))
-            .map_err(tun_error)?;
+        let far = device(&self.far, far_name)?;
+        let near = device(&self.near, &link.name)?;
         let digits = far.name().trim_start_matches("starhaul");
         let place = match own_far_side {
             true => number,
             false => digits.parse().unwrap_or(number),
         };
-        let set_up = |tun: &Tun| Netlink::open()?.set_up_as(tun.index(), MTU, READ_QUEUE_PACKETS);
-        self.far.inside(|| set_up(&far)).map_err(Error::Network)?;
-        self.near.inside(|| set_up(&near)).map_err(Error::Network)?;
         let ends = addresses(depth, place);
         let ends_v6 = ends.map(|address| IpAddr::V6(in_ipv6(address)));
         let ends = ends.map(IpAddr::V4);
@@ -160,17 +144,17 @@ impl Network {
             netlink.add_address(far.index(), far_address, near_address)?;
             if own_far_side {
                 // For answers to a nested run that sends through this one.
-                netlink.add_default_route(far.index(), far_address, MAIN_TABLE, number + 1)?;
+                netlink.add_route(far.index(), None, far_address, MAIN_TABLE, number + 1)?;
             }
             Ok(())
         })?;
         self.near.inside(|| {
             let netlink = Netlink::open()?;
             netlink.add_address(near.index(), near_address, far_address)?;
-            netlink.add_default_route(near.index(), near_address, MAIN_TABLE, number + 1)?;
+            netlink.add_route(near.index(), None, near_address, MAIN_TABLE, number + 1)?;
             // A socket bound to this address uses this link, regardless of other routes.
             let table = FIRST_TABLE + number;
-            netlink.add_default_route(near.index(), near_address, table, 1)?;
+            netlink.add_route(near.index(), None, near_address, table, 1)?;
             netlink.add_source_rule(near_address, table, FIRST_RULE + number)
         })
     }
@@ -195,6 +179,15 @@ impl Network {
     }
 }
 
+/// A device of a link, which is up.
+pub(crate) fn device(network: &NetworkNamespace, name: &str) -> Result<Tun, Error> {
+    let tun = network.inside(|| Tun::create(name));
+    let tun = tun.map_err(|source| Error::Tun { source })?;
+    let up = || Netlink::open()?.set_up_as(tun.index(), MTU, READ_QUEUE_PACKETS);
+    network.inside(up).map_err(Error::Network)?;
+    Ok(tun)
+}
+
 /// Whether a process in the namespace listens for TCP or receives UDP.
 pub(crate) fn listens(network: &NetworkNamespace) -> io::Result<bool> {
     network.inside(|| {
@@ -215,7 +208,7 @@ pub(crate) fn listens(network: &NetworkNamespace) -> io::Result<bool> {
 }
 
 /// Addresses of the far and of the near end.
-fn addresses(depth: u32, place: u32) -> [Ipv4Addr; 2] {
+pub(crate) fn addresses(depth: u32, place: u32) -> [Ipv4Addr; 2] {
     let link = (depth % DEPTHS) * LINKS_PER_DEPTH + place % LINKS_PER_DEPTH;
     let first = FIRST_ADDRESS + link * ADDRESSES_PER_LINK;
     [first + 1, first + 2].map(Ipv4Addr::from)
@@ -228,22 +221,20 @@ fn in_ipv6(address: Ipv4Addr) -> Ipv6Addr {
     Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, high, low)
 }
 
-fn depth() -> u32 {
+/// How many runs this one is inside of, and the variable that tells those inside of this one.
+pub(crate) fn depths() -> (u32, (String, String)) {
     let depth = std::env::var(DEPTH).ok().and_then(|text| text.parse().ok());
-    depth.unwrap_or(0)
+    let depth = depth.unwrap_or(0);
+    (depth, (DEPTH.to_owned(), (depth + 1).to_string()))
 }
 
-fn loopback_up() -> io::Result<()> {
+pub(crate) fn loopback_up() -> io::Result<()> {
     Netlink::open()?.set_up(interface_index("lo")?)?;
     // Nested runs send through this one. If /proc is read-only they cannot, without other effects.
     for (file, value) in FORWARDING {
         let _ = std::fs::write(file, value);
     }
     Ok(())
-}
-
-fn tun_error(source: io::Error) -> Error {
-    Error::Tun { source }
 }
 
 #[cfg(test)]

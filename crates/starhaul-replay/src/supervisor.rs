@@ -26,10 +26,18 @@ use rustix::{
     thread::UnshareFlags,
 };
 
-use crate::namespace::{NetworkNamespace, unshare};
+use starhaul_net::run_first;
+
+use crate::{
+    Error,
+    namespace::{NetworkNamespace, unshare},
+    network,
+};
 
 /// How long the processes left by a command may take to terminate.
 const GRACE: Duration = Duration::from_millis(500);
+/// How long a server may take until it listens.
+const SERVER_PATIENCE: Duration = Duration::from_secs(5);
 /// Signals that a process waiting for a command forwards to it.
 const HANDED_ON: [i32; 7] = [
     libc::SIGHUP,
@@ -59,6 +67,8 @@ pub(crate) struct Start<'a> {
     pub(crate) environment: &'a [(String, String)],
     pub(crate) stdin: Stdio,
     pub(crate) stdout: Stdio,
+    /// Real-time priority, as links have it, if this user may give it.
+    pub(crate) runs_first: bool,
 }
 
 impl Start<'_> {
@@ -85,6 +95,8 @@ impl Start<'_> {
         let thread = std::thread::Builder::new()
             .name("starhaul-command".into())
             .spawn(move || {
+                // What this thread starts has its priority.
+                let _ = self.runs_first && run_first();
                 let child = network
                     .enter()
                     .and_then(|()| unshare(UnshareFlags::NEWPID))
@@ -127,6 +139,31 @@ impl Running {
     /// Whether it has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.thread.is_finished()
+    }
+
+    /// Waits until it listens for TCP or receives UDP in `network`, but not for ever; returns whether it does.
+    pub(crate) fn until_it_listens(
+        self,
+        network: &NetworkNamespace,
+    ) -> Result<(Self, bool), Error> {
+        let deadline = Instant::now() + SERVER_PATIENCE;
+        while !network::listens(network).map_err(Error::Network)? {
+            if self.is_over() {
+                let code = self.wait().map_err(Error::Command)?;
+                return Err(Error::Server { code });
+            }
+            if Instant::now() > deadline {
+                return Ok((self, false));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok((self, true))
+    }
+
+    /// Kills it and all that it started, without a chance to say goodbye.
+    pub(crate) fn kill(self) {
+        let _ = kill_process(self.pid, Signal::KILL);
+        let _ = self.wait();
     }
 
     /// Terminates it, and kills it after a grace time.

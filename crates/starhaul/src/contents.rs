@@ -118,25 +118,24 @@ pub(crate) fn fetch(arguments: &FetchArguments) -> anyhow::Result<()> {
     };
     starhaul_net::sharpen_timers();
     let mut bar = Bar::new();
-    let began = Instant::now();
     let fetched = fetching.run(|progress| bar.show(progress));
     bar.bar.finish_and_clear();
     let fetched = fetched?;
-    let rate =
-        Bandwidth::from_bytes_over(fetched.entry.bytes - fetched.resumed_from, began.elapsed());
     print(match arguments.json {
-        true => json(&fetched, rate)?,
+        true => json(&fetched)?,
         false => format!("{}  {}\n", fetched.entry.sha256, fetched.path.display()),
     })
 }
 
-fn json(fetched: &Fetched, rate: Bandwidth) -> anyhow::Result<String> {
+fn json(fetched: &Fetched) -> anyhow::Result<String> {
+    let bytes = fetched.entry.bytes - fetched.resumed_from;
     let object = serde_json::json!({
         "path": fetched.path,
         "bytes": fetched.entry.bytes,
         "sha256": fetched.entry.sha256,
         "resumed_from": fetched.resumed_from,
-        "mbit_per_s": rate.mbit(),
+        "mbit_per_s": Bandwidth::from_bytes_over(bytes, fetched.took).mbit(),
+        "longest_pause_ms": fetched.longest_pause.as_secs_f64() * 1e3,
     });
     Ok(format!("{}\n", serde_json::to_string(&object)?))
 }

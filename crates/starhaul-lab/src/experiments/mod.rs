@@ -21,6 +21,6 @@ pub fn all() -> Vec<Box<dyn Experiment>> {
         Box::new(aggregation::study()),
         Box::new(cut::study()),
         Box::new(ltp::study()),
-        Box::new(leotp::study()),
+        Box::new(leotp::Leotp),
     ]
 }

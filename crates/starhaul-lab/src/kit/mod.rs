@@ -5,7 +5,7 @@ pub(crate) mod experiment;
 pub(crate) mod parallel;
 pub(crate) mod records;
 pub(crate) mod repeats;
-mod report;
+pub(crate) mod report;
 pub(crate) mod statistics;
 pub(crate) mod study;
 

@@ -6,19 +6,19 @@ use crate::{Error, realtime::Measured};
 
 /// What came of all runs of one sender over one link.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Runs {
+pub(crate) struct Runs<M = Metrics> {
     /// Those that count, each with its seed.
-    pub(crate) valid: Vec<(u64, Metrics)>,
+    pub(crate) valid: Vec<(u64, M)>,
     /// Those in which packets left late.
-    pub(crate) late: Vec<(u64, Metrics)>,
+    pub(crate) late: Vec<(u64, M)>,
 }
 
-impl Runs {
+impl<M: Copy + Default> Runs<M> {
     /// Runs each seed until it counts, and all together at most twice as often as there are seeds: a computer that is always busy
     /// must come to an end too.
     pub(crate) fn of(
         seeds: impl IntoIterator<Item = u64>,
-        mut run: impl FnMut(u64) -> Result<Measured, Error>,
+        mut run: impl FnMut(u64) -> Result<Measured<M>, Error>,
     ) -> Result<Self, Error> {
         let seeds: Vec<u64> = seeds.into_iter().collect();
         let mut repeats = seeds.len();
@@ -41,7 +41,7 @@ impl Runs {
     }
 
     /// The figures that count.
-    pub(crate) fn metrics(&self) -> Vec<Metrics> {
+    pub(crate) fn metrics(&self) -> Vec<M> {
         self.valid.iter().map(|(_, metrics)| *metrics).collect()
     }
 

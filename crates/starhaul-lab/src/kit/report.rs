@@ -1,7 +1,7 @@
 //! What a declared experiment found, on the terminal, as a page and as files.
 
 use maud::{PreEscaped, html};
-use serde_json::{Map, Value as Json};
+use serde_json::Map;
 use starhaul_plot::{Chart, Scale, Table, keys, made_by, page, picture};
 
 use super::{Found, STYLE, experiment::to_json};
@@ -38,24 +38,26 @@ pub(super) fn titled(shows: &str, stands_for: &str) -> String {
 
 /// All rows of a part.
 #[derive(Clone, Debug)]
-pub(super) struct Rows {
-    pub(super) part: &'static str,
-    pub(super) stands_for: &'static str,
-    pub(super) shows: &'static str,
-    pub(super) table: Table,
-    pub(super) plots: Vec<Plot>,
+pub(crate) struct Rows {
+    pub(crate) part: &'static str,
+    pub(crate) stands_for: &'static str,
+    pub(crate) shows: &'static str,
+    pub(crate) table: Table,
+    pub(crate) plots: Vec<Plot>,
 }
 
 /// All parts of an experiment.
 #[derive(Clone, Debug)]
-pub(super) struct Results {
-    pub(super) experiment: &'static str,
-    pub(super) title: &'static str,
-    pub(super) what: &'static str,
-    pub(super) command: String,
-    pub(super) seed: u64,
-    pub(super) has_parts: bool,
-    pub(super) rows: Vec<Rows>,
+pub(crate) struct Results {
+    pub(crate) experiment: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) what: &'static str,
+    pub(crate) command: String,
+    pub(crate) seed: u64,
+    /// What is left out, and why, one sentence each.
+    pub(crate) notes: Vec<String>,
+    pub(crate) has_parts: bool,
+    pub(crate) rows: Vec<Rows>,
 }
 
 impl Rows {
@@ -108,7 +110,11 @@ impl Plot {
 impl Found for Results {
     fn table(&self) -> String {
         let part = |rows: &Rows| format!("{}\n{}", rows.heading(), rows.table.summed_up().text());
-        self.rows.iter().map(part).collect::<Vec<_>>().join("\n")
+        let mut text = self.rows.iter().map(part).collect::<Vec<_>>().join("\n");
+        for note in &self.notes {
+            text += &format!("{note}\n");
+        }
+        text
     }
 
     fn json(&self) -> Result<String, Error> {
@@ -116,7 +122,7 @@ impl Found for Results {
         object.insert("experiment".to_owned(), self.experiment.into());
         object.insert("command".to_owned(), self.command.as_str().into());
         object.insert("seed".to_owned(), self.seed.into());
-        object.insert("skipped".to_owned(), Json::Array(Vec::new()));
+        object.insert("skipped".to_owned(), self.notes.clone().into());
         for rows in &self.rows {
             let key = if self.has_parts { rows.part } else { "rows" };
             object.insert(key.to_owned(), rows.table.json());
@@ -142,6 +148,7 @@ impl Found for Results {
                 }
                 (rows.table.summed_up().html())
             }
+            @for note in &self.notes { p { (note) } }
             footer { (made_by(&self.command, Some(self.seed))) }
         };
         let title = format!("Starhaul lab: {}, seed {}", self.experiment, self.seed);

@@ -313,6 +313,7 @@ impl Experiment for Study {
             what: self.what,
             command: String::new(),
             seed,
+            notes: Vec::new(),
             has_parts: self.parts.len() > 1,
             rows,
         };

@@ -1,6 +1,6 @@
 //! The kernel's TCP with one of its controllers, by `iperf3`.
 
-use std::{process::Command, sync::Arc};
+use std::{ffi::OsString, process::Command, sync::Arc};
 
 use crate::{
     Error,
@@ -9,6 +9,8 @@ use crate::{
 
 /// Where the kernel says which of its controllers there are.
 const KERNEL_CONTROLLERS: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+/// A line for a shell. The server takes its end by a signal for a failure, and says so.
+pub(crate) const SERVER: &str = "exec iperf3 -s >/dev/null 2>&1";
 /// Before the name of a controller of the kernel.
 const KERNEL: &str = "kernel-";
 
@@ -26,6 +28,16 @@ pub(super) fn named(name: &str) -> Option<Result<Arc<dyn Sender>, Error>> {
             "{name:?} is no controller of the kernel: write kernel-cubic"
         ))),
     })
+}
+
+impl Kernel {
+    /// A client that takes data from a server for so long, and prints one JSON object.
+    pub(crate) fn download(&self, seconds: u32, server: &str) -> Vec<OsString> {
+        let seconds = seconds.to_string();
+        let client = ["iperf3", "--json", "-i", "0", "-C", &self.0, "-t", &seconds];
+        let from = ["-R", "-c", server];
+        client.into_iter().chain(from).map(Into::into).collect()
+    }
 }
 
 impl Sender for Kernel {
@@ -51,9 +63,8 @@ impl Sender for Kernel {
         let seconds = seconds.to_string();
         let client = ["iperf3", "-C", &self.0, "-t", &seconds];
         let client = client.into_iter().chain(down.then_some("-R")).chain(["-c"]);
-        // The server takes its end by a signal for a failure, and says so.
         Ends {
-            server: "exec iperf3 -s >/dev/null 2>&1".into(),
+            server: SERVER.into(),
             client: [
                 "sh",
                 "-c",

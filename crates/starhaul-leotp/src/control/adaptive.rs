@@ -447,4 +447,31 @@ mod tests {
         assert!(rate > 0.98 * 2.5e6, "{rate}");
         assert!(queue < 0.002, "{queue}");
     }
+
+    #[test]
+    fn what_a_busy_host_reads_at_once_is_no_rate() {
+        let mut hop = Hop::new();
+        hop.run(2.0, 2.5e6, 0.01);
+        // What was sent in 24 ms is read within a tenth of one, when the last of it has arrived.
+        let (read, spacing) = (hop.now + 0.036, f64::from(BYTES) / 2.5e6);
+        for number in 0..40_u32 {
+            let (sent, now) = (
+                hop.now + spacing * f64::from(number),
+                read + 2e-6 * f64::from(number),
+            );
+            let micros =
+                |seconds: f64| i64::try_from(Duration::from_secs_f64(seconds).as_micros()).unwrap();
+            hop.control.on_data(&Arrived {
+                now: hop.start + Duration::from_secs_f64(now),
+                sent: micros(sent),
+                delay: micros(now) - micros(sent) - 77_000,
+                bytes: BYTES,
+                missing: 0,
+                is_limited: false,
+                rtt: Duration::from_secs_f64(RTT),
+            });
+            let rate = hop.control.rate().unwrap();
+            assert!(rate < 2.0 * 2.5e6, "{rate} after {number}");
+        }
+    }
 }

@@ -45,6 +45,8 @@ const REPAIRED_ROUNDS: u32 = 4;
 const REPAIRED_FOR: Duration = Duration::from_millis(250);
 /// Packets without content that follow the last data.
 const TAILS: u32 = 2;
+/// Late departures are made up for over a quarter of the round trip, or this if it is more: hosts wake programs so late.
+const MADE_UP: Duration = Duration::from_millis(1);
 /// Nothing is sent to a neighbour that was silent for longer.
 const SILENCE: Duration = Duration::from_secs(3);
 
@@ -77,6 +79,8 @@ pub(crate) struct Hop {
     received: u64,
     pub(crate) queue: SendQueue,
     pace: Pace,
+    /// The host wakes up late, and departures that are late are made up for.
+    may_be_late: bool,
     /// When the first content that waits may send, if all wait for their pace.
     flows_at: Option<Instant>,
     frames: VecDeque<Frame>,
@@ -141,6 +145,7 @@ impl Hop {
             received: 0,
             queue: SendQueue::new(node.queue_bytes, node.contents, node.burst),
             pace: Pace::with_slack(node.burst),
+            may_be_late: !node.burst.is_zero(),
             flows_at: None,
             frames: VecDeque::new(),
             dropped_frames: 0,
@@ -524,10 +529,21 @@ impl Hop {
         self.owes_answer
     }
 
-    /// Writes a data packet and lets it count for the pace. `stamp`: that of the responder, where it alone is paced.
+    /// From when on late departures are made up for: longer ones would come as a burst.
+    pub(crate) fn made_up_since(&self, now: Instant) -> Instant {
+        if !self.may_be_late {
+            return now;
+        }
+        let longest = (self.rtt() / 4).max(MADE_UP);
+        now.checked_sub(longest).unwrap_or(self.epoch)
+    }
+
+    /// Writes a data packet, which could have left from `since` on, and lets it count for the pace. `stamp`: that of the
+    /// responder, where it alone is paced.
     pub(crate) fn write_data(
         &mut self,
         now: Instant,
+        since: Instant,
         data: &crate::wire::Data<'_>,
         carried: Carried,
         stamp: Option<u32>,
@@ -543,7 +559,7 @@ impl Hop {
         self.finish(now, number, begin, carried, out);
         if stamp.is_none() {
             let bytes = f64::from(u32::try_from(out.len() - begin).unwrap_or(u32::MAX));
-            self.pace.sent(now, bytes, self.takes());
+            self.pace.sent(since, bytes, self.takes());
         }
         // After the last packet short ones show whether it arrived.
         self.tails = if self.queue.is_empty() { TAILS } else { 0 };

@@ -10,12 +10,12 @@ const LONGEST: Duration = Duration::from_secs(1);
 pub(crate) struct Pace {
     from: Option<Instant>,
     bytes: f64,
-    /// So much sooner may packets leave, and so long a pause is made up for.
+    /// So much sooner may packets leave.
     slack: Duration,
 }
 
 impl Pace {
-    /// A pace that hosts can keep whose timers are late by less than `slack`.
+    /// A pace that lets packets leave so much sooner, to be sent in batches.
     pub(crate) fn with_slack(slack: Duration) -> Self {
         Self {
             slack,
@@ -35,43 +35,19 @@ impl Pace {
         Some(self.from? + wait.unwrap_or(LONGEST).min(LONGEST))
     }
 
-    /// A packet leaves. A long pause before it is not made up for.
-    pub(crate) fn sent(&mut self, now: Instant, bytes: f64, rate: f64) {
-        let due = self.next(rate);
-        self.from = Some(due.map_or(now, |due| {
-            due.max(now.checked_sub(self.slack).unwrap_or(now))
-        }));
+    /// A packet leaves that was there from `since` on; returns when it was due. That it leaves later is made up for, since
+    /// programs are woken late and rates must not suffer from it; a pause before it was there is not.
+    pub(crate) fn sent(&mut self, since: Instant, bytes: f64, rate: f64) -> Instant {
+        let due = self.next(rate).map_or(since, |due| due.max(since));
+        self.from = Some(due);
         self.bytes = bytes;
+        due
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_left_late_is_made_up_for() {
-        let start = Instant::now();
-        let millis = |count| start + Duration::from_millis(count);
-        let mut pace = Pace::with_slack(Duration::from_millis(4));
-        let (mut now, mut sent) = (start, 0);
-        while now < millis(1000) {
-            match pace.waits_until(now, 1e6) {
-                Some(until) => now = until + Duration::from_millis(3),
-                None => {
-                    pace.sent(now, 1000.0, 1e6);
-                    sent += 1;
-                }
-            }
-        }
-        assert!((995..1010).contains(&sent), "{sent}");
-        pace.sent(millis(5000), 1000.0, 1e6);
-        assert_eq!(pace.waits_until(millis(5000), 1e6), None);
-        for _ in 0..8 {
-            pace.sent(millis(5000), 1000.0, 1e6);
-        }
-        assert_eq!(pace.waits_until(millis(5000), 1e6), Some(millis(5003)));
-    }
 
     #[test]
     fn a_new_rate_counts_for_what_was_sent_before() {
@@ -84,5 +60,42 @@ mod tests {
         assert_eq!(pace.next(0.0), Some(now + LONGEST));
         pace.sent(now, 100.0, 1000.0);
         assert_eq!(pace.next(1000.0), Some(now + Duration::from_millis(200)));
+    }
+
+    #[test]
+    fn batches_leave_as_fast_as_single_packets() {
+        let (start, ms) = (Instant::now(), Duration::from_millis(1));
+        let mut pace = Pace::with_slack(ms * 4);
+        let (mut now, mut sent, mut wakes) = (start, 0, 0);
+        while now < start + ms * 1000 {
+            match pace.waits_until(now, 1e6) {
+                Some(until) => {
+                    now = until + ms;
+                    wakes += 1;
+                }
+                None => {
+                    pace.sent(now, 1000.0, 1e6);
+                    sent += 1;
+                }
+            }
+        }
+        assert!((1000..1008).contains(&sent), "{sent}");
+        assert!(wakes < 400, "{wakes}");
+    }
+
+    #[test]
+    fn late_departures_do_not_lower_the_rate_and_pauses_do_not_raise_it() {
+        let (start, ms) = (Instant::now(), Duration::from_millis(1));
+        let mut pace = Pace::default();
+        let mut due = pace.sent(start, 10.0, 1000.0);
+        // Each is woken half a packet's time late.
+        for number in 1..100 {
+            let now = pace.next(1000.0).unwrap() + ms * 5;
+            due = pace.sent(now - ms * 8, 10.0, 1000.0);
+            assert_eq!(due, start + ms * 10 * number);
+        }
+        let there = due + ms * 500;
+        assert_eq!(pace.sent(there, 10.0, 1000.0), there);
+        assert_eq!(pace.next(1000.0), Some(there + ms * 10));
     }
 }

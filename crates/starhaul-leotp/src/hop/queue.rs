@@ -101,6 +101,8 @@ struct Flow {
     /// Bytes per second that the neighbour takes of it.
     rate: Option<f64>,
     pace: Pace,
+    /// From when on something waits.
+    ready: Instant,
     /// When something was asked for or came last.
     asked: Instant,
     used: Instant,
@@ -109,7 +111,7 @@ struct Flow {
 }
 
 impl SendQueue {
-    /// A queue of at most so many bytes of segments and contents, whose packets may leave `slack` sooner or later.
+    /// A queue of at most so many bytes of segments and contents, whose packets may leave `slack` sooner.
     pub(crate) fn new(most_bytes: usize, most_flows: usize, slack: Duration) -> Self {
         Self {
             most_bytes,
@@ -209,6 +211,7 @@ impl SendQueue {
         let (was_idle, added) = (before == 0, flow.items.len() - before);
         flow.bytes += bytes;
         if was_idle && added > 0 {
+            flow.ready = now;
             self.turn.push_back(handle);
         }
         self.items += added;
@@ -243,13 +246,15 @@ impl SendQueue {
         }
     }
 
-    /// Takes the next item, or says when a flow may send again. `cut` says how a range of own bytes of a content and handle
+    /// Takes the next item, with the instant since when it could have left: it was there and its content's pace allowed it, not
+    /// before `made_up_since`; or says when a flow may send again. `cut` says how a range of own bytes of a content and handle
     /// leaves; `None`: nothing of it does.
     pub(crate) fn pop(
         &mut self,
         now: Instant,
+        made_up_since: Instant,
         mut cut: impl FnMut(ContentId, u64, (u64, u64)) -> Option<Cut>,
-    ) -> Result<Next, Option<Instant>> {
+    ) -> Result<(Next, Instant), Option<Instant>> {
         while let Some(next) = self.repairs.pop_front() {
             self.bytes -= next.item.bytes();
             let (content, handle) = (next.content, next.handle);
@@ -263,11 +268,12 @@ impl SendQueue {
                     item,
                 });
             }
-            return Ok(Next {
+            let next = Next {
                 content,
                 handle,
                 item,
-            });
+            };
+            return Ok((next, now));
         }
         let mut soonest: Option<Instant> = None;
         for _ in 0..self.turn.len() {
@@ -298,15 +304,16 @@ impl SendQueue {
                     flow.items.push_front(rest);
                     self.items += 1;
                 }
-                flow.sent(now, item.length());
+                let since = flow.sent(now, made_up_since, item.length());
                 if !flow.items.is_empty() {
                     self.turn.push_back(handle);
                 }
-                return Ok(Next {
+                let next = Next {
                     content,
                     handle,
                     item,
-                });
+                };
+                return Ok((next, since));
             }
         }
         Err(soonest)
@@ -371,6 +378,7 @@ impl Flow {
             bytes: 0,
             rate: None,
             pace: Pace::with_slack(slack),
+            ready: now,
             asked: now,
             used: now,
             leaving: 0.0,
@@ -404,12 +412,14 @@ impl Flow {
         }
     }
 
-    fn sent(&mut self, now: Instant, length: u64) {
+    /// Returns since when its pace allowed it.
+    fn sent(&mut self, now: Instant, made_up_since: Instant, length: u64) -> Instant {
         let length = f64::from(u32::try_from(length).unwrap_or(u32::MAX));
         self.leaving = self.leaving(now) + length / AVERAGED.as_secs_f64();
         self.used = now;
+        let since = self.ready.max(made_up_since);
         self.pace
-            .sent(now, length, self.rate.unwrap_or(f64::INFINITY));
+            .sent(since, length, self.rate.unwrap_or(f64::INFINITY))
     }
 }
 
@@ -459,7 +469,7 @@ mod tests {
     }
 
     fn pop(queue: &mut SendQueue, now: Instant) -> Option<(u64, u64, u64)> {
-        let next = queue.pop(now, in_hundreds).ok()?;
+        let (next, _) = queue.pop(now, now, in_hundreds).ok()?;
         match next.item {
             Item::Own { start, end } => Some((next.handle, start, end)),
             Item::Segment { segment, .. } => Some((next.handle, segment.offset, segment.end())),
@@ -503,8 +513,11 @@ mod tests {
             };
             (handle == 2).then_some(cut)
         };
-        let sent = std::iter::from_fn(|| queue.pop(now, exists).ok());
-        assert_eq!(sent.map(|next| next.handle).collect::<Vec<_>>(), [2, 2]);
+        let sent = std::iter::from_fn(|| queue.pop(now, now, exists).ok());
+        assert_eq!(
+            sent.map(|(next, _)| next.handle).collect::<Vec<_>>(),
+            [2, 2]
+        );
         assert!(queue.is_empty() && queue.items == 0);
     }
 
@@ -525,7 +538,7 @@ mod tests {
             .map(|next| next.unwrap().0),
             [2; 3]
         );
-        let at = queue.pop(now, in_hundreds).unwrap_err();
+        let at = queue.pop(now, now, in_hundreds).unwrap_err();
         assert_eq!(at, Some(now + Duration::from_millis(100)));
         assert_eq!(pop(&mut queue, at.unwrap()), Some((1, 100, 200)));
     }

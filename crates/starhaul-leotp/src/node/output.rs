@@ -79,10 +79,10 @@ impl Node {
                 }
                 _ => Some(Cut::at_multiple(segment_bytes, start, end)),
             };
-            let next = match hop.queue.pop(now, cut) {
-                Ok(next) => {
+            let (next, since) = match hop.queue.pop(now, hop.made_up_since(now), cut) {
+                Ok(popped) => {
                     hop.flows_wait(None);
-                    next
+                    popped
                 }
                 Err(at) => {
                     hop.flows_wait(at);
@@ -122,7 +122,7 @@ impl Node {
                 start: segment.offset,
                 end: segment.end().max(segment.offset + 1),
             };
-            hop.write_data(now, &data, carried, stamp, out);
+            hop.write_data(now, since, &data, carried, stamp, out);
             self.stats.data_sent += 1;
             self.report_upstream(now, next.content);
             return true;

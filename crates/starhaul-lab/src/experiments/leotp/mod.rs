@@ -1,9 +1,12 @@
 //! LEOTP's figures 10 to 15 and table II: transfers over chains of lossy hops, beside rivals from end to end.
 
+mod command;
 mod constellation;
+mod real;
 mod row;
 mod setups;
 
+pub use command::Leotp;
 pub use constellation::{ablation, constellation};
 pub use row::Row;
 use row::columns;
@@ -11,8 +14,8 @@ pub use setups::{Setup, bytes, delay, fairness, hop_loss, sharing, step, switch}
 
 use crate::kit::{Part, Study};
 
-/// `starhaul lab leotp`.
-pub fn study() -> Study {
+/// The parts in virtual time.
+fn study() -> Study {
     let part = |name, stands_for, shows, setups: fn(bool, u64) -> Vec<Setup>| {
         let run = |setup: &Setup| Ok(vec![Row::of(setup)?]);
         let systems = (setups::SYSTEMS, (|setup| setup.system) as fn(&Setup) -> _);

@@ -1,0 +1,102 @@
+//! `starhaul serve`, `relay` and `fetch` along a chain.
+
+use std::{
+    collections::BTreeMap,
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde::Deserialize;
+use starhaul_leotp::NodeConfig;
+use starhaul_replay::{Chain, Program};
+
+use super::{Figures, Hops, folder::Folder};
+use crate::{
+    Error,
+    realtime::{Bench, Measured, said},
+};
+
+/// Headers of IPv4, UDP and LEOTP, without the echo that few packets carry.
+const HEADER_BYTES: f64 = 63.0;
+pub(super) const PAYLOAD_SHARE: f64 =
+    NodeConfig::SEGMENT_BYTES as f64 / (NodeConfig::SEGMENT_BYTES as f64 + HEADER_BYTES);
+/// How often the requester is looked after while it must not have ended.
+const ROUND: Duration = Duration::from_millis(5);
+
+/// What `fetch --json` tells, as far as it counts here.
+#[derive(Deserialize)]
+struct Fetched {
+    mbit_per_s: f64,
+    longest_pause_ms: f64,
+}
+
+/// Fetches what takes the run's time at the ceiling. With `restart` the relay in the middle is killed after half of the time, and
+/// started again at once.
+pub(super) fn run(
+    bench: &Bench,
+    hops: &Hops,
+    seed: u64,
+    restart: bool,
+) -> Result<Measured<Figures>, Error> {
+    let bytes = hops.rate.scaled(PAYLOAD_SHARE).bytes_in(hops.time());
+    let folder = Folder::new(&bench.program, hops.count, bytes, seed)?;
+    let links = hops.links(seed);
+    let Measured {
+        metrics: text,
+        valid,
+    } = bench.along(&links, |chain| fetch(chain, &folder, hops, restart))?;
+    if !folder.is_whole()? {
+        return Err(Error::Failed(
+            "what was fetched is not what was served".to_owned(),
+        ));
+    }
+    let fetched: Fetched = serde_json::from_str(&text)
+        .map_err(|error| Error::Failed(format!("{error} in what fetch said: {text}")))?;
+    Ok(Measured {
+        metrics: Figures {
+            goodput_mbps: fetched.mbit_per_s,
+            longest_pause_ms: Some(fetched.longest_pause_ms),
+        },
+        valid,
+    })
+}
+
+fn fetch(chain: &Chain, folder: &Folder, hops: &Hops, restart: bool) -> Result<String, Error> {
+    let _server = chain.serve(hops.count, &folder.server(hops.count))?;
+    let mut relays = BTreeMap::new();
+    for node in (1..hops.count).rev() {
+        relays.insert(node, relay(chain, folder, node)?);
+    }
+    let from = address(chain, 1)?;
+    said(chain, &folder.requester(from), |requester| {
+        if !restart {
+            return Ok(());
+        }
+        let half = Instant::now() + hops.time() / 2;
+        while Instant::now() < half && !requester.is_over() {
+            thread::sleep(ROUND);
+        }
+        let node = hops.count / 2;
+        if let Some(relay) = relays.remove(&node) {
+            relay.kill();
+        }
+        if requester.is_over() {
+            return Err(Error::Failed(
+                "the requester ended before a relay was killed; what it said stands above"
+                    .to_owned(),
+            ));
+        }
+        relays.insert(node, relay(chain, folder, node)?);
+        Ok(())
+    })
+}
+
+fn relay(chain: &Chain, folder: &Folder, node: usize) -> Result<Program, Error> {
+    let command = folder.relay(node, address(chain, node + 1)?)?;
+    Ok(chain.serve(node, &command)?)
+}
+
+fn address(chain: &Chain, node: usize) -> Result<std::net::IpAddr, Error> {
+    let missing = || Error::Failed(format!("node {node} has no address"));
+    chain.address(node).ok_or_else(missing)
+}

@@ -1,0 +1,161 @@
+//! The threads of emulated links: one forwards the packets of each direction, and one collects what became of them.
+
+use std::{
+    io::{self, Write},
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    thread::JoinHandle,
+    time::Instant,
+};
+
+use rustix::{
+    event::{EventfdFlags, eventfd},
+    mm::{MlockAllFlags, mlockall},
+};
+use starhaul_link::LinkSpec;
+
+use crate::{
+    Error, ReplayLink,
+    collect::{Collected, Label, collect},
+    error::system,
+    forward::{Batch, Direction, Forwarded},
+    network::LinkNetwork,
+    report::{DirectionReport, LinkReport},
+};
+
+/// Greatest number of batches of records that wait for the collector.
+const BATCHES: usize = 1024;
+
+/// The threads that forward packets, and the collector's.
+pub(crate) struct Engine {
+    pub(crate) start: Instant,
+    stop: Arc<OwnedFd>,
+    /// Up and down of each link in turn.
+    directions: Vec<JoinHandle<io::Result<Forwarded>>>,
+    collector: JoinHandle<(Vec<Collected>, Option<io::Error>)>,
+}
+
+impl Engine {
+    pub(crate) fn start(
+        links: &[ReplayLink],
+        devices: &[LinkNetwork],
+        log: Option<Box<dyn Write + Send>>,
+        keep_passages: bool,
+    ) -> Result<Self, Error> {
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let stop = Arc::new(stop.map_err(|errno| system(errno.into()))?);
+        let labels = links.iter().flat_map(|link| {
+            let label = |direction, spec: &LinkSpec, seed| Label {
+                link: link.name.clone(),
+                direction,
+                spec: spec.clone(),
+                seed,
+            };
+            let [up, down] = link.seeds;
+            [label("up", &link.up, up), label("down", &link.down, down)]
+        });
+        let labels: Vec<_> = labels.collect();
+        let (sender, receiver): (SyncSender<Batch>, Receiver<Batch>) = sync_channel(BATCHES);
+        let collector = spawn("starhaul-collector", {
+            let labels = labels.iter().map(Label::clone).collect::<Vec<_>>();
+            move || collect(&receiver, &labels, log, keep_passages)
+        })?;
+        // Swapped-out pages would make packets late; without the permission to lock them they may be. Those that were never
+        // used are locked when they are: an allocator reserves a gigabyte, which would take seconds to fill.
+        let _ = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::ONFAULT);
+        let start = Instant::now();
+        let mut directions = Vec::new();
+        for (number, label) in labels.into_iter().enumerate() {
+            let Some(device) = devices.get(number / 2) else {
+                continue;
+            };
+            let (from, to) = match label.direction {
+                "up" => (&device.near, &device.far),
+                _ => (&device.far, &device.near),
+            };
+            let direction = Direction {
+                number,
+                spec: label.spec,
+                seed: label.seed,
+                start,
+                from: from.clone(),
+                to: to.clone(),
+                stop: stop.clone(),
+                records: sender.clone(),
+            };
+            directions.push(spawn("starhaul-link", move || direction.run())?);
+        }
+        Ok(Self {
+            start,
+            stop,
+            directions,
+            collector,
+        })
+    }
+
+    pub(crate) fn finish(
+        self,
+        links: &[ReplayLink],
+        warnings: &mut Vec<String>,
+    ) -> Result<Vec<LinkReport>, Error> {
+        // Cannot fail: the counter is written once.
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        let mut forwarded = Vec::new();
+        for direction in self.directions {
+            forwarded.push(join(direction).and_then(|done| done.map_err(Error::Network))?);
+        }
+        let (collected, failure) = join(self.collector)?;
+        if let Some(error) = failure {
+            warnings.push(format!("the log is not complete: {error}"));
+        }
+        if forwarded.iter().any(|direction| !direction.first) {
+            warnings.push(
+                "no permission for SCHED_FIFO (CAP_SYS_NICE): packets may leave late when this computer is busy".to_owned(),
+            );
+        }
+        let refused: u64 = forwarded.iter().map(|direction| direction.refused).sum();
+        if refused > 0 {
+            warnings.push(format!(
+                "the kernel refused {refused} packets at the end of a link: is an interface down?"
+            ));
+        }
+        let mut directions = forwarded.into_iter().zip(collected).map(report);
+        let links = links.iter().map_while(|link| {
+            Some(LinkReport {
+                name: link.name.clone(),
+                up: directions.next()?,
+                down: directions.next()?,
+            })
+        });
+        Ok(links.collect())
+    }
+}
+
+fn report((forwarded, collected): (Forwarded, Collected)) -> DirectionReport {
+    DirectionReport {
+        stats: forwarded.stats,
+        seconds: forwarded.seconds,
+        delay: collected.delay,
+        queueing: collected.queueing,
+        lateness: forwarded.lateness,
+        cpu: forwarded.cpu,
+        course: collected.course,
+        passages: collected.passages.unwrap_or_default(),
+    }
+}
+
+fn spawn<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, Error> {
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    thread.spawn(work).map_err(system)
+}
+
+fn join<T>(thread: JoinHandle<T>) -> Result<T, Error> {
+    let panicked = || system(io::Error::other("a thread panicked"));
+    thread.join().map_err(|_| panicked())
+}
