@@ -15,6 +15,8 @@ use super::{Arrived, LEAST_ROUND};
 const QUEUE_PACKETS: f64 = 1.5;
 /// The same as a share of a round, where packets take next to no time: less cannot be told from what hosts do.
 pub(crate) const QUEUE_SHARE: f64 = 1.0 / 32.0;
+/// Where a queue shows many times in a round, a sender with little to send may send so much more than it did.
+const TRIED_SHARE: f64 = 0.25;
 /// Below this share of that queue there is none: packets of others pass between.
 const NO_QUEUE: f64 = 1.0 / 3.0;
 /// The share of a wrong queue that is corrected in a round-trip time.
@@ -147,7 +149,7 @@ impl Adaptive {
             self.starving_since = None;
             return;
         }
-        self.correct(packet.now, &shown, waited - target, is_queued, round);
+        self.correct(packet.now, &shown, waited - target, is_queued, packet.rtt);
     }
 
     /// Keeps the packets of half a round, a few at least, and the last before them: what comes at once was carried since.
@@ -266,9 +268,9 @@ impl Adaptive {
         shown: &Shown,
         excess: f64,
         is_queued: bool,
-        round: Duration,
+        rtt: Duration,
     ) {
-        let round = round.as_secs_f64();
+        let (is_short, round) = (rtt < LEAST_ROUND, rtt.max(LEAST_ROUND).as_secs_f64());
         let mut change = -excess * self.arrival * CORRECTED / round;
         if is_queued {
             self.boost = 1.0;
@@ -283,6 +285,8 @@ impl Adaptive {
                 self.boosted = Some(now);
             }
             change = (change * self.boost.max(1.0)).min(self.arrival / 2.0);
+        } else if is_short {
+            change = TRIED_SHARE * self.arrival;
         }
         let is_moving = shown.growth.abs() > shown.packet_time / 2.0;
         if is_queued && !shown.is_limited && (self.starving_since.is_none() || is_moving) {
