@@ -2,11 +2,12 @@
 
 use std::{
     net::SocketAddr,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use starhaul_cc::{Controller, DetectorConfig, Reconfiguration, ReconfigurationSource};
-use starhaul_link::{Delays, LinkSpec, LinkStats, Passage};
+use starhaul_link::{Delays, LinkSpec, LinkStats, Opportunities, Passage};
 use starhaul_sim::{LinkId, NodeId, Simulation};
 
 use crate::{
@@ -43,6 +44,8 @@ pub struct FlowSetup {
     /// How long its packets may wait in a queue, as for a session with deadlines
     /// ([`PathController::set_queue_bound`](starhaul_cc::PathController::set_queue_bound)).
     pub queue_bound: Option<Duration>,
+    /// When the link can carry each packet, if the sender knows it beforehand ([`Sender::foresee`]).
+    pub foresight: Option<Arc<Opportunities>>,
 }
 
 impl FlowSetup {
@@ -54,6 +57,7 @@ impl FlowSetup {
             policy: AckPolicy::default(),
             start: Duration::ZERO,
             queue_bound: None,
+            foresight: None,
         }
     }
 }
@@ -154,6 +158,9 @@ impl FlowNetwork {
         let begin = self.start + setup.start;
         let mut sender = Sender::new(begin, setup.source, setup.policy, setup.controller);
         sender.path().set_queue_bound(setup.queue_bound);
+        if let Some(opportunities) = setup.foresight {
+            sender.foresee(self.start, opportunities);
+        }
         let capacity_before = self.capacity_bytes(self.start, begin);
         self.sending().add_flow(sender);
         self.receiving().add_flow(Receiver::new(setup.policy));

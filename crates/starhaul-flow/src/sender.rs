@@ -2,10 +2,12 @@
 
 use std::{
     collections::VecDeque,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use starhaul_cc::{Controller, Pacer, PathController};
+use starhaul_link::Opportunities;
 use starhaul_units::Bandwidth;
 
 use crate::{
@@ -14,6 +16,8 @@ use crate::{
 };
 
 const MTU_BYTES: u16 = 1500;
+/// Opportunities lie on a grid of milliseconds; a packet must be there before.
+const AHEAD: Duration = Duration::from_micros(500);
 
 /// A bulk sender. After each input, drain [`Sender::poll_transmit`] and come back at [`Sender::poll_timeout`].
 #[derive(Debug)]
@@ -28,6 +32,17 @@ pub struct Sender {
     probes: u32,
     /// When the pacer or the application releases the next packet.
     send_at: Option<Instant>,
+    foresight: Option<Foresight>,
+}
+
+/// When the link can carry a packet, known beforehand.
+#[derive(Clone, Debug)]
+struct Foresight {
+    /// Start of the opportunities.
+    epoch: Instant,
+    opportunities: Arc<Opportunities>,
+    /// Number of opportunities used or missed.
+    used: u64,
 }
 
 impl Sender {
@@ -48,7 +63,19 @@ impl Sender {
             next_chunk: 0,
             probes: 0,
             send_at: Some(start),
+            foresight: None,
         }
+    }
+
+    /// Makes it the oracle that no sender can surpass: each packet leaves half a millisecond before the link, whose
+    /// opportunities began at `epoch`, can carry it, whatever window and pacing rate are. Losses are found as by others.
+    pub fn foresee(&mut self, epoch: Instant, opportunities: Arc<Opportunities>) {
+        let used = opportunities.until(self.start.saturating_duration_since(epoch) + AHEAD);
+        self.foresight = Some(Foresight {
+            epoch,
+            opportunities,
+            used,
+        });
     }
 
     /// The next packet to send now.
@@ -65,8 +92,11 @@ impl Sender {
                 .or_else(|| self.recovery.oldest_chunk());
             return chunk.map(|chunk| self.send(now, chunk));
         }
-        let in_flight = self.recovery.bytes_in_flight();
-        if in_flight + PACKET_BYTES > self.path.window(MTU_BYTES) {
+        let window = match &self.foresight {
+            Some(_) => u64::MAX,
+            None => self.path.window(MTU_BYTES),
+        };
+        if self.recovery.bytes_in_flight() + PACKET_BYTES > window {
             return None;
         }
         if self.retransmit.is_empty() {
@@ -76,8 +106,7 @@ impl Sender {
                 return None;
             }
         }
-        let rate = self.pacing_rate();
-        if let Some(at) = self.pacer.next_send(now, rate, PACKET_BYTES) {
+        if let Some(at) = self.next_release(now) {
             self.send_at = Some(at);
             return None;
         }
@@ -139,6 +168,25 @@ impl Sender {
     /// The present pacing rate.
     pub fn pacing_rate(&self) -> Bandwidth {
         self.path.pacing_rate(self.recovery.rtt().smoothed())
+    }
+
+    /// When the next packet may leave; `None` for now.
+    fn next_release(&mut self, now: Instant) -> Option<Instant> {
+        let Some(Foresight {
+            epoch,
+            opportunities,
+            used,
+        }) = &mut self.foresight
+        else {
+            let rate = self.pacing_rate();
+            return self.pacer.next_send(now, rate, PACKET_BYTES);
+        };
+        let at = *epoch + opportunities.time_of(*used + 1).saturating_sub(AHEAD);
+        if at > now {
+            return Some(at);
+        }
+        *used += 1;
+        None
     }
 
     fn take(&mut self, outcome: Outcome) {

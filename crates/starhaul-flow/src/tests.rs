@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use starhaul_cc::{ControllerConfig, DetectorConfig};
-use starhaul_link::{LinkSpec, Loss, QueueLimit};
+use starhaul_link::{LeoModel, LinkSpec, Loss, QueueLimit};
 use starhaul_units::Bandwidth;
 
 use crate::*;
@@ -146,6 +146,38 @@ fn a_queue_bound_keeps_startup_out_of_a_deep_queue() {
     let bounded = longest_wait(Some(Duration::from_millis(20)));
     let free = longest_wait(None);
     assert!(bounded < 0.6 * free, "{bounded} of {free} ms");
+}
+
+/// Who knows when the link can carry a packet uses all of it, but for what is lost, and hardly waits.
+#[test]
+fn an_oracle_uses_all_there_is() {
+    for (seed, loss) in [(3, 0.0), (4, 0.02)] {
+        let model = LeoModel {
+            duration: Duration::from_secs(30),
+            ..LeoModel::default()
+        };
+        let trace = model.generate(seed).unwrap();
+        let (base, capacity) = (Instant::now(), trace.capacity.clone());
+        let spec = LinkSpec::from_trace(trace).with_loss(Loss::NONE);
+        let lossy = spec.clone().with_loss(Loss::bernoulli(loss).unwrap());
+        let path = FlowPath {
+            forward: vec![lossy],
+            backward: vec![spec],
+        };
+        let mut world = FlowNetwork::new(&path, seed, base);
+        world.add_flow(FlowSetup {
+            foresight: Some(capacity),
+            ..FlowSetup::saturating(ControllerConfig::NewReno.build(base, 1500))
+        });
+        world.run(Duration::from_secs(30));
+        let metrics = world.reports()[0].metrics;
+        let used = metrics.utilisation / (1.0 - loss);
+        assert!((0.99..=1.001).contains(&used), "seed {seed}: {metrics:?}");
+        assert!(
+            metrics.queue_delay_p95_ms <= 2.0,
+            "seed {seed}: {metrics:?}"
+        );
+    }
 }
 
 #[test]

@@ -25,6 +25,18 @@ pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
+/// The value below which this share of the ascending `values` lies, the nearest one; 0 of nothing.
+pub(crate) fn percentile(values: &[f64], share: f64) -> f64 {
+    let last = values.len().saturating_sub(1);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an index of the slice"
+    )]
+    let index = (share.clamp(0.0, 1.0) * last as f64).round() as usize;
+    values.get(index).copied().unwrap_or(0.0)
+}
+
 /// The median of each figure by itself.
 pub(crate) fn medians(runs: &[Metrics]) -> Metrics {
     let of = |pick: fn(&Metrics) -> f64| median(runs.iter().map(pick));

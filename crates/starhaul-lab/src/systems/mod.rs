@@ -12,6 +12,9 @@ use crate::{Error, realtime::Sender};
 /// Finds a sender of a kind by its name; `None` if the name is of another kind.
 type Find = fn(&str) -> Option<Result<Arc<dyn Sender>, Error>>;
 
+/// The name of the oracle.
+pub(crate) const ORACLE: &str = "oracle";
+
 /// Every kind of sender in real time. A rival is a file and a line here.
 const SENDERS: &[Find] = &[kernel::named, own::named];
 
@@ -51,6 +54,20 @@ impl System {
         LeoCcOptions::ABLATIONS
             .map(|(_, options)| Self::of(ControllerConfig::LeoCc(options)))
             .into()
+    }
+
+    /// A sender that knows beforehand when the link can carry a packet: the ceiling of all others, over one link.
+    pub(crate) fn oracle() -> Self {
+        Self {
+            name: ORACLE.to_owned(),
+            // Losses are all that it is told, and it does not slow down by them.
+            controller: ControllerConfig::NewReno,
+        }
+    }
+
+    /// Whether it is [`System::oracle`].
+    pub(crate) fn is_oracle(&self) -> bool {
+        self.name == ORACLE
     }
 
     /// The system called `name`.

@@ -1,6 +1,7 @@
 //! Link models, which need no recording.
 
 mod cellular;
+mod drawn;
 mod geo;
 mod leo;
 

@@ -113,3 +113,69 @@ fn impossible_models_are_refused() {
             .is_err()
     );
 }
+
+/// What the ranges of drawn links promise, over many seeds: the extremes are reached and never exceeded.
+#[test]
+fn drawn_links_lie_in_their_ranges_and_fill_them() {
+    let models: Vec<LeoModel> = (0..400).map(LeoModel::drawn).collect();
+    let within = |name: &str, least: f64, most: f64, of: &dyn Fn(&LeoModel) -> f64| {
+        let values: Vec<f64> = models.iter().map(of).collect();
+        let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = values.iter().copied().fold(0.0, f64::max);
+        let margin = (most - least) / 20.0;
+        assert!((least..=least + margin).contains(&low), "{name}: {low}");
+        assert!((most - margin..=most).contains(&high), "{name}: {high}");
+    };
+    let of_u64 = |value: u64| f64::from(u32::try_from(value).unwrap());
+    within("interval", 5.0, 60.0, &|m| m.interval.as_secs_f64());
+    within("swing", 0.0, 30.0, &|m| {
+        of_u64(m.drift_ms + m.delay_variation_ms.end())
+    });
+    within("bursts", 1.0, 20.0, &|m| of_u64(m.burst_ms));
+    within("steps", 1.0, 5.0, &|m| m.rate_step);
+    within("outage", 0.0, 2000.0, &|m| of_u64(*m.outage_ms.end()));
+    within("loss", 0.0, 0.03, &|m| m.loss);
+    within("delay", 5.0, 150.0, &|m| of_u64(*m.base_delay_ms.start()));
+    for (seed, model) in (0..20).zip(models) {
+        let trace = LeoModel {
+            duration: Duration::from_secs(60),
+            ..model
+        };
+        let trace = trace.generate(seed).unwrap();
+        let greatest = trace.delay.unwrap().range().1;
+        assert!(greatest <= ms(150 + 10 + 60), "seed {seed}: {greatest:?}");
+    }
+}
+
+#[test]
+fn bursts_leave_silence_between_them_and_the_same_capacity() {
+    let model = |burst_ms| LeoModel {
+        burst_ms,
+        outage_ms: 0..=0,
+        rate_variation: 0.0,
+        ..LeoModel::default()
+    };
+    let even = model(1).generate(2).unwrap().capacity;
+    let bursts = model(20).generate(2).unwrap().capacity;
+    assert!(even.gaps(ms(10)).is_empty());
+    assert!(bursts.gaps(ms(18)).len() > 10_000);
+    let (even, bursts) = (even.per_period(), bursts.per_period());
+    assert!(even.abs_diff(bursts) <= 1, "{even} {bursts}");
+}
+
+#[test]
+fn a_drift_moves_the_base_within_an_interval() {
+    let model = LeoModel {
+        base_delay_ms: 20..=20,
+        delay_variation_ms: 0..=0,
+        spike_ms: 0..=0,
+        drift_ms: 30,
+        ..LeoModel::default()
+    };
+    let (least, greatest) = model.generate(1).unwrap().delay.unwrap().range();
+    assert!(
+        least >= ms(20) && greatest <= ms(50),
+        "{least:?} {greatest:?}"
+    );
+    assert!(greatest - least > ms(15), "{least:?} {greatest:?}");
+}

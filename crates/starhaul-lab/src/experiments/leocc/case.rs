@@ -100,6 +100,17 @@ impl TraceCase {
         }
     }
 
+    /// The same over another trace, with the same loss.
+    pub(super) fn with_trace(self, trace: Trace) -> Self {
+        let time = self.time;
+        let case = Self {
+            outages: outages(&trace),
+            trace,
+            ..self
+        };
+        case.shortened(time)
+    }
+
     /// The same, run for no longer than `time`.
     pub(super) fn shortened(mut self, time: Duration) -> Self {
         self.time = self.time.min(time);

@@ -111,7 +111,14 @@ impl Results {
     }
 
     fn all_rows(&self) -> impl Iterator<Item = &Row> {
-        let studies = [&self.ablation, &self.queues, &self.shift, &self.sensitivity];
+        let studies = [
+            &self.ablation,
+            &self.queues,
+            &self.shift,
+            &self.sensitivity,
+            &self.paths,
+            &self.unseen,
+        ];
         self.rows.iter().chain(studies.into_iter().flatten())
     }
 }

@@ -8,6 +8,7 @@ use super::{
     jobs,
     options::{Options, QueueChoice},
     pace::Pace,
+    paths::{self, Changed},
     plan::Plan,
     plural,
     results::Results,
@@ -37,11 +38,22 @@ impl Plan {
                 .collect::<Result<_, _>>()?,
         };
         let sections = match options.sections.as_slice() {
-            [] => Section::ALL.to_vec(),
+            [] => Section::USUAL.to_vec(),
             sections => sections.to_vec(),
         };
+        let traces = TraceSet::load(options)?;
+        let links =
+            |section: Section, links: &dyn Fn() -> Result<Vec<Changed>, Error>| match sections
+                .contains(&section)
+            {
+                true => links(),
+                false => Ok(Vec::new()),
+            };
         let plan = Self {
-            traces: TraceSet::load(options)?,
+            paths: links(Section::Paths, &|| paths::grid(&traces.cases, options))?,
+            unseen: links(Section::Unseen, &|| paths::drawn(options))?,
+            path_systems: paths::systems(options)?,
+            traces,
             ablations: ablations(&systems),
             systems,
             losses: options.losses.clone(),

@@ -54,6 +54,8 @@ impl Results {
             (Section::Queues, Output::Row(row)) => self.queues.push(row),
             (Section::Sensitivity, Output::Row(row)) => self.sensitivity.push(row),
             (Section::Shift, Output::Row(row)) => self.shift.push(row),
+            (Section::Paths, Output::Row(row)) => self.paths.push(row),
+            (Section::Unseen, Output::Row(row)) => self.unseen.push(row),
             (_, Output::Row(row)) => self.rows.push(row),
             (_, Output::Series(series)) => self.series.push(series),
             (_, Output::Fairness(row)) => self.fairness.push(row),

@@ -9,6 +9,7 @@ use super::{
     detector, fairness,
     job::{Job, Output, params},
     options::QueueChoice,
+    paths,
     plan::Plan,
     results::{Row, TimeSeries},
     run::{Setup, Signal, SignalSource},
@@ -32,6 +33,7 @@ pub(super) fn jobs(plan: &Plan, section: Section) -> Vec<Job<'_>> {
         Section::Shift => shift(plan),
         Section::Fairness => fairness::jobs(plan),
         Section::Detector => detector::jobs(plan),
+        Section::Paths | Section::Unseen => paths::jobs(plan, section),
     }
 }
 
@@ -182,7 +184,8 @@ fn shift(plan: &Plan) -> Vec<Job<'_>> {
     jobs
 }
 
-fn row_job(section: Section, variant: Option<String>, setup: Setup<'_>) -> Job<'_> {
+/// A run that gives a row.
+pub(super) fn row_job(section: Section, variant: Option<String>, setup: Setup<'_>) -> Job<'_> {
     Job {
         section,
         systems: vec![setup.system.name.clone()],

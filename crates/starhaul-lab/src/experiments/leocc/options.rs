@@ -23,12 +23,43 @@ pub struct Options {
     /// What the link queues: published (500 packets up, 50000 down), bdp, or a number of packets
     #[arg(long, value_name = "QUEUE")]
     pub queue: Option<QueueChoice>,
-    /// Run only these parts: scatter, series, ablation, queues, sensitivity, shift, fairness, detector
+    /// Run only these parts: scatter, series, ablation, queues, sensitivity, shift, fairness, detector, and, which are
+    /// left out by default, paths and unseen
     #[arg(long = "only", value_name = "A,B", value_delimiter = ',')]
     pub sections: Vec<Section>,
+    /// Synthetic links of paths [default: 10], or drawn links of unseen [default: 40]
+    #[arg(long, value_name = "N")]
+    pub links: Option<usize>,
+    /// Of unseen: the drawn links with even seeds, on which controllers may be tuned, odd ones, which judge them, or all
+    /// [default: even]
+    #[arg(long, value_name = "WHICH")]
+    pub seeds: Option<Seeds>,
     /// Seed of all that is random
     #[arg(skip)]
     pub seed: u64,
+}
+
+/// Which of the drawn links to run over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Seeds {
+    /// Those on which controllers may be tuned.
+    #[default]
+    Even,
+    /// Those that judge them.
+    Odd,
+    /// Both.
+    All,
+}
+
+impl Seeds {
+    /// Whether this seed is among them.
+    pub(super) const fn contain(self, seed: u64) -> bool {
+        match self {
+            Self::Even => seed.is_multiple_of(2),
+            Self::Odd => !seed.is_multiple_of(2),
+            Self::All => true,
+        }
+    }
 }
 
 /// How much a link queues.

@@ -3,6 +3,7 @@
 use super::{
     case::{DataLoss, TraceCase, TraceSet},
     options::QueueChoice,
+    paths::Changed,
     run::{Setup, Signal},
     section::{STUDY_LOSS, Section},
 };
@@ -22,6 +23,10 @@ const FLOW_COUNTS_QUICK: [usize; 2] = [2, 8];
 pub struct Plan {
     pub(super) traces: TraceSet,
     pub(super) systems: Vec<System>,
+    /// The links of [`Section::Paths`], those of [`Section::Unseen`], and who runs over both.
+    pub(super) paths: Vec<Changed>,
+    pub(super) unseen: Vec<Changed>,
+    pub(super) path_systems: Vec<System>,
     pub(super) ablations: Vec<System>,
     /// As asked for, if they were.
     pub(super) losses: Vec<f64>,

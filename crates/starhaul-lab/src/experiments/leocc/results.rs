@@ -35,6 +35,12 @@ pub struct Results {
     pub sensitivity: Vec<Row>,
     /// A ground link as the bottleneck.
     pub shift: Vec<Row>,
+    /// Links on longer paths and with other capacities; `variant` is the path.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<Row>,
+    /// Links that no controller was tuned on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unseen: Vec<Row>,
     /// Flows that share a link.
     pub fairness: Vec<FairnessRow>,
     /// Precision and recall of the detector.

@@ -83,7 +83,14 @@ impl Setup<'_> {
         let mut path = self.case.path(self.loss, self.queue)?;
         self.add_ground(&mut path);
         let mut world = FlowNetwork::new(&path, self.seed, base);
-        world.add_flow(FlowSetup::saturating(self.system.build(base)));
+        let foresight = self
+            .system
+            .is_oracle()
+            .then(|| self.case.trace.capacity.clone());
+        world.add_flow(FlowSetup {
+            foresight,
+            ..FlowSetup::saturating(self.system.build(base))
+        });
         self.signal.install(&mut world, self.case, self.seed);
         if let Some(interval) = self.sample_each {
             world.sample_each(interval);

@@ -1,7 +1,9 @@
 //! The files of the results, and every part that ran as text for a terminal: medians over its traces.
 
 use super::{
+    plural,
     results::{Results, Row},
+    standing,
     summary::{groups, losses},
     tables,
 };
@@ -21,6 +23,8 @@ impl Found for Results {
             ("rivals.csv", self.rivals()),
             ("fairness.csv", self.shares()),
             ("detector.csv", self.detections()),
+            ("paths.csv", standing::table(&self.paths)),
+            ("unseen.csv", standing::table(&self.unseen)),
             ("series.csv", self.series_table()),
         ];
         let with_rows = |(name, table): &(&str, starhaul_plot::Table)| {
@@ -73,6 +77,9 @@ impl Found for Results {
             let table = tables::detector(&self.detector).text();
             parts.push(format!("Detector\n{table}"));
         }
+        for (name, rows) in self.standings() {
+            parts.push(format!("{name}\n{}", standing::table(rows).text()));
+        }
         let left_out = self.skipped.iter().filter(|_| self.real.is_some());
         let said = self.beside_kernel().into_iter().chain(left_out.cloned());
         let said: Vec<String> = said.chain(self.late_runs()).collect();
@@ -93,6 +100,23 @@ impl Results {
             }
         }
         tables
+    }
+
+    /// The parts beside an oracle that ran, by what they show.
+    pub(super) fn standings(&self) -> impl Iterator<Item = (String, &[Row])> {
+        [
+            ("Longer paths and other capacities", &self.paths),
+            ("Links that no controller was tuned on", &self.unseen),
+        ]
+        .into_iter()
+        .filter(|(_, rows)| !rows.is_empty())
+        .map(|(name, rows)| {
+            let links = distinct(rows.iter().map(|row| &row.params.trace)).len();
+            (
+                format!("{name}, {}", plural(links, "link")),
+                rows.as_slice(),
+            )
+        })
     }
 
     /// What must be said when this computer was too busy.

@@ -28,6 +28,8 @@ impl Results {
             ("queues", &self.queues),
             ("sensitivity", &self.sensitivity),
             ("shift", &self.shift),
+            ("paths", &self.paths),
+            ("unseen", &self.unseen),
         ];
         let of_part = |(part, rows): (&'static str, &Vec<Row>)| {
             rows.iter()

@@ -37,7 +37,7 @@ const RECORDED: [(&str, Direction, &str, Option<&str>); 3] = [
 ];
 const SYNTHETIC: u64 = 50;
 const SYNTHETIC_QUICK: u64 = 3;
-const SYNTHETIC_TIME: Duration = Duration::from_secs(120);
+pub(super) const SYNTHETIC_TIME: Duration = Duration::from_secs(120);
 
 impl TraceSet {
     pub(super) fn load(options: &Options) -> Result<Self, Error> {

@@ -1,5 +1,6 @@
 //! The experiment's report: one HTML page without any network, in light and dark, and its plots as files.
 
+mod heat;
 mod scatter;
 mod sensitivity;
 mod time_series;
@@ -11,6 +12,7 @@ use starhaul_plot::{card, keys, made_by, page, picture};
 use super::{
     plural,
     results::{Results, Row, TimeSeries},
+    standing,
     summary::{Summary, beaten, losses, ratio},
     tables,
 };
@@ -33,6 +35,7 @@ impl Results {
             @if !self.beside().is_empty() { (self.beside_others()) }
             @if let Some(first) = self.series.first() { (self.series(first)) }
             @if self.has_studies() { (self.studies()) }
+            @if self.standings().next().is_some() { (self.beside_oracle()) }
             (self.foot())
         };
         let title = format!("Starhaul lab: leocc, seed {}", self.seed);
@@ -58,6 +61,7 @@ impl Results {
             (!self.beside().is_empty(), "beside", "Beside others"),
             (!self.series.is_empty(), "series", "Over time"),
             (self.has_studies(), "studies", "Studies"),
+            (self.standings().next().is_some(), "oracle", "On any path"),
             (true, "how", "How it was measured"),
         ];
         let said = self.beside_kernel().into_iter().chain(self.late_runs());
@@ -177,6 +181,25 @@ impl Results {
             @for (system, loss, table) in self.beside_tables() {
                 h3.sub { (system) " beside others, loss " (loss) }
                 (table.html())
+            }
+        }
+    }
+
+    fn beside_oracle(&self) -> Markup {
+        html! {
+            h2 #oracle { "On any path" }
+            p {
+                "Run by run over the same link: throughput and mean queueing delay per BBR's, and throughput per that of an oracle, \
+                 which knows beforehand when the link can carry a packet. Green is within the goals: 0.98 of BBR's throughput, \
+                 0.56 of its queue, 0.95 of the oracle."
+            }
+            @for (name, rows) in self.standings() {
+                h3.sub { (name) }
+                (standing::table(rows).html())
+                @if rows.iter().any(|row| row.variant.is_some()) {
+                    h3.sub { "Medians by added one-way delay and capacity" }
+                    (heat::map(rows))
+                }
             }
         }
     }
