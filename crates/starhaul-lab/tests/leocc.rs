@@ -28,6 +28,7 @@ fn options(folder: &Path, systems: &[&str], sections: &[Section]) -> Options {
         systems: systems.iter().map(|&name| name.to_owned()).collect(),
         losses: vec![0.0, 0.01],
         sections: sections.to_vec(),
+        links: Some(1),
         seed: 5,
         ..Options::default()
     }
@@ -69,6 +70,8 @@ fn every_part_gives_its_rows_whatever_the_order_in_which_they_ran() {
     assert_eq!(all.json().unwrap(), again.json().unwrap());
     assert_eq!(all.rows.len(), 4);
     assert_eq!(all.series.len(), 2);
+    // Five delays and three capacities, and one link drawn; both systems and the oracle, at either loss.
+    assert_eq!((all.paths.len(), all.unseen.len()), (15 * 3 * 2, 3 * 2));
     let deaf = |row: &&starhaul_lab::experiments::leocc::Row| row.system == "leocc-no-detector";
     // At either loss.
     assert_eq!(all.ablation.iter().filter(deaf).count(), 2);

@@ -147,7 +147,15 @@ impl Running {
         network: &NetworkNamespace,
     ) -> Result<(Self, bool), Error> {
         let deadline = Instant::now() + SERVER_PATIENCE;
-        while !network::listens(network).map_err(Error::Network)? {
+        loop {
+            match network::listens(network) {
+                Ok(true) => break,
+                Ok(false) => {}
+                Err(error) => {
+                    self.end();
+                    return Err(Error::Network(error));
+                }
+            }
             if self.is_over() {
                 let code = self.wait().map_err(Error::Command)?;
                 return Err(Error::Server { code });
@@ -162,7 +170,10 @@ impl Running {
 
     /// Kills it and all that it started, without a chance to say goodbye.
     pub(crate) fn kill(self) {
-        let _ = kill_process(self.pid, Signal::KILL);
+        // The number of one that is over may be another's.
+        if !self.is_over() {
+            let _ = kill_process(self.pid, Signal::KILL);
+        }
         let _ = self.wait();
     }
 

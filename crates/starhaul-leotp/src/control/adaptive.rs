@@ -9,16 +9,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Arrived, LEAST_ROUND};
+use super::{Arrived, LEAST_ROUND, least_queue};
 
 /// The queue that is kept at the hop, in packets.
 const QUEUE_PACKETS: f64 = 1.5;
-/// The same as a share of a round, where packets take next to no time: less cannot be told from what hosts do.
-pub(crate) const QUEUE_SHARE: f64 = 1.0 / 32.0;
 /// Where a queue shows many times in a round, a sender with little to send may send so much more than it did.
 const TRIED_SHARE: f64 = 0.25;
 /// Below this share of that queue there is none: packets of others pass between.
 const NO_QUEUE: f64 = 1.0 / 3.0;
+/// Above this multiple of it there is more than the correction leaves.
+const LONG_QUEUE: f64 = 4.0 / 3.0;
 /// The share of a wrong queue that is corrected in a round-trip time.
 const CORRECTED: f64 = 0.5;
 /// Least rate while a queue drains, as a share of what the hop carried.
@@ -86,6 +86,8 @@ struct Shown {
     growth: f64,
     /// Of one packet, at the rate of arrival.
     packet_time: f64,
+    /// The queue that is kept, in seconds.
+    target: f64,
 }
 
 impl Adaptive {
@@ -126,14 +128,13 @@ impl Adaptive {
         });
         self.shorten(packet, round);
         self.observe_base(packet, round);
-        let Some(shown) = self.shown() else {
+        let Some(shown) = self.shown(round) else {
             return;
         };
         let base = self.base().unwrap_or(packet.delay);
         #[expect(clippy::cast_precision_loss, reason = "microseconds of a delay")]
         let waited = (self.recent_delay(packet, round) - base).max(0) as f64 / 1e6;
-        let target = (QUEUE_PACKETS * shown.packet_time).max(QUEUE_SHARE * round.as_secs_f64());
-        let is_queued = waited > NO_QUEUE * target;
+        let is_queued = waited > NO_QUEUE * shown.target;
         self.is_proven |= !shown.is_limited || is_queued;
         // What a limited sender sends says how much the hop carries at least.
         let is_measure = !shown.is_limited || is_queued && shown.growth > 0.0;
@@ -149,7 +150,13 @@ impl Adaptive {
             self.starving_since = None;
             return;
         }
-        self.correct(packet.now, &shown, waited - target, is_queued, packet.rtt);
+        self.correct(
+            packet.now,
+            &shown,
+            waited - shown.target,
+            is_queued,
+            packet.rtt,
+        );
     }
 
     /// Keeps the packets of half a round, a few at least, and the last before them: what comes at once was carried since.
@@ -208,7 +215,7 @@ impl Adaptive {
         [self.base, self.base_before].into_iter().flatten().min()
     }
 
-    fn shown(&self) -> Option<Shown> {
+    fn shown(&self, round: Duration) -> Option<Shown> {
         let (first, last) = (self.window.front()?, self.window.back()?);
         let elapsed = last.at.saturating_duration_since(first.at).as_secs_f64();
         #[expect(clippy::cast_precision_loss, reason = "microseconds of a short time")]
@@ -228,6 +235,7 @@ impl Adaptive {
             least_delay: self.lowest.front()?.1,
             growth,
             packet_time: last.bytes / arrived,
+            target: (QUEUE_PACKETS * last.bytes / arrived).max(least_queue(round).as_secs_f64()),
         })
     }
 
@@ -250,7 +258,7 @@ impl Adaptive {
     fn is_other_path(&mut self, now: Instant, round: Duration, shown: &Shown, waited: f64) -> bool {
         let is_starving = self.rate < 0.9 * self.known
             && self.drain_until.is_none()
-            && waited > 2.0 * shown.packet_time;
+            && waited > LONG_QUEUE * shown.target;
         if !is_starving {
             self.starving_since = None;
             return false;
@@ -288,7 +296,7 @@ impl Adaptive {
         } else if is_short {
             change = TRIED_SHARE * self.arrival;
         }
-        let is_moving = shown.growth.abs() > shown.packet_time / 2.0;
+        let is_moving = shown.growth.abs() > NO_QUEUE * shown.target;
         if is_queued && !shown.is_limited && (self.starving_since.is_none() || is_moving) {
             let since = self
                 .learned
@@ -325,6 +333,9 @@ mod tests {
         rtt: f64,
         /// The receiver sleeps so long at the end of each period.
         sleeps: (f64, f64),
+        /// Packets that wait at most; others are lost.
+        buffer: f64,
+        lost: u32,
     }
 
     const RTT: f64 = 0.02;
@@ -341,6 +352,8 @@ mod tests {
                 rates: [(0.0, 1e6)].into(),
                 rtt: RTT,
                 sleeps: (1.0, 0.0),
+                buffer: f64::INFINITY,
+                lost: 0,
             }
         }
 
@@ -360,6 +373,11 @@ mod tests {
                 while self.rates.get(1).is_some_and(|(at, _)| *at <= self.now) {
                     self.rates.pop_front();
                 }
+                if self.busy_until - self.now > self.buffer * bytes / capacity {
+                    self.lost += 1;
+                    self.now += bytes / self.rates[0].1;
+                    continue;
+                }
                 let leaves = self.busy_until.max(self.now) + bytes / capacity;
                 self.busy_until = leaves;
                 let micros = |seconds: f64| {
@@ -374,11 +392,12 @@ mod tests {
                     sent: micros(self.now),
                     delay: micros(arrives) - micros(self.now) - 77_000,
                     bytes: BYTES,
-                    missing: 0,
+                    missing: self.lost,
                     is_limited: false,
                     rtt: Duration::from_secs_f64(self.rtt),
                 };
                 if !is_late {
+                    self.lost = 0;
                     self.control.on_data(&taken);
                 }
                 if let Some(rate) = self.control.rate() {
@@ -438,6 +457,22 @@ mod tests {
                 assert!((0.96..1.01).contains(&(rate / capacity)), "{what}");
                 assert!(queue < 0.0003_f64.max(1.1 * rtt / 32.0), "{what}");
             }
+        }
+    }
+
+    #[test]
+    fn a_buffer_of_some_packets_bounds_the_rate() {
+        for (rtt, capacity, buffer) in [
+            (0.1, 125e6, 200.0),
+            (0.6, 12.5e6, 64.0),
+            (0.02, 12.5e6, 32.0),
+        ] {
+            let mut hop = Hop::new();
+            (hop.rtt, hop.buffer) = (rtt, buffer);
+            hop.run(4.0, capacity, rtt / 2.0);
+            let (rate, _) = hop.run(6.0, capacity, rtt / 2.0);
+            let what = format!("{rtt} s, {capacity} B/s, {buffer} packets: {rate} B/s");
+            assert!((0.95..1.03).contains(&(rate / capacity)), "{what}");
         }
     }
 

@@ -8,12 +8,15 @@ use std::time::{Duration, Instant};
 use adaptive::Adaptive;
 use published::Published;
 
-pub(crate) use adaptive::QUEUE_SHARE;
-
 use crate::config::RateRule;
 
 /// Rates change within a round: a round trip, but where that is shorter than hosts let a program wait for a processor.
 pub(crate) const LEAST_ROUND: Duration = Duration::from_millis(8);
+
+/// The least queue that is kept at a hop, however many packets it is: less cannot be told from what hosts do.
+pub(crate) fn least_queue(round: Duration) -> Duration {
+    (round / 32).min(Duration::from_millis(1))
+}
 
 /// A data packet as the receiver of a hop sees it.
 #[derive(Clone, Copy, Debug)]

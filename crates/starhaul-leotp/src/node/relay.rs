@@ -9,7 +9,7 @@ use std::{
 use super::Node;
 use crate::{
     config::{NeighbourId, Scope},
-    control::QUEUE_SHARE,
+    control::least_queue,
     hop::{Hop, kbit, queue::Leaving},
     name::ContentId,
     pending::Asker,
@@ -148,8 +148,10 @@ impl Node {
                 }
             }
             relayed.broken += 1;
-            relayed.silence = relayed.silence
-                + (relayed.silence * (GROWTH - 1)).clamp(LEAST_SILENCE, LONGEST_SILENCE);
+            let more = (relayed.silence * (GROWTH - 1)).clamp(LEAST_SILENCE, LONGEST_SILENCE);
+            // Before it was asked for again, the silence may have lasted for long.
+            let lasted = now.saturating_duration_since(relayed.heard);
+            relayed.silence = relayed.silence.max(lasted) + more;
             self.silences
                 .set(content, Some(relayed.heard + relayed.silence));
         }
@@ -298,14 +300,14 @@ impl Node {
     ) -> Option<f64> {
         let segment_bytes = f64::from(u32::try_from(self.config.segment_bytes).unwrap_or(u32::MAX));
         let few = self.config.backlog_segments * segment_bytes;
-        let round = round.as_secs_f64();
+        let (least_wait, round) = (least_queue(round).as_secs_f64(), round.as_secs_f64());
         let rates = relayed.askers.iter().filter_map(|(id, handle)| {
             let hop = self.hops.get(id)?;
             let (backlog, said) = hop.queue.backlog(*handle);
             let all = leaving.entry(*id).or_insert_with(|| hop.queue.leaving(now));
             let share = hop.queue.share(now, *handle, hop.takes(), all);
             let leaves = said.map_or(share, |said| share.min(said));
-            let wanted = few.max(leaves * round * QUEUE_SHARE);
+            let wanted = few.max(leaves * least_wait);
             let excess = wanted - f64::from(u32::try_from(backlog).unwrap_or(u32::MAX));
             Some(leaves + excess / round)
         });

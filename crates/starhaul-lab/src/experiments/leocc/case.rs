@@ -197,6 +197,14 @@ pub(super) fn percent(share: f64) -> String {
     format!("{} %", (share * 1e6).round() / 1e4)
 }
 
+/// A link of one of the two parts, and what was made of it.
+#[derive(Clone, Debug)]
+pub(super) struct Changed {
+    pub(super) case: TraceCase,
+    /// What was changed, for people; nothing for drawn links.
+    pub(super) change: Option<String>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    case::TraceSet,
+    case::{Changed, TraceSet},
     job::Job,
     jobs,
     options::{Options, QueueChoice},
     pace::Pace,
-    paths::{self, Changed},
+    paths,
     plan::Plan,
     plural,
     results::Results,

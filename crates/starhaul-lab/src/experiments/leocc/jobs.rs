@@ -5,15 +5,14 @@ use std::time::Duration;
 use starhaul_cc::DetectorConfig;
 
 use super::{
-    case::TraceCase,
+    case::{Changed, TraceCase},
     detector, fairness,
     job::{Job, Output, params},
     options::QueueChoice,
-    paths,
     plan::Plan,
     results::{Row, TimeSeries},
     run::{Setup, Signal, SignalSource},
-    section::{AS_IT_IS, NO_SIGNALS, Section},
+    section::{AS_IT_IS, NO_SIGNALS, STUDY_LOSS, Section},
 };
 
 /// LeoCC's Δ_outage is 45 ms.
@@ -33,7 +32,7 @@ pub(super) fn jobs(plan: &Plan, section: Section) -> Vec<Job<'_>> {
         Section::Shift => shift(plan),
         Section::Fairness => fairness::jobs(plan),
         Section::Detector => detector::jobs(plan),
-        Section::Paths | Section::Unseen => paths::jobs(plan, section),
+        Section::Paths | Section::Unseen => changed(plan, section),
     }
 }
 
@@ -179,6 +178,24 @@ fn shift(plan: &Plan) -> Vec<Job<'_>> {
             setup.ground = Some(case.trace.capacity.mean_rate().scaled(GROUND_SHARE));
             let variant = format!("ground link of {:.0} %", GROUND_SHARE * 100.0);
             jobs.push(row_job(Section::Shift, Some(variant), setup));
+        }
+    }
+    jobs
+}
+
+/// One run of each system over each link; all with the loss of the studies, or the link's own.
+fn changed(plan: &Plan, section: Section) -> Vec<Job<'_>> {
+    let links = match section {
+        Section::Paths => &plan.paths,
+        _ => &plan.unseen,
+    };
+    let mut jobs = Vec::new();
+    for Changed { case, change } in links {
+        for loss in case.losses(&plan.losses, &[STUDY_LOSS]) {
+            for system in &plan.path_systems {
+                let setup = plan.setup(system, case, loss);
+                jobs.push(row_job(section, change.clone(), setup));
+            }
         }
     }
     jobs

@@ -5,12 +5,8 @@ use std::time::Duration;
 use starhaul_link::{DelaySeries, LeoModel, Opportunities, Trace};
 
 use super::{
-    case::{Kind, TraceCase},
-    job::Job,
-    jobs::row_job,
+    case::{Changed, Kind, TraceCase},
     options::Options,
-    plan::Plan,
-    section::{STUDY_LOSS, Section},
     traces::SYNTHETIC_TIME,
 };
 use crate::{Error, systems::System, traces::Direction};
@@ -28,14 +24,6 @@ const DRAWN: usize = 40;
 const DRAWN_QUICK: usize = 10;
 /// Who runs beside the oracle unless others were asked for.
 const SYSTEMS: [&str; 4] = ["leocc2", "bbr", "bbr3", "cubic"];
-
-/// A link of one of the two parts, and what was made of it.
-#[derive(Clone, Debug)]
-pub(super) struct Changed {
-    pub(super) case: TraceCase,
-    /// What was changed, for people; nothing for drawn links.
-    pub(super) change: Option<String>,
-}
 
 /// Every recorded link and some synthetic ones, on each path.
 pub(super) fn grid(cases: &[TraceCase], options: &Options) -> Result<Vec<Changed>, Error> {
@@ -125,24 +113,6 @@ pub(super) fn systems(options: &Options) -> Result<Vec<System>, Error> {
         .collect::<Result<_, _>>()?;
     systems.push(System::oracle());
     Ok(systems)
-}
-
-/// One run of each system over each link; all with the loss of the studies, or the link's own.
-pub(super) fn jobs(plan: &Plan, section: Section) -> Vec<Job<'_>> {
-    let links = match section {
-        Section::Paths => &plan.paths,
-        _ => &plan.unseen,
-    };
-    let mut jobs = Vec::new();
-    for Changed { case, change } in links {
-        for loss in case.losses(&plan.losses, &[STUDY_LOSS]) {
-            for system in &plan.path_systems {
-                let setup = plan.setup(system, case, loss);
-                jobs.push(row_job(section, change.clone(), setup));
-            }
-        }
-    }
-    jobs
 }
 
 #[cfg(test)]

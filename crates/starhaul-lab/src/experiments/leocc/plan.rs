@@ -1,9 +1,8 @@
 //! The experiment as asked for: its traces, systems, losses and queue.
 
 use super::{
-    case::{DataLoss, TraceCase, TraceSet},
+    case::{Changed, DataLoss, TraceCase, TraceSet},
     options::QueueChoice,
-    paths::Changed,
     run::{Setup, Signal},
     section::{STUDY_LOSS, Section},
 };
