@@ -84,8 +84,6 @@ struct Shown {
     least_delay: i64,
     /// By how much the delay grew.
     growth: f64,
-    /// Of one packet, at the rate of arrival.
-    packet_time: f64,
     /// The queue that is kept, in seconds.
     target: f64,
 }
@@ -234,7 +232,6 @@ impl Adaptive {
             is_limited: self.limited > 0,
             least_delay: self.lowest.front()?.1,
             growth,
-            packet_time: last.bytes / arrived,
             target: (QUEUE_PACKETS * last.bytes / arrived).max(least_queue(round).as_secs_f64()),
         })
     }
