@@ -21,7 +21,7 @@ static PATTERN: LazyLock<Vec<u8>> = LazyLock::new(|| {
 
 /// At most `most` bytes of the stream from an offset on.
 fn pattern(offset: u64, most: usize) -> &'static [u8] {
-    let start = (offset % PERIOD as u64) as usize;
+    let start = usize::try_from(offset % PERIOD as u64).unwrap();
     &PATTERN[start..start + most.min(WRITE)]
 }
 

@@ -135,9 +135,10 @@ fn the_eight_reconfigurations_of_a_recorded_link_are_found_and_no_other() {
     fs::write(&file, &text).unwrap();
     let ends = ends(&text);
     assert_eq!(ends.len(), 8);
-    let seconds = ends.last().unwrap().ceil() + 1.0;
+    // To its end, two seconds after the last gap.
+    let last_ms: u32 = text.lines().last().unwrap().parse().unwrap();
     let _turn = turn(Load::Heavy);
-    if let Some(events) = detect(&file, "icmp", seconds as u32, 70) {
+    if let Some(events) = detect(&file, "icmp", last_ms / 1000, 70) {
         assert_found(&events, &ends);
     }
 }
