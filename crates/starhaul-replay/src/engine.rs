@@ -29,13 +29,16 @@ use crate::{
 /// Greatest number of batches of records that wait for the collector.
 const BATCHES: usize = 1024;
 
+/// What became of the packets, and why the log of them is not complete.
+type Collection = (Vec<Collected>, Option<io::Error>);
+
 /// The threads that forward packets, and the collector's.
 pub(crate) struct Engine {
     pub(crate) start: Instant,
     stop: Arc<OwnedFd>,
     /// Up and down of each link in turn.
     directions: Vec<JoinHandle<io::Result<Forwarded>>>,
-    collector: JoinHandle<(Vec<Collected>, Option<io::Error>)>,
+    collector: JoinHandle<Collection>,
 }
 
 impl Engine {
@@ -67,7 +70,12 @@ impl Engine {
         // used are locked when they are: an allocator reserves a gigabyte, which would take seconds to fill.
         let _ = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::ONFAULT);
         let start = Instant::now();
-        let mut directions = Vec::new();
+        let mut engine = Self {
+            start,
+            stop,
+            directions: Vec::new(),
+            collector,
+        };
         for (number, label) in labels.into_iter().enumerate() {
             let Some(device) = devices.get(number / 2) else {
                 continue;
@@ -83,17 +91,33 @@ impl Engine {
                 start,
                 from: from.clone(),
                 to: to.clone(),
-                stop: stop.clone(),
+                stop: engine.stop.clone(),
                 records: sender.clone(),
             };
-            directions.push(spawn("starhaul-link", move || direction.run())?);
+            match spawn("starhaul-link", move || direction.run()) {
+                Ok(direction) => engine.directions.push(direction),
+                Err(error) => {
+                    drop(sender);
+                    // Those that run hold the devices; how they fared does not matter any more.
+                    let _ = engine.join();
+                    return Err(error);
+                }
+            }
         }
-        Ok(Self {
-            start,
-            stop,
-            directions,
-            collector,
-        })
+        Ok(engine)
+    }
+
+    /// Ends all threads, whichever of them failed.
+    fn join(self) -> Result<(Vec<Forwarded>, Collection), Error> {
+        // Cannot fail: the counter is written once.
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        let directions = self.directions.into_iter();
+        let forwarded: Vec<_> = directions
+            .map(|direction| join(direction)?.map_err(Error::Network))
+            .collect();
+        let collected = join(self.collector);
+        let forwarded: Result<_, _> = forwarded.into_iter().collect();
+        Ok((forwarded?, collected?))
     }
 
     pub(crate) fn finish(
@@ -101,13 +125,7 @@ impl Engine {
         links: &[ReplayLink],
         warnings: &mut Vec<String>,
     ) -> Result<Vec<LinkReport>, Error> {
-        // Cannot fail: the counter is written once.
-        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
-        let mut forwarded = Vec::new();
-        for direction in self.directions {
-            forwarded.push(join(direction).and_then(|done| done.map_err(Error::Network))?);
-        }
-        let (collected, failure) = join(self.collector)?;
+        let (forwarded, (collected, failure)) = self.join()?;
         if let Some(error) = failure {
             warnings.push(format!("the log is not complete: {error}"));
         }

@@ -38,7 +38,7 @@ impl Plan {
                 .collect::<Result<_, _>>()?,
         };
         let sections = match options.sections.as_slice() {
-            [] => Section::USUAL.to_vec(),
+            [] => Section::usual(),
             sections => sections.to_vec(),
         };
         let traces = TraceSet::load(options)?;

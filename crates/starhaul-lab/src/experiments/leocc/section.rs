@@ -46,16 +46,10 @@ impl Section {
     ];
 
     /// Those that run unless others are asked for: the paper's.
-    pub const USUAL: [Self; 8] = [
-        Self::Scatter,
-        Self::Series,
-        Self::Ablation,
-        Self::Queues,
-        Self::Sensitivity,
-        Self::Shift,
-        Self::Fairness,
-        Self::Detector,
-    ];
+    pub fn usual() -> Vec<Self> {
+        let of_paper = |section: &Self| !section.stands_for().is_empty();
+        Self::ALL.into_iter().filter(of_paper).collect()
+    }
 
     /// The figure or section of the paper.
     pub(super) fn stands_for(self) -> &'static str {

@@ -67,11 +67,13 @@ impl Standing {
 
 /// Medians, 5th and 95th percentiles, and the worst runs.
 pub(super) fn table(rows: &[Row]) -> Table {
-    let figure = |key, name, brief, of: fn(&Standing) -> f64| {
-        Column::number(key, name, "", 3, move |line: &Standing| of(line).into())
-            .brief(brief)
-            .digits(4)
+    let figure = |key, name, brief, of: fn(&Standing) -> &[f64], quantile| {
+        let of = move |line: &Standing| percentile(of(line), quantile).into();
+        Column::number(key, name, "", 3, of).brief(brief).digits(4)
     };
+    let throughput: fn(&Standing) -> &[f64] = |line| &line.throughput;
+    let queue: fn(&Standing) -> &[f64] = |line| &line.queue;
+    let of_oracle: fn(&Standing) -> &[f64] = |line| &line.of_oracle;
     let columns = [
         Column::name("system", "system", |line: &Standing| (&line.system).into()),
         Column::count("runs", "runs", |line: &Standing| line.runs.into()),
@@ -87,32 +89,22 @@ pub(super) fn table(rows: &[Row]) -> Table {
             "throughput_median",
             "throughput × BBR",
             "Mbit/s ×",
-            |line| percentile(&line.throughput, 0.5),
+            throughput,
+            0.5,
         ),
-        figure("throughput_p5", "p5", "p5", |line| {
-            percentile(&line.throughput, 0.05)
-        }),
-        figure("throughput_least", "least", "least", |line| {
-            percentile(&line.throughput, 0.0)
-        }),
-        figure("queue_median", "queue × BBR", "queue ×", |line| {
-            percentile(&line.queue, 0.5)
-        }),
-        figure("queue_p95", "p95", "p95", |line| {
-            percentile(&line.queue, 0.95)
-        }),
-        figure("queue_greatest", "most", "most", |line| {
-            percentile(&line.queue, 1.0)
-        }),
+        figure("throughput_p5", "p5", "p5", throughput, 0.05),
+        figure("throughput_least", "least", "least", throughput, 0.0),
+        figure("queue_median", "queue × BBR", "queue ×", queue, 0.5),
+        figure("queue_p95", "p95", "p95", queue, 0.95),
+        figure("queue_greatest", "most", "most", queue, 1.0),
         figure(
             "oracle_median",
             "throughput × oracle",
             "oracle ×",
-            |line| percentile(&line.of_oracle, 0.5),
+            of_oracle,
+            0.5,
         ),
-        figure("oracle_least", "least", "least", |line| {
-            percentile(&line.of_oracle, 0.0)
-        }),
+        figure("oracle_least", "least", "least", of_oracle, 0.0),
     ];
     Table::of(&columns, &Standing::of_all(rows)).coloured("system", family)
 }

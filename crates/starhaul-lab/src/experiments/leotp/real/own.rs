@@ -78,6 +78,11 @@ fn fetch(chain: &Chain, folder: &Folder, hops: &Hops, restart: bool) -> Result<S
         }
         let node = hops.count / 2;
         if let Some(relay) = relays.remove(&node) {
+            if relay.is_over() {
+                return Err(Error::Failed(format!(
+                    "the relay of node {node} ended by itself; what it said stands above"
+                )));
+            }
             relay.kill();
         }
         if requester.is_over() {
