@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test harness")]
 
 mod datagrams;
+mod dish;
 mod egress;
 mod gateways;
 mod leotp;

@@ -89,7 +89,13 @@ fn rates_are_told_while_something_passes_and_fall_when_it_stops() {
         let pair = pair(&rule, ALLOW_LOOPBACK).await;
         let address = pair.near.ingress_address("t").unwrap();
         let data = pattern(3_000_000);
-        ask(TcpStream::connect(address).await.unwrap(), &data).await;
+        // However slow the computer: it goes on until its rate was seen.
+        let (stop, mut stopped) = tokio::sync::oneshot::channel::<()>();
+        let flow = tokio::spawn(async move {
+            while stopped.try_recv().is_err() {
+                ask(TcpStream::connect(address).await.unwrap(), &data).await;
+            }
+        });
         let rates = || {
             let status = pair.near.report();
             let paths = &status.sessions[0].paths;
@@ -107,6 +113,8 @@ fn rates_are_told_while_something_passes_and_fall_when_it_stops() {
                 .all(|rate| rate.is_some_and(|rate| (rate > 1_000_000) == fast))
         };
         until(|| rates().iter().all(|traffic| is(traffic, true))).await;
+        stop.send(()).unwrap();
+        flow.await.unwrap();
         until(|| rates().iter().all(|traffic| is(traffic, false))).await;
         assert!(
             rates()

@@ -13,7 +13,7 @@ use std::{
 
 use ring::digest;
 
-use crate::{PATIENCE, network::Network, wait_for};
+use super::{PATIENCE, network::Network, wait_for};
 
 /// 26 Mbit/s without a slower link: fills every queue, and is little for a busy computer.
 const CHUNK_BYTES: usize = 32 << 10;

@@ -1,7 +1,4 @@
 //! Wrong input of users and the program's answers: options, names of files, keys, configurations.
-#![allow(clippy::unwrap_used, reason = "a test harness")]
-
-mod program;
 
 use std::{
     fs,
@@ -12,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use program::{path, run, starhaul, text};
+use crate::program::{path, run, starhaul, text};
 
 /// A folder with a key, `a.key`, and a configuration of it.
 struct Site {

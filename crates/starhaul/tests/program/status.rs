@@ -1,5 +1,4 @@
 //! `starhaul status --watch` outlives the gateway that it watches.
-#![allow(clippy::unwrap_used, reason = "a test harness")]
 
 use std::{
     fs,

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use starhaul_net::{NetworkChange, NetworkMonitor};
 
-use crate::{
+use super::{
     gateway::{PORT, Pair},
     network::{Network, Side},
     transfer::Transfer,

@@ -1,7 +1,4 @@
 //! `starhaul ltp` from the user's side.
-#![allow(clippy::unwrap_used, reason = "a test harness")]
-
-mod program;
 
 use std::{
     fs,
@@ -9,7 +6,7 @@ use std::{
     process::Stdio,
 };
 
-use program::{path, run, starhaul, text};
+use crate::program::{path, run, starhaul, text};
 
 #[test]
 fn a_file_is_sent_received_and_compared() {

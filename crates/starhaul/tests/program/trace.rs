@@ -1,5 +1,4 @@
 //! `starhaul trace` from the user's side.
-#![allow(clippy::unwrap_used, reason = "a test harness")]
 
 use std::{
     fs,

@@ -2,7 +2,7 @@
 
 use std::net::UdpSocket;
 
-use crate::{
+use super::{
     PATIENCE,
     gateway::Pair,
     network::{Network, Side},

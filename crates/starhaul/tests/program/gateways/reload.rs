@@ -1,6 +1,6 @@
 //! SIGHUP changes paths during a download, which must not be interrupted.
 
-use crate::{
+use super::{
     gateway::{PORT, Pair},
     network::{Network, Side},
     transfer::Transfer,

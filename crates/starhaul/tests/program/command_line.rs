@@ -1,7 +1,4 @@
 //! The program from the user's side: output, exit codes, files, signals.
-#![allow(clippy::unwrap_used, reason = "a test harness")]
-
-mod program;
 
 use std::{
     fs,
@@ -11,7 +8,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use program::{path, run, starhaul, text};
+use crate::program::{path, run, starhaul, text};
 
 #[test]
 fn exit_codes_tell_usage_and_configuration_from_failure() {

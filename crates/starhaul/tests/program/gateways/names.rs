@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{
+use super::{
     gateway::{PORT, Pair},
     network::{Network, Side},
     transfer::Transfer,

@@ -3,11 +3,7 @@
 //!
 //! A test creates a [`network::Network`] (or is skipped there), starts a [`gateway::Pair`] in it, and runs a
 //! [`transfer::Transfer`] while it changes the network.
-#![allow(
-    dead_code,
-    clippy::unwrap_used,
-    reason = "a harness of which each test uses a part"
-)]
+#![allow(dead_code, reason = "a harness of which each test uses a part")]
 
 mod addresses;
 mod gateway;

@@ -1,5 +1,4 @@
 //! A dish behind an endpoint that only accepts: its prober follows the paths that peers open, and ends with them.
-#![allow(clippy::unwrap_used, reason = "a test harness")]
 
 use std::time::{Duration, Instant};
 

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{gateway, gateway::Pair, network::Network, transfer::Transfer};
+use super::{gateway, gateway::Pair, network::Network, transfer::Transfer};
 
 const CLIENTS: usize = 200;
 

@@ -10,10 +10,8 @@ use std::{
 
 use starhaul_replay::Emulator;
 
-use crate::{
-    nodes::{Folder, Running, free, lossy},
-    program::path,
-};
+use super::nodes::{Folder, Running, free, lossy};
+use crate::program::path;
 
 /// A gateway for applications at `near`, three relays, and a gateway beside the targets.
 struct Chain {

@@ -1,7 +1,5 @@
 //! Bundle nodes as processes: the commands, nodes that are killed at any instant, and disks without room.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 mod disk;
 mod kills;
 

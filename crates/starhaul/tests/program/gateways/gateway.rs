@@ -10,7 +10,7 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{
+use super::{
     network::{Network, Side},
     wait_for,
 };
@@ -46,7 +46,7 @@ pub(crate) fn paths(network: &Network) -> String {
 
 impl Pair {
     /// Starts both, with a path over each link. The field forwards 127.0.0.1:8080 to 127.0.0.1:8000 on the ground, for
-    /// [`crate::transfer`].
+    /// [`super::transfer`].
     pub(crate) fn start(network: &Network) -> Self {
         Self::start_with(network, &paths(network), "", "")
     }

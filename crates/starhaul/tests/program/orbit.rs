@@ -1,11 +1,8 @@
 //! `starhaul orbit` from the user's side.
-#![allow(clippy::unwrap_used, reason = "a test harness")]
-
-mod program;
 
 use std::fs;
 
-use program::{path, run, text};
+use crate::program::{path, run, text};
 use serde_json::Value;
 
 const HYPATIA: [&str; 6] = [

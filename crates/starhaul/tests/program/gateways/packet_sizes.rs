@@ -1,6 +1,6 @@
 //! Links narrower than Ethernet, from the beginning or while data are sent.
 
-use crate::{
+use super::{
     gateway::{Gateway, Pair},
     network::{Network, Side},
     transfer::Transfer,

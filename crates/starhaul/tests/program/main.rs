@@ -1,0 +1,14 @@
+//! The program as its users run it: commands, and processes of it beside each other. One program of tests, because those of
+//! processes mostly wait.
+#![allow(clippy::unwrap_used, reason = "a test harness")]
+
+mod command_line;
+mod contents;
+mod dtn;
+mod gateways;
+mod ltp;
+mod operator;
+mod orbit;
+mod program;
+mod status;
+mod trace;
