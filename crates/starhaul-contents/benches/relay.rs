@@ -123,7 +123,7 @@ fn relay(file: &Path, into: &Path) -> Round {
     };
     // It ends with the process.
     thread::spawn(move || server.run());
-    let mut relay = Relay::open(config).unwrap();
+    let mut relay = Relay::open(config, false).unwrap();
     let fetching = Fetching {
         name: "content".into(),
         from: relay.local_addr(),

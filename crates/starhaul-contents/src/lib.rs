@@ -44,6 +44,21 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
+    /// A transparent relay answers under its neighbour's address, and so at its port.
+    #[error(
+        "a transparent relay at {listen} cannot stand for {address}: give \"listen\" the same port and the same version of IP"
+    )]
+    Transparent {
+        /// The relay's address.
+        listen: SocketAddr,
+        /// The neighbour's.
+        address: SocketAddr,
+    },
+    /// A transparent relay has nothing to take.
+    #[error(
+        "a transparent relay takes what passes to its neighbours: give one of them an \"address\""
+    )]
+    NoTarget,
     /// The neighbour does not answer.
     #[error("{0} does not answer: is a relay or a server there, and does it have this key?")]
     Silent(SocketAddr),

@@ -1,7 +1,7 @@
 //! A relay: a node that carries and keeps what its neighbours ask for.
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     time::{Duration, Instant},
 };
 
@@ -33,11 +33,12 @@ pub struct Traffic {
 }
 
 impl Relay {
-    /// A relay at its address.
+    /// A relay at its address. A transparent one, on a host that forwards packets, takes what passes to the neighbours with an
+    /// address, and answers under that address.
     ///
     /// # Errors
-    /// [`Error::Address`], and those of the socket.
-    pub fn open(config: Config) -> Result<Self, Error> {
+    /// [`Error::Address`], [`Error::Transparent`], and those of the socket.
+    pub fn open(config: Config, is_transparent: bool) -> Result<Self, Error> {
         let now = Instant::now();
         let mut node = keys::node(config.cache_bytes)?;
         let ids = (0..).map(NeighbourId);
@@ -54,7 +55,14 @@ impl Relay {
             }
             names.push(neighbour.name);
         }
-        let mut driver = LeotpDriver::bind(config.listen, node)?;
+        let mut driver = match is_transparent {
+            true => {
+                let addresses = addresses.iter().filter_map(|(_, address)| *address);
+                let targets = targets(config.listen, addresses)?;
+                LeotpDriver::bind_transparent(config.listen, node, targets)?
+            }
+            false => LeotpDriver::bind(config.listen, node)?,
+        };
         for (id, address) in addresses {
             driver.set_address(id, address);
         }
@@ -127,5 +135,23 @@ impl Relay {
                 "in the last minute"
             );
         }
+    }
+}
+
+/// Whose datagrams a transparent relay takes.
+fn targets(
+    listen: SocketAddr,
+    neighbours: impl Iterator<Item = SocketAddr>,
+) -> Result<Vec<IpAddr>, Error> {
+    let mut targets = Vec::new();
+    for address in neighbours {
+        if address.port() != listen.port() || address.is_ipv4() != listen.is_ipv4() {
+            return Err(Error::Transparent { listen, address });
+        }
+        targets.push(address.ip());
+    }
+    match targets.is_empty() {
+        true => Err(Error::NoTarget),
+        false => Ok(targets),
     }
 }

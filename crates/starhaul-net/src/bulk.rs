@@ -2,7 +2,7 @@
 
 use std::{
     io::IoSlice,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     os::fd::AsFd,
     sync::atomic::{AtomicUsize, Ordering},
 };
@@ -51,6 +51,13 @@ const BUFFER_BYTES: usize = 64 << 20;
 pub(crate) const MOST_BYTES: usize = 65_507;
 pub(crate) const MOST_DATAGRAMS: usize = 64;
 
+/// Source, if it is not the socket's own, and destination.
+#[derive(Clone, Copy)]
+struct Way {
+    from: Option<IpAddr>,
+    to: SocketAddr,
+}
+
 /// A UDP socket for bulk data.
 #[derive(Debug)]
 pub struct BulkSocket {
@@ -66,11 +73,16 @@ impl BulkSocket {
     /// # Errors
     /// As [`UdpSocket::bind`].
     pub fn bind(address: SocketAddr, mode: IoMode) -> Result<Self, Error> {
-        let options = BindOptions {
+        Self::bind_with(&BindOptions::new(address), mode)
+    }
+
+    /// The same with options; its buffers are large whatever they say.
+    pub(crate) fn bind_with(options: &BindOptions, mode: IoMode) -> Result<Self, Error> {
+        let address = options.address;
+        let socket = UdpSocket::bind(&BindOptions {
             buffer_bytes: BUFFER_BYTES,
-            ..BindOptions::new(address)
-        };
-        let socket = UdpSocket::bind(&options)?;
+            ..options.clone()
+        })?;
         // Datagrams larger than the path's MTU are cut by the kernel; the others of this crate never are.
         let fragments = match address {
             SocketAddr::V4(_) => set_ip_mtu_discover(socket.as_fd(), Ipv4PathMtuDiscovery::DONT),
@@ -105,10 +117,25 @@ impl BulkSocket {
         contents: &[u8],
         segment_size: usize,
     ) -> Result<usize, Error> {
+        self.try_send_as(None, to, contents, segment_size)
+    }
+
+    /// The same with a source address, which need not be of this host if the socket is transparent.
+    ///
+    /// # Errors
+    /// As [`UdpSocket::try_send`].
+    pub(crate) fn try_send_as(
+        &self,
+        from: Option<IpAddr>,
+        to: SocketAddr,
+        contents: &[u8],
+        segment_size: usize,
+    ) -> Result<usize, Error> {
+        let way = Way { from, to };
         match self.mode {
-            IoMode::Gso => self.send_offloaded(to, contents, segment_size),
-            IoMode::Single => self.send_singly(to, contents, segment_size),
-            IoMode::Mmsg => self.send_together(to, contents, segment_size),
+            IoMode::Gso => self.send_offloaded(way, contents, segment_size),
+            IoMode::Mmsg if from.is_none() => self.send_together(to, contents, segment_size),
+            IoMode::Mmsg | IoMode::Single => self.send_singly(way, contents, segment_size),
         }
     }
 
@@ -122,36 +149,31 @@ impl BulkSocket {
 
     fn send_offloaded(
         &self,
-        to: SocketAddr,
+        way: Way,
         contents: &[u8],
         segment_size: usize,
     ) -> Result<usize, Error> {
         if segment_size >= self.too_large.load(Ordering::Relaxed) {
-            return self.send_singly(to, contents, segment_size);
+            return self.send_singly(way, contents, segment_size);
         }
         let refused = self.socket.refused();
-        let sent = self.send_batch(to, contents, segment_size)?;
+        let sent = self.send_batch(way, contents, segment_size)?;
         if contents.len() <= segment_size || self.socket.refused() == refused {
             return Ok(sent);
         }
         // One by one, the kernel makes fragments. If it refuses these, too, their size is not the reason.
         let refused = self.socket.refused();
-        let sent = self.send_singly(to, contents, segment_size)?;
+        let sent = self.send_singly(way, contents, segment_size)?;
         if self.socket.refused() == refused {
             self.too_large.fetch_min(segment_size, Ordering::Relaxed);
         }
         Ok(sent)
     }
 
-    fn send_singly(
-        &self,
-        to: SocketAddr,
-        contents: &[u8],
-        segment_size: usize,
-    ) -> Result<usize, Error> {
+    fn send_singly(&self, way: Way, contents: &[u8], segment_size: usize) -> Result<usize, Error> {
         let mut done = 0;
         for datagram in contents.chunks(segment_size.max(1)) {
-            match self.send_batch(to, datagram, datagram.len())? {
+            match self.send_batch(way, datagram, datagram.len())? {
                 0 => break,
                 sent => done += sent,
             }
@@ -178,15 +200,10 @@ impl BulkSocket {
         Ok(done)
     }
 
-    fn send_batch(
-        &self,
-        to: SocketAddr,
-        contents: &[u8],
-        segment_size: usize,
-    ) -> Result<usize, Error> {
+    fn send_batch(&self, way: Way, contents: &[u8], segment_size: usize) -> Result<usize, Error> {
         self.socket.try_send(&Transmit {
-            to,
-            from: None,
+            to: way.to,
+            from: way.from,
             ecn: 0,
             contents,
             segment_size,

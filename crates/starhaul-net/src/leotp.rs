@@ -2,15 +2,16 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     time::{Duration, Instant},
 };
 
 use starhaul_leotp::{NeighbourId, Node, Recognised, is_hello};
 
 use crate::{
-    BulkSocket, Error, IoMode, Poller, RecvBuffer, Waker,
+    BindOptions, BulkSocket, Error, IoMode, Poller, RecvBuffer, Waker,
     bulk::{MOST_BYTES, MOST_DATAGRAMS},
+    interception::Interception,
 };
 
 /// The port that Starhaul uses for LEOTP; none is assigned.
@@ -30,7 +31,8 @@ const TURN: usize = 16;
 pub struct LeotpDriver {
     place: Place,
     /// As bound, with its port.
-    address: SocketAddr,
+    options: BindOptions,
+    _interception: Option<Interception>,
     /// None while the host does not have the address.
     socket: Option<BulkSocket>,
     poller: Poller,
@@ -47,6 +49,8 @@ struct Place {
     node: Node,
     neighbours: BTreeMap<NeighbourId, Neighbour>,
     by_address: HashMap<SocketAddr, NeighbourId>,
+    /// Addresses of other hosts; what passes this one to them is intercepted.
+    intercepted: Vec<IpAddr>,
     /// Keys compared since then.
     compared: (Instant, usize),
     strangers: u64,
@@ -55,15 +59,23 @@ struct Place {
 /// Where a neighbour is.
 #[derive(Debug, Default)]
 struct Neighbour {
-    address: Option<SocketAddr>,
+    way: Option<Way>,
     /// Where a hello came from last that may be a replay: hellos are answered there, and nothing else goes there.
-    unproven: Option<SocketAddr>,
+    unproven: Option<Way>,
+}
+
+/// How a neighbour is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Way {
+    to: SocketAddr,
+    /// The intercepted address that it sends to: what goes to it must come from there.
+    from: Option<IpAddr>,
 }
 
 /// Datagrams of one length, of which the last may be shorter, for one address.
 #[derive(Debug, Default)]
 struct Batch {
-    to: Option<SocketAddr>,
+    way: Option<Way>,
     bytes: Vec<u8>,
     datagram: usize,
     /// Bytes that the socket has taken.
@@ -77,10 +89,40 @@ impl LeotpDriver {
     /// # Errors
     /// As [`crate::UdpSocket::bind`].
     pub fn bind(address: SocketAddr, node: Node) -> Result<Self, Error> {
-        let socket = BulkSocket::bind(address, IoMode::Gso)?;
+        Self::bind_with(BindOptions::new(address), node, Vec::new())
+    }
+
+    /// The same for a host that forwards packets: those to `targets`, at the same port, arrive at the node, which answers under
+    /// that address.
+    ///
+    /// # Errors
+    /// As [`LeotpDriver::bind`], and [`Error::Interception`].
+    pub fn bind_transparent(
+        address: SocketAddr,
+        node: Node,
+        targets: Vec<IpAddr>,
+    ) -> Result<Self, Error> {
+        let options = BindOptions {
+            is_transparent: true,
+            ..BindOptions::new(address)
+        };
+        Self::bind_with(options, node, targets)
+    }
+
+    fn bind_with(
+        mut options: BindOptions,
+        node: Node,
+        intercepted: Vec<IpAddr>,
+    ) -> Result<Self, Error> {
+        let socket = BulkSocket::bind_with(&options, IoMode::Gso)?;
+        options.address = socket.local_addr();
+        let interception = options
+            .is_transparent
+            .then(|| Interception::start(options.address, &intercepted));
         Ok(Self {
-            place: Place::new(node),
-            address: socket.local_addr(),
+            place: Place::new(node, intercepted),
+            options,
+            _interception: interception.transpose()?,
             socket: Some(socket),
             poller: Poller::new()?,
             buffer: RecvBuffer::new(),
@@ -92,7 +134,7 @@ impl LeotpDriver {
 
     /// The bound address.
     pub fn local_addr(&self) -> SocketAddr {
-        self.address
+        self.options.address
     }
 
     /// The node.
@@ -107,7 +149,8 @@ impl LeotpDriver {
 
     /// Tells where a neighbour of the node is at first; without an address, where its hellos come from. It may move.
     pub fn set_address(&mut self, id: NeighbourId, address: Option<SocketAddr>) {
-        self.place.set_address(id, address);
+        let way = address.map(|to| Way { to, from: None });
+        self.place.set_way(id, way);
     }
 
     /// Datagrams that no neighbour sent.
@@ -123,9 +166,9 @@ impl LeotpDriver {
     pub fn turn(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
         let socket = match self.socket.take() {
             Some(socket) => socket,
-            None => match BulkSocket::bind(self.address, IoMode::Gso) {
+            None => match BulkSocket::bind_with(&self.options, IoMode::Gso) {
                 Ok(socket) => {
-                    tracing::info!(address = %self.address, "bound again");
+                    tracing::info!(address = %self.local_addr(), "bound again");
                     socket
                 }
                 Err(_) => return self.wait_without_socket(deadline),
@@ -133,7 +176,7 @@ impl LeotpDriver {
         };
         match self.turn_with(&socket, deadline) {
             Err(Error::SocketGone(why)) => {
-                tracing::warn!(address = %self.address, %why, "the address is gone; it is bound again when it is back");
+                tracing::warn!(address = %self.local_addr(), %why, "the address is gone; it is bound again when it is back");
                 Ok(())
             }
             turned => {
@@ -187,7 +230,8 @@ impl LeotpDriver {
             let now = Instant::now();
             for message in self.buffer.messages() {
                 for datagram in message.contents.chunks(message.stride) {
-                    self.place.take(now, message.remote, datagram);
+                    self.place
+                        .take(now, (message.remote, message.local), datagram);
                 }
             }
         }
@@ -198,11 +242,11 @@ impl LeotpDriver {
     fn transmit(&mut self, socket: &BulkSocket) -> Result<bool, Error> {
         for batches in 0..TURN {
             self.fill();
-            let Some(to) = self.batch.to.filter(|_| !self.batch.bytes.is_empty()) else {
+            let Some(way) = self.batch.way.filter(|_| !self.batch.bytes.is_empty()) else {
                 return Ok(batches > 0);
             };
             let rest = self.batch.bytes.get(self.batch.done..).unwrap_or_default();
-            let sent = socket.try_send(to, rest, self.batch.datagram)?;
+            let sent = socket.try_send_as(way.from, way.to, rest, self.batch.datagram)?;
             if sent < rest.len() {
                 self.batch.done += sent;
                 self.batch.is_closed = true;
@@ -225,11 +269,11 @@ impl LeotpDriver {
                 return;
             };
             let neighbour = self.place.neighbours.get(&id);
-            let Some(to) = neighbour.and_then(|neighbour| neighbour.reached_at(&self.next)) else {
+            let Some(way) = neighbour.and_then(|neighbour| neighbour.way_of(&self.next)) else {
                 // Without an address it is lost, as on a link that is down.
                 continue;
             };
-            if !self.batch.push(to, &self.next) {
+            if !self.batch.push(way, &self.next) {
                 self.next_for = Some(id);
                 return;
             }
@@ -238,9 +282,10 @@ impl LeotpDriver {
 }
 
 impl Place {
-    fn new(node: Node) -> Self {
+    fn new(node: Node, intercepted: Vec<IpAddr>) -> Self {
         Self {
             node,
+            intercepted,
             neighbours: BTreeMap::new(),
             by_address: HashMap::new(),
             compared: (Instant::now(), 0),
@@ -248,27 +293,31 @@ impl Place {
         }
     }
 
-    fn set_address(&mut self, id: NeighbourId, address: Option<SocketAddr>) {
+    fn set_way(&mut self, id: NeighbourId, way: Option<Way>) {
         let neighbour = self.neighbours.entry(id).or_default();
         neighbour.unproven = None;
-        if let Some(former) = std::mem::replace(&mut neighbour.address, address)
-            && self.by_address.get(&former) == Some(&id)
+        if let Some(former) = std::mem::replace(&mut neighbour.way, way)
+            && self.by_address.get(&former.to) == Some(&id)
         {
-            self.by_address.remove(&former);
+            self.by_address.remove(&former.to);
         }
-        if let Some(address) = address {
-            self.by_address.insert(address, id);
+        if let Some(way) = way {
+            self.by_address.insert(way.to, id);
         }
     }
 
-    /// Takes a datagram: of the neighbour at that address, or of one that has moved there.
-    fn take(&mut self, now: Instant, from: SocketAddr, datagram: &[u8]) {
+    /// Takes a datagram with its source and destination: of the neighbour at that address, or of one that has moved there.
+    fn take(&mut self, now: Instant, (from, to): (SocketAddr, Option<IpAddr>), datagram: &[u8]) {
         let known = self.by_address.get(&from).copied();
+        let way = Way {
+            to: from,
+            from: to.filter(|to| self.intercepted.contains(to)),
+        };
         if let Some(id) = known
             && self.node.handle_datagram(now, id, datagram)
         {
             if let Some(neighbour) = self.neighbours.get_mut(&id) {
-                neighbour.unproven = None;
+                (neighbour.way, neighbour.unproven) = (Some(way), None);
             }
             return;
         }
@@ -280,9 +329,9 @@ impl Place {
             return;
         };
         if recognised == Recognised::Alive {
-            self.set_address(id, Some(from));
+            self.set_way(id, Some(way));
         } else if let Some(neighbour) = self.neighbours.get_mut(&id) {
-            neighbour.unproven = Some(from);
+            neighbour.unproven = Some(way);
         }
         self.node.handle_datagram(now, id, datagram);
     }
@@ -306,23 +355,20 @@ impl Place {
 }
 
 impl Neighbour {
-    fn reached_at(&self, datagram: &[u8]) -> Option<SocketAddr> {
-        match self.unproven {
-            Some(unproven) if is_hello(datagram) => Some(unproven),
-            _ => self.address,
-        }
+    fn way_of(&self, datagram: &[u8]) -> Option<Way> {
+        self.unproven.filter(|_| is_hello(datagram)).or(self.way)
     }
 }
 
 impl Batch {
     /// Appends a datagram, if it belongs to those that are there.
-    fn push(&mut self, to: SocketAddr, datagram: &[u8]) -> bool {
+    fn push(&mut self, way: Way, datagram: &[u8]) -> bool {
         if self.bytes.is_empty() {
-            (self.to, self.datagram) = (Some(to), datagram.len());
+            (self.way, self.datagram) = (Some(way), datagram.len());
         }
         let has_room = self.bytes.len() + datagram.len() <= MOST_BYTES
             && self.bytes.len() < MOST_DATAGRAMS * self.datagram;
-        if self.to != Some(to) || datagram.len() > self.datagram || !has_room {
+        if self.way != Some(way) || datagram.len() > self.datagram || !has_room {
             return false;
         }
         self.bytes.extend_from_slice(datagram);
@@ -332,7 +378,7 @@ impl Batch {
 
     fn clear(&mut self) {
         self.bytes.clear();
-        (self.to, self.done, self.is_closed) = (None, 0, false);
+        (self.way, self.done, self.is_closed) = (None, 0, false);
     }
 }
 
@@ -364,28 +410,28 @@ mod tests {
     #[test]
     fn a_neighbour_moves_by_what_only_it_can_send_now() {
         let mut now = Instant::now();
-        let (mut far, mut place) = (node(now, 1), Place::new(node(now, 2)));
-        place.set_address(PEER, None);
+        let (mut far, mut place) = (node(now, 1), Place::new(node(now, 2), Vec::new()));
+        place.set_way(PEER, None);
         let [first, second, attacker] =
             [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         let mut recorded = Vec::new();
         for _ in 0..100 {
             now += Duration::from_millis(20);
             for datagram in drain(now, &mut far) {
-                place.take(now, first, &datagram);
+                place.take(now, (first, None), &datagram);
                 recorded.push(datagram);
             }
             for datagram in drain(now, &mut place.node) {
                 far.handle_datagram(now, PEER, &datagram);
             }
         }
-        let address = |place: &Place| place.neighbours[&PEER].address;
+        let address = |place: &Place| place.neighbours[&PEER].way.map(|way| way.to);
         assert!(place.node.has_met(PEER) && far.has_met(PEER));
         assert_eq!(address(&place), Some(first));
         for datagram in &recorded {
-            place.take(now, attacker, datagram);
+            place.take(now, (attacker, None), datagram);
         }
-        place.take(now, attacker, b"no packet");
+        place.take(now, (attacker, None), b"no packet");
         assert_eq!(address(&place), Some(first), "a replay moved it");
         // A packet that asks for data is new.
         let secret = starhaul_leotp::ContentSecret::new(&[3; 32]);
@@ -393,7 +439,7 @@ mod tests {
         far.set_upstream(now, Some(PEER));
         far.fetch(now, starhaul_leotp::FetchConfig::new(content, secret));
         for datagram in drain(now, &mut far) {
-            place.take(now, second, &datagram);
+            place.take(now, (second, None), &datagram);
         }
         assert_eq!(address(&place), Some(second));
     }

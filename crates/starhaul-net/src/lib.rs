@@ -25,6 +25,7 @@
 mod batches;
 mod bulk;
 mod icmp;
+mod interception;
 mod interface;
 pub mod leotp;
 pub mod ltp;
@@ -71,6 +72,11 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
+    /// Datagrams that pass this host cannot be intercepted.
+    #[error(
+        "cannot intercept what passes this host: {0}; it needs root, or CAP_NET_ADMIN, and nftables with TPROXY"
+    )]
+    Interception(String),
     /// The socket lost its address or interface; a new one must be bound.
     #[error("the local address or interface of a udp socket is gone: {0}")]
     SocketGone(#[source] io::Error),

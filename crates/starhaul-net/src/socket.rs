@@ -13,7 +13,7 @@ use parking_lot::RwLock;
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::Error;
+use crate::{Error, stamped};
 
 /// Local address, interface and buffers of a socket.
 #[derive(Clone, Debug)]
@@ -24,6 +24,8 @@ pub struct BindOptions {
     pub interface: Option<String>,
     /// Kernel buffer for each direction in bytes; the system may limit it.
     pub buffer_bytes: usize,
+    /// Whether it may take and send for addresses that are not of this host (`IP_TRANSPARENT`).
+    pub is_transparent: bool,
 }
 
 impl BindOptions {
@@ -33,6 +35,7 @@ impl BindOptions {
             address,
             interface: None,
             buffer_bytes: 4 << 20,
+            is_transparent: false,
         }
     }
 }
@@ -108,6 +111,14 @@ impl UdpSocket {
         if address.is_ipv6() {
             // So that an IPv4 listener can use the same port, and no address has two forms.
             socket.set_only_v6(true).map_err(Error::System)?;
+        }
+        if options.is_transparent {
+            let (level, name) = match address {
+                SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TRANSPARENT),
+                SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT),
+            };
+            let set = stamped::set(&socket, level, name, 1);
+            set.map_err(|error| Error::Interception(error.to_string()))?;
         }
         set_buffers(&socket, options.buffer_bytes);
         socket

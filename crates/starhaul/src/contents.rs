@@ -26,6 +26,9 @@ pub(crate) struct RelayArguments {
     /// Check the configuration, print what it says, and end
     #[arg(long)]
     check: bool,
+    /// On a router: take what passes to neighbours that have an address, and answer under it; needs nftables, and root or CAP_NET_ADMIN
+    #[arg(long)]
+    transparent: bool,
     /// Print a commented sample of a configuration, and end
     #[arg(long, conflicts_with_all = ["config", "check"])]
     sample: bool,
@@ -79,7 +82,7 @@ pub(crate) fn relay(arguments: &RelayArguments) -> anyhow::Result<()> {
         return print(config.describe());
     }
     starhaul_net::sharpen_timers();
-    let mut relay = Relay::open(config)?;
+    let mut relay = Relay::open(config, arguments.transparent)?;
     tracing::info!(address = %relay.local_addr(), "relays");
     match relay.run()? {}
 }

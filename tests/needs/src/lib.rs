@@ -49,11 +49,13 @@ pub enum Need {
     Mount,
     /// `dtnd` of `dtn7`, another bundle node.
     Dtnd,
+    /// `nft`, and a kernel with TPROXY.
+    Nftables,
 }
 
 impl Need {
     /// All needs.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Netns,
         Self::Iperf3,
         Self::Traces,
@@ -66,6 +68,7 @@ impl Need {
         Self::OpenFiles,
         Self::Mount,
         Self::Dtnd,
+        Self::Nftables,
     ];
 
     /// The name in `STARHAUL_REQUIRE`.
@@ -83,6 +86,7 @@ impl Need {
             Self::OpenFiles => "files",
             Self::Mount => "mount",
             Self::Dtnd => "dtnd",
+            Self::Nftables => "nftables",
         }
     }
 }

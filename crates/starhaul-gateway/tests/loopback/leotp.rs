@@ -52,7 +52,7 @@ impl Running {
              [[neighbour]]\nname = \"down\"\nkey = \"{down}\"\n"
         );
         let config = starhaul_contents::config::Config::parse(&text, &folder.join("relay.toml"));
-        let mut relay = Relay::open(config.unwrap()).unwrap();
+        let mut relay = Relay::open(config.unwrap(), false).unwrap();
         let address = relay.local_addr();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();

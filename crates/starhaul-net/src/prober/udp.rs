@@ -48,9 +48,9 @@ impl EchoClient {
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
         let socket = UdpSocket::bind(&BindOptions {
-            address: SocketAddr::new(via.local.unwrap_or(any), 0),
             interface: via.interface.clone(),
             buffer_bytes: BUFFER_BYTES,
+            ..BindOptions::new(SocketAddr::new(via.local.unwrap_or(any), 0))
         })?;
         stamp_arrivals(&socket)?;
         Ok(Self {

@@ -3,3 +3,4 @@
 mod connections;
 mod files;
 mod nodes;
+mod transparent;

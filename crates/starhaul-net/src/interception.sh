@@ -1,0 +1,27 @@
+# Arguments: a number for mark, routing table and table of nftables; -4 or -6; the rules of nftables.
+trap '' INT TERM HUP
+number=$1 family=$2 rules=$3
+for program in nft ip; do
+    command -v $program >/dev/null || {
+        echo "the program $program is missing: install nftables and iproute2" >&2
+        exit 1
+    }
+done
+if [ -n "$(ip $family rule show table $number)$(ip $family route show table $number 2>/dev/null)" ]; then
+    echo taken
+    exit 1
+fi
+end() {
+    ip $family rule del fwmark $number lookup $number 2>/dev/null
+    ip $family route del local default dev lo table $number 2>/dev/null
+    nft delete table inet starhaul_$number 2>/dev/null
+}
+# One transaction: where it fails, nothing of it is there.
+printf '%s' "$rules" | nft -f - || exit 1
+ip $family route add local default dev lo table $number && ip $family rule add fwmark $number lookup $number || {
+    end
+    exit 1
+}
+echo ready
+cat >/dev/null
+end
