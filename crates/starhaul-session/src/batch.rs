@@ -3,6 +3,8 @@
 use bytes::Bytes;
 use starhaul_paths::PathId;
 
+use crate::paths::Overview;
+
 /// A datagram to put on a path.
 #[derive(Clone, Debug)]
 pub struct PathDatagram {
@@ -42,6 +44,7 @@ impl Budget {
 /// Datagrams for a path on their way to the caller, and how much may still be added.
 pub(crate) struct Batch<'a> {
     pub(crate) path: PathId,
+    pub(crate) overview: Overview,
     pub(crate) budget: Budget,
     pub(crate) datagrams: &'a mut Vec<PathDatagram>,
     /// Length of the last one.

@@ -114,6 +114,20 @@ impl Path {
     }
 }
 
+/// What the paths have in common, seen from one of them; it does not change while a batch is taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Overview {
+    pub(crate) all_silent: bool,
+    /// The path is usable.
+    pub(crate) is_usable: bool,
+    /// No other path is.
+    pub(crate) is_alone: bool,
+    /// The least one-way delay of any usable path.
+    pub(crate) least_delay: Duration,
+    /// Payload of a fragment that fits every path.
+    pub(crate) fragment_capacity: Option<usize>,
+}
+
 /// All paths of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
@@ -186,7 +200,7 @@ impl Paths {
 
     /// Paths worth sending on: those not silent, or all when all are.
     pub(crate) fn usable(&self) -> impl Iterator<Item = (PathId, &Path)> {
-        let all_silent = self.table.values().all(|path| path.monitor.is_suspect());
+        let all_silent = self.all_silent();
         self.iter()
             .filter(move |(_, path)| all_silent || !path.monitor.is_suspect())
     }
@@ -197,9 +211,19 @@ impl Paths {
             .filter(move |(_, path)| path.max_datagram() as u64 >= bytes)
     }
 
-    /// No other path is worth sending on.
-    pub(crate) fn is_alone(&self, id: PathId) -> bool {
-        self.usable().all(|(usable, _)| usable == id)
+    /// The paths as `id` sees them.
+    pub(crate) fn overview(&self, id: PathId) -> Overview {
+        Overview {
+            all_silent: self.all_silent(),
+            is_usable: self.is_usable(id),
+            is_alone: self.usable().all(|(usable, _)| usable == id),
+            least_delay: self.least_delay(),
+            fragment_capacity: self.fragment_capacity(),
+        }
+    }
+
+    pub(crate) fn all_silent(&self) -> bool {
+        self.table.values().all(|path| path.monitor.is_suspect())
     }
 
     pub(crate) fn is_usable(&self, id: PathId) -> bool {
