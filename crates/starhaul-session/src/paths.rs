@@ -10,7 +10,7 @@ use starhaul_paths::{ClockOffset, PathId, PathMonitor, PathUpdate};
 use starhaul_units::Bandwidth;
 
 use crate::{
-    batch::{Budget, PathDatagram},
+    batch::{Budget, Overview, PathDatagram},
     item::Item,
     received::ReceiveLog,
     wire::{FRAGMENT_HEADER_BYTES, Header, unwrap, wrap},
@@ -112,20 +112,6 @@ impl Path {
     pub(crate) fn max_datagram(&self) -> usize {
         self.monitor.transport().max_datagram
     }
-}
-
-/// What the paths have in common, seen from one of them; it does not change while a batch is taken.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Overview {
-    pub(crate) all_silent: bool,
-    /// The path is usable.
-    pub(crate) is_usable: bool,
-    /// No other path is.
-    pub(crate) is_alone: bool,
-    /// The least one-way delay of any usable path.
-    pub(crate) least_delay: Duration,
-    /// Payload of a fragment that fits every path.
-    pub(crate) fragment_capacity: Option<usize>,
 }
 
 /// All paths of a session.

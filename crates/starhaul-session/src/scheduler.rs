@@ -12,7 +12,10 @@ use std::{
 use starhaul_paths::{Loss, PathId};
 use starhaul_units::Bandwidth;
 
-use crate::paths::{Overview, Path, Paths};
+use crate::{
+    batch::Overview,
+    paths::{Path, Paths},
+};
 
 /// What waits to be sent, seen from one fragment of a block.
 #[derive(Clone, Copy, Debug)]
