@@ -405,18 +405,18 @@ impl Connection {
         self.dirty
     }
 
-    /// A packet arrived. Returns what follows for the client's address (server).
-    pub(crate) fn handle_event(&mut self, now: Instant, event: ConnectionEvent) -> proof::Next {
+    /// A packet arrived.
+    pub(crate) fn handle_event(&mut self, event: ConnectionEvent) {
         self.quic.handle_event(event);
         self.dirty = true;
         self.unacknowledged = self.unacknowledged.saturating_add(1);
-        match self.is_client() {
-            true => proof::Next::Nothing,
-            false => self.check_address(now),
-        }
     }
 
-    fn check_address(&mut self, now: Instant) -> proof::Next {
+    /// Packets arrived together. Returns what follows for the client's address (server).
+    pub(crate) fn check_address(&mut self, now: Instant) -> proof::Next {
+        if self.is_client() {
+            return proof::Next::Nothing;
+        }
         let path = self.quic.network_path(QuicPathId::ZERO);
         let (Ok(path), Some(rtt)) = (path, self.rtt()) else {
             return proof::Next::Nothing;

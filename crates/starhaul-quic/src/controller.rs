@@ -242,6 +242,11 @@ impl PathControl {
         self.given.len()
     }
 
+    /// At least the bytes of packets that they take.
+    pub(crate) fn given_room(&self) -> usize {
+        self.given_bytes + self.given.len() * 2 * PACKET_OVERHEAD
+    }
+
     /// The stack is about to be polled.
     pub(crate) fn arm(&mut self) {
         self.matched = None;
@@ -568,8 +573,9 @@ impl congestion::Controller for PathControlHandle {
         control.path.controller_mut().on_mtu_update(new_mtu);
     }
 
+    /// The node gives datagrams to the stack only within [`PathControl::permit`].
     fn window(&self) -> u64 {
-        self.lock().path.controller().cwnd().max(1)
+        u64::MAX
     }
 
     fn metrics(&self) -> ControllerMetrics {
@@ -592,7 +598,7 @@ impl congestion::Controller for PathControlHandle {
     }
 
     fn initial_window(&self) -> u64 {
-        self.window()
+        self.lock().path.controller().cwnd().max(1)
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {

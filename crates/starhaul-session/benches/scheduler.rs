@@ -1,5 +1,5 @@
-//! What the choice of the next fragment costs when 10, 1 000 and 10 000 blocks wait: the time of `Session::poll_datagram`,
-//! with blocks of all priorities and many deadlines. See docs/performance.md.
+//! What the choice of the next fragment costs when 10, 1 000 and 10 000 blocks wait: the time of `Session::poll_datagrams`,
+//! for one datagram and for batches, with blocks of all priorities and many deadlines. See docs/performance.md.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,11 +17,13 @@ use bytes::Bytes;
 use criterion::{Criterion, Throughput};
 use rustix::time::{ClockId, clock_gettime};
 use starhaul_session::{
-    BlockOptions, Mode, PathId, PathUpdate, Session, SessionConfig, Side, StreamConfig,
+    BlockOptions, Budget, Mode, PathId, PathUpdate, Session, SessionConfig, Side, StreamConfig,
 };
 use starhaul_units::Bandwidth;
 
 const QUEUED: [usize; 3] = [10, 1_000, 10_000];
+/// Paths, and most datagrams that one of them asks for at once: all together or, as nodes do, a batch.
+const ASKING: [(u32, usize); 4] = [(1, 1), (2, 1), (2, 44), (8, 44)];
 /// Polled in one iteration; so much less than waits that the queue stays as long as it is.
 const FRAGMENTS: u32 = 500;
 /// 100 fragments.
@@ -34,13 +36,14 @@ fn main() {
         .warm_up_time(Duration::from_millis(300))
         .measurement_time(Duration::from_secs(2))
         .configure_from_args();
-    for paths in [1, 2] {
-        let mut group = criterion.benchmark_group(format!("scheduler/{paths} path(s)"));
+    for (paths, batch) in ASKING {
+        let mut group = criterion.benchmark_group(format!("scheduler/{}", name(paths, batch)));
         group.throughput(Throughput::Elements(FRAGMENTS.into()));
         for queued in QUEUED {
             group.bench_function(format!("{queued} blocks"), |bencher| {
-                bencher
-                    .iter_custom(|iterations| (0..iterations).map(|_| cost(queued, paths)).sum());
+                bencher.iter_custom(|iterations| {
+                    (0..iterations).map(|_| cost(queued, paths, batch)).sum()
+                });
             });
         }
         group.finish();
@@ -56,19 +59,26 @@ fn main() {
         "\nmedians of {ROUNDS} rounds, per fragment; ratios against {} blocks",
         QUEUED[0]
     );
-    for paths in [1, 2] {
-        print_ratios(paths);
+    for (paths, batch) in ASKING {
+        print_ratios(paths, batch);
     }
 }
 
+fn name(paths: u32, batch: usize) -> String {
+    format!("{paths} path(s), batches of {batch}")
+}
+
 /// Compares in one run, in turns, so that whatever else the machine does meets all alike.
-fn print_ratios(paths: u32) {
+fn print_ratios(paths: u32, batch: usize) {
     let rounds: Vec<_> = (0..ROUNDS)
-        .map(|_| QUEUED.map(|queued| cost(queued, paths).as_secs_f64() / f64::from(FRAGMENTS)))
+        .map(|_| {
+            QUEUED.map(|queued| cost(queued, paths, batch).as_secs_f64() / f64::from(FRAGMENTS))
+        })
         .collect();
     for (at, queued) in QUEUED.into_iter().enumerate() {
         println!(
-            "{paths} path(s), {queued:6} blocks: {:7.0} ns, ratio {:.2}",
+            "{}, {queued:6} blocks: {:7.0} ns, ratio {:.2}",
+            name(paths, batch),
             1e9 * median(rounds.iter().map(|costs| costs[at])),
             median(rounds.iter().map(|costs| costs[at] / costs[0])),
         );
@@ -81,8 +91,8 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Processor time of polling [`FRAGMENTS`] fragments while `queued` blocks wait.
-fn cost(queued: usize, paths: u32) -> Duration {
+/// Processor time of polling [`FRAGMENTS`] fragments, at most `batch` at once, while `queued` blocks wait.
+fn cost(queued: usize, paths: u32, batch: usize) -> Duration {
     let start = Instant::now();
     let config = SessionConfig {
         max_send_bytes: usize::MAX,
@@ -97,15 +107,26 @@ fn cost(queued: usize, paths: u32) -> Duration {
     let mut now = start + Duration::from_secs(1);
     drain_control(&mut session, now, paths);
 
+    let budget = Budget {
+        datagrams: batch,
+        ..Budget::ONE
+    };
+    let mut datagrams = Vec::new();
     let before = processor_time();
     let mut polled = 0;
     while polled < FRAGMENTS {
-        let before = polled;
+        datagrams.clear();
         for path in 0..paths {
-            polled += u32::from(black_box(session.poll_datagram(now, PathId(path))).is_some());
+            session.poll_datagrams(now, PathId(path), budget, &mut datagrams);
         }
-        assert!(polled > before, "nothing to send after {polled} fragments");
-        now += Duration::from_micros(10);
+        black_box(&datagrams);
+        assert!(
+            !datagrams.is_empty(),
+            "nothing to send after {polled} fragments"
+        );
+        let count = u32::try_from(datagrams.len()).unwrap();
+        polled += count;
+        now += Duration::from_micros(10) * count;
     }
     processor_time() - before
 }

@@ -1,5 +1,7 @@
 //! What leaves on a path together: the budget that the path has, and the datagrams that the session adds.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use starhaul_paths::PathId;
 
@@ -39,9 +41,24 @@ impl Budget {
     };
 }
 
+/// What the paths have in common, seen from one of them; it does not change while a batch is taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Overview {
+    pub(crate) all_silent: bool,
+    /// The path is usable.
+    pub(crate) is_usable: bool,
+    /// No other path is.
+    pub(crate) is_alone: bool,
+    /// The least one-way delay of any usable path.
+    pub(crate) least_delay: Duration,
+    /// Payload of a fragment that fits every path.
+    pub(crate) fragment_capacity: Option<usize>,
+}
+
 /// Datagrams for a path on their way to the caller, and how much may still be added.
 pub(crate) struct Batch<'a> {
     pub(crate) path: PathId,
+    pub(crate) overview: Overview,
     pub(crate) budget: Budget,
     pub(crate) datagrams: &'a mut Vec<PathDatagram>,
     /// Length of the last one.

@@ -10,7 +10,7 @@ use starhaul_paths::{ClockOffset, PathId, PathMonitor, PathUpdate};
 use starhaul_units::Bandwidth;
 
 use crate::{
-    batch::{Budget, PathDatagram},
+    batch::{Budget, Overview, PathDatagram},
     item::Item,
     received::ReceiveLog,
     wire::{FRAGMENT_HEADER_BYTES, Header, unwrap, wrap},
@@ -186,7 +186,7 @@ impl Paths {
 
     /// Paths worth sending on: those not silent, or all when all are.
     pub(crate) fn usable(&self) -> impl Iterator<Item = (PathId, &Path)> {
-        let all_silent = self.table.values().all(|path| path.monitor.is_suspect());
+        let all_silent = self.all_silent();
         self.iter()
             .filter(move |(_, path)| all_silent || !path.monitor.is_suspect())
     }
@@ -197,9 +197,19 @@ impl Paths {
             .filter(move |(_, path)| path.max_datagram() as u64 >= bytes)
     }
 
-    /// No other path is worth sending on.
-    pub(crate) fn is_alone(&self, id: PathId) -> bool {
-        self.usable().all(|(usable, _)| usable == id)
+    /// The paths as `id` sees them.
+    pub(crate) fn overview(&self, id: PathId) -> Overview {
+        Overview {
+            all_silent: self.all_silent(),
+            is_usable: self.is_usable(id),
+            is_alone: self.usable().all(|(usable, _)| usable == id),
+            least_delay: self.least_delay(),
+            fragment_capacity: self.fragment_capacity(),
+        }
+    }
+
+    pub(crate) fn all_silent(&self) -> bool {
+        self.table.values().all(|path| path.monitor.is_suspect())
     }
 
     pub(crate) fn is_usable(&self, id: PathId) -> bool {

@@ -1,7 +1,10 @@
 //! The multipath scheduler by rules: a path that may send now carries a fragment unless it arrives sooner over another, or over
 //! one that is cheaper and still in time (docs/deadlines.md "Choice of path").
 
-use std::time::{Duration, Instant};
+use std::{
+    cell::LazyCell,
+    time::{Duration, Instant},
+};
 
 use starhaul_paths::PathId;
 
@@ -25,26 +28,26 @@ impl Scheduler for Rules {
         let Some(this) = view.this() else {
             return false;
         };
-        if view.usable().all(|(other, _)| other == id) {
+        if view.is_alone() {
             return true;
         }
-        let own = this.predict_arrival(now, 0, load.fragment);
-        let all = this.predict_arrival(now, 0, load.waiting);
-        let enough = in_time(view, this, all, limit);
+        let own = LazyCell::new(|| this.predict_arrival(now, 0, load.fragment));
+        let enough = LazyCell::new(|| {
+            in_time(
+                view,
+                this,
+                this.predict_arrival(now, 0, load.waiting),
+                limit,
+            )
+        });
         for (other_id, other) in view.carrying(load.fragment) {
-            if other_id == id {
+            let order = other.cost().total_cmp(&this.cost());
+            // A dearer path is not waited for when this one is in time.
+            if other_id == id || order.is_gt() && *enough {
                 continue;
             }
             let last = other.predict_arrival(now, load.ahead, load.waiting);
-            let cheaper = other.cost().total_cmp(&this.cost());
-            if cheaper.is_lt() && in_time(view, other, last, limit) {
-                return false;
-            }
-            // A dearer path is not waited for when this one is in time.
-            if cheaper.is_gt() && enough {
-                continue;
-            }
-            if last < own {
+            if order.is_lt() && in_time(view, other, last, limit) || last < *own {
                 return false;
             }
         }
@@ -107,6 +110,9 @@ impl Scheduler for Rules {
         let Some(this) = view.this() else {
             return false;
         };
+        if view.is_alone() {
+            return true;
+        }
         let patience = if frame.at_any_cost {
             Duration::ZERO
         } else {
@@ -142,6 +148,9 @@ pub(crate) fn recovered_by(view: &View<'_>, path: Option<PathId>) -> Option<Inst
 
 /// When a frame sent on this path now arrives, if it would arrive sooner over another path that is busy now.
 pub(crate) fn straggles(view: &View<'_>, bytes: u64) -> Option<Instant> {
+    if view.is_alone() {
+        return None;
+    }
     let own = view.this()?.predict_arrival(view.now(), 0, bytes);
     view.usable()
         .any(|(_, other)| other.predict_arrival(view.now(), 0, bytes) + TIE < own)

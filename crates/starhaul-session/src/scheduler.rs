@@ -12,7 +12,10 @@ use std::{
 use starhaul_paths::{Loss, PathId};
 use starhaul_units::Bandwidth;
 
-use crate::paths::{Path, Paths};
+use crate::{
+    batch::Overview,
+    paths::{Path, Paths},
+};
 
 /// What waits to be sent, seen from one fragment of a block.
 #[derive(Clone, Copy, Debug)]
@@ -74,12 +77,24 @@ pub trait Scheduler: Debug + Send {
 /// What a scheduler sees: the time, the paths, and the path that may send now.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
-    pub(crate) now: Instant,
-    pub(crate) paths: &'a Paths,
-    pub(crate) path: PathId,
+    now: Instant,
+    paths: &'a Paths,
+    path: PathId,
+    this: Option<PathView<'a>>,
+    overview: Overview,
 }
 
 impl<'a> View<'a> {
+    pub(crate) fn new(now: Instant, paths: &'a Paths, path: PathId, overview: Overview) -> Self {
+        Self {
+            now,
+            paths,
+            path,
+            this: paths.get(path).map(PathView),
+            overview,
+        }
+    }
+
     /// The present.
     pub const fn now(&self) -> Instant {
         self.now
@@ -91,8 +106,8 @@ impl<'a> View<'a> {
     }
 
     /// What is known of the path that may send now; `None` if it has just gone.
-    pub fn this(&self) -> Option<PathView<'a>> {
-        self.get(self.path)
+    pub const fn this(&self) -> Option<PathView<'a>> {
+        self.this
     }
 
     /// What is known of a path.
@@ -102,18 +117,39 @@ impl<'a> View<'a> {
 
     /// Paths worth sending on: those not silent, or all when all are.
     pub fn usable(&self) -> impl Iterator<Item = (PathId, PathView<'a>)> + use<'a> {
-        self.paths.usable().map(|(id, path)| (id, PathView(path)))
+        let all = self.overview.all_silent;
+        let paths = self.paths.iter().map(|(id, path)| (id, PathView(path)));
+        paths.filter(move |(_, path)| all || !path.0.monitor.is_suspect())
+    }
+
+    /// No other path is usable.
+    pub const fn is_alone(&self) -> bool {
+        self.overview.is_alone
     }
 
     /// Usable paths whose datagrams are large enough for `bytes`.
     pub fn carrying(&self, bytes: u64) -> impl Iterator<Item = (PathId, PathView<'a>)> + use<'a> {
-        let paths = self.paths.carrying(bytes);
-        paths.map(|(id, path)| (id, PathView(path)))
+        self.usable()
+            .filter(move |(_, path)| path.max_datagram() as u64 >= bytes)
+    }
+
+    /// Bytes of the largest datagram that the path carries, which may send now.
+    pub(crate) fn max_datagram(&self) -> usize {
+        self.this.map_or(0, PathView::max_datagram)
+    }
+
+    pub(crate) const fn paths(&self) -> &'a Paths {
+        self.paths
+    }
+
+    /// Payload of a fragment that fits every path.
+    pub(crate) const fn fragment_capacity(&self) -> Option<usize> {
+        self.overview.fragment_capacity
     }
 
     /// The least one-way delay of any usable path.
-    pub fn least_delay(&self) -> Duration {
-        self.paths.least_delay()
+    pub const fn least_delay(&self) -> Duration {
+        self.overview.least_delay
     }
 
     /// How many usable paths cost less than `path`.
@@ -148,6 +184,11 @@ impl PathView<'_> {
     /// Time from sending until an acknowledgement is overdue.
     pub fn overdue_after(self) -> Duration {
         self.0.monitor.overdue_after()
+    }
+
+    /// Bytes of the largest datagram that the path carries.
+    pub fn max_datagram(self) -> usize {
+        self.0.max_datagram()
     }
 
     /// What the path can carry.

@@ -125,17 +125,22 @@ impl<P: AsRef<[u8]>> Fragment<P> {
 }
 
 impl Fragment {
+    /// It is all the data of its block.
+    pub(crate) const fn is_block(&self) -> bool {
+        self.data_count == 1 && self.index == 0 && self.last_code == 0
+    }
+
     fn decode(body: &mut Bytes) -> Result<Self, ProtocolError> {
         const WHAT: ProtocolError = ProtocolError::Malformed("fragment");
         if body.len() <= FRAGMENT_HEADER_BYTES - HEADER_BYTES {
             return Err(WHAT);
         }
-        let stream = StreamId(body.get_u32());
-        let block = BlockId(body.get_u32());
-        let born_micros = body.get_u32();
-        let (code, last_code, index) = (body.get_u8(), body.get_u8(), body.get_u8());
-        let (data_count, redundancy_count, padding) = (body.get_u8(), body.get_u8(), body.get_u8());
-        let _reserved = body.get_u8();
+        let mut head = body.as_ref();
+        let stream = StreamId(head.get_u32());
+        let block = BlockId(head.get_u32());
+        let born_micros = head.get_u32();
+        let (code, last_code, index) = (head.get_u8(), head.get_u8(), head.get_u8());
+        let (data_count, redundancy_count, padding) = (head.get_u8(), head.get_u8(), head.get_u8());
         let total = u16::from(data_count) + u16::from(redundancy_count);
         let sane = data_count > 0
             && total <= 255
@@ -145,6 +150,8 @@ impl Fragment {
         if !sane {
             return Err(WHAT);
         }
+        // The last byte of the header is reserved.
+        body.advance(FRAGMENT_HEADER_BYTES - HEADER_BYTES);
         let payload = std::mem::take(body);
         Ok(Self {
             stream,
@@ -183,7 +190,9 @@ impl StreamFrame {
         if body.len() < STREAM_FRAME_HEADER_BYTES - HEADER_BYTES {
             return Err(WHAT);
         }
-        let (stream, offset, flags) = (StreamId(body.get_u32()), body.get_u64(), body.get_u8());
+        let mut head = body.as_ref();
+        let (stream, offset, flags) = (StreamId(head.get_u32()), head.get_u64(), head.get_u8());
+        body.advance(STREAM_FRAME_HEADER_BYTES - HEADER_BYTES);
         let payload = std::mem::take(body);
         let length = u64::try_from(payload.len()).map_err(|_| WHAT)?;
         if flags > 1
@@ -216,11 +225,13 @@ pub(crate) fn decode(mut datagram: Bytes) -> Result<(Header, Body), ProtocolErro
     if datagram.len() < HEADER_BYTES {
         return Err(ProtocolError::Malformed("datagram"));
     }
-    let kind = datagram.get_u8();
+    let mut head = datagram.as_ref();
+    let kind = head.get_u8();
     let header = Header {
-        sequence: datagram.get_u32(),
-        sent_micros: datagram.get_u32(),
+        sequence: head.get_u32(),
+        sent_micros: head.get_u32(),
     };
+    datagram.advance(HEADER_BYTES);
     let body = match kind {
         FRAGMENT => Body::Fragment(Fragment::decode(&mut datagram)?),
         STREAM_FRAME => Body::StreamFrame(StreamFrame::decode(&mut datagram)?),

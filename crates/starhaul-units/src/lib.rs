@@ -82,7 +82,14 @@ impl Bandwidth {
 
     /// The whole bytes sent at this rate in `elapsed`; saturates.
     pub fn bytes_in(self, elapsed: Duration) -> u64 {
-        let bytes = u128::from(self.0).saturating_mul(elapsed.as_nanos()) / 8_000_000_000;
+        let nanos = elapsed.as_nanos();
+        if let Some(bits) = u64::try_from(nanos)
+            .ok()
+            .and_then(|nanos| self.0.checked_mul(nanos))
+        {
+            return bits / 8_000_000_000;
+        }
+        let bytes = u128::from(self.0).saturating_mul(nanos) / 8_000_000_000;
         u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 

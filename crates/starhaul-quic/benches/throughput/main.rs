@@ -21,6 +21,10 @@ use starhaul_session::Mode;
 use bare::Bare;
 use session::Sessions;
 
+/// As the program allocates.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// What one iteration delivers.
 const ITERATION_BYTES: usize = 4_000_000;
 /// Turns of all contenders, one after the other, from which the ratios come.

@@ -5,8 +5,7 @@ use std::{net::SocketAddr, sync::Arc, time::Instant};
 
 use bytes::BytesMut;
 use noq_proto::{
-    ConnectionEvent, ConnectionHandle, DatagramEvent, EcnCodepoint, Event, FourTuple, Incoming,
-    StreamEvent,
+    ConnectionHandle, DatagramEvent, EcnCodepoint, Event, FourTuple, Incoming, StreamEvent,
 };
 
 use starhaul_paths::PathId;
@@ -85,16 +84,17 @@ impl Node {
                 current = key.and_then(|key| self.conns.take(key));
             }
             if let Some(conn) = &mut current {
-                self.hand_over(now, conn, event);
+                conn.handle_event(event);
             }
         }
         self.finish_input(now, current);
         self.buffer = response;
     }
 
-    /// Gives a packet to the stack of its connection.
-    fn hand_over(&mut self, now: Instant, conn: &mut Connection, event: ConnectionEvent) {
-        let next = conn.handle_event(now, event);
+    /// The stack of this connection has taken packets.
+    fn finish_input(&mut self, now: Instant, conn: Option<Box<Connection>>) {
+        let Some(mut conn) = conn else { return };
+        let next = conn.check_address(now);
         if let Some(socket) = self.locals.get_mut(&conn.local) {
             match next {
                 Next::Nothing => {}
@@ -102,11 +102,6 @@ impl Node {
                 Next::Renew(remote) => socket.names.renew(remote),
             }
         }
-    }
-
-    /// The stack of this connection has taken packets.
-    fn finish_input(&mut self, now: Instant, conn: Option<Box<Connection>>) {
-        let Some(mut conn) = conn else { return };
         if let Some((session, _)) = conn.owner
             && let Some(state) = self.sessions.get_mut(&session)
         {

@@ -64,6 +64,7 @@ impl Node {
     fn poll_stack(&mut self, now: Instant, conn: &mut Connection) -> Option<Transmit> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
+        buffer.reserve(conn.control.lock().given_room());
         let sent = conn.poll_batch(now, &mut buffer);
         if conn.control.lock().has_fates() {
             self.report_fates(conn);

@@ -57,6 +57,18 @@ impl ReceiveBlocks {
     }
 }
 
+impl Complete {
+    pub(crate) const fn new(data: Bytes, born_micros: u64, recovered: bool) -> Self {
+        Self {
+            data,
+            born_micros,
+            recovered,
+            latency: Duration::ZERO,
+            completed_micros: 0,
+        }
+    }
+}
+
 /// A block of which fragments have arrived.
 #[derive(Debug)]
 pub(crate) struct Partial {
@@ -137,13 +149,8 @@ impl Partial {
         if self.codes.iter().any(|code| code.data.is_none()) {
             return Taken::Kept;
         }
-        Taken::Complete(Complete {
-            data: self.join(),
-            born_micros: self.born_micros,
-            recovered: self.recovered,
-            latency: Duration::ZERO,
-            completed_micros: 0,
-        })
+        let data = self.join();
+        Taken::Complete(Complete::new(data, self.born_micros, self.recovered))
     }
 
     fn contradicts(&self, fragment: &Fragment) -> bool {

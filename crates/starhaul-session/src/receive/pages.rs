@@ -3,7 +3,7 @@
 //! A page costs the same whatever part of it has arrived, so what is held is bounded by the sender's window alone, however the bytes
 //! are cut. They are copied into it: a frame is part of a buffer of many packets, of which one byte would keep all.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
@@ -13,16 +13,18 @@ const WORDS: usize = PAGE / 64;
 /// What a page costs besides its bytes.
 const OVERHEAD_BYTES: usize = size_of::<Page>() + 64;
 
-/// Pages by their number.
+/// Pages in order of their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
-    pages: BTreeMap<u64, Page>,
+    pages: VecDeque<Option<Box<Page>>>,
+    /// Number of the front page.
+    first: u64,
     held: usize,
 }
 
 #[derive(Debug)]
 struct Page {
-    /// From `start` to the end of the page.
+    /// From `start` to the last byte that has arrived.
     bytes: BytesMut,
     /// The first byte that was not handed on, within the page.
     start: usize,
@@ -36,26 +38,40 @@ struct Page {
 impl Pages {
     pub(crate) const fn new() -> Self {
         Self {
-            pages: BTreeMap::new(),
+            pages: VecDeque::new(),
+            first: 0,
             held: 0,
         }
     }
 
-    /// Copies bytes that begin at `offset`, which is not below `read`, up to which all was handed on.
+    /// Copies bytes that begin at `offset`, which is not below `read`, up to which all was handed on. The caller bounds `offset`.
     pub(crate) fn store(&mut self, read: u64, mut offset: u64, mut bytes: &[u8]) {
+        let (first_unread, read_at) = split(read);
+        while self.first < first_unread && self.pages.pop_front().is_some() {
+            self.first += 1;
+        }
+        if self.pages.is_empty() {
+            self.first = first_unread;
+        }
         while !bytes.is_empty() {
             let (number, at) = split(offset);
-            let (first_unread, read_at) = split(read);
             let start = if number == first_unread { read_at } else { 0 };
-            let held = &mut self.held;
-            let page = self.pages.entry(number).or_insert_with(|| {
-                let page = Page::new(start);
-                *held += page.cost;
-                page
-            });
+            let Some(index) = self.index(number) else {
+                return;
+            };
+            if index >= self.pages.len() {
+                self.pages.resize_with(index + 1, || None);
+            }
             let count = bytes.len().min(PAGE - at);
             let (now, later) = bytes.split_at(count);
-            page.store(at, now);
+            if let Some(page) = self.pages.get_mut(index) {
+                let page = page.get_or_insert_with(|| {
+                    let page = Page::new(start);
+                    self.held += page.cost;
+                    Box::new(page)
+                });
+                page.store(at, now);
+            }
             offset += count as u64;
             bytes = later;
         }
@@ -64,7 +80,9 @@ impl Pages {
     /// The next bytes from `read` on, at most `max` and not empty; `None` when the first has not arrived.
     pub(crate) fn take(&mut self, read: u64, max: usize) -> Option<Bytes> {
         let (number, at) = split(read);
-        let page = self.pages.get_mut(&number)?;
+        let index = self.index(number)?;
+        let place = self.pages.get_mut(index)?;
+        let page = place.as_mut()?;
         let count = page.run(at).min(max);
         if count == 0 {
             return None;
@@ -74,7 +92,7 @@ impl Pages {
         page.unread -= count;
         if page.unread == 0 {
             self.held -= page.cost;
-            self.pages.remove(&number);
+            *place = None;
         }
         Some(taken)
     }
@@ -82,7 +100,13 @@ impl Pages {
     /// The byte at `read` has arrived.
     pub(crate) fn is_ready(&self, read: u64) -> bool {
         let (number, at) = split(read);
-        self.pages.get(&number).is_some_and(|page| page.has(at))
+        let page = self.index(number).and_then(|index| self.pages.get(index));
+        page.and_then(Option::as_ref)
+            .is_some_and(|page| page.has(at))
+    }
+
+    fn index(&self, number: u64) -> Option<usize> {
+        usize::try_from(number.checked_sub(self.first)?).ok()
     }
 
     pub(crate) fn clear(&mut self) {
@@ -97,10 +121,10 @@ impl Pages {
 
 impl Page {
     fn new(start: usize) -> Self {
-        let bytes = BytesMut::zeroed(PAGE - start);
+        let room = PAGE - start;
         Self {
-            cost: bytes.len() + OVERHEAD_BYTES,
-            bytes,
+            cost: room + OVERHEAD_BYTES,
+            bytes: BytesMut::with_capacity(room),
             start,
             present: [0; WORDS],
             unread: 0,
@@ -109,8 +133,14 @@ impl Page {
 
     fn store(&mut self, at: usize, bytes: &[u8]) {
         let from = at - self.start;
-        if let Some(place) = self.bytes.get_mut(from..from + bytes.len()) {
-            place.copy_from_slice(bytes);
+        let to = from + bytes.len();
+        if from == self.bytes.len() {
+            self.bytes.extend_from_slice(bytes);
+        } else {
+            self.bytes.resize(to.max(self.bytes.len()), 0);
+            if let Some(place) = self.bytes.get_mut(from..to) {
+                place.copy_from_slice(bytes);
+            }
         }
         let end = at + bytes.len();
         let words = self.present.iter_mut().enumerate();

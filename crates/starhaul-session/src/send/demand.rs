@@ -48,19 +48,17 @@ impl Demand {
         }
     }
 
-    /// Rate offered over the last window by blocks more important than `priority`. One burst is no rate, so the window counts
-    /// in full from the start.
-    pub(crate) fn above(&self, now: Instant, priority: u8) -> Bandwidth {
+    /// Rates offered over the last window by blocks of each priority and of more important ones. One burst is no rate, so the
+    /// window counts in full from the start.
+    pub(crate) fn by_importance(&self, now: Instant) -> Vec<(u8, Bandwidth)> {
         let oldest = (self.slot_at(now) + 1).saturating_sub(SLOTS.into());
-        let bytes = self
-            .offered
-            .range(..priority)
-            .map(|(_, slots)| {
-                let live = (oldest..=self.slot).map(|slot| slots[self.index(slot)]);
-                live.sum::<u64>()
-            })
-            .sum();
-        Bandwidth::from_bytes_over(bytes, WINDOW)
+        let mut bytes = 0;
+        let offered = self.offered.iter().map(|(&priority, slots)| {
+            let live = (oldest..=self.slot).map(|slot| slots[self.index(slot)]);
+            bytes += live.sum::<u64>();
+            (priority, Bandwidth::from_bytes_over(bytes, WINDOW))
+        });
+        offered.collect()
     }
 
     /// The shortest deadline of the last window.

@@ -55,6 +55,8 @@ pub(crate) struct Choice {
     pub(crate) block: BlockKey,
     pub(crate) fragment: FragmentId,
     pub(crate) purpose: Purpose,
+    /// Bytes that go before the block.
+    pub(crate) ahead: u64,
 }
 
 /// The blocks that go first, as they were weighed.
@@ -125,6 +127,10 @@ impl BlocksOut {
         self.blocks.get(&key)
     }
 
+    pub(crate) fn get_mut(&mut self, key: BlockKey) -> Option<&mut SendBlock> {
+        self.blocks.get_mut(&key)
+    }
+
     /// `key` is useless without `on`; false when `on` has ended.
     pub(crate) fn depend(&mut self, key: BlockKey, on: BlockKey) -> bool {
         self.blocks
@@ -171,6 +177,7 @@ impl BlocksOut {
         if block.rank != wanted {
             if let Some(rank) = block.rank {
                 self.queue.remove(rank, key);
+                self.order.keys.retain(|waits| *waits != key);
             }
             if let Some(rank) = wanted {
                 self.queue.insert(rank, key);
@@ -197,6 +204,7 @@ impl BlocksOut {
         if let Some(block) = self.blocks.get_mut(&key) {
             if let Some(rank) = block.rank.take() {
                 self.queue.remove(rank, key);
+                self.order.keys.retain(|waits| *waits != key);
             }
             if std::mem::take(&mut block.in_spare) {
                 self.spare.remove((block.priority, 0, block.deadline), key);
@@ -247,14 +255,14 @@ impl BlocksOut {
 
     /// The fragment that should leave on the path now. Blocks that cannot arrive in time any more end on the way.
     pub(crate) fn pick(&mut self, view: &View<'_>, scheduler: &dyn Scheduler) -> Option<Choice> {
-        let (paths, path) = (view.paths, view.path);
-        self.put_in_order(view.now, paths);
+        let (now, paths) = (view.now(), view.paths());
+        self.put_in_order(now, paths);
         let mut ahead = 0;
         for &key in &self.order.keys {
             let Some(block) = self.blocks.get_mut(&key) else {
                 continue;
             };
-            if !fits(block, paths, path) && is_stranded(block, paths) {
+            if !fits(block, view.max_datagram()) && is_stranded(block, paths) {
                 block.recut();
             }
             if let Some((fragment, purpose)) = choose(block, view, scheduler, ahead) {
@@ -262,6 +270,7 @@ impl BlocksOut {
                     block: key,
                     fragment,
                     purpose,
+                    ahead,
                 });
             }
             ahead += block.waiting_bytes() as u64;
@@ -269,10 +278,11 @@ impl BlocksOut {
         None
     }
 
-    /// Weighs what waits, if that was not done lately or if other blocks wait now.
+    /// Weighs what waits, if that was not done lately, if another block may go first, or if nothing is left of what was weighed.
     fn put_in_order(&mut self, now: Instant, paths: &Paths) {
-        let queue = self.queue.revision();
-        if self.order.revision == queue && self.order.until.is_some_and(|until| now < until) {
+        let is_fresh = self.order.until.is_some_and(|until| now < until)
+            && self.order.revision == self.queue.revision();
+        if self.queue.is_empty() || is_fresh && !self.order.keys.is_empty() {
             return;
         }
         let mut keys = std::mem::take(&mut self.order.keys);
@@ -281,7 +291,7 @@ impl BlocksOut {
             let max_priority = self.queue.max_priority();
             let weigh = |key: BlockKey| {
                 self.blocks.get(&key).map_or(f64::MAX, |block| {
-                    let hurries = outlook.is_light(block, &self.queue, &self.demand);
+                    let hurries = outlook.is_light(block, &self.queue);
                     outlook.weigh(block, hurries, max_priority, self.priority_weight)
                 })
             };
@@ -289,7 +299,7 @@ impl BlocksOut {
             keys.extend(self.queue.ranked(weigh).take(MAX_EXAMINED));
             let is_hopeless = |key: &BlockKey| {
                 let block = self.blocks.get(key);
-                block.is_some_and(|block| outlook.is_hopeless(block, &self.demand))
+                block.is_some_and(|block| outlook.is_hopeless(block))
             };
             let hopeless: Vec<_> = keys.iter().copied().filter(is_hopeless).collect();
             if hopeless.is_empty() {
@@ -323,6 +333,7 @@ impl BlocksOut {
                     block: key,
                     fragment,
                     purpose: Purpose::Redundancy,
+                    ahead: 0,
                 })
             })
     }
@@ -362,14 +373,6 @@ impl BlocksOut {
         block.redundancy_is_urgent =
             !block.mode.retransmits() || !has_time_for_two_rounds(block, now, paths, path);
         true
-    }
-
-    /// The fragment that was chosen leaves on `path`; its acknowledgement is expected by `acknowledged_by`. After the last of a run
-    /// the block is queued again.
-    pub(crate) fn note_sent(&mut self, choice: Choice, path: PathId, acknowledged_by: Instant) {
-        if let Some(block) = self.blocks.get_mut(&choice.block) {
-            block.on_sent(choice.fragment, path, choice.purpose, acknowledged_by);
-        }
     }
 
     /// Fragments arrived, of which some had been given up. If with them the block has, nothing more of it is sent, and it ends
@@ -419,7 +422,7 @@ impl BlocksOut {
             let Some(block) = self.blocks.get_mut(&key) else {
                 continue;
             };
-            if block.is_split() && !fits(block, paths, path) {
+            if block.is_split() && !fits(block, paths.get(path).map_or(0, Path::max_datagram)) {
                 // Another path carries it.
                 block.query_waits = true;
                 self.queries.push_back(key);
@@ -429,6 +432,7 @@ impl BlocksOut {
                     block: key,
                     fragment: block.query(),
                     purpose: Purpose::Query,
+                    ahead: 0,
                 });
             }
         }
@@ -526,21 +530,21 @@ fn is_reachable(block: &SendBlock, paths: &Paths) -> bool {
             .is_some_and(|arrival| arrival <= block.deadline)
 }
 
-fn choose(
+/// The fragment of the block, before which `ahead` bytes go, that should leave on the path now.
+pub(crate) fn choose(
     block: &SendBlock,
     view: &View<'_>,
     scheduler: &dyn Scheduler,
     ahead: u64,
 ) -> Option<(FragmentId, Purpose)> {
-    let paths = view.paths;
+    if !fits(block, view.max_datagram()) {
+        return None;
+    }
     let limit = Limit {
         deadline: block.deadline,
         retransmits: block.mode.retransmits(),
     };
-    let bytes = fragment_bytes(block, paths);
-    if !fits(block, paths, view.path) {
-        return None;
-    }
+    let bytes = fragment_bytes(block, view.fragment_capacity());
     if let Some(id) = block.next_retransmission()
         && scheduler.takes_retransmission(view, bytes, block.deadline)
     {
@@ -570,21 +574,20 @@ fn choose(
 fn redundancy(block: &SendBlock, view: &View<'_>, scheduler: &dyn Scheduler) -> Option<FragmentId> {
     let id = block
         .next_redundancy()
-        .filter(|_| fits(block, view.paths, view.path))?;
+        .filter(|_| fits(block, view.max_datagram()))?;
     let main = block.main_path();
     let recovered_by = rules::recovered_by(view, main).filter(|_| !block.redundancy_is_urgent);
     let limit = recovered_by.map_or(block.deadline, |at| at.min(block.deadline));
-    let bytes = fragment_bytes(block, view.paths);
+    let bytes = fragment_bytes(block, view.fragment_capacity());
     scheduler
         .takes_redundancy(view, main, bytes, limit)
         .then_some(id)
 }
 
 /// The path carries the block's fragments: it may have come up, or its largest datagram may have shrunk, after the block was cut.
-fn fits(block: &SendBlock, paths: &Paths, path: PathId) -> bool {
-    let most = paths.get(path).map_or(0, Path::max_datagram);
+fn fits(block: &SendBlock, max_datagram: usize) -> bool {
     let largest = block.largest_fragment();
-    largest.is_none_or(|largest| largest + FRAGMENT_HEADER_BYTES <= most)
+    largest.is_none_or(|largest| largest + FRAGMENT_HEADER_BYTES <= max_datagram)
 }
 
 /// No path that is worth sending on carries the block's fragments: they became narrower, or the wide ones are gone.
@@ -595,11 +598,10 @@ fn is_stranded(block: &SendBlock, paths: &Paths) -> bool {
     })
 }
 
-fn fragment_bytes(block: &SendBlock, paths: &Paths) -> u64 {
-    let payload = block.fragment_length().unwrap_or_else(|| {
-        let capacity = paths.fragment_capacity().unwrap_or_default();
-        block.data.len().min(capacity)
-    });
+/// Bytes of a datagram with a fragment of the block, for which paths have room for `capacity` bytes of payload.
+fn fragment_bytes(block: &SendBlock, capacity: Option<usize>) -> u64 {
+    let uncut = || block.data.len().min(capacity.unwrap_or_default());
+    let payload = block.fragment_length().unwrap_or_else(uncut);
     (payload + FRAGMENT_HEADER_BYTES) as u64
 }
 

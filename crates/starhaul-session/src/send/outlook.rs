@@ -7,7 +7,6 @@ use starhaul_units::Bandwidth;
 use super::{
     BlocksOut,
     block::SendBlock,
-    demand::Demand,
     fragment_bytes,
     queue::{BlockQueue, weight},
 };
@@ -31,6 +30,9 @@ pub(super) struct Outlook<'a> {
     near: Instant,
     least_delay: Duration,
     bandwidth: Bandwidth,
+    fragment_capacity: Option<usize>,
+    /// What was offered lately by blocks of each priority and of more important ones.
+    demand: Vec<(u8, Bandwidth)>,
     /// The bandwidth was measured under load.
     is_trusted: bool,
 }
@@ -56,20 +58,30 @@ impl<'a> Outlook<'a> {
             near: now + slowest.unwrap_or_default(),
             least_delay: paths.least_delay(),
             bandwidth: paths.bandwidth(),
+            fragment_capacity: paths.fragment_capacity(),
+            demand: blocks_out.demand.by_importance(now),
             is_trusted: busy_for >= BUSY_BEFORE_TRUST.max(rtt * ROUNDS_BEFORE_TRUST),
         }
     }
 
     /// Sending all that waits of the block's class takes so little of the paths that there is no reason to put it off.
-    pub(super) fn is_light(&self, block: &SendBlock, queue: &BlockQueue, demand: &Demand) -> bool {
+    pub(super) fn is_light(&self, block: &SendBlock, queue: &BlockQueue) -> bool {
         let waiting = block.rank.map_or(0, |rank| queue.class_len(rank)) as u64;
         let bytes = waiting.saturating_mul(block.waiting_bytes() as u64);
         let whole = block.deadline.saturating_duration_since(block.born);
         if self.bandwidth.time_to_send(bytes) > LIGHT_CLASS.min(whole / 4) {
             return false;
         }
-        let wanted = demand.above(self.now, block.priority.saturating_add(1));
-        wanted <= self.bandwidth.scaled(LIGHT_SHARE)
+        self.wanted(|priority| priority <= block.priority) <= self.bandwidth.scaled(LIGHT_SHARE)
+    }
+
+    /// What was offered lately by blocks of the most important priorities, up to the last that `counts`.
+    fn wanted(&self, counts: impl Fn(u8) -> bool) -> Bandwidth {
+        let end = self
+            .demand
+            .partition_point(|(priority, _)| counts(*priority));
+        let last = self.demand.get(..end).and_then(<[_]>::last);
+        last.map_or(Bandwidth::ZERO, |(_, wanted)| *wanted)
     }
 
     pub(super) fn weigh(
@@ -102,7 +114,7 @@ impl<'a> Outlook<'a> {
     }
 
     /// It cannot arrive in time over any path.
-    pub(super) fn is_hopeless(&self, block: &SendBlock, demand: &Demand) -> bool {
+    pub(super) fn is_hopeless(&self, block: &SendBlock) -> bool {
         if block.deadline < self.near && !self.can_carry_one_more(block) {
             return true;
         }
@@ -111,7 +123,9 @@ impl<'a> Outlook<'a> {
         }
         // More important blocks keep coming and go first.
         let all = self.bandwidth.bits_per_second().max(1);
-        let above = demand.above(self.now, block.priority).bits_per_second();
+        let above = self
+            .wanted(|priority| priority < block.priority)
+            .bits_per_second();
         let left = all.saturating_sub(above).max(all / 10);
         let time = block.deadline.saturating_duration_since(self.now);
         let deliverable: u64 = self
@@ -128,7 +142,7 @@ impl<'a> Outlook<'a> {
 
     /// Another fragment of the block could arrive in time over some path.
     fn can_carry_one_more(&self, block: &SendBlock) -> bool {
-        let bytes = fragment_bytes(block, self.paths).min(block.waiting_bytes() as u64);
+        let bytes = fragment_bytes(block, self.fragment_capacity).min(block.waiting_bytes() as u64);
         self.paths
             .usable()
             .any(|(_, path)| self.now + flight(path, bytes) <= block.deadline)

@@ -19,7 +19,7 @@ type Class = (u8, u32);
 #[derive(Debug, Default)]
 pub(crate) struct BlockQueue {
     classes: BTreeMap<Class, BTreeSet<(Instant, BlockKey)>>,
-    /// Counts what came and went.
+    /// Counts what came to the head of a class.
     revision: u64,
 }
 
@@ -42,11 +42,9 @@ impl BlockQueue {
         (priority, bucket, deadline): (u8, u32, Instant),
         key: BlockKey,
     ) {
-        self.revision += 1;
-        self.classes
-            .entry((priority, bucket))
-            .or_default()
-            .insert((deadline, key));
+        let class = self.classes.entry((priority, bucket)).or_default();
+        class.insert((deadline, key));
+        self.revision += u64::from(class.first() == Some(&(deadline, key)));
     }
 
     pub(crate) fn remove(
@@ -54,7 +52,6 @@ impl BlockQueue {
         (priority, bucket, deadline): (u8, u32, Instant),
         key: BlockKey,
     ) {
-        self.revision += 1;
         if let Some(class) = self.classes.get_mut(&(priority, bucket)) {
             class.remove(&(deadline, key));
             if class.is_empty() {
@@ -63,7 +60,7 @@ impl BlockQueue {
         }
     }
 
-    /// Another number when other blocks wait.
+    /// Another number when the block that goes first may be one that came since; what came behind others may wait to be weighed.
     pub(crate) const fn revision(&self) -> u64 {
         self.revision
     }

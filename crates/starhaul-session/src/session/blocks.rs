@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use starhaul_paths::PathId;
 
 use super::{Kind, Session, Stream};
@@ -63,6 +64,12 @@ impl Session {
             .get(&stream)
             .is_some_and(|blocks| blocks.contains_key(&number))
         {
+            return Ok(());
+        }
+        if fragment.is_block() && !inbound.partials.contains_key(&key) {
+            let data = Bytes::copy_from_slice(&fragment.payload);
+            self.on_complete(path, sent, key, Complete::new(data, born, false));
+            self.make_room();
             return Ok(());
         }
         let partial = inbound.partials.entry(key).or_insert_with(|| {

@@ -365,8 +365,7 @@ impl Session {
         for id in &suspects {
             self.observers.note(now, || Fact::PathSilent { path: *id });
         }
-        let all_silent = self.paths.iter().all(|(_, path)| path.monitor.is_suspect());
-        if all_silent {
+        if self.paths.all_silent() {
             return;
         }
         for id in suspects {

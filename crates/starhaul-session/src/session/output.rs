@@ -14,7 +14,7 @@ use crate::{
     paths::Path,
     rules,
     scheduler::{Frame, View},
-    send::{Choice, block::SendBlock, bytes::NextFrame},
+    send::{self, Choice, block::SendBlock, bytes::NextFrame},
     types::{BlockId, StreamId},
     wire::{self, Ack, MAX_ACK_PATHS, PathAck, STREAM_FRAME_HEADER_BYTES, StreamFrame, wrap},
 };
@@ -50,11 +50,18 @@ impl Session {
         self.tell_state();
         let mut batch = Batch {
             path,
+            overview: self.paths.overview(path),
             budget,
             datagrams,
             previous: None,
             is_full: budget.datagrams == 0 || budget.bytes < budget.packet_bytes,
         };
+        let most = self.paths.get(path).map_or(0, Path::max_datagram);
+        // The buffer of a batch that has left is written again from its beginning.
+        reserve(
+            &mut self.slab,
+            most.saturating_mul(budget.datagrams).min(SLAB_BYTES),
+        );
         while !batch.is_full {
             if !self.add_next(&mut batch) {
                 break;
@@ -70,7 +77,7 @@ impl Session {
         if self.add_ack(batch).is_some() || self.add_probe(batch).is_some() {
             return true;
         }
-        self.paths.is_usable(batch.path)
+        batch.overview.is_usable
             && (self.add_control(batch).is_some()
                 || self.add_query(batch).is_some()
                 || self.add_data(batch))
@@ -91,6 +98,7 @@ impl Session {
         let mut one = Vec::with_capacity(1);
         let mut batch = Batch {
             path,
+            overview: self.paths.overview(path),
             budget: Budget::ONE,
             datagrams: &mut one,
             previous: None,
@@ -203,7 +211,7 @@ impl Session {
             bytes: frame.end - frame.start,
             at_any_cost: true,
         };
-        if !self.scheduler.takes_frame(&self.view(path), wanted) {
+        if !self.scheduler.takes_frame(&self.view(batch), wanted) {
             return None;
         }
         self.control.send.on_sent(frame);
@@ -236,79 +244,75 @@ impl Session {
     }
 
     fn add_block(&mut self, batch: &mut Batch<'_>, most: usize) -> Option<()> {
-        let view = View {
-            now: self.now,
-            paths: &self.paths,
-            path: batch.path,
-        };
+        let view = View::new(self.now, &self.paths, batch.path, batch.overview);
         let choice = self.blocks_out.pick(&view, self.scheduler.as_ref());
         self.settle();
         self.add_fragments(batch, choice?, most)
     }
 
     fn add_spare(&mut self, batch: &mut Batch<'_>) -> Option<()> {
-        let view = self.view(batch.path);
+        let view = self.view(batch);
         let choice = self.blocks_out.pick_spare(&view, self.scheduler.as_ref())?;
         self.add_fragments(batch, choice, 1)
     }
 
-    /// Adds the fragment that was chosen, and where no other path could take what follows it in its block, at most `most` of these.
+    /// Adds the fragment that was chosen, and, as long as the path takes them too, what follows it in its block: at most `most`.
     fn add_fragments(
         &mut self,
         batch: &mut Batch<'_>,
         mut choice: Choice,
         most: usize,
     ) -> Option<()> {
-        let (id, now) = (batch.path, self.now);
-        let was_coded = self.observers.is_empty() || self.blocks_out.get(choice.block)?.is_split();
-        if !self.blocks_out.split(now, &self.paths, id, choice.block) {
+        let (id, now, key) = (batch.path, self.now, choice.block);
+        let was_coded = self.observers.is_empty() || self.blocks_out.get(key)?.is_split();
+        if !self.blocks_out.split(now, &self.paths, id, key) {
             self.settle();
             return None;
         }
         if !was_coded {
-            self.note_coded(choice.block);
+            self.note_coded(key);
         }
-        let arrivals = self.predict_arrivals(choice.block);
-        let is_run = choice.purpose == Purpose::Data && self.paths.is_alone(id);
-        let most = if is_run { most } else { 1 };
+        let arrivals = self.predict_arrivals(key);
         let acknowledged_by = now + self.paths.get(id)?.monitor.acknowledged_after();
-        let (max_datagram, before) = (self.paths.get(id)?.max_datagram(), batch.datagrams.len());
-        while !batch.is_full && batch.datagrams.len() - before < most {
-            let block = self.blocks_out.get(choice.block)?;
-            if choice.purpose == Purpose::Data {
-                let Some(fresh) = block.next_fresh() else {
-                    break;
-                };
-                choice.fragment = fresh;
-            }
+        let block = self.blocks_out.get_mut(key)?;
+        let mut sent = 0;
+        loop {
             let (fragment, length) = block.fragment(choice.fragment, &self.clocks)?;
+            let path = self.paths.get_mut(id)?;
             // The path's largest datagram may have shrunk since the block was cut.
-            if length + wire::FRAGMENT_HEADER_BYTES > max_datagram {
+            if length + wire::FRAGMENT_HEADER_BYTES > path.max_datagram() {
                 break;
             }
             let item = Item::Fragment {
-                block: choice.block,
+                block: key,
                 fragment: choice.fragment,
             };
             reserve(&mut self.slab, wire::FRAGMENT_HEADER_BYTES + length);
-            let path = self.paths.get_mut(id)?;
-            let header = self.clocks.header(now, path.monitor.next_sequence());
-            fragment.encode(header, length, &mut self.slab);
             let sequence = path.monitor.next_sequence();
+            let header = self.clocks.header(now, sequence);
+            fragment.encode(header, length, &mut self.slab);
             batch.push(path.send(now, self.slab.split().freeze(), item, batch.budget));
-            self.blocks_out.note_sent(choice, id, acknowledged_by);
+            block.on_sent(choice.fragment, id, choice.purpose, acknowledged_by);
             self.observers.note(now, || Fact::FragmentSent {
-                stream: choice.block.0,
-                block: BlockId(wrap(choice.block.1)),
+                stream: key.0,
+                block: BlockId(wrap(key.1)),
                 fragment: (choice.fragment.code, choice.fragment.index),
                 datagram: Datagram { path: id, sequence },
                 purpose: choice.purpose,
                 arrivals: &arrivals,
             });
+            sent += 1;
+            if batch.is_full || sent == most || choice.purpose != Purpose::Data {
+                break;
+            }
+            let view = View::new(now, &self.paths, id, batch.overview);
+            match send::choose(block, &view, self.scheduler.as_ref(), choice.ahead) {
+                Some((fragment, Purpose::Data)) => choice.fragment = fragment,
+                _ => break,
+            }
         }
-        self.blocks_out.requeue(now, choice.block);
-        let sent = batch.datagrams.len() > before;
-        sent.then(|| self.after_use(id))
+        self.blocks_out.requeue(now, key);
+        (sent > 0).then(|| self.after_use(id))
     }
 
     fn note_coded(&mut self, key: BlockKey) {
@@ -361,7 +365,7 @@ impl Session {
         }
         while let Some(ready) = self.bytes_out.take_first() {
             let (priority, _, stream) = ready;
-            let first = self.next_frame(batch.path, stream);
+            let first = self.next_frame(batch, stream);
             let Some((frame, takes)) = first else {
                 if let Ok(pair) = self.pair(stream) {
                     pair.turn = None;
@@ -403,9 +407,9 @@ impl Session {
         usize::try_from(frames).unwrap_or(usize::MAX).max(1)
     }
 
-    /// The next frame of a stream, and whether it should leave on `path`.
-    fn next_frame(&mut self, path: PathId, stream: StreamId) -> Option<(NextFrame, bool)> {
-        let capacity = self.frame_capacity(path)?;
+    /// The next frame of a stream, and whether it should leave on the path.
+    fn next_frame(&mut self, batch: &Batch<'_>, stream: StreamId) -> Option<(NextFrame, bool)> {
+        let capacity = self.frame_capacity(batch.path)?;
         let Some(Stream {
             kind: Kind::Bytes(pair),
             ..
@@ -427,7 +431,7 @@ impl Session {
             bytes,
             at_any_cost: frame.retransmission && bulk,
         };
-        let takes = self.scheduler.takes_frame(&self.view(path), wanted);
+        let takes = self.scheduler.takes_frame(&self.view(batch), wanted);
         Some((frame, takes))
     }
 
@@ -440,7 +444,7 @@ impl Session {
     ) {
         for _ in 0..most {
             let bytes = frame.end - frame.start;
-            let arrives = rules::straggles(&self.view(batch.path), bytes);
+            let arrives = rules::straggles(&self.view(batch), bytes);
             if self.add_frame(batch, stream, frame).is_none() {
                 return;
             }
@@ -458,7 +462,7 @@ impl Session {
             if batch.is_full {
                 return;
             }
-            match self.next_frame(batch.path, stream) {
+            match self.next_frame(batch, stream) {
                 Some((next, true)) => frame = next,
                 _ => return,
             }
@@ -472,7 +476,7 @@ impl Session {
             return None;
         }
         let capacity = self.frame_capacity(batch.path)?;
-        let view = self.view(batch.path);
+        let view = self.view(batch);
         let this = view.this()?;
         // A copy is not worth the price of a dearer path.
         if view.cheaper_than(this) > 0 {
@@ -524,12 +528,8 @@ impl Session {
         Some(())
     }
 
-    fn view(&self, path: PathId) -> View<'_> {
-        View {
-            now: self.now,
-            paths: &self.paths,
-            path,
-        }
+    fn view(&self, batch: &Batch<'_>) -> View<'_> {
+        View::new(self.now, &self.paths, batch.path, batch.overview)
     }
 
     fn frame_capacity(&self, path: PathId) -> Option<u64> {
