@@ -11,6 +11,8 @@ const STANDING: Duration = Duration::from_millis(25);
 /// It must also last this long: the spike of an outage ends sooner, and so does the queue after a step down of the
 /// capacity.
 const LASTING: Duration = Duration::from_secs(1);
+/// It must also last this many RTTs, a cycle: this flow takes several to yield.
+const LASTING_ROUNDS: u32 = 8;
 
 /// Detects queues that do not drain although this flow reduces its window.
 #[derive(Clone, Debug)]
@@ -31,24 +33,30 @@ impl Default for Competition {
 }
 
 impl Competition {
-    /// `low` is the path's least RTT, measured while all `leocc2` flows had drained it.
-    pub(super) fn on_drained(&mut self, now: Instant, low: Duration) {
+    /// `low` is the path's least RTT, measured while all `leocc2` flows had drained it but for their target queue, `own`.
+    pub(super) fn on_drained(&mut self, now: Instant, low: Duration, own: Duration) {
         self.floor.update(now, low);
         let floor = self.floor.best().unwrap_or(low);
         self.standing_since = None;
-        self.present = low > floor.saturating_add(STANDING);
+        self.present = low > floor.saturating_add(own).saturating_add(STANDING);
     }
 
-    /// Takes the present queue, and the one that this flow and others like it would leave.
-    pub(super) fn on_queue(&mut self, now: Instant, queue: Duration, own: Duration) {
+    /// Takes the present queue and RTT, and the queue that this flow and others like it would leave.
+    pub(super) fn on_queue(&mut self, now: Instant, rtt: Duration, queue: Duration, own: Duration) {
         if queue <= own.saturating_add(STANDING) {
             self.standing_since = None;
             return;
         }
         let since = *self.standing_since.get_or_insert(now);
-        if now.saturating_duration_since(since) >= LASTING {
+        let lasting = LASTING.max(rtt.saturating_mul(LASTING_ROUNDS));
+        if now.saturating_duration_since(since) >= lasting {
             self.present = true;
         }
+    }
+
+    /// The least RTT of a drained path in the last minute.
+    pub(super) fn floor(&self) -> Option<Duration> {
+        self.floor.best()
     }
 
     /// Whether other flows fill the queue and do not yield.
@@ -66,9 +74,10 @@ mod tests {
     /// The state after a queue of `queue_ms` for `for_ms`, where `leocc2` flows would leave 10 ms.
     fn after(start: Instant, queue_ms: u32, for_ms: u32) -> Competition {
         let mut competition = Competition::default();
-        competition.on_drained(start, 30 * MS);
+        competition.on_drained(start, 30 * MS, 10 * MS);
         for n in 0..=for_ms / 20 {
-            competition.on_queue(start + 20 * MS * n, MS * queue_ms, 10 * MS);
+            let rtt = MS * (30 + queue_ms);
+            competition.on_queue(start + 20 * MS * n, rtt, MS * queue_ms, 10 * MS);
         }
         competition
     }
@@ -87,9 +96,9 @@ mod tests {
         let start = Instant::now();
         let mut competition = after(start, 60, 1500);
         let later = start + Duration::from_secs(15);
-        competition.on_drained(later, 90 * MS);
+        competition.on_drained(later, 90 * MS, 10 * MS);
         assert!(competition.is_present());
-        competition.on_drained(later + Duration::from_secs(15), 38 * MS);
+        competition.on_drained(later + Duration::from_secs(15), 38 * MS, 10 * MS);
         assert!(!competition.is_present());
     }
 
@@ -100,7 +109,7 @@ mod tests {
         let mut competition = after(start, 0, 1000);
         let interval = Duration::from_secs(15);
         let present = (1..8u32).map(|n| {
-            competition.on_drained(start + interval * n, 90 * MS);
+            competition.on_drained(start + interval * n, 90 * MS, 10 * MS);
             competition.is_present()
         });
         assert_eq!(
