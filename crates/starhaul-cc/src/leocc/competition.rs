@@ -33,12 +33,12 @@ impl Default for Competition {
 }
 
 impl Competition {
-    /// `low` is the path's least RTT, measured while all `leocc2` flows had drained it but for their target queue, `own`.
-    pub(super) fn on_drained(&mut self, now: Instant, low: Duration, own: Duration) {
+    /// `low` is the path's least RTT, measured while all `leocc2` flows had drained it.
+    pub(super) fn on_drained(&mut self, now: Instant, low: Duration) {
         self.floor.update(now, low);
         let floor = self.floor.best().unwrap_or(low);
         self.standing_since = None;
-        self.present = low > floor.saturating_add(own).saturating_add(STANDING);
+        self.present = low > floor.saturating_add(STANDING);
     }
 
     /// Takes the present queue and RTT, and the queue that this flow and others like it would leave.
@@ -74,7 +74,7 @@ mod tests {
     /// The state after a queue of `queue_ms` for `for_ms`, where `leocc2` flows would leave 10 ms.
     fn after(start: Instant, queue_ms: u32, for_ms: u32) -> Competition {
         let mut competition = Competition::default();
-        competition.on_drained(start, 30 * MS, 10 * MS);
+        competition.on_drained(start, 30 * MS);
         for n in 0..=for_ms / 20 {
             let rtt = MS * (30 + queue_ms);
             competition.on_queue(start + 20 * MS * n, rtt, MS * queue_ms, 10 * MS);
@@ -96,9 +96,9 @@ mod tests {
         let start = Instant::now();
         let mut competition = after(start, 60, 1500);
         let later = start + Duration::from_secs(15);
-        competition.on_drained(later, 90 * MS, 10 * MS);
+        competition.on_drained(later, 90 * MS);
         assert!(competition.is_present());
-        competition.on_drained(later + Duration::from_secs(15), 38 * MS, 10 * MS);
+        competition.on_drained(later + Duration::from_secs(15), 38 * MS);
         assert!(!competition.is_present());
     }
 
@@ -109,7 +109,7 @@ mod tests {
         let mut competition = after(start, 0, 1000);
         let interval = Duration::from_secs(15);
         let present = (1..8u32).map(|n| {
-            competition.on_drained(start + interval * n, 90 * MS, 10 * MS);
+            competition.on_drained(start + interval * n, 90 * MS);
             competition.is_present()
         });
         assert_eq!(

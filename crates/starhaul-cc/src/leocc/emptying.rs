@@ -1,5 +1,5 @@
-//! Adaptation of `leocc2`: the flight is held below the BDP by the target queue alone, so that the link idles for little
-//! more than that time however long the path is, and what is measured counts only once the queue is gone.
+//! Adaptation of `leocc2`: the flight is held below the BDP by little more than the target queue, so that the link idles
+//! for about that time however long the path is, and what is measured counts only once the queue is gone.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,13 @@ const ATTEMPTS: u32 = 3;
 /// Adaptation lasts at most this many RTTs, or [`MAX_ADAPTATION`]: two for each attempt.
 const MAX_ROUNDS: u32 = 2 * ATTEMPTS;
 
-/// Of the time between two Adaptations, one over eight may be the former's: signals that come more often are ignored.
+/// The flight is held below the BDP by at least this share of the time since the last Adaptation: what a round trip of it
+/// costs is then an eighth of a percent. Short paths are emptied by half in this way, as in the paper. Flows that share a
+/// queue need that: who joined later takes the others' queue for a part of the path, and a target alone would not drain
+/// it.
+const CHEAP_SHARE: u32 = 800;
+/// Signals that follow the last one sooner than this many times the RTT and [`SAMPLED`], an Adaptation without a queue,
+/// start none. All flows over a path hear the same signals and so empty it together.
 const SPACING: u32 = 8;
 
 /// What is known while the path is emptied.
@@ -25,9 +31,10 @@ pub(super) struct Emptying {
     /// The least RTT before.
     floor: Duration,
     target: Duration,
-    since: Option<Instant>,
-    /// How long the last one took.
-    took: Duration,
+    /// The time by which the flight is less than the BDP in the first attempt.
+    deficit: Duration,
+    /// When a signal began the last one that a signal began.
+    told: Option<Instant>,
     attempts: u32,
     /// When the flight fell below its bound, and the bytes delivered by then.
     drained: Option<(Instant, u64)>,
@@ -45,20 +52,29 @@ impl LeoCc {
             true => floor,
             false => self.target_queue(),
         };
+        let since_last = self
+            .last_adaptation
+            .map_or(Duration::MAX, |last| now.saturating_duration_since(last));
         self.emptying = Emptying {
             floor: drained.map_or(floor, |drained| drained.min(floor)),
             target,
-            since: Some(now),
-            took: self.emptying.took,
+            deficit: target.max(since_last / CHEAP_SHARE),
+            told: self.emptying.told,
             ..Emptying::default()
         };
         self.emptied_bytes(rate)
     }
 
-    /// Whether the path was emptied so recently that doing it again would cost too much of the time.
-    pub(super) fn was_just_emptied(&self, now: Instant) -> bool {
-        let Emptying { since, took, .. } = self.emptying;
-        since.is_some_and(|since| now.saturating_duration_since(since) < took * SPACING)
+    /// Whether the last signal emptied the path so recently that doing it again would cost too much of the time; if not,
+    /// the signal at `now` is the last one.
+    pub(super) fn was_just_emptied(&mut self, now: Instant) -> bool {
+        let Emptying { told, floor, .. } = self.emptying;
+        let spacing = floor.saturating_add(SAMPLED).saturating_mul(SPACING);
+        let recent = told.is_some_and(|told| now.saturating_duration_since(told) < spacing);
+        if !recent {
+            self.emptying.told = Some(now);
+        }
+        recent
     }
 
     /// What is in flight at `rate` when the link idles for the target in each round trip, twice as long in each further
@@ -66,11 +82,11 @@ impl LeoCc {
     fn emptied_bytes(&self, rate: Bandwidth) -> u64 {
         let Emptying {
             floor,
-            target,
+            deficit,
             attempts,
             ..
         } = self.emptying;
-        let deficit = target.saturating_mul(1 << attempts.min(ATTEMPTS));
+        let deficit = deficit.saturating_mul(1 << attempts.min(ATTEMPTS));
         let time = floor.saturating_sub(deficit).max(floor / 2);
         window_bytes(real(rate.bytes_in(time)), self.min_cwnd())
     }
@@ -88,8 +104,8 @@ impl LeoCc {
         else {
             return;
         };
-        self.emptying.took = now.saturating_duration_since(since);
-        if self.emptying.took > MAX_ADAPTATION.max(self.emptying.floor * MAX_ROUNDS) {
+        let longest = MAX_ADAPTATION.max(self.emptying.floor.saturating_mul(MAX_ROUNDS));
+        if now.saturating_duration_since(since) > longest {
             return self.leave_adaptation(now, rate);
         }
         let Some(at) = drained else {
