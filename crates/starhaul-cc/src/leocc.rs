@@ -16,13 +16,19 @@ use crate::{
 mod adaptation;
 mod band;
 mod bottleneck;
+mod burst;
 mod competition;
+mod deviation;
+mod emptying;
 mod estimate;
 mod options;
 mod target_queue;
 
 use bottleneck::Bottleneck;
+use burst::Burst;
 use competition::Competition;
+use deviation::Deviation;
+use emptying::Emptying;
 use estimate::Estimate;
 pub use options::LeoCcOptions;
 
@@ -54,6 +60,11 @@ pub(crate) struct LeoCc {
     estimate: Estimate,
     bottleneck: Bottleneck,
     competition: Competition,
+    deviation: Deviation,
+    burst: Burst,
+    emptying: Emptying,
+    /// The rate of the last whole round.
+    round_rate: Bandwidth,
     /// The rate at which the last Adaptation ended.
     restored_rate: Bandwidth,
     /// When the last reconfiguration was signalled.
@@ -106,6 +117,10 @@ impl LeoCc {
             estimate: Estimate::new(options),
             bottleneck: Bottleneck::default(),
             competition: Competition::default(),
+            deviation: Deviation::default(),
+            burst: Burst::default(),
+            emptying: Emptying::default(),
+            round_rate: Bandwidth::default(),
             restored_rate: Bandwidth::default(),
             last_reconfiguration: None,
             mode: Mode::Startup,
@@ -130,6 +145,7 @@ impl LeoCc {
         }
         let unloaded = self.is_unloaded(now, sample);
         self.estimate.on_rtt(now, sample.rtt, unloaded);
+        self.watch_deviation(now, sample.rtt);
         if let Some(latest) = self.estimate.latest_rtt() {
             self.bottleneck.on_end_to_end_rtt(now, latest);
         }
@@ -151,8 +167,8 @@ impl LeoCc {
                 let got = delivered - before;
                 let most = window_bytes(real(got.saturating_add(lost)) * MAX_RANDOM_LOSS, 0);
                 let carried = got.saturating_add(lost.min(most));
-                self.estimate
-                    .on_round_rate(Bandwidth::from_bytes_over(carried, elapsed));
+                self.round_rate = Bandwidth::from_bytes_over(carried, elapsed);
+                self.estimate.on_round_rate(self.round_rate);
             }
         }
     }
@@ -195,7 +211,7 @@ impl LeoCc {
             }
             Mode::Cruise { phase } => {
                 if self.rounds.started() {
-                    let phase = (phase + 1) % CYCLE_ROUNDS;
+                    let phase = self.next_phase(phase);
                     self.mode = Mode::Cruise { phase };
                 }
                 self.look_for_competition(now);
@@ -204,7 +220,7 @@ impl LeoCc {
                     self.estimate.discard_rtt(now);
                 }
             }
-            Mode::Adaptation { .. } => self.adapt(now, bytes_in_flight),
+            Mode::Adaptation { .. } => self.adapt(now, bytes_in_flight, sample.rtt),
         }
         if self.rounds.started() {
             let [current, before, _] = self.gains;
@@ -245,7 +261,7 @@ impl LeoCc {
             Mode::Drain => DRAIN_GAIN,
             Mode::Cruise { phase: 0 } if self.is_moderate() => MODERATE_BURST_GAIN,
             Mode::Cruise { phase: 0 } => BURST_GAIN,
-            Mode::Cruise { phase: 1 } if self.is_narrow() => target_queue::DRAIN_GAIN,
+            Mode::Cruise { phase: 1 } if self.is_narrow() => self.burst_drain_gain(),
             Mode::Cruise { phase: 1 } => CYCLE_DRAIN_GAIN,
             Mode::Cruise { .. } | Mode::Adaptation { .. } => 1.0,
         }
@@ -366,6 +382,9 @@ impl Controller for LeoCc {
             return;
         }
         self.last_reconfiguration = Some(now);
+        if self.options.target_queue && self.was_just_emptied(now) {
+            return;
+        }
         let on_ground = !self.options.published_code && self.bottleneck.is_on_the_ground(now);
         let cruising = matches!(self.mode, Mode::Cruise { .. });
         let rate = self.target_rate();

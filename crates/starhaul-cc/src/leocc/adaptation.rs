@@ -14,9 +14,11 @@ use crate::{
 /// Minimum length of Adaptation in the published code.
 const CODE_ADAPTATION: Duration = Duration::from_millis(200);
 /// Maximum length of Adaptation, whichever packets are lost.
-const MAX_ADAPTATION: Duration = Duration::from_secs(1);
+pub(super) const MAX_ADAPTATION: Duration = Duration::from_secs(1);
 /// Without a reconfiguration for W_RT the measurements of Adaptation expire: it is then run as BBR probes its RTT.
 const UNTOLD_ADAPTATION: Duration = Duration::from_secs(10);
+/// `leocc2` waits for this many RTTs, if that is longer: such an Adaptation then costs about a hundredth.
+const UNTOLD_ROUNDS: u32 = 100;
 /// Adaptation is run also when no RTT was in the band for this many rounds, two cycles.
 const BEYOND_BAND_ROUNDS: u64 = 16;
 /// Rounds with the path half empty in which RTTs are sampled.
@@ -34,9 +36,13 @@ impl LeoCc {
         let high = self.estimate.band().map_or(rtt, |(_, high)| high);
         if rtt <= high {
             self.beyond_band = None;
+            let after = match self.options.target_queue {
+                true => UNTOLD_ADAPTATION.max(rtt.saturating_mul(UNTOLD_ROUNDS)),
+                false => UNTOLD_ADAPTATION,
+            };
             return self
                 .last_adaptation
-                .is_some_and(|last| now.saturating_duration_since(last) > UNTOLD_ADAPTATION);
+                .is_some_and(|last| now.saturating_duration_since(last) > after);
         }
         let round = self.rounds.count();
         let since = *self.beyond_band.get_or_insert(round);
@@ -51,21 +57,30 @@ impl LeoCc {
             self.estimate.moderate().or(self.estimate.aggressive())
         };
         let (low, _) = self.estimate.band().unwrap_or_default();
-        let cap = real(bandwidth.unwrap_or_default().bytes_in(low)) * ADAPTATION_SHARE;
+        let bandwidth = bandwidth.unwrap_or_default();
+        let cap_bytes = if self.options.target_queue {
+            self.begin_emptying(now, bandwidth, low)
+        } else {
+            let cap = real(bandwidth.bytes_in(low)) * ADAPTATION_SHARE;
+            window_bytes(cap, self.min_cwnd())
+        };
         self.last_adaptation = Some(now);
         self.beyond_band = None;
         self.mode = Mode::Adaptation {
             since: now,
             rate,
-            cap_bytes: window_bytes(cap, self.min_cwnd()),
+            cap_bytes,
             drained: None,
             rounds: 0,
         };
     }
 
-    pub(super) fn adapt(&mut self, now: Instant, bytes_in_flight: u64) {
+    pub(super) fn adapt(&mut self, now: Instant, bytes_in_flight: u64, rtt: Duration) {
         // Deliveries in this phase are below the path's rate.
         self.sampler.mark_app_limited();
+        if self.options.target_queue {
+            return self.empty(now, bytes_in_flight, rtt);
+        }
         let Mode::Adaptation {
             since,
             rate,
@@ -103,7 +118,7 @@ impl LeoCc {
         };
     }
 
-    fn leave_adaptation(&mut self, now: Instant, rate: Bandwidth) {
+    pub(super) fn leave_adaptation(&mut self, now: Instant, rate: Bandwidth) {
         if self.options.published_code {
             self.estimate.discard_aggressive();
             self.full_pipe = FullPipe::default();

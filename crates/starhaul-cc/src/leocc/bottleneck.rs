@@ -13,6 +13,8 @@ const SPIKE: Duration = Duration::from_millis(30);
 const SPIKE_SHARE: f64 = 0.5;
 /// Minimum length of a spike: that of an outage ends sooner.
 const LASTING: Duration = Duration::from_millis(300);
+/// It must also last this many RTTs: both RTTs tell of a queue up to a round trip late, and not at the same time.
+const LASTING_ROUNDS: u32 = 4;
 /// Measurements of a prober that has been silent for this long are ignored.
 const FRESH: Duration = Duration::from_secs(1);
 
@@ -22,6 +24,8 @@ pub(super) struct Bottleneck {
     segment: Option<(Instant, Duration)>,
     ground: WindowedFilter<Duration, Instant>,
     spike_since: Option<Instant>,
+    /// RTT_e2e.
+    rtt: Duration,
 }
 
 impl Default for Bottleneck {
@@ -30,6 +34,7 @@ impl Default for Bottleneck {
             segment: None,
             ground: WindowedFilter::min(WINDOW),
             spike_since: None,
+            rtt: Duration::ZERO,
         }
     }
 }
@@ -55,6 +60,7 @@ impl Bottleneck {
             self.spike_since = None;
             return;
         }
+        self.rtt = rtt;
         let ground = rtt.saturating_sub(segment);
         self.ground.update(now, ground);
         let least = self.ground.best().unwrap_or(ground);
@@ -67,8 +73,10 @@ impl Bottleneck {
 
     /// Whether a queue has stood in the terrestrial segment for a while.
     pub(super) fn is_on_the_ground(&self, now: Instant) -> bool {
-        self.spike_since
-            .is_some_and(|since| now.saturating_duration_since(since) >= LASTING)
+        self.spike_since.is_some_and(|since| {
+            let lasting = LASTING.max(self.rtt.saturating_mul(LASTING_ROUNDS));
+            now.saturating_duration_since(since) >= lasting
+        })
     }
 }
 

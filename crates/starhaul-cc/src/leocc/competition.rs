@@ -11,6 +11,8 @@ const STANDING: Duration = Duration::from_millis(25);
 /// It must also last this long: the spike of an outage ends sooner, and so does the queue after a step down of the
 /// capacity.
 const LASTING: Duration = Duration::from_secs(1);
+/// It must also last this many RTTs, a cycle: this flow takes several to yield.
+const LASTING_ROUNDS: u32 = 8;
 
 /// Detects queues that do not drain although this flow reduces its window.
 #[derive(Clone, Debug)]
@@ -39,16 +41,22 @@ impl Competition {
         self.present = low > floor.saturating_add(STANDING);
     }
 
-    /// Takes the present queue, and the one that this flow and others like it would leave.
-    pub(super) fn on_queue(&mut self, now: Instant, queue: Duration, own: Duration) {
+    /// Takes the present queue and RTT, and the queue that this flow and others like it would leave.
+    pub(super) fn on_queue(&mut self, now: Instant, rtt: Duration, queue: Duration, own: Duration) {
         if queue <= own.saturating_add(STANDING) {
             self.standing_since = None;
             return;
         }
         let since = *self.standing_since.get_or_insert(now);
-        if now.saturating_duration_since(since) >= LASTING {
+        let lasting = LASTING.max(rtt.saturating_mul(LASTING_ROUNDS));
+        if now.saturating_duration_since(since) >= lasting {
             self.present = true;
         }
+    }
+
+    /// The least RTT of a drained path in the last minute.
+    pub(super) fn floor(&self) -> Option<Duration> {
+        self.floor.best()
     }
 
     /// Whether other flows fill the queue and do not yield.
@@ -68,7 +76,8 @@ mod tests {
         let mut competition = Competition::default();
         competition.on_drained(start, 30 * MS);
         for n in 0..=for_ms / 20 {
-            competition.on_queue(start + 20 * MS * n, MS * queue_ms, 10 * MS);
+            let rtt = MS * (30 + queue_ms);
+            competition.on_queue(start + 20 * MS * n, rtt, MS * queue_ms, 10 * MS);
         }
         competition
     }

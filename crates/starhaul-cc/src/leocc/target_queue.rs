@@ -3,19 +3,21 @@
 
 use std::time::{Duration, Instant};
 
-use super::{BURST_GAIN, LeoCc};
+use super::{LeoCc, Mode};
 use crate::limits::{MAX_CWND_BYTES, real, window_bytes};
 
-/// The target queue. Between reconfigurations satellites deliver in bursts up to 6 ms apart, because of their frames;
-/// with a shorter queue the link idles between them.
-const TARGET_QUEUE: Duration = Duration::from_millis(7);
+/// The target queue until the deviation of the RTT is known, and at least: Starlink delivers in bursts up to 6 ms apart,
+/// because of its frames, and a flow whose queue is always empty sees no deviation.
+const LEAST_TARGET: Duration = Duration::from_millis(7);
+/// The target per mean deviation of the RTT. A queue that the link empties now and then deviates from its mean by 0.74
+/// of it (2/e, that of an exponential distribution), so that below 1.36 the target would shrink together with what is
+/// left of the queue; from there on it grows until the queue is hardly ever empty.
+const TARGET_DEVIATIONS: f64 = 1.5;
 /// Additional packets queued per flow at any rate, which makes rates equal (FAST TCP's α).
 const FAIR_PACKETS: u64 = 6;
 /// Signals count as absent without a prober and without a reconfiguration for this long, four intervals of Starlink's.
 /// The narrow window would then starve on a path that became longer unnoticed, so the paper's window is used.
 const INFORMED: Duration = Duration::from_secs(60);
-/// Gain of the drain round: the window has already drained most of the burst, so less draining is enough.
-pub(super) const DRAIN_GAIN: f64 = 0.9;
 
 impl LeoCc {
     /// Whether reconfigurations are signalled, so that the band is that of the present path.
@@ -45,11 +47,31 @@ impl LeoCc {
             return self.cwnd_bytes;
         };
         let rate = self.estimate.moderate().unwrap_or(self.pacing_rate);
-        let gain = if phase == 0 { BURST_GAIN } else { 1.0 };
-        let window = real(rate.bytes_in(middle + TARGET_QUEUE)) * gain;
-        window_bytes(window, self.min_cwnd())
+        let mut time = middle + self.target_queue();
+        if phase == 0 {
+            time += self.burst_queue(time);
+        }
+        window_bytes(real(rate.bytes_in(time)), self.min_cwnd())
             .saturating_add(self.fair_bytes())
             .min(MAX_CWND_BYTES)
+    }
+
+    /// The queue that keeps the link busy while the RTT moves as it does by itself.
+    pub(super) fn target_queue(&self) -> Duration {
+        let deviation = self.deviation.get().unwrap_or_default();
+        let middle = self.estimate.middle_rtt().unwrap_or_default();
+        // Adaptation gives up no more than half the BDP: it could not drain a longer target.
+        let target = deviation.mul_f64(TARGET_DEVIATIONS).min(middle / 2);
+        LEAST_TARGET.max(target)
+    }
+
+    /// Adds an RTT to the deviation, unless the queue is not this flow's target.
+    pub(super) fn watch_deviation(&mut self, now: Instant, rtt: Duration) {
+        if matches!(self.mode, Mode::Cruise { .. }) && self.is_narrow() {
+            self.deviation.update(now, rtt);
+        } else {
+            self.deviation.pause();
+        }
     }
 
     /// Compares the queue with that of `leocc2` flows, all with this flow's rate after Adaptation: the target and α /
@@ -59,10 +81,10 @@ impl LeoCc {
             && let (Some(latest), Some(middle)) =
                 (self.estimate.latest_rtt(), self.estimate.middle_rtt())
         {
-            let own =
-                TARGET_QUEUE.saturating_add(self.restored_rate.time_to_send(self.fair_bytes()));
+            let fair = self.restored_rate.time_to_send(self.fair_bytes());
+            let own = self.target_queue().saturating_add(fair);
             self.competition
-                .on_queue(now, latest.saturating_sub(middle), own);
+                .on_queue(now, latest, latest.saturating_sub(middle), own);
         }
     }
 

@@ -146,7 +146,7 @@ fn the_published_code_starts_up_again() {
     assert!(!visited(&paper, "startup", 5.0, 25.0));
 }
 
-/// `leocc2` aims at 7 ms and six packets queued, and a quarter of the window more in one round of eight.
+/// `leocc2` aims at 7 ms and six packets queued where the RTT does not move, and twice that in one round of eight.
 #[test]
 fn ours_keeps_its_target_queued_at_the_rate_of_bbr() {
     let path = reconfigured(30, 26).loss(0.005, 7);

@@ -1,0 +1,161 @@
+//! Adaptation of `leocc2`: the flight is held below the BDP by little more than the target queue, so that the link idles
+//! for about that time however long the path is, and what is measured counts only once the queue is gone.
+
+use std::time::{Duration, Instant};
+
+use starhaul_units::Bandwidth;
+
+use super::{LeoCc, Mode, adaptation::MAX_ADAPTATION};
+use crate::limits::{real, window_bytes};
+
+/// Time for which RTTs are sampled: two bursts and more of any link on which Δ_outage (45 ms) tells outages from bursts.
+const SAMPLED: Duration = Duration::from_millis(50);
+/// After so many attempts what is left of the queue is not this flow's, or the path became longer. LeoCC's two rounds,
+/// and one for what the outage queued.
+const ATTEMPTS: u32 = 3;
+/// Adaptation lasts at most this many RTTs, or [`MAX_ADAPTATION`]: two for each attempt.
+const MAX_ROUNDS: u32 = 2 * ATTEMPTS;
+
+/// The flight is held below the BDP by at least this share of the time since the last Adaptation: what a round trip of it
+/// costs is then an eighth of a percent. Short paths are emptied by half in this way, as in the paper. Flows that share a
+/// queue need that: who joined later takes the others' queue for a part of the path, and a target alone would not drain
+/// it.
+const CHEAP_SHARE: u32 = 800;
+/// Signals that follow the last one sooner than this many times the RTT and [`SAMPLED`], an Adaptation without a queue,
+/// start none. All flows over a path hear the same signals and so empty it together.
+const SPACING: u32 = 8;
+
+/// What is known while the path is emptied.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Emptying {
+    /// The least RTT before.
+    floor: Duration,
+    target: Duration,
+    /// The time by which the flight is less than the BDP in the first attempt.
+    deficit: Duration,
+    /// When a signal began the last one that a signal began.
+    told: Option<Instant>,
+    attempts: u32,
+    /// When the flight fell below its bound, and the bytes delivered by then.
+    drained: Option<(Instant, u64)>,
+    /// When the first packet sent since then was acknowledged, and the least RTT.
+    sampled: Option<(Instant, Duration)>,
+}
+
+impl LeoCc {
+    /// Begins to empty a path of this rate and least RTT; returns the bytes that may be in flight. Beside greedy flows the
+    /// least RTT of late includes their queue, and half the BDP is given up at once, so that flows that take each other
+    /// for greedy find out.
+    pub(super) fn begin_emptying(&mut self, now: Instant, rate: Bandwidth, floor: Duration) -> u64 {
+        let drained = self.competition.floor();
+        let target = match self.competition.is_present() {
+            true => floor,
+            false => self.target_queue(),
+        };
+        let since_last = self
+            .last_adaptation
+            .map_or(Duration::MAX, |last| now.saturating_duration_since(last));
+        self.emptying = Emptying {
+            floor: drained.map_or(floor, |drained| drained.min(floor)),
+            target,
+            deficit: target.max(since_last / CHEAP_SHARE),
+            told: self.emptying.told,
+            ..Emptying::default()
+        };
+        self.emptied_bytes(rate)
+    }
+
+    /// Whether the last signal emptied the path so recently that doing it again would cost too much of the time; if not,
+    /// the signal at `now` is the last one.
+    pub(super) fn was_just_emptied(&mut self, now: Instant) -> bool {
+        let Emptying { told, floor, .. } = self.emptying;
+        let spacing = floor.saturating_add(SAMPLED).saturating_mul(SPACING);
+        let recent = told.is_some_and(|told| now.saturating_duration_since(told) < spacing);
+        if !recent {
+            self.emptying.told = Some(now);
+        }
+        recent
+    }
+
+    /// What is in flight at `rate` when the link idles for the target in each round trip, twice as long in each further
+    /// attempt; at least half the BDP.
+    fn emptied_bytes(&self, rate: Bandwidth) -> u64 {
+        let Emptying {
+            floor,
+            deficit,
+            attempts,
+            ..
+        } = self.emptying;
+        let deficit = deficit.saturating_mul(1 << attempts.min(ATTEMPTS));
+        let time = floor.saturating_sub(deficit).max(floor / 2);
+        window_bytes(real(rate.bytes_in(time)), self.min_cwnd())
+    }
+
+    /// Samples RTTs of packets that were sent since the flight fell below its bound, and ends the attempt when there are
+    /// enough.
+    pub(super) fn empty(&mut self, now: Instant, bytes_in_flight: u64, rtt: Duration) {
+        let Mode::Adaptation {
+            since,
+            rate,
+            cap_bytes,
+            drained,
+            rounds,
+        } = self.mode
+        else {
+            return;
+        };
+        let longest = MAX_ADAPTATION.max(self.emptying.floor.saturating_mul(MAX_ROUNDS));
+        if now.saturating_duration_since(since) > longest {
+            return self.leave_adaptation(now, rate);
+        }
+        let Some(at) = drained else {
+            if bytes_in_flight <= cap_bytes {
+                self.emptying.drained = Some((now, self.sampler.delivered_bytes()));
+                self.mode = Mode::Adaptation {
+                    since,
+                    rate,
+                    cap_bytes,
+                    drained: Some(now),
+                    rounds,
+                };
+            }
+            return;
+        };
+        if now.checked_sub(rtt).is_none_or(|sent| sent < at) {
+            return;
+        }
+        let (first, least) = self.emptying.sampled.unwrap_or((now, rtt));
+        self.emptying.sampled = Some((first, least.min(rtt)));
+        if now.saturating_duration_since(first) >= SAMPLED {
+            self.end_attempt(now, since, rate, least.min(rtt));
+        }
+    }
+
+    /// Cruises at the former rate if the queue is gone; else bounds the flight by what was delivered, which is the
+    /// capacity while there is a queue.
+    fn end_attempt(&mut self, now: Instant, since: Instant, rate: Bandwidth, least: Duration) {
+        let Emptying {
+            floor,
+            target,
+            drained,
+            ..
+        } = self.emptying;
+        self.emptying.attempts += 1;
+        let is_over = least <= floor + target || self.emptying.attempts >= ATTEMPTS;
+        let Some((at, delivered_before)) = drained.filter(|_| !is_over) else {
+            return self.leave_adaptation(now, rate);
+        };
+        let bytes = self.sampler.delivered_bytes() - delivered_before;
+        let delivered = Bandwidth::from_bytes_over(bytes, now.saturating_duration_since(at));
+        self.emptying.sampled = None;
+        self.emptying.drained = None;
+        self.estimate.discard_rtt(now);
+        self.mode = Mode::Adaptation {
+            since,
+            rate,
+            cap_bytes: self.emptied_bytes(delivered),
+            drained: None,
+            rounds: 0,
+        };
+    }
+}
