@@ -46,7 +46,8 @@ pub enum Error {
     },
     /// A transparent relay answers under its neighbour's address, and so at its port.
     #[error(
-        "a transparent relay at {listen} cannot stand for {address}: give \"listen\" the same port and the same version of IP"
+        "a transparent relay at {listen} cannot stand for {address}: write listen = \"0.0.0.0:{port}\", or \"[::]:{port}\" for IPv6",
+        port = .address.port()
     )]
     Transparent {
         /// The relay's address.

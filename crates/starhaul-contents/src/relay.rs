@@ -37,7 +37,7 @@ impl Relay {
     /// address, and answers under that address.
     ///
     /// # Errors
-    /// [`Error::Address`], [`Error::Transparent`], and those of the socket.
+    /// [`Error::Address`], [`Error::Transparent`], [`Error::NoTarget`], and those of the socket.
     pub fn open(config: Config, is_transparent: bool) -> Result<Self, Error> {
         let now = Instant::now();
         let mut node = keys::node(config.cache_bytes)?;
@@ -145,7 +145,11 @@ fn targets(
 ) -> Result<Vec<IpAddr>, Error> {
     let mut targets = Vec::new();
     for address in neighbours {
-        if address.port() != listen.port() || address.is_ipv4() != listen.is_ipv4() {
+        // A transparent socket could be bound to an address that this host does not have.
+        if !listen.ip().is_unspecified()
+            || address.port() != listen.port()
+            || address.is_ipv4() != listen.is_ipv4()
+        {
             return Err(Error::Transparent { listen, address });
         }
         targets.push(address.ip());

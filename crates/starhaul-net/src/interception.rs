@@ -113,10 +113,11 @@ fn rules(socket: SocketAddr, targets: &[IpAddr], number: u32) -> String {
          create chain inet starhaul_{number} passing {{ type filter hook prerouting priority mangle; }}\n"
     );
     for target in targets {
+        // Without a socket, as before it is bound again, the rule ends at `tproxy`, and the datagram passes.
         let _ = writeln!(
             text,
-            "add rule inet starhaul_{number} passing {ip} daddr {target} udp dport {port} counter \
-             meta mark set {number} tproxy {ip} to {to}:{port} accept"
+            "add rule inet starhaul_{number} passing {ip} daddr {target} udp dport {port} \
+             tproxy {ip} to {to}:{port} meta mark set {number} counter accept"
         );
     }
     text

@@ -1,5 +1,5 @@
 # Arguments: a number for mark, routing table and table of nftables; -4 or -6; the rules of nftables.
-trap '' INT TERM HUP
+trap '' INT TERM HUP PIPE
 number=$1 family=$2 rules=$3
 for program in nft ip; do
     command -v $program >/dev/null || {
@@ -7,7 +7,11 @@ for program in nft ip; do
         exit 1
     }
 done
-if [ -n "$(ip $family rule show table $number)$(ip $family route show table $number 2>/dev/null)" ]; then
+is_taken() {
+    nft list table inet starhaul_$number >/dev/null 2>&1 && return 0
+    [ -n "$(ip $family rule show table $number; ip $family rule show fwmark $number; ip $family route show table $number 2>/dev/null)" ]
+}
+if is_taken; then
     echo taken
     exit 1
 fi
@@ -17,7 +21,11 @@ end() {
     nft delete table inet starhaul_$number 2>/dev/null
 }
 # One transaction: where it fails, nothing of it is there.
-printf '%s' "$rules" | nft -f - || exit 1
+refusal=$(printf '%s' "$rules" | nft -f - 2>&1) || {
+    # Another relay may have been faster.
+    if is_taken; then echo taken; else echo "$refusal" >&2; fi
+    exit 1
+}
 ip $family route add local default dev lo table $number && ip $family rule add fwmark $number lookup $number || {
     end
     exit 1

@@ -316,8 +316,14 @@ impl Place {
         if let Some(id) = known
             && self.node.handle_datagram(now, id, datagram)
         {
+            let is_proof = !is_hello(datagram);
             if let Some(neighbour) = self.neighbours.get_mut(&id) {
-                (neighbour.way, neighbour.unproven) = (Some(way), None);
+                neighbour.unproven = None;
+                match neighbour.way {
+                    // A hello may be a replay, sent to another address than the neighbour's.
+                    Some(known) if known != way && !is_proof => neighbour.unproven = Some(way),
+                    _ => neighbour.way = Some(way),
+                }
             }
             return;
         }
@@ -442,5 +448,33 @@ mod tests {
             place.take(now, (second, None), &datagram);
         }
         assert_eq!(address(&place), Some(second));
+    }
+
+    #[test]
+    fn a_replayed_hello_changes_no_source() {
+        let now = Instant::now();
+        let server: IpAddr = [192, 0, 2, 1].into();
+        let mut far = node(now, 1);
+        let mut place = Place::new(node(now, 2), vec![server]);
+        place.set_way(PEER, None);
+        let from = SocketAddr::from(([127, 0, 0, 1], 1));
+        let mut recorded = Vec::new();
+        let mut now = now;
+        for _ in 0..100 {
+            now += Duration::from_millis(20);
+            for datagram in drain(now, &mut far) {
+                place.take(now, (from, Some(server)), &datagram);
+                recorded.push(datagram);
+            }
+            for datagram in drain(now, &mut place.node) {
+                far.handle_datagram(now, PEER, &datagram);
+            }
+        }
+        let source = |place: &Place| place.neighbours[&PEER].way.and_then(|way| way.from);
+        assert_eq!(source(&place), Some(server));
+        for datagram in &recorded {
+            place.take(now, (from, Some([10, 0, 0, 1].into())), datagram);
+        }
+        assert_eq!(source(&place), Some(server), "a replay changed it");
     }
 }

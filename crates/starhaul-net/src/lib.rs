@@ -74,7 +74,7 @@ pub enum Error {
     },
     /// Datagrams that pass this host cannot be intercepted.
     #[error(
-        "cannot intercept what passes this host: {0}; it needs root, or CAP_NET_ADMIN, and nftables with TPROXY"
+        "cannot intercept what passes this host: {0}; it needs root, or CAP_NET_ADMIN as an ambient capability, and nftables with TPROXY"
     )]
     Interception(String),
     /// The socket lost its address or interface; a new one must be bound.

@@ -8,7 +8,8 @@ use std::{
 
 use indicatif::ProgressBar;
 use starhaul_contents::{
-    Fetched, Fetching, Progress, Relay, ServeOptions, Server, config::Config, neighbour_key, secret,
+    Error, Fetched, Fetching, Progress, Relay, ServeOptions, Server, config::Config, neighbour_key,
+    secret,
 };
 use starhaul_net::leotp::PORT;
 use starhaul_units::Bandwidth;
@@ -82,7 +83,10 @@ pub(crate) fn relay(arguments: &RelayArguments) -> anyhow::Result<()> {
         return print(config.describe());
     }
     starhaul_net::sharpen_timers();
-    let mut relay = Relay::open(config, arguments.transparent)?;
+    let mut relay = Relay::open(config, arguments.transparent).map_err(|error| match error {
+        error @ (Error::Transparent { .. } | Error::NoTarget) => usage(error),
+        error => error.into(),
+    })?;
     tracing::info!(address = %relay.local_addr(), "relays");
     match relay.run()? {}
 }

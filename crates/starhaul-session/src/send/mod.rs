@@ -255,8 +255,20 @@ impl BlocksOut {
 
     /// The fragment that should leave on the path now. Blocks that cannot arrive in time any more end on the way.
     pub(crate) fn pick(&mut self, view: &View<'_>, scheduler: &dyn Scheduler) -> Option<Choice> {
-        let (now, paths) = (view.now(), view.paths());
-        self.put_in_order(now, paths);
+        self.put_in_order(view.now(), view.paths());
+        let choice = self.examine(view, scheduler);
+        if choice.is_some() || !self.queue.has_news() {
+            return choice;
+        }
+        // What came behind the others may suit this path.
+        self.order.until = None;
+        self.put_in_order(view.now(), view.paths());
+        self.examine(view, scheduler)
+    }
+
+    /// The first of the weighed blocks that the path takes.
+    fn examine(&mut self, view: &View<'_>, scheduler: &dyn Scheduler) -> Option<Choice> {
+        let paths = view.paths();
         let mut ahead = 0;
         for &key in &self.order.keys {
             let Some(block) = self.blocks.get_mut(&key) else {
@@ -314,6 +326,7 @@ impl BlocksOut {
                 }
             }
         }
+        self.queue.on_weighed();
         self.order = Order {
             keys,
             revision: self.queue.revision(),

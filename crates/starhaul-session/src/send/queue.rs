@@ -19,8 +19,10 @@ type Class = (u8, u32);
 #[derive(Debug, Default)]
 pub(crate) struct BlockQueue {
     classes: BTreeMap<Class, BTreeSet<(Instant, BlockKey)>>,
-    /// Counts what came to the head of a class.
+    /// Counts what may change the block that goes first: what came to the head of a class, and heads that left before what came.
     revision: u64,
+    /// Whether a block came behind the head of its class since the queue was weighed.
+    has_news: bool,
 }
 
 /// Where a block stands: its class and deadline.
@@ -44,7 +46,10 @@ impl BlockQueue {
     ) {
         let class = self.classes.entry((priority, bucket)).or_default();
         class.insert((deadline, key));
-        self.revision += u64::from(class.first() == Some(&(deadline, key)));
+        match class.first() == Some(&(deadline, key)) {
+            true => self.revision += 1,
+            false => self.has_news = true,
+        }
     }
 
     pub(crate) fn remove(
@@ -53,6 +58,9 @@ impl BlockQueue {
         key: BlockKey,
     ) {
         if let Some(class) = self.classes.get_mut(&(priority, bucket)) {
+            // The next head may be one that was not weighed.
+            let led = class.first() == Some(&(deadline, key));
+            self.revision += u64::from(led && self.has_news);
             class.remove(&(deadline, key));
             if class.is_empty() {
                 self.classes.remove(&(priority, bucket));
@@ -60,9 +68,20 @@ impl BlockQueue {
         }
     }
 
-    /// Another number when the block that goes first may be one that came since; what came behind others may wait to be weighed.
+    /// Another number when the block that goes first may be one that came since the queue was weighed; what came behind others may
+    /// wait to be weighed.
     pub(crate) const fn revision(&self) -> u64 {
         self.revision
+    }
+
+    /// Whether a block came, behind others, that was not weighed yet.
+    pub(crate) const fn has_news(&self) -> bool {
+        self.has_news
+    }
+
+    /// All that waits has been weighed.
+    pub(crate) const fn on_weighed(&mut self) {
+        self.has_news = false;
     }
 
     pub(crate) fn is_empty(&self) -> bool {

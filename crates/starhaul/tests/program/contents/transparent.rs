@@ -211,6 +211,7 @@ fn a_relay_appears_in_the_way_and_vanishes_during_a_transfer() {
         fetched_bytes(&into) > 20_000_000 || fetch.try_wait().unwrap().is_some()
     });
     let second = relay(&network, &folder);
+    until("the second relay to take over", || taken(&network) > 100);
     let output = fetch.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(fs::read(into.join("whole")).unwrap() == whole);
