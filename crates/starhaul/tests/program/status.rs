@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{BufRead as _, BufReader, Read},
+    os::unix::net::UnixStream,
     path::Path,
     process::{Child, Command, Stdio},
     sync::mpsc::{Receiver, channel},
@@ -46,7 +47,7 @@ fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
 fn gateway(config: &Path, socket: &Path) -> Running {
     let running = start(&["gateway", "--config", config.to_str().unwrap()]);
     let until = Instant::now() + PATIENCE;
-    while !socket.exists() {
+    while UnixStream::connect(socket).is_err() {
         assert!(Instant::now() < until, "the gateway made no control socket");
         std::thread::sleep(Duration::from_millis(20));
     }

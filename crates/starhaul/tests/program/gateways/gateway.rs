@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, File},
+    os::unix::net::UnixStream,
     path::PathBuf,
     process::{Child, Command, Stdio},
     time::Duration,
@@ -124,7 +125,7 @@ impl Pair {
 }
 
 impl Gateway {
-    /// Writes the configuration and starts the program on one side; returns when its control socket is there.
+    /// Writes the configuration and starts the program on one side; returns when its control socket answers.
     pub(crate) fn start(
         network: &Network,
         side: Side,
@@ -160,7 +161,7 @@ impl Gateway {
         wait_for("the gateway starts", || {
             let ended = gateway.process.try_wait().unwrap();
             assert!(ended.is_none(), "{name} ended: {ended:?}");
-            socket.exists().then_some(())
+            UnixStream::connect(&socket).ok()
         });
         gateway
     }
