@@ -89,6 +89,7 @@ fn rates_are_told_while_something_passes_and_fall_when_it_stops() {
         let pair = pair(&rule, ALLOW_LOOPBACK).await;
         let address = pair.near.ingress_address("t").unwrap();
         let data = pattern(3_000_000);
+        ask(TcpStream::connect(address).await.unwrap(), &data).await;
         // However slow the computer: it goes on until its rate was seen.
         let (stop, mut stopped) = tokio::sync::oneshot::channel::<()>();
         let flow = tokio::spawn(async move {

@@ -10,8 +10,8 @@ use std::{
 
 use starhaul_replay::Emulator;
 
-use super::nodes::{Folder, Running, free, lossy};
-use crate::program::path;
+use super::nodes::{Folder, Running, lossy};
+use crate::program::{free, path};
 
 /// A gateway for applications at `near`, three relays, and a gateway beside the targets.
 struct Chain {

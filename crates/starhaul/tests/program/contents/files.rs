@@ -7,8 +7,8 @@ use std::{
 
 use starhaul_contents::{Fetching, neighbour_key, secret};
 
-use super::nodes::{Folder, free, lossy};
-use crate::program::{path, run, text};
+use super::nodes::{Folder, lossy};
+use crate::program::{free, path, run, text};
 
 #[test]
 fn a_file_crosses_lossy_hops_and_relays_that_are_killed_and_comes_from_their_caches_again() {

@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{BufRead as _, BufReader},
-    net::{SocketAddr, UdpSocket},
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Stdio},
     thread,
@@ -133,14 +133,6 @@ impl Folder {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
-}
-
-/// An address that nothing has bound.
-pub(crate) fn free() -> SocketAddr {
-    UdpSocket::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
 }
 
 /// A link of 20 Mbit/s that loses one packet of 100 in each direction.

@@ -11,7 +11,8 @@ use std::{
 use starhaul_dtn::control::{Bundle, Client};
 use starhaul_needs::{Need, skip};
 
-use super::{LIFETIME, Process, configure, udp, wait_for_socket};
+use super::{LIFETIME, Process, configure, wait_for_socket};
+use crate::program::free;
 
 const PAYLOAD: u32 = 100_000;
 
@@ -93,7 +94,7 @@ async fn a_full_disk_refuses_bundles_and_keeps_those_it_has() {
         ("size=64m,nr_inodes=60", "No space left"),
     ] {
         let folder = tempfile::tempdir().unwrap();
-        let (a, b) = (udp(), udp());
+        let (a, b) = (free(), free());
         let (first, last) = (folder.path().join("lander"), folder.path().join("station"));
         configure(&first, 1, a, 2, b);
         configure(&last, 2, b, 1, a);
@@ -136,7 +137,7 @@ async fn a_full_disk_on_the_way_pushes_back() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let (a, b) = (udp(), udp());
+    let (a, b) = (free(), free());
     let (first, last) = (folder.path().join("lander"), folder.path().join("station"));
     configure(&first, 1, a, 2, b);
     configure(&last, 2, b, 1, a);

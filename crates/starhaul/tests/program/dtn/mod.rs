@@ -5,11 +5,13 @@ mod kills;
 
 use std::{
     fs,
-    net::{SocketAddr, UdpSocket},
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
 };
+
+use crate::program::free;
 
 const LIFETIME: Duration = Duration::from_secs(600);
 
@@ -73,15 +75,8 @@ fn configure(folder: &Path, number: u32, listen: SocketAddr, peer: u32, address:
     fs::write(folder.join("node.toml"), text).unwrap();
 }
 
-fn udp() -> SocketAddr {
-    UdpSocket::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-}
-
 fn two_nodes(folder: &Path) -> [Process; 2] {
-    let (a, b) = (udp(), udp());
+    let (a, b) = (free(), free());
     let (first, last) = (folder.join("lander"), folder.join("station"));
     configure(&first, 1, a, 2, b);
     configure(&last, 2, b, 1, a);
