@@ -197,4 +197,23 @@ mod tests {
         assert!(weight(0.5, 1, 3, 1.0, 0.5) < weight(0.5, 2, 3, 1.0, 0.5));
         assert!(weight(0.4, 2, 3, 1.0, 0.5) < weight(0.5, 2, 3, 1.0, 0.5));
     }
+
+    #[test]
+    fn what_came_behind_a_head_is_weighed_when_the_head_leaves() {
+        let (now, class) = (Instant::now(), (1, 5));
+        let at = |ms| now + Duration::from_millis(ms);
+        let key = |number| (crate::types::StreamId(1), number);
+        let mut queue = BlockQueue::default();
+        queue.insert((class.0, class.1, at(10)), key(1));
+        queue.on_weighed();
+        let before = queue.revision();
+        queue.insert((class.0, class.1, at(20)), key(2));
+        assert!(queue.revision() == before && queue.has_news());
+        queue.remove((class.0, class.1, at(10)), key(1));
+        assert_ne!(
+            queue.revision(),
+            before,
+            "2 would wait until what was weighed is over"
+        );
+    }
 }
