@@ -127,7 +127,15 @@ fn nodes_killed_at_any_instant_lose_and_repeat_nothing() {
         nodes[which].start_again();
     }
     nodes.iter().for_each(wait_for_socket);
-    std::thread::sleep(Duration::from_millis(500));
+    // On a busy computer nodes may have lived too shortly to accept much.
+    let begun = Instant::now();
+    while seen.lock().unwrap().accepted.len() <= kills as usize {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "hardly anything is accepted (seed {seed})"
+        );
+        std::thread::sleep(Duration::from_millis(500));
+    }
     stop.store(true, Ordering::Relaxed);
     let begun = Instant::now();
     loop {
@@ -145,10 +153,6 @@ fn nodes_killed_at_any_instant_lose_and_repeat_nothing() {
             for node in &mut nodes {
                 assert!(node.is_alive(), "a node has ended by itself (seed {seed})");
             }
-            assert!(
-                accepted > kills as usize,
-                "only {accepted} bundles were accepted"
-            );
             break;
         }
         assert!(
