@@ -382,7 +382,7 @@ impl Controller for LeoCc {
             return;
         }
         self.last_reconfiguration = Some(now);
-        if self.options.target_queue && self.was_just_emptied(now) {
+        if self.options.target_queue && self.note_signal(now) {
             return;
         }
         let on_ground = !self.options.published_code && self.bottleneck.is_on_the_ground(now);

@@ -51,11 +51,11 @@ const BUFFER_BYTES: usize = 64 << 20;
 pub(crate) const MOST_BYTES: usize = 65_507;
 pub(crate) const MOST_DATAGRAMS: usize = 64;
 
-/// Source, if it is not the socket's own, and destination.
-#[derive(Clone, Copy)]
-struct Way {
-    from: Option<IpAddr>,
-    to: SocketAddr,
+/// Where datagrams go, and under which address if not the socket's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Way {
+    pub(crate) to: SocketAddr,
+    pub(crate) from: Option<IpAddr>,
 }
 
 /// A UDP socket for bulk data.
@@ -117,24 +117,24 @@ impl BulkSocket {
         contents: &[u8],
         segment_size: usize,
     ) -> Result<usize, Error> {
-        self.try_send_as(None, to, contents, segment_size)
+        self.try_send_by(Way { to, from: None }, contents, segment_size)
     }
 
     /// The same with a source address, which need not be of this host if the socket is transparent.
     ///
     /// # Errors
     /// As [`UdpSocket::try_send`].
-    pub(crate) fn try_send_as(
+    pub(crate) fn try_send_by(
         &self,
-        from: Option<IpAddr>,
-        to: SocketAddr,
+        way: Way,
         contents: &[u8],
         segment_size: usize,
     ) -> Result<usize, Error> {
-        let way = Way { from, to };
         match self.mode {
             IoMode::Gso => self.send_offloaded(way, contents, segment_size),
-            IoMode::Mmsg if from.is_none() => self.send_together(to, contents, segment_size),
+            IoMode::Mmsg if way.from.is_none() => {
+                self.send_together(way.to, contents, segment_size)
+            }
             IoMode::Mmsg | IoMode::Single => self.send_singly(way, contents, segment_size),
         }
     }

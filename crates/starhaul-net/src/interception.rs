@@ -29,7 +29,6 @@ impl Interception {
     /// # Errors
     /// [`Error::Interception`]: a program, a part of the kernel or the permission is missing.
     pub(crate) fn start(socket: SocketAddr, targets: &[IpAddr]) -> Result<Self, Error> {
-        let mut refusal = String::new();
         for number in NUMBERS {
             match Self::try_start(socket, targets, number) {
                 // Another one has the number.
@@ -37,8 +36,8 @@ impl Interception {
                 Err(Refusal::Other(reason)) => return Err(Error::Interception(reason)),
                 Ok(started) => return Ok(started),
             }
-            refusal = format!("marks and routing tables {NUMBERS:?} are all in use");
         }
+        let refusal = format!("marks and routing tables {NUMBERS:?} are all in use");
         Err(Error::Interception(refusal))
     }
 

@@ -10,7 +10,7 @@ use starhaul_leotp::{NeighbourId, Node, Recognised, is_hello};
 
 use crate::{
     BindOptions, BulkSocket, Error, IoMode, Poller, RecvBuffer, Waker,
-    bulk::{MOST_BYTES, MOST_DATAGRAMS},
+    bulk::{MOST_BYTES, MOST_DATAGRAMS, Way},
     interception::Interception,
 };
 
@@ -59,17 +59,10 @@ struct Place {
 /// Where a neighbour is.
 #[derive(Debug, Default)]
 struct Neighbour {
+    /// From the intercepted address that it sends to, if any.
     way: Option<Way>,
     /// Where a hello came from last that may be a replay: hellos are answered there, and nothing else goes there.
     unproven: Option<Way>,
-}
-
-/// How a neighbour is reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Way {
-    to: SocketAddr,
-    /// The intercepted address that it sends to: what goes to it must come from there.
-    from: Option<IpAddr>,
 }
 
 /// Datagrams of one length, of which the last may be shorter, for one address.
@@ -246,7 +239,7 @@ impl LeotpDriver {
                 return Ok(batches > 0);
             };
             let rest = self.batch.bytes.get(self.batch.done..).unwrap_or_default();
-            let sent = socket.try_send_as(way.from, way.to, rest, self.batch.datagram)?;
+            let sent = socket.try_send_by(way, rest, self.batch.datagram)?;
             if sent < rest.len() {
                 self.batch.done += sent;
                 self.batch.is_closed = true;

@@ -36,8 +36,8 @@ pub(super) struct Emptying {
     /// When a signal began the last one that a signal began.
     told: Option<Instant>,
     attempts: u32,
-    /// When the flight fell below its bound, and the bytes delivered by then.
-    drained: Option<(Instant, u64)>,
+    /// The bytes delivered when the flight fell below its bound.
+    delivered_before: u64,
     /// When the first packet sent since then was acknowledged, and the least RTT.
     sampled: Option<(Instant, Duration)>,
 }
@@ -65,9 +65,9 @@ impl LeoCc {
         self.emptied_bytes(rate)
     }
 
-    /// Whether the last signal emptied the path so recently that doing it again would cost too much of the time; if not,
-    /// the signal at `now` is the last one.
-    pub(super) fn was_just_emptied(&mut self, now: Instant) -> bool {
+    /// Notes a signal. Returns whether the last one that emptied the path is so recent that doing it again would cost too much
+    /// of the time.
+    pub(super) fn note_signal(&mut self, now: Instant) -> bool {
         let Emptying { told, floor, .. } = self.emptying;
         let spacing = floor.saturating_add(SAMPLED).saturating_mul(SPACING);
         let recent = told.is_some_and(|told| now.saturating_duration_since(told) < spacing);
@@ -99,25 +99,20 @@ impl LeoCc {
             rate,
             cap_bytes,
             drained,
-            rounds,
-        } = self.mode
+            ..
+        } = &mut self.mode
         else {
             return;
         };
+        let (since, rate) = (*since, *rate);
         let longest = MAX_ADAPTATION.max(self.emptying.floor.saturating_mul(MAX_ROUNDS));
         if now.saturating_duration_since(since) > longest {
             return self.leave_adaptation(now, rate);
         }
-        let Some(at) = drained else {
-            if bytes_in_flight <= cap_bytes {
-                self.emptying.drained = Some((now, self.sampler.delivered_bytes()));
-                self.mode = Mode::Adaptation {
-                    since,
-                    rate,
-                    cap_bytes,
-                    drained: Some(now),
-                    rounds,
-                };
+        let Some(at) = *drained else {
+            if bytes_in_flight <= *cap_bytes {
+                *drained = Some(now);
+                self.emptying.delivered_before = self.sampler.delivered_bytes();
             }
             return;
         };
@@ -127,28 +122,32 @@ impl LeoCc {
         let (first, least) = self.emptying.sampled.unwrap_or((now, rtt));
         self.emptying.sampled = Some((first, least.min(rtt)));
         if now.saturating_duration_since(first) >= SAMPLED {
-            self.end_attempt(now, since, rate, least.min(rtt));
+            self.end_attempt(now, (since, at), rate, least.min(rtt));
         }
     }
 
     /// Cruises at the former rate if the queue is gone; else bounds the flight by what was delivered, which is the
     /// capacity while there is a queue.
-    fn end_attempt(&mut self, now: Instant, since: Instant, rate: Bandwidth, least: Duration) {
+    fn end_attempt(
+        &mut self,
+        now: Instant,
+        (since, drained): (Instant, Instant),
+        rate: Bandwidth,
+        least: Duration,
+    ) {
         let Emptying {
             floor,
             target,
-            drained,
+            delivered_before,
             ..
         } = self.emptying;
         self.emptying.attempts += 1;
-        let is_over = least <= floor + target || self.emptying.attempts >= ATTEMPTS;
-        let Some((at, delivered_before)) = drained.filter(|_| !is_over) else {
+        if least <= floor + target || self.emptying.attempts >= ATTEMPTS {
             return self.leave_adaptation(now, rate);
-        };
+        }
         let bytes = self.sampler.delivered_bytes() - delivered_before;
-        let delivered = Bandwidth::from_bytes_over(bytes, now.saturating_duration_since(at));
+        let delivered = Bandwidth::from_bytes_over(bytes, now.saturating_duration_since(drained));
         self.emptying.sampled = None;
-        self.emptying.drained = None;
         self.estimate.discard_rtt(now);
         self.mode = Mode::Adaptation {
             since,
