@@ -41,6 +41,7 @@ mod shared;
 pub mod socks5;
 pub mod status;
 mod target;
+mod tunnel;
 
 pub use config::Config;
 pub use control::{ask_status, find_status};

@@ -14,6 +14,7 @@ mod packet_sizes;
 mod reload;
 mod stalled;
 mod transfer;
+mod tunnel;
 
 use std::time::{Duration, Instant};
 
