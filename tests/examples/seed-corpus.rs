@@ -8,6 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use etherparse::PacketBuilder;
 use starhaul_cc::{PathEnd, PathSignal, Reconfiguration, ReconfigurationSource};
 use starhaul_gateway::{
     Config, Host, Target,
@@ -32,7 +33,7 @@ type Inputs = Vec<(&'static str, Vec<u8>)>;
 
 fn main() -> io::Result<()> {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
-    let targets: [(&str, Inputs); 32] = [
+    let targets: [(&str, Inputs); 33] = [
         ("congestion_control", operations()),
         ("detector", operations()),
         ("fec_decode", operations()),
@@ -65,6 +66,7 @@ fn main() -> io::Result<()> {
         ("session_datagram", datagrams()),
         ("session_pair", plans()),
         ("socks5", clients()),
+        ("tunnel", tunnelled()),
     ];
     for (target, inputs) in targets {
         let folder = corpus.join(target);
@@ -263,11 +265,35 @@ fn labels() -> Inputs {
         ),
         ("associate", Flow::Associate { id: 3 }),
         ("reply", Flow::Reply { id: 4 }),
-        ("tcp", Flow::Tcp { target }),
+        (
+            "tcp",
+            Flow::Tcp {
+                target,
+                client: None,
+            },
+        ),
+        (
+            "packets",
+            Flow::Packets {
+                class: "voice".into(),
+            },
+        ),
     ];
     flows
         .map(|(name, flow)| (name, Label::new("rule-1", flow).encode().to_vec()))
         .into()
+}
+
+/// UDP in both versions of IP, and both on a stream.
+fn tunnelled() -> Inputs {
+    let mut ipv4 = Vec::new();
+    let udp = PacketBuilder::ipv4([10, 9, 0, 1], [10, 9, 0, 2], 64).udp(5004, 5004);
+    udp.write(&mut ipv4, b"frame").unwrap_or_default();
+    let mut ipv6 = Vec::new();
+    let tcp = PacketBuilder::ipv6([1; 16], [2; 16], 64).tcp(4000, 80, 1, 1000);
+    tcp.write(&mut ipv6, b"request").unwrap_or_default();
+    let stream = join([&ipv4[..], &ipv6]);
+    vec![("ipv4", ipv4), ("ipv6", ipv6), ("stream", stream)]
 }
 
 fn statuses() -> Inputs {

@@ -23,6 +23,8 @@ pub struct EgressPolicy {
     pub allow: Vec<EgressRule>,
     /// Rules that exclude destinations again.
     pub deny: Vec<EgressRule>,
+    /// Networks in whose name peers may open TCP connections: their clients, whose addresses are kept.
+    pub clients: Vec<IpNet>,
     /// Bounds on what peers may use at once.
     pub limits: EgressLimits,
 }
@@ -105,6 +107,11 @@ impl EgressPolicy {
         let denied = self.deny.iter().filter(by_name);
         allowed.into_iter().any(|rule| rule.hosts.opens(name))
             && !denied.into_iter().any(|rule| rule.hosts.closes(name))
+    }
+
+    /// Whether a peer may open TCP connections from this address, in a client's name.
+    pub fn lends(&self, client: IpAddr) -> bool {
+        self.clients.iter().any(|network| network.contains(&client))
     }
 
     /// Whether `ip`, to which the requested `host` was resolved, may be reached on `port`.

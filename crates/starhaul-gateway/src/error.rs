@@ -34,6 +34,9 @@ pub enum Error {
         /// The system's error.
         reason: io::Error,
     },
+    /// Connections in the name of clients are not possible.
+    #[error("[egress] clients: {0}")]
+    Clients(String),
     /// A tunnel's device cannot be created.
     #[error(
         "tun {rule:?}: cannot create the device {device}: {reason}; it needs /dev/net/tun and CAP_NET_ADMIN, and no other device, address or route in its place"

@@ -1,5 +1,7 @@
 //! The label of a stream between gateways: a versioned JSON object that says what the stream carries, and where to.
 
+use std::net::IpAddr;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -66,6 +68,9 @@ pub enum Flow {
     Tcp {
         /// The destination of the data.
         target: Target,
+        /// The address from which the receiver connects, where it is to be the client's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        client: Option<IpAddr>,
     },
 }
 
@@ -142,7 +147,7 @@ impl Flow {
     /// The destination, if there is a single one.
     pub fn target(&self) -> Option<&Target> {
         match self {
-            Self::Udp { target, .. } | Self::Rtp { target, .. } | Self::Tcp { target } => {
+            Self::Udp { target, .. } | Self::Rtp { target, .. } | Self::Tcp { target, .. } => {
                 Some(target)
             }
             Self::Associate { .. } | Self::Reply { .. } | Self::Packets { .. } => None,
@@ -191,8 +196,18 @@ mod tests {
             ),
             (Flow::Reply { id: 9 }, r#"{"reply":{"id":9}}"#),
             (
-                Flow::Tcp { target },
+                Flow::Tcp {
+                    target: target.clone(),
+                    client: None,
+                },
                 r#"{"tcp":{"target":"example.org:80"}}"#,
+            ),
+            (
+                Flow::Tcp {
+                    target,
+                    client: Some([10, 0, 0, 7].into()),
+                },
+                r#"{"tcp":{"target":"example.org:80","client":"10.0.0.7"}}"#,
             ),
         ] {
             let label = Label::new("rule", flow);

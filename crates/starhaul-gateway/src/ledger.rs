@@ -147,7 +147,13 @@ mod tests {
         let mut ledger = Ledger::default();
         for number in 0..2000 {
             let target = "192.0.2.1:9".parse().unwrap();
-            let label = Label::new(&format!("r{number}"), Flow::Tcp { target });
+            let label = Label::new(
+                &format!("r{number}"),
+                Flow::Tcp {
+                    target,
+                    client: None,
+                },
+            );
             ledger.add(&stream(2 * number, label.encode(), 1), false, false);
         }
         let groups = ledger.with_open([]);

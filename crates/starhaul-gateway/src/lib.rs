@@ -41,7 +41,8 @@ mod shared;
 pub mod socks5;
 pub mod status;
 mod target;
-mod tunnel;
+#[doc(hidden)]
+pub mod tunnel;
 
 pub use config::Config;
 pub use control::{ask_status, find_status};

@@ -13,7 +13,7 @@ use crate::{
     Config, Error,
     config::{Carrier, ConnectionService, DatagramService, IngressRule, SessionRule, TunnelRule},
     connect::Connector,
-    egress::Outlet,
+    egress::{Answers, Outlet},
     ingress::{ConnectionWay, Listeners, Rules},
     peer::PeerState,
     session_paths::describe_changes,
@@ -38,6 +38,8 @@ pub(crate) struct Parts {
     datagrams: Listeners<DatagramService>,
     connections: Listeners<ConnectionService>,
     tunnels: Tunnels,
+    /// Answers to connections in clients' names come to us.
+    answers: Answers,
 }
 
 /// A session rule and the task that keeps its session open.
@@ -87,6 +89,7 @@ impl Parts {
             datagrams: Listeners::new(seen.outlet.limits.clone()),
             connections: Listeners::new(seen.outlet.limits.clone()),
             tunnels: Tunnels::default(),
+            answers: Answers::default(),
             seen,
         }
     }
@@ -115,6 +118,9 @@ impl Parts {
 
         let mut changes = Changes::default();
         let policy = &self.seen.outlet.policy;
+        if let Err(error) = self.answers.follow(&config.egress.clients).await {
+            changes.failed.push(error);
+        }
         if *policy.get() != config.egress {
             policy.set(config.egress.clone());
             changes.done.push("egress".to_owned());

@@ -1,15 +1,16 @@
-//! Interception of datagrams that pass this host (TPROXY): a rule of nftables, a routing rule and a route, which exist as long as
-//! their owner does.
+//! Interception of what passes this host (TPROXY): a table of nftables, a routing rule and a route, which exist as long as their
+//! owner does.
 
 use std::{
     fmt::Write as _,
     io::{BufRead as _, BufReader, Read as _},
     net::{IpAddr, SocketAddr},
+    ops::RangeInclusive,
     os::unix::process::CommandExt as _,
     process::{Child, Command, Stdio},
 };
 
-use crate::Error;
+use crate::{Error, Prefix};
 
 /// Numbers for marks and routing tables; the first that nothing uses is taken.
 const NUMBERS: std::ops::Range<u32> = 45_110..45_142;
@@ -17,10 +18,21 @@ const NUMBERS: std::ops::Range<u32> = 45_110..45_142;
 /// terminal and a service manager send to it, too.
 const OWNER: &str = include_str!("interception.sh");
 
-/// Datagrams to some foreign addresses arrive at a socket of this host, until dropped.
+/// Packets to some foreign addresses arrive at sockets of this host, until dropped.
 #[derive(Debug)]
-pub(crate) struct Interception {
+pub struct Interception {
     owner: Child,
+}
+
+/// Which TCP connections that pass this host are intercepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Passing<'a> {
+    /// Destinations; those of another version of IP than the socket's are left alone.
+    pub networks: &'a [Prefix],
+    /// Ports of the destination; all if empty.
+    pub ports: &'a [RangeInclusive<u16>],
+    /// The interface over which they come; any if `None`. It need not exist.
+    pub interface: Option<&'a str>,
 }
 
 impl Interception {
@@ -29,8 +41,32 @@ impl Interception {
     /// # Errors
     /// [`Error::Interception`]: a program, a part of the kernel or the permission is missing.
     pub(crate) fn start(socket: SocketAddr, targets: &[IpAddr]) -> Result<Self, Error> {
+        let rules = |number| datagrams(socket, targets, number);
+        Self::begin(socket.is_ipv4(), rules)
+    }
+
+    /// TCP connections that pass this host arrive at the listening `socket`, which must be transparent. A connection's local
+    /// address is its destination. Those to this host itself are left alone.
+    ///
+    /// # Errors
+    /// As [`Interception::start`].
+    pub fn of_connections(socket: SocketAddr, passing: &Passing<'_>) -> Result<Self, Error> {
+        Self::begin(socket.is_ipv4(), |number| {
+            connections(socket, passing, number)
+        })
+    }
+
+    /// What comes to the transparent TCP sockets of this host, which have addresses of these networks, arrives at them.
+    ///
+    /// # Errors
+    /// As [`Interception::start`].
+    pub fn of_answers(is_ipv4: bool, networks: &[Prefix]) -> Result<Self, Error> {
+        Self::begin(is_ipv4, |number| answers(is_ipv4, networks, number))
+    }
+
+    fn begin(is_ipv4: bool, rules: impl Fn(u32) -> String) -> Result<Self, Error> {
         for number in NUMBERS {
-            match Self::try_start(socket, targets, number) {
+            match Self::try_begin(is_ipv4, &rules(number), number) {
                 // Another one has the number.
                 Err(Refusal::Taken) => {}
                 Err(Refusal::Other(reason)) => return Err(Error::Interception(reason)),
@@ -41,10 +77,10 @@ impl Interception {
         Err(Error::Interception(refusal))
     }
 
-    fn try_start(socket: SocketAddr, targets: &[IpAddr], number: u32) -> Result<Self, Refusal> {
+    fn try_begin(is_ipv4: bool, rules: &str, number: u32) -> Result<Self, Refusal> {
         let mut command = Command::new("sh");
         command.args(["-c", OWNER, "sh", &number.to_string()]);
-        command.args([family(socket), &rules(socket, targets, number)]);
+        command.args([if is_ipv4 { "-4" } else { "-6" }, rules]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(Stdio::piped()).process_group(0);
         let mut owner = command.spawn().map_err(other)?;
@@ -88,29 +124,78 @@ fn other(error: std::io::Error) -> Refusal {
     Refusal::Other(error.to_string())
 }
 
-const fn family(socket: SocketAddr) -> &'static str {
-    match socket {
-        SocketAddr::V4(_) => "-4",
-        SocketAddr::V6(_) => "-6",
-    }
+/// The keyword of nftables for a version of IP.
+const fn version(is_ipv4: bool) -> &'static str {
+    if is_ipv4 { "ip" } else { "ip6" }
 }
 
-/// The table of nftables.
-fn rules(socket: SocketAddr, targets: &[IpAddr], number: u32) -> String {
-    let to = match socket.ip() {
+/// The beginning of a table of nftables.
+fn table(number: u32) -> String {
+    format!(
+        "create table inet starhaul_{number}\n\
+         create chain inet starhaul_{number} passing {{ type filter hook prerouting priority mangle; }}\n"
+    )
+}
+
+/// A set of nftables of these networks, as far as they are of one version of IP.
+fn set(is_ipv4: bool, networks: &[Prefix]) -> String {
+    let of_version = networks.iter().filter(|(ip, _)| ip.is_ipv4() == is_ipv4);
+    let written: Vec<_> = of_version
+        .map(|(ip, bits)| format!("{ip}/{bits}"))
+        .collect();
+    written.join(", ")
+}
+
+fn connections(socket: SocketAddr, passing: &Passing<'_>, number: u32) -> String {
+    let (ip, port) = (version(socket.is_ipv4()), socket.port());
+    let mut matching = String::new();
+    if let Some(interface) = passing.interface {
+        let _ = write!(matching, "iifname \"{interface}\" ");
+    }
+    let networks = set(socket.is_ipv4(), passing.networks);
+    let _ = write!(
+        matching,
+        "{ip} daddr {{ {networks} }} fib daddr type != local "
+    );
+    let ports: Vec<_> = passing
+        .ports
+        .iter()
+        .map(|ports| format!("{}-{}", ports.start(), ports.end()))
+        .collect();
+    match ports.is_empty() {
+        true => matching.push_str("meta l4proto tcp"),
+        false => {
+            let _ = write!(matching, "tcp dport {{ {} }}", ports.join(", "));
+        }
+    }
+    let to = place(socket);
+    table(number)
+        + &format!(
+            "add rule inet starhaul_{number} passing {matching} tproxy {ip} to {to}:{port} meta mark set {number} counter accept\n"
+        )
+}
+
+fn answers(is_ipv4: bool, networks: &[Prefix], number: u32) -> String {
+    let (ip, networks) = (version(is_ipv4), set(is_ipv4, networks));
+    table(number)
+        + &format!(
+            "add rule inet starhaul_{number} passing {ip} daddr {{ {networks} }} meta l4proto tcp \
+             socket transparent 1 meta mark set {number} counter accept\n"
+        )
+}
+
+/// Where a rule redirects to; nothing for a socket at any address.
+fn place(socket: SocketAddr) -> String {
+    match socket.ip() {
         ip if ip.is_unspecified() => String::new(),
         IpAddr::V4(ip) => ip.to_string(),
         IpAddr::V6(ip) => format!("[{ip}]"),
-    };
-    let ip = match socket {
-        SocketAddr::V4(_) => "ip",
-        SocketAddr::V6(_) => "ip6",
-    };
-    let port = socket.port();
-    let mut text = format!(
-        "create table inet starhaul_{number}\n\
-         create chain inet starhaul_{number} passing {{ type filter hook prerouting priority mangle; }}\n"
-    );
+    }
+}
+
+fn datagrams(socket: SocketAddr, targets: &[IpAddr], number: u32) -> String {
+    let (to, ip, port) = (place(socket), version(socket.is_ipv4()), socket.port());
+    let mut text = table(number);
     for target in targets {
         // Without a socket, as before it is bound again, the rule ends at `tproxy`, and the datagram passes.
         let _ = writeln!(

@@ -44,6 +44,7 @@ use std::{io, net::SocketAddr};
 pub use batches::Batches;
 pub use bulk::{BulkSocket, IoMode};
 pub use icmp::Pinger;
+pub use interception::{Interception, Passing};
 pub use interface::interface_index;
 pub use monitor::{NetworkChange, NetworkMonitor, parse_news};
 pub use poller::{Poller, Readiness, Waker};

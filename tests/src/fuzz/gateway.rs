@@ -14,6 +14,7 @@ use starhaul_gateway::{
     rtp::{self, Assembler, Codec, KeyFrames, Needs},
     socks5::{Handshake, Step, read_address, read_datagram, write_address},
     status::Status,
+    tunnel::{Frames, Headers, Unreachable, mark_congestion},
 };
 use starhaul_quic::PublicKey;
 
@@ -177,3 +178,33 @@ fn converse<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, Option<Stri
 
 /// Ignores the result of a call that only has to return.
 fn ignore<T>(_: T) {}
+
+/// Packets of a tunnel, from the kernel, and from the peer on a stream that is cut anywhere: what is no packet is dropped, an
+/// error message is a packet that is not answered itself, and a mark changes nothing that the class depends on.
+pub fn tunnel(data: &[u8]) {
+    let mut frames = Frames::default();
+    for chunk in data.chunks(97) {
+        frames.take(chunk, tunnel_packet);
+    }
+    tunnel_packet(data);
+}
+
+fn tunnel_packet(packet: &[u8]) {
+    let Some(headers) = Headers::read(packet) else {
+        return;
+    };
+    for why in [Unreachable::NoRoute, Unreachable::Prohibited] {
+        if let Some(answer) = headers.unreachable(packet, why) {
+            assert!(answer.len() <= 1280, "{} bytes", answer.len());
+            let answered = Headers::read(&answer).expect("our own packet");
+            assert_eq!(answered.destination, headers.source);
+            assert!(answered.unreachable(&answer, why).is_none());
+        }
+    }
+    let mut marked = packet.to_vec();
+    if mark_congestion(&mut marked) {
+        assert_eq!(Headers::read(&marked), Some(headers));
+    } else {
+        assert_eq!(marked, packet);
+    }
+}

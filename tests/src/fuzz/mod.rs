@@ -22,6 +22,7 @@ pub use dtn::{dtn_block, dtn_config, dtn_plan};
 pub use flow::lab_flow;
 pub use gateway::{
     gateway_config, gateway_control, gateway_label, gateway_status, gateway_text, rtp, socks5,
+    tunnel,
 };
 pub use leotp::{leotp_chain, leotp_node, leotp_packet, relay_config};
 pub use leotp_streams::{Endings as StreamEndings, run as run_streams};
@@ -38,7 +39,7 @@ pub use session::{fec_decode, quic_handshake, session_datagram, session_pair};
 pub type Body = fn(&[u8]);
 
 /// All targets, by the name of the file and of the corpus folder.
-pub const TARGETS: [(&str, Body); 38] = [
+pub const TARGETS: [(&str, Body); 39] = [
     ("congestion_control", congestion_control),
     ("detector", detector),
     ("dtn_block", dtn_block),
@@ -77,6 +78,7 @@ pub const TARGETS: [(&str, Body); 38] = [
     ("session_datagram", session_datagram),
     ("session_pair", session_pair),
     ("socks5", socks5),
+    ("tunnel", tunnel),
 ];
 
 /// Streams over a LEOTP network under random operations.

@@ -10,7 +10,7 @@ use starhaul_config::size;
 use super::{
     AcceptRule, Carriage, Carrier, Config, ConnectionService, ConnectionTargets, ControlPath,
     ControllerRule, DatagramService, Delivery, Framing, IdentitySource, IngressRule, LeotpRule,
-    PacketMatch, PathRule, TunnelRule,
+    PacketMatch, PathRule, TransparentTargets, TunnelRule,
     tunnels::{code_point_name, protocol_name},
 };
 
@@ -80,6 +80,9 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
     }
     for rule in &config.egress.allow {
         writeln!(out, "egress: allow {rule}")?;
+    }
+    for network in &config.egress.clients {
+        writeln!(out, "egress: connections of clients from {network}")?;
     }
     for rule in &config.egress.deny {
         writeln!(out, "egress: deny {rule}")?;
@@ -261,6 +264,13 @@ fn connection_line(rule: &IngressRule<ConnectionService>) -> String {
     let service = &rule.service;
     let (to, login, udp) = match &service.targets {
         ConnectionTargets::Fixed(target) => (format!(" → {target}"), "", String::new()),
+        ConnectionTargets::Transparent(transparent) => {
+            let client = match transparent.keep_client {
+                true => ", from the clients' addresses",
+                false => "",
+            };
+            (transparent_text(transparent), client, String::new())
+        }
         ConnectionTargets::Socks5 {
             credentials,
             delivery,
@@ -288,6 +298,20 @@ fn connection_line(rule: &IngressRule<ConnectionService>) -> String {
         let _ = write!(line, ", reset when idle for {idle:?}");
     }
     line + &udp
+}
+
+fn transparent_text(targets: &TransparentTargets) -> String {
+    let networks: Vec<_> = targets.networks.iter().map(ToString::to_string).collect();
+    let mut text = format!(" takes what passes to {}", networks.join(", "));
+    if !targets.ports.is_empty() {
+        let ports = targets.ports.iter();
+        let ports = ports.map(|ports| format!("{}-{}", ports.start(), ports.end()));
+        let _ = write!(text, " port {}", ports.collect::<Vec<_>>().join(", "));
+    }
+    if let Some(interface) = &targets.interface {
+        let _ = write!(text, " over {interface}");
+    }
+    text
 }
 
 fn delivery_text(delivery: &Delivery) -> String {

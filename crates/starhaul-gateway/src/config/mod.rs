@@ -4,12 +4,14 @@
 mod accept;
 mod addresses;
 mod controllers;
+mod delivery;
 mod describe;
 mod detection;
 mod leotp;
 mod rules;
 #[cfg(test)]
 mod tests;
+mod transparent;
 mod tunnels;
 mod values;
 mod warnings;
@@ -32,6 +34,7 @@ use crate::{Error, egress_policy::EgressPolicy, rtp::Codec, target::Target};
 pub use self::{
     accept::AcceptRule,
     leotp::{Carrier, LeotpNeighbour, LeotpRule},
+    transparent::TransparentTargets,
     tunnels::{Carriage, DeviceRule, PacketClass, PacketMatch, TunnelRule},
 };
 
@@ -167,7 +170,7 @@ pub enum ControllerRule {
 /// A rule for local applications; `S` is the service at its socket.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IngressRule<S> {
-    /// Name of its table: `udp`, `rtp`, `tcp` or `socks5`.
+    /// Name of its table: `udp`, `rtp`, `tcp`, `tproxy` or `socks5`.
     pub kind: &'static str,
     /// Name for people, unique among the rules.
     pub name: String,
@@ -208,7 +211,7 @@ pub enum Framing {
     },
 }
 
-/// Carries the TCP connections of local applications: `[[tcp]]` and `[[socks5]]`.
+/// Carries TCP connections: `[[tcp]]`, `[[tproxy]]` and `[[socks5]]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConnectionService {
     /// What carries them to the far gateway.
@@ -224,6 +227,8 @@ pub struct ConnectionService {
 pub enum ConnectionTargets {
     /// All to one target.
     Fixed(Target),
+    /// Each to where it led when it was intercepted.
+    Transparent(TransparentTargets),
     /// Each client asks for its own by SOCKS5 (RFC 1928).
     Socks5 {
         /// Required of clients (RFC 1929) when present.

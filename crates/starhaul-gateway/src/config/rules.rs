@@ -10,20 +10,21 @@ use std::{
 
 use starhaul_config::{Document, Error, Keys, Table, choice, nearest, size};
 use starhaul_quic::{Identity, LEAST_PACKET_BYTES, MAX_PATHS, MOST_PACKET_BYTES, PublicKey};
-use starhaul_session::{Mode, SessionConfig};
+use starhaul_session::SessionConfig;
 
 use super::{
     AcceptRule, ClientLimits, Config, ConnectionLimits, ConnectionService, ConnectionTargets,
-    ControlPath, Credentials, DatagramService, Delivery, Framing, IdentitySource, IngressRule,
-    LinkKind, PathRule, Peer, SessionLimits, SessionRule, accept,
+    ControlPath, Credentials, DatagramService, Framing, IdentitySource, IngressRule, LinkKind,
+    PathRule, Peer, SessionLimits, SessionRule, accept,
     addresses::{Addresses, Taken, Transport},
     controllers::{self, default_controller, read_controller},
+    delivery::{DELIVERY, read_delivery, read_priority},
     detection, leotp,
     leotp::{CARRIERS, Carrier, LeotpRule},
+    transparent,
     tunnels::{self, TunnelRule},
     values::{
-        interface_name, is_for_many, path, positive_rate, public_key, rule_name, socket_address,
-        target,
+        interface_name, is_for_many, network, path, public_key, rule_name, socket_address, target,
     },
 };
 use crate::{
@@ -47,6 +48,7 @@ const TOP: Keys = &[&[
     "udp",
     "rtp",
     "tcp",
+    "tproxy",
     "socks5",
     "tun",
     "leotp",
@@ -68,6 +70,7 @@ const RTP: Keys = &[
     CLIENTS,
 ];
 const TCP: Keys = &[RULE, &["target"], CARRIER, CONNECTIONS];
+const TPROXY: Keys = &[RULE, transparent::KEYS, CARRIER, CONNECTIONS];
 const SOCKS5: Keys = &[
     RULE,
     &["username", "password"],
@@ -75,17 +78,17 @@ const SOCKS5: Keys = &[
     DELIVERY,
     CONNECTIONS,
 ];
-const EGRESS: Keys = &[&["allow", "deny", "max_streams", "max_lookups", "max_targets"]];
+const EGRESS: Keys = &[&[
+    "allow",
+    "deny",
+    "clients",
+    "max_streams",
+    "max_lookups",
+    "max_targets",
+]];
 
 /// The keys that several tables have.
 const RULE: &[&str] = &["name", "listen", "peer", "priority"];
-pub(super) const DELIVERY: &[&str] = &[
-    "deadline",
-    "mode",
-    "max_coding_rate",
-    "ordered",
-    "bandwidth",
-];
 const CLIENTS: &[&str] = &[
     "max_clients",
     "idle_timeout",
@@ -95,14 +98,6 @@ const CLIENTS: &[&str] = &[
 const CARRIER: &[&str] = &["service"];
 const CONNECTIONS: &[&str] = &["max_connections", "idle_timeout"];
 
-/// The modes that a datagram rule may ask for.
-pub(super) const MODES: &[(&str, Mode)] = &[
-    (Mode::FecRetransmit.name(), Mode::FecRetransmit),
-    (Mode::Fec.name(), Mode::Fec),
-    (Mode::Retransmit.name(), Mode::Retransmit),
-    (Mode::None.name(), Mode::None),
-    (Mode::Duplicate.name(), Mode::Duplicate),
-];
 const CODECS: &[(&str, Codec)] = &[
     ("none", Codec::None),
     ("audio", Codec::Audio),
@@ -115,8 +110,6 @@ const SECOND: Duration = Duration::from_secs(1);
 const IDLE_TIMEOUTS: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(86_400);
 
-/// Priority of a rule that names none.
-const DEFAULT_PRIORITY: u8 = 4;
 /// Deadline of UDP through a SOCKS5 rule that names none: a conversation bears about a second.
 const DEFAULT_SOCKS5_DEADLINE: Duration = Duration::from_secs(1);
 /// Covers the pause between packets of a frame that its sender paces over two frame intervals.
@@ -170,6 +163,7 @@ pub(super) fn read(
         .concat(),
         connection_rules: [
             rules.read(&top, "tcp", TCP, Transport::Tcp, read_tcp)?,
+            rules.read(&top, "tproxy", TPROXY, Transport::Tcp, read_tproxy)?,
             rules.read(&top, "socks5", SOCKS5, Transport::Tcp, read_socks5)?,
         ]
         .concat(),
@@ -549,6 +543,18 @@ fn read_tcp(table: &Table<'_>) -> Result<ConnectionService, Error> {
     })
 }
 
+fn read_tproxy(table: &Table<'_>) -> Result<ConnectionService, Error> {
+    let listen = table.required("listen", socket_address)?;
+    if listen.port() == 0 {
+        return Err(table.key_problem("listen", "write a port: the kernel must know it"));
+    }
+    Ok(ConnectionService {
+        targets: ConnectionTargets::Transparent(transparent::read(table, listen.is_ipv4())?),
+        carrier: read_carrier(table)?,
+        limits: read_connections(table)?,
+    })
+}
+
 fn read_socks5(table: &Table<'_>) -> Result<ConnectionService, Error> {
     let credential = |text: &str| match text.len() {
         1..=255 => Ok(text.to_owned()),
@@ -568,48 +574,6 @@ fn read_socks5(table: &Table<'_>) -> Result<ConnectionService, Error> {
         carrier: read_carrier(table)?,
         limits: read_connections(table)?,
     })
-}
-
-fn read_delivery(
-    table: &Table<'_>,
-    default_deadline: Option<Duration>,
-    ordered: bool,
-) -> Result<Delivery, Error> {
-    let is_reliable = |text: &str| Ok::<_, String>(text == "reliable");
-    if table.text("mode", is_reliable)? == Some(true) {
-        return Err(table.key_problem(
-            "mode",
-            "reliable is what [[tcp]] and [[socks5]] connections use; datagrams have a deadline",
-        ));
-    }
-    read_delivery_with(table, default_deadline, ordered)
-}
-
-/// The same where another mode is read elsewhere.
-pub(super) fn read_delivery_with(
-    table: &Table<'_>,
-    default_deadline: Option<Duration>,
-    ordered: bool,
-) -> Result<Delivery, Error> {
-    let deadline = table.duration("deadline", MILLISECOND..=SECOND * 3600)?;
-    let deadline = deadline.or(default_deadline);
-    let deadline = deadline.ok_or_else(|| table.missing("deadline"))?;
-    let mode = table.text("mode", |text| choice(text, MODES))?;
-    Ok(Delivery {
-        deadline,
-        mode: mode.unwrap_or_default(),
-        max_coding_rate: table.number("max_coding_rate", 0.0..=1.0)?.unwrap_or(1.0),
-        ordered: table.flag("ordered")?.unwrap_or(ordered),
-        bandwidth: table.text("bandwidth", positive_rate)?,
-    })
-}
-
-/// The key `priority`.
-pub(super) fn read_priority(table: &Table<'_>) -> Result<u8, Error> {
-    let priority = table.integer("priority", 0..=255)?;
-    Ok(priority.map_or(DEFAULT_PRIORITY, |priority| {
-        u8::try_from(priority).unwrap_or(u8::MAX)
-    }))
 }
 
 fn read_clients(table: &Table<'_>) -> Result<ClientLimits, Error> {
@@ -640,6 +604,7 @@ fn read_egress(top: &Table<'_>) -> Result<EgressPolicy, Error> {
     Ok(EgressPolicy {
         allow: table.texts("allow", str::parse::<EgressRule>)?,
         deny: table.texts("deny", str::parse::<EgressRule>)?,
+        clients: table.texts("clients", network)?,
         limits: EgressLimits {
             max_streams: table.count("max_streams", 1..=65_536, default.max_streams)?,
             max_lookups: table.count("max_lookups", 1..=4096, default.max_lookups)?,
@@ -694,6 +659,7 @@ pub(super) const ALL_KEYS: &[(&str, Keys)] = &[
     ("udp", UDP),
     ("rtp", RTP),
     ("tcp", TCP),
+    ("tproxy", TPROXY),
     ("socks5", SOCKS5),
     ("tun", tunnels::KEYS),
     ("tun.class", tunnels::CLASS),

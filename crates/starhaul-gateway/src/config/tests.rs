@@ -444,7 +444,7 @@ fn the_sample_is_right_and_shows_every_key() {
     let config = Config::parse(sample, Path::new("sample.toml")).unwrap();
     assert_eq!(
         (config.datagram_rules.len(), config.connection_rules.len()),
-        (2, 2)
+        (2, 3)
     );
     // Split at table headers; a key counts as shown where it begins a line, commented out or not.
     let mut section = String::new();
@@ -582,4 +582,92 @@ fn passwords_do_not_leak_into_logs() {
     .unwrap();
     assert!(!format!("{config:?}").contains("hush"));
     assert!(config.describe().contains("with password"));
+}
+
+#[test]
+fn tunnels_and_interception_are_read_or_explained() {
+    let tun = "[[tun]]\nname = \"vpn\"\naddresses = [\"10.9.0.2/24\"]\n";
+    let class = "[[tun.class]]\nname = \"c\"\n";
+    let proxy = "[[tproxy]]\nname = \"p\"\nnetworks = [\"10.0.0.0/8\"]\n";
+    let session = path_of_each(1);
+    let away = "networks = [\"192.0.2.0/24\"]\n";
+    for (extra, expected) in [
+        (
+            "[[tun]]\nname = \"vpn\"\n".to_owned(),
+            &["[[tun]]", "\"addresses\" is missing"][..],
+        ),
+        (
+            format!("{tun}adresses = 1"),
+            &["did you mean \"addresses\"?"],
+        ),
+        (format!("{tun}mtu = 576"), &["mtu", "1280"]),
+        (
+            format!("{tun}networks = [\"10.0.0.1/8\"]"),
+            &["networks", "10.0.0.0/8"],
+        ),
+        (
+            format!("{tun}mode = \"reliable\"\ndeadline = \"1s\""),
+            &["deadline", "no effect"],
+        ),
+        (
+            format!("{tun}{class}"),
+            &["\"protocol\", \"ports\" nor \"dscp\""],
+        ),
+        (
+            format!("{tun}{class}protocol = \"udp\"\nports = [\"9-5\"]"),
+            &["ports", "5000-5099"],
+        ),
+        (
+            format!("{tun}{class}protocol = \"icmp\"\nports = [\"5\"]"),
+            &["no ports"],
+        ),
+        (
+            format!("{tun}{class}dscp = [\"eff\"]"),
+            &["dscp", "did you mean \"ef\"?"],
+        ),
+        (
+            format!("{tun}{class}protocol = \"udp\"\n{class}protocol = \"tcp\""),
+            &["two classes"],
+        ),
+        (
+            format!("{session}{tun}{away}"),
+            &["networks", "path \"p0\" to 192.0.2.1", "interface"],
+        ),
+        (
+            format!("{proxy}listen = \"0.0.0.0:0\""),
+            &["listen", "write a port"],
+        ),
+        (
+            format!("{proxy}listen = \"[::]:1\""),
+            &["networks", "not of one IP version"],
+        ),
+        (
+            "[[tproxy]]\nname = \"p\"\nlisten = \"0.0.0.0:1\"".to_owned(),
+            &["\"networks\" is missing"],
+        ),
+        (
+            "[egress]\nclients = [\"x\"]".to_owned(),
+            &["clients", "192.168.7.0/24"],
+        ),
+    ] {
+        let error = parse(&text("", &extra)).expect_err(&extra).to_string();
+        for part in expected {
+            assert!(error.contains(part), "{error:?} does not say {part:?}");
+        }
+    }
+    let bound = session.replace("remote", "interface = \"eth0\"\nremote");
+    let routed = format!("{session}{tun}add_routes = false\n{away}");
+    for right in [format!("{bound}{tun}{away}"), routed] {
+        let config = parse(&text("", &right)).unwrap();
+        let classes = &config.tunnels[0].classes;
+        assert_eq!(classes[0].carriage, Carriage::Reliable);
+        assert!(
+            matches!(&classes[1].carriage, Carriage::Deadline(delivery) if delivery.deadline == Duration::from_secs(1))
+        );
+        assert!(
+            config
+                .describe()
+                .contains("tun vpn: device starhaul%d with 10.9.0.2/24")
+        );
+    }
 }

@@ -1,14 +1,14 @@
 //! The tables `[[tun]]` and `[[tun.class]]`: a device whose IP packets travel to a peer.
 
-use std::{collections::HashSet, net::IpAddr, ops::RangeInclusive, time::Duration};
+use std::{collections::HashSet, ops::RangeInclusive, time::Duration};
 
 use ipnet::IpNet;
 use starhaul_config::{Error, Keys, Table, choice};
 
 use super::{
     Delivery, SessionRule,
-    rules::{DELIVERY, MODES, read_delivery_with, read_priority},
-    values::{interface_name, rule_name},
+    delivery::{DELIVERY, MODES, read_delivery_with, read_priority},
+    values::{interface_name, network, ports, rule_name},
 };
 use crate::target::Host;
 
@@ -300,35 +300,6 @@ fn address(text: &str) -> Result<IpNet, String> {
             "{text} is not the address of a host in its network"
         )),
     }
-}
-
-fn network(text: &str) -> Result<IpNet, String> {
-    let network = text
-        .parse::<IpNet>()
-        .or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
-        .map_err(|_| {
-            format!("{text:?} is not a network, for example 192.168.7.0/24 or 0.0.0.0/0")
-        })?;
-    match network.trunc() == network {
-        true => Ok(network),
-        false => Err(format!(
-            "{text} has bits beyond its prefix; write {}",
-            network.trunc()
-        )),
-    }
-}
-
-fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
-    let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
-    let range = match text.split_once('-') {
-        Some((first, last)) => port(first)
-            .zip(port(last))
-            .map(|(first, last)| first..=last),
-        None => port(text).map(|port| port..=port),
-    };
-    range.filter(|range| !range.is_empty()).ok_or_else(|| {
-        format!("{text:?} is neither a port nor a range of ports like \"5000-5099\"")
-    })
 }
 
 fn code_point(text: &str) -> Result<u8, String> {

@@ -2,9 +2,11 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    ops::RangeInclusive,
     path::{Path, PathBuf},
 };
 
+use ipnet::IpNet;
 use starhaul_quic::PublicKey;
 use starhaul_units::Bandwidth;
 
@@ -90,5 +92,36 @@ pub(super) fn rule_name(text: &str) -> Result<String, &'static str> {
 pub(super) fn socket_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         format!("{text:?} is not address:port, for example 127.0.0.1:4600 or [::1]:4600; names are not possible here")
+    })
+}
+
+/// A network, or a single address.
+pub(super) fn network(text: &str) -> Result<IpNet, String> {
+    let network = text
+        .parse::<IpNet>()
+        .or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
+        .map_err(|_| {
+            format!("{text:?} is not a network, for example 192.168.7.0/24 or 0.0.0.0/0")
+        })?;
+    match network.trunc() == network {
+        true => Ok(network),
+        false => Err(format!(
+            "{text} has bits beyond its prefix; write {}",
+            network.trunc()
+        )),
+    }
+}
+
+/// A port, or a range of ports.
+pub(super) fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
+    let range = match text.split_once('-') {
+        Some((first, last)) => port(first)
+            .zip(port(last))
+            .map(|(first, last)| first..=last),
+        None => port(text).map(|port| port..=port),
+    };
+    range.filter(|range| !range.is_empty()).ok_or_else(|| {
+        format!("{text:?} is neither a port nor a range of ports like \"5000-5099\"")
     })
 }

@@ -31,8 +31,8 @@ pub(crate) async fn serve(chain: Chain, outlet: Arc<Outlet>) {
         let Some((header, halves)) = accepted else {
             return;
         };
-        let target = match Label::parse(&header).map(|label| label.flow) {
-            Ok(Flow::Tcp { target }) => target,
+        let (target, client) = match Label::parse(&header).map(|label| label.flow) {
+            Ok(Flow::Tcp { target, client }) => (target, client),
             Ok(flow) => {
                 refuse(&log, &format!("it is for {}", flow.kind()));
                 continue;
@@ -53,7 +53,7 @@ pub(crate) async fn serve(chain: Chain, outlet: Arc<Outlet>) {
             log: log.clone(),
         };
         flows.spawn(async move {
-            tcp::serve(&opener, permit, of_chain(halves), target).await;
+            tcp::serve(&opener, permit, of_chain(halves), target, client).await;
             drop(slot);
         });
     }

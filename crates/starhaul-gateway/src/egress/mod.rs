@@ -1,5 +1,6 @@
 //! Egress: the streams that peers open, and the sockets through which their data reach the targets.
 
+mod answers;
 mod associate;
 pub(crate) mod chain;
 mod datagrams;
@@ -22,8 +23,8 @@ use crate::{
     peer::PeerSession,
 };
 
-pub(crate) use self::outlet::Outlet;
 use self::outlet::Slots;
+pub(crate) use self::{answers::Answers, outlet::Outlet};
 
 /// Serves the streams that the peer opens in a session until the session ends; their tasks end with it.
 pub(crate) async fn serve(session: Arc<PeerSession>, outlet: Arc<Outlet>) {
@@ -70,7 +71,7 @@ pub(crate) async fn serve(session: Arc<PeerSession>, outlet: Arc<Outlet>) {
                 };
                 flows.spawn(flow.serve(stream));
             }
-            (IncomingStream::Bytes(stream), Flow::Tcp { target }) => {
+            (IncomingStream::Bytes(stream), Flow::Tcp { target, client }) => {
                 let permit = outlet.permit();
                 match slots.take(&permit, &session.peer) {
                     Some(slot) => {
@@ -79,7 +80,7 @@ pub(crate) async fn serve(session: Arc<PeerSession>, outlet: Arc<Outlet>) {
                             log: session.log.clone(),
                         };
                         flows.spawn(async move {
-                            tcp::serve(&opener, permit, of_session(stream), target).await;
+                            tcp::serve(&opener, permit, of_session(stream), target, client).await;
                             drop(slot);
                         });
                     }

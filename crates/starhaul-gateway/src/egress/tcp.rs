@@ -2,12 +2,16 @@
 
 use std::{
     io,
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use tokio::{io::AsyncWriteExt as _, net::TcpStream};
+use socket2::SockRef;
+use tokio::{
+    io::AsyncWriteExt as _,
+    net::{TcpSocket, TcpStream},
+};
 
 use super::outlet::Permit;
 use crate::{
@@ -29,19 +33,28 @@ pub(super) struct Opener {
     pub(super) log: Arc<PeerLog>,
 }
 
-/// Connects to the target, answers, and relays until both directions have ended.
+/// Connects to the target, in the client's name if one is given, answers, and relays until both directions have ended.
 pub(super) async fn serve(
     opener: &Opener,
     permit: Permit,
     (reader, mut writer): (Reader, Writer),
     target: Target,
+    client: Option<IpAddr>,
 ) {
     let connect = async |address: SocketAddr| {
-        let tcp = TcpStream::connect(address).await?;
+        let tcp = match client {
+            Some(client) => connect_as(client, address).await?,
+            None => TcpStream::connect(address).await?,
+        };
         let bound = tcp.local_addr()?;
         io::Result::Ok((tcp, bound))
     };
-    let connected = permit.connect(&opener.name, &target, connect);
+    let connected = async {
+        match client {
+            Some(client) if !permit.policy.lends(client) => Err(Reply::NotAllowed),
+            _ => permit.connect(&opener.name, &target, connect).await,
+        }
+    };
     let connected = tokio::time::timeout(CONNECT_TIMEOUT, connected).await;
     let result = match connected.unwrap_or(Err(Reply::HostUnreachable)) {
         Ok((tcp, bound)) => {
@@ -69,4 +82,19 @@ pub(super) async fn serve(
     if let Err(error) = result {
         tracing::debug!(peer = opener.name, %target, %error, "connection ended badly");
     }
+}
+
+/// Connects from an address that is not of this host.
+async fn connect_as(client: IpAddr, target: SocketAddr) -> io::Result<TcpStream> {
+    let socket = match client {
+        IpAddr::V4(_) => TcpSocket::new_v4()?,
+        IpAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    let options = SockRef::from(&socket);
+    match client {
+        IpAddr::V4(_) => options.set_ip_transparent_v4(true)?,
+        IpAddr::V6(_) => options.set_ip_transparent_v6(true)?,
+    }
+    socket.bind(SocketAddr::new(client, 0))?;
+    socket.connect(target).await
 }

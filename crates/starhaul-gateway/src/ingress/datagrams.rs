@@ -41,7 +41,7 @@ impl Service for DatagramService {
     type Socket = BatchSocket;
     type Way = Arc<PeerState>;
 
-    async fn bind(address: SocketAddr) -> io::Result<(BatchSocket, SocketAddr)> {
+    async fn bind(&self, address: SocketAddr) -> io::Result<(BatchSocket, SocketAddr)> {
         let socket = UdpSocket::bind(address).await?;
         enlarge_buffers(&socket);
         let address = socket.local_addr()?;

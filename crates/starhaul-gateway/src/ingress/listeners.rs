@@ -135,7 +135,7 @@ impl<S: Service> Listeners<S> {
         config: IngressRule<S>,
         way: S::Way,
     ) -> Result<(Arc<Rule<S>>, S::Socket), Error> {
-        let bound = S::bind(config.listen).await;
+        let bound = config.service.bind(config.listen).await;
         let (socket, address) = bound.map_err(|reason| Error::Listen {
             rule: config.name.clone(),
             address: config.listen,

@@ -6,6 +6,7 @@ mod listeners;
 mod socks;
 mod stream;
 mod tcp;
+mod transparent;
 mod way;
 
 use std::{
@@ -44,6 +45,7 @@ pub(crate) trait Service: Clone + PartialEq + Send + Sync + Sized + 'static {
 
     /// Binds a socket; gives its address with the port that the kernel chose.
     fn bind(
+        &self,
         address: SocketAddr,
     ) -> impl Future<Output = io::Result<(Self::Socket, SocketAddr)>> + Send;
 

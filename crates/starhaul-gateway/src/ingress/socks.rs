@@ -75,7 +75,7 @@ async fn connect(
     target: &Target,
     early: &[u8],
 ) -> io::Result<()> {
-    let opened = open(rule, target).await;
+    let opened = open(rule, target, None).await;
     let (mut reader, writer) = match opened {
         Ok(halves) => halves,
         Err(error) => {

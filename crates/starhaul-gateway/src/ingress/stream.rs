@@ -1,6 +1,6 @@
 //! The byte stream behind a connection.
 
-use std::io;
+use std::{io, net::IpAddr};
 
 use super::{ConnectionWay, Rule, SESSION_WAIT};
 use crate::{
@@ -10,13 +10,15 @@ use crate::{
     target::Target,
 };
 
-/// A byte stream on which the far side connects to `target`.
+/// A byte stream on which the far side connects to `target`, from the client's address if one is given.
 pub(super) async fn open(
     rule: &Rule<ConnectionService>,
     target: &Target,
+    client: Option<IpAddr>,
 ) -> io::Result<(Reader, Writer)> {
     let flow = Flow::Tcp {
         target: target.clone(),
+        client,
     };
     let label = Label::new(&rule.config.name, flow).encode();
     let peer = match &rule.way {

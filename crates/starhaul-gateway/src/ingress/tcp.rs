@@ -1,47 +1,55 @@
-//! `[[tcp]]` and the connections of `[[socks5]]`.
+//! `[[tcp]]`, `[[tproxy]]` and the connections of `[[socks5]]`.
 
 use std::{
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::watch,
-    task::JoinSet,
-};
+use tokio::{net::TcpStream, sync::watch, task::JoinSet};
 
-use super::{ConnectionWay, CountedClient, Rule, Service, count, socks, stream::open};
+use super::{
+    ConnectionWay, CountedClient, Rule, Service, count, socks,
+    stream::open,
+    transparent::{self, Listener},
+};
 use crate::{
     config::{ConnectionService, ConnectionTargets},
     relay::{relay, unsettle},
     status,
+    target::Target,
 };
 
 /// Pause after a failure to accept, for example without file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 impl Service for ConnectionService {
-    type Socket = TcpListener;
+    type Socket = Listener;
     type Way = ConnectionWay;
 
-    async fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
-        let listener = TcpListener::bind(address).await?;
-        let address = listener.local_addr()?;
+    async fn bind(&self, address: SocketAddr) -> io::Result<(Listener, SocketAddr)> {
+        let mut listener = Listener::bind(address, &self.targets)?;
+        listener.follow(&self.targets).await?;
+        let address = listener.tcp.local_addr()?;
         Ok((listener, address))
     }
 
-    async fn serve(listener: TcpListener, mut current: watch::Receiver<Arc<Rule<Self>>>) {
+    async fn serve(mut listener: Listener, mut current: watch::Receiver<Arc<Rule<Self>>>) {
         let mut connections = JoinSet::new();
         loop {
             let most = current.borrow().config.service.limits.max_connections;
             let accepted = tokio::select! {
-                accepted = listener.accept(), if connections.len() < most => accepted,
+                accepted = listener.tcp.accept(), if connections.len() < most => accepted,
                 Some(_) = connections.join_next() => continue,
                 // It may allow more.
-                Ok(()) = current.changed() => continue,
+                Ok(()) = current.changed() => {
+                    let rule = current.borrow().clone();
+                    if let Err(error) = listener.follow(&rule.config.service.targets).await {
+                        tracing::warn!(rule = rule.config.name, %error, "connections are not intercepted");
+                    }
+                    continue;
+                }
             };
             let rule = current.borrow().clone();
             match accepted {
@@ -74,10 +82,14 @@ async fn serve_connection(rule: Arc<Rule<ConnectionService>>, tcp: TcpStream) {
     unsettle(&tcp);
     let served = async {
         match &rule.config.service.targets {
-            ConnectionTargets::Fixed(target) => {
-                let (reader, writer) = open(&rule, target).await?;
-                let idle = rule.config.service.limits.idle_timeout;
-                relay(tcp, reader, writer, &[], true, idle).await
+            ConnectionTargets::Fixed(target) => carry(&rule, tcp, target, None).await,
+            ConnectionTargets::Transparent(transparent) => {
+                let target = transparent::target(&tcp)?;
+                let client = match transparent.keep_client {
+                    true => Some(tcp.peer_addr()?.ip().to_canonical()),
+                    false => None,
+                };
+                carry(&rule, tcp, &target, client).await
             }
             ConnectionTargets::Socks5 {
                 credentials,
@@ -89,4 +101,16 @@ async fn serve_connection(rule: Arc<Rule<ConnectionService>>, tcp: TcpStream) {
         count(&rule.counters.failed_connections);
         tracing::debug!(rule = rule.config.name, %error, "connection ended badly");
     }
+}
+
+/// Carries a connection to a target, at the far side from the client's address if one is given.
+async fn carry(
+    rule: &Rule<ConnectionService>,
+    tcp: TcpStream,
+    target: &Target,
+    client: Option<IpAddr>,
+) -> io::Result<()> {
+    let (reader, writer) = open(rule, target, client).await?;
+    let idle = rule.config.service.limits.idle_timeout;
+    relay(tcp, reader, writer, &[], true, idle).await
 }

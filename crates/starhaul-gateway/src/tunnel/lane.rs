@@ -182,13 +182,13 @@ fn round_trip(session: &PeerSession) -> Duration {
 
 /// Takes packets out of a reliable stream.
 #[derive(Debug, Default)]
-pub(crate) struct Frames {
+pub struct Frames {
     rest: BytesMut,
 }
 
 impl Frames {
     /// Passes the packets that are whole with `chunk` to `take`.
-    pub(crate) fn take(&mut self, chunk: &[u8], mut take: impl FnMut(&[u8])) {
+    pub fn take(&mut self, chunk: &[u8], mut take: impl FnMut(&[u8])) {
         self.rest.extend_from_slice(chunk);
         while let Some((length, packets)) = self.rest.split_first_chunk::<LENGTH_BYTES>() {
             let length = usize::from(u16::from_be_bytes(*length));

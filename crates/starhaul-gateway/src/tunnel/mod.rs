@@ -27,14 +27,12 @@ use bytes::BytesMut;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
-use self::{
-    classes::class_of,
-    device::Device,
-    lane::Lane,
-    packet::{Headers, Unreachable},
+use self::{classes::class_of, device::Device, lane::Lane};
+pub use self::{
+    lane::Frames,
+    packet::{Headers, Unreachable, mark_congestion},
 };
 pub(crate) use self::{
-    lane::Frames,
     packet::{TCP, UDP},
     tunnels::{Registry, Tunnels},
 };

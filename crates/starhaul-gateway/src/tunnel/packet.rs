@@ -14,27 +14,30 @@ const IPV4_ICMP_HEADERS: usize = 28;
 const IPV6_ICMP_HEADERS: usize = 48;
 const TTL: u8 = 64;
 
-/// IP protocol numbers.
+/// Protocol numbers of IP.
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
 
 /// What the headers of a packet say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Headers {
-    pub(crate) source: IpAddr,
-    pub(crate) destination: IpAddr,
-    /// Behind IPv6 extension headers.
-    pub(crate) protocol: u8,
-    pub(crate) dscp: u8,
+pub struct Headers {
+    /// Address of the sender.
+    pub source: IpAddr,
+    /// Address of the receiver.
+    pub destination: IpAddr,
+    /// Protocol number, behind IPv6 extension headers.
+    pub protocol: u8,
+    /// DiffServ code point.
+    pub dscp: u8,
     /// Source and destination of UDP and TCP; `None` also in fragments, which do not carry them all.
-    pub(crate) ports: Option<(u16, u16)>,
+    pub ports: Option<(u16, u16)>,
     is_first_fragment: bool,
     is_icmp_error: bool,
 }
 
 /// Why a packet cannot be passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unreachable {
+pub enum Unreachable {
     /// There is no session with the peer.
     NoRoute,
     /// The destination is in none of the networks behind the peer.
@@ -43,7 +46,7 @@ pub(crate) enum Unreachable {
 
 impl Headers {
     /// Reads a packet as it comes from a TUN device; `None` if it is no whole IPv4 or IPv6 packet.
-    pub(crate) fn read(packet: &[u8]) -> Option<Self> {
+    pub fn read(packet: &[u8]) -> Option<Self> {
         let sliced = LaxSlicedPacket::from_ip(packet).ok()?;
         let (source, destination, dscp, payload, is_first_fragment) = match sliced.net.as_ref()? {
             LaxNetSlice::Ipv4(ip) => {
@@ -112,7 +115,7 @@ impl Headers {
 
     /// The ICMP error for a packet with these headers, to be delivered to its sender as if it came from the destination; `None`
     /// where none is due.
-    pub(crate) fn unreachable(&self, packet: &[u8], why: Unreachable) -> Option<Vec<u8>> {
+    pub fn unreachable(&self, packet: &[u8], why: Unreachable) -> Option<Vec<u8>> {
         if !self.may_be_answered() {
             return None;
         }
@@ -145,7 +148,7 @@ impl Headers {
 }
 
 /// Marks a packet of an ECN-capable transport as having met congestion (RFC 3168 §5); `false`, unchanged, for any other.
-pub(crate) fn mark_congestion(packet: &mut [u8]) -> bool {
+pub fn mark_congestion(packet: &mut [u8]) -> bool {
     match packet {
         [first, tos, rest @ ..] if *first >> 4 == 4 && *tos & 0b11 != 0 => {
             let Some(checksum) = rest.get_mut(8..10) else {

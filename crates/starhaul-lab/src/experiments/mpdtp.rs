@@ -46,7 +46,7 @@ const ENOUGH: f64 = 5.0;
 pub fn study() -> Study {
     let by_bandwidth = Plot {
         title: "QoE",
-        x: ("bandwidth_factor", "bandwidth per offered load"),
+        x: ("bandwidth", "bandwidth per offered load"),
         log_from: None,
         y: ("qoe", "blocks on time by weight"),
         by: &["system", "queue"],
@@ -161,13 +161,9 @@ fn columns() -> Vec<Column<Row>> {
         }),
         Column::name("queue", "queue", |((.., queue), _): &Row| (*queue).into()),
         Column::count("seed", "seed", |((setup, ..), _): &Row| setup.seed.into()).dropped(),
-        Column::number(
-            "bandwidth_factor",
-            "bandwidth",
-            "",
-            1,
-            |((setup, ..), _): &Row| setup.bandwidth_factor.into(),
-        ),
+        Column::number("bandwidth", "bandwidth", "", 1, |((setup, ..), _): &Row| {
+            setup.bandwidth_factor.into()
+        }),
         Column::share("loss", "loss", 2, |((setup, ..), _): &Row| {
             setup.loss.into()
         }),

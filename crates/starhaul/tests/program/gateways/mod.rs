@@ -13,6 +13,7 @@ mod network;
 mod packet_sizes;
 mod reload;
 mod stalled;
+mod tproxy;
 mod transfer;
 mod tunnel;
 

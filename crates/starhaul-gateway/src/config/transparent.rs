@@ -1,0 +1,64 @@
+//! The keys of `[[tproxy]]`: which passing connections are taken.
+
+use std::ops::RangeInclusive;
+
+use ipnet::IpNet;
+use starhaul_config::{Error, Table};
+
+use super::values::{interface_name, network, ports};
+
+pub(super) const KEYS: &[&str] = &["networks", "ports", "interface", "keep_client"];
+
+/// Most networks, and most ports, of a rule.
+const MAX_ENTRIES: usize = 1024;
+
+/// TCP connections that pass this host, carried to where they lead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransparentTargets {
+    /// Their destinations.
+    pub networks: Vec<IpNet>,
+    /// Ports of the destination; all if empty.
+    pub ports: Vec<RangeInclusive<u16>>,
+    /// The interface over which they come; any if `None`.
+    pub interface: Option<String>,
+    /// The far side connects from the client's address.
+    pub keep_client: bool,
+}
+
+impl TransparentTargets {
+    /// Whether the kernel passes the same connections on as for another rule.
+    pub(crate) fn intercepts_as(&self, other: &Self) -> bool {
+        self.networks == other.networks
+            && self.ports == other.ports
+            && self.interface == other.interface
+    }
+}
+
+/// Reads them for a socket of this version of IP.
+pub(super) fn read(table: &Table<'_>, is_ipv4: bool) -> Result<TransparentTargets, Error> {
+    let networks = match table.has("networks") {
+        true => table.texts("networks", network)?,
+        false => return Err(table.missing("networks")),
+    };
+    let of_version = |network: &IpNet| matches!(network, IpNet::V4(_)) == is_ipv4;
+    if networks.is_empty() || networks.len() > MAX_ENTRIES {
+        let problem = format!("write 1 to {MAX_ENTRIES} networks");
+        return Err(table.key_problem("networks", problem));
+    }
+    if let Some(other) = networks.iter().find(|network| !of_version(network)) {
+        return Err(table.key_problem(
+            "networks",
+            format!("{other} and \"listen\" are not of one IP version: write a rule for each"),
+        ));
+    }
+    let ports = table.texts("ports", ports)?;
+    if ports.len() > MAX_ENTRIES {
+        return Err(table.key_problem("ports", format!("write at most {MAX_ENTRIES}")));
+    }
+    Ok(TransparentTargets {
+        networks,
+        ports,
+        interface: table.text("interface", interface_name)?,
+        keep_client: table.flag("keep_client")?.unwrap_or(false),
+    })
+}

@@ -1,0 +1,97 @@
+//! `[[tproxy]]`: TCP connections that pass this host are taken, and carried to where they lead.
+
+use std::{
+    io,
+    net::{SocketAddr, UdpSocket},
+};
+
+use socket2::SockRef;
+use starhaul_net::{Interception, Passing};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+use crate::{
+    config::{ConnectionTargets, TransparentTargets},
+    target::{Host, Target},
+};
+
+/// Connections that the kernel keeps until they are accepted, as many as tokio's own listeners ask for.
+const BACKLOG: u32 = 1024;
+
+/// A socket that listens, and what leads passing connections to it.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(super) tcp: TcpListener,
+    intercepting: Option<(TransparentTargets, Interception)>,
+}
+
+impl Listener {
+    /// Listens for connections with these targets; nothing is intercepted before [`Listener::follow`].
+    pub(super) fn bind(address: SocketAddr, targets: &ConnectionTargets) -> io::Result<Self> {
+        let socket = match address {
+            SocketAddr::V4(_) => TcpSocket::new_v4()?,
+            SocketAddr::V6(_) => TcpSocket::new_v6()?,
+        };
+        socket.set_reuseaddr(true)?;
+        if let ConnectionTargets::Transparent(_) = targets {
+            make_transparent(SockRef::from(&socket), address)?;
+        }
+        socket.bind(address)?;
+        Ok(Self {
+            tcp: socket.listen(BACKLOG)?,
+            intercepting: None,
+        })
+    }
+
+    /// Intercepts what these targets ask for from now on, and nothing else.
+    pub(super) async fn follow(&mut self, targets: &ConnectionTargets) -> io::Result<()> {
+        let ConnectionTargets::Transparent(wanted) = targets else {
+            self.intercepting = None;
+            return Ok(());
+        };
+        let present = self.intercepting.as_ref();
+        if present.is_some_and(|(present, _)| present.intercepts_as(wanted)) {
+            return Ok(());
+        }
+        let address = self.tcp.local_addr()?;
+        make_transparent(SockRef::from(&self.tcp), address)?;
+        let rule = wanted.clone();
+        // It waits for other programs.
+        let started = tokio::task::spawn_blocking(move || {
+            let networks: Vec<_> = rule
+                .networks
+                .iter()
+                .map(|network| (network.addr(), network.prefix_len()))
+                .collect();
+            let passing = Passing {
+                networks: &networks,
+                ports: &rule.ports,
+                interface: rule.interface.as_deref(),
+            };
+            Interception::of_connections(address, &passing)
+        });
+        let started = started.await?.map_err(io::Error::other)?;
+        self.intercepting = Some((wanted.clone(), started));
+        Ok(())
+    }
+}
+
+fn make_transparent(socket: SockRef<'_>, address: SocketAddr) -> io::Result<()> {
+    match address {
+        SocketAddr::V4(_) => socket.set_ip_transparent_v4(true),
+        SocketAddr::V6(_) => socket.set_ip_transparent_v6(true),
+    }
+}
+
+/// Where an intercepted connection leads; an error for one that was made to this host itself, which would lead to us again.
+pub(super) fn target(tcp: &TcpStream) -> io::Result<Target> {
+    let address = tcp.local_addr()?;
+    if UdpSocket::bind((address.ip(), 0)).is_ok() {
+        return Err(io::Error::other(
+            "it was not intercepted: its destination is this host",
+        ));
+    }
+    Ok(Target {
+        host: Host::Ip(address.ip().to_canonical()),
+        port: address.port(),
+    })
+}

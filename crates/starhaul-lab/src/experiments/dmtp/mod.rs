@@ -1,0 +1,339 @@
+//! DMTP fig. 5–9: blocks of 24 kB with a deadline of 200 ms over two paths of 15 Mbit/s and 60 ms one way, of which the
+//! cheap one loses more and more.
+
+mod model;
+mod rival;
+mod run;
+
+use std::time::Duration;
+
+use starhaul_link::{LinkSpec, Loss};
+use starhaul_plot::Column;
+use starhaul_session::Mode;
+use starhaul_units::Bandwidth;
+
+use self::model::least_extra_share;
+pub use self::run::{DmtpSetup, StepResult};
+use crate::{
+    Error,
+    kit::{Part, Plot, Records, Study, statistics::percentile},
+};
+
+/// Loss of the cheap path in each step of the paper.
+pub const LOSS_STEPS: [f64; 8] = [0.0, 0.0001, 0.0005, 0.005, 0.01, 0.02, 0.05, 0.1];
+/// Twice as much as the paper's greatest.
+const GREATEST_LOSS: f64 = 0.2;
+/// Losses that come in bursts.
+const BURST_LOSSES: [f64; 5] = [0.01, 0.02, 0.05, 0.1, GREATEST_LOSS];
+/// Mean number of packets lost in a row.
+const BURSTS: [f64; 2] = [5.0, 20.0];
+/// Bytes of a block.
+pub const BLOCK_BYTES: usize = 24_000;
+/// Blocks of a step of 5 s.
+pub const BLOCKS_PER_STEP: u32 = 250;
+/// Fragments of a block.
+const FRAGMENTS: u32 = 20;
+
+const RATE: Bandwidth = Bandwidth::from_mbit(15);
+const ONE_WAY: Duration = Duration::from_millis(60);
+const DEADLINE: Duration = Duration::from_millis(200);
+const INTERVAL: Duration = Duration::from_millis(20);
+/// Cheap and dear, price per byte.
+const COSTS: [f64; 2] = [1.0, 3.0];
+
+/// The protections that the paper compares.
+pub const MODES: [Mode; 4] = [Mode::None, Mode::Retransmit, Mode::Fec, Mode::FecRetransmit];
+
+/// Loss of the cheap path for 5 s.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// Share of its packets.
+    pub loss: f64,
+    /// Mean number lost in a row; 1 where each is lost by itself.
+    pub burst: f64,
+}
+
+/// The steps of the paper.
+pub fn steps() -> Vec<Step> {
+    LOSS_STEPS.into_iter().map(Step::single).collect()
+}
+
+impl Step {
+    /// Packets are lost each by itself.
+    const fn single(loss: f64) -> Self {
+        Self { loss, burst: 1.0 }
+    }
+
+    fn model(self) -> Loss {
+        let model = match self.burst > 1.0 {
+            true => Loss::gilbert_elliott(self.loss, self.burst),
+            false => Loss::bernoulli(self.loss),
+        };
+        model.unwrap_or(Loss::NONE)
+    }
+}
+
+/// `starhaul lab dmtp`.
+pub fn study() -> Study {
+    let on_time = Plot {
+        title: "Blocks on time",
+        x: ("loss", "loss of the cheap path, %"),
+        log_from: Some(0.01),
+        y: ("on_time_share", "%"),
+        by: &["system"],
+    };
+    let plot = |title, y| Plot {
+        title,
+        y,
+        ..on_time.clone()
+    };
+    let with_bursts = Plot {
+        by: &["system", "burst"],
+        ..on_time.clone()
+    };
+    let timeline = Plot {
+        title: "Latency of blocks",
+        x: ("time_s", "time, s"),
+        log_from: None,
+        y: ("latency_p99_ms", "ms"),
+        by: &["system"],
+    };
+    Study::new(
+        "dmtp",
+        "DMTP fig. 5–9",
+        "blocks with a deadline over a path that loses more and more",
+        "Blocks with a deadline over a lossy path",
+        "Blocks of 24 kB each 20 ms, due within 200 ms, over two paths of 15 Mbit/s and 60 ms one way, in virtual time with the whole stack. \
+         The cheap path loses more of its packets each 5 s; the dear one loses nothing. mpquic is noq's multipath QUIC with New Reno.",
+    )
+    .part(
+        part("loss", "DMTP fig. 7", "both paths, by loss of the cheap one", columns, |quick, seed| {
+            let steps = by_loss(quick);
+            own(quick, seed, &MODES, &steps).chain([rival(seed, &steps)]).collect()
+        })
+        .plot(on_time.clone()),
+    )
+    .part(
+        part("timeline", "DMTP fig. 5", "the same over time, each half second", columns_over_time, |quick, seed| {
+            let over_time = |system| Setup { over_time: true, ..system };
+            own(quick, seed, &[Mode::Retransmit, Mode::FecRetransmit], &by_loss(quick)).map(over_time).collect()
+        })
+        .plot(timeline.clone())
+        .plot(Plot { title: "Redundancy and retransmissions", y: ("extra_bytes_share", "% of the data"), ..timeline }),
+    )
+    .part(
+        part("paths", "DMTP fig. 8", "what each path carries", columns, |quick, seed| {
+            own(quick, seed, &[Mode::None, Mode::Retransmit, Mode::FecRetransmit], &by_loss(quick)).collect()
+        })
+        .plot(plot("Bytes over the dear path", ("dear_bytes", "bytes in 5 s")))
+        .plot(plot("Bytes over the cheap path", ("cheap_bytes", "bytes in 5 s"))),
+    )
+    .part(
+        part("overhead", "DMTP fig. 9", "redundancy and retransmissions beside the data, and the least that a model needs", columns, |quick, seed| {
+            own(quick, seed, &MODES[1..], &by_loss(quick)).collect()
+        })
+        .plot(plot("Extra bytes", ("extra_bytes_share", "% of the data"))),
+    )
+    .part(
+        part("bursts", "", "packets lost 5 and 20 in a row", columns_of_bursts, |quick, seed| {
+            let steps = BURSTS.into_iter().flat_map(|burst| BURST_LOSSES.map(|loss| Step { loss, burst }));
+            let steps: Vec<_> = steps.filter(|step| !quick || step.loss == 0.05).collect();
+            own(quick, seed, &MODES[1..], &steps).collect()
+        })
+        .plot(with_bursts),
+    )
+    .part(
+        part("cheap", "", "the cheap path alone", columns, |quick, seed| {
+            let alone = |setup: Setup| Setup { system: setup.system.alone(), ..setup };
+            own(quick, seed, &MODES, &by_loss(quick)).map(alone).collect()
+        })
+        .plot(on_time),
+    )
+}
+
+fn part(
+    name: &'static str,
+    stands_for: &'static str,
+    shows: &'static str,
+    columns: fn() -> Vec<Column<Row>>,
+    setups: fn(bool, u64) -> Vec<Setup>,
+) -> Part {
+    Part::with_sessions(name, stands_for, shows, columns, setups, rows)
+}
+
+/// The losses that a part goes through, each for 5 s.
+fn by_loss(quick: bool) -> Vec<Step> {
+    let losses = LOSS_STEPS.into_iter().chain([GREATEST_LOSS]);
+    let losses = losses.filter(|loss| !quick || [0.0, 0.01, 0.1].contains(loss));
+    losses.map(Step::single).collect()
+}
+
+/// Our own system in these modes, over both paths.
+fn own(quick: bool, seed: u64, modes: &[Mode], steps: &[Step]) -> impl Iterator<Item = Setup> {
+    let steps = steps.to_vec();
+    let modes = modes.iter().copied();
+    let modes = modes.filter(move |mode| !quick || *mode != Mode::Fec);
+    modes.map(move |mode| Setup {
+        system: System::Starhaul(DmtpSetup {
+            mode,
+            both_paths: true,
+            seed,
+        }),
+        seed,
+        steps: steps.clone(),
+        over_time: false,
+    })
+}
+
+fn rival(seed: u64, steps: &[Step]) -> Setup {
+    Setup {
+        system: System::MpQuic,
+        seed,
+        steps: steps.to_vec(),
+        over_time: false,
+    }
+}
+
+/// One run of a system through steps of loss.
+#[derive(Clone, Debug)]
+struct Setup {
+    system: System,
+    seed: u64,
+    steps: Vec<Step>,
+    /// A row for each half second, in place of one for each step.
+    over_time: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum System {
+    Starhaul(DmtpSetup),
+    MpQuic,
+}
+
+impl System {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Starhaul(setup) => setup.mode.name(),
+            Self::MpQuic => "mpquic",
+        }
+    }
+
+    /// Over the cheap path only.
+    const fn alone(self) -> Self {
+        match self {
+            Self::Starhaul(setup) => Self::Starhaul(DmtpSetup {
+                both_paths: false,
+                ..setup
+            }),
+            other => other,
+        }
+    }
+}
+
+/// A row: blocks that were sent in one step, or in half a second of it.
+struct Row {
+    system: System,
+    seed: u64,
+    step: Step,
+    /// When the first of them was sent.
+    at: Duration,
+    result: StepResult,
+}
+
+/// Blocks of a row over time.
+const BLOCKS_PER_SPAN: u32 = 25;
+
+fn rows(setup: &Setup, records: &Records) -> Result<Vec<Row>, Error> {
+    let per_row = match setup.over_time {
+        true => BLOCKS_PER_SPAN,
+        false => BLOCKS_PER_STEP,
+    };
+    let results = match setup.system {
+        System::Starhaul(own) => own.run_steps(&setup.steps, per_row, records)?,
+        System::MpQuic => rival::run(setup.seed, &setup.steps, per_row)?,
+    };
+    let row = |(index, mut result): (u32, StepResult)| {
+        result.latencies_ms.sort_by(f64::total_cmp);
+        let first = index * per_row;
+        let step = *setup.steps.get((first / BLOCKS_PER_STEP) as usize)?;
+        Some(Row {
+            system: setup.system,
+            seed: setup.seed,
+            step,
+            at: INTERVAL * first,
+            result,
+        })
+    };
+    Ok((0..).zip(results).filter_map(row).collect())
+}
+
+fn columns() -> Vec<Column<Row>> {
+    let count = |key, name, of: fn(&StepResult) -> u64| {
+        Column::count(key, name, move |row: &Row| of(&row.result).into()).median()
+    };
+    let latency = |key, name, share: f64| {
+        Column::number(key, name, "ms", 1, move |row: &Row| {
+            let found = &row.result.latencies_ms;
+            (!found.is_empty()).then(|| percentile(found, share)).into()
+        })
+        .median()
+    };
+    vec![
+        Column::name("system", "system", |row: &Row| row.system.name().into()),
+        Column::count("seed", "seed", |row: &Row| row.seed.into()).dropped(),
+        Column::share("loss", "loss", 2, |row: &Row| row.step.loss.into()),
+        count("sent", "sent", |result| result.sent.into()),
+        count("on_time", "on time", |result| result.on_time.into()),
+        Column::share("on_time_share", "on time", 1, |row: &Row| {
+            (f64::from(row.result.on_time) / f64::from(row.result.sent.max(1))).into()
+        })
+        .median(),
+        latency("latency_p50_ms", "median", 0.5),
+        latency("latency_p99_ms", "p99", 0.99),
+        Column::share("extra_bytes_share", "extra", 2, |row: &Row| {
+            row.result.extra_share().into()
+        })
+        .median(),
+        Column::share(
+            "least_extra_bytes_share",
+            "least",
+            2,
+            |row: &Row| match row.system {
+                System::Starhaul(setup) => least_extra_share(setup, row.step).into(),
+                System::MpQuic => None::<f64>.into(),
+            },
+        )
+        .median(),
+        count("rebuilt", "rebuilt", |result| {
+            result.recovered_by_redundancy.into()
+        }),
+        count("retransmitted", "retransmitted", |result| {
+            result.recovered_by_retransmission.into()
+        })
+        .brief("resent"),
+        count("cheap_bytes", "cheap B", |result| result.path_bytes[0]),
+        count("dear_bytes", "dear B", |result| result.path_bytes[1]),
+    ]
+}
+
+fn columns_over_time() -> Vec<Column<Row>> {
+    let mut columns = columns();
+    let time = |row: &Row| row.at.as_secs_f64().into();
+    columns.insert(1, Column::number("time_s", "time", "s", 1, time));
+    columns
+}
+
+fn columns_of_bursts() -> Vec<Column<Row>> {
+    let mut columns = columns();
+    let burst = |row: &Row| row.step.burst.into();
+    columns.insert(1, Column::number("burst", "burst", "", 0, burst));
+    columns
+}
+
+/// The links of the paths, both ways alike.
+fn links(both_paths: bool) -> Vec<(LinkSpec, f64)> {
+    let costs = COSTS.into_iter().take(if both_paths { 2 } else { 1 });
+    costs
+        .map(|cost| (LinkSpec::constant(RATE, ONE_WAY), cost))
+        .collect()
+}

@@ -1,0 +1,237 @@
+//! One run of our own system through steps of loss.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use starhaul_cc::{ControllerConfig, RateFeed};
+use starhaul_session::{BlockOptions, Event, Fact, Mode, Observer, Outcome, Purpose, StreamConfig};
+use starhaul_sim::{Node as SimNode, Udp};
+use starhaul_units::Bandwidth;
+
+use super::{BLOCK_BYTES, BLOCKS_PER_STEP, DEADLINE, INTERVAL, RATE, Step, links, steps};
+use crate::{
+    Error,
+    kit::Records,
+    worlds::stack::{PathSetup, World},
+};
+
+/// How our own system is run.
+#[derive(Clone, Copy, Debug)]
+pub struct DmtpSetup {
+    /// How the blocks are protected.
+    pub mode: Mode,
+    /// With the dear path beside the cheap one.
+    pub both_paths: bool,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+/// What became of some blocks that were sent one after another.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StepResult {
+    /// Blocks sent.
+    pub sent: u32,
+    /// Arrived within the deadline, as the receiver saw it.
+    pub on_time: u32,
+    /// Of the blocks that arrived: the time from sending, in ms.
+    pub latencies_ms: Vec<f64>,
+    /// Of the blocks that the sender counts as delivered: rebuilt from redundancy.
+    pub recovered_by_redundancy: u32,
+    /// Of the same: with retransmitted fragments.
+    pub recovered_by_retransmission: u32,
+    /// Bytes given to each path meanwhile, headers included.
+    pub path_bytes: [u64; 2],
+    /// Fragments of their data that were sent for the first time, and all others of them; none are counted of a rival.
+    pub fragments: Option<(u64, u64)>,
+}
+
+impl StepResult {
+    /// Bytes of fragments that were sent beside the data, as a share of the data; `None` of a rival.
+    pub fn extra_share(&self) -> Option<f64> {
+        let (data, extra) = self.fragments?;
+        // A block has fragments of one length, and all blocks have one length.
+        let count = |number: u64| f64::from(u32::try_from(number).unwrap_or(u32::MAX));
+        (data > 0).then(|| count(extra) / count(data))
+    }
+
+    pub(super) fn arrived(&mut self, latency: Duration, on_time: bool) {
+        self.on_time += u32::from(on_time);
+        self.latencies_ms.push(latency.as_secs_f64() * 1e3);
+    }
+}
+
+impl DmtpSetup {
+    /// Runs through the steps of the paper; one result for each of [`LOSS_STEPS`](super::LOSS_STEPS).
+    ///
+    /// # Errors
+    /// The session does not come up.
+    pub fn run(&self, records: &Records) -> Result<Vec<StepResult>, Error> {
+        self.run_steps(&steps(), BLOCKS_PER_STEP, records)
+    }
+
+    /// The same through these steps; one result for each `per_row` blocks, of which a step has a multiple.
+    pub(super) fn run_steps(
+        &self,
+        steps: &[Step],
+        per_row: u32,
+        records: &Records,
+    ) -> Result<Vec<StepResult>, Error> {
+        let mut world = World::starhaul(self.seed, &self.paths(), records)?;
+        let config = StreamConfig {
+            mode: self.mode,
+            deadline: DEADLINE,
+            priority: 0,
+            max_coding_rate: 1.0,
+            bandwidth: Some(Bandwidth::from_bytes_over(BLOCK_BYTES as u64, INTERVAL)),
+            ..StreamConfig::default()
+        };
+        let stream = world.open_stream(config)?;
+        let total = BLOCKS_PER_STEP * u32::try_from(steps.len()).unwrap_or(u32::MAX);
+        let row_of = |block: u32| (block.min(total - 1) / per_row) as usize;
+        let mut results = vec![StepResult::default(); row_of(total) + 1];
+        let fragments = Fragments::default();
+        if let Some(session) = world.sender().session() {
+            session.observe(Box::new(fragments.clone()));
+        }
+        let mut carried = Carried::default();
+        let mut sent = 0;
+        world.run(INTERVAL * total + Duration::from_secs(2), |world| {
+            let (now, elapsed) = (world.now(), world.elapsed());
+            while sent < total && INTERVAL * sent <= elapsed {
+                if sent % BLOCKS_PER_STEP == 0 {
+                    carried.set_loss(world, steps.get((sent / BLOCKS_PER_STEP) as usize));
+                }
+                if sent % per_row == 0 {
+                    carried.begin(world, &mut results, row_of(sent));
+                }
+                if let Some(session) = world.sender().session() {
+                    // A refused block counts as sent and never arrives.
+                    let _ = session.send_block(now, stream, payload(sent), BlockOptions::default());
+                }
+                results[row_of(sent)].sent += 1;
+                sent += 1;
+            }
+            for event in world.receiver().events() {
+                if let Event::BlockReceived { block, data, .. } = event {
+                    let latency = elapsed.saturating_sub(INTERVAL * block.0);
+                    let intact = data == payload(block.0);
+                    results[row_of(block.0)].arrived(latency, latency <= DEADLINE && intact);
+                }
+            }
+            for event in world.sender().events() {
+                if let Event::BlockOutcome {
+                    block,
+                    outcome:
+                        Outcome::Delivered {
+                            recovered_by_redundancy,
+                            recovered_by_retransmission,
+                            ..
+                        },
+                    ..
+                } = event
+                {
+                    let result = &mut results[row_of(block.0)];
+                    result.recovered_by_redundancy += u32::from(recovered_by_redundancy);
+                    result.recovered_by_retransmission += u32::from(recovered_by_retransmission);
+                }
+            }
+            (sent < total).then(|| INTERVAL * sent)
+        });
+        carried.end(&mut world, &mut results);
+        for (block, data, extra) in fragments.0.lock().drain(..) {
+            let (all, more) = results[row_of(block)].fragments.get_or_insert_default();
+            *all += data;
+            *more += extra;
+        }
+        Ok(results)
+    }
+
+    fn paths(&self) -> Vec<PathSetup> {
+        let path = |(link, cost): (starhaul_link::LinkSpec, f64)| PathSetup {
+            forward: link.clone(),
+            backward: link,
+            cost,
+            controller: ControllerConfig::Dedicated(RateFeed::new(RATE)),
+        };
+        links(self.both_paths).into_iter().map(path).collect()
+    }
+}
+
+/// Counts the fragments of each block: those of data sent for the first time, and all others.
+#[derive(Clone, Debug, Default)]
+struct Fragments(Arc<Mutex<Vec<(u32, u64, u64)>>>);
+
+impl Observer for Fragments {
+    fn on_fact(&mut self, _: Instant, fact: &Fact<'_>) {
+        if let Fact::FragmentSent { block, purpose, .. } = fact {
+            let is_data = *purpose == Purpose::Data;
+            let (data, extra) = (u64::from(is_data), u64::from(!is_data));
+            let mut counted = self.0.lock();
+            match counted.last_mut() {
+                Some((last, of_data, of_extra)) if *last == block.0 => {
+                    *of_data += data;
+                    *of_extra += extra;
+                }
+                _ => counted.push((block.0, data, extra)),
+            }
+        }
+    }
+}
+
+/// The losses of the cheap path, and what both paths were given.
+#[derive(Debug, Default)]
+pub(super) struct Carried {
+    before: [u64; 2],
+    row: Option<usize>,
+}
+
+impl Carried {
+    /// Gives the cheap path another loss, both ways.
+    pub(super) fn set_loss<S: SimNode<Load = Udp>>(
+        &self,
+        world: &mut World<S>,
+        step: Option<&Step>,
+    ) {
+        let (now, cheap) = (world.now(), world.paths[0]);
+        let loss = step.map_or(starhaul_link::Loss::NONE, |step| step.model());
+        for link in [cheap.forward, cheap.backward] {
+            world.sim().network[link].set_loss(now, loss);
+        }
+    }
+
+    /// What the paths are given from now on belongs to this row.
+    pub(super) fn begin<S: SimNode<Load = Udp>>(
+        &mut self,
+        world: &mut World<S>,
+        results: &mut [StepResult],
+        row: usize,
+    ) {
+        self.end(world, results);
+        self.row = Some(row);
+    }
+
+    /// The last row ends.
+    pub(super) fn end<S: SimNode<Load = Udp>>(
+        &mut self,
+        world: &mut World<S>,
+        results: &mut [StepResult],
+    ) {
+        let mut now = [0; 2];
+        for (bytes, path) in now.iter_mut().zip(world.paths.clone()) {
+            *bytes = world.sim().network[path.forward].stats().enqueued_bytes;
+        }
+        if let Some(result) = self.row.and_then(|row| results.get_mut(row)) {
+            result.path_bytes = [0, 1].map(|path| now[path] - self.before[path]);
+        }
+        self.before = now;
+    }
+}
+
+/// The bytes of a block, different for each.
+pub(super) fn payload(block: u32) -> Bytes {
+    block.to_be_bytes().repeat(BLOCK_BYTES / 4).into()
+}

@@ -1,0 +1,179 @@
+//! TCP connections that pass a router are taken there, and opened again beside their target in the client's name.
+
+use std::{
+    io::{self, Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    os::fd::{AsFd as _, AsRawFd as _},
+    process::Command,
+    time::Duration,
+};
+
+use starhaul_needs::{Need, skip};
+use starhaul_replay::NetworkNamespace;
+
+use super::{
+    PATIENCE,
+    gateway::{Pair, paths},
+    network::{Network, Side},
+    wait_for,
+};
+
+const CLIENT: &str = "10.88.1.2";
+const SERVER: &str = "10.88.2.2:8000";
+const RULE: &str = "[[tproxy]]\nname = \"lan\"\nlisten = \"0.0.0.0:4700\"\nnetworks = [\"10.88.2.0/24\"]\nports = [\"8000\"]\ninterface = \"lan\"\n";
+
+/// A host behind each side, whose default route leads there.
+struct Hosts {
+    client: NetworkNamespace,
+    server: NetworkNamespace,
+}
+
+impl Hosts {
+    fn create(network: &Network) -> Self {
+        let host = |side, number: u8| {
+            let host = NetworkNamespace::create().unwrap();
+            let there = format!(
+                "/proc/{}/fd/{}",
+                std::process::id(),
+                host.as_fd().as_raw_fd()
+            );
+            network.ip(
+                side,
+                &format!("link add lan type veth peer name wan netns {there}"),
+            );
+            network.ip(side, &format!("address add 10.88.{number}.1/24 dev lan"));
+            network.ip(side, "link set lan up");
+            for setting in [
+                format!("address add 10.88.{number}.2/24 dev wan"),
+                "link set wan up".to_owned(),
+                format!("route add default via 10.88.{number}.1"),
+            ] {
+                let mut ip = Command::new("ip");
+                ip.args(setting.split_whitespace());
+                assert!(host.inside(|| ip.status()).unwrap().success(), "{setting}");
+            }
+            host
+        };
+        Self {
+            client: host(Side::Field, 1),
+            server: host(Side::Ground, 2),
+        }
+    }
+
+    fn connect(&self, address: &str) -> io::Result<TcpStream> {
+        let address = address.parse().unwrap();
+        let connect = || TcpStream::connect_timeout(&address, Duration::from_secs(5));
+        let stream = self.client.inside(connect)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(stream)
+    }
+}
+
+fn rules(network: &Network, side: Side) -> String {
+    let mut nft = Command::new("nft");
+    let listed = network.run(side, nft.args(["list", "ruleset"])).unwrap();
+    let mut ip = Command::new("ip");
+    let routing = network.run(side, ip.args(["rule", "show"])).unwrap();
+    [listed.stdout, routing.stdout]
+        .map(|text| String::from_utf8(text).unwrap())
+        .concat()
+}
+
+/// Whether the kernel can intercept TCP.
+fn can_intercept(network: &Network) -> bool {
+    let rules = "create table inet try; create chain inet try p { type filter hook prerouting priority mangle; }; \
+                 add rule inet try p fib daddr type != local tcp dport 9 tproxy ip to :9 accept; \
+                 add rule inet try p meta l4proto tcp socket transparent 1 accept; delete table inet try";
+    let mut nft = Command::new("nft");
+    let tried = network.run(Side::Ground, nft.arg(rules));
+    match tried {
+        Ok(output) if output.status.success() => true,
+        Ok(output) => {
+            skip(Need::Nftables, String::from_utf8_lossy(&output.stderr));
+            false
+        }
+        Err(error) => {
+            skip(Need::Nftables, error);
+            false
+        }
+    }
+}
+
+#[test]
+fn passing_connections_arrive_from_their_clients_and_no_rule_is_left() {
+    let Some(network) = Network::create(1) else {
+        return;
+    };
+    if !can_intercept(&network) {
+        return;
+    }
+    let hosts = Hosts::create(&network);
+    let before = [Side::Field, Side::Ground].map(|side| rules(&network, side));
+    let field = format!("{RULE}keep_client = true\n");
+    let ground = "clients = [\"10.88.1.0/24\"]\n";
+    let mut pair = Pair::start_with(&network, &paths(&network), &field, ground);
+    pair.wait_until_up(&["link0"]);
+    let listener = hosts.server.inside(|| TcpListener::bind(SERVER)).unwrap();
+
+    // The ground does not allow the target yet.
+    let mut refused = hosts.connect(SERVER).unwrap();
+    assert_eq!(
+        refused.read(&mut [0]).unwrap_err().kind(),
+        io::ErrorKind::ConnectionReset
+    );
+    pair.ground
+        .reload(|old| old.replace("127.0.0.0/8:*", "10.88.2.0/24:8000"));
+    wait_for("the change", || {
+        pair.ground
+            .log()
+            .contains("configuration read again")
+            .then_some(())
+    });
+
+    let mut near = hosts.connect(SERVER).unwrap();
+    let (mut far, from) = listener.accept().unwrap();
+    assert_eq!(from.ip().to_string(), CLIENT);
+    let data: Vec<u8> = (0..300_000_u32).flat_map(u32::to_be_bytes).collect();
+    let mut writing = near.try_clone().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut received = vec![0; data.len()];
+            far.read_exact(&mut received).unwrap();
+            far.write_all(&received).unwrap();
+        });
+        scope.spawn(|| writing.write_all(&data).unwrap());
+        let mut returned = vec![0; data.len()];
+        near.read_exact(&mut returned).unwrap();
+        assert!(returned == data, "other bytes came back");
+    });
+
+    // A connection to the router itself leads nowhere, and not around in a circle.
+    let mut direct = hosts.connect("10.88.1.1:4700").unwrap();
+    assert!(direct.read(&mut [0]).is_err() || direct.read(&mut [0]).unwrap() == 0);
+    assert_eq!(pair.field.status()["ingress"][1]["failed_connections"], 2);
+
+    // Without the key, the far gateway's own address is seen.
+    pair.field
+        .reload(|old| old.replace("keep_client = true", ""));
+    wait_for("the change", || {
+        pair.field
+            .log()
+            .contains("on the socket that was there")
+            .then_some(())
+    });
+    let _near = hosts.connect(SERVER).unwrap();
+    let (_far, from) = listener.accept().unwrap();
+    assert_eq!(from.ip().to_string(), "10.88.2.1");
+
+    // Rules go with the configuration, and with the gateway, however that ends.
+    pair.field.reload(|old| old.replace(RULE, ""));
+    wait_for("the field's rules go", || {
+        (rules(&network, Side::Field) == before[0]).then_some(())
+    });
+    assert_ne!(rules(&network, Side::Ground), before[1]);
+    pair.ground.signal("KILL");
+    assert!(pair.ground.wait(PATIENCE).is_some());
+    wait_for("the ground's rules go", || {
+        (rules(&network, Side::Ground) == before[1]).then_some(())
+    });
+}
