@@ -14,6 +14,7 @@ use crate::{
     config::{Carrier, ConnectionService, DatagramService, IngressRule, SessionRule, TunnelRule},
     connect::Connector,
     egress::{Answers, Outlet},
+    egress_policy::EgressPolicy,
     ingress::{ConnectionWay, Listeners, Rules},
     peer::PeerState,
     session_paths::describe_changes,
@@ -121,8 +122,13 @@ impl Parts {
         if let Err(error) = self.answers.follow(&config.egress.clients).await {
             changes.failed.push(error);
         }
-        if *policy.get() != config.egress {
-            policy.set(config.egress.clone());
+        let egress = EgressPolicy {
+            // Answers to others would be lost.
+            clients: self.answers.clients().to_vec(),
+            ..config.egress.clone()
+        };
+        if *policy.get() != egress {
+            policy.set(egress);
             changes.done.push("egress".to_owned());
         }
         for peer in &peers {

@@ -189,6 +189,17 @@ impl PeerState {
         session.ok()?.ok()?.clone()
     }
 
+    /// Waits until new flows use another session than this one, or none.
+    pub(crate) async fn wait_for_other(&self, session: &Arc<PeerSession>) {
+        let is_other = |newest: &Option<Arc<PeerSession>>| {
+            newest
+                .as_ref()
+                .is_none_or(|newest| !Arc::ptr_eq(newest, session))
+        };
+        // The sender lives as long as `self`.
+        let _ = self.newest.subscribe().wait_for(is_other).await;
+    }
+
     /// Waits for a session.
     pub(crate) async fn wait_for_session(&self) {
         // The sender lives as long as `self`.

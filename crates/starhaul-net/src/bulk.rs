@@ -77,7 +77,7 @@ impl BulkSocket {
     }
 
     /// The same with options; its buffers are large whatever they say.
-    pub(crate) fn bind_with(options: &BindOptions, mode: IoMode) -> Result<Self, Error> {
+    pub fn bind_with(options: &BindOptions, mode: IoMode) -> Result<Self, Error> {
         let address = options.address;
         let socket = UdpSocket::bind(&BindOptions {
             buffer_bytes: BUFFER_BYTES,

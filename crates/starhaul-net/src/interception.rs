@@ -169,19 +169,26 @@ fn connections(socket: SocketAddr, passing: &Passing<'_>, number: u32) -> String
         }
     }
     let to = place(socket);
+    // What belongs to no connection of ours, as an answer to a connection from elsewhere, is left alone.
+    let opening = "tcp flags & (fin | syn | rst | ack) == syn";
     table(number)
         + &format!(
-            "add rule inet starhaul_{number} passing {matching} tproxy {ip} to {to}:{port} meta mark set {number} counter accept\n"
+            "add rule inet starhaul_{number} passing {matching} {opening} tproxy {ip} to {to}:{port} meta mark set {number} counter accept\n"
         )
+        + &of_own_sockets(socket.is_ipv4(), passing.networks, number)
+}
+
+/// What comes to a connected transparent socket of this host with an address of these networks arrives at it.
+fn of_own_sockets(is_ipv4: bool, networks: &[Prefix], number: u32) -> String {
+    let (ip, networks) = (version(is_ipv4), set(is_ipv4, networks));
+    format!(
+        "add rule inet starhaul_{number} passing {ip} daddr {{ {networks} }} meta l4proto tcp \
+         socket transparent 1 socket wildcard 0 meta mark set {number} counter accept\n"
+    )
 }
 
 fn answers(is_ipv4: bool, networks: &[Prefix], number: u32) -> String {
-    let (ip, networks) = (version(is_ipv4), set(is_ipv4, networks));
-    table(number)
-        + &format!(
-            "add rule inet starhaul_{number} passing {ip} daddr {{ {networks} }} meta l4proto tcp \
-             socket transparent 1 meta mark set {number} counter accept\n"
-        )
+    table(number) + &of_own_sockets(is_ipv4, networks, number)
 }
 
 /// Where a rule redirects to; nothing for a socket at any address.

@@ -11,6 +11,7 @@ use rustix::{
 const RTM_NEWLINK: u16 = 16;
 const RTM_NEWADDR: u16 = 20;
 const RTM_NEWROUTE: u16 = 24;
+const RTM_GETROUTE: u16 = 26;
 const RTM_NEWRULE: u16 = 32;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
@@ -42,6 +43,7 @@ const IFF_UP: u32 = 1;
 const RTPROT_STATIC: u8 = 4;
 const RT_SCOPE_LINK: u8 = 253;
 const RTN_UNICAST: u8 = 1;
+const RTN_LOCAL: u8 = 2;
 const FR_ACT_TO_TBL: u8 = 1;
 
 /// The routing table used unless a rule selects another.
@@ -205,6 +207,38 @@ impl Routing {
         )
     }
 
+    /// Whether an address is of this host: what is sent there arrives here.
+    ///
+    /// # Errors
+    /// The system's, also if there is no route to the address.
+    pub fn is_local(&self, address: IpAddr) -> io::Result<bool> {
+        // struct rtmsg
+        let body = [
+            family(address),
+            host_bits(address),
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+        ];
+        let request = Request::new(RTM_GETROUTE, 0, &body).with(RTA_DST, &octets(address));
+        let mut answer = [0; 4096];
+        send(&self.0, &request.finish(), SendFlags::empty())?;
+        let (length, _) = recv(&self.0, &mut answer, RecvFlags::empty())?;
+        let answer = answer.get(..length).unwrap_or_default();
+        match (answered(answer), route_kind(answer)) {
+            (Some(error), _) if error != 0 => Err(io::Error::from_raw_os_error(error)),
+            (_, Some(kind)) => Ok(kind == RTN_LOCAL),
+            _ => Err(io::Error::other("the kernel's answer makes no sense")),
+        }
+    }
+
     fn ask(&self, request: Request) -> io::Result<()> {
         send(&self.0, &request.finish(), SendFlags::empty())?;
         let mut answer = [0; 4096];
@@ -244,6 +278,12 @@ fn answered(message: &[u8]) -> Option<i32> {
     let kind = u16::from_ne_bytes(message.get(4..6)?.try_into().ok()?);
     let error = i32::from_ne_bytes(message.get(16..20)?.try_into().ok()?);
     (kind == NLMSG_ERROR).then(|| error.saturating_neg())
+}
+
+/// The kind of route in an answer.
+fn route_kind(message: &[u8]) -> Option<u8> {
+    let kind = u16::from_ne_bytes(message.get(4..6)?.try_into().ok()?);
+    (kind == RTM_NEWROUTE).then(|| message.get(23).copied())?
 }
 
 /// A message under construction; its length is filled in at the end.

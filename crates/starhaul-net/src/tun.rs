@@ -155,4 +155,4 @@ impl AsFd for Tun {
     clippy::cast_possible_truncation,
     reason = "flags of sixteen bits in a wider constant"
 )]
-const FLAGS: i16 = (libc::IFF_TUN | libc::IFF_NO_PI) as i16;
+const FLAGS: i16 = (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_TUN_EXCL) as i16;

@@ -6,6 +6,7 @@ mod address;
 mod contents;
 mod demo;
 mod detect;
+mod doctor;
 mod dtn;
 mod gateway;
 mod keys;
@@ -85,6 +86,11 @@ enum Command {
     Detect(detect::Arguments),
     /// Show what a running gateway does
     Status(status::Arguments),
+    /// Find out why a gateway is slow or does not work, and what to do
+    ///
+    /// Reads the host, the configuration and the running gateway, watches it for two seconds, and changes nothing. Exit code
+    /// 1 if there is a problem.
+    Doctor(doctor::Arguments),
     /// Make a secret key
     Keygen(keys::KeygenArguments),
     /// Print the public key that belongs to a secret key
@@ -134,6 +140,7 @@ fn main() -> ExitCode {
         Command::Relay(arguments) => contents::relay(&arguments),
         Command::Detect(arguments) => detect::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Keygen(arguments) => keys::keygen(&arguments),
         Command::Pubkey(arguments) => keys::pubkey(&arguments),
         Command::Completions(arguments) => manual::completions(&arguments),

@@ -180,6 +180,8 @@ pub(super) fn read(
         sessions,
         leotp,
     };
+    transparent::check_overlaps(&config.connection_rules)
+        .map_err(|problem| top.problem(problem))?;
     if config.listen.is_empty() && config.sessions.is_empty() && config.leotp.is_none() {
         return Err(
             top.problem("neither \"listen\" nor a [[session]]: this gateway would have no session")

@@ -5,7 +5,10 @@ use std::ops::RangeInclusive;
 use ipnet::IpNet;
 use starhaul_config::{Error, Table};
 
-use super::values::{interface_name, network, ports};
+use super::{
+    ConnectionService, ConnectionTargets, IngressRule,
+    values::{interface_name, network, ports},
+};
 
 pub(super) const KEYS: &[&str] = &["networks", "ports", "interface", "keep_client"];
 
@@ -31,6 +34,29 @@ impl TransparentTargets {
         self.networks == other.networks
             && self.ports == other.ports
             && self.interface == other.interface
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        let interfaces = match (&self.interface, &other.interface) {
+            (Some(one), Some(other)) => one == other,
+            _ => true,
+        };
+        let share = |one: &RangeInclusive<u16>, other: &RangeInclusive<u16>| {
+            one.start() <= other.end() && other.start() <= one.end()
+        };
+        let ports = self.ports.is_empty()
+            || other.ports.is_empty()
+            || self
+                .ports
+                .iter()
+                .any(|one| other.ports.iter().any(|other| share(one, other)));
+        let within = |one: &IpNet, other: &IpNet| one.contains(other) || other.contains(one);
+        interfaces
+            && ports
+            && self
+                .networks
+                .iter()
+                .any(|one| other.networks.iter().any(|other| within(one, other)))
     }
 }
 
@@ -61,4 +87,22 @@ pub(super) fn read(table: &Table<'_>, is_ipv4: bool) -> Result<TransparentTarget
         interface: table.text("interface", interface_name)?,
         keep_client: table.flag("keep_client")?.unwrap_or(false),
     })
+}
+
+/// Refuses two rules that take the same connections: which of them would, depends on which was changed last.
+pub(super) fn check_overlaps(rules: &[IngressRule<ConnectionService>]) -> Result<(), String> {
+    let mut before: Vec<(&str, &TransparentTargets)> = Vec::new();
+    for rule in rules {
+        let ConnectionTargets::Transparent(targets) = &rule.service.targets else {
+            continue;
+        };
+        if let Some((other, _)) = before.iter().find(|(_, other)| targets.overlaps(other)) {
+            return Err(format!(
+                "[[tproxy]] {other:?} and {:?} take the same connections: give them other networks, ports or interfaces",
+                rule.name
+            ));
+        }
+        before.push((&rule.name, targets));
+    }
+    Ok(())
 }

@@ -192,6 +192,15 @@ fn read_device(table: &Table<'_>) -> Result<DeviceRule, Error> {
     }
     let mtu = table.integer("mtu", LEAST_MTU..=MOST_MTU)?;
     let mtu = mtu.unwrap_or(DEFAULT_MTU);
+    if !table.has("networks")
+        && addresses
+            .iter()
+            .all(|net| net.prefix_len() == net.max_prefix_len())
+    {
+        return Err(table.problem(
+            "\"networks\" is missing: the prefixes of \"addresses\" leave no room for the peer's",
+        ));
+    }
     let mut networks = match table.has("networks") {
         true => table.texts("networks", network)?,
         // Those of the tunnel itself.
@@ -205,7 +214,7 @@ fn read_device(table: &Table<'_>) -> Result<DeviceRule, Error> {
     }
     Ok(DeviceRule {
         name: table
-            .text("device", interface_name)?
+            .text("device", device_name)?
             .unwrap_or_else(|| "starhaul%d".to_owned()),
         addresses,
         mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
@@ -267,10 +276,16 @@ pub(super) fn check_paths(
     }
     for path in sessions.iter().flat_map(|session| &session.paths) {
         // A path that is bound to an interface asks for no route but its own.
-        let (Host::Ip(remote), None) = (&path.remote.host, &path.interface) else {
+        if path.interface.is_some() {
             continue;
+        }
+        let leads_in = |network: &&IpNet| match &path.remote.host {
+            Host::Ip(remote) => network.contains(remote),
+            // It may lead anywhere.
+            Host::Name(_) => network.prefix_len() == 0,
         };
-        if let Some(network) = rule.device.networks.iter().find(|net| net.contains(remote)) {
+        let remote = &path.remote.host;
+        if let Some(network) = rule.device.networks.iter().find(leads_in) {
             return Err(table.key_problem(
                 "networks",
                 format!(
@@ -300,6 +315,11 @@ fn address(text: &str) -> Result<IpNet, String> {
             "{text} is not the address of a host in its network"
         )),
     }
+}
+
+/// The name of an interface; `%d` stands for a number that the kernel chooses.
+fn device_name(text: &str) -> Result<String, &'static str> {
+    interface_name(&text.replacen("%d", "0", 1)).map(|_| text.to_owned())
 }
 
 fn code_point(text: &str) -> Result<u8, String> {

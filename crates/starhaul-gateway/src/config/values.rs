@@ -58,10 +58,9 @@ pub(super) fn public_key(text: &str) -> Result<PublicKey, String> {
 
 pub(super) fn interface_name(text: &str) -> Result<String, &'static str> {
     // IFNAMSIZ is 16 with the terminating zero.
-    let good = (1..=15).contains(&text.len())
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_graphic() && byte != b'/');
+    // Names that mean the same to the kernel, nftables and a shell.
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    let good = (1..=15).contains(&text.len()) && text.bytes().all(plain);
     good.then(|| text.to_owned())
         .ok_or("write the name of a network interface, for example eth0")
 }

@@ -13,16 +13,20 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
+    /// The networks whose answers come to us.
+    pub(crate) fn clients(&self) -> &[IpNet] {
+        &self.clients
+    }
+
     /// Takes the answers for these networks from now on, and for no others.
     ///
     /// # Errors
-    /// The system does not allow it.
+    /// The system does not allow it; all is as before.
     pub(crate) async fn follow(&mut self, clients: &[IpNet]) -> Result<(), Error> {
         if self.clients == clients {
             return Ok(());
         }
-        self.intercepting.clear();
-        self.clients.clear();
+        let mut next = Vec::new();
         for is_ipv4 in [true, false] {
             let of_version = clients
                 .iter()
@@ -37,9 +41,11 @@ impl Answers {
             let start = move || Interception::of_answers(is_ipv4, &networks);
             let started = tokio::task::spawn_blocking(start).await;
             let started = started.map_err(|error| Error::Clients(error.to_string()))?;
-            self.intercepting
-                .push(started.map_err(|error| Error::Clients(error.to_string()))?);
+            next.push(started.map_err(|error| Error::Clients(error.to_string()))?);
         }
+        // Those before go when the next ones are there; that waits for other programs.
+        let before = std::mem::replace(&mut self.intercepting, next);
+        tokio::task::spawn_blocking(move || drop(before));
         self.clients = clients.to_vec();
         Ok(())
     }

@@ -54,12 +54,14 @@ pub(crate) async fn serve(session: Arc<PeerSession>, outlet: Arc<Outlet>) {
                 }
             }
             (IncomingStream::Blocks(stream), Flow::Packets { .. }) => {
-                let inflow = inflow(&session, &outlet, label.rule);
-                flows.spawn(inflow.serve_blocks(stream));
+                if let Some(inflow) = inflow(&session, &outlet, &slots, label.rule) {
+                    flows.spawn(inflow.serve_blocks(stream));
+                }
             }
             (IncomingStream::Bytes(stream), Flow::Packets { .. }) => {
-                let inflow = inflow(&session, &outlet, label.rule);
-                flows.spawn(inflow.serve_frames(stream));
+                if let Some(inflow) = inflow(&session, &outlet, &slots, label.rule) {
+                    flows.spawn(inflow.serve_frames(stream));
+                }
             }
             (IncomingStream::Blocks(stream), flow) => {
                 let flow = datagrams::Start {
@@ -98,12 +100,23 @@ pub(crate) async fn serve(session: Arc<PeerSession>, outlet: Arc<Outlet>) {
     }
 }
 
-fn inflow(session: &Arc<PeerSession>, outlet: &Arc<Outlet>, rule: String) -> tunnel::Inflow {
-    tunnel::Inflow {
+/// A stream of packets, if the peer may have one more stream.
+fn inflow(
+    session: &Arc<PeerSession>,
+    outlet: &Arc<Outlet>,
+    slots: &Arc<Slots>,
+    rule: String,
+) -> Option<tunnel::Inflow> {
+    let Some(slot) = slots.take(&outlet.permit(), &session.peer) else {
+        refuse(session, outlet::FULL);
+        return None;
+    };
+    Some(tunnel::Inflow {
         session: session.clone(),
         outlet: outlet.clone(),
         rule,
-    }
+        _slot: slot,
+    })
 }
 
 /// Counts a refused stream, and logs one a minute. A byte stream is refused by being dropped; a refused stream of blocks is

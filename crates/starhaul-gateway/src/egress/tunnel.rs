@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use starhaul_endpoint::{ByteStream, RecvStream};
 
-use super::{Outlet, refuse};
+use super::{Outlet, outlet::Slot, refuse};
 use crate::{peer::PeerSession, tunnel::Frames};
 
 /// Greatest number of packets taken from a stream at once.
@@ -16,6 +16,7 @@ pub(super) struct Inflow {
     pub(super) outlet: Arc<Outlet>,
     /// Name of the rule at both ends.
     pub(super) rule: String,
+    pub(super) _slot: Slot,
 }
 
 impl Inflow {

@@ -23,6 +23,8 @@ use crate::{
 
 /// Pause after a failure to accept, for example without file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Pause before interception is tried again.
+const FOLLOW_PAUSE: Duration = Duration::from_secs(10);
 
 impl Service for ConnectionService {
     type Socket = Listener;
@@ -37,6 +39,7 @@ impl Service for ConnectionService {
 
     async fn serve(mut listener: Listener, mut current: watch::Receiver<Arc<Rule<Self>>>) {
         let mut connections = JoinSet::new();
+        let mut is_followed = true;
         loop {
             let most = current.borrow().config.service.limits.max_connections;
             let accepted = tokio::select! {
@@ -44,10 +47,11 @@ impl Service for ConnectionService {
                 Some(_) = connections.join_next() => continue,
                 // It may allow more.
                 Ok(()) = current.changed() => {
-                    let rule = current.borrow().clone();
-                    if let Err(error) = listener.follow(&rule.config.service.targets).await {
-                        tracing::warn!(rule = rule.config.name, %error, "connections are not intercepted");
-                    }
+                    is_followed = follow(&mut listener, &current).await;
+                    continue;
+                }
+                () = tokio::time::sleep(FOLLOW_PAUSE), if !is_followed => {
+                    is_followed = follow(&mut listener, &current).await;
                     continue;
                 }
             };
@@ -77,6 +81,21 @@ impl Service for ConnectionService {
     }
 }
 
+/// Lets the kernel intercept what the present rule asks for; `false` if it does not.
+async fn follow(
+    listener: &mut Listener,
+    current: &watch::Receiver<Arc<Rule<ConnectionService>>>,
+) -> bool {
+    let rule = current.borrow().clone();
+    let followed = listener.follow(&rule.config.service.targets).await;
+    if let Err(error) = &followed
+        && let Some(others) = rule.log.accept.is_due(Instant::now())
+    {
+        tracing::warn!(rule = rule.config.name, %error, others, "connections are not intercepted; will try again");
+    }
+    followed.is_ok()
+}
+
 async fn serve_connection(rule: Arc<Rule<ConnectionService>>, tcp: TcpStream) {
     let _counted = CountedClient::new(&rule.counters);
     unsettle(&tcp);
@@ -84,7 +103,7 @@ async fn serve_connection(rule: Arc<Rule<ConnectionService>>, tcp: TcpStream) {
         match &rule.config.service.targets {
             ConnectionTargets::Fixed(target) => carry(&rule, tcp, target, None).await,
             ConnectionTargets::Transparent(transparent) => {
-                let target = transparent::target(&tcp)?;
+                let target = transparent::target(&tcp, rule.address)?;
                 let client = match transparent.keep_client {
                     true => Some(tcp.peer_addr()?.ip().to_canonical()),
                     false => None,

@@ -1,12 +1,9 @@
 //! `[[tproxy]]`: TCP connections that pass this host are taken, and carried to where they lead.
 
-use std::{
-    io,
-    net::{SocketAddr, UdpSocket},
-};
+use std::{io, net::SocketAddr};
 
 use socket2::SockRef;
-use starhaul_net::{Interception, Passing};
+use starhaul_net::{Interception, Passing, Routing};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::{
@@ -43,9 +40,27 @@ impl Listener {
     }
 
     /// Intercepts what these targets ask for from now on, and nothing else.
+    ///
+    /// # Errors
+    /// The system does not allow it; then nothing is intercepted.
     pub(super) async fn follow(&mut self, targets: &ConnectionTargets) -> io::Result<()> {
+        let followed = self.start(targets).await;
+        if followed.is_err() {
+            self.replace(None);
+        }
+        followed
+    }
+
+    /// The one before goes when the next one is there; that waits for other programs.
+    fn replace(&mut self, next: Option<(TransparentTargets, Interception)>) {
+        if let Some(before) = std::mem::replace(&mut self.intercepting, next) {
+            tokio::task::spawn_blocking(move || drop(before));
+        }
+    }
+
+    async fn start(&mut self, targets: &ConnectionTargets) -> io::Result<()> {
         let ConnectionTargets::Transparent(wanted) = targets else {
-            self.intercepting = None;
+            self.replace(None);
             return Ok(());
         };
         let present = self.intercepting.as_ref();
@@ -70,7 +85,7 @@ impl Listener {
             Interception::of_connections(address, &passing)
         });
         let started = started.await?.map_err(io::Error::other)?;
-        self.intercepting = Some((wanted.clone(), started));
+        self.replace(Some((wanted.clone(), started)));
         Ok(())
     }
 }
@@ -82,10 +97,11 @@ fn make_transparent(socket: SockRef<'_>, address: SocketAddr) -> io::Result<()> 
     }
 }
 
-/// Where an intercepted connection leads; an error for one that was made to this host itself, which would lead to us again.
-pub(super) fn target(tcp: &TcpStream) -> io::Result<Target> {
+/// Where a connection that came to the socket at `listening` leads; an error for one that was made to this host itself, which would
+/// lead to us again.
+pub(super) fn target(tcp: &TcpStream, listening: SocketAddr) -> io::Result<Target> {
     let address = tcp.local_addr()?;
-    if UdpSocket::bind((address.ip(), 0)).is_ok() {
+    if address.port() == listening.port() && Routing::open()?.is_local(address.ip())? {
         return Err(io::Error::other(
             "it was not intercepted: its destination is this host",
         ));

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use starhaul_net::{AsyncTun, Prefix, Routing, Tun};
 use tokio::task::coop::consume_budget;
 
@@ -85,9 +85,4 @@ impl Device {
     pub(crate) fn write(&self, packet: &[u8]) -> io::Result<()> {
         self.tun.get().write(packet)
     }
-}
-
-/// A packet as a block, which holds no more memory than its own.
-pub(super) fn block(packet: BytesMut) -> Bytes {
-    Bytes::copy_from_slice(&packet)
 }

@@ -9,7 +9,7 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use parking_lot::Mutex;
 use tokio::{io::AsyncWriteExt as _, sync::Notify};
 
-use super::{Tunnel, count, device::block, queue::PacketQueue};
+use super::{Tunnel, count, queue::PacketQueue};
 use crate::{
     config::{Carriage, Delivery, PacketClass},
     label::{Flow, Label},
@@ -44,8 +44,9 @@ impl Lane {
     }
 
     /// Appends a packet; [`Lane::wake`] must follow.
-    pub(super) fn push(&self, now: Instant, packet: BytesMut) {
-        self.queue.lock().push(now, packet);
+    pub(super) fn push(&self, now: Instant, packet: &[u8]) {
+        // A packet of its own: the buffer in which it came holds many.
+        self.queue.lock().push(now, BytesMut::from(packet));
     }
 
     /// Wakes the task that carries the packets, if there are any.
@@ -72,11 +73,19 @@ impl Lane {
             };
             tokio::select! {
                 () = carried => {}
-                _ = session.inner.closed() => {}
+                // Also when the peer began anew and this side has not yet noticed the end of the one before.
+                () = tunnel.peer.wait_for_other(&session) => {}
             }
-            // What waited for that session comes too late for the next one.
+            // What waited for that stream comes too late for the next one.
             let lost = self.queue.lock().pop_all().count();
-            count(&tunnel.counters.no_session, lost);
+            let is_there = tunnel.peer.session().is_some();
+            let counters = &tunnel.counters;
+            let cause = if is_there {
+                &counters.refused
+            } else {
+                &counters.no_session
+            };
+            count(cause, lost);
             tokio::time::sleep(STREAM_PAUSE / 10).await;
         }
     }
@@ -98,7 +107,7 @@ impl Lane {
             let packets: Vec<Bytes> = {
                 let mut queue = self.queue.lock();
                 self.settle(tunnel, &mut queue);
-                queue.pop_all().map(block).collect()
+                queue.pop_all().map(BytesMut::freeze).collect()
             };
             stream.queue_blocks(packets, |error| {
                 session.note(&error);
@@ -123,9 +132,11 @@ impl Lane {
                 asked = Some(now);
                 self.queue.lock().set_round_trip(round_trip(session));
             }
+            let mut packets = 0;
             {
                 let mut queue = self.queue.lock();
                 queue.pop_held_short(now, FRAMES_BYTES, |packet| {
+                    packets += 1;
                     // The kernel's packets are shorter than 64 KiB.
                     let length = u16::try_from(packet.len()).unwrap_or(u16::MAX);
                     frames.extend_from_slice(&length.to_be_bytes());
@@ -137,7 +148,9 @@ impl Lane {
                 self.news.notified().await;
                 continue;
             }
-            if writer.write_all(&frames).await.is_err() {
+            let written = writer.write_all(&frames).await;
+            if written.is_err() {
+                count(&tunnel.counters.refused, packets);
                 return;
             }
             frames.clear();

@@ -53,8 +53,8 @@ pub(crate) struct Tunnel {
     /// `None` while it is gone.
     device: Mutex<Option<Arc<Device>>>,
     pub(crate) counters: Arc<Counters>,
-    /// When the session was last seen.
-    last_session: Mutex<Instant>,
+    /// Since when packets have found no session.
+    alone_since: Mutex<Option<Instant>>,
     last_icmp: Mutex<Option<Instant>>,
     log: Seldom,
 }
@@ -89,7 +89,7 @@ impl Tunnel {
             peer,
             device: Mutex::new(Some(device)),
             counters: Arc::default(),
-            last_session: Mutex::new(Instant::now()),
+            alone_since: Mutex::default(),
             last_icmp: Mutex::default(),
             log: Seldom::default(),
         }
@@ -102,7 +102,7 @@ impl Tunnel {
             peer,
             device: Mutex::new(self.device.lock().clone()),
             counters: self.counters.clone(),
-            last_session: Mutex::new(*self.last_session.lock()),
+            alone_since: Mutex::default(),
             last_icmp: Mutex::default(),
             log: Seldom::default(),
         }
@@ -150,8 +150,12 @@ impl Tunnel {
     async fn read(&self, device: &Device, lanes: &[Arc<Lane>]) -> io::Error {
         let mut buffer = BytesMut::new();
         loop {
-            let now = Instant::now();
-            let read = device.read(&mut buffer, |packet| self.take(now, device, lanes, packet));
+            // One for all packets that are read at once, after the wait for them.
+            let mut now = None;
+            let read = device.read(&mut buffer, |packet| {
+                let now = *now.get_or_insert_with(Instant::now);
+                self.take(now, device, lanes, &packet);
+            });
             if let Err(error) = read.await {
                 return error;
             }
@@ -159,11 +163,11 @@ impl Tunnel {
         }
     }
 
-    fn take(&self, now: Instant, device: &Device, lanes: &[Arc<Lane>], packet: BytesMut) {
+    fn take(&self, now: Instant, device: &Device, lanes: &[Arc<Lane>], packet: &[u8]) {
         let counters = &self.counters;
         count(&counters.packets_in, 1);
         count(&counters.bytes_in, packet.len());
-        let Some(headers) = Headers::read(&packet) else {
+        let Some(headers) = Headers::read(packet) else {
             count(&counters.malformed, 1);
             return;
         };
@@ -176,18 +180,18 @@ impl Tunnel {
             if !headers.destination.is_multicast() {
                 count(&counters.forbidden, 1);
             }
-            self.answer(now, device, &headers, &packet, Unreachable::Prohibited);
+            self.answer(now, device, &headers, packet, Unreachable::Prohibited);
             return;
         }
         if self.peer.session().is_none() {
             count(&counters.no_session, 1);
-            let since = *self.last_session.lock();
+            let since = *self.alone_since.lock().get_or_insert(now);
             if now.saturating_duration_since(since) >= SESSION_PATIENCE {
-                self.answer(now, device, &headers, &packet, Unreachable::NoRoute);
+                self.answer(now, device, &headers, packet, Unreachable::NoRoute);
             }
             return;
         }
-        *self.last_session.lock() = now;
+        *self.alone_since.lock() = None;
         if let Some(lane) = lanes.get(class_of(&self.rule.classes, &headers)) {
             lane.push(now, packet);
         }

@@ -12,6 +12,8 @@ use super::packet::mark_congestion;
 
 /// Most bytes that wait: as much as 1 Gbit/s carries in 60 ms. Above it the newest packet is dropped.
 const MAX_BYTES: usize = 8 << 20;
+/// What a packet costs beside its bytes.
+const PACKET_COST: usize = 128;
 /// Of a queue that is held short this part of the interval may stand: the larger end of what RFC 8289 §4.3 names, since a session
 /// takes packets in lumps.
 const TARGET_SHARE: u32 = 10;
@@ -56,11 +58,12 @@ impl PacketQueue {
 
     /// Appends a packet, or drops it if there is no room.
     pub(crate) fn push(&mut self, now: Instant, packet: BytesMut) {
-        if self.bytes + packet.len() > MAX_BYTES {
+        let cost = packet.len() + PACKET_COST;
+        if self.bytes + cost > MAX_BYTES {
             self.harmed.dropped += 1;
             return;
         }
-        self.bytes += packet.len();
+        self.bytes += cost;
         self.packets.push_back((now, packet));
     }
 
@@ -82,7 +85,7 @@ impl PacketQueue {
             let (packets, waiting) = (&mut self.packets, &mut self.bytes);
             let pop = || {
                 let (since, item) = packets.pop_front()?;
-                *waiting -= item.len();
+                *waiting -= item.len() + PACKET_COST;
                 Some(Head {
                     since,
                     bytes_left: *waiting,
@@ -142,8 +145,9 @@ mod tests {
             }
             queue.pop_held_short(now, 1, |_| ());
         }
-        let packets: usize = queue.packets.iter().map(|(_, packet)| packet.len()).sum();
-        assert_eq!(queue.bytes, packets);
+        let held = queue.packets.iter();
+        let held: usize = held.map(|(_, packet)| packet.len() + PACKET_COST).sum();
+        assert_eq!(queue.bytes, held);
         (longest, queue.take_harmed())
     }
 
@@ -160,15 +164,14 @@ mod tests {
     #[test]
     fn the_queue_is_bounded() {
         let (now, mut queue) = (Instant::now(), PacketQueue::new());
-        for _ in 0..2 * MAX_BYTES / 65_536 {
+        let room = MAX_BYTES / (65_536 + PACKET_COST);
+        for _ in 0..2 * room {
             queue.push(now, BytesMut::zeroed(65_536));
         }
-        assert_eq!(queue.bytes, MAX_BYTES);
-        let dropped = queue.take_harmed().dropped;
-        assert_eq!(dropped, (MAX_BYTES / 65_536) as u64);
-        assert_eq!(queue.pop_all().count(), MAX_BYTES / 65_536);
+        assert_eq!(queue.take_harmed().dropped, room as u64);
+        assert_eq!(queue.pop_all().count(), room);
         assert!(queue.is_empty());
-        queue.push(now, BytesMut::zeroed(MAX_BYTES));
+        queue.push(now, BytesMut::zeroed(MAX_BYTES - PACKET_COST));
         assert_eq!(queue.take_harmed(), Harmed::default());
     }
 }

@@ -1,4 +1,5 @@
-//! The least that must be sent beside the data so that blocks are in time, by a model of independent losses.
+//! The least that must be sent beside the data so that blocks are in time, by a model of independent losses, when all data go over
+//! the cheap path.
 
 use starhaul_session::Mode;
 
@@ -22,7 +23,11 @@ pub(super) fn least_extra_share(setup: DmtpSetup, step: Step) -> Option<f64> {
         _ if step.burst > 1.0 => None,
         Mode::FecRetransmit if missing_after_one(p) <= MISSING => Some(p),
         _ => {
-            let redundancy = (0..=2 * FRAGMENTS).find(|n| missing_with(*n, p) <= MISSING);
+            let redundancy = (0..=2 * FRAGMENTS).find(|n| {
+                // Redundancy goes over the path that loses nothing, if there is one.
+                let at_risk = FRAGMENTS + if setup.both_paths { 0 } else { *n };
+                missing_with(*n, at_risk, p) <= MISSING
+            });
             redundancy.map(|n| f64::from(n) / f64::from(FRAGMENTS))
         }
     }
@@ -34,12 +39,11 @@ fn missing_after_one(p: f64) -> f64 {
     1.0 - (1.0 - p * p).powi(times)
 }
 
-/// Share of blocks of which more than `n` fragments are lost when `n` are redundancy.
-fn missing_with(n: u32, p: f64) -> f64 {
-    if p == 0.0 {
+/// Share of blocks of which more than `n` fragments of `all` are lost.
+fn missing_with(n: u32, all: u32, p: f64) -> f64 {
+    if p == 0.0 || n >= all {
         return 0.0;
     }
-    let all = FRAGMENTS + n;
     let power = |base: f64, exponent: u32| base.powi(i32::try_from(exponent).unwrap_or(i32::MAX));
     let (mut ways, mut kept) = (1.0, 0.0);
     for lost in 0..=n {
@@ -57,7 +61,7 @@ mod tests {
     fn redundancy_for_one_block_in_a_thousand() {
         // Computed independently for 20 fragments.
         for (p, n) in [(0.005, 2), (0.01, 3), (0.02, 4), (0.05, 6), (0.1, 9)] {
-            let found = (0..40).find(|n| missing_with(*n, p) <= MISSING);
+            let found = (0..40).find(|n| missing_with(*n, FRAGMENTS + n, p) <= MISSING);
             assert_eq!(found, Some(n), "at {p}");
         }
     }

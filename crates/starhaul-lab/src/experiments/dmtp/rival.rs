@@ -51,8 +51,11 @@ pub(super) fn run(seed: u64, steps: &[Step], per_row: u32) -> Result<Vec<StepRes
                 result.arrived(latency, latency <= DEADLINE && data == payload(number));
             }
         }
-        (sent < total).then(|| INTERVAL * sent)
+        if elapsed >= INTERVAL * total {
+            carried.end(world, &mut results);
+            return None;
+        }
+        Some(INTERVAL * sent)
     });
-    carried.end(&mut world, &mut results);
     Ok(results)
 }

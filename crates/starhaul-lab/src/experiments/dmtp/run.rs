@@ -139,9 +139,12 @@ impl DmtpSetup {
                     result.recovered_by_retransmission += u32::from(recovered_by_retransmission);
                 }
             }
-            (sent < total).then(|| INTERVAL * sent)
+            if elapsed >= INTERVAL * total {
+                carried.end(world, &mut results);
+                return None;
+            }
+            Some(INTERVAL * sent)
         });
-        carried.end(&mut world, &mut results);
         for (block, data, extra) in fragments.0.lock().drain(..) {
             let (all, more) = results[row_of(block)].fragments.get_or_insert_default();
             *all += data;
@@ -214,7 +217,7 @@ impl Carried {
         self.row = Some(row);
     }
 
-    /// The last row ends.
+    /// The present row ends.
     pub(super) fn end<S: SimNode<Load = Udp>>(
         &mut self,
         world: &mut World<S>,
@@ -224,7 +227,7 @@ impl Carried {
         for (bytes, path) in now.iter_mut().zip(world.paths.clone()) {
             *bytes = world.sim().network[path.forward].stats().enqueued_bytes;
         }
-        if let Some(result) = self.row.and_then(|row| results.get_mut(row)) {
+        if let Some(result) = self.row.take().and_then(|row| results.get_mut(row)) {
             result.path_bytes = [0, 1].map(|path| now[path] - self.before[path]);
         }
         self.before = now;

@@ -42,7 +42,10 @@ struct Echo {
 impl Echo {
     fn start(network: &Network, server: &str) -> Self {
         let address: SocketAddr = server.parse().unwrap();
-        let server = network.ground.inside(|| UdpSocket::bind(address)).unwrap();
+        // A gateway listens on its control socket before its devices are there.
+        let server = wait_for("the server's address", || {
+            network.ground.inside(|| UdpSocket::bind(address)).ok()
+        });
         thread::spawn(move || {
             let mut buffer = vec![0; 65_535];
             // It ends with its namespace.
