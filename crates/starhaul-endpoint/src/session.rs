@@ -151,6 +151,14 @@ impl Session {
         incomplete + self.session.budget.dropped()
     }
 
+    /// Bytes that the session holds now: of its own streams until they are acknowledged, and of the peer's until they are whole
+    /// and taken by their readers.
+    pub fn held_bytes(&self) -> (usize, usize) {
+        let mut state = self.shared.lock();
+        let machine = state.node.session(self.session.handle);
+        machine.map_or((0, 0), |machine| machine.held_bytes())
+    }
+
     /// The reasons why paths are down: an error of the socket, or the cause that ended or prevented the connection.
     pub fn path_problems(&self) -> BTreeMap<PathId, String> {
         let state = self.shared.lock();

@@ -34,6 +34,14 @@ pub enum Error {
         /// The system's error.
         reason: io::Error,
     },
+    /// The address for metrics and the live page cannot be listened on.
+    #[error("metrics: cannot listen on {address}: {reason}")]
+    Metrics {
+        /// Value of the key `metrics`.
+        address: SocketAddr,
+        /// The system's error.
+        reason: io::Error,
+    },
     /// The control socket that the configuration asks for cannot be made, or does not answer.
     #[error("control socket {}: {reason}", path.display())]
     Control {

@@ -19,6 +19,7 @@ use crate::{
     resolver::Resolver,
     shared::Shared,
     status::{self, Rates, Status},
+    web::WebServer,
 };
 
 /// A running gateway; it stops when dropped, and then tells its peers nothing.
@@ -59,6 +60,10 @@ impl Gateway {
         let public_key = identity.public_key();
         let (accept_controller, accept_feed) = config.accept.controller.build();
         let control = ControlSocket::bind(&config.control).await?;
+        let web = match config.metrics {
+            Some(address) => Some(WebServer::bind(address).await?),
+            None => None,
+        };
         let endpoint = Endpoint::bind(EndpointConfig {
             identity,
             trusted: config.peers.iter().map(|peer| peer.public_key).collect(),
@@ -98,6 +103,7 @@ impl Gateway {
         let shared = Arc::new(Shared {
             public_key,
             listen: endpoint.listen_addresses(),
+            metrics: web.as_ref().map(WebServer::address),
             started: Instant::now(),
             seen,
             chain: chain.clone(),
@@ -114,6 +120,9 @@ impl Gateway {
         }
         if let Some(control) = control {
             tasks.spawn(control.serve(shared.clone()));
+        }
+        if let Some(web) = web {
+            tasks.spawn(web.serve(shared.clone()));
         }
         Ok(Self {
             shared,
@@ -142,6 +151,7 @@ impl Gateway {
             ("accept", config.accept != old.accept),
             ("leotp", config.leotp != old.leotp),
             ("control", config.control != old.control),
+            ("metrics", config.metrics != old.metrics),
             ("packet_bytes", config.packet_bytes != old.packet_bytes),
             ("keepalive", config.keepalive != old.keepalive),
             (
@@ -212,6 +222,11 @@ impl Gateway {
         self.shared.listen.clone()
     }
 
+    /// Where metrics and the live page are served, with the port that the kernel chose, if they are configured.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.shared.metrics
+    }
+
     /// Where this gateway's end of a chain of LEOTP relays is bound, if it has one.
     pub fn leotp_address(&self) -> Option<SocketAddr> {
         Some(self.shared.chain.as_ref()?.local_addr())
@@ -265,6 +280,7 @@ async fn measure(endpoint: Endpoint, shared: Arc<Shared>) {
             peer.sessions()
                 .iter()
                 .for_each(|session| session.note_dropped());
+            peer.path_totals();
         }
         shared
             .rates

@@ -29,6 +29,7 @@ pub mod label;
 mod ledger;
 mod limits;
 mod parts;
+mod path_ledger;
 mod path_names;
 mod peer;
 mod policy;
@@ -41,6 +42,7 @@ mod shared;
 pub mod socks5;
 pub mod status;
 mod target;
+mod web;
 
 pub use config::Config;
 pub use control::{ask_status, find_status};

@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, watch};
 use crate::{
     ledger::{Group, Ledger, Totals},
     limits::{Limits, Seldom},
+    path_ledger::{PathCounters, PathKey, PathLedger},
     path_names::{PathNames, Unresolved},
     policy::NotSent,
 };
@@ -134,6 +135,7 @@ pub(crate) struct PeerState {
     /// Names of the paths configured for a session with it; empty if this side opens none.
     pub(crate) configured_paths: Mutex<Vec<String>>,
     ledger: Mutex<Ledger>,
+    path_ledger: Mutex<PathLedger>,
     /// The paths of the session that this side keeps open, if it keeps one.
     pub(crate) path_names: Mutex<Option<Arc<PathNames>>>,
     pub(crate) log: Arc<PeerLog>,
@@ -157,6 +159,7 @@ impl PeerState {
             attempts: Mutex::default(),
             configured_paths: Mutex::default(),
             ledger: Mutex::default(),
+            path_ledger: Mutex::default(),
             path_names: Mutex::default(),
             log: Arc::default(),
         }
@@ -220,6 +223,18 @@ impl PeerState {
         });
         let groups = ledger.with_open(now);
         Streams { open, groups }
+    }
+
+    /// The totals of all paths to the peer since the start. What a session counted after the last call before its end is missed, so
+    /// this is to be called often.
+    pub(crate) fn path_totals(&self) -> BTreeMap<PathKey, PathCounters> {
+        let mut ledger = self.path_ledger.lock();
+        ledger.read(self.sessions().iter().flat_map(|session| {
+            let (id, of_peer) = (session.inner.id(), !session.opened_by_us);
+            let paths = session.inner.path_status().into_iter();
+            paths.map(move |path| (id, of_peer, path))
+        }));
+        ledger.totals(&self.configured_paths.lock())
     }
 
     /// All sessions with the peer.

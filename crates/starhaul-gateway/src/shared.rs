@@ -14,6 +14,8 @@ use crate::{
 pub(crate) struct Shared {
     pub(crate) public_key: PublicKey,
     pub(crate) listen: Vec<SocketAddr>,
+    /// Where metrics and the live page are served.
+    pub(crate) metrics: Option<SocketAddr>,
     pub(crate) started: Instant,
     pub(crate) seen: Arc<Seen>,
     pub(crate) chain: Option<Chain>,

@@ -31,6 +31,9 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
         ControlPath::At(path) => writeln!(out, "control: {}", path.display())?,
         ControlPath::Off => writeln!(out, "control: off")?,
     }
+    if let Some(address) = config.metrics {
+        writeln!(out, "metrics and live page: http://{address}/")?;
+    }
     writeln!(
         out,
         "packets: at most {} bytes of UDP payload",

@@ -50,6 +50,8 @@ pub struct Config {
     pub session_limits: SessionLimits,
     /// The control socket, which `starhaul status` asks.
     pub control: ControlPath,
+    /// Where metrics and the live page are served over HTTP, if anywhere.
+    pub metrics: Option<SocketAddr>,
     /// Where qlog records of sessions and paths go: `None` as read from a file, since a run is recorded, not a configuration.
     pub qlog: Option<QlogFolder>,
     /// The known gateways.

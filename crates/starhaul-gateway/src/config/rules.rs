@@ -36,6 +36,7 @@ const TOP: Keys = &[&[
     "listen",
     "accept",
     "control",
+    "metrics",
     "packet_bytes",
     "keepalive",
     "max_streams",
@@ -136,6 +137,7 @@ pub(super) fn read(
 
     let mut addresses = Addresses::default();
     let listen = read_listen(&top, &mut addresses)?;
+    let metrics = read_metrics(&top, &mut addresses)?;
     let identity = read_identity(&top, name, directory);
     let own_key = identity.as_ref().ok().and_then(own_key);
     let peers = read_peers(&top, own_key)?;
@@ -173,6 +175,7 @@ pub(super) fn read(
         .concat(),
         egress: read_egress(&top)?,
         control: read_control(&top, directory)?,
+        metrics,
         qlog: None,
         packet_bytes: read_packet_bytes(&top)?,
         keepalive: read_keepalive(&top)?,
@@ -213,6 +216,21 @@ fn read_listen(top: &Table<'_>, addresses: &mut Addresses) -> Result<Vec<SocketA
         taken.map_err(|problem| top.key_problem("listen", problem))?;
     }
     Ok(listen)
+}
+
+fn read_metrics(top: &Table<'_>, addresses: &mut Addresses) -> Result<Option<SocketAddr>, Error> {
+    let Some(address) = top.text("metrics", socket_address)? else {
+        return Ok(None);
+    };
+    let taken = addresses.take(Taken {
+        address,
+        transport: Transport::Tcp,
+        interface: None,
+        only_v6: true,
+        owner: "\"metrics\"".to_owned(),
+    });
+    taken.map_err(|problem| top.key_problem("metrics", problem))?;
+    Ok(Some(address))
 }
 
 fn read_leotp(

@@ -19,6 +19,8 @@ use super::{
 const STARHAUL: &str = env!("CARGO_BIN_EXE_starhaul");
 /// The ground's port for peers, on every address.
 pub(crate) const PORT: u16 = 4600;
+/// Where both serve metrics and the live page, each in its namespace.
+pub(crate) const METRICS: &str = "127.0.0.1:9464";
 
 /// A gateway process. It ends with the test; a failed test prints its log.
 pub(crate) struct Gateway {
@@ -84,7 +86,7 @@ impl Pair {
         });
         let head = |name, peer, key| {
             format!(
-                "control = \"{name}.sock\"\n[identity]\nfile = \"{name}.key\"\n[[peer]]\nname = \"{peer}\"\npublic_key = \"{key}\"\n"
+                "control = \"{name}.sock\"\nmetrics = \"{METRICS}\"\n[identity]\nfile = \"{name}.key\"\n[[peer]]\nname = \"{peer}\"\npublic_key = \"{key}\"\n"
             )
         };
         let ground = format!(
