@@ -12,6 +12,7 @@ use starhaul_quic::{PathStatus, PublicKey, SignalTarget};
 use starhaul_session::{
     Mode, PathId, Session as Machine, StreamConfig, StreamError, StreamId, StreamStats,
 };
+use starhaul_units::Bandwidth;
 use tokio::sync::oneshot;
 
 use crate::{
@@ -140,6 +141,26 @@ impl Session {
             true => state.node.path_status(self.session.handle),
             false => Vec::new(),
         }
+    }
+
+    /// Sets the greatest rate at which we send on the paths of this name, whichever side opened them; `None` for no bound. UDP payload
+    /// is counted. The peer's direction is the peer's to bound.
+    ///
+    /// # Errors
+    /// No such path, or the session has ended.
+    pub fn set_rate_limit(&self, path: &str, limit: Option<Bandwidth>) -> Result<(), Error> {
+        let mut state = self.shared.lock();
+        let handle = self.session.handle;
+        self.session.path(&mut state, path)?;
+        for status in state.node.path_status(handle) {
+            if status.name == path {
+                let node = &mut state.node;
+                node.set_path_rate_limit(Instant::now(), handle, status.path, limit)?;
+            }
+        }
+        drop(state);
+        self.shared.wake_driver();
+        Ok(())
     }
 
     /// The number of received blocks that were dropped: there was no memory left to reassemble them (`max_receive_bytes`), or the

@@ -59,7 +59,7 @@ impl Gateway {
         let identity = config.identity.load()?;
         let public_key = identity.public_key();
         let (accept_controller, accept_feed) = config.accept.controller.build();
-        let control = ControlSocket::bind(&config.control).await?;
+        let control = ControlSocket::bind(&config.control, config.control_group.as_deref()).await?;
         let web = match config.metrics {
             Some(address) => Some(WebServer::bind(address).await?),
             None => None,
@@ -152,6 +152,7 @@ impl Gateway {
             ("leotp", config.leotp != old.leotp),
             ("control", config.control != old.control),
             ("metrics", config.metrics != old.metrics),
+            ("control_group", config.control_group != old.control_group),
             ("packet_bytes", config.packet_bytes != old.packet_bytes),
             ("keepalive", config.keepalive != old.keepalive),
             (
@@ -215,6 +216,14 @@ impl Gateway {
     /// The same status as [`Gateway::status`], typed.
     pub fn report(&self) -> Status {
         self.shared.status()
+    }
+
+    /// Takes an order for a path, as `starhaul path` gives it.
+    ///
+    /// # Errors
+    /// No such path, or it cannot be changed so; the text is for people.
+    pub fn order_path(&self, change: &crate::PathChange) -> Result<(), String> {
+        self.shared.order_path(change)
     }
 
     /// Where peers are accepted, with the ports that the kernel chose.
@@ -281,6 +290,7 @@ async fn measure(endpoint: Endpoint, shared: Arc<Shared>) {
                 .iter()
                 .for_each(|session| session.note_dropped());
             peer.path_totals();
+            peer.enforce_limits();
         }
         shared
             .rates

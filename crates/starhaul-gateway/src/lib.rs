@@ -31,6 +31,7 @@ mod limits;
 mod parts;
 mod path_ledger;
 mod path_names;
+mod path_orders;
 mod peer;
 mod policy;
 mod rate_feed;
@@ -45,11 +46,12 @@ mod target;
 mod web;
 
 pub use config::Config;
-pub use control::{ask_status, find_status};
+pub use control::{ask_status, find_status, order_path};
 pub use egress_policy::{EgressLimits, EgressPolicy, EgressRule, ParseEgressRuleError};
 pub use error::Error;
 pub use gateway::{Gateway, Reload};
 pub use limits::raise_open_files;
+pub use path_orders::PathChange;
 #[doc(hidden)]
 pub use resolver::Resolver;
 pub use starhaul_endpoint::QlogFolder;

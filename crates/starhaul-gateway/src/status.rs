@@ -110,9 +110,12 @@ pub struct Peer {
     pub failed_attempts: u64,
     /// Cause of the last failure.
     pub last_error: Option<String>,
-    /// Names of the paths configured for a session with it; empty where this side opens none.
+    /// Names of the paths configured for a session with it, without those that are ordered down; empty where this side opens none.
     #[serde(default)]
     pub configured_paths: Vec<String>,
+    /// What an operator ordered of paths to it, on top of the configuration.
+    #[serde(default)]
+    pub orders: Vec<PathOrder>,
     /// Bytes of all streams with it.
     #[serde(default)]
     pub traffic: Traffic,
@@ -122,6 +125,19 @@ pub struct Peer {
     /// The paths to it since the start, those of ended sessions included; bytes of a session's last half second may be missed.
     #[serde(default)]
     pub paths: Vec<PathTotals>,
+}
+
+/// What differs from the configuration of a path.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PathOrder {
+    /// Name of the path.
+    pub path: String,
+    /// Out of service.
+    pub down: bool,
+    /// Its price per byte.
+    pub cost: Option<f64>,
+    /// Greatest rate of our direction, or `none`.
+    pub limit: Option<String>,
 }
 
 /// The paths of one name in all sessions with a peer, since the start.
@@ -272,6 +288,9 @@ pub struct Path {
     /// Reconfigurations signalled to the controller.
     #[serde(default)]
     pub reconfigurations: Reconfigurations,
+    /// Greatest rate at which we send on it, configured or ordered.
+    #[serde(default)]
+    pub limit_bit_per_s: Option<u64>,
     /// RTT of the satellite segments of both ends together; absent if neither end measures it.
     #[serde(default)]
     pub segment_rtt_ms: Option<f64>,

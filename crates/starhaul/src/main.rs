@@ -15,6 +15,7 @@ mod ltp;
 mod manual;
 mod orbit;
 mod output;
+mod path;
 mod record;
 mod replay;
 mod status;
@@ -85,6 +86,8 @@ enum Command {
     Detect(detect::Arguments),
     /// Show what a running gateway does
     Status(status::Arguments),
+    /// List the paths of a running gateway, and change them: down, up, price, limit
+    Path(path::Arguments),
     /// Make a secret key
     Keygen(keys::KeygenArguments),
     /// Print the public key that belongs to a secret key
@@ -134,6 +137,7 @@ fn main() -> ExitCode {
         Command::Relay(arguments) => contents::relay(&arguments),
         Command::Detect(arguments) => detect::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
+        Command::Path(arguments) => path::run(arguments),
         Command::Keygen(arguments) => keys::keygen(&arguments),
         Command::Pubkey(arguments) => keys::pubkey(&arguments),
         Command::Completions(arguments) => manual::completions(&arguments),

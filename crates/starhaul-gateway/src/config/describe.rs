@@ -31,6 +31,9 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
         ControlPath::At(path) => writeln!(out, "control: {}", path.display())?,
         ControlPath::Off => writeln!(out, "control: off")?,
     }
+    if let Some(group) = &config.control_group {
+        writeln!(out, "status: also for members of the group {group}")?;
+    }
     if let Some(address) = config.metrics {
         writeln!(out, "metrics and live page: http://{address}/")?;
     }
@@ -145,6 +148,9 @@ fn path_line(path: &PathRule) -> String {
         path.cost,
         controller(&path.controller)
     );
+    if let Some(limit) = path.limit {
+        let _ = write!(line, ", at most {limit}");
+    }
     if path.link == LinkKind::Leo {
         line += ", low orbit";
     }

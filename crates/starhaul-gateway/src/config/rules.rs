@@ -36,6 +36,7 @@ const TOP: Keys = &[&[
     "listen",
     "accept",
     "control",
+    "control_group",
     "metrics",
     "packet_bytes",
     "keepalive",
@@ -55,7 +56,7 @@ const IDENTITY: Keys = &[&["file", "secret"]];
 const PEER: Keys = &[&["name", "public_key"]];
 const SESSION: Keys = &[&["peer", "path"]];
 const PATH: Keys = &[
-    &["name", "local", "remote", "cost"],
+    &["name", "local", "remote", "cost", "limit"],
     controllers::KEYS,
     detection::KEYS,
 ];
@@ -175,6 +176,7 @@ pub(super) fn read(
         .concat(),
         egress: read_egress(&top)?,
         control: read_control(&top, directory)?,
+        control_group: top.text("control_group", group_name)?,
         metrics,
         qlog: None,
         packet_bytes: read_packet_bytes(&top)?,
@@ -285,6 +287,13 @@ fn read_control(top: &Table<'_>, directory: &Path) -> Result<ControlPath, Error>
     Ok(control.unwrap_or(ControlPath::Default))
 }
 
+fn group_name(text: &str) -> Result<String, &'static str> {
+    match text.is_empty() || text.contains([':', '\n']) {
+        true => Err("write the name of a group, or its number"),
+        false => Ok(text.to_owned()),
+    }
+}
+
 fn read_packet_bytes(top: &Table<'_>) -> Result<u16, Error> {
     let range = u64::from(LEAST_PACKET_BYTES)..=u64::from(MOST_PACKET_BYTES);
     let bytes = top.integer("packet_bytes", range)?;
@@ -393,6 +402,7 @@ fn read_path(table: &Table<'_>, directory: &Path) -> Result<PathRule, Error> {
         interface: table.text("interface", interface_name)?,
         remote,
         cost: table.number("cost", 0.0..=1e12)?.unwrap_or(0.0),
+        limit: table.text("limit", positive_rate)?,
         link,
         controller,
         detection: detection::read(table, listens)?,

@@ -14,6 +14,7 @@ mod names;
 mod network;
 mod packet_sizes;
 mod page;
+mod path_orders;
 mod reload;
 mod stalled;
 mod transfer;
