@@ -35,6 +35,7 @@ mod path_orders;
 mod peer;
 mod policy;
 mod rate_feed;
+mod records;
 mod relay;
 mod resolver;
 pub mod rtp;
@@ -52,6 +53,7 @@ pub use error::Error;
 pub use gateway::{Gateway, Reload};
 pub use limits::raise_open_files;
 pub use path_orders::PathChange;
+pub use records::PathRecords;
 #[doc(hidden)]
 pub use resolver::Resolver;
 pub use starhaul_endpoint::QlogFolder;

@@ -2,6 +2,7 @@
 
 mod check;
 mod detector;
+mod known_paths;
 mod numbers;
 mod process;
 mod snapshot;
@@ -11,7 +12,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::{detector::Detector, process::Process, traffic::Traffic};
+pub use self::{detector::Detector, known_paths::KnownPath, process::Process, traffic::Traffic};
 pub(crate) use self::{
     snapshot::{counters, status},
     traffic::{INTERVAL, Rates},

@@ -40,6 +40,15 @@ struct Arguments {
     /// [default: info; warn for the demo]
     #[arg(long, value_name = "LEVEL", env = "STARHAUL_LOG")]
     log: Option<String>,
+    /// How to write it
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        env = "STARHAUL_LOG_FORMAT",
+        global = true,
+        default_value = "text"
+    )]
+    log_format: logs::LogFormat,
     #[command(subcommand)]
     command: Command,
 }
@@ -114,7 +123,7 @@ fn main() -> ExitCode {
         Command::Demo(_) => "warn",
         _ => "info",
     });
-    if let Err(error) = logs::begin(log) {
+    if let Err(error) = logs::begin(log, arguments.log_format) {
         eprintln!("error: --log {log:?}: {error}");
         return ExitCode::from(2);
     }

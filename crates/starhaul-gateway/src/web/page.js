@@ -28,7 +28,9 @@ const trim = value => value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFi
 const rate = bits => bits == null ? '–' : scaled(bits, 'bit/s', [[1e9, 'G'], [1e6, 'M'], [1e3, 'k']]);
 const size = bytes => bytes == null ? '–' : scaled(bytes, 'B', [[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k']]);
 const time = ms => ms == null ? '–' : ms >= 1000 ? `${trim(ms / 1000)} s` : `${trim(ms)} ms`;
-const share = part => part == null ? '–' : `${trim(part * 100)} %`;
+const share = part => part == null ? '–' : `${nearlyAll(part) ? Math.floor(part * 1e4) / 100 : trim(part * 100)} %`;
+// Almost all is not all.
+const nearlyAll = part => part > 0.99 && part < 1;
 function age(seconds) {
   const [d, h, m] = [Math.floor(seconds / 86400), Math.floor(seconds / 3600) % 24, Math.floor(seconds / 60) % 60];
   return d ? `${d} d ${h} h` : h ? `${h} h ${m} min` : m ? `${m} min` : `${Math.floor(seconds)} s`;

@@ -6,57 +6,45 @@ use std::fmt;
 use prometheus_client::registry::Unit;
 
 use super::families::Families;
-use crate::status::{Path, PathFigures, PathTotals, Peer, Status};
+use crate::status::{KnownPath, Path, PathFigures, PathTotals, Status};
 
 const STATES: [&str; 3] = ["up", "suspect", "down"];
 
-/// A path name at a peer, and the path of the newest open session that has it.
+/// A path with the labels of its series.
 struct Row<'s> {
     labels: [(&'static str, &'s str); 3],
     totals: &'s PathTotals,
     now: Option<&'s Path>,
-    is_configured: bool,
+    state: Option<&'s str>,
 }
 
 pub(super) fn write(status: &Status, families: &mut Families<'_>) -> fmt::Result {
-    let rows: Vec<_> = status
-        .peers
-        .iter()
-        .flat_map(|peer| peer.paths.iter().map(|totals| row(status, peer, totals)))
-        .collect();
+    let known: Vec<_> = status.known_paths().collect();
+    let rows: Vec<_> = known.iter().map(row).collect();
     states(&rows, families)?;
     counters(&rows, families)?;
     figures(&rows, families)?;
     controllers(&rows, families)
 }
 
-fn row<'s>(status: &'s Status, peer: &'s Peer, totals: &'s PathTotals) -> Row<'s> {
-    let sessions = status.sessions.iter().rev();
-    let mut sessions = sessions
-        .filter(|session| session.peer == peer.name && session.opened_by == totals.opened_by);
-    let now = sessions.find_map(|session| {
-        let mut paths = session.paths.iter().rev();
-        paths.find(|path| path.name == totals.name)
-    });
+fn row<'s>(known: &'s KnownPath<'_>) -> Row<'s> {
     Row {
         labels: [
-            ("peer", &peer.name),
-            ("path", &totals.name),
-            ("opened_by", &totals.opened_by),
+            ("peer", &known.peer.name),
+            ("path", &known.totals.name),
+            ("opened_by", &known.totals.opened_by),
         ],
-        totals,
-        now,
-        is_configured: totals.opened_by == "us" && peer.configured_paths.contains(&totals.name),
+        totals: known.totals,
+        now: known.now,
+        state: known.state(),
     }
 }
 
-/// One series per state, of which one is 1. A configured path without a session is down; one of a peer is absent.
+/// One series per state, of which one is 1.
 fn states(rows: &[Row<'_>], families: &mut Families<'_>) -> fmt::Result {
     let series = rows.iter().flat_map(|row| {
-        let state = row.now.map(|path| path.state.as_str());
-        let state = state.or(row.is_configured.then_some("down"));
         let [peer, path, opened_by] = row.labels;
-        state.into_iter().flat_map(move |state| {
+        row.state.into_iter().flat_map(move |state| {
             STATES.map(|name| {
                 let is = f64::from(u8::from(name == state));
                 ([peer, path, opened_by, ("state", name)], is)
