@@ -42,6 +42,18 @@ pub enum Error {
         /// The system's error.
         reason: io::Error,
     },
+    /// A tunnel's device cannot be created.
+    #[error(
+        "tun {rule:?}: cannot create the device {device}: {reason}; it needs /dev/net/tun and CAP_NET_ADMIN, and no other device, address or route in its place"
+    )]
+    Tunnel {
+        /// Name of the rule.
+        rule: String,
+        /// Name of the device.
+        device: String,
+        /// The system's error.
+        reason: io::Error,
+    },
     /// The control socket that the configuration asks for cannot be made, or does not answer.
     #[error("control socket {}: {reason}", path.display())]
     Control {

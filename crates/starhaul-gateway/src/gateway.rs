@@ -19,6 +19,7 @@ use crate::{
     resolver::Resolver,
     shared::Shared,
     status::{self, Rates, Status},
+    tunnel::Registry,
     web::WebServer,
 };
 
@@ -88,6 +89,7 @@ impl Gateway {
                 config.session_limits,
                 config.accept.max_sessions,
             )),
+            tunnels: Registry::default(),
         }));
         let chain = match &config.leotp {
             Some(rule) => Some(chain::bind(rule, &seen.outlet.resolver).await?),
@@ -255,6 +257,13 @@ impl Gateway {
         let mut all = datagrams.chain(connections);
         all.find(|(name, _)| *name == rule)
             .map(|(_, address)| address)
+    }
+
+    /// The name of the device of the tunnel of this name, with the number that the kernel chose.
+    pub fn tunnel_device(&self, rule: &str) -> Option<String> {
+        let tunnels = self.shared.seen.outlet.tunnels.all();
+        let tunnel = tunnels.iter().find(|tunnel| tunnel.rule.name == rule);
+        tunnel?.device_name()
     }
 
     /// Resolves when a session with the peer of this name is open; never for a name that is not configured.

@@ -56,6 +56,12 @@ pub enum Flow {
         /// Number of that flow.
         id: u64,
     },
+    /// Each block is an IP packet, or a byte stream has packets, each behind two bytes with its length, for the `[[tun]]` of the
+    /// label's name.
+    Packets {
+        /// The class of the packets, for people.
+        class: String,
+    },
     /// A byte stream, answered first with the result of connecting to `target`.
     Tcp {
         /// The destination of the data.
@@ -128,6 +134,7 @@ impl Flow {
             Self::Rtp { .. } => "rtp",
             Self::Associate { .. } => "associate",
             Self::Reply { .. } => "reply",
+            Self::Packets { .. } => "tun",
             Self::Tcp { .. } => "tcp",
         }
     }
@@ -138,7 +145,7 @@ impl Flow {
             Self::Udp { target, .. } | Self::Rtp { target, .. } | Self::Tcp { target } => {
                 Some(target)
             }
-            Self::Associate { .. } | Self::Reply { .. } => None,
+            Self::Associate { .. } | Self::Reply { .. } | Self::Packets { .. } => None,
         }
     }
 }
@@ -176,6 +183,12 @@ mod tests {
                 r#"{"rtp":{"id":8,"target":"example.org:80","codec":"h264","frame_timeout_ms":50}}"#,
             ),
             (Flow::Associate { id: 9 }, r#"{"associate":{"id":9}}"#),
+            (
+                Flow::Packets {
+                    class: "voice".to_owned(),
+                },
+                r#"{"packets":{"class":"voice"}}"#,
+            ),
             (Flow::Reply { id: 9 }, r#"{"reply":{"id":9}}"#),
             (
                 Flow::Tcp { target },

@@ -44,6 +44,7 @@ mod shared;
 pub mod socks5;
 pub mod status;
 mod target;
+mod tunnel;
 mod web;
 
 pub use config::Config;

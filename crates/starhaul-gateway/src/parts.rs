@@ -11,12 +11,13 @@ use tokio::task::JoinSet;
 
 use crate::{
     Config, Error,
-    config::{Carrier, ConnectionService, DatagramService, IngressRule, SessionRule},
+    config::{Carrier, ConnectionService, DatagramService, IngressRule, SessionRule, TunnelRule},
     connect::Connector,
     egress::Outlet,
     ingress::{ConnectionWay, Listeners, Rules},
     peer::PeerState,
     session_paths::describe_changes,
+    tunnel::Tunnels,
 };
 
 /// The parts as other tasks see them, in order of the configuration.
@@ -36,6 +37,7 @@ pub(crate) struct Parts {
     connectors: Vec<Connecting>,
     datagrams: Listeners<DatagramService>,
     connections: Listeners<ConnectionService>,
+    tunnels: Tunnels,
 }
 
 /// A session rule and the task that keeps its session open.
@@ -84,6 +86,7 @@ impl Parts {
             connectors: Vec::new(),
             datagrams: Listeners::new(seen.outlet.limits.clone()),
             connections: Listeners::new(seen.outlet.limits.clone()),
+            tunnels: Tunnels::default(),
             seen,
         }
     }
@@ -104,6 +107,9 @@ impl Parts {
         };
         let connections = with_ways(&config.connection_rules, way);
         let connections = self.connections.prepare(connections).await?;
+        let of_peer = |rule: &TunnelRule| Some((rule.clone(), find(&peers, &rule.peer)?.clone()));
+        let tunnels = config.tunnels.iter().filter_map(of_peer).collect();
+        let tunnels = self.tunnels.prepare(tunnels)?;
         let trusted = config.peers.iter().map(|peer| peer.public_key).collect();
         self.endpoint.set_trusted(trusted, peer_names(config))?;
 
@@ -118,6 +124,9 @@ impl Parts {
         for (done, failed) in [
             self.datagrams.change(datagrams).await,
             self.connections.change(connections).await,
+            self.tunnels
+                .change(tunnels, &self.seen.outlet.tunnels)
+                .await,
         ] {
             changes.done.extend(done);
             changes.failed.extend(failed);
@@ -223,6 +232,7 @@ impl Parts {
     pub(crate) async fn end(&mut self) {
         self.datagrams.end().await;
         self.connections.end().await;
+        self.tunnels.end(&self.seen.outlet.tunnels).await;
         for connecting in &mut self.connectors {
             connecting.tasks.shutdown().await;
         }

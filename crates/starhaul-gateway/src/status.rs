@@ -39,6 +39,9 @@ pub struct Status {
     pub peers: Vec<Peer>,
     /// The ingress rules, those for datagrams first, in the order of the configuration.
     pub ingress: Vec<Ingress>,
+    /// The tunnels, in the order of the configuration.
+    #[serde(default)]
+    pub tunnels: Vec<Tunnel>,
     /// The open sessions.
     pub sessions: Vec<Session>,
     /// This gateway's end of a chain of LEOTP relays, if it has one.
@@ -50,6 +53,46 @@ pub struct Status {
     /// Bounds that can be reached: those of the gateway, then those of each rule.
     #[serde(default)]
     pub limits: Vec<Limit>,
+}
+
+/// A `[[tun]]` rule and its device; counters since the device was first created.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Tunnel {
+    /// Name of the rule.
+    pub rule: String,
+    /// Name of the device; absent while it is gone.
+    pub device: Option<String>,
+    /// Name of the peer.
+    pub peer: String,
+    /// Packets from the device.
+    pub packets_in: u64,
+    /// Their bytes.
+    pub bytes_in: u64,
+    /// Packets to the device.
+    pub packets_out: u64,
+    /// Their bytes.
+    pub bytes_out: u64,
+    /// Packets marked with "congestion experienced" instead of being dropped.
+    pub marked: u64,
+    /// Packets dropped, by cause.
+    pub dropped: DroppedPackets,
+    /// Bytes of its streams.
+    pub traffic: Traffic,
+}
+
+/// Packets of a tunnel that were dropped.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct DroppedPackets {
+    /// There was no session with the peer.
+    pub no_session: u64,
+    /// They waited too long for a reliable stream, or found no room.
+    pub queue: u64,
+    /// The session refused them, full of others.
+    pub refused: u64,
+    /// To a destination that is not behind the peer, or from the peer and not from behind it.
+    pub forbidden: u64,
+    /// No whole IP packets, or such as the kernel refused.
+    pub malformed: u64,
 }
 
 /// The end of a chain of LEOTP relays; counters since the start.

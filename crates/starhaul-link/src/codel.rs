@@ -1,5 +1,5 @@
-//! Controlled delay: drops from the head of a queue whose packets wait too long (RFC 8289 §5). It does not mark ECN,
-//! since a link does not inspect its packets.
+//! Controlled delay: drops from the head of a queue whose packets wait too long (RFC 8289 §5). It does not mark ECN
+//! itself, since a link does not inspect its packets: who gets the dropped ones may mark and send them instead.
 
 use std::time::{Duration, Instant};
 
@@ -24,18 +24,20 @@ impl Default for Codel {
     }
 }
 
-/// A packet taken from the head of the queue.
+/// A packet taken from the head of a queue.
 #[derive(Debug)]
-pub(crate) struct Head<T> {
-    pub(crate) since: Instant,
+pub struct Head<T> {
+    /// When it was appended.
+    pub since: Instant,
     /// Bytes left in the queue behind it.
-    pub(crate) bytes_left: usize,
-    pub(crate) item: T,
+    pub bytes_left: usize,
+    /// The packet.
+    pub item: T,
 }
 
-/// Variables as in RFC 8289 §5.3.
+/// Decides which packets of a queue are dropped; the caller has the queue. Variables as in RFC 8289 §5.3.
 #[derive(Debug)]
-pub(crate) struct CodelState {
+pub struct CodelState {
     settings: Codel,
     first_above: Option<Instant>,
     drop_next: Option<Instant>,
@@ -45,7 +47,8 @@ pub(crate) struct CodelState {
 }
 
 impl CodelState {
-    pub(crate) fn new(settings: Codel) -> Self {
+    /// For an empty queue.
+    pub const fn new(settings: Codel) -> Self {
         Self {
             settings,
             first_above: None,
@@ -56,9 +59,14 @@ impl CodelState {
         }
     }
 
+    /// Changes the settings; what was decided before stays.
+    pub const fn set(&mut self, settings: Codel) {
+        self.settings = settings;
+    }
+
     /// The next packet to send; `pop` takes packets from the head of the queue, `dropped` gets those that CoDel drops
-    /// (§5.5).
-    pub(crate) fn dequeue<T>(
+    /// (§5.5), each before the packet that it returns.
+    pub fn dequeue<T>(
         &mut self,
         now: Instant,
         mut pop: impl FnMut() -> Option<Head<T>>,

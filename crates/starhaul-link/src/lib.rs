@@ -42,7 +42,7 @@ mod text;
 mod trace;
 mod transmitter;
 
-pub use codel::Codel;
+pub use codel::{Codel, CodelState, Head};
 pub use compare::{CapacityComparison, Comparison, DelayComparison};
 pub use delays::Delays;
 pub use formats::{

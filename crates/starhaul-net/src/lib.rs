@@ -34,8 +34,10 @@ mod poller;
 pub mod prober;
 mod realtime;
 pub mod record;
+mod routing;
 mod socket;
 mod stamped;
+mod tun;
 
 use std::{io, net::SocketAddr};
 
@@ -46,8 +48,10 @@ pub use interface::interface_index;
 pub use monitor::{NetworkChange, NetworkMonitor, parse_news};
 pub use poller::{Poller, Readiness, Waker};
 pub use realtime::{run_first, sharpen_timers};
+pub use routing::{MAIN_TABLE, Prefix, Routing};
 pub use socket::{BindOptions, Datagram, Message, RecvBuffer, Transmit, UdpSocket, source_toward};
 pub use stamped::{Stamped, StampedBuffer};
+pub use tun::{AsyncTun, Tun};
 
 /// Errors of sockets and the system.
 #[derive(Debug, thiserror::Error)]

@@ -3,11 +3,12 @@
 
 use std::{ffi::OsString, io, net::IpAddr, process::Stdio, sync::Arc};
 
+use starhaul_net::{MAIN_TABLE, Routing};
+
 use crate::{
     Error, ReplayLink,
     engine::Engine,
     namespace::NetworkNamespace,
-    netlink::{MAIN_TABLE, Netlink},
     network::{self, LinkNetwork},
     report::{self, LinkReport},
     supervisor::{Running, Start},
@@ -77,12 +78,12 @@ impl Chain {
             let far_node = new_node()?;
             let far = network::device(&far_node, &link.name)?;
             let answers = || {
-                let netlink = Netlink::open()?;
-                netlink.add_address(far.index(), far_address, near_address)?;
+                let routing = Routing::open()?;
+                routing.add_address(far.index(), far_address, near_address)?;
                 // The first node is no neighbour of this one, but it is who asks.
                 match first {
                     Some(first) => {
-                        netlink.add_route(far.index(), Some(first), far_address, MAIN_TABLE, 1)
+                        routing.add_route(far.index(), Some(first), far_address, MAIN_TABLE, 1)
                     }
                     None => Ok(()),
                 }
@@ -93,9 +94,9 @@ impl Chain {
             };
             let near = network::device(near_node, &link.name)?;
             let asks = || {
-                let netlink = Netlink::open()?;
-                netlink.add_address(near.index(), near_address, far_address)?;
-                netlink.add_route(near.index(), None, near_address, MAIN_TABLE, 1)
+                let routing = Routing::open()?;
+                routing.add_address(near.index(), near_address, far_address)?;
+                routing.add_route(near.index(), None, near_address, MAIN_TABLE, 1)
             };
             near_node.inside(asks).map_err(Error::Network)?;
             first = first.or(Some(near_address));

@@ -16,7 +16,9 @@ use rustix::{
 use starhaul_link::{Band, Cause, Histogram, LinkSpec, LinkStats, Outcome};
 use starhaul_net::{run_first, sharpen_timers};
 
-use crate::{Second, conveyor::Conveyor, tun::Tun};
+use starhaul_net::Tun;
+
+use crate::{Second, conveyor::Conveyor};
 
 /// Packets read from a device before due packets are sent again.
 const READ_AT_ONCE: usize = 32;

@@ -13,12 +13,10 @@ mod error;
 mod forward;
 mod link;
 mod namespace;
-mod netlink;
 mod network;
 mod report;
 mod run;
 mod supervisor;
-mod tun;
 
 pub use chain::{Chain, ChainReport, Program};
 pub use collect::{Bin, Course};

@@ -9,15 +9,14 @@ use std::{
     sync::Arc,
 };
 
-use starhaul_net::interface_index;
+use starhaul_net::{MAIN_TABLE, Routing, Tun, interface_index};
 
-use crate::{
-    Error, ReplayLink,
-    namespace::NetworkNamespace,
-    netlink::{MAIN_TABLE, Netlink},
-    tun::{MTU, READ_QUEUE_PACKETS, Tun},
-};
+use crate::{Error, ReplayLink, namespace::NetworkNamespace};
 
+/// The largest packet, and the size of a trace's delivery opportunity.
+pub(crate) const MTU: u32 = 1500;
+/// Length of the read queue: the kernel must never drop a packet before the link has seen it.
+const READ_QUEUE_PACKETS: u32 = 10_000;
 const FIRST_ADDRESS: u32 = u32::from_be_bytes([198, 18, 0, 0]);
 /// Nested runs use one range after the other; beyond this depth ranges repeat.
 const DEPTHS: u32 = 8;
@@ -140,22 +139,22 @@ impl Network {
         own_far_side: bool,
     ) -> io::Result<()> {
         self.far.inside(|| {
-            let netlink = Netlink::open()?;
-            netlink.add_address(far.index(), far_address, near_address)?;
+            let routing = Routing::open()?;
+            routing.add_address(far.index(), far_address, near_address)?;
             if own_far_side {
                 // For answers to a nested run that sends through this one.
-                netlink.add_route(far.index(), None, far_address, MAIN_TABLE, number + 1)?;
+                routing.add_route(far.index(), None, far_address, MAIN_TABLE, number + 1)?;
             }
             Ok(())
         })?;
         self.near.inside(|| {
-            let netlink = Netlink::open()?;
-            netlink.add_address(near.index(), near_address, far_address)?;
-            netlink.add_route(near.index(), None, near_address, MAIN_TABLE, number + 1)?;
+            let routing = Routing::open()?;
+            routing.add_address(near.index(), near_address, far_address)?;
+            routing.add_route(near.index(), None, near_address, MAIN_TABLE, number + 1)?;
             // A socket bound to this address uses this link, regardless of other routes.
             let table = FIRST_TABLE + number;
-            netlink.add_route(near.index(), None, near_address, table, 1)?;
-            netlink.add_source_rule(near_address, table, FIRST_RULE + number)
+            routing.add_route(near.index(), None, near_address, table, 1)?;
+            routing.add_source_rule(near_address, table, FIRST_RULE + number)
         })
     }
 
@@ -183,7 +182,7 @@ impl Network {
 pub(crate) fn device(network: &NetworkNamespace, name: &str) -> Result<Tun, Error> {
     let tun = network.inside(|| Tun::create(name));
     let tun = tun.map_err(|source| Error::Tun { source })?;
-    let up = || Netlink::open()?.set_up_as(tun.index(), MTU, READ_QUEUE_PACKETS);
+    let up = || Routing::open()?.set_up_as(tun.index(), MTU, READ_QUEUE_PACKETS);
     network.inside(up).map_err(Error::Network)?;
     Ok(tun)
 }
@@ -229,7 +228,7 @@ pub(crate) fn depths() -> (u32, (String, String)) {
 }
 
 pub(crate) fn loopback_up() -> io::Result<()> {
-    Netlink::open()?.set_up(interface_index("lo")?)?;
+    Routing::open()?.set_up(interface_index("lo")?)?;
     // Nested runs send through this one. If /proc is read-only they cannot, without other effects.
     for (file, value) in FORWARDING {
         let _ = std::fs::write(file, value);

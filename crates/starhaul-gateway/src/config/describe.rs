@@ -2,13 +2,16 @@
 
 use std::fmt::Write as _;
 
+use ipnet::IpNet;
 use starhaul_endpoint::{Detection, LinkKind, ProbeMethod, ProbeTarget};
 
 use starhaul_config::size;
 
 use super::{
-    AcceptRule, Carrier, Config, ConnectionService, ConnectionTargets, ControlPath, ControllerRule,
-    DatagramService, Delivery, Framing, IdentitySource, IngressRule, LeotpRule, PathRule,
+    AcceptRule, Carriage, Carrier, Config, ConnectionService, ConnectionTargets, ControlPath,
+    ControllerRule, DatagramService, Delivery, Framing, IdentitySource, IngressRule, LeotpRule,
+    PacketMatch, PathRule, TunnelRule,
+    tunnels::{code_point_name, protocol_name},
 };
 
 /// One line per fact.
@@ -72,6 +75,9 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
     for rule in &config.connection_rules {
         writeln!(out, "{}", connection_line(rule))?;
     }
+    for rule in &config.tunnels {
+        write_tunnel(rule, out)?;
+    }
     if config.egress.allow.is_empty() {
         writeln!(
             out,
@@ -109,6 +115,66 @@ fn write_leotp(rule: &LeotpRule, out: &mut String) -> std::fmt::Result {
         writeln!(out, "  neighbour {} at {at}{role}", neighbour.name)?;
     }
     Ok(())
+}
+
+fn write_tunnel(rule: &TunnelRule, out: &mut String) -> std::fmt::Result {
+    let list = |networks: &[IpNet]| {
+        let networks: Vec<_> = networks.iter().map(ToString::to_string).collect();
+        networks.join(", ")
+    };
+    let device = &rule.device;
+    let routes = if device.add_routes {
+        "routes to"
+    } else {
+        "leads to"
+    };
+    writeln!(
+        out,
+        "tun {}: device {} with {}, MTU {}, {routes} {} by peer {}",
+        rule.name,
+        device.name,
+        list(&device.addresses),
+        device.mtu,
+        list(&device.networks),
+        rule.peer
+    )?;
+    for class in &rule.classes {
+        let carriage = match &class.carriage {
+            Carriage::Reliable => "reliable".to_owned(),
+            Carriage::Deadline(delivery) => delivery_text(delivery),
+        };
+        let (name, matches) = (&class.name, match_text(&class.matches));
+        writeln!(
+            out,
+            "  {name}: {matches}, priority {}, {carriage}",
+            class.priority
+        )?;
+    }
+    Ok(())
+}
+
+fn match_text(matches: &PacketMatch) -> String {
+    let mut text = match matches.protocols.as_slice() {
+        [] if matches == &PacketMatch::default() => return "what is left".to_owned(),
+        [] => "any protocol".to_owned(),
+        protocols => protocol_name(protocols).to_owned(),
+    };
+    for (index, ports) in matches.ports.iter().enumerate() {
+        let before = if index == 0 { " port " } else { ", " };
+        let _ = match (ports.start(), ports.end()) {
+            (first, last) if first == last => write!(text, "{before}{first}"),
+            (first, last) => write!(text, "{before}{first}-{last}"),
+        };
+    }
+    if !matches.dscp.is_empty() {
+        let names: Vec<_> = matches
+            .dscp
+            .iter()
+            .map(|dscp| code_point_name(*dscp))
+            .collect();
+        let _ = write!(text, " with DSCP {}", names.join(" or "));
+    }
+    text
 }
 
 fn accept_text(rule: &AcceptRule) -> String {

@@ -10,6 +10,7 @@ mod leotp;
 mod rules;
 #[cfg(test)]
 mod tests;
+mod tunnels;
 mod values;
 mod warnings;
 
@@ -31,6 +32,7 @@ use crate::{Error, egress_policy::EgressPolicy, rtp::Codec, target::Target};
 pub use self::{
     accept::AcceptRule,
     leotp::{Carrier, LeotpNeighbour, LeotpRule},
+    tunnels::{Carriage, DeviceRule, PacketClass, PacketMatch, TunnelRule},
 };
 
 /// A gateway's configuration, checked. All fields may be changed before [`Gateway::start`](crate::Gateway::start).
@@ -64,6 +66,8 @@ pub struct Config {
     pub datagram_rules: Vec<IngressRule<DatagramService>>,
     /// The rules for connections of local applications.
     pub connection_rules: Vec<IngressRule<ConnectionService>>,
+    /// The tunnels: devices whose IP packets travel to peers.
+    pub tunnels: Vec<TunnelRule>,
     /// The chain of LEOTP relays that this gateway is an end of.
     pub leotp: Option<LeotpRule>,
     /// The targets that peers may reach through this gateway.

@@ -20,6 +20,7 @@ use super::{
     controllers::{self, default_controller, read_controller},
     detection, leotp,
     leotp::{CARRIERS, Carrier, LeotpRule},
+    tunnels::{self, TunnelRule},
     values::{
         interface_name, is_for_many, path, positive_rate, public_key, rule_name, socket_address,
         target,
@@ -49,6 +50,7 @@ const TOP: Keys = &[&[
     "rtp",
     "tcp",
     "socks5",
+    "tun",
     "leotp",
     "egress",
 ]];
@@ -79,7 +81,7 @@ const EGRESS: Keys = &[&["allow", "deny", "max_streams", "max_lookups", "max_tar
 
 /// The keys that several tables have.
 const RULE: &[&str] = &["name", "listen", "peer", "priority"];
-const DELIVERY: &[&str] = &[
+pub(super) const DELIVERY: &[&str] = &[
     "deadline",
     "mode",
     "max_coding_rate",
@@ -96,7 +98,7 @@ const CARRIER: &[&str] = &["service"];
 const CONNECTIONS: &[&str] = &["max_connections", "idle_timeout"];
 
 /// The modes that a datagram rule may ask for.
-const MODES: &[(&str, Mode)] = &[
+pub(super) const MODES: &[(&str, Mode)] = &[
     (Mode::FecRetransmit.name(), Mode::FecRetransmit),
     (Mode::Fec.name(), Mode::Fec),
     (Mode::Retransmit.name(), Mode::Retransmit),
@@ -174,6 +176,7 @@ pub(super) fn read(
             rules.read(&top, "socks5", SOCKS5, Transport::Tcp, read_socks5)?,
         ]
         .concat(),
+        tunnels: rules.read_tunnels(&top)?,
         egress: read_egress(&top)?,
         control: read_control(&top, directory)?,
         control_group: top.text("control_group", group_name)?,
@@ -447,22 +450,16 @@ impl IngressRules<'_> {
     ) -> Result<Vec<IngressRule<S>>, Error> {
         let mut rules = Vec::new();
         for table in top.tables(kind, keys)? {
-            let name = table.required("name", rule_name)?;
-            if !self.names.insert(name.clone()) {
-                return Err(table.key_problem("name", format!("{name:?} is the name of two rules")));
-            }
+            let name = self.name(&table)?;
             let peer = match read_carrier(&table)? {
                 Carrier::Session => self.peer(&table)?,
                 Carrier::Leotp => self.check_leotp(&table)?,
             };
-            let priority = table.integer("priority", 0..=255)?;
             let rule = IngressRule {
                 kind,
                 listen: table.required("listen", socket_address)?,
                 peer,
-                priority: priority.map_or(DEFAULT_PRIORITY, |priority| {
-                    u8::try_from(priority).unwrap_or(u8::MAX)
-                }),
+                priority: read_priority(&table)?,
                 service: read_service(&table)?,
                 name,
             };
@@ -481,6 +478,33 @@ impl IngressRules<'_> {
 }
 
 impl IngressRules<'_> {
+    /// The rules `[[tun]]`.
+    fn read_tunnels(&mut self, top: &Table<'_>) -> Result<Vec<TunnelRule>, Error> {
+        let mut rules: Vec<TunnelRule> = Vec::new();
+        for table in top.tables("tun", tunnels::KEYS)? {
+            let name = self.name(&table)?;
+            let peer = self.peer(&table)?;
+            let rule = tunnels::read(&table, name, peer)?;
+            tunnels::check_paths(&table, &rule, self.sessions)?;
+            let same = |other: &&TunnelRule| other.device.name == rule.device.name;
+            if !rule.device.name.contains('%') && rules.iter().any(|other| same(&other)) {
+                let problem = format!("{:?} is the device of two rules", rule.device.name);
+                return Err(table.key_problem("device", problem));
+            }
+            rules.push(rule);
+        }
+        Ok(rules)
+    }
+
+    /// A name that no other rule has.
+    fn name(&mut self, table: &Table<'_>) -> Result<String, Error> {
+        let name = table.required("name", rule_name)?;
+        match self.names.insert(name.clone()) {
+            true => Ok(name),
+            false => Err(table.key_problem("name", format!("{name:?} is the name of two rules"))),
+        }
+    }
+
     /// The peer whose session carries a rule.
     fn peer(&self, table: &Table<'_>) -> Result<String, Error> {
         let peer = read_peer_name(table, self.peers)?;
@@ -579,16 +603,26 @@ fn read_delivery(
     default_deadline: Option<Duration>,
     ordered: bool,
 ) -> Result<Delivery, Error> {
+    let is_reliable = |text: &str| Ok::<_, String>(text == "reliable");
+    if table.text("mode", is_reliable)? == Some(true) {
+        return Err(table.key_problem(
+            "mode",
+            "reliable is what [[tcp]] and [[socks5]] connections use; datagrams have a deadline",
+        ));
+    }
+    read_delivery_with(table, default_deadline, ordered)
+}
+
+/// The same where another mode is read elsewhere.
+pub(super) fn read_delivery_with(
+    table: &Table<'_>,
+    default_deadline: Option<Duration>,
+    ordered: bool,
+) -> Result<Delivery, Error> {
     let deadline = table.duration("deadline", MILLISECOND..=SECOND * 3600)?;
     let deadline = deadline.or(default_deadline);
     let deadline = deadline.ok_or_else(|| table.missing("deadline"))?;
-    let mode = table.text("mode", |text| match text {
-        "reliable" => Err(
-            "reliable is what [[tcp]] and [[socks5]] connections use; datagrams have a deadline"
-                .to_owned(),
-        ),
-        text => choice(text, MODES),
-    })?;
+    let mode = table.text("mode", |text| choice(text, MODES))?;
     Ok(Delivery {
         deadline,
         mode: mode.unwrap_or_default(),
@@ -596,6 +630,14 @@ fn read_delivery(
         ordered: table.flag("ordered")?.unwrap_or(ordered),
         bandwidth: table.text("bandwidth", positive_rate)?,
     })
+}
+
+/// The key `priority`.
+pub(super) fn read_priority(table: &Table<'_>) -> Result<u8, Error> {
+    let priority = table.integer("priority", 0..=255)?;
+    Ok(priority.map_or(DEFAULT_PRIORITY, |priority| {
+        u8::try_from(priority).unwrap_or(u8::MAX)
+    }))
 }
 
 fn read_clients(table: &Table<'_>) -> Result<ClientLimits, Error> {
@@ -681,6 +723,8 @@ pub(super) const ALL_KEYS: &[(&str, Keys)] = &[
     ("rtp", RTP),
     ("tcp", TCP),
     ("socks5", SOCKS5),
+    ("tun", tunnels::KEYS),
+    ("tun.class", tunnels::CLASS),
     ("leotp", leotp::KEYS),
     ("leotp.neighbour", leotp::NEIGHBOUR),
     ("egress", EGRESS),

@@ -67,7 +67,7 @@ impl Start {
                 )
             }
             Flow::Associate { id } => (*id, Framing::Datagrams, None),
-            Flow::Reply { .. } | Flow::Tcp { .. } => {
+            Flow::Reply { .. } | Flow::Tcp { .. } | Flow::Packets { .. } => {
                 refuse(&self.session, "it opened a stream of blocks for bytes");
                 return;
             }

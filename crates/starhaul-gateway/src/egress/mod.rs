@@ -6,6 +6,7 @@ mod datagrams;
 mod outlet;
 mod replies;
 mod tcp;
+mod tunnel;
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -51,6 +52,14 @@ pub(crate) async fn serve(session: Arc<PeerSession>, outlet: Arc<Outlet>) {
                     tracing::debug!(peer = session.peer, id, "replies to a flow that is gone");
                 }
             }
+            (IncomingStream::Blocks(stream), Flow::Packets { .. }) => {
+                let inflow = inflow(&session, &outlet, label.rule);
+                flows.spawn(inflow.serve_blocks(stream));
+            }
+            (IncomingStream::Bytes(stream), Flow::Packets { .. }) => {
+                let inflow = inflow(&session, &outlet, label.rule);
+                flows.spawn(inflow.serve_frames(stream));
+            }
             (IncomingStream::Blocks(stream), flow) => {
                 let flow = datagrams::Start {
                     session: session.clone(),
@@ -85,6 +94,14 @@ pub(crate) async fn serve(session: Arc<PeerSession>, outlet: Arc<Outlet>) {
                 );
             }
         }
+    }
+}
+
+fn inflow(session: &Arc<PeerSession>, outlet: &Arc<Outlet>, rule: String) -> tunnel::Inflow {
+    tunnel::Inflow {
+        session: session.clone(),
+        outlet: outlet.clone(),
+        rule,
     }
 }
 

@@ -15,6 +15,7 @@ use crate::{
     resolver::{LookupError, Resolver},
     socks5::Reply,
     target::{Host, Target},
+    tunnel::Registry,
 };
 
 /// Policy, resolver and bounds of egress, for all peers.
@@ -23,6 +24,8 @@ pub(crate) struct Outlet {
     pub(crate) policy: CurrentPolicy,
     pub(crate) resolver: Resolver,
     pub(crate) limits: Arc<Limits>,
+    /// The tunnels, for the packets of peers.
+    pub(crate) tunnels: Registry,
 }
 
 /// Reason for refusing a stream without a slot.

@@ -13,9 +13,9 @@ use starhaul_endpoint::{Chain, PathModel, PathStatus, StreamStats};
 use starhaul_units::Bandwidth;
 
 use super::{
-    Blocks, Class, Dropped, Expired, Flow, FlowTotals, Ingress, Leotp, Limit, Model, Neighbour,
-    Path, PathFigures, PathTotals, Peer, Reconfiguration, Reconfigurations, Recovered, Session,
-    Status, Stream, Traffic, detector,
+    Blocks, Class, Dropped, DroppedPackets, Expired, Flow, FlowTotals, Ingress, Leotp, Limit,
+    Model, Neighbour, Path, PathFigures, PathTotals, Peer, Reconfiguration, Reconfigurations,
+    Recovered, Session, Status, Stream, Traffic, detector,
     numbers::{finite, millis, rounded},
     process::process,
     traffic::{Counted, Counters, Meter, Volume},
@@ -27,6 +27,7 @@ use crate::{
     path_names::Unresolved,
     peer::{PeerSession, PeerState, Streams},
     shared::Shared,
+    tunnel::Tunnel,
 };
 
 /// The side to which a rule or session belongs.
@@ -62,6 +63,12 @@ pub(crate) fn status(shared: &Shared) -> Status {
             ingress(&rules.connections, &peers),
         ]
         .concat(),
+        tunnels: outlet
+            .tunnels
+            .all()
+            .iter()
+            .map(|tunnel| tunnel_status(tunnel, &peers))
+            .collect(),
         classes: classes(&peers),
         peers,
         sessions: sessions
@@ -233,10 +240,6 @@ fn ingress<S: Service>(rules: &[Arc<Rule<S>>], peers: &[Peer]) -> Vec<Ingress> {
 
 fn ingress_status<S: Service>(rule: &Rule<S>, peers: &[Peer]) -> Ingress {
     let counters = &rule.counters;
-    let flows = peers.iter().filter(|peer| peer.name == rule.way.name());
-    let flows = flows.flat_map(|peer| &peer.flows).filter(|flow| {
-        flow.rule_of == US && flow.rule.as_deref() == Some(rule.config.name.as_str())
-    });
     let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     Ingress {
         rule: rule.config.name.clone(),
@@ -254,8 +257,41 @@ fn ingress_status<S: Service>(rule: &Rule<S>, peers: &[Peer]) -> Ingress {
             refused: read(&counters.dropped_refused),
         },
         failed_connections: read(&counters.failed_connections),
-        traffic: flows.map(|flow| flow.totals.traffic).sum(),
+        traffic: traffic_of(peers, rule.way.name(), &rule.config.name, &[US]),
     }
+}
+
+fn tunnel_status(tunnel: &Tunnel, peers: &[Peer]) -> super::Tunnel {
+    let counters = &tunnel.counters;
+    let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let rule = &tunnel.rule;
+    super::Tunnel {
+        rule: rule.name.clone(),
+        device: tunnel.device_name(),
+        peer: rule.peer.clone(),
+        packets_in: read(&counters.packets_in),
+        bytes_in: read(&counters.bytes_in),
+        packets_out: read(&counters.packets_out),
+        bytes_out: read(&counters.bytes_out),
+        marked: read(&counters.marked),
+        dropped: DroppedPackets {
+            no_session: read(&counters.no_session),
+            queue: read(&counters.queue),
+            refused: read(&counters.refused),
+            forbidden: read(&counters.forbidden),
+            malformed: read(&counters.malformed),
+        },
+        traffic: traffic_of(peers, &rule.peer, &rule.name, &[US, PEER]),
+    }
+}
+
+/// Bytes of the streams with a peer that belong to the rule of this name on these sides.
+fn traffic_of(peers: &[Peer], peer: &str, rule: &str, sides: &[&str]) -> Traffic {
+    let flows = peers.iter().filter(|known| known.name == peer);
+    let flows = flows.flat_map(|peer| &peer.flows).filter(|flow| {
+        sides.contains(&flow.rule_of.as_str()) && flow.rule.as_deref() == Some(rule)
+    });
+    flows.map(|flow| flow.totals.traffic).sum()
 }
 
 fn session_status(

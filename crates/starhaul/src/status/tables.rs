@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 use starhaul_gateway::status::{
-    FlowTotals, Ingress, Path, PathFigures, Peer, Session, Status, Traffic,
+    FlowTotals, Ingress, Path, PathFigures, Peer, Session, Status, Traffic, Tunnel,
 };
 use starhaul_units::Bandwidth;
 
@@ -118,6 +118,11 @@ fn peer_text(status: &Status, peer: &Peer) -> String {
             .iter()
             .for_each(|rule| text.push_str(&rule_problems(rule)));
     }
+    let tunnels = status.tunnels.iter().filter(|rule| rule.peer == peer.name);
+    let tunnels: Vec<_> = tunnels.collect();
+    if !tunnels.is_empty() {
+        text.push_str(&format!("\n{}\n", tunnel_table(&tunnels)));
+    }
     for (side, title) in [("us", "our rule"), ("peer", "peer's rule")] {
         let flows = peer.flows.iter().filter(|flow| flow.rule_of == side);
         let rows: Vec<_> = flows
@@ -204,6 +209,40 @@ fn rule_table(rules: &[&Ingress]) -> Table {
             rate(traffic.received_bit_per_s),
             compact(traffic.sent_bytes),
             compact(traffic.received_bytes),
+        ]);
+    }
+    table
+}
+
+/// Packets from the device and to it, and those that were dropped.
+fn tunnel_table(rules: &[&Tunnel]) -> Table {
+    let columns = [
+        "tunnel",
+        "device",
+        "out/s",
+        "in/s",
+        "packets out",
+        "in",
+        "dropped",
+        "marked",
+    ];
+    let mut table = table(&columns, 2);
+    for rule in rules {
+        let (traffic, dropped) = (rule.traffic, rule.dropped);
+        let dropped = dropped.no_session
+            + dropped.queue
+            + dropped.refused
+            + dropped.forbidden
+            + dropped.malformed;
+        table.add_row([
+            cut(&rule.rule, NAME),
+            rule.device.clone().unwrap_or_else(|| "gone".to_owned()),
+            rate(traffic.sent_bit_per_s),
+            rate(traffic.received_bit_per_s),
+            compact(rule.packets_in),
+            compact(rule.packets_out),
+            compact(dropped),
+            compact(rule.marked),
         ]);
     }
     table

@@ -18,6 +18,7 @@ mod path_orders;
 mod reload;
 mod stalled;
 mod transfer;
+mod tunnel;
 
 use std::time::{Duration, Instant};
 

@@ -159,7 +159,8 @@ impl Network {
         Ok(())
     }
 
-    fn try_ip(&self, side: Side, arguments: &str) -> Result<(), String> {
+    /// Runs `ip` with these arguments on one side.
+    pub(crate) fn try_ip(&self, side: Side, arguments: &str) -> Result<(), String> {
         let mut command = Command::new("ip");
         command.args(arguments.split_whitespace());
         let output = self

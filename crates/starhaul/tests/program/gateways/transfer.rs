@@ -35,13 +35,19 @@ pub(crate) struct Transfer {
 impl Transfer {
     /// An application in the field downloads from the ground.
     pub(crate) fn download(network: &Network) -> Self {
-        let (client, server) = Self::connect(network);
+        let (client, server) = Self::connect(network, TARGET, ENTRY);
+        Self::between(server, client)
+    }
+
+    /// The same without a rule in between: from `target`, which is an address of the ground.
+    pub(crate) fn download_from(network: &Network, target: &str) -> Self {
+        let (client, server) = Self::connect(network, target, target);
         Self::between(server, client)
     }
 
     /// An application in the field uploads to the ground.
     pub(crate) fn upload(network: &Network) -> Self {
-        let (client, server) = Self::connect(network);
+        let (client, server) = Self::connect(network, TARGET, ENTRY);
         Self::between(client, server)
     }
 
@@ -68,9 +74,9 @@ impl Transfer {
     }
 
     /// Returns the connections of the application in the field and of the one on the ground.
-    fn connect(network: &Network) -> (TcpStream, TcpStream) {
-        let listener = network.ground.inside(|| TcpListener::bind(TARGET)).unwrap();
-        let client = network.field.inside(|| TcpStream::connect(ENTRY)).unwrap();
+    fn connect(network: &Network, target: &str, entry: &str) -> (TcpStream, TcpStream) {
+        let listener = network.ground.inside(|| TcpListener::bind(target)).unwrap();
+        let client = network.field.inside(|| TcpStream::connect(entry)).unwrap();
         let (server, _) = listener.accept().unwrap();
         for stream in [&client, &server] {
             stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -1,4 +1,4 @@
-//! The few requests to the kernel's routing socket (rtnetlink(7)) that set up an emulated link.
+//! The few requests to the kernel's routing socket (rtnetlink(7)) that set up TUN devices and emulated links.
 //! Each acts in the network namespace of the thread that opened the socket.
 
 use std::{io, net::IpAddr};
@@ -45,14 +45,21 @@ const RTN_UNICAST: u8 = 1;
 const FR_ACT_TO_TBL: u8 = 1;
 
 /// The routing table used unless a rule selects another.
-pub(crate) const MAIN_TABLE: u32 = 254;
+pub const MAIN_TABLE: u32 = 254;
 
-/// A socket to the kernel's routing tables.
-pub(crate) struct Netlink(OwnedFd);
+/// A network by its first address and the length of its prefix, in bits.
+pub type Prefix = (IpAddr, u8);
 
-impl Netlink {
+/// A socket to the kernel's routing tables. What the kernel refuses is its error; most requests need `CAP_NET_ADMIN`.
+#[derive(Debug)]
+pub struct Routing(OwnedFd);
+
+impl Routing {
     /// Opens a socket in the namespace of the calling thread.
-    pub(crate) fn open() -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// The system's, for example without descriptors.
+    pub fn open() -> io::Result<Self> {
         let socket = socket_with(
             AddressFamily::NETLINK,
             SocketType::RAW,
@@ -64,12 +71,18 @@ impl Netlink {
     }
 
     /// Brings an interface up with its present settings.
-    pub(crate) fn set_up(&self, interface: u32) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn set_up(&self, interface: u32) -> io::Result<()> {
         self.ask(Request::link(interface, IFF_UP))
     }
 
     /// Sets the interface's MTU and the length of its queue, disables automatic IPv6 addresses, and brings it up.
-    pub(crate) fn set_up_as(&self, interface: u32, mtu: u32, queue_packets: u32) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn set_up_as(&self, interface: u32, mtu: u32, queue_packets: u32) -> io::Result<()> {
         let mut inet6 = Vec::new();
         attribute(
             &mut inet6,
@@ -89,10 +102,25 @@ impl Netlink {
     }
 
     /// Adds an address with the single neighbour `peer`, of the same family.
-    pub(crate) fn add_address(
+    ///
+    /// # Errors
+    /// The system's, also if the interface has the address already.
+    pub fn add_address(&self, interface: u32, local: IpAddr, peer: IpAddr) -> io::Result<()> {
+        self.add_address_with(interface, (local, host_bits(local)), peer)
+    }
+
+    /// Adds an address to an interface whose neighbours have the addresses of this prefix.
+    ///
+    /// # Errors
+    /// The system's, also if the interface has the address already.
+    pub fn add_network(&self, interface: u32, (local, bits): Prefix) -> io::Result<()> {
+        self.add_address_with(interface, (local, bits), local)
+    }
+
+    fn add_address_with(
         &self,
         interface: u32,
-        local: IpAddr,
+        (local, bits): Prefix,
         peer: IpAddr,
     ) -> io::Result<()> {
         let flags = if local.is_ipv6() { IFA_F_NODAD } else { 0 };
@@ -101,7 +129,7 @@ impl Netlink {
         let request = Request::new(
             RTM_NEWADDR,
             NLM_F_CREATE | NLM_F_EXCL,
-            &[family(local), host_bits(local), flags, 0, a, b, c, d],
+            &[family(local), bits, flags, 0, a, b, c, d],
         );
         self.ask(
             request
@@ -110,9 +138,25 @@ impl Netlink {
         )
     }
 
+    /// Adds a route to a network through an interface to the main table. It goes with the interface.
+    ///
+    /// # Errors
+    /// The system's, also if there is a route to this network with the same metric.
+    pub fn add_route_to(&self, interface: u32, (network, bits): Prefix) -> io::Result<()> {
+        self.ask(
+            Request::route(family(network), bits)
+                .with(RTA_DST, &octets(network))
+                .with(RTA_OIF, &interface.to_ne_bytes())
+                .with(RTA_TABLE, &MAIN_TABLE.to_ne_bytes()),
+        )
+    }
+
     /// Adds a route through an interface to a table, to a single address or, without one, to all of the family of
     /// `source`; of several routes to the same the one with the lowest `metric` is used.
-    pub(crate) fn add_route(
+    ///
+    /// # Errors
+    /// The system's, also if there is such a route.
+    pub fn add_route(
         &self,
         interface: u32,
         to: Option<IpAddr>,
@@ -120,22 +164,7 @@ impl Netlink {
         table: u32,
         metric: u32,
     ) -> io::Result<()> {
-        // struct rtmsg
-        let body = [
-            family(source),
-            to.map_or(0, host_bits),
-            0,
-            0,
-            0,
-            RTPROT_STATIC,
-            RT_SCOPE_LINK,
-            RTN_UNICAST,
-            0,
-            0,
-            0,
-            0,
-        ];
-        let mut request = Request::new(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, &body);
+        let mut request = Request::route(family(source), to.map_or(0, host_bits));
         if let Some(to) = to {
             request = request.with(RTA_DST, &octets(to));
         }
@@ -149,12 +178,10 @@ impl Netlink {
     }
 
     /// Makes packets from `source` use `table`.
-    pub(crate) fn add_source_rule(
-        &self,
-        source: IpAddr,
-        table: u32,
-        priority: u32,
-    ) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// The system's, also if there is such a rule.
+    pub fn add_source_rule(&self, source: IpAddr, table: u32, priority: u32) -> io::Result<()> {
         // struct fib_rule_hdr
         let body = [
             family(source),
@@ -241,6 +268,26 @@ impl Request {
         // The mask of flags to change.
         body.extend(flags.to_ne_bytes());
         Self::new(RTM_NEWLINK, 0, &body)
+    }
+
+    /// A request for a new route to a network with a prefix of `bits`.
+    fn route(family: u8, bits: u8) -> Self {
+        // struct rtmsg
+        let body = [
+            family,
+            bits,
+            0,
+            0,
+            0,
+            RTPROT_STATIC,
+            RT_SCOPE_LINK,
+            RTN_UNICAST,
+            0,
+            0,
+            0,
+            0,
+        ];
+        Self::new(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, &body)
     }
 
     fn with(mut self, kind: u16, value: &[u8]) -> Self {

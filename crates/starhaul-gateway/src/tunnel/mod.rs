@@ -1,0 +1,243 @@
+//! `[[tun]]`: devices whose IP packets travel to a peer, each in the class that it matches.
+//!
+//! ```text
+//! kernel ─► device ─► class ─► block with a deadline, or frame of a reliable stream ─► peer ─► device ─► kernel
+//! ```
+//!
+//! Both ends have a rule of the same name. Each sends on streams of its own, one for each class, on its newest session with the
+//! peer, and passes what the peer sends to its device, if the source is in one of the networks behind that peer.
+
+mod classes;
+mod device;
+mod lane;
+mod packet;
+mod queue;
+mod tunnels;
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::BytesMut;
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+
+use self::{
+    classes::class_of,
+    device::Device,
+    lane::Lane,
+    packet::{Headers, Unreachable},
+};
+pub(crate) use self::{
+    lane::Frames,
+    packet::{TCP, UDP},
+    tunnels::{Registry, Tunnels},
+};
+use crate::{config::TunnelRule, limits::Seldom, peer::PeerState};
+
+/// Pause before a device that has gone is created again.
+const DEVICE_PAUSE: Duration = Duration::from_secs(1);
+/// Least time between two ICMP errors of a tunnel (RFC 4443 §2.4 asks for a limit).
+const ICMP_PAUSE: Duration = Duration::from_millis(10);
+/// Senders are told of a missing session only when it is missing for so long: one that is opened again is soon back.
+const SESSION_PATIENCE: Duration = Duration::from_secs(3);
+
+/// A tunnel: its rule, the device, and the counters.
+#[derive(Debug)]
+pub(crate) struct Tunnel {
+    pub(crate) rule: TunnelRule,
+    pub(crate) peer: Arc<PeerState>,
+    /// `None` while it is gone.
+    device: Mutex<Option<Arc<Device>>>,
+    pub(crate) counters: Arc<Counters>,
+    /// When the session was last seen.
+    last_session: Mutex<Instant>,
+    last_icmp: Mutex<Option<Instant>>,
+    log: Seldom,
+}
+
+/// Counters of a tunnel since its device was first created.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// From the device, whatever became of them.
+    pub(crate) packets_in: AtomicU64,
+    pub(crate) bytes_in: AtomicU64,
+    /// To the device.
+    pub(crate) packets_out: AtomicU64,
+    pub(crate) bytes_out: AtomicU64,
+    /// There was no session with the peer.
+    pub(crate) no_session: AtomicU64,
+    /// They waited too long for a reliable stream, or found no room.
+    pub(crate) queue: AtomicU64,
+    /// The same, marked instead of dropped.
+    pub(crate) marked: AtomicU64,
+    /// The session refused them.
+    pub(crate) refused: AtomicU64,
+    /// To a network that is not behind the peer, or from the peer and not from one.
+    pub(crate) forbidden: AtomicU64,
+    /// No IP packets, or such as the kernel refused.
+    pub(crate) malformed: AtomicU64,
+}
+
+impl Tunnel {
+    fn new(rule: TunnelRule, peer: Arc<PeerState>, device: Arc<Device>) -> Self {
+        Self {
+            rule,
+            peer,
+            device: Mutex::new(Some(device)),
+            counters: Arc::default(),
+            last_session: Mutex::new(Instant::now()),
+            last_icmp: Mutex::default(),
+            log: Seldom::default(),
+        }
+    }
+
+    /// Another rule for the same device.
+    fn next(&self, rule: TunnelRule, peer: Arc<PeerState>) -> Self {
+        Self {
+            rule,
+            peer,
+            device: Mutex::new(self.device.lock().clone()),
+            counters: self.counters.clone(),
+            last_session: Mutex::new(*self.last_session.lock()),
+            last_icmp: Mutex::default(),
+            log: Seldom::default(),
+        }
+    }
+
+    /// The name of its device, while there is one.
+    pub(crate) fn device_name(&self) -> Option<String> {
+        let device = self.device.lock().clone();
+        device.map(|device| device.name().to_owned())
+    }
+
+    /// Carries packets until dropped.
+    async fn run(self: Arc<Self>) {
+        let lanes: Vec<Arc<Lane>> = self.rule.classes.iter().map(Lane::new).collect();
+        let mut carrying = JoinSet::new();
+        for lane in &lanes {
+            carrying.spawn(lane.clone().carry(self.clone()));
+        }
+        loop {
+            let device = self.device.lock().clone();
+            let error = match device {
+                Some(device) => self.read(&device, &lanes).await,
+                None => match Device::create(&self.rule.device) {
+                    Ok(device) => {
+                        tracing::info!(
+                            rule = self.rule.name,
+                            device = device.name(),
+                            "device created again"
+                        );
+                        *self.device.lock() = Some(Arc::new(device));
+                        continue;
+                    }
+                    Err(error) => error,
+                },
+            };
+            *self.device.lock() = None;
+            if let Some(others) = self.log.is_due(Instant::now()) {
+                tracing::warn!(rule = self.rule.name, %error, others, "the device is gone; it is created again");
+            }
+            tokio::time::sleep(DEVICE_PAUSE).await;
+        }
+    }
+
+    /// Passes packets of the device to their classes until it fails.
+    async fn read(&self, device: &Device, lanes: &[Arc<Lane>]) -> io::Error {
+        let mut buffer = BytesMut::new();
+        loop {
+            let now = Instant::now();
+            let read = device.read(&mut buffer, |packet| self.take(now, device, lanes, packet));
+            if let Err(error) = read.await {
+                return error;
+            }
+            lanes.iter().for_each(|lane| lane.wake());
+        }
+    }
+
+    fn take(&self, now: Instant, device: &Device, lanes: &[Arc<Lane>], packet: BytesMut) {
+        let counters = &self.counters;
+        count(&counters.packets_in, 1);
+        count(&counters.bytes_in, packet.len());
+        let Some(headers) = Headers::read(&packet) else {
+            count(&counters.malformed, 1);
+            return;
+        };
+        let networks = &self.rule.device.networks;
+        if !networks
+            .iter()
+            .any(|net| net.contains(&headers.destination))
+        {
+            // The kernel itself sends reports and solicitations to all neighbours, of which there are none.
+            if !headers.destination.is_multicast() {
+                count(&counters.forbidden, 1);
+            }
+            self.answer(now, device, &headers, &packet, Unreachable::Prohibited);
+            return;
+        }
+        if self.peer.session().is_none() {
+            count(&counters.no_session, 1);
+            let since = *self.last_session.lock();
+            if now.saturating_duration_since(since) >= SESSION_PATIENCE {
+                self.answer(now, device, &headers, &packet, Unreachable::NoRoute);
+            }
+            return;
+        }
+        *self.last_session.lock() = now;
+        if let Some(lane) = lanes.get(class_of(&self.rule.classes, &headers)) {
+            lane.push(now, packet);
+        }
+    }
+
+    /// Tells the sender of a packet what became of it.
+    fn answer(
+        &self,
+        now: Instant,
+        device: &Device,
+        headers: &Headers,
+        packet: &[u8],
+        why: Unreachable,
+    ) {
+        let mut last = self.last_icmp.lock();
+        if last.is_some_and(|last| now.saturating_duration_since(last) < ICMP_PAUSE) {
+            return;
+        }
+        if let Some(answer) = headers.unreachable(packet, why) {
+            *last = Some(now);
+            // The kernel drops what it does not want.
+            let _ = device.write(&answer);
+        }
+    }
+
+    /// Passes a packet of the peer to the device.
+    pub(crate) fn deliver(&self, packet: &[u8]) {
+        let counters = &self.counters;
+        let Some(headers) = Headers::read(packet) else {
+            count(&counters.malformed, 1);
+            return;
+        };
+        let networks = &self.rule.device.networks;
+        if !networks.iter().any(|net| net.contains(&headers.source)) {
+            count(&counters.forbidden, 1);
+            return;
+        }
+        let device = self.device.lock().clone();
+        match device.map(|device| device.write(packet)) {
+            Some(Ok(())) => {
+                count(&counters.packets_out, 1);
+                count(&counters.bytes_out, packet.len());
+            }
+            _ => count(&counters.malformed, 1),
+        }
+    }
+}
+
+fn count(counter: &AtomicU64, number: usize) {
+    counter.fetch_add(number as u64, Ordering::Relaxed);
+}

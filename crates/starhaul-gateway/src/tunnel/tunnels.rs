@@ -1,0 +1,163 @@
+//! The tunnels of a gateway, and how they go from one configuration to the next.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+
+use super::{Device, Tunnel};
+use crate::{Error, config::TunnelRule, peer::PeerState};
+
+/// A rule that the configuration asks for, and its peer.
+type Wanted = (TunnelRule, Arc<PeerState>);
+
+/// The tunnels that run, as other tasks see them, in the order of the configuration.
+#[derive(Debug, Default)]
+pub(crate) struct Registry(Mutex<Vec<Arc<Tunnel>>>);
+
+/// The tunnels and their tasks, which end with it.
+#[derive(Debug, Default)]
+pub(crate) struct Tunnels(Vec<Running>);
+
+#[derive(Debug)]
+struct Running {
+    tunnel: Arc<Tunnel>,
+    tasks: JoinSet<()>,
+}
+
+/// A prepared change: the devices are there whose names are free.
+pub(crate) struct Next {
+    wanted: Vec<(Wanted, Option<Arc<Device>>)>,
+}
+
+impl Registry {
+    pub(crate) fn all(&self) -> Vec<Arc<Tunnel>> {
+        self.0.lock().clone()
+    }
+
+    /// The tunnel of this name to this peer.
+    pub(crate) fn find(&self, peer: &str, rule: &str) -> Option<Arc<Tunnel>> {
+        let tunnels = self.0.lock();
+        let found = tunnels
+            .iter()
+            .find(|tunnel| tunnel.rule.name == rule && tunnel.rule.peer == peer);
+        found.cloned()
+    }
+}
+
+impl Running {
+    fn start(tunnel: Tunnel) -> Self {
+        let tunnel = Arc::new(tunnel);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(tunnel.clone().run());
+        Self { tunnel, tasks }
+    }
+
+    fn serves(&self, (rule, peer): &Wanted) -> bool {
+        self.tunnel.rule == *rule && Arc::ptr_eq(&self.tunnel.peer, peer)
+    }
+}
+
+impl Tunnels {
+    /// Creates the devices that are new.
+    ///
+    /// # Errors
+    /// One cannot be created; nothing has changed.
+    pub(crate) fn prepare(&self, wanted: Vec<Wanted>) -> Result<Next, Error> {
+        let mut next = Vec::new();
+        for (rule, peer) in wanted {
+            let device = &rule.device;
+            // A device of this name, or the routes of one, must go first.
+            let is_taken = self.0.iter().any(|running| {
+                let old = &running.tunnel.rule.device;
+                old.name == device.name
+                    || old.networks.iter().any(|net| device.networks.contains(net))
+                    || old
+                        .addresses
+                        .iter()
+                        .any(|net| device.addresses.contains(net))
+            });
+            let created = match is_taken {
+                true => None,
+                false => Some(create(&rule)?),
+            };
+            next.push(((rule, peer), created));
+        }
+        Ok(Next { wanted: next })
+    }
+
+    /// Goes on to what was prepared; says what changed, and what could not be created after all.
+    pub(crate) async fn change(
+        &mut self,
+        next: Next,
+        registry: &Registry,
+    ) -> (Vec<String>, Vec<Error>) {
+        let (mut done, mut failed) = (Vec::new(), Vec::new());
+        let mut old = std::mem::take(&mut self.0);
+        let mut open = Vec::new();
+        for (wanted, created) in next.wanted {
+            let found = old.iter().position(|running| running.serves(&wanted));
+            match found {
+                Some(found) => open.push((wanted, Ok(old.swap_remove(found)))),
+                None => open.push((wanted, Err(created))),
+            }
+        }
+        // Those that have the device of one that is wanted keep it, the others go before devices are created.
+        let mut kept = Vec::new();
+        for mut running in old {
+            running.tasks.shutdown().await;
+            let mut wanted = open.iter();
+            let keeps = wanted.any(|((rule, _), state)| {
+                state.is_err() && rule.device == running.tunnel.rule.device
+            });
+            match keeps {
+                true => kept.push(running.tunnel),
+                false => done.push(format!("tun {} ended", running.tunnel.rule.name)),
+            }
+        }
+        registry.0.lock().retain(|tunnel| {
+            let mut stays = open.iter().filter_map(|(_, state)| state.as_ref().ok());
+            stays.any(|running| Arc::ptr_eq(&running.tunnel, tunnel))
+        });
+        for ((rule, peer), state) in open {
+            let name = rule.name.clone();
+            let heir = kept.iter().position(|old| old.rule.device == rule.device);
+            let running = match (state, heir) {
+                (Ok(running), _) => Ok(running),
+                (Err(_), Some(heir)) => {
+                    done.push(format!("tun {name} changed, on the device that was there"));
+                    Ok(Running::start(kept.swap_remove(heir).next(rule, peer)))
+                }
+                (Err(created), None) => created.map_or_else(|| create(&rule), Ok).map(|device| {
+                    let to = &rule.peer;
+                    done.push(format!("tun {name} on {} to peer {to}", device.name()));
+                    Running::start(Tunnel::new(rule, peer, device))
+                }),
+            };
+            match running {
+                Ok(running) => self.0.push(running),
+                Err(error) => failed.push(error),
+            }
+        }
+        let tunnels = self.0.iter().map(|running| running.tunnel.clone());
+        *registry.0.lock() = tunnels.collect();
+        (done, failed)
+    }
+
+    /// Ends all, and returns when they have ended; their devices go with them.
+    pub(crate) async fn end(&mut self, registry: &Registry) {
+        registry.0.lock().clear();
+        for mut running in std::mem::take(&mut self.0) {
+            running.tasks.shutdown().await;
+        }
+    }
+}
+
+fn create(rule: &TunnelRule) -> Result<Arc<Device>, Error> {
+    let created = Device::create(&rule.device);
+    created.map(Arc::new).map_err(|reason| Error::Tunnel {
+        rule: rule.name.clone(),
+        device: rule.device.name.clone(),
+        reason,
+    })
+}

@@ -1,0 +1,279 @@
+//! IP tunnels: unmodified applications send through the devices of both sides while the network below changes.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpStream, UdpSocket},
+    thread,
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use super::{
+    PATIENCE,
+    gateway::{Gateway, Pair, paths},
+    network::{Network, Side},
+    transfer::Transfer,
+    wait_for,
+};
+
+const FIELD: &str =
+    "[[tun]]\nname = \"vpn\"\ndevice = \"star0\"\naddresses = [\"10.9.0.2/24\", \"fd09::2/64\"]\n";
+const GROUND: &str =
+    "[[tun]]\nname = \"vpn\"\ndevice = \"star0\"\naddresses = [\"10.9.0.1/24\", \"fd09::1/64\"]\n";
+
+/// A pair with a tunnel that works.
+fn start(network: &Network, field: &str, ground: &str) -> Pair {
+    let pair = Pair::start_with(network, &paths(network), field, ground);
+    let echo = Echo::start(network, "10.9.0.1:7");
+    echo.wait_for_answers(b"hello");
+    pair
+}
+
+fn tunnel(gateway: &Gateway) -> Value {
+    gateway.status()["tunnels"][0].clone()
+}
+
+/// A server on the ground that sends datagrams back, and a client in the field.
+struct Echo {
+    client: UdpSocket,
+}
+
+impl Echo {
+    fn start(network: &Network, server: &str) -> Self {
+        let address: SocketAddr = server.parse().unwrap();
+        let server = network.ground.inside(|| UdpSocket::bind(address)).unwrap();
+        thread::spawn(move || {
+            let mut buffer = vec![0; 65_535];
+            // It ends with its namespace.
+            while let Ok((length, from)) = server.recv_from(&mut buffer) {
+                let _ = server.send_to(&buffer[..length], from);
+            }
+        });
+        let any = if address.is_ipv4() {
+            "0.0.0.0:0"
+        } else {
+            "[::]:0"
+        };
+        let client = network.field.inside(|| UdpSocket::bind(any)).unwrap();
+        client
+            .set_read_timeout(Some(Duration::from_millis(200)))
+            .unwrap();
+        client.connect(address).unwrap();
+        Self { client }
+    }
+
+    /// Sends until the same comes back: datagrams may be lost.
+    fn wait_for_answers(&self, data: &[u8]) {
+        let mut buffer = vec![0; 65_535];
+        wait_for("an answer over the tunnel", || {
+            self.client.send(data).ok()?;
+            let length = self.client.recv(&mut buffer).ok()?;
+            (buffer[..length] == *data).then_some(())
+        });
+    }
+}
+
+#[test]
+fn datagrams_of_any_size_cross_the_tunnel_in_both_versions_of_ip() {
+    let Some(network) = Network::create(2) else {
+        return;
+    };
+    let pair = start(&network, FIELD, GROUND);
+    for server in ["10.9.0.1:9000", "[fd09::1]:9000"] {
+        let echo = Echo::start(&network, server);
+        // Within one packet of a path, within the tunnel's MTU, and in fragments.
+        for length in [0, 1, 1000, 1400, 1472, 9000] {
+            let data: Vec<u8> = (0..length).map(|byte: u32| byte.to_le_bytes()[0]).collect();
+            echo.wait_for_answers(&data);
+        }
+    }
+    let (field, ground) = (tunnel(&pair.field), tunnel(&pair.ground));
+    assert_eq!(
+        (&field["device"], &field["peer"]),
+        (&"star0".into(), &"ground".into())
+    );
+    for end in [field, ground] {
+        assert!(end["packets_in"].as_u64() > Some(20), "{end}");
+        assert!(end["packets_out"].as_u64() > Some(20), "{end}");
+    }
+}
+
+#[test]
+fn a_connection_in_the_tunnel_outlives_the_interface_of_a_path_and_a_change_of_its_class() {
+    let Some(network) = Network::create(2) else {
+        return;
+    };
+    let pair = start(&network, FIELD, GROUND);
+    pair.wait_until_up(&["link0", "link1"]);
+    let (download, size) = (Transfer::download_from(&network, "10.9.0.1:8001"), 1 << 20);
+    download.wait_for_progress(size);
+    network.delete_link(0);
+    download.wait_for_progress(size);
+    network.add_link(0);
+    pair.wait_until_up(&["link0"]);
+    network.cut(1);
+    download.wait_for_progress(size);
+    network.mend(1);
+    // From now on TCP travels as blocks.
+    for gateway in [&pair.field, &pair.ground] {
+        gateway.reload(|old| {
+            old + "[[tun.class]]\nname = \"web\"\nprotocol = \"tcp\"\ndeadline = \"800ms\"\nordered = true\n"
+        });
+        wait_for("the change", || {
+            gateway.log().contains("tun vpn changed").then_some(())
+        });
+    }
+    download.wait_for_progress(size);
+    let flows = |gateway: &Gateway| gateway.status()["peers"][0]["flows"].clone();
+    wait_for("blocks of the class", || {
+        let flows = flows(&pair.ground);
+        let sent = flows
+            .as_array()?
+            .iter()
+            .filter(|flow| flow["rule_of"] == "us");
+        sent.filter_map(|flow| flow["blocks"]["on_time"].as_u64())
+            .find(|blocks| *blocks > 100)
+    });
+    download.finish();
+}
+
+#[test]
+fn a_class_has_streams_of_its_own() {
+    let Some(network) = Network::create(1) else {
+        return;
+    };
+    let class = "[[tun.class]]\nname = \"voice\"\nprotocol = \"udp\"\nports = [\"5004-5010\"]\npriority = 0\ndeadline = \"300ms\"\n";
+    let pair = start(&network, &format!("{FIELD}{class}"), GROUND);
+    Echo::start(&network, "10.9.0.1:5006").wait_for_answers(&[7; 200]);
+    let flows = pair.field.status()["peers"][0]["flows"].clone();
+    let voice = flows
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|flow| flow["priority"] == 0);
+    let voice = voice.unwrap_or_else(|| panic!("no stream of priority 0: {flows}"));
+    assert_eq!(voice["rule"], "vpn");
+    assert!(
+        voice["blocks"]["blocks_sent"].as_u64() >= Some(1),
+        "{flows}"
+    );
+}
+
+#[test]
+fn only_the_networks_behind_the_peer_are_reached_and_heard() {
+    let Some(network) = Network::create(1) else {
+        return;
+    };
+    let pair = start(&network, FIELD, GROUND);
+    // The operator's own route leads more into the tunnel than its rule allows.
+    network.ip(Side::Field, "route add 10.50.0.0/24 dev star0");
+    let socket = network
+        .field
+        .inside(|| UdpSocket::bind("0.0.0.0:0"))
+        .unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.connect("10.50.0.1:9").unwrap();
+    socket.send(b"to nobody").unwrap();
+    let error = socket.recv(&mut [0; 10]).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::HostUnreachable, "{error}");
+    assert_eq!(tunnel(&pair.field)["dropped"]["forbidden"], 1);
+
+    // A source that is not of the field's network.
+    network.ip(Side::Field, "address add 10.66.0.1/32 dev lo");
+    let stranger = network
+        .field
+        .inside(|| UdpSocket::bind("10.66.0.1:0"))
+        .unwrap();
+    let target = network
+        .ground
+        .inside(|| UdpSocket::bind("10.9.0.1:9001"))
+        .unwrap();
+    stranger
+        .send_to(b"from elsewhere", "10.9.0.1:9001")
+        .unwrap();
+    wait_for("the packet is refused", || {
+        (tunnel(&pair.ground)["dropped"]["forbidden"] == 1).then_some(())
+    });
+    target.set_nonblocking(true).unwrap();
+    let heard = target.recv(&mut [0; 20]).map_err(|error| error.kind());
+    assert_eq!(heard, Err(io::ErrorKind::WouldBlock));
+}
+
+#[test]
+fn senders_are_told_when_the_peer_is_away_and_the_tunnel_comes_back() {
+    let Some(network) = Network::create(1) else {
+        return;
+    };
+    let mut pair = start(&network, FIELD, GROUND);
+    let echo = Echo::start(&network, "10.9.0.1:9002");
+    echo.wait_for_answers(b"there");
+    let directory = pair.directory().to_owned();
+    let text = std::fs::read_to_string(directory.join("ground.toml")).unwrap();
+    pair.ground.signal("TERM");
+    assert!(pair.ground.wait(PATIENCE).is_some());
+    let away = "10.9.0.1:9".parse().unwrap();
+    let connect = || TcpStream::connect_timeout(&away, Duration::from_secs(1));
+    wait_for("the sender is told", || {
+        let error = network.field.inside(connect).unwrap_err();
+        (error.kind() == io::ErrorKind::HostUnreachable).then_some(())
+    });
+    assert!(tunnel(&pair.field)["dropped"]["no_session"].as_u64() > Some(0));
+    // Its device went with it, and so did the echo's address.
+    pair.ground = Gateway::start(&network, Side::Ground, directory, &text);
+    Echo::start(&network, "10.9.0.1:9003").wait_for_answers(b"back");
+}
+
+#[test]
+fn devices_go_with_their_gateway_and_come_back_when_deleted() {
+    let Some(network) = Network::create(1) else {
+        return;
+    };
+    let pair = start(&network, FIELD, GROUND);
+    let before = "link show star0";
+    network.ip(Side::Field, before);
+    network.ip(Side::Field, "link delete star0");
+    wait_for("the device is there again", || {
+        network.try_ip(Side::Field, before).ok()
+    });
+    Echo::start(&network, "10.9.0.1:9004").wait_for_answers(b"again");
+    // A rule that is gone takes its device along, and nothing else.
+    network.ip(Side::Field, "route add 10.51.0.0/24 dev lo");
+    pair.field.reload(|old| old.replace(FIELD, ""));
+    wait_for("the device goes", || {
+        network.try_ip(Side::Field, before).err()
+    });
+    // The ground's goes even without any chance to clean up.
+    pair.ground.signal("KILL");
+    wait_for("the other one goes", || {
+        network.try_ip(Side::Ground, before).err()
+    });
+    let routes = network.run(
+        Side::Field,
+        std::process::Command::new("ip").args(["route", "show", "10.51.0.0/24"]),
+    );
+    assert!(
+        !routes.unwrap().stdout.is_empty(),
+        "the operator's own route is left alone"
+    );
+}
+
+#[test]
+fn a_peer_without_the_tunnel_says_so() {
+    let Some(network) = Network::create(1) else {
+        return;
+    };
+    let pair = Pair::start_with(&network, &paths(&network), FIELD, "");
+    pair.wait_until_up(&["link0"]);
+    wait_for("a line in the log", || {
+        let log = pair.ground.log();
+        log.contains("there is none of this name with peer")
+            .then_some(())
+    });
+    // As soon as it has one, packets arrive.
+    pair.ground.reload(|old| old + GROUND);
+    wait_for("the device", || {
+        network.try_ip(Side::Ground, "link show star0").ok()
+    });
+    Echo::start(&network, "10.9.0.1:9005").wait_for_answers(b"now");
+}
