@@ -29,6 +29,7 @@ pub struct PathController {
     guard: QueueGuard,
     reconfigurations: Reconfigurations,
     segments: Segments,
+    rate_limit: Option<Bandwidth>,
 }
 
 impl PathController {
@@ -40,6 +41,7 @@ impl PathController {
             guard: QueueGuard::default(),
             reconfigurations: Reconfigurations::default(),
             segments: Segments::default(),
+            rate_limit: None,
         }
     }
 
@@ -69,6 +71,16 @@ impl PathController {
     /// Sets how long packets may wait in the path's queue; `None`, the default, while nothing sent has a deadline.
     pub fn set_queue_bound(&mut self, bound: Option<Duration>) {
         self.guard.bound = bound;
+    }
+
+    /// Sets the greatest rate at which packets may leave, whatever the controller allows; `None`, the default, for no such bound.
+    pub fn set_rate_limit(&mut self, limit: Option<Bandwidth>) {
+        self.rate_limit = limit;
+    }
+
+    /// The bound of [`PathController::set_rate_limit`].
+    pub fn rate_limit(&self) -> Option<Bandwidth> {
+        self.rate_limit
     }
 
     /// A packet was acknowledged.
@@ -107,6 +119,7 @@ impl PathController {
         let rate = self.controller.pacing_rate();
         rate.or_else(|| smoothed_rtt.map(|rtt| by_window(rtt).scaled(PACING_GAIN)))
             .unwrap_or(Bandwidth::MAX)
+            .min(self.rate_limit.unwrap_or(Bandwidth::MAX))
     }
 
     /// The least RTT of the last 10 to 20 s.

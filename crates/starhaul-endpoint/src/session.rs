@@ -12,6 +12,7 @@ use starhaul_quic::{PathStatus, PublicKey, SignalTarget};
 use starhaul_session::{
     Mode, PathId, Session as Machine, StreamConfig, StreamError, StreamId, StreamStats,
 };
+use starhaul_units::Bandwidth;
 use tokio::sync::oneshot;
 
 use crate::{
@@ -142,6 +143,26 @@ impl Session {
         }
     }
 
+    /// Sets the greatest rate at which we send on the paths of this name, whichever side opened them; `None` for no bound. UDP payload
+    /// is counted. The peer's direction is the peer's to bound.
+    ///
+    /// # Errors
+    /// No such path, or the session has ended.
+    pub fn set_rate_limit(&self, path: &str, limit: Option<Bandwidth>) -> Result<(), Error> {
+        let mut state = self.shared.lock();
+        let handle = self.session.handle;
+        self.session.path(&mut state, path)?;
+        for status in state.node.path_status(handle) {
+            if status.name == path {
+                let node = &mut state.node;
+                node.set_path_rate_limit(Instant::now(), handle, status.path, limit)?;
+            }
+        }
+        drop(state);
+        self.shared.wake_driver();
+        Ok(())
+    }
+
     /// The number of received blocks that were dropped: there was no memory left to reassemble them (`max_receive_bytes`), or the
     /// application did not fetch them in time.
     pub fn dropped_blocks(&self) -> u64 {
@@ -149,6 +170,14 @@ impl Session {
         let machine = state.node.session(self.session.handle);
         let incomplete = machine.map_or(0, |machine| machine.dropped_on_receipt());
         incomplete + self.session.budget.dropped()
+    }
+
+    /// Bytes that the session holds now: of its own streams until they are acknowledged, and of the peer's until they are whole
+    /// and taken by their readers.
+    pub fn held_bytes(&self) -> (usize, usize) {
+        let mut state = self.shared.lock();
+        let machine = state.node.session(self.session.handle);
+        machine.map_or((0, 0), |machine| machine.held_bytes())
     }
 
     /// The reasons why paths are down: an error of the socket, or the cause that ended or prevented the connection.

@@ -189,6 +189,7 @@ impl Connector {
                 tracing::warn!(peer = self.peer.name, path = name, %error, "path not taken");
             }
         }
+        self.peer.enforce_limits();
         unresolved
     }
 }
@@ -233,6 +234,7 @@ pub(crate) async fn serve_session(
         "session open"
     );
     peer.add(session.clone());
+    peer.enforce_limits();
     let _listed = Listed(peer, session.clone());
     egress::serve(session.clone(), outlet.clone()).await;
     let reason = session.inner.closed().await;

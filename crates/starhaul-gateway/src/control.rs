@@ -1,6 +1,7 @@
 //! The control socket: a local stream socket that takes one JSON object per line and answers each with one.
 //!
-//! `{"request":"status"}` is answered by `{"ok":{…}}`, anything else by `{"error":"…"}`.
+//! `{"request":"status"}` and `{"request":"path",…}` are answered by `{"ok":{…}}` with the status, anything else by
+//! `{"error":"…"}`. The gateway's own user and root may change paths; members of the configured group may read.
 
 use std::{
     io,
@@ -17,17 +18,20 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::{Error, config::ControlPath, limits::Seldom, shared::Shared, status::Status};
+use crate::{
+    Error, PathChange, config::ControlPath, limits::Seldom, shared::Shared, status::Status,
+};
 
 const MAX_REQUEST_BYTES: u64 = 4096;
 const MAX_ANSWER_BYTES: u64 = 64 << 20;
 const MAX_CLIENTS: usize = 16;
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case", deny_unknown_fields)]
 enum ControlRequest {
     Status,
+    Path(PathChange),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -48,13 +52,16 @@ pub(crate) struct ControlSocket {
 
 impl ControlSocket {
     /// Binds the configured socket. If the default path cannot be bound, the gateway runs without a control socket.
-    pub(crate) async fn bind(control: &ControlPath) -> Result<Option<Self>, Error> {
+    pub(crate) async fn bind(
+        control: &ControlPath,
+        readers: Option<&str>,
+    ) -> Result<Option<Self>, Error> {
         let path = match control {
             ControlPath::Off => return Ok(None),
             ControlPath::At(path) => path.clone(),
             ControlPath::Default => ControlPath::default_path(),
         };
-        match Self::bind_at(&path).await {
+        match Self::bind_at(&path, readers).await {
             Ok(socket) => Ok(Some(socket)),
             Err(error) if *control == ControlPath::Default => {
                 tracing::warn!(path = %path.display(), %error, "no control socket; \"control\" in the configuration names another place, or \"off\"");
@@ -64,7 +71,7 @@ impl ControlSocket {
         }
     }
 
-    async fn bind_at(path: &Path) -> io::Result<Self> {
+    async fn bind_at(path: &Path, readers: Option<&str>) -> io::Result<Self> {
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory)?;
         }
@@ -75,7 +82,14 @@ impl ControlSocket {
             }
             other => other?,
         };
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        let mode = match readers {
+            Some(group) => {
+                std::os::unix::fs::chown(path, None, Some(group_number(group)?))?;
+                0o660
+            }
+            None => 0o600,
+        };
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
         let made = std::fs::symlink_metadata(path)?;
         Ok(Self {
             listener,
@@ -136,7 +150,35 @@ async fn make_free(path: &Path, kind: io::ErrorKind) -> io::Result<()> {
     }
 }
 
+/// The number of a group, by its name in group(5).
+fn group_number(group: &str) -> io::Result<u32> {
+    if let Ok(number) = group.parse() {
+        return Ok(number);
+    }
+    let groups = std::fs::read_to_string("/etc/group")?;
+    let mut lines = groups
+        .lines()
+        .map(|line| line.split(':').collect::<Vec<_>>());
+    let line = lines.find(|line| line.first() == Some(&group));
+    let number = line.and_then(|line| line.get(2)?.parse().ok());
+    number.ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::NotFound,
+            format!("control_group: /etc/group has no group {group:?}"),
+        )
+    })
+}
+
+/// Whether the client may change something: it runs as the gateway's user, or as root.
+fn may_change(client: &UnixStream) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    client
+        .peer_cred()
+        .is_ok_and(|other| other.uid() == own || other.uid() == 0)
+}
+
 async fn serve_client(mut client: UnixStream, shared: Arc<Shared>) -> io::Result<()> {
+    let may_change = may_change(&client);
     let (reader, mut writer) = client.split();
     let mut reader = BufReader::new(reader);
     loop {
@@ -146,7 +188,13 @@ async fn serve_client(mut client: UnixStream, shared: Arc<Shared>) -> io::Result
         if tokio::time::timeout(TIMEOUT, read).await?? == 0 {
             return Ok(());
         }
-        writer.write_all(&answer(&line, || shared.status())).await?;
+        let order = |change: &PathChange| match may_change {
+            true => shared.order_path(change),
+            false => Err("only the gateway's own user and root may change paths".to_owned()),
+        };
+        writer
+            .write_all(&answer(&line, || shared.status(), order))
+            .await?;
         if !line.ends_with(b"\n") {
             // Too long or incomplete: the next read would start in the middle of a line.
             return Ok(());
@@ -156,9 +204,17 @@ async fn serve_client(mut client: UnixStream, shared: Arc<Shared>) -> io::Result
 
 /// The answer to one line of a client: one line of JSON, for valid and invalid requests alike.
 #[doc(hidden)]
-pub fn answer(line: &[u8], status: impl FnOnce() -> Status) -> Vec<u8> {
+pub fn answer(
+    line: &[u8],
+    status: impl FnOnce() -> Status,
+    order: impl FnOnce(&PathChange) -> Result<(), String>,
+) -> Vec<u8> {
     let answer = match serde_json::from_slice(line) {
         Ok(ControlRequest::Status) => ControlAnswer::Ok(Box::new(status())),
+        Ok(ControlRequest::Path(change)) => match order(&change) {
+            Ok(()) => ControlAnswer::Ok(Box::new(status())),
+            Err(reason) => ControlAnswer::Error(reason),
+        },
         Err(error) => ControlAnswer::Error(format!("not a request: {error}")),
     };
     // Neither a map with other keys than texts nor a failing writer is involved.
@@ -188,13 +244,28 @@ pub async fn find_status() -> Result<(PathBuf, Status), Error> {
 /// # Errors
 /// Nothing answers there, or not within five seconds.
 pub async fn ask_status(path: &Path) -> Result<Status, Error> {
+    ask(path, &ControlRequest::Status).await
+}
+
+/// Orders a change of a path of the gateway at the control socket `path`; returns its status with that change.
+///
+/// # Errors
+/// As [`ask_status`], or the gateway refuses the change.
+pub async fn order_path(path: &Path, change: PathChange) -> Result<Status, Error> {
+    ask(path, &ControlRequest::Path(change)).await
+}
+
+async fn ask(path: &Path, request: &ControlRequest) -> Result<Status, Error> {
+    // Neither a map with other keys than texts nor a failing writer is involved.
+    let mut request = serde_json::to_vec(request).unwrap_or_default();
+    request.push(b'\n');
     let error = |reason| Error::Control {
         path: path.to_owned(),
         reason,
     };
     let ask = async {
         let mut stream = UnixStream::connect(path).await?;
-        stream.write_all(b"{\"request\":\"status\"}\n").await?;
+        stream.write_all(&request).await?;
         let mut line = Vec::new();
         BufReader::new(stream)
             .take(MAX_ANSWER_BYTES)

@@ -37,6 +37,14 @@ pub enum Error {
     /// Connections in the name of clients are not possible.
     #[error("[egress] clients: {0}")]
     Clients(String),
+    /// The address for metrics and the live page cannot be listened on.
+    #[error("metrics: cannot listen on {address}: {reason}")]
+    Metrics {
+        /// Value of the key `metrics`.
+        address: SocketAddr,
+        /// The system's error.
+        reason: io::Error,
+    },
     /// A tunnel's device cannot be created.
     #[error(
         "tun {rule:?}: cannot create the device {device}: {reason}; it needs /dev/net/tun and CAP_NET_ADMIN, and no other device, address or route in its place"

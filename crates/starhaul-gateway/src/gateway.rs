@@ -20,6 +20,7 @@ use crate::{
     shared::Shared,
     status::{self, Rates, Status},
     tunnel::Registry,
+    web::WebServer,
 };
 
 /// A running gateway; it stops when dropped, and then tells its peers nothing.
@@ -59,7 +60,11 @@ impl Gateway {
         let identity = config.identity.load()?;
         let public_key = identity.public_key();
         let (accept_controller, accept_feed) = config.accept.controller.build();
-        let control = ControlSocket::bind(&config.control).await?;
+        let control = ControlSocket::bind(&config.control, config.control_group.as_deref()).await?;
+        let web = match config.metrics {
+            Some(address) => Some(WebServer::bind(address).await?),
+            None => None,
+        };
         let endpoint = Endpoint::bind(EndpointConfig {
             identity,
             trusted: config.peers.iter().map(|peer| peer.public_key).collect(),
@@ -100,6 +105,7 @@ impl Gateway {
         let shared = Arc::new(Shared {
             public_key,
             listen: endpoint.listen_addresses(),
+            metrics: web.as_ref().map(WebServer::address),
             started: Instant::now(),
             seen,
             chain: chain.clone(),
@@ -116,6 +122,9 @@ impl Gateway {
         }
         if let Some(control) = control {
             tasks.spawn(control.serve(shared.clone()));
+        }
+        if let Some(web) = web {
+            tasks.spawn(web.serve(shared.clone()));
         }
         Ok(Self {
             shared,
@@ -144,6 +153,8 @@ impl Gateway {
             ("accept", config.accept != old.accept),
             ("leotp", config.leotp != old.leotp),
             ("control", config.control != old.control),
+            ("metrics", config.metrics != old.metrics),
+            ("control_group", config.control_group != old.control_group),
             ("packet_bytes", config.packet_bytes != old.packet_bytes),
             ("keepalive", config.keepalive != old.keepalive),
             (
@@ -209,9 +220,22 @@ impl Gateway {
         self.shared.status()
     }
 
+    /// Takes an order for a path, as `starhaul path` gives it.
+    ///
+    /// # Errors
+    /// No such path, or it cannot be changed so; the text is for people.
+    pub fn order_path(&self, change: &crate::PathChange) -> Result<(), String> {
+        self.shared.order_path(change)
+    }
+
     /// Where peers are accepted, with the ports that the kernel chose.
     pub fn listen_addresses(&self) -> Vec<SocketAddr> {
         self.shared.listen.clone()
+    }
+
+    /// Where metrics and the live page are served, with the port that the kernel chose, if they are configured.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.shared.metrics
     }
 
     /// Where this gateway's end of a chain of LEOTP relays is bound, if it has one.
@@ -274,6 +298,8 @@ async fn measure(endpoint: Endpoint, shared: Arc<Shared>) {
             peer.sessions()
                 .iter()
                 .for_each(|session| session.note_dropped());
+            peer.path_totals();
+            peer.enforce_limits();
         }
         shared
             .rates

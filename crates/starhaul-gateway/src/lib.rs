@@ -29,10 +29,13 @@ pub mod label;
 mod ledger;
 mod limits;
 mod parts;
+mod path_ledger;
 mod path_names;
+mod path_orders;
 mod peer;
 mod policy;
 mod rate_feed;
+mod records;
 mod relay;
 mod resolver;
 pub mod rtp;
@@ -43,13 +46,16 @@ pub mod status;
 mod target;
 #[doc(hidden)]
 pub mod tunnel;
+mod web;
 
 pub use config::Config;
-pub use control::{ask_status, find_status};
+pub use control::{ask_status, find_status, order_path};
 pub use egress_policy::{EgressLimits, EgressPolicy, EgressRule, ParseEgressRuleError};
 pub use error::Error;
 pub use gateway::{Gateway, Reload};
 pub use limits::raise_open_files;
+pub use path_orders::PathChange;
+pub use records::PathRecords;
 #[doc(hidden)]
 pub use resolver::Resolver;
 pub use starhaul_endpoint::QlogFolder;

@@ -7,7 +7,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::Mutex;
 use starhaul_endpoint::{Chain, Endpoint};
-use tokio::{sync::watch, task::JoinSet};
+use tokio::task::JoinSet;
 
 use crate::{
     Config, Error,
@@ -46,8 +46,8 @@ pub(crate) struct Parts {
 /// A session rule and the task that keeps its session open.
 #[derive(Debug)]
 struct Connecting {
-    /// The present rule; the connector follows it.
-    rule: watch::Sender<SessionRule>,
+    /// The configured rule; the connector follows what orders make of it.
+    rule: SessionRule,
     peer: Arc<PeerState>,
     tasks: JoinSet<()>,
 }
@@ -131,12 +131,6 @@ impl Parts {
             policy.set(egress);
             changes.done.push("egress".to_owned());
         }
-        for peer in &peers {
-            let mut sessions = config.sessions.iter();
-            let rule = sessions.find(|rule| rule.peer == peer.name);
-            let paths = rule.map_or(&[][..], |rule| &rule.paths).iter();
-            *peer.configured_paths.lock() = paths.map(|path| path.name.clone()).collect();
-        }
         *self.seen.peers.lock() = peers.clone();
         self.stop_old(config, &before, &peers, &mut changes).await;
         for (done, failed) in [
@@ -176,6 +170,7 @@ impl Parts {
         self.connectors = kept;
         for mut connecting in gone {
             let sessions = connecting.peer.sessions();
+            connecting.peer.orders.configure(None);
             connecting.tasks.shutdown().await;
             for session in sessions.iter().filter(|session| session.opened_by_us) {
                 session
@@ -209,20 +204,21 @@ impl Parts {
     /// Opens the new sessions, and gives the others the paths that are configured now.
     fn connect(&mut self, config: &Config, peers: &[Arc<PeerState>], changes: &mut Changes) {
         for rule in &config.sessions {
-            let mut known = self.connectors.iter();
+            let mut known = self.connectors.iter_mut();
             if let Some(known) = known.find(|known| known.peer.name == rule.peer) {
-                let before = known.rule.borrow().clone();
-                if before != *rule {
-                    let done = describe_changes(&rule.peer, &before.paths, &rule.paths);
+                if known.rule != *rule {
+                    let done = describe_changes(&rule.peer, &known.rule.paths, &rule.paths);
                     changes.done.extend(done);
-                    known.rule.send_replace(rule.clone());
+                    known.rule = rule.clone();
+                    known.peer.orders.configure(Some(rule.clone()));
+                    known.peer.enforce_limits();
                 }
                 continue;
             }
             let Some(peer) = find(peers, &rule.peer) else {
                 continue;
             };
-            let (sender, rules) = watch::channel(rule.clone());
+            let rules = peer.orders.follow(rule.clone());
             let connector = Connector::new(
                 self.endpoint.clone(),
                 peer.clone(),
@@ -237,7 +233,7 @@ impl Parts {
                 rule.paths.len()
             ));
             self.connectors.push(Connecting {
-                rule: sender,
+                rule: rule.clone(),
                 peer: peer.clone(),
                 tasks,
             });

@@ -1,7 +1,7 @@
 //! The configured peers and their open sessions; new flows use the newest session.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -16,7 +16,9 @@ use tokio::sync::{mpsc, watch};
 use crate::{
     ledger::{Group, Ledger, Totals},
     limits::{Limits, Seldom},
+    path_ledger::{PathCounters, PathKey, PathLedger},
     path_names::{PathNames, Unresolved},
+    path_orders::PathOrders,
     policy::NotSent,
 };
 
@@ -131,9 +133,10 @@ pub(crate) struct PeerState {
     sessions: Mutex<Vec<Arc<PeerSession>>>,
     newest: watch::Sender<Option<Arc<PeerSession>>>,
     pub(crate) attempts: Mutex<Attempts>,
-    /// Names of the paths configured for a session with it; empty if this side opens none.
-    pub(crate) configured_paths: Mutex<Vec<String>>,
+    /// The paths of a session that this side keeps open, and what is ordered of all paths.
+    pub(crate) orders: PathOrders,
     ledger: Mutex<Ledger>,
+    path_ledger: Mutex<PathLedger>,
     /// The paths of the session that this side keeps open, if it keeps one.
     pub(crate) path_names: Mutex<Option<Arc<PathNames>>>,
     pub(crate) log: Arc<PeerLog>,
@@ -155,8 +158,9 @@ impl PeerState {
             sessions: Mutex::default(),
             newest: watch::Sender::new(None),
             attempts: Mutex::default(),
-            configured_paths: Mutex::default(),
+            orders: PathOrders::default(),
             ledger: Mutex::default(),
+            path_ledger: Mutex::default(),
             path_names: Mutex::default(),
             log: Arc::default(),
         }
@@ -231,6 +235,38 @@ impl PeerState {
         });
         let groups = ledger.with_open(now);
         Streams { open, groups }
+    }
+
+    /// The totals of all paths to the peer since the start. What a session counted after the last call before its end is missed, so
+    /// this is to be called often.
+    pub(crate) fn path_totals(&self) -> BTreeMap<PathKey, PathCounters> {
+        let mut ledger = self.path_ledger.lock();
+        ledger.read(self.sessions().iter().flat_map(|session| {
+            let (id, of_peer) = (session.inner.id(), !session.opened_by_us);
+            let paths = session.inner.path_status().into_iter();
+            paths.map(move |path| (id, of_peer, path))
+        }));
+        ledger.totals(&self.orders.path_names())
+    }
+
+    /// Names of the paths that there were since the start, and of those that are configured.
+    pub(crate) fn path_names_known(&self) -> BTreeSet<String> {
+        let mut names: BTreeSet<_> = self.path_totals().into_keys().map(|key| key.name).collect();
+        names.extend(self.orders.all_names());
+        names
+    }
+
+    /// Gives each present path the limit that is configured or ordered.
+    pub(crate) fn enforce_limits(&self) {
+        for session in self.sessions() {
+            for path in session.inner.path_status() {
+                let limit = self.orders.rate_limit(&path.name);
+                if path.rate_limit != limit {
+                    // Fails for a path that has gone meanwhile.
+                    let _ = session.inner.set_rate_limit(&path.name, limit);
+                }
+            }
+        }
     }
 
     /// All sessions with the peer.

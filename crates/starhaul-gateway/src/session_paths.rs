@@ -86,6 +86,7 @@ fn differences(old: &PathRule, new: &PathRule) -> (Vec<&'static str>, Vec<&'stat
     ]);
     let changed = differ(&[
         ("cost", old.cost.total_cmp(&new.cost).is_ne()),
+        ("limit", old.limit != new.limit),
         ("controller", old.controller != new.controller && !same_kind),
         ("rate", same_kind && rates(old) != rates(new)),
         ("detect", old.detection != new.detection),

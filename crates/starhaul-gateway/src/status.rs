@@ -2,7 +2,9 @@
 
 mod check;
 mod detector;
+mod known_paths;
 mod numbers;
+mod process;
 mod snapshot;
 mod traffic;
 
@@ -10,7 +12,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::{detector::Detector, traffic::Traffic};
+pub use self::{detector::Detector, known_paths::KnownPath, process::Process, traffic::Traffic};
 pub(crate) use self::{
     snapshot::{counters, status},
     traffic::{INTERVAL, Rates},
@@ -27,6 +29,12 @@ pub struct Status {
     pub uptime_s: f64,
     /// Addresses on which peers are accepted.
     pub listen: Vec<SocketAddr>,
+    /// Address of the metrics and the live page, with the port that the kernel chose; absent where they are not configured.
+    #[serde(default)]
+    pub metrics: Option<SocketAddr>,
+    /// What the process uses of the computer.
+    #[serde(default)]
+    pub process: Process,
     /// The peers in the order of the configuration.
     pub peers: Vec<Peer>,
     /// The ingress rules, those for datagrams first, in the order of the configuration.
@@ -146,15 +154,53 @@ pub struct Peer {
     pub failed_attempts: u64,
     /// Cause of the last failure.
     pub last_error: Option<String>,
-    /// Names of the paths configured for a session with it; empty where this side opens none.
+    /// Names of the paths configured for a session with it, without those that are ordered down; empty where this side opens none.
     #[serde(default)]
     pub configured_paths: Vec<String>,
+    /// What an operator ordered of paths to it, on top of the configuration.
+    #[serde(default)]
+    pub orders: Vec<PathOrder>,
     /// Bytes of all streams with it.
     #[serde(default)]
     pub traffic: Traffic,
     /// The streams with it by rule and priority.
     #[serde(default)]
     pub flows: Vec<Flow>,
+    /// The paths to it since the start, those of ended sessions included; bytes of a session's last half second may be missed.
+    #[serde(default)]
+    pub paths: Vec<PathTotals>,
+}
+
+/// What differs from the configuration of a path.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PathOrder {
+    /// Name of the path.
+    pub path: String,
+    /// Out of service.
+    pub down: bool,
+    /// Its price per byte.
+    pub cost: Option<f64>,
+    /// Greatest rate of our direction, or `none`.
+    pub limit: Option<String>,
+}
+
+/// The paths of one name in all sessions with a peer, since the start.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PathTotals {
+    /// Their name; `(others)` for all beyond 64 names.
+    pub name: String,
+    /// The side that opened their sessions: `us` or `peer`.
+    pub opened_by: String,
+    /// Bytes to the peer.
+    pub bytes_sent: u64,
+    /// Bytes from the peer.
+    pub bytes_received: u64,
+    /// Datagrams to the peer.
+    pub datagrams_sent: u64,
+    /// Lost datagrams of those.
+    pub datagrams_lost: u64,
+    /// Reconfigurations signalled to their controllers.
+    pub reconfigurations: u64,
 }
 
 /// The streams with a peer that belong to one rule.
@@ -245,6 +291,12 @@ pub struct Session {
     pub age_s: f64,
     /// Number of refused streams of the peer: unreadable label, forbidden target, or too many streams.
     pub refused_streams: u64,
+    /// Bytes held until the peer has acknowledged them.
+    #[serde(default)]
+    pub held_send_bytes: u64,
+    /// Bytes held until they are complete and read.
+    #[serde(default)]
+    pub held_receive_bytes: u64,
     /// Bytes over all its paths.
     #[serde(default)]
     pub traffic: Traffic,
@@ -280,6 +332,9 @@ pub struct Path {
     /// Reconfigurations signalled to the controller.
     #[serde(default)]
     pub reconfigurations: Reconfigurations,
+    /// Greatest rate at which we send on it, configured or ordered.
+    #[serde(default)]
+    pub limit_bit_per_s: Option<u64>,
     /// RTT of the satellite segments of both ends together; absent if neither end measures it.
     #[serde(default)]
     pub segment_rtt_ms: Option<f64>,
@@ -435,7 +490,7 @@ pub struct Recovered {
 
 impl FlowTotals {
     /// Adds what other streams of the same kind have carried.
-    fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.streams += other.streams;
         self.streams_total += other.streams_total;
         self.traffic = [self.traffic, other.traffic].into_iter().sum();

@@ -205,6 +205,11 @@ impl PathControl {
         self.bytes_in_flight.saturating_add(given as u64)
     }
 
+    /// Sets the greatest rate at which packets may leave.
+    pub(crate) fn set_rate_limit(&mut self, limit: Option<Bandwidth>) {
+        self.path.set_rate_limit(limit);
+    }
+
     /// Sets how long packets may wait in the path's queue so that the session keeps its deadlines; `None` if it has none.
     pub(crate) fn set_queue_bound(&mut self, bound: Option<Duration>) {
         self.path.set_queue_bound(bound);
@@ -370,10 +375,12 @@ impl PathControl {
         let pacing_rate = self.path.pacing_rate(self.smoothed_rtt);
         let allowed = window_rate.scaled(0.5).min(pacing_rate);
         let estimate = controller.bandwidth_estimate();
+        let bandwidth = estimate.map_or(window_rate, |estimate| estimate.max(allowed));
+        let limit = self.path.rate_limit().unwrap_or(Bandwidth::MAX);
         PathUpdate {
             cwnd: self.path.window(self.mtu),
             bytes_in_flight: self.bytes_committed(),
-            bandwidth: estimate.map_or(window_rate, |estimate| estimate.max(allowed)),
+            bandwidth: bandwidth.min(limit),
             smoothed_rtt,
             min_rtt: self.path.rtt_floor().unwrap_or(smoothed_rtt),
             max_datagram,

@@ -36,6 +36,7 @@ use bytes::Bytes;
 use starhaul_cc::{ControllerConfig, Detection, PathModel, Reconfigurations};
 use starhaul_paths::PathId;
 use starhaul_session::{Event, PathStats, SessionConfig, StreamStats};
+use starhaul_units::Bandwidth;
 
 mod connection;
 mod controller;
@@ -298,6 +299,8 @@ pub struct PathStatus {
     pub segment_rtt: Option<Duration>,
     /// UDP payload of the largest packets that the path is known to carry, in bytes; 0 without a connection.
     pub packet_bytes: u16,
+    /// The greatest rate at which we may send on it, UDP payload counted, as set by [`Node::set_path_rate_limit`].
+    pub rate_limit: Option<Bandwidth>,
     /// The session's figures of the path while it is up.
     pub stats: Option<PathStats>,
     /// Totals since the session began, whether or not the path is up.

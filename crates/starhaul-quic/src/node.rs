@@ -17,6 +17,7 @@ use rand_chacha::{
 use starhaul_cc::{ControllerConfig, PathSignal};
 use starhaul_paths::PathId;
 use starhaul_session::{PathDatagram, Session, Side};
+use starhaul_units::Bandwidth;
 
 use crate::{
     CloseCode, Error, LEAST_PACKET_BYTES, LocalId, MAX_PATHS, MOST_PACKET_BYTES, NO_PATH_TIMEOUT,
@@ -126,6 +127,8 @@ struct PathState {
     failed: Option<Error>,
     /// Totals of its former connections.
     past: PathTotals,
+    /// The greatest rate of our direction; its connections come and go.
+    rate_limit: Option<Bandwidth>,
 }
 
 /// What a timer belongs to.
@@ -387,6 +390,29 @@ impl Node {
         Ok(())
     }
 
+    /// Sets the greatest rate at which we send on a path, whoever opened it: UDP payload counted, acknowledgements included.
+    ///
+    /// # Errors
+    /// The session or path is unknown.
+    pub fn set_path_rate_limit(
+        &mut self,
+        now: Instant,
+        session: SessionHandle,
+        path: PathId,
+        limit: Option<Bandwidth>,
+    ) -> Result<(), Error> {
+        self.advance(now);
+        let state = self.sessions.get_mut(&session);
+        let state = state.ok_or(Error::UnknownSession(session))?;
+        let known = state.paths.get_mut(&path).ok_or(Error::UnknownPath(path))?;
+        known.rate_limit = limit;
+        if let Some(conn) = known.conn.and_then(|conn| self.conns.get(conn)) {
+            conn.control.lock().set_rate_limit(limit);
+        }
+        self.touch(session);
+        Ok(())
+    }
+
     /// The session's state machine, for the application's calls. Drain the node after using it.
     pub fn session(&mut self, session: SessionHandle) -> Option<&mut Session> {
         self.touch(session);
@@ -432,6 +458,7 @@ impl Node {
                 reconfigurations: signals.map_or_else(Default::default, |s| s.reconfigurations()),
                 segment_rtt: signals.and_then(|s| s.segment_rtt()),
                 packet_bytes: control.map_or(0, |mut c| c.packet_size().bytes()),
+                rate_limit: known.rate_limit,
                 stats: life.cloned(),
                 totals,
             }
@@ -603,6 +630,7 @@ impl PathState {
             reported_down: false,
             failed: None,
             past: PathTotals::default(),
+            rate_limit: None,
         }
     }
 }

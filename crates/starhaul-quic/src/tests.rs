@@ -8,6 +8,7 @@ mod net;
 mod packet_size;
 mod paths;
 mod qlog;
+mod rate_limit;
 mod rejoin;
 mod rogue;
 mod shares;

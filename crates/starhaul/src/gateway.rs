@@ -3,12 +3,17 @@
 use std::{
     io::IsTerminal as _,
     path::{Path, PathBuf},
+    time::{Duration, SystemTime},
 };
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
-use starhaul_gateway::{Config, Gateway};
-use tokio::signal::unix::{SignalKind, signal};
+use starhaul_gateway::{Config, Gateway, PathRecords};
+use starhaul_units::parse_duration;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::MissedTickBehavior,
+};
 
 use crate::output::{Usage, print, qlog_folder};
 
@@ -20,8 +25,22 @@ pub(crate) struct Arguments {
     /// Write a qlog of each session and path there until it ends, at most 1 GiB
     #[arg(long, value_name = "DIR")]
     qlog: Option<PathBuf>,
+    /// Append a row for each path to this CSV file at intervals; at 64 MiB it is moved to FILE.1
+    #[arg(long, value_name = "FILE")]
+    stats: Option<PathBuf>,
+    /// Interval of the rows, 1s to 1h
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = stats_interval, requires = "stats")]
+    stats_interval: Duration,
     #[command(subcommand)]
     action: Option<Action>,
+}
+
+fn stats_interval(text: &str) -> Result<Duration, String> {
+    let interval = parse_duration(text).map_err(|error| error.to_string())?;
+    match (Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&interval) {
+        true => Ok(interval),
+        false => Err("write a time from 1s to 1h".to_owned()),
+    }
 }
 
 /// The configuration file, as an option or a positional argument of every command that reads one.
@@ -68,7 +87,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     match arguments.action {
         Some(Action::Sample) => print(Config::sample()),
         Some(Action::Check { file }) => check(&file.path()?),
-        None => serve(&arguments.file.path()?, arguments.qlog.as_deref()),
+        None => serve(arguments),
     }
 }
 
@@ -85,9 +104,11 @@ fn check(file: &Path) -> anyhow::Result<()> {
     ))
 }
 
-fn serve(file: &Path, qlog: Option<&Path>) -> anyhow::Result<()> {
+fn serve(arguments: Arguments) -> anyhow::Result<()> {
+    let file = &arguments.file.path()?;
     let mut config = Config::load(file)?;
-    config.qlog = qlog.map(qlog_folder).transpose()?;
+    config.qlog = arguments.qlog.as_deref().map(qlog_folder).transpose()?;
+    let mut records = arguments.stats.as_deref().map(open_records).transpose()?;
     for warning in config.warnings() {
         tracing::warn!("{warning}");
     }
@@ -115,10 +136,21 @@ fn serve(file: &Path, qlog: Option<&Path>) -> anyhow::Result<()> {
         if let Some(leotp) = &report.leotp {
             tracing::info!(address = %leotp.listen, "ends a chain of LEOTP relays");
         }
+        let mut record = tokio::time::interval(arguments.stats_interval);
+        record.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        // The first tick comes at once.
+        record.tick().await;
         let signal = loop {
             tokio::select! {
                 _ = terminate.recv() => break "SIGTERM",
                 _ = interrupt.recv() => break "SIGINT",
+                _ = record.tick(), if records.is_some() => {
+                    if let Some(records) = &mut records
+                        && let Err(error) = records.write(&gateway.report(), SystemTime::now())
+                    {
+                        tracing::warn!(%error, "--stats: these rows are lost");
+                    }
+                }
                 _ = hangup.recv() => {
                     // The kernel also sends it when the terminal closes, which is no request to reload.
                     if on_terminal && !std::io::stderr().is_terminal() {
@@ -135,6 +167,16 @@ fn serve(file: &Path, qlog: Option<&Path>) -> anyhow::Result<()> {
             _ = terminate.recv() => Ok(()),
             _ = interrupt.recv() => Ok(()),
         }
+    })
+}
+
+fn open_records(file: &Path) -> anyhow::Result<PathRecords> {
+    PathRecords::open(file).map_err(|error| {
+        let file = file.display();
+        Usage(format!(
+            "--stats {file}: {error}; name a file that can be written"
+        ))
+        .into()
     })
 }
 

@@ -35,14 +35,31 @@ const TARGETS: [&str; 25] = [
     "starhaul_units",
 ];
 
+/// How lines of the log are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Text for people, coloured on a terminal
+    #[default]
+    Text,
+    /// One JSON object in each line: timestamp, level, target, message and the fields of the message
+    Json,
+}
+
 /// Starts logging by these rules; the error describes an invalid rule.
-pub(crate) fn begin(rules: &str) -> Result<(), String> {
+pub(crate) fn begin(rules: &str, format: LogFormat) -> Result<(), String> {
     check(rules)?;
     let filter: Targets = rules.parse().map_err(|error| format!("{error}"))?;
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
-        .with_ansi(is_coloured())
-        .with_filter(filter);
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let lines = match format {
+        LogFormat::Text => lines.with_ansi(is_coloured()).boxed(),
+        LogFormat::Json => lines
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .with_span_list(false)
+            .boxed(),
+    };
+    let lines = lines.with_filter(filter);
     tracing_subscriber::registry().with(lines).init();
     Ok(())
 }

@@ -16,6 +16,7 @@ mod ltp;
 mod manual;
 mod orbit;
 mod output;
+mod path;
 mod record;
 mod replay;
 mod status;
@@ -40,6 +41,15 @@ struct Arguments {
     /// [default: info; warn for the demo]
     #[arg(long, value_name = "LEVEL", env = "STARHAUL_LOG")]
     log: Option<String>,
+    /// How to write it
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        env = "STARHAUL_LOG_FORMAT",
+        global = true,
+        default_value = "text"
+    )]
+    log_format: logs::LogFormat,
     #[command(subcommand)]
     command: Command,
 }
@@ -91,6 +101,8 @@ enum Command {
     /// Reads the host, the configuration and the running gateway, watches it for two seconds, and changes nothing. Exit code
     /// 1 if there is a problem.
     Doctor(doctor::Arguments),
+    /// List the paths of a running gateway, and change them: down, up, price, limit
+    Path(path::Arguments),
     /// Make a secret key
     Keygen(keys::KeygenArguments),
     /// Print the public key that belongs to a secret key
@@ -117,7 +129,7 @@ fn main() -> ExitCode {
         Command::Demo(_) => "warn",
         _ => "info",
     });
-    if let Err(error) = logs::begin(log) {
+    if let Err(error) = logs::begin(log, arguments.log_format) {
         eprintln!("error: --log {log:?}: {error}");
         return ExitCode::from(2);
     }
@@ -141,6 +153,7 @@ fn main() -> ExitCode {
         Command::Detect(arguments) => detect::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Path(arguments) => path::run(arguments),
         Command::Keygen(arguments) => keys::keygen(&arguments),
         Command::Pubkey(arguments) => keys::pubkey(&arguments),
         Command::Completions(arguments) => manual::completions(&arguments),

@@ -3,7 +3,10 @@
 mod tables;
 
 use std::{
+    io::IsTerminal as _,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -27,6 +30,9 @@ pub(crate) struct Arguments {
     /// Fail, with exit code 1, if a configured session or path is down, or no session is open at all
     #[arg(long, conflicts_with = "watch")]
     check: bool,
+    /// Print the address of the live page, and open it in a browser where there is a screen
+    #[arg(long, conflicts_with_all = ["json", "watch", "check"])]
+    web: bool,
     /// Show so many streams of each session, the busiest first [default: 10; all with --json]
     #[arg(long, value_name = "N")]
     streams: Option<usize>,
@@ -62,6 +68,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     };
     let (socket, status) =
         ask().context("is the gateway running? --socket names its control socket")?;
+    if arguments.web {
+        return open_page(&status);
+    }
     if arguments.check {
         return check(arguments, status);
     }
@@ -84,6 +93,36 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             }
         }
     }
+}
+
+/// Prints the address of the gateway's live page; opens it where a person has a screen.
+fn open_page(status: &Status) -> anyhow::Result<()> {
+    let address = status.metrics.context(
+        "this gateway serves no page: add metrics = \"127.0.0.1:9464\" to its configuration and restart it",
+    )?;
+    let page = format!("http://{}/", reachable(address));
+    print(format!("{page}\n"))?;
+    let has_screen = ["WAYLAND_DISPLAY", "DISPLAY"]
+        .iter()
+        .any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()));
+    if has_screen && std::io::stdout().is_terminal() {
+        let mut open = Command::new("xdg-open");
+        let open = open.arg(&page).stdin(Stdio::null()).stdout(Stdio::null());
+        if let Err(error) = open.stderr(Stdio::null()).spawn() {
+            tracing::debug!(%error, "xdg-open");
+        }
+    }
+    Ok(())
+}
+
+/// An address of this host for one that listens on all.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    address
 }
 
 /// Whether each status replaces the previous one on the screen.

@@ -51,11 +51,15 @@ pub enum Need {
     Dtnd,
     /// `nft`, and a kernel with TPROXY.
     Nftables,
+    /// The programs `prometheus` and `promtool`.
+    Prometheus,
+    /// The browser `chromium`, which runs without a screen.
+    Chromium,
 }
 
 impl Need {
     /// All needs.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Netns,
         Self::Iperf3,
         Self::Traces,
@@ -69,6 +73,8 @@ impl Need {
         Self::Mount,
         Self::Dtnd,
         Self::Nftables,
+        Self::Prometheus,
+        Self::Chromium,
     ];
 
     /// The name in `STARHAUL_REQUIRE`.
@@ -87,6 +93,8 @@ impl Need {
             Self::Mount => "mount",
             Self::Dtnd => "dtnd",
             Self::Nftables => "nftables",
+            Self::Prometheus => "prometheus",
+            Self::Chromium => "chromium",
         }
     }
 }

@@ -45,17 +45,19 @@ pub fn gateway_label(data: &[u8]) {
     }
 }
 
-/// Input of a client on a gateway's control socket: each line has one line of answer, and only the one valid request
-/// gets the status.
+/// Input of a client on a gateway's control socket: each line has one line of answer, and only valid requests get the
+/// status.
 pub fn gateway_control(data: &[u8]) {
     let status: Status = serde_json::from_str(IDLE_STATUS).expect("a status");
     for line in data.split_inclusive(|byte| *byte == b'\n') {
-        let answer = answer(line, || status.clone());
+        let answer = answer(line, || status.clone(), |_| Ok(()));
         let (&end, json) = answer.split_last().expect("an answer");
         assert!(end == b'\n' && !json.contains(&b'\n'), "not one line");
         let answer: serde_json::Value = serde_json::from_slice(json).expect("an answer in JSON");
         let asked = serde_json::from_slice::<serde_json::Value>(line).ok();
-        match asked.and_then(|asked| Some(asked.get("request")?.as_str()? == "status")) {
+        match asked
+            .and_then(|asked| Some(["status", "path"].contains(&asked.get("request")?.as_str()?)))
+        {
             Some(true) => assert!(answer.get("ok").is_some() || answer["error"].is_string()),
             _ => assert!(answer["error"].is_string(), "{line:?} was answered"),
         }

@@ -34,6 +34,12 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
         ControlPath::At(path) => writeln!(out, "control: {}", path.display())?,
         ControlPath::Off => writeln!(out, "control: off")?,
     }
+    if let Some(group) = &config.control_group {
+        writeln!(out, "status: also for members of the group {group}")?;
+    }
+    if let Some(address) = config.metrics {
+        writeln!(out, "metrics and live page: http://{address}/")?;
+    }
     writeln!(
         out,
         "packets: at most {} bytes of UDP payload",
@@ -211,6 +217,9 @@ fn path_line(path: &PathRule) -> String {
         path.cost,
         controller(&path.controller)
     );
+    if let Some(limit) = path.limit {
+        let _ = write!(line, ", at most {limit}");
+    }
     if path.link == LinkKind::Leo {
         line += ", low orbit";
     }

@@ -55,6 +55,10 @@ pub struct Config {
     pub session_limits: SessionLimits,
     /// The control socket, which `starhaul status` asks.
     pub control: ControlPath,
+    /// A group, by name or number, whose members may read the status from the control socket.
+    pub control_group: Option<String>,
+    /// Where metrics and the live page are served over HTTP, if anywhere.
+    pub metrics: Option<SocketAddr>,
     /// Where qlog records of sessions and paths go: `None` as read from a file, since a run is recorded, not a configuration.
     pub qlog: Option<QlogFolder>,
     /// The known gateways.
@@ -145,6 +149,8 @@ pub struct PathRule {
     pub remote: Target,
     /// Price per byte; only the order of the paths by price matters.
     pub cost: f64,
+    /// Greatest rate of the direction to the peer.
+    pub limit: Option<Bandwidth>,
     /// The kind of link over which it leads.
     pub link: LinkKind,
     /// Controller of the direction to the peer.

@@ -38,6 +38,8 @@ const TOP: Keys = &[&[
     "listen",
     "accept",
     "control",
+    "control_group",
+    "metrics",
     "packet_bytes",
     "keepalive",
     "max_streams",
@@ -58,7 +60,7 @@ const IDENTITY: Keys = &[&["file", "secret"]];
 const PEER: Keys = &[&["name", "public_key"]];
 const SESSION: Keys = &[&["peer", "path"]];
 const PATH: Keys = &[
-    &["name", "local", "remote", "cost"],
+    &["name", "local", "remote", "cost", "limit"],
     controllers::KEYS,
     detection::KEYS,
 ];
@@ -131,6 +133,7 @@ pub(super) fn read(
 
     let mut addresses = Addresses::default();
     let listen = read_listen(&top, &mut addresses)?;
+    let metrics = read_metrics(&top, &mut addresses)?;
     let identity = read_identity(&top, name, directory);
     let own_key = identity.as_ref().ok().and_then(own_key);
     let peers = read_peers(&top, own_key)?;
@@ -170,6 +173,8 @@ pub(super) fn read(
         tunnels: rules.read_tunnels(&top)?,
         egress: read_egress(&top)?,
         control: read_control(&top, directory)?,
+        control_group: top.text("control_group", group_name)?,
+        metrics,
         qlog: None,
         packet_bytes: read_packet_bytes(&top)?,
         keepalive: read_keepalive(&top)?,
@@ -212,6 +217,21 @@ fn read_listen(top: &Table<'_>, addresses: &mut Addresses) -> Result<Vec<SocketA
         taken.map_err(|problem| top.key_problem("listen", problem))?;
     }
     Ok(listen)
+}
+
+fn read_metrics(top: &Table<'_>, addresses: &mut Addresses) -> Result<Option<SocketAddr>, Error> {
+    let Some(address) = top.text("metrics", socket_address)? else {
+        return Ok(None);
+    };
+    let taken = addresses.take(Taken {
+        address,
+        transport: Transport::Tcp,
+        interface: None,
+        only_v6: true,
+        owner: "\"metrics\"".to_owned(),
+    });
+    taken.map_err(|problem| top.key_problem("metrics", problem))?;
+    Ok(Some(address))
 }
 
 fn read_leotp(
@@ -264,6 +284,13 @@ fn read_control(top: &Table<'_>, directory: &Path) -> Result<ControlPath, Error>
         }
     })?;
     Ok(control.unwrap_or(ControlPath::Default))
+}
+
+fn group_name(text: &str) -> Result<String, &'static str> {
+    match text.is_empty() || text.contains([':', '\n']) {
+        true => Err("write the name of a group, or its number"),
+        false => Ok(text.to_owned()),
+    }
 }
 
 fn read_packet_bytes(top: &Table<'_>) -> Result<u16, Error> {
@@ -374,6 +401,7 @@ fn read_path(table: &Table<'_>, directory: &Path) -> Result<PathRule, Error> {
         interface: table.text("interface", interface_name)?,
         remote,
         cost: table.number("cost", 0.0..=1e12)?.unwrap_or(0.0),
+        limit: table.text("limit", positive_rate)?,
         link,
         controller,
         detection: detection::read(table, listens)?,

@@ -14,9 +14,10 @@ use starhaul_units::Bandwidth;
 
 use super::{
     Blocks, Class, Dropped, DroppedPackets, Expired, Flow, FlowTotals, Ingress, Leotp, Limit,
-    Model, Neighbour, Path, PathFigures, Peer, Reconfiguration, Reconfigurations, Recovered,
-    Session, Status, Stream, Traffic, detector,
+    Model, Neighbour, Path, PathFigures, PathTotals, Peer, Reconfiguration, Reconfigurations,
+    Recovered, Session, Status, Stream, Traffic, detector,
     numbers::{finite, millis, rounded},
+    process::process,
     traffic::{Counted, Counters, Meter, Volume},
 };
 use crate::{
@@ -55,6 +56,8 @@ pub(crate) fn status(shared: &Shared) -> Status {
         public_key: shared.public_key.to_string(),
         uptime_s: rounded(uptime.as_secs_f64()),
         listen: shared.listen.clone(),
+        metrics: shared.metrics,
+        process: process(),
         ingress: [
             ingress(&rules.datagrams, &peers),
             ingress(&rules.connections, &peers),
@@ -165,16 +168,34 @@ fn peer_status(peer: &PeerState, streams: &Streams, meter: &Meter<'_>, uptime: D
         .iter()
         .map(|(group, totals)| flow(&peer.name, group, totals, meter, uptime))
         .collect();
+    let paths = path_totals(peer);
     Peer {
         name: peer.name.clone(),
         public_key: peer.public_key.to_string(),
         sessions: streams.open.len(),
         failed_attempts: attempts.failed,
         last_error: attempts.last_error,
-        configured_paths: peer.configured_paths.lock().clone(),
+        configured_paths: peer.orders.path_names(),
+        orders: peer.orders.snapshot(),
         traffic: flows.iter().map(|flow| flow.totals.traffic).sum(),
         flows,
+        paths,
     }
+}
+
+fn path_totals(peer: &PeerState) -> Vec<PathTotals> {
+    let totals = peer.path_totals().into_iter();
+    totals
+        .map(|(key, counters)| PathTotals {
+            name: key.name,
+            opened_by: side(!key.of_peer).to_owned(),
+            bytes_sent: counters.bytes_sent,
+            bytes_received: counters.bytes_received,
+            datagrams_sent: counters.datagrams_sent,
+            datagrams_lost: counters.datagrams_lost,
+            reconfigurations: counters.reconfigurations,
+        })
+        .collect()
 }
 
 fn flow(peer: &str, group: &Group, totals: &Totals, meter: &Meter<'_>, uptime: Duration) -> Flow {
@@ -296,11 +317,14 @@ fn session_status(
         .filter(|_| session.opened_by_us)
         .map(unresolved_path);
     let paths: Vec<_> = paths.chain(unresolved).collect();
+    let (held_send, held_receive) = session.inner.held_bytes();
     Session {
         peer: session.peer.clone(),
         opened_by: side(session.opened_by_us).to_owned(),
         age_s: rounded(age.as_secs_f64()),
         refused_streams: session.refused.load(Ordering::Relaxed),
+        held_send_bytes: held_send as u64,
+        held_receive_bytes: held_receive as u64,
         traffic: paths.iter().map(|path| path.traffic).sum(),
         paths,
         streams: streams
@@ -330,6 +354,7 @@ fn unresolved_path(path: Unresolved) -> Path {
         packet_bytes: 0,
         model: None,
         reconfigurations: Reconfigurations::default(),
+        limit_bit_per_s: None,
         segment_rtt_ms: None,
         detector: None,
         last_error: Some(path.problem),
@@ -363,6 +388,7 @@ fn path(path: &PathStatus, now: Instant) -> Path {
                 confidence: finite(last.confidence),
             }),
         },
+        limit_bit_per_s: path.rate_limit.map(Bandwidth::bits_per_second),
         segment_rtt_ms: path.segment_rtt.and_then(millis),
         detector: None,
         last_error: None,

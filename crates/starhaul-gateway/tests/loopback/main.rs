@@ -7,6 +7,7 @@ mod egress;
 mod gateways;
 mod leotp;
 mod limits;
+mod metrics;
 mod names;
 mod paths;
 mod reload;

@@ -314,6 +314,8 @@ impl Node {
         known.conn = Some(conn.key);
         if let Some(former) = state.paths.get(&path) {
             known.past = former.past;
+            known.rate_limit = former.rate_limit;
+            conn.control.lock().set_rate_limit(former.rate_limit);
         }
         state.paths.insert(path, known);
     }

@@ -59,6 +59,7 @@ impl Node {
         let (local, remote) = (known.local, known.spec.remote);
         let controller = known.spec.controller.clone();
         let control = PathControlHandle::new(controller, now, packet_bytes);
+        control.lock().set_rate_limit(known.rate_limit);
         let keepalive = self.config.session.keepalive;
         let transport = transport::connection(&control, packet_bytes, keepalive);
         let config = transport::outgoing(tls, transport, &mut self.rng);

@@ -564,6 +564,8 @@ mod tests {
 
     fn session(paths: Vec<Path>) -> Session {
         Session {
+            held_send_bytes: 0,
+            held_receive_bytes: 0,
             peer: "ground".to_owned(),
             opened_by: "us".to_owned(),
             age_s: 1.0,

@@ -10,5 +10,6 @@ mod ltp;
 mod operator;
 mod orbit;
 mod program;
+mod records;
 mod status;
 mod trace;

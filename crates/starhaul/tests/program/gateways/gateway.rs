@@ -19,6 +19,8 @@ use super::{
 const STARHAUL: &str = env!("CARGO_BIN_EXE_starhaul");
 /// The ground's port for peers, on every address.
 pub(crate) const PORT: u16 = 4600;
+/// Where both serve metrics and the live page, each in its namespace.
+pub(crate) const METRICS: &str = "127.0.0.1:9464";
 
 /// A gateway process. It ends with the test; a failed test prints its log.
 pub(crate) struct Gateway {
@@ -54,7 +56,12 @@ impl Pair {
 
     /// Starts both with other paths (tables `[[session.path]]`), and with further tables for either side.
     pub(crate) fn start_with(network: &Network, paths: &str, field: &str, ground: &str) -> Self {
-        Self::listening(network, "0.0.0.0", paths, field, ground)
+        Self::listening(network, "0.0.0.0", "", paths, field, ground)
+    }
+
+    /// Starts both, with a path over each link, and with further keys at the top of both.
+    pub(crate) fn start_with_top(network: &Network, top: &str) -> Self {
+        Self::listening(network, "0.0.0.0", top, &paths(network), "", "")
     }
 
     /// Starts both over IPv6, with a path over each link, bound to its interface.
@@ -66,10 +73,17 @@ impl Pair {
             )
         };
         let paths: String = (0..network.links).map(path).collect();
-        Self::listening(network, "[::]", &paths, "", "")
+        Self::listening(network, "[::]", "", &paths, "", "")
     }
 
-    fn listening(network: &Network, host: &str, paths: &str, field: &str, ground: &str) -> Self {
+    fn listening(
+        network: &Network,
+        host: &str,
+        top: &str,
+        paths: &str,
+        field: &str,
+        ground: &str,
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let keys = ["field", "ground"].map(|name| {
             let file = directory.path().join(format!("{name}.key"));
@@ -84,7 +98,7 @@ impl Pair {
         });
         let head = |name, peer, key| {
             format!(
-                "control = \"{name}.sock\"\n[identity]\nfile = \"{name}.key\"\n[[peer]]\nname = \"{peer}\"\npublic_key = \"{key}\"\n"
+                "control = \"{name}.sock\"\nmetrics = \"{METRICS}\"\n{top}[identity]\nfile = \"{name}.key\"\n[[peer]]\nname = \"{peer}\"\npublic_key = \"{key}\"\n"
             )
         };
         let ground = format!(

@@ -6,11 +6,15 @@
 #![allow(dead_code, reason = "a harness of which each test uses a part")]
 
 mod addresses;
+mod alerts;
+mod browser;
 mod gateway;
 mod harness;
 mod names;
 mod network;
 mod packet_sizes;
+mod page;
+mod path_orders;
 mod reload;
 mod stalled;
 mod tproxy;

@@ -1,0 +1,191 @@
+//! A status in OpenMetrics text (OpenMetrics 1.0). Labels hold names of the configuration, names of peers' paths as far as the
+//! ledger tells them apart, and fixed texts: no client adds one.
+
+mod families;
+mod paths;
+mod rules;
+
+use std::fmt;
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, text},
+    registry::{Registry, Unit},
+};
+
+use self::families::Families;
+use crate::status::Status;
+
+/// The text of all metrics of this status, with its end mark.
+pub(super) fn encode(status: &Status) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Snapshot(status.clone())));
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = text::encode(&mut text, &registry);
+    text
+}
+
+/// Written out when the registry asks for it.
+#[derive(Debug)]
+struct Snapshot(Status);
+
+impl Collector for Snapshot {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let (status, families) = (&self.0, &mut Families(encoder));
+        of_process(status, families)?;
+        of_peers(status, families)?;
+        paths::write(status, families)?;
+        rules::write(status, families)?;
+        of_limits(status, families)?;
+        of_chain(status, families)
+    }
+}
+
+fn of_process(status: &Status, families: &mut Families<'_>) -> fmt::Result {
+    let version = [("version", status.version.as_str())];
+    families.info("starhaul_build", "Version of the software", &version)?;
+    let process = status.process;
+    let one = |value: Option<f64>| value.map(|value| ([], value));
+    families.gauge(
+        "starhaul_uptime",
+        "Time since the start",
+        Some(Unit::Seconds),
+        one(Some(status.uptime_s)),
+    )?;
+    let resident = process.resident_bytes.map(|bytes| ([], bytes as f64));
+    families.gauge(
+        "process_resident_memory",
+        "Resident memory of the process",
+        Some(Unit::Bytes),
+        resident,
+    )?;
+    families.counter(
+        "process_cpu",
+        "Processor time of the process",
+        Some(Unit::Seconds),
+        one(Some(process.cpu_s)),
+    )?;
+    families.counter(
+        "starhaul_driver_cpu",
+        "Processor time of the thread that drives all sessions",
+        Some(Unit::Seconds),
+        one(process.driver_cpu_s),
+    )
+}
+
+fn of_peers(status: &Status, families: &mut Families<'_>) -> fmt::Result {
+    let per_peer = |value: fn(&crate::status::Peer) -> f64| {
+        let peers = status.peers.iter();
+        peers.map(move |peer| ([("peer", peer.name.as_str())], value(peer)))
+    };
+    families.gauge(
+        "starhaul_sessions",
+        "Open sessions with a peer",
+        None,
+        per_peer(|peer| peer.sessions as f64),
+    )?;
+    families.gauge(
+        "starhaul_failed_attempts",
+        "Failed attempts to open a session since the last success",
+        None,
+        per_peer(|peer| peer.failed_attempts as f64),
+    )?;
+    let held = status.peers.iter().flat_map(|peer| {
+        let sessions = || {
+            status
+                .sessions
+                .iter()
+                .filter(|session| session.peer == peer.name)
+        };
+        let sent: u64 = sessions().map(|session| session.held_send_bytes).sum();
+        let received: u64 = sessions().map(|session| session.held_receive_bytes).sum();
+        [("sent", sent), ("received", received)].map(|(direction, bytes)| {
+            (
+                [("peer", peer.name.as_str()), ("direction", direction)],
+                bytes as f64,
+            )
+        })
+    });
+    families.gauge(
+        "starhaul_session_held",
+        "Memory of the sessions with a peer: data sent and not acknowledged, data received and not read",
+        Some(Unit::Bytes),
+        held,
+    )
+}
+
+fn of_limits(status: &Status, families: &mut Families<'_>) -> fmt::Result {
+    let per_limit = |value: fn(&crate::status::Limit) -> u64| {
+        let limits = status.limits.iter();
+        limits.map(move |limit| {
+            let rule = limit.rule.as_deref().unwrap_or_default();
+            (
+                [("limit", limit.name.as_str()), ("rule", rule)],
+                value(limit),
+            )
+        })
+    };
+    families.counter(
+        "starhaul_limit_reached",
+        "How often a bound was reached",
+        None,
+        per_limit(|limit| limit.count),
+    )?;
+    let bounds = per_limit(|limit| limit.limit).map(|(labels, value)| (labels, value as f64));
+    families.gauge("starhaul_limit", "The bound", None, bounds)
+}
+
+fn of_chain(status: &Status, families: &mut Families<'_>) -> fmt::Result {
+    let chain = status.leotp.as_ref();
+    let one = |value: fn(&crate::status::Leotp) -> u64| chain.map(|chain| ([], value(chain)));
+    families.gauge(
+        "starhaul_leotp_open_streams",
+        "Open streams of the chain of relays",
+        None,
+        one(|chain| chain.streams).map(|(labels, value)| (labels, value as f64)),
+    )?;
+    families.counter(
+        "starhaul_leotp_streams",
+        "Streams of the chain",
+        None,
+        one(|chain| chain.streams_total),
+    )?;
+    families.counter(
+        "starhaul_leotp_sent",
+        "Bytes to neighbours",
+        Some(Unit::Bytes),
+        one(|chain| chain.bytes_sent),
+    )?;
+    families.counter(
+        "starhaul_leotp_received_packets",
+        "Packets with data from neighbours",
+        None,
+        one(|chain| chain.packets_received),
+    )?;
+    families.counter(
+        "starhaul_leotp_lost_packets",
+        "Packets lost on the way from neighbours",
+        None,
+        one(|chain| chain.packets_lost),
+    )?;
+    families.counter(
+        "starhaul_leotp_repaired_packets",
+        "Packets sent to neighbours again",
+        None,
+        one(|chain| chain.packets_repaired),
+    )?;
+    let neighbours = chain.into_iter().flat_map(|chain| &chain.neighbours);
+    let heard = neighbours.map(|neighbour| {
+        (
+            [("neighbour", neighbour.name.as_str())],
+            f64::from(u8::from(neighbour.has_been_heard)),
+        )
+    });
+    families.gauge(
+        "starhaul_leotp_neighbour_heard",
+        "Whether a neighbour has been heard since the start",
+        None,
+        heard,
+    )
+}

@@ -1,0 +1,151 @@
+//! The live page in a browser: it shows the figures of `starhaul status --json`, and a cut path at once.
+
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use super::{
+    browser::Browser,
+    gateway::{METRICS, Pair},
+    network::Network,
+    transfer::Transfer,
+    wait_for,
+};
+
+/// What the page shows of each path: name, state, and the numbers behind its texts.
+const PATHS: &str = "Object.fromEntries([...document.querySelectorAll('.path')].map(card => [card.dataset.path, {\
+    state: card.dataset.state, bad: card.classList.contains('bad'), error: card.querySelector('.error').textContent,\
+    ...Object.fromEntries([...card.querySelectorAll('dd[data-value]')].map(dd => [dd.dataset.name, +dd.dataset.value]))}]))";
+
+/// The same from the status.
+fn paths(status: &Value) -> Value {
+    let totals = status["peers"][0]["paths"].as_array().unwrap();
+    let paths = status["sessions"][0]["paths"].as_array().unwrap();
+    let shown = totals.iter().map(|totals| {
+        let path = paths
+            .iter()
+            .find(|path| path["name"] == totals["name"])
+            .unwrap();
+        let shown = json!({
+            "state": path["state"],
+            "bad": path["state"] != "up",
+            "error": path["last_error"].as_str().unwrap_or_default(),
+            "out": path["traffic"]["sent_bit_per_s"],
+            "in": path["traffic"]["received_bit_per_s"],
+            "capacity": path["rate_bit_per_s"],
+            "RTT": path["rtt_ms"],
+            "loss": path["loss"],
+            "reconfigured": totals["reconfigurations"],
+            "sent": totals["bytes_sent"],
+            "received": totals["bytes_received"],
+        });
+        (totals["name"].as_str().unwrap().to_owned(), shown)
+    });
+    Value::Object(shown.collect())
+}
+
+fn is_same(page: &Value, status: &Value) -> bool {
+    let (Some(page), Some(status)) = (page.as_object(), status.as_object()) else {
+        return page == status
+            || page
+                .as_f64()
+                .is_some_and(|number| Some(number) == status.as_f64());
+    };
+    page.len() == status.len()
+        && status
+            .iter()
+            .all(|(key, value)| page.get(key).is_some_and(|shown| is_same(shown, value)))
+}
+
+#[test]
+fn the_page_shows_the_status_and_a_cut_path_turns_red_within_two_seconds() {
+    let Some(network) = Network::create(2) else {
+        return;
+    };
+    let pair = Pair::start(&network);
+    let Some(mut browser) = Browser::start(&network, &pair.directory().join("browser")) else {
+        return;
+    };
+    pair.wait_until_up(&["link0", "link1"]);
+    let download = Transfer::download(&network);
+    download.wait_for_progress(1 << 20);
+    let socket = pair.directory().join("field.sock");
+    let told = Command::new(env!("CARGO_BIN_EXE_starhaul"))
+        .args(["status", "--web", "--socket"])
+        .arg(socket)
+        .output();
+    let address = String::from_utf8(told.unwrap().stdout).unwrap();
+    assert_eq!(address, format!("http://{METRICS}/\n"));
+    browser.open(address.trim());
+    wait_for("two paths, both up", || {
+        let shown = browser.evaluate(PATHS);
+        let up = ["link0", "link1"]
+            .iter()
+            .all(|name| shown[name]["state"] == "up");
+        up.then_some(())
+    });
+
+    let cut = Instant::now();
+    network.cut(0);
+    wait_for("the cut path is red", || {
+        (browser.evaluate(PATHS)["link0"]["bad"] == true).then_some(())
+    });
+    let took = cut.elapsed();
+    println!("red after {took:?}");
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    let problems = "document.querySelector('#problems').innerText";
+    wait_for("its problem is told", || {
+        browser
+            .evaluate(problems)
+            .as_str()?
+            .contains("link0")
+            .then_some(())
+    });
+    assert_eq!(browser.evaluate(PATHS)["link1"]["bad"], false);
+    network.mend(0);
+    wait_for("it is mended", || {
+        (browser.evaluate(PATHS)["link0"]["bad"] == false).then_some(())
+    });
+    download.wait_for_progress(1 << 20);
+    download.finish();
+
+    // While nothing but seldom probes passes, both see the same at some moment.
+    let until = Instant::now() + super::PATIENCE;
+    loop {
+        let status = pair.field.status();
+        let shown = browser.evaluate(PATHS);
+        if is_same(&shown, &paths(&status)) {
+            break;
+        }
+        let status = paths(&status);
+        assert!(
+            Instant::now() < until,
+            "page {shown:#}
+status {status:#}"
+        );
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let rows =
+        "[...document.querySelectorAll('#rules tbody tr')].map(row => row.innerText).join('\\n')";
+    let rows = browser.evaluate(rows);
+    assert!(rows.as_str().unwrap().contains("transfer"), "{rows}");
+    let logged = "document.querySelector('#summary').innerText";
+    assert!(
+        browser
+            .evaluate(logged)
+            .as_str()
+            .unwrap()
+            .contains("1 session")
+    );
+    drop(pair);
+    wait_for("the page says that the gateway is gone", || {
+        browser
+            .evaluate(logged)
+            .as_str()?
+            .contains("no answer")
+            .then_some(())
+    });
+}
