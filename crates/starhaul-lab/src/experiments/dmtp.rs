@@ -6,14 +6,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use starhaul_cc::{ControllerConfig, RateFeed};
 use starhaul_link::{LinkSpec, Loss};
+use starhaul_paths::optimizer::{Demand, OfferedPath, Problem, Protection, optimize};
 use starhaul_plot::Column;
-use starhaul_session::{BlockOptions, Event, Mode, Outcome, StreamConfig};
+use starhaul_session::{BlockOptions, Event, Mode, Outcome, SchedulerChoice, StreamConfig};
 use starhaul_units::Bandwidth;
 
 use crate::{
     Error,
     kit::{Part, Plot, Records, Study},
-    worlds::stack::{PathSetup, Starhaul, World},
+    worlds::stack::{HostSettings, PathSetup, Starhaul, World},
 };
 
 /// Loss of the cheap path in each step.
@@ -40,7 +41,7 @@ pub fn study() -> Study {
         x: ("loss", "loss of the cheap path, %"),
         log_from: Some(0.01),
         y: ("on_time_share", "%"),
-        by: &["mode"],
+        by: &["mode", "scheduler"],
     };
     let dear = Plot {
         title: "Bytes over the dear path",
@@ -87,12 +88,19 @@ fn setups(quick: bool, seed: u64, both_paths: bool) -> Vec<DmtpSetup> {
     let modes = MODES
         .into_iter()
         .filter(|mode| !quick || *mode != Mode::Fec);
-    let setup = |mode| DmtpSetup {
+    let setup = |mode, scheduler| DmtpSetup {
         mode,
+        scheduler,
         both_paths,
         seed,
     };
-    modes.map(setup).collect()
+    // One path leaves nothing to choose, and without protection there is nothing to plan.
+    let planned = modes
+        .clone()
+        .filter(|mode| both_paths && *mode != Mode::None);
+    let planned = planned.map(|mode| setup(mode, SchedulerChoice::Optimizer));
+    let by_rules = modes.map(|mode| setup(mode, SchedulerChoice::Rules));
+    by_rules.chain(planned).collect()
 }
 
 fn rows(setup: &DmtpSetup, records: &Records) -> Result<Vec<Row>, Error> {
@@ -112,6 +120,9 @@ fn columns() -> Vec<Column<Row>> {
     };
     vec![
         Column::name("mode", "mode", |row: &Row| row.0.mode.name().into()),
+        Column::name("scheduler", "scheduler", |row: &Row| {
+            row.0.scheduler.name().into()
+        }),
         Column::count("seed", "seed", |row: &Row| row.0.seed.into()).dropped(),
         Column::share("loss", "loss", 2, |row: &Row| row.1.into()),
         count("sent", "sent", |step| step.sent),
@@ -127,7 +138,42 @@ fn columns() -> Vec<Column<Row>> {
         .brief("resent"),
         megabytes("cheap_mb", "cheap", 0),
         megabytes("dear_mb", "dear", 1),
+        Column::number("dear_data_mb", "data", "MB", 2, |row: &Row| {
+            (f64::from(u32::try_from(row.2.dear_datagram_bytes).unwrap_or(u32::MAX)) / 1e6).into()
+        })
+        .median(),
+        Column::number("dear_needed_mb", "needed", "MB", 2, |row: &Row| {
+            (needed_bytes(row.1) / 1e6).into()
+        })
+        .median(),
     ]
+}
+
+/// Bytes of data that the least costly plan of the greatest quality puts on the dear path in a step, as the linear program has it: with the
+/// true figures of both paths, and without headers.
+pub fn needed_bytes(loss: f64) -> f64 {
+    let path = |loss, cost| OfferedPath {
+        bandwidth: RATE,
+        delay: ONE_WAY,
+        loss,
+        cost,
+        loss_known_after: None,
+    };
+    let demand = Demand {
+        rate: Bandwidth::from_bytes_over(BLOCK_BYTES as u64, INTERVAL),
+        lifetime: DEADLINE,
+        priority: 0,
+        protection: Protection::RETRANSMISSION,
+        negligible_loss: 0.0,
+    };
+    let problem = Problem {
+        paths: &[path(loss, COSTS[0]), path(0.0, COSTS[1])],
+        demands: &[demand],
+        budget: None,
+    };
+    let step = INTERVAL * BLOCKS_PER_STEP;
+    // The figures are constants that the solver takes; a failure shows as no number.
+    optimize(&problem).map_or(f64::NAN, |plan| plan.loads[1] / 8.0 * step.as_secs_f64())
 }
 
 /// One run through all steps.
@@ -135,6 +181,8 @@ fn columns() -> Vec<Column<Row>> {
 pub struct DmtpSetup {
     /// How the blocks are protected.
     pub mode: Mode,
+    /// Who chooses the paths.
+    pub scheduler: SchedulerChoice,
     /// With the dear path beside the cheap one.
     pub both_paths: bool,
     /// Seed of everything random.
@@ -152,14 +200,21 @@ pub struct StepResult {
     pub recovered_by_redundancy: u32,
     /// Of the same: with retransmitted fragments.
     pub recovered_by_retransmission: u32,
-    /// Bytes given to each path, headers included.
+    /// Bytes given to each path, headers and the transport's acknowledgements included.
     pub path_bytes: [u64; 2],
+    /// Bytes of the session's datagrams on the dear path: data, redundancy, retransmissions, probes.
+    pub dear_datagram_bytes: u64,
 }
 
 impl DmtpSetup {
     /// Runs all steps; one result for each of [`LOSS_STEPS`].
     pub fn run(&self, records: &Records) -> Result<Vec<StepResult>, Error> {
-        let mut world = World::starhaul(self.seed, &self.paths(), records)?;
+        let settings = HostSettings {
+            scheduler: self.scheduler,
+            records: records.clone(),
+            ..HostSettings::default()
+        };
+        let mut world = World::starhaul_with(self.seed, &self.paths(), &[], &settings)?;
         let config = StreamConfig {
             mode: self.mode,
             deadline: DEADLINE,
@@ -172,7 +227,7 @@ impl DmtpSetup {
         let mut steps = vec![StepResult::default(); LOSS_STEPS.len()];
         let total = BLOCKS_PER_STEP * u32::try_from(LOSS_STEPS.len()).unwrap_or(u32::MAX);
         let mut sent = 0;
-        let mut carried = [0; 2];
+        let mut carried = [0; 3];
         world.run(INTERVAL * total + Duration::from_secs(2), |world| {
             let (now, elapsed) = (world.now(), world.elapsed());
             while sent < total && INTERVAL * sent <= elapsed {
@@ -245,8 +300,8 @@ fn begin_step(
     world: &mut World<Starhaul>,
     steps: &mut [StepResult],
     step: usize,
-    carried: [u64; 2],
-) -> [u64; 2] {
+    carried: [u64; 3],
+) -> [u64; 3] {
     let carried = match step.checked_sub(1) {
         Some(before) => end_step(world, steps.get_mut(before), carried),
         None => enqueued(world),
@@ -265,20 +320,25 @@ fn begin_step(
 fn end_step(
     world: &mut World<Starhaul>,
     step: Option<&mut StepResult>,
-    before: [u64; 2],
-) -> [u64; 2] {
+    before: [u64; 3],
+) -> [u64; 3] {
     let carried = enqueued(world);
     if let Some(step) = step {
         step.path_bytes = [0, 1].map(|path| carried[path] - before[path]);
+        step.dear_datagram_bytes = carried[2] - before[2];
     }
     carried
 }
 
-fn enqueued(world: &mut World<Starhaul>) -> [u64; 2] {
-    let mut bytes = [0; 2];
+/// Bytes so far: of packets over each path, of the session's datagrams over the dear one.
+fn enqueued(world: &mut World<Starhaul>) -> [u64; 3] {
+    let mut bytes = [0; 3];
     for (bytes, path) in bytes.iter_mut().zip(world.paths.clone()) {
         *bytes = world.sim().network[path.forward].stats().enqueued_bytes;
     }
+    let paths = world.sender().session().map(|session| session.path_stats());
+    let dear = paths.unwrap_or_default().into_iter().nth(1);
+    bytes[2] = dear.map_or(0, |dear| dear.bytes_sent);
     bytes
 }
 
