@@ -161,7 +161,7 @@ fn a_doubled_loss_makes_another_plan() {
         let now = pair.now;
         let loss = starhaul_link::Loss::bernoulli(0.15).unwrap();
         for link in &mut pair.lanes.get_mut(&PathId(path)).unwrap().links {
-            link.set_loss(now, loss.clone());
+            link.set_loss(now, loss);
         }
     }
     stream_for(&mut pair, stream, ms(8_000));
