@@ -66,7 +66,9 @@ fn losses_of_the_cheap_path_go_over_the_dear_one_and_nothing_else_does() {
             .iter()
             .filter(|(_, _, outcome)| !is_on_time(*outcome))
             .count();
-        assert_eq!((outcomes.len(), late), (600, 0), "seed {seed}");
+        // Until its loss is known, a fragment that the cheap path lost is sent there again.
+        assert_eq!(outcomes.len(), 600, "seed {seed}");
+        assert!(late <= 2, "seed {seed}: {late} blocks are late");
         let fragments = pair.fragments(0);
         let later = fragments.iter().filter(|fragment| fragment.at > known);
         let later: Vec<_> = later.collect();

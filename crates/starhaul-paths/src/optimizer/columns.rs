@@ -1,6 +1,6 @@
 //! The columns of the linear program: every strategy of every demand that may be worth something, with what it delivers, loads and costs.
 
-use super::{CodeSize, Demand, OfferedPath, Problem, Strategy};
+use super::model::{CodeSize, Demand, OfferedPath, Problem, Strategy};
 
 /// Losses below this are not measured by anyone, and would span too many orders of magnitude.
 const LEAST_LOSS: f64 = 1e-6;

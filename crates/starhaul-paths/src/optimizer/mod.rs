@@ -40,8 +40,8 @@ mod plan;
 mod quick;
 mod solve;
 
-pub use model::{CodeSize, Demand, OfferedPath, OptimizerError, Problem, Protection};
-pub use plan::{Plan, Share, Strategy, StreamPlan};
+pub use model::{CodeSize, Demand, OfferedPath, OptimizerError, Problem, Protection, Strategy};
+pub use plan::{Plan, Share, StreamPlan};
 pub use quick::plan_quickly;
 pub use solve::optimize;
 

@@ -1,4 +1,4 @@
-//! What the optimizer is asked.
+//! What the optimizer is asked, and the strategies among which it divides.
 
 use std::time::Duration;
 
@@ -62,6 +62,48 @@ pub struct Demand {
     pub protection: Protection,
     /// A remaining loss of at most this counts as none: more protection is not bought for less. 0 to 1.
     pub negligible_loss: f64,
+}
+
+/// How a bit is sent. Paths are named by their place in [`Problem::paths`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    /// Not at all (the publication's path 0).
+    Drop,
+    /// Once.
+    Plain {
+        /// Where.
+        path: usize,
+    },
+    /// Once, and again if it is lost.
+    Retransmit {
+        /// Where first (`i`).
+        path: usize,
+        /// Where again (`j`).
+        again: usize,
+    },
+    /// In a code, whose redundancy leaves with the data.
+    Code {
+        /// Where the data go.
+        path: usize,
+        /// Where the redundancy goes.
+        redundancy_path: usize,
+        /// Data fragments of a code.
+        data: u8,
+        /// Redundancy fragments for them.
+        redundancy: u8,
+    },
+}
+
+impl Strategy {
+    /// The path on which the data leave first; `None` if they are dropped.
+    pub const fn first_path(self) -> Option<usize> {
+        match self {
+            Self::Drop => None,
+            Self::Plain { path } | Self::Retransmit { path, .. } | Self::Code { path, .. } => {
+                Some(path)
+            }
+        }
+    }
 }
 
 /// Paths, demands and what may be spent.

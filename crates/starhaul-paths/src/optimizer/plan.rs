@@ -1,51 +1,12 @@
 //! What the optimizer answers.
 
-use super::{OptimizerError, columns::Columns};
+use super::{
+    columns::Columns,
+    model::{OptimizerError, Strategy},
+};
 
 /// Shares below this are rounding.
 const LEAST_SHARE: f64 = 1e-9;
-
-/// How a bit is sent. Paths are named by their place in [`Problem::paths`](super::Problem::paths).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Strategy {
-    /// Not at all (the publication's path 0).
-    Drop,
-    /// Once.
-    Plain {
-        /// Where.
-        path: usize,
-    },
-    /// Once, and again if it is lost.
-    Retransmit {
-        /// Where first (`i`).
-        path: usize,
-        /// Where again (`j`).
-        again: usize,
-    },
-    /// In a code, whose redundancy leaves with the data.
-    Code {
-        /// Where the data go.
-        path: usize,
-        /// Where the redundancy goes.
-        redundancy_path: usize,
-        /// Data fragments of a code.
-        data: u8,
-        /// Redundancy fragments for them.
-        redundancy: u8,
-    },
-}
-
-impl Strategy {
-    /// The path on which the data leave first; `None` if they are dropped.
-    pub const fn first_path(self) -> Option<usize> {
-        match self {
-            Self::Drop => None,
-            Self::Plain { path } | Self::Retransmit { path, .. } | Self::Code { path, .. } => {
-                Some(path)
-            }
-        }
-    }
-}
 
 /// A strategy's part of a stream.
 #[derive(Clone, Copy, Debug, PartialEq)]

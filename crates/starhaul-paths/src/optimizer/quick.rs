@@ -2,7 +2,11 @@
 //! lexicographically, and which stops after a bounded number of pivots. Each step keeps the plan feasible, so that stopping early costs
 //! quality or money, never bandwidth.
 
-use super::{OptimizerError, Plan, Problem, columns::Columns};
+use super::{
+    columns::Columns,
+    model::{OptimizerError, Problem},
+    plan::Plan,
+};
 
 /// Pivots and steps below this are rounding.
 const TOLERANCE: f64 = 1e-9;

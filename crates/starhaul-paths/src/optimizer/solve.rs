@@ -3,8 +3,9 @@
 use microlp::{ComparisonOp, LinearExpr, OptimizationDirection, Solution, Variable};
 
 use super::{
-    OptimizerError, Plan, Problem,
     columns::{Column, Columns},
+    model::{OptimizerError, Problem},
+    plan::Plan,
 };
 
 /// The solver's tolerances are about 10⁻⁷, and where little is lost, so much quality buys a lot of cost: it is given what is lost, in
