@@ -10,7 +10,7 @@ use std::{
 use ring::rand::{SecureRandom, SystemRandom};
 use starhaul_net::{BindOptions, Poller, UdpSocket};
 use starhaul_quic::{Identity, LEAST_PACKET_BYTES, MOST_PACKET_BYTES, Node, NodeConfig, PublicKey};
-use starhaul_session::{PathId, SessionConfig};
+use starhaul_session::{PathId, SchedulerChoice, SessionConfig};
 use tokio::sync::oneshot;
 
 use crate::{
@@ -50,6 +50,8 @@ pub struct EndpointConfig {
     pub max_sessions_per_peer: usize,
     /// Settings of every session.
     pub session: SessionConfig,
+    /// Who chooses the paths of every session, in our direction.
+    pub scheduler: SchedulerChoice,
     /// Bytes of the largest UDP payload to send, 1200 to 1472. Each path begins with `sure_packet_bytes` and probes for more, up to
     /// this.
     pub packet_bytes: u16,
@@ -76,6 +78,7 @@ impl EndpointConfig {
             max_sessions: 256,
             max_sessions_per_peer: 64,
             session: SessionConfig::default(),
+            scheduler: SchedulerChoice::default(),
             packet_bytes: MOST_PACKET_BYTES,
             sure_packet_bytes: LEAST_PACKET_BYTES,
             peer_names: HashMap::new(),
@@ -120,6 +123,7 @@ impl Endpoint {
                 identity: config.identity,
                 trusted: config.trusted,
                 session: config.session,
+                scheduler: config.scheduler,
                 accept_controller: config.accept_controller,
                 accept_leo_controller: config.accept_leo_controller,
                 max_sessions,

@@ -10,7 +10,8 @@ use bytes::Bytes;
 use starhaul_net::prober::ProberStatus;
 use starhaul_quic::{PathStatus, PublicKey, SignalTarget};
 use starhaul_session::{
-    Mode, PathId, Session as Machine, StreamConfig, StreamError, StreamId, StreamStats,
+    Mode, PathId, SchedulerStatus, Session as Machine, StreamConfig, StreamError, StreamId,
+    StreamStats,
 };
 use starhaul_units::Bandwidth;
 use tokio::sync::oneshot;
@@ -161,6 +162,12 @@ impl Session {
         drop(state);
         self.shared.wake_driver();
         Ok(())
+    }
+
+    /// Who chooses the paths in our direction, and what was decided; `None` when the session has ended.
+    pub fn scheduler_status(&self) -> Option<SchedulerStatus> {
+        let state = self.shared.lock();
+        state.node.scheduler_status(self.session.handle)
     }
 
     /// The number of received blocks that were dropped: there was no memory left to reassemble them (`max_receive_bytes`), or the

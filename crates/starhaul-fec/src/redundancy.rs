@@ -95,6 +95,26 @@ fn add_run(lost: &mut [f64], begin: f64, end: f64) {
     }
 }
 
+/// Share of the data fragments that neither arrive nor can be decoded, where `data` of them go over a path that loses the share
+/// `data_loss`, and `redundancy` for them over a path that loses `redundancy_loss`, all independently: a fragment stays lost if of the
+/// others of its code as many are lost as there is redundancy.
+pub fn remaining_loss(data: u8, redundancy: u8, data_loss: f64, redundancy_loss: f64) -> f64 {
+    let (data_loss, redundancy_loss) = (probability(data_loss), probability(redundancy_loss));
+    let more_lost = exceedance(data.saturating_sub(1), data_loss);
+    let count = usize::from(redundancy);
+    let mut lost = [0.0; MAX_FRAGMENTS + 1];
+    lost[0] = 1.0;
+    for sent in 1..=count {
+        for j in (1..=sent).rev() {
+            lost[j] = lost[j] * (1.0 - redundancy_loss) + lost[j - 1] * redundancy_loss;
+        }
+        lost[0] *= 1.0 - redundancy_loss;
+    }
+    // All redundancy is lost, or of the other data at least as many as arrive of it.
+    let some = lost.iter().zip(more_lost[..count].iter().rev());
+    data_loss * (lost[count] + some.map(|(lost, more)| lost * more).sum::<f64>())
+}
+
 /// P[Binomial(count, loss) > j] for each j.
 fn exceedance(count: u8, loss: f64) -> [f64; MAX_FRAGMENTS + 1] {
     let mut lost = [0.0; MAX_FRAGMENTS + 1];

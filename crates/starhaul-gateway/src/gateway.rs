@@ -76,6 +76,7 @@ impl Gateway {
             max_sessions: config.accept.max_sessions,
             max_sessions_per_peer: config.accept.max_sessions_per_peer,
             session: session_config(&config),
+            scheduler: config.scheduler,
             packet_bytes: config.packet_bytes,
             sure_packet_bytes: starhaul_quic::LEAST_PACKET_BYTES,
             peer_names: peer_names(&config),
@@ -157,6 +158,7 @@ impl Gateway {
             ("control_group", config.control_group != old.control_group),
             ("packet_bytes", config.packet_bytes != old.packet_bytes),
             ("keepalive", config.keepalive != old.keepalive),
+            ("scheduler", config.scheduler != old.scheduler),
             (
                 "max_streams",
                 config.session_limits.max_streams != old.session_limits.max_streams,

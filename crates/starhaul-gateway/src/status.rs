@@ -300,10 +300,59 @@ pub struct Session {
     /// Bytes over all its paths.
     #[serde(default)]
     pub traffic: Traffic,
+    /// Who chooses the paths of what we send.
+    #[serde(default)]
+    pub scheduler: Scheduler,
     /// Its paths.
     pub paths: Vec<Path>,
     /// Its open streams, and the last few that have ended.
     pub streams: Vec<Stream>,
+}
+
+/// Who chooses the paths of a session, and the plan in force.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Scheduler {
+    /// `rules` or `optimizer`.
+    pub name: String,
+    /// How often the plan changed.
+    pub plans: u64,
+    /// Why it changed last; absent without a plan.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// The plan, the most important blocks first.
+    #[serde(default)]
+    pub classes: Vec<PlannedClass>,
+}
+
+/// How the blocks of one priority with similar deadlines are sent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PlannedClass {
+    /// 0 is the most important.
+    pub priority: u8,
+    /// Their deadlines are at least this, and less than twice as much.
+    pub deadline_ms: u64,
+    /// The rate that was planned for, headers included.
+    pub rate_bit_per_s: u64,
+    /// Share of the data that the plan brings in time.
+    pub quality: Option<f64>,
+    /// Where they leave.
+    pub ways: Vec<PlannedWay>,
+}
+
+/// A path in a plan.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PlannedWay {
+    /// Name of the path on which data leave first.
+    pub path: String,
+    /// The part of the class's data.
+    pub share: Option<f64>,
+    /// Name of the path on which they are sent again when lost; absent if they are not.
+    #[serde(default)]
+    pub again: Option<String>,
+    /// Redundancy for each data fragment of the blocks that are coded.
+    pub coding_rate: Option<f64>,
+    /// The part of this path's data that is coded.
+    pub coded_share: Option<f64>,
 }
 
 /// A path of a session; figures are absent until the path was up.

@@ -20,7 +20,7 @@ use starhaul_lab::{
     experiments::{
         aggregation::{self, GRID},
         cut::{self, CutResult, CutSetup, Traffic},
-        dmtp::{BLOCKS_PER_STEP, DmtpSetup, LOSS_STEPS, MODES, StepResult},
+        dmtp::{BLOCKS_PER_STEP, DmtpSetup, LOSS_STEPS, MODES, StepResult, needed_bytes},
         mpdtp::{BANDWIDTH_FACTORS, LOSSES, NETEM_QUEUE, PathController, QoeSetup, SHORT_QUEUE},
     },
     kit::Records,
@@ -29,7 +29,7 @@ use starhaul_lab::{
 };
 use starhaul_link::QueueLimit;
 use starhaul_plot::Table;
-use starhaul_session::Mode;
+use starhaul_session::{Mode, SchedulerChoice};
 
 fn seeds(few: u64) -> impl Iterator<Item = u64> {
     let count = std::env::var("STARHAUL_SEEDS")
@@ -54,6 +54,7 @@ fn dmtp_blocks_on_time_by_loss_and_mode() {
         let mut totals = LOSS_STEPS.map(|_| StepResult::default());
         for seed in seeds(1) {
             let setup = DmtpSetup {
+                scheduler: SchedulerChoice::Rules,
                 mode,
                 both_paths: true,
                 seed,
@@ -85,6 +86,37 @@ fn dmtp_blocks_on_time_by_loss_and_mode() {
             assert!(as_unprotected(total, loss), "loss {loss}: {total:?}");
         }
     }
+}
+
+/// DMTP §V: with the optimizer nothing is late either, and the dear path carries at most 1.15 × the data that the linear program puts there.
+#[test]
+fn dmtp_by_the_optimizer_needs_little_of_the_dear_path() {
+    let (mut carried, mut needed) = (0.0, 0.0);
+    for seed in seeds(2) {
+        let setup = DmtpSetup {
+            mode: Mode::FecRetransmit,
+            scheduler: SchedulerChoice::Optimizer,
+            both_paths: true,
+            seed,
+        };
+        let steps = setup.run(&Records::default()).unwrap();
+        for (step, loss) in steps.iter().zip(LOSS_STEPS) {
+            assert_eq!(
+                step.on_time, step.sent,
+                "seed {seed}, loss {loss}: {step:?}"
+            );
+            let bytes = f64::from(u32::try_from(step.dear_datagram_bytes).unwrap());
+            println!(
+                "seed {seed}, loss {loss}: {bytes} B, needed {:.0} B",
+                needed_bytes(loss)
+            );
+            carried += bytes;
+            needed += needed_bytes(loss);
+        }
+    }
+    let ratio = carried / needed;
+    println!("all steps: {ratio:.3} of what is needed");
+    assert!(ratio <= 1.15, "{ratio}");
 }
 
 /// A block is whole when all its 20 fragments came. Four standard deviations either way.

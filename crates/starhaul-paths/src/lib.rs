@@ -2,7 +2,7 @@
 //!
 //! A [`PathMonitor`] keeps the ledger of the datagrams sent on a path, which says what became of each, and with the
 //! transport's estimates gives a multipath scheduler its predictions. A [`ClockOffset`] gives one-way delays between two unsynchronised clocks. The
-//! optimizer that divides demand over paths (DMTP §V) belongs here and will read the same monitors.
+//! [`optimizer`] divides what streams offer over the paths (DMTP §V).
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -28,6 +28,7 @@ mod delay;
 mod ledger;
 mod loss;
 mod monitor;
+pub mod optimizer;
 mod ranges;
 mod silence;
 

@@ -35,7 +35,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use bytes::Bytes;
 use starhaul_cc::{ControllerConfig, Detection, PathModel, Reconfigurations};
 use starhaul_paths::PathId;
-use starhaul_session::{Event, PathStats, SessionConfig, StreamStats};
+use starhaul_session::{Event, PathStats, SchedulerChoice, SessionConfig, StreamStats};
 use starhaul_units::Bandwidth;
 
 mod connection;
@@ -89,6 +89,8 @@ pub struct NodeConfig {
     pub trusted: Vec<PublicKey>,
     /// Settings of every session.
     pub session: SessionConfig,
+    /// Who chooses the paths of every session, in our direction.
+    pub scheduler: SchedulerChoice,
     /// Controller of paths that peers open to us.
     pub accept_controller: ControllerConfig,
     /// Controller of those paths that the peer declares as low-orbit links; `None` for the same one.
@@ -118,6 +120,7 @@ impl NodeConfig {
             identity,
             trusted: Vec::new(),
             session: SessionConfig::default(),
+            scheduler: SchedulerChoice::default(),
             accept_controller: ControllerConfig::Cubic,
             accept_leo_controller: None,
             max_sessions: 64,

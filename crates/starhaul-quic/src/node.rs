@@ -16,7 +16,7 @@ use rand_chacha::{
 };
 use starhaul_cc::{ControllerConfig, PathSignal};
 use starhaul_paths::PathId;
-use starhaul_session::{PathDatagram, Session, Side};
+use starhaul_session::{PathDatagram, SchedulerStatus, Session, Side};
 use starhaul_units::Bandwidth;
 
 use crate::{
@@ -427,6 +427,11 @@ impl Node {
         self.refused_sessions
     }
 
+    /// Who chooses the paths of a session, and what was decided; `None` when it has ended.
+    pub fn scheduler_status(&self, session: SessionHandle) -> Option<SchedulerStatus> {
+        Some(self.sessions.get(&session)?.session.scheduler_status())
+    }
+
     /// All paths of a session, in order of their numbers; none when it has ended.
     pub fn path_status(&mut self, session: SessionHandle) -> Vec<PathStatus> {
         let Some(state) = self.sessions.get(&session) else {
@@ -527,7 +532,9 @@ impl Node {
     ) -> SessionHandle {
         let handle = SessionHandle(self.next_session);
         self.next_session += 1;
-        let mut session = Session::new(self.config.session.clone(), side, now);
+        let config = self.config.session.clone();
+        let scheduler = self.config.scheduler.build();
+        let mut session = Session::with_scheduler(config, side, now, scheduler);
         let name = qlog::session_name(&nonce);
         if let Some(files) = &self.config.qlog {
             let beginning = self.clock.beginning();

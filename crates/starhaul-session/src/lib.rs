@@ -47,7 +47,9 @@ mod facts;
 mod numbers;
 mod paths;
 
+mod choice;
 mod item;
+mod optimized;
 mod receive;
 mod received;
 mod rules;
@@ -62,8 +64,12 @@ mod wire;
 pub use starhaul_paths::{PathId, PathUpdate};
 
 pub use batch::{Budget, PathDatagram};
+pub use choice::SchedulerChoice;
 pub use facts::{Datagram, Fact, Observer, Purpose};
-pub use scheduler::{Frame, Limit, Load, PathView, Scheduler, View};
+pub use scheduler::{
+    Class, Frame, Limit, Load, Offer, PathView, PlannedClass, PlannedWay, Scheduler,
+    SchedulerStatus, View,
+};
 pub use session::Session;
 pub use stats::{PathStats, StreamStats};
 pub use types::{

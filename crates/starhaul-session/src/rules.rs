@@ -8,7 +8,7 @@ use std::{
 
 use starhaul_paths::PathId;
 
-use crate::scheduler::{Frame, Limit, Load, PathView, Scheduler, View};
+use crate::scheduler::{Frame, Limit, Load, PathView, Scheduler, SchedulerStatus, View};
 
 /// Predictions closer than this count as equal.
 const TIE: Duration = Duration::from_millis(1);
@@ -55,7 +55,13 @@ impl Scheduler for Rules {
     }
 
     /// While there is time for one more try it goes where it arrives first; the last try goes where it is least likely to be lost.
-    fn takes_retransmission(&self, view: &View<'_>, bytes: u64, deadline: Instant) -> bool {
+    fn takes_retransmission(
+        &self,
+        view: &View<'_>,
+        _lost_on: Option<PathId>,
+        bytes: u64,
+        Limit { deadline, .. }: Limit,
+    ) -> bool {
         let (now, id) = (view.now(), view.path());
         let arrival = |path: PathView<'_>| path.predict_arrival(now, 0, bytes);
         let Some(this) = view.this() else {
@@ -86,10 +92,10 @@ impl Scheduler for Rules {
         view: &View<'_>,
         main: Option<PathId>,
         bytes: u64,
-        limit: Instant,
+        Limit { deadline, .. }: Limit,
     ) -> bool {
         let id = view.path();
-        let in_time = |path: PathView<'_>| path.predict_arrival(view.now(), 0, bytes) <= limit;
+        let in_time = |path: PathView<'_>| path.predict_arrival(view.now(), 0, bytes) <= deadline;
         if main != Some(id) {
             return view.this().is_some_and(in_time);
         }
@@ -127,12 +133,19 @@ impl Scheduler for Rules {
             other == id || own <= worth(path, frame.backlog.max(frame.bytes)) + TIE
         })
     }
+
+    fn status(&self) -> SchedulerStatus {
+        SchedulerStatus {
+            name: "rules",
+            ..SchedulerStatus::default()
+        }
+    }
 }
 
 /// Whether something that arrives over `path` at `arrival` keeps the limit, with room for one retransmission where that is
 /// what protects it.
 fn in_time(view: &View<'_>, path: PathView<'_>, arrival: Instant, limit: Limit) -> bool {
-    if !limit.retransmits {
+    if !limit.class.retransmits {
         return arrival + TIE <= limit.deadline;
     }
     let left = arrival.checked_sub(path.one_way_delay()).unwrap_or(arrival);

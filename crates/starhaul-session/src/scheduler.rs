@@ -1,8 +1,8 @@
 //! The multipath scheduler's face: a scheduler decides, from a read-only view of the paths, whether a path that may send now carries
 //! what waits or leaves it to another. What goes first is decided before it is asked (`send/queue.rs`).
 //!
-//! [`Rules`](crate::rules::Rules) is the one in use. An optimizer or, in experiments, a scheduler that knows the future is another
-//! implementation, given to [`Session::with_scheduler`](crate::Session::with_scheduler).
+//! A [`SchedulerChoice`](crate::SchedulerChoice) names those that exist. Another, as one that knows the future in experiments, is given
+//! to [`Session::with_scheduler`](crate::Session::with_scheduler).
 
 use std::{
     fmt::Debug,
@@ -28,13 +28,39 @@ pub struct Load {
     pub fragment: u64,
 }
 
-/// A block's time limit, and whether what is lost of it is sent again.
+/// Blocks that are treated alike: of one priority and protection, with similar deadlines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Class {
+    /// 0 is the most important.
+    pub priority: u8,
+    /// The power of two below the deadline in milliseconds.
+    pub span: u32,
+    /// Lost fragments are retransmitted.
+    pub retransmits: bool,
+    /// They may be sent with redundancy.
+    pub codes: bool,
+}
+
+/// A block that the application gave to the session.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer {
+    /// Of its kind.
+    pub class: Class,
+    /// Its length.
+    pub bytes: usize,
+    /// From now until it must have arrived.
+    pub deadline: Duration,
+    /// Most redundancy, for each data fragment.
+    pub max_coding_rate: f64,
+}
+
+/// A block's time limit, and what it is.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
     /// When it must have arrived.
     pub deadline: Instant,
-    /// Lost fragments are retransmitted.
-    pub retransmits: bool,
+    /// Its kind; says whether lost fragments are retransmitted.
+    pub class: Class,
 }
 
 /// A frame of a reliable stream that may leave.
@@ -55,16 +81,22 @@ pub trait Scheduler: Debug + Send {
     /// Whether a fragment that was never sent should leave on this path.
     fn takes_data(&self, view: &View<'_>, load: Load, limit: Limit) -> bool;
 
-    /// Whether a lost fragment of `bytes` should be sent again on this path.
-    fn takes_retransmission(&self, view: &View<'_>, bytes: u64, deadline: Instant) -> bool;
+    /// Whether a lost fragment of `bytes`, which left last on the path `lost_on`, should be sent again on this path.
+    fn takes_retransmission(
+        &self,
+        view: &View<'_>,
+        lost_on: Option<PathId>,
+        bytes: u64,
+        limit: Limit,
+    ) -> bool;
 
-    /// Whether redundancy of `bytes` of a block, most of whose data left on `main`, should leave on this path to arrive by `limit`.
+    /// Whether redundancy of `bytes` of a block, most of whose data left on `main`, should leave on this path to arrive by the limit.
     fn takes_redundancy(
         &self,
         view: &View<'_>,
         main: Option<PathId>,
         bytes: u64,
-        limit: Instant,
+        limit: Limit,
     ) -> bool;
 
     /// Whether the second copy of a fragment of `bytes` should leave on this path, when the first left on `first`.
@@ -72,6 +104,65 @@ pub trait Scheduler: Debug + Send {
 
     /// Whether a frame of a reliable stream should leave on this path.
     fn takes_frame(&self, view: &View<'_>, frame: Frame) -> bool;
+
+    /// Most redundancy, for each data fragment, of a block of `class` of which the first fragment leaves on `path`; asked once for each
+    /// block. `None` leaves it to the loss of the path.
+    fn coding_rate(&mut self, _class: Class, _path: PathId) -> Option<f64> {
+        None
+    }
+
+    /// The application gave the session a block.
+    fn on_offered(&mut self, _now: Instant, _offer: Offer) {}
+
+    /// A fragment that was never sent before, a datagram of `bytes`, leaves on `path`.
+    fn on_data_sent(&mut self, _class: Class, _path: PathId, _bytes: u64) {}
+
+    /// A path is about to be asked; figures of all paths may have changed.
+    fn refresh(&mut self, _view: &View<'_>) {}
+
+    /// What it has decided, for people.
+    fn status(&self) -> SchedulerStatus;
+}
+
+/// What a scheduler has decided, for people.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SchedulerStatus {
+    /// Its name, as configurations spell it.
+    pub name: &'static str,
+    /// How often its plan changed.
+    pub plans: u64,
+    /// Why it changed last; `None` without a plan.
+    pub reason: Option<String>,
+    /// The plan, class by class; empty where none is in force.
+    pub classes: Vec<PlannedClass>,
+}
+
+/// How the blocks of one class are sent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlannedClass {
+    /// Of its kind.
+    pub class: Class,
+    /// The rate that was planned for, headers included.
+    pub rate: Bandwidth,
+    /// Share of the data that the plan brings in time.
+    pub quality: f64,
+    /// Where they leave, and the part of them; what is missing to 1 is more than the paths carry.
+    pub ways: Vec<PlannedWay>,
+}
+
+/// A path in a plan.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PlannedWay {
+    /// Where data leave first.
+    pub path: PathId,
+    /// The part of the class's data, 0 to 1.
+    pub share: f64,
+    /// Where they are sent again when lost, if they are.
+    pub again: Option<PathId>,
+    /// Redundancy, for each data fragment, of those blocks that are coded, and the part of the way's data that is; 0 without.
+    pub coding_rate: f64,
+    /// The same.
+    pub coded_share: f64,
 }
 
 /// What a scheduler sees: the time, the paths, and the path that may send now.
@@ -133,6 +224,13 @@ impl<'a> View<'a> {
             .filter(move |(_, path)| path.max_datagram() as u64 >= bytes)
     }
 
+    /// A usable path whose datagrams are large enough for `bytes`.
+    pub fn carrier(&self, path: PathId, bytes: u64) -> Option<PathView<'a>> {
+        let known = self.paths.get(path)?;
+        let is_usable = self.overview.all_silent || !known.monitor.is_suspect();
+        (is_usable && known.max_datagram() as u64 >= bytes).then_some(PathView(known))
+    }
+
     /// Bytes of the largest datagram that the path carries, which may send now.
     pub(crate) fn max_datagram(&self) -> usize {
         self.this.map_or(0, PathView::max_datagram)
@@ -179,6 +277,12 @@ impl PathView<'_> {
     /// Smoothed one-way delay.
     pub fn one_way_delay(self) -> Duration {
         self.0.monitor.one_way_delay()
+    }
+
+    /// Time from sending until the acknowledgement, when it is not late: smoothed, and no more than the least RTT of late.
+    pub fn acknowledged_after(self) -> Duration {
+        let monitor = &self.0.monitor;
+        monitor.acknowledged_after().min(monitor.min_rtt())
     }
 
     /// Time from sending until an acknowledgement is overdue.

@@ -4,12 +4,12 @@
 
 mod pair;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pair::{Pair, is_on_time, ms};
 use starhaul_session::{
     BlockId, BlockOptions, Event, ExpiredCause, Frame, Limit, Load, Mode, Outcome, PathId,
-    Scheduler, Session, SessionConfig, Side, StreamConfig, View,
+    Scheduler, SchedulerStatus, Session, SessionConfig, Side, StreamConfig, View,
 };
 
 fn stream(mode: Mode, deadline_ms: u64, priority: u8) -> StreamConfig {
@@ -385,11 +385,11 @@ impl Scheduler for Dearest {
         Self::is_here(view)
     }
 
-    fn takes_retransmission(&self, view: &View<'_>, _: u64, _: Instant) -> bool {
+    fn takes_retransmission(&self, view: &View<'_>, _: Option<PathId>, _: u64, _: Limit) -> bool {
         Self::is_here(view)
     }
 
-    fn takes_redundancy(&self, view: &View<'_>, _: Option<PathId>, _: u64, _: Instant) -> bool {
+    fn takes_redundancy(&self, view: &View<'_>, _: Option<PathId>, _: u64, _: Limit) -> bool {
         Self::is_here(view)
     }
 
@@ -399,6 +399,10 @@ impl Scheduler for Dearest {
 
     fn takes_frame(&self, view: &View<'_>, _: Frame) -> bool {
         Self::is_here(view)
+    }
+
+    fn status(&self) -> SchedulerStatus {
+        SchedulerStatus::default()
     }
 }
 

@@ -34,7 +34,7 @@ const FORBIDDEN: [&str; 22] = [
 ];
 
 /// A forbidden package that a core may depend on through one dependency, and why.
-const DOORS: [(&str, &str, &str); 5] = [
+const DOORS: [(&str, &str, &str); 8] = [
     // A TLS library must draw its keys from the system; tests of the cores above do not depend on their values.
     ("starhaul-quic", "ring", "getrandom"),
     // Connection ids and packet number skips; noq-proto takes no seed for its reset keys.
@@ -45,6 +45,10 @@ const DOORS: [(&str, &str, &str); 5] = [
     ("starhaul-record", "ring", "getrandom"),
     // Only its ciphers and its HMAC are used, with keys and nonces that come from the caller.
     ("starhaul-leotp", "ring", "getrandom"),
+    // The linear program is given no limit of time, and the clock by which it would keep one decides nothing.
+    ("starhaul-paths", "microlp", "web-time"),
+    ("starhaul-session", "microlp", "web-time"),
+    ("starhaul-quic", "microlp", "web-time"),
 ];
 
 /// Errors of running `cargo tree` and parsing its output.

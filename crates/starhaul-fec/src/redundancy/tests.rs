@@ -142,3 +142,33 @@ fn the_rules_hold_in_simulation() {
         });
     }
 }
+
+#[test]
+fn the_remaining_loss_is_that_of_a_simulation() {
+    // (data, redundancy, loss of data, loss of redundancy)
+    for case @ (data, redundancy, data_loss, redundancy_loss) in [
+        (1, 1, 0.3, 0.1),
+        (20, 4, 0.1, 0.1),
+        (20, 4, 0.1, 0.5),
+        (10, 0, 0.2, 0.0),
+        (5, 9, 0.4, 0.2),
+    ] {
+        let mut rng = ChaCha8Rng::seed_from_u64(7);
+        let mut lost = 0_u32;
+        for _ in 0..TRIALS {
+            let missing = (0..data).filter(|_| rng.random_bool(data_loss)).count();
+            let arrived = (0..redundancy).filter(|_| !rng.random_bool(redundancy_loss));
+            if missing > arrived.count() {
+                lost += u32::try_from(missing).unwrap();
+            }
+        }
+        let measured = f64::from(lost) / f64::from(TRIALS) / f64::from(data);
+        let computed = remaining_loss(data, redundancy, data_loss, redundancy_loss);
+        assert!(
+            (measured - computed).abs() < 0.003 + 0.05 * computed,
+            "{case:?}: {computed}, measured {measured}"
+        );
+    }
+    assert!((remaining_loss(20, 255, 1.0, 1.0) - 1.0).abs() < 1e-9);
+    assert_eq!(remaining_loss(255, 255, f64::NAN, 0.5), 0.0);
+}

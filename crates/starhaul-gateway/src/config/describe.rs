@@ -46,6 +46,7 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
         config.packet_bytes
     )?;
     writeln!(out, "idle paths: probed every {:?}", config.keepalive)?;
+    writeln!(out, "paths chosen by: {}", config.scheduler.name())?;
     let limits = config.session_limits;
     writeln!(
         out,

@@ -26,7 +26,7 @@ use std::{
 use starhaul_cc::{ControllerConfig, RateFeed};
 use starhaul_endpoint::{Detection, LinkKind, QlogFolder};
 use starhaul_quic::{Identity, PublicKey};
-use starhaul_session::Mode;
+use starhaul_session::{Mode, SchedulerChoice};
 use starhaul_units::Bandwidth;
 
 use crate::{Error, egress_policy::EgressPolicy, rtp::Codec, target::Target};
@@ -51,6 +51,8 @@ pub struct Config {
     pub packet_bytes: u16,
     /// Interval of the probes on an idle path.
     pub keepalive: Duration,
+    /// Who chooses the paths of every session, in our direction.
+    pub scheduler: SchedulerChoice,
     /// Bounds of every session.
     pub session_limits: SessionLimits,
     /// The control socket, which `starhaul status` asks.

@@ -10,7 +10,7 @@ use std::{
 
 use starhaul_config::{Document, Error, Keys, Table, choice, nearest, size};
 use starhaul_quic::{Identity, LEAST_PACKET_BYTES, MAX_PATHS, MOST_PACKET_BYTES, PublicKey};
-use starhaul_session::SessionConfig;
+use starhaul_session::{SchedulerChoice, SessionConfig};
 
 use super::{
     AcceptRule, ClientLimits, Config, ConnectionLimits, ConnectionService, ConnectionTargets,
@@ -24,7 +24,8 @@ use super::{
     transparent,
     tunnels::{self, TunnelRule},
     values::{
-        interface_name, is_for_many, network, path, public_key, rule_name, socket_address, target,
+        interface_name, is_for_many, network, path, positive_rate, public_key, rule_name,
+        socket_address, target,
     },
 };
 use crate::{
@@ -42,6 +43,7 @@ const TOP: Keys = &[&[
     "metrics",
     "packet_bytes",
     "keepalive",
+    "scheduler",
     "max_streams",
     "max_send_bytes",
     "max_receive_bytes",
@@ -178,6 +180,7 @@ pub(super) fn read(
         qlog: None,
         packet_bytes: read_packet_bytes(&top)?,
         keepalive: read_keepalive(&top)?,
+        scheduler: read_scheduler(&top)?,
         session_limits: read_session_limits(&top)?,
         listen,
         accept,
@@ -298,6 +301,12 @@ fn read_packet_bytes(top: &Table<'_>) -> Result<u16, Error> {
     let bytes = top.integer("packet_bytes", range)?;
     let bytes = bytes.and_then(|bytes| u16::try_from(bytes).ok());
     Ok(bytes.unwrap_or(MOST_PACKET_BYTES))
+}
+
+fn read_scheduler(top: &Table<'_>) -> Result<SchedulerChoice, Error> {
+    let choices = SchedulerChoice::ALL.map(|choice| (choice.name(), choice));
+    let scheduler = top.text("scheduler", |text| choice(text, &choices))?;
+    Ok(scheduler.unwrap_or_default())
 }
 
 fn read_keepalive(top: &Table<'_>) -> Result<Duration, Error> {

@@ -432,6 +432,26 @@ fn what_peers_open_goes_by_the_kind_of_link_unless_a_controller_is_named() {
 }
 
 #[test]
+fn the_scheduler_is_chosen_by_name() {
+    for (keys, scheduler) in [
+        ("", SchedulerChoice::Rules),
+        ("scheduler = \"rules\"", SchedulerChoice::Rules),
+        ("scheduler = \"optimizer\"", SchedulerChoice::Optimizer),
+    ] {
+        let config = parse(&text(keys, "")).unwrap();
+        assert_eq!(config.scheduler, scheduler, "{keys}");
+        let said = format!("paths chosen by: {}", scheduler.name());
+        assert!(config.describe().contains(&said), "{keys}");
+    }
+    let error = parse(&text("scheduler = \"optimiser\"", "")).unwrap_err();
+    let said = error.to_string();
+    assert!(
+        said.contains("scheduler") && said.contains("optimizer"),
+        "{said}"
+    );
+}
+
+#[test]
 fn as_many_paths_and_as_large_packets_as_the_transport_takes_are_taken() {
     let config = parse(&text("packet_bytes = 1452", &path_of_each(16))).unwrap();
     assert_eq!(config.packet_bytes, 1452);

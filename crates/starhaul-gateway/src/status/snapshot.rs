@@ -9,13 +9,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use starhaul_endpoint::{Chain, PathModel, PathStatus, StreamStats};
+use starhaul_endpoint::{Chain, PathId, PathModel, PathStatus, StreamStats};
 use starhaul_units::Bandwidth;
 
 use super::{
     Blocks, Class, Dropped, DroppedPackets, Expired, Flow, FlowTotals, Ingress, Leotp, Limit,
-    Model, Neighbour, Path, PathFigures, PathTotals, Peer, Reconfiguration, Reconfigurations,
-    Recovered, Session, Status, Stream, Traffic, detector,
+    Model, Neighbour, Path, PathFigures, PathTotals, Peer, PlannedClass, PlannedWay,
+    Reconfiguration, Reconfigurations, Recovered, Scheduler, Session, Status, Stream, Traffic,
+    detector,
     numbers::{finite, millis, rounded},
     process::process,
     traffic::{Counted, Counters, Meter, Volume},
@@ -326,6 +327,7 @@ fn session_status(
         held_send_bytes: held_send as u64,
         held_receive_bytes: held_receive as u64,
         traffic: paths.iter().map(|path| path.traffic).sum(),
+        scheduler: scheduler(session),
         paths,
         streams: streams
             .iter()
@@ -338,6 +340,39 @@ fn session_status(
                 ..stream(stats)
             })
             .collect(),
+    }
+}
+
+fn scheduler(session: &PeerSession) -> Scheduler {
+    let status = session.inner.scheduler_status().unwrap_or_default();
+    let known = session.inner.path_status();
+    // A path may have gone since.
+    let name = |path: PathId| {
+        let named = known.iter().find(|known| known.path == path);
+        named.map_or_else(|| path.0.to_string(), |known| known.name.clone())
+    };
+    let classes = status.classes.iter().map(|planned| PlannedClass {
+        priority: planned.class.priority,
+        deadline_ms: 1 << planned.class.span.min(63),
+        rate_bit_per_s: planned.rate.bits_per_second(),
+        quality: finite(planned.quality),
+        ways: planned
+            .ways
+            .iter()
+            .map(|way| PlannedWay {
+                path: name(way.path),
+                share: finite(way.share),
+                again: way.again.map(name),
+                coding_rate: finite(way.coding_rate),
+                coded_share: finite(way.coded_share),
+            })
+            .collect(),
+    });
+    Scheduler {
+        name: status.name.to_owned(),
+        plans: status.plans,
+        reason: status.reason.clone(),
+        classes: classes.collect(),
     }
 }
 

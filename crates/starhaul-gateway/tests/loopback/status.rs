@@ -1,10 +1,15 @@
 //! What the status says of what was carried.
 
-use starhaul_gateway::status::{Status, Traffic};
+use std::time::{Duration, Instant};
+
+use starhaul_gateway::{
+    Resolver,
+    status::{Status, Traffic},
+};
 use tokio::net::{TcpStream, UdpSocket};
 
 use super::gateways::{
-    ALLOW_LOOPBACK, ask, pair, pattern, run, tcp_echo_after_end, udp_echo, until,
+    ALLOW_LOOPBACK, ask, pair, pair_with, pattern, run, tcp_echo_after_end, udp_echo, until,
 };
 
 fn bytes(traffic: Traffic) -> (u64, u64) {
@@ -20,6 +25,48 @@ fn flow(status: &Status, rule: &str) -> (u64, u64, u64) {
         let open = open + flow.totals.streams;
         (open, sent + more_sent, received + more_received)
     })
+}
+
+#[test]
+fn the_optimizer_of_a_gateway_says_its_plan_and_why() {
+    run(async {
+        let udp = udp_echo().await;
+        let rule = format!(
+            "[[udp]]\nname = \"u\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{udp}\"\ndeadline = \"800ms\"\npriority = 1\n"
+        );
+        let top = "scheduler = \"optimizer\"\n";
+        let pair = pair_with(top, &rule, ALLOW_LOOPBACK, Resolver::default()).await;
+        let scheduler = || pair.near.report().sessions[0].scheduler.clone();
+        assert_eq!(
+            (scheduler().name.as_str(), scheduler().reason),
+            ("optimizer", None)
+        );
+        let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let address = pair.near.ingress_address("u").unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        // Until both paths are up and a plan was made for them.
+        while scheduler().classes.is_empty() {
+            assert!(Instant::now() < deadline, "no plan: {:?}", scheduler());
+            client.send_to(&[1; 1000], address).await.unwrap();
+            client.recv(&mut [0; 2000]).await.unwrap();
+        }
+        let planned = scheduler();
+        assert!(planned.plans > 0 && planned.reason.is_some(), "{planned:?}");
+        let class = &planned.classes[0];
+        assert_eq!((class.priority, class.deadline_ms), (1, 512), "{planned:?}");
+        let names = class.ways.iter().map(|way| way.path.as_str());
+        assert!(
+            names.clone().count() > 0
+                && names.clone().all(|name| ["path0", "path1"].contains(&name)),
+            "{planned:?}"
+        );
+        // A gateway that chooses by rules says so, and no more.
+        pair.end().await;
+        let rules = super::gateways::pair(&rule, ALLOW_LOOPBACK).await;
+        let scheduler = rules.near.report().sessions[0].scheduler.clone();
+        assert_eq!((scheduler.name.as_str(), scheduler.plans), ("rules", 0));
+        rules.end().await;
+    });
 }
 
 #[test]

@@ -11,7 +11,7 @@ use starhaul_cc::ControllerConfig;
 use starhaul_demo::baseline::{ConnectionId, MpQuicEvent, MpQuicNode};
 use starhaul_link::LinkSpec;
 use starhaul_quic::{Identity, LocalId, Node, NodeConfig, NodeEvent, PathSpec, SessionHandle};
-use starhaul_session::{Event, Session, StreamConfig, StreamId};
+use starhaul_session::{Event, SchedulerChoice, Session, StreamConfig, StreamId};
 use starhaul_sim::{Datagram, Delivery, Node as SimNode, NodeId, PathLinks, Simulation, Udp};
 
 use crate::{Error, kit::Records};
@@ -43,6 +43,8 @@ pub struct HostSettings {
     pub max_fragment_bytes: usize,
     /// Controller of the receiver's direction.
     pub accept_controller: ControllerConfig,
+    /// Who chooses the paths.
+    pub scheduler: SchedulerChoice,
     /// Where both nodes leave their qlog records.
     pub records: Records,
 }
@@ -54,6 +56,7 @@ impl Default for HostSettings {
             packet_bytes: 1300,
             max_fragment_bytes: 1200,
             accept_controller: ControllerConfig::Bbr,
+            scheduler: SchedulerChoice::default(),
             records: Records::default(),
         }
     }
@@ -214,6 +217,7 @@ impl World<Starhaul> {
             let mut config = NodeConfig::new(identity);
             config.trusted = vec![trusted];
             config.accept_controller = settings.accept_controller.clone();
+            config.scheduler = settings.scheduler;
             config.session.max_fragment_bytes = settings.max_fragment_bytes;
             config.packet_bytes = settings.packet_bytes;
             // What is measured is the same from the first packet on.

@@ -252,6 +252,11 @@ impl SendBlock {
         self.retransmit.front().copied()
     }
 
+    /// Where a fragment was sent last.
+    pub(crate) fn last_path(&self, id: FragmentId) -> Option<PathId> {
+        Some(self.state(id)?.last?.0)
+    }
+
     fn pop_retransmission(&mut self) {
         if let Some(id) = self.retransmit.pop_front()
             && let Some(code) = self.codes.get_mut(usize::from(id.code))

@@ -3,7 +3,7 @@
 pub(crate) mod block;
 pub(crate) mod bytes;
 pub(crate) mod bytes_out;
-mod demand;
+pub(crate) mod demand;
 mod outlook;
 pub(crate) mod queue;
 
@@ -21,7 +21,7 @@ use crate::{
     item::{BlockKey, FragmentId},
     paths::{Path, Paths},
     rules,
-    scheduler::{Limit, Load, Scheduler, View},
+    scheduler::{Class, Limit, Load, Offer, Scheduler, View},
     types::{BlockId, ExpiredCause, Outcome},
     wire::{FRAGMENT_HEADER_BYTES, wrap},
 };
@@ -362,6 +362,7 @@ impl BlocksOut {
         paths: &Paths,
         path: PathId,
         key: BlockKey,
+        scheduler: &mut dyn Scheduler,
     ) -> bool {
         let Some(block) = self.blocks.get_mut(&key) else {
             return false;
@@ -375,7 +376,11 @@ impl BlocksOut {
         else {
             return false;
         };
-        let redundancy_for = redundancy_rule(paths, path, block.max_coding_rate);
+        let planned = scheduler.coding_rate(class_of(block), path);
+        let coding_rate = planned.map_or(block.max_coding_rate, |planned| {
+            planned.min(block.max_coding_rate)
+        });
+        let redundancy_for = redundancy_rule(paths, path, coding_rate);
         if block
             .split(&mut self.codec, capacity, redundancy_for)
             .is_err()
@@ -555,11 +560,11 @@ pub(crate) fn choose(
     }
     let limit = Limit {
         deadline: block.deadline,
-        retransmits: block.mode.retransmits(),
+        class: class_of(block),
     };
     let bytes = fragment_bytes(block, view.fragment_capacity());
     if let Some(id) = block.next_retransmission()
-        && scheduler.takes_retransmission(view, bytes, block.deadline)
+        && scheduler.takes_retransmission(view, block.last_path(id), bytes, limit)
     {
         return Some((id, Purpose::Retransmission));
     }
@@ -590,11 +595,35 @@ fn redundancy(block: &SendBlock, view: &View<'_>, scheduler: &dyn Scheduler) -> 
         .filter(|_| fits(block, view.max_datagram()))?;
     let main = block.main_path();
     let recovered_by = rules::recovered_by(view, main).filter(|_| !block.redundancy_is_urgent);
-    let limit = recovered_by.map_or(block.deadline, |at| at.min(block.deadline));
+    let limit = Limit {
+        deadline: recovered_by.map_or(block.deadline, |at| at.min(block.deadline)),
+        class: class_of(block),
+    };
     let bytes = fragment_bytes(block, view.fragment_capacity());
     scheduler
         .takes_redundancy(view, main, bytes, limit)
         .then_some(id)
+}
+
+/// The block's kind.
+pub(crate) fn class_of(block: &SendBlock) -> Class {
+    let deadline = block.deadline.saturating_duration_since(block.born);
+    Class {
+        priority: block.priority,
+        span: rank(block.priority, deadline, block.deadline).1,
+        retransmits: block.mode.retransmits(),
+        codes: block.mode.codes(),
+    }
+}
+
+/// What a scheduler is told of a block.
+pub(crate) fn offer_of(block: &SendBlock) -> Offer {
+    Offer {
+        class: class_of(block),
+        bytes: block.data.len(),
+        deadline: block.deadline.saturating_duration_since(block.born),
+        max_coding_rate: block.max_coding_rate,
+    }
 }
 
 /// The path carries the block's fragments: it may have come up, or its largest datagram may have shrunk, after the block was cut.

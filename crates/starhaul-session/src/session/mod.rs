@@ -16,6 +16,7 @@ use starhaul_cc::PathSignal;
 use starhaul_paths::{Fated, PathId, PathUpdate, RangeSet};
 
 use crate::{
+    choice::SchedulerChoice,
     control,
     control_stream::ControlStream,
     facts::{Fact, Observer, Observers},
@@ -24,8 +25,7 @@ use crate::{
     paths::{Clocks, Paths},
     receive::{blocks::ReceiveBlocks, bytes::ReceiveBytes, inbound::Inbound},
     received::AckSchedule,
-    rules::Rules,
-    scheduler::Scheduler,
+    scheduler::{Scheduler, SchedulerStatus},
     send::{BlocksOut, bytes::SendBytes, bytes_out::BytesOut},
     signals::{IncomingSignals, OutgoingSignals},
     stats::{EndedStreams, PathStats, StreamStats},
@@ -116,9 +116,9 @@ struct BytesPair {
 }
 
 impl Session {
-    /// A session without paths. Both sides begin when their first path is up; the clocks need not agree.
+    /// A session without paths, which chooses them by rules. Both sides begin when their first path is up; the clocks need not agree.
     pub fn new(config: SessionConfig, side: Side, now: Instant) -> Self {
-        Self::with_scheduler(config, side, now, Box::new(Rules))
+        Self::with_scheduler(config, side, now, SchedulerChoice::Rules.build())
     }
 
     /// The same with another choice of paths.
@@ -310,6 +310,11 @@ impl Session {
     /// oldest are added up as one without a label, which says as many bytes and blocks.
     pub fn take_ended_streams(&mut self) -> Vec<StreamStats> {
         self.ended.take()
+    }
+
+    /// What the scheduler has decided.
+    pub fn scheduler_status(&self) -> SchedulerStatus {
+        self.scheduler.status()
     }
 
     /// Figures of every path.

@@ -48,9 +48,12 @@ impl Session {
             return true;
         }
         self.tell_state();
+        let overview = self.paths.overview(path);
+        self.scheduler
+            .refresh(&View::new(self.now, &self.paths, path, overview));
         let mut batch = Batch {
             path,
-            overview: self.paths.overview(path),
+            overview,
             budget,
             datagrams,
             previous: None,
@@ -265,7 +268,8 @@ impl Session {
     ) -> Option<()> {
         let (id, now, key) = (batch.path, self.now, choice.block);
         let was_coded = self.observers.is_empty() || self.blocks_out.get(key)?.is_split();
-        if !self.blocks_out.split(now, &self.paths, id, key) {
+        let scheduler = self.scheduler.as_mut();
+        if !self.blocks_out.split(now, &self.paths, id, key, scheduler) {
             self.settle();
             return None;
         }
@@ -275,6 +279,7 @@ impl Session {
         let arrivals = self.predict_arrivals(key);
         let acknowledged_by = now + self.paths.get(id)?.monitor.acknowledged_after();
         let block = self.blocks_out.get_mut(key)?;
+        let class = send::class_of(block);
         let mut sent = 0;
         loop {
             let (fragment, length) = block.fragment(choice.fragment, &self.clocks)?;
@@ -293,6 +298,10 @@ impl Session {
             fragment.encode(header, length, &mut self.slab);
             batch.push(path.send(now, self.slab.split().freeze(), item, batch.budget));
             block.on_sent(choice.fragment, id, choice.purpose, acknowledged_by);
+            if choice.purpose == Purpose::Data {
+                let bytes = (wire::FRAGMENT_HEADER_BYTES + length) as u64;
+                self.scheduler.on_data_sent(class, id, bytes);
+            }
             self.observers.note(now, || Fact::FragmentSent {
                 stream: key.0,
                 block: BlockId(wrap(key.1)),

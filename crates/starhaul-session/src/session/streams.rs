@@ -19,6 +19,7 @@ use crate::{
     send::{
         block::SendBlock,
         bytes::{INITIAL_CREDIT, MAX_HELD, SendBytes},
+        offer_of,
     },
     stats::StreamStats,
     types::{
@@ -161,6 +162,7 @@ impl Session {
             deadline: deadline.saturating_duration_since(self.now),
             priority,
         });
+        self.scheduler.on_offered(self.now, offer_of(&block));
         self.blocks_out.insert(self.now, &self.paths, block);
         if let Some(on) = lost_dependency {
             self.blocks_out.end(

@@ -83,16 +83,13 @@ fn interface(path: &PathRule) -> Vec<Finding> {
     }
     let mut findings = Vec::new();
     let carrier = read("carrier");
-    match read("operstate").as_deref() {
-        Some("down" | "lowerlayerdown") => {
-            let found = match carrier.as_deref() {
-                Some("0") => "it has no carrier",
-                _ => "it is down",
-            };
-            let advice = format!("ip link set {name} up, and look at its cable or modem");
-            findings.push(Finding::problem(subject.clone(), found, advice));
-        }
-        _ => {}
+    if let Some("down" | "lowerlayerdown") = read("operstate").as_deref() {
+        let found = match carrier.as_deref() {
+            Some("0") => "it has no carrier",
+            _ => "it is down",
+        };
+        let advice = format!("ip link set {name} up, and look at its cable or modem");
+        findings.push(Finding::problem(subject.clone(), found, advice));
     }
     let mtu = read("mtu").and_then(|mtu| mtu.parse::<u32>().ok());
     if let Some(mtu) = mtu.filter(|mtu| *mtu < USUAL_MTU) {

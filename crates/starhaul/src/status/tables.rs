@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 use starhaul_gateway::status::{
-    FlowTotals, Ingress, Path, PathFigures, Peer, Session, Status, Traffic, Tunnel,
+    FlowTotals, Ingress, Path, PathFigures, Peer, Scheduler, Session, Status, Traffic, Tunnel,
 };
 use starhaul_units::Bandwidth;
 
@@ -151,6 +151,7 @@ fn session_text(session: &Session, streams: usize) -> String {
     text.push_str(&format!("\n{}\n", path_table(session)));
     text.push_str(&format!("\n{}\n", way_table(session)));
     text.push_str(&packet_sizes(session));
+    text.push_str(&plan_text(&session.scheduler));
     for path in &session.paths {
         if let Some(error) = &path.last_error {
             text.push_str(&wrapped(&format!("{}: {error}", path.name)));
@@ -174,6 +175,46 @@ fn session_text(session: &Session, streams: usize) -> String {
             " and {more} more streams; --streams {} shows all\n",
             session.streams.len()
         ));
+    }
+    text
+}
+
+/// The plan for the paths, if there is one, and why it is what it is.
+fn plan_text(scheduler: &Scheduler) -> String {
+    let Some(reason) = &scheduler.reason else {
+        return match scheduler.name.as_str() {
+            "optimizer" => " paths by the optimizer: no plan yet\n".to_owned(),
+            _ => String::new(),
+        };
+    };
+    let mut text = wrapped(&format!(
+        "paths by the optimizer: plan {}, since {}",
+        scheduler.plans,
+        cut(reason, 60)
+    ));
+    for class in &scheduler.classes {
+        let percent = |share: Option<f64>| 100.0 * share.unwrap_or_default();
+        let ways = class.ways.iter().map(|way| {
+            let again = way.again.as_ref();
+            let again =
+                again.map_or_else(String::new, |again| format!(", again {}", cut(again, NAME)));
+            let coded = match way.coded_share {
+                Some(coded) if coded > 0.0 => format!(", {:.0} % coded", 100.0 * coded),
+                _ => String::new(),
+            };
+            format!(
+                "{:.0} % {}{again}{coded}",
+                percent(way.share),
+                cut(&way.path, NAME)
+            )
+        });
+        text.push_str(&wrapped(&format!(
+            "priority {}, {} ms: {} (in time: {:.2} %)",
+            class.priority,
+            class.deadline_ms,
+            ways.collect::<Vec<_>>().join("; "),
+            percent(class.quality)
+        )));
     }
     text
 }
@@ -553,6 +594,34 @@ pub(super) fn age(seconds: f64) -> String {
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_plan_and_its_reason_are_shown_and_rules_need_no_line() {
+        let scheduler = |value| serde_json::from_value::<Scheduler>(value).expect("a scheduler");
+        let rules = serde_json::json!({ "name": "rules", "plans": 0 });
+        assert_eq!(plan_text(&scheduler(rules)), "");
+        let none = serde_json::json!({ "name": "optimizer", "plans": 0 });
+        assert!(plan_text(&scheduler(none)).contains("no plan yet"));
+        let planned = serde_json::json!({ "name": "optimizer", "plans": 3,
+            "reason": "path 0: loss 1.00 % → 5.00 %",
+            "classes": [{ "priority": 1, "deadline_ms": 128, "rate_bit_per_s": 1, "quality": 0.9999,
+                "ways": [{ "path": "sat", "share": 0.7, "again": "lte", "coding_rate": 0.0, "coded_share": 0.0 },
+                    { "path": "a-path-with-quite-a-long-name", "share": 0.3, "coding_rate": 0.4, "coded_share": 0.5 }] }] });
+        let text = plan_text(&scheduler(planned));
+        for part in [
+            "plan 3, since path 0: loss 1.00 % → 5.00 %",
+            "priority 1, 128 ms: 70 % sat, again lte; 30 %",
+            "50 % coded",
+            "99.99 %",
+        ] {
+            let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(joined.contains(part), "{part}: {text}");
+        }
+        assert!(
+            text.lines().all(|line| line.chars().count() <= WIDTH),
+            "{text}"
+        );
+    }
+
     fn path(name: &str, model: serde_json::Value, reconfigurations: serde_json::Value) -> Path {
         let path = serde_json::json!({
             "name": name, "remote": "127.0.0.1:1", "state": "up", "controller": "leocc2",
@@ -570,6 +639,7 @@ mod tests {
             opened_by: "us".to_owned(),
             age_s: 1.0,
             refused_streams: 0,
+            scheduler: Scheduler::default(),
             traffic: Traffic::default(),
             paths,
             streams: Vec::new(),

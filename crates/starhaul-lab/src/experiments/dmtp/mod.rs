@@ -9,11 +9,14 @@ use std::time::Duration;
 
 use starhaul_link::{LinkSpec, Loss};
 use starhaul_plot::Column;
-use starhaul_session::Mode;
+use starhaul_session::{Mode, SchedulerChoice};
 use starhaul_units::Bandwidth;
 
 use self::model::least_extra_share;
-pub use self::run::{DmtpSetup, StepResult};
+pub use self::{
+    model::needed_bytes,
+    run::{DmtpSetup, StepResult},
+};
 use crate::{
     Error,
     kit::{Part, Plot, Records, Study, statistics::percentile},
@@ -80,7 +83,7 @@ pub fn study() -> Study {
         x: ("loss", "loss of the cheap path, %"),
         log_from: Some(0.01),
         y: ("on_time_share", "%"),
-        by: &["system"],
+        by: &["system", "scheduler"],
     };
     let plot = |title, y| Plot {
         title,
@@ -88,7 +91,7 @@ pub fn study() -> Study {
         ..on_time.clone()
     };
     let with_bursts = Plot {
-        by: &["system", "burst"],
+        by: &["system", "scheduler", "burst"],
         ..on_time.clone()
     };
     let timeline = Plot {
@@ -96,7 +99,7 @@ pub fn study() -> Study {
         x: ("time_s", "time, s"),
         log_from: None,
         y: ("latency_p99_ms", "ms"),
-        by: &["system"],
+        by: &["system", "scheduler"],
     };
     Study::new(
         "dmtp",
@@ -144,8 +147,11 @@ pub fn study() -> Study {
     )
     .part(
         part("cheap", "", "the cheap path alone", columns, |quick, seed| {
+            let is_by_rules = |setup: &Setup| setup.system.scheduler() == SchedulerChoice::Rules.name();
             let alone = |setup: Setup| Setup { system: setup.system.alone(), ..setup };
-            own(quick, seed, &MODES, &by_loss(quick)).map(alone).collect()
+            own(quick, seed, &MODES, &by_loss(quick))
+                // One path leaves nothing to choose.
+                .filter(is_by_rules).map(alone).collect()
         })
         .plot(on_time),
     )
@@ -173,9 +179,15 @@ fn own(quick: bool, seed: u64, modes: &[Mode], steps: &[Step]) -> impl Iterator<
     let steps = steps.to_vec();
     let modes = modes.iter().copied();
     let modes = modes.filter(move |mode| !quick || *mode != Mode::Fec);
-    modes.map(move |mode| Setup {
+    // Without protection there is nothing to plan.
+    let planned = modes.clone().filter(|mode| *mode != Mode::None);
+    let planned = planned.map(|mode| (mode, SchedulerChoice::Optimizer));
+    let by_rules = modes.map(|mode| (mode, SchedulerChoice::Rules));
+    let runs = by_rules.chain(planned);
+    runs.map(move |(mode, scheduler)| Setup {
         system: System::Starhaul(DmtpSetup {
             mode,
+            scheduler,
             both_paths: true,
             seed,
         }),
@@ -218,6 +230,13 @@ impl System {
         }
     }
 
+    const fn scheduler(self) -> &'static str {
+        match self {
+            Self::Starhaul(setup) => setup.scheduler.name(),
+            Self::MpQuic => "its own",
+        }
+    }
+
     /// Over the cheap path only.
     const fn alone(self) -> Self {
         match self {
@@ -238,6 +257,13 @@ struct Row {
     /// When the first of them was sent.
     at: Duration,
     result: StepResult,
+}
+
+impl Row {
+    /// Part of a step's blocks.
+    fn share(&self) -> f64 {
+        f64::from(self.result.sent) / f64::from(BLOCKS_PER_STEP)
+    }
 }
 
 /// Blocks of a row over time.
@@ -280,6 +306,9 @@ fn columns() -> Vec<Column<Row>> {
     };
     vec![
         Column::name("system", "system", |row: &Row| row.system.name().into()),
+        Column::name("scheduler", "scheduler", |row: &Row| {
+            row.system.scheduler().into()
+        }),
         Column::count("seed", "seed", |row: &Row| row.seed.into()).dropped(),
         Column::share("loss", "loss", 2, |row: &Row| row.step.loss.into()),
         count("sent", "sent", |result| result.sent.into()),
@@ -313,6 +342,22 @@ fn columns() -> Vec<Column<Row>> {
         .brief("resent"),
         count("cheap_bytes", "cheap B", |result| result.path_bytes[0]),
         count("dear_bytes", "dear B", |result| result.path_bytes[1]),
+        count("dear_data_bytes", "dear data", |result| {
+            result.dear_datagram_bytes
+        }),
+        Column::number(
+            "dear_needed_bytes",
+            "needed",
+            "B",
+            0,
+            |row: &Row| match row.system {
+                System::Starhaul(setup) if setup.both_paths => {
+                    (needed_bytes(row.step.loss) * row.share()).into()
+                }
+                _ => None::<f64>.into(),
+            },
+        )
+        .median(),
     ]
 }
 

@@ -1,9 +1,14 @@
 //! The least that must be sent beside the data so that blocks are in time, by a model of independent losses, when all data go over
 //! the cheap path.
 
+use starhaul_paths::optimizer::{Demand, OfferedPath, Problem, Protection, optimize};
 use starhaul_session::Mode;
+use starhaul_units::Bandwidth;
 
-use super::{DmtpSetup, FRAGMENTS, Step};
+use super::{
+    BLOCK_BYTES, BLOCKS_PER_STEP, COSTS, DEADLINE, DmtpSetup, FRAGMENTS, INTERVAL, ONE_WAY, RATE,
+    Step,
+};
 
 /// How many blocks may be missing where redundancy alone protects them: less than one in a thousand.
 const MISSING: f64 = 0.001;
@@ -31,6 +36,33 @@ pub(super) fn least_extra_share(setup: DmtpSetup, step: Step) -> Option<f64> {
             redundancy.map(|n| f64::from(n) / f64::from(FRAGMENTS))
         }
     }
+}
+
+/// Bytes of data that the least costly plan of the greatest quality puts on the dear path in a step, as the linear program has it: with the
+/// true figures of both paths, and without headers.
+pub fn needed_bytes(loss: f64) -> f64 {
+    let path = |loss, cost| OfferedPath {
+        bandwidth: RATE,
+        delay: ONE_WAY,
+        loss,
+        cost,
+        loss_known_after: None,
+    };
+    let demand = Demand {
+        rate: Bandwidth::from_bytes_over(BLOCK_BYTES as u64, INTERVAL),
+        lifetime: DEADLINE,
+        priority: 0,
+        protection: Protection::RETRANSMISSION,
+        negligible_loss: 0.0,
+    };
+    let problem = Problem {
+        paths: &[path(loss, COSTS[0]), path(0.0, COSTS[1])],
+        demands: &[demand],
+        budget: None,
+    };
+    let step = INTERVAL * BLOCKS_PER_STEP;
+    // The figures are constants that the solver takes; a failure shows as no number.
+    optimize(&problem).map_or(f64::NAN, |plan| plan.loads[1] / 8.0 * step.as_secs_f64())
 }
 
 /// Share of blocks that miss a fragment after each was sent again once over the same path.

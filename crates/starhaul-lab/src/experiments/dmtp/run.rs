@@ -8,7 +8,9 @@ use std::{
 use bytes::Bytes;
 use parking_lot::Mutex;
 use starhaul_cc::{ControllerConfig, RateFeed};
-use starhaul_session::{BlockOptions, Event, Fact, Mode, Observer, Outcome, Purpose, StreamConfig};
+use starhaul_session::{
+    BlockOptions, Event, Fact, Mode, Observer, Outcome, Purpose, SchedulerChoice, StreamConfig,
+};
 use starhaul_sim::{Node as SimNode, Udp};
 use starhaul_units::Bandwidth;
 
@@ -16,7 +18,7 @@ use super::{BLOCK_BYTES, BLOCKS_PER_STEP, DEADLINE, INTERVAL, RATE, Step, links,
 use crate::{
     Error,
     kit::Records,
-    worlds::stack::{PathSetup, World},
+    worlds::stack::{HostSettings, PathSetup, Starhaul, World},
 };
 
 /// How our own system is run.
@@ -24,6 +26,8 @@ use crate::{
 pub struct DmtpSetup {
     /// How the blocks are protected.
     pub mode: Mode,
+    /// Who chooses the paths.
+    pub scheduler: SchedulerChoice,
     /// With the dear path beside the cheap one.
     pub both_paths: bool,
     /// Seed of everything random.
@@ -43,8 +47,10 @@ pub struct StepResult {
     pub recovered_by_redundancy: u32,
     /// Of the same: with retransmitted fragments.
     pub recovered_by_retransmission: u32,
-    /// Bytes given to each path meanwhile, headers included.
+    /// Bytes given to each path meanwhile, headers and the transport's acknowledgements included.
     pub path_bytes: [u64; 2],
+    /// Bytes of the session's datagrams on the dear path: data, redundancy, retransmissions, probes; none are counted of a rival.
+    pub dear_datagram_bytes: u64,
     /// Fragments of their data that were sent for the first time, and all others of them; none are counted of a rival.
     pub fragments: Option<(u64, u64)>,
 }
@@ -80,7 +86,12 @@ impl DmtpSetup {
         per_row: u32,
         records: &Records,
     ) -> Result<Vec<StepResult>, Error> {
-        let mut world = World::starhaul(self.seed, &self.paths(), records)?;
+        let settings = HostSettings {
+            scheduler: self.scheduler,
+            records: records.clone(),
+            ..HostSettings::default()
+        };
+        let mut world = World::starhaul_with(self.seed, &self.paths(), &[], &settings)?;
         let config = StreamConfig {
             mode: self.mode,
             deadline: DEADLINE,
@@ -98,6 +109,7 @@ impl DmtpSetup {
             session.observe(Box::new(fragments.clone()));
         }
         let mut carried = Carried::default();
+        let mut dear = dear_datagrams(&mut world);
         let mut sent = 0;
         world.run(INTERVAL * total + Duration::from_secs(2), |world| {
             let (now, elapsed) = (world.now(), world.elapsed());
@@ -106,6 +118,7 @@ impl DmtpSetup {
                     carried.set_loss(world, steps.get((sent / BLOCKS_PER_STEP) as usize));
                 }
                 if sent % per_row == 0 {
+                    settle(world, &carried, &mut results, &mut dear);
                     carried.begin(world, &mut results, row_of(sent));
                 }
                 if let Some(session) = world.sender().session() {
@@ -140,6 +153,7 @@ impl DmtpSetup {
                 }
             }
             if elapsed >= INTERVAL * total {
+                settle(world, &carried, &mut results, &mut dear);
                 carried.end(world, &mut results);
                 return None;
             }
@@ -162,6 +176,29 @@ impl DmtpSetup {
         };
         links(self.both_paths).into_iter().map(path).collect()
     }
+}
+
+/// Counts the datagrams on the dear path for the present row, of which `before` had been sent at its beginning.
+fn settle(
+    world: &mut World<Starhaul>,
+    carried: &Carried,
+    results: &mut [StepResult],
+    before: &mut u64,
+) {
+    let now = dear_datagrams(world);
+    if let Some(result) = carried.row.and_then(|row| results.get_mut(row)) {
+        result.dear_datagram_bytes = now - *before;
+    }
+    *before = now;
+}
+
+/// Bytes of the session's datagrams on the dear path so far.
+fn dear_datagrams(world: &mut World<Starhaul>) -> u64 {
+    let session = world.sender().session();
+    let paths = session
+        .map(|session| session.path_stats())
+        .unwrap_or_default();
+    paths.get(1).map_or(0, |dear| dear.bytes_sent)
 }
 
 /// Counts the fragments of each block: those of data sent for the first time, and all others.

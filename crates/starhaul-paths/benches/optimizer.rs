@@ -1,0 +1,76 @@
+//! What a plan costs for 2 and 8 paths: by the linear program, and quickly.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a measurement that goes wrong should stop at once"
+)]
+
+use std::{hint::black_box, time::Duration};
+
+use criterion::Criterion;
+use starhaul_paths::optimizer::{
+    CodeSize, Demand, OfferedPath, Problem, Protection, optimize, plan_quickly,
+};
+use starhaul_units::Bandwidth;
+
+fn main() {
+    let mut criterion = Criterion::default()
+        .sample_size(30)
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(2))
+        .configure_from_args();
+    let coded = Protection {
+        retransmits: true,
+        code: Some(CodeSize {
+            data: 20,
+            most_redundancy: 20,
+        }),
+    };
+    for (name, count, streams, protection) in [
+        ("2 paths", 2, 1, Protection::RETRANSMISSION),
+        ("8 paths", 8, 1, Protection::RETRANSMISSION),
+        ("8 paths with codes", 8, 1, coded),
+        ("8 paths, 4 streams", 8, 4, Protection::RETRANSMISSION),
+    ] {
+        let paths: Vec<_> = (0..count).map(path).collect();
+        let demands: Vec<_> = (0..streams)
+            .map(|priority| demand(&paths, priority, streams, protection))
+            .collect();
+        let problem = Problem {
+            paths: &paths,
+            demands: &demands,
+            budget: None,
+        };
+        let mut group = criterion.benchmark_group(format!("optimizer/{name}"));
+        group.bench_function("linear program", |bencher| {
+            bencher.iter(|| optimize(black_box(&problem)).unwrap());
+        });
+        group.bench_function("quick plan", |bencher| {
+            bencher.iter(|| plan_quickly(black_box(&problem)).unwrap());
+        });
+        group.finish();
+    }
+}
+
+/// Paths that all differ, the fast ones dear, the slow ones lossy.
+fn path(number: u32) -> OfferedPath {
+    OfferedPath {
+        bandwidth: Bandwidth::from_mbit(10 + 7 * u64::from(number)),
+        delay: Duration::from_millis(20 + 35 * u64::from(number)),
+        loss: 0.01 * f64::from(number),
+        cost: 8.0 - f64::from(number),
+        loss_known_after: None,
+    }
+}
+
+/// Nine tenths of what the paths carry, so that the limits of many are reached.
+fn demand(paths: &[OfferedPath], priority: u8, streams: u8, protection: Protection) -> Demand {
+    let capacity: Bandwidth = paths.iter().map(|path| path.bandwidth).sum();
+    Demand {
+        rate: capacity.scaled(0.9 / f64::from(streams)),
+        lifetime: Duration::from_millis(400 + 100 * u64::from(priority)),
+        priority,
+        protection,
+        negligible_loss: 1e-6,
+    }
+}

@@ -1,0 +1,176 @@
+//! The multipath scheduler by a plan: the optimizer of DMTP §V divides the blocks of each class over the paths (docs/deadlines.md
+//! "Choice of path"). Rules do what the plan does not cover, and whatever its paths could not do in time.
+
+mod figures;
+mod offered;
+mod plan;
+
+use std::time::{Duration, Instant};
+
+use starhaul_paths::PathId;
+
+use self::{figures::Figures, offered::Offered, plan::Planned};
+use crate::{
+    rules::Rules,
+    scheduler::{Class, Frame, Limit, Load, Offer, Scheduler, SchedulerStatus, View},
+};
+
+/// Between two looks at the paths lies an RTT of the slowest, in which a plan shows its effect: within these bounds.
+const COOL_DOWN: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
+
+/// Follows a plan while there is one.
+#[derive(Debug, Default)]
+pub(crate) struct Optimized {
+    offered: Offered,
+    /// What the plan was made from.
+    basis: Option<Figures>,
+    plan: Vec<Planned>,
+    /// The usable paths, in order.
+    paths: Vec<PathId>,
+    next_look: Option<Instant>,
+    plans: u64,
+    reason: Option<String>,
+}
+
+impl Optimized {
+    fn planned(&self, class: Class) -> Option<&Planned> {
+        self.plan.iter().find(|planned| planned.class == class)
+    }
+
+    fn planned_mut(&mut self, class: Class) -> Option<&mut Planned> {
+        self.plan.iter_mut().find(|planned| planned.class == class)
+    }
+
+    /// The path of the plan on which a fragment should leave: of those over which it keeps the limit, the one that is owed most. The
+    /// same whichever path is asked, so that they never leave it to each other.
+    fn target(&self, view: &View<'_>, load: Load, limit: Limit) -> Option<PathId> {
+        self.planned(limit.class)?.target(view, load, limit)
+    }
+
+    fn make_plan(&mut self, figures: Figures, reason: String) {
+        let plan = plan::make(&figures, &self.plan);
+        let is_new = plan.len() != self.plan.len()
+            || plan
+                .iter()
+                .zip(&self.plan)
+                .any(|(new, old)| !new.is_like(old));
+        if is_new || self.reason.is_none() {
+            self.plans += 1;
+            self.reason = Some(reason);
+        }
+        self.plan = plan;
+        self.basis = Some(figures);
+    }
+}
+
+impl Scheduler for Optimized {
+    fn takes_data(&self, view: &View<'_>, load: Load, limit: Limit) -> bool {
+        if view.is_alone() {
+            return true;
+        }
+        self.target(view, load, limit).map_or_else(
+            || Rules.takes_data(view, load, limit),
+            |target| target == view.path(),
+        )
+    }
+
+    /// On the path that the plan pairs with the one that lost it, if it arrives there in time.
+    fn takes_retransmission(
+        &self,
+        view: &View<'_>,
+        lost_on: Option<PathId>,
+        bytes: u64,
+        limit: Limit,
+    ) -> bool {
+        let again = lost_on
+            .zip(self.planned(limit.class))
+            .and_then(|(lost_on, planned)| planned.way(lost_on)?.again);
+        let in_time = again.filter(|again| {
+            view.carrier(*again, bytes)
+                .is_some_and(|path| path.predict_arrival(view.now(), 0, bytes) <= limit.deadline)
+        });
+        in_time.map_or_else(
+            || Rules.takes_retransmission(view, lost_on, bytes, limit),
+            |again| again == view.path(),
+        )
+    }
+
+    /// On the path that the plan names, if it arrives there in time.
+    fn takes_redundancy(
+        &self,
+        view: &View<'_>,
+        main: Option<PathId>,
+        bytes: u64,
+        limit: Limit,
+    ) -> bool {
+        let planned = main
+            .zip(self.planned(limit.class))
+            .and_then(|(main, planned)| planned.way(main)?.redundancy_path);
+        let in_time = planned.filter(|path| {
+            view.carrier(*path, bytes)
+                .is_some_and(|path| path.predict_arrival(view.now(), 0, bytes) <= limit.deadline)
+        });
+        in_time.map_or_else(
+            || Rules.takes_redundancy(view, main, bytes, limit),
+            |path| path == view.path(),
+        )
+    }
+
+    fn takes_copy(&self, view: &View<'_>, first: Option<PathId>, bytes: u64) -> bool {
+        Rules.takes_copy(view, first, bytes)
+    }
+
+    fn takes_frame(&self, view: &View<'_>, frame: Frame) -> bool {
+        Rules.takes_frame(view, frame)
+    }
+
+    fn coding_rate(&mut self, class: Class, path: PathId) -> Option<f64> {
+        self.planned_mut(class)?.coding_rate(path)
+    }
+
+    fn on_offered(&mut self, now: Instant, offer: Offer) {
+        self.offered.add(now, offer);
+    }
+
+    fn on_data_sent(&mut self, class: Class, path: PathId, bytes: u64) {
+        if let Some(planned) = self.planned_mut(class) {
+            planned.on_sent(path, bytes);
+        }
+    }
+
+    /// Makes another plan when paths came or went, at once, or when figures moved.
+    fn refresh(&mut self, view: &View<'_>) {
+        let now = view.now();
+        let is_same = view
+            .usable()
+            .map(|(id, _)| id)
+            .eq(self.paths.iter().copied());
+        if is_same && self.next_look.is_some_and(|at| now < at) {
+            return;
+        }
+        if !is_same {
+            self.paths.clear();
+            self.paths.extend(view.usable().map(|(id, _)| id));
+        }
+        let slowest = view.usable().map(|(_, path)| path.acknowledged_after());
+        let cool_down = slowest.max().unwrap_or_default();
+        self.next_look = Some(now + cool_down.clamp(COOL_DOWN[0], COOL_DOWN[1]));
+        let figures = Figures::of(view, &mut self.offered);
+        let reason = match &self.basis {
+            None => (!figures.is_empty()).then(|| "the first blocks".to_owned()),
+            Some(basis) => basis.difference(&figures),
+        };
+        if let Some(reason) = reason {
+            self.make_plan(figures, reason);
+        }
+    }
+
+    fn status(&self) -> SchedulerStatus {
+        SchedulerStatus {
+            name: "optimizer",
+            plans: self.plans,
+            reason: self.reason.clone(),
+            classes: self.plan.iter().map(Planned::status).collect(),
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! A plan in use: for each class the paths on which its blocks leave, and what each of them is owed.
+
+use std::time::{Duration, Instant};
+
+use starhaul_paths::{
+    PathId,
+    optimizer::{Problem, Strategy, StreamPlan, plan_quickly},
+};
+use starhaul_units::Bandwidth;
+
+use super::figures::{ClassFigures, Figures};
+use crate::scheduler::{Class, Limit, Load, PathView, PlannedClass, PlannedWay, View};
+
+/// Most that a path is owed or owes: some dozens of fragments.
+const MOST_OWED_BYTES: f64 = 65_536.0;
+/// Shares closer than this are the same plan.
+const SAME_SHARE: f64 = 0.02;
+/// Predictions closer than this count as equal.
+const TIE: Duration = Duration::from_millis(1);
+
+/// How one class is sent.
+#[derive(Clone, Debug)]
+pub(super) struct Planned {
+    pub(super) class: Class,
+    rate: Bandwidth,
+    quality: f64,
+    ways: Vec<Way>,
+}
+
+/// A path on which data leave first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way {
+    path: PathId,
+    /// Of all data of the class; the rest to 1 is dropped.
+    share: f64,
+    /// Bytes that it should have carried and did not.
+    owed: f64,
+    /// Where what it loses is sent again.
+    pub(super) again: Option<PathId>,
+    /// Where the redundancy of its blocks goes.
+    pub(super) redundancy_path: Option<PathId>,
+    /// Redundancy for each data fragment of blocks that are coded.
+    coding_rate: f64,
+    /// The part of its data that is coded.
+    coded_share: f64,
+    /// Blocks that should have been coded and were not.
+    uncoded: f64,
+}
+
+/// A plan for these figures; what is owed by `old` to the same paths stays so. Empty if there is nothing to divide.
+pub(super) fn make(figures: &Figures, old: &[Planned]) -> Vec<Planned> {
+    if figures.is_empty() {
+        return Vec::new();
+    }
+    let (paths, demands) = (figures.offered_paths(), figures.demands());
+    let problem = Problem {
+        paths: &paths,
+        demands: &demands,
+        budget: None,
+    };
+    let plan = plan_quickly(&problem).map_or_else(|_| Vec::new(), |plan| plan.streams);
+    let classes = figures.classes.iter().zip(&plan);
+    let planned = classes.map(|(class, stream)| {
+        let mut planned = Planned::of(class, stream, figures);
+        let before = old.iter().find(|old| old.class == planned.class);
+        for way in &mut planned.ways {
+            let known = before.and_then(|before| before.way(way.path));
+            way.owed = known.map_or(0.0, |known| known.owed);
+            way.uncoded = known.map_or(0.0, |known| known.uncoded);
+        }
+        planned
+    });
+    // A class of which all is dropped has no way: rules do what can be done.
+    planned.filter(|planned| !planned.ways.is_empty()).collect()
+}
+
+impl Planned {
+    fn of(figures: &ClassFigures, stream: &StreamPlan, all: &Figures) -> Self {
+        let mut planned = Self {
+            class: figures.class,
+            rate: figures.rate,
+            quality: stream.quality,
+            ways: Vec::new(),
+        };
+        let id = |path: usize| all.paths.get(path).map(|path| path.id);
+        // The greatest share comes first, and so decides for its path where the plan is divided.
+        for share in &stream.shares {
+            let Some(path) = share.strategy.first_path().and_then(id) else {
+                continue;
+            };
+            let way = planned.add(path, share.share);
+            match share.strategy {
+                Strategy::Drop | Strategy::Plain { .. } => {}
+                Strategy::Retransmit { again, .. } => way.again = way.again.or(id(again)),
+                Strategy::Code {
+                    redundancy_path,
+                    data,
+                    redundancy,
+                    ..
+                } => {
+                    way.coded_share += share.share;
+                    if way.redundancy_path.is_none() {
+                        way.redundancy_path = id(redundancy_path);
+                        way.coding_rate = f64::from(redundancy) / f64::from(data.max(1));
+                    }
+                }
+            }
+        }
+        for way in &mut planned.ways {
+            way.coded_share /= way.share;
+        }
+        planned
+    }
+
+    /// Adds to the share of a path.
+    fn add(&mut self, path: PathId, share: f64) -> &mut Way {
+        let at = self.ways.iter().position(|way| way.path == path);
+        let at = at.unwrap_or_else(|| {
+            self.ways.push(Way {
+                path,
+                share: 0.0,
+                owed: 0.0,
+                again: None,
+                redundancy_path: None,
+                coding_rate: 0.0,
+                coded_share: 0.0,
+                uncoded: 0.0,
+            });
+            self.ways.len() - 1
+        });
+        let way = &mut self.ways[at];
+        way.share += share;
+        way
+    }
+
+    pub(super) fn way(&self, path: PathId) -> Option<&Way> {
+        self.ways.iter().find(|way| way.path == path)
+    }
+
+    /// The usable path that is owed most of those over which the fragment keeps its limit.
+    pub(super) fn target(&self, view: &View<'_>, load: Load, limit: Limit) -> Option<PathId> {
+        let mut best: Option<&Way> = None;
+        for way in &self.ways {
+            let Some(path) = view.carrier(way.path, load.fragment) else {
+                continue;
+            };
+            let is_owed_more = best.is_none_or(|best| way.owed > best.owed);
+            if is_owed_more && way.is_in_time(view, path, load, limit) {
+                best = Some(way);
+            }
+        }
+        best.map(|way| way.path)
+    }
+
+    /// A datagram with new data left.
+    pub(super) fn on_sent(&mut self, path: PathId, bytes: u64) {
+        // What rules sent elsewhere is no debt.
+        if self.way(path).is_none() {
+            return;
+        }
+        let bytes = bytes as f64;
+        let planned: f64 = self.ways.iter().map(|way| way.share).sum();
+        for way in &mut self.ways {
+            let sent = if way.path == path { bytes } else { 0.0 };
+            let owed = way.owed + bytes * way.share / planned - sent;
+            way.owed = owed.clamp(-MOST_OWED_BYTES, MOST_OWED_BYTES);
+        }
+    }
+
+    /// Redundancy for a block whose first fragment leaves on `path`: none where retransmission protects it, what was planned for the part
+    /// that is coded, and otherwise what the loss demands.
+    pub(super) fn coding_rate(&mut self, path: PathId) -> Option<f64> {
+        let way = self.ways.iter_mut().find(|way| way.path == path)?;
+        if way.coded_share <= 0.0 {
+            return way.again.map(|_| 0.0);
+        }
+        way.uncoded += way.coded_share;
+        if way.uncoded < 0.5 {
+            return Some(0.0);
+        }
+        way.uncoded -= 1.0;
+        Some(way.coding_rate)
+    }
+
+    /// The same ways in about the same shares.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        self.class == other.class
+            && self.ways.len() == other.ways.len()
+            && self.ways.iter().all(|way| {
+                other.way(way.path).is_some_and(|other| {
+                    (way.share - other.share).abs() <= SAME_SHARE
+                        && way.again == other.again
+                        && way.redundancy_path == other.redundancy_path
+                        && (way.coded_share - other.coded_share).abs() <= SAME_SHARE
+                })
+            })
+    }
+
+    pub(super) fn status(&self) -> PlannedClass {
+        let ways = self.ways.iter().map(|way| PlannedWay {
+            path: way.path,
+            share: way.share,
+            again: way.again,
+            coding_rate: way.coding_rate,
+            coded_share: way.coded_share,
+        });
+        PlannedClass {
+            class: self.class,
+            rate: self.rate,
+            quality: self.quality,
+            ways: ways.collect(),
+        }
+    }
+}
+
+impl Way {
+    /// Whether data that leave over `path` keep the limit. Where a retransmission protects them, this fragment leaves time for it, as the
+    /// plan assumed; the rest of the block is judged when its turn comes, for without a retransmission there would still be time.
+    /// Otherwise the whole rest must arrive.
+    fn is_in_time(&self, view: &View<'_>, path: PathView<'_>, load: Load, limit: Limit) -> bool {
+        let again = self.again.filter(|_| limit.class.retransmits);
+        let Some(again) = again.and_then(|again| view.carrier(again, load.fragment)) else {
+            let whole = path.predict_arrival(view.now(), 0, load.waiting);
+            return whole + TIE <= limit.deadline;
+        };
+        let arrival = path.predict_arrival(view.now(), 0, load.fragment);
+        let recovered: Option<Instant> = arrival
+            .checked_sub(path.one_way_delay())
+            .and_then(|left| left.checked_add(path.acknowledged_after()))
+            .and_then(|known| known.checked_add(again.one_way_delay()));
+        recovered.is_some_and(|recovered| recovered + TIE <= limit.deadline)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::figures::tests::{class, path},
+        *,
+    };
+
+    fn plan(paths: [super::super::figures::PathFigures; 2], old: &[Planned]) -> Vec<Planned> {
+        let figures = Figures {
+            paths: paths.to_vec(),
+            classes: vec![class(10, 200)],
+        };
+        make(&figures, old)
+    }
+
+    #[test]
+    fn what_is_lost_on_the_cheap_path_is_planned_for_the_dear_one_without_redundancy() {
+        let mut plan = plan(
+            [path(4, 15, 60, 0.05, 1.0), path(7, 15, 60, 5e-5, 3.0)],
+            &[],
+        );
+        let ways = &plan[0].status().ways;
+        assert_eq!(ways.len(), 1, "{ways:?}");
+        assert_eq!((ways[0].path, ways[0].again), (PathId(4), Some(PathId(7))));
+        assert_eq!(plan[0].coding_rate(PathId(4)), Some(0.0));
+        // Of another path the plan says nothing.
+        assert_eq!(plan[0].coding_rate(PathId(7)), None);
+    }
+
+    #[test]
+    fn shares_are_kept_by_what_is_owed_and_debts_are_bounded() {
+        let narrow = [path(0, 6, 60, 1e-4, 1.0), path(1, 15, 60, 1e-4, 3.0)];
+        let mut plan = plan(narrow, &[]);
+        let shares: Vec<f64> = plan[0].ways.iter().map(|way| way.share).collect();
+        assert!((shares[0] - 0.6).abs() < 0.01, "{shares:?}");
+        let mut sent = [0.0; 2];
+        for _ in 0..1_000 {
+            let owed = plan[0].ways.iter().max_by(|a, b| a.owed.total_cmp(&b.owed));
+            let path = owed.map_or(PathId(0), |way| way.path);
+            plan[0].on_sent(path, 1_200);
+            sent[path.0 as usize] += 1.0;
+        }
+        assert!((sent[0] / 1_000.0 - shares[0]).abs() < 0.01, "{sent:?}");
+        for _ in 0..1_000 {
+            plan[0].on_sent(PathId(1), 1_200);
+        }
+        let owed = |path| plan[0].way(path).map_or(0.0, |way| way.owed);
+        assert_eq!(owed(PathId(0)), MOST_OWED_BYTES);
+        assert_eq!(owed(PathId(1)), -MOST_OWED_BYTES);
+        // What rules send on a path beyond the plan changes nothing.
+        let before = owed(PathId(0));
+        plan[0].on_sent(PathId(9), 1_200);
+        assert_eq!(plan[0].way(PathId(0)).map_or(0.0, |way| way.owed), before);
+        // Another plan for the same paths knows the debts.
+        let next = super::tests::plan(narrow, &plan);
+        assert_eq!(next[0].way(PathId(0)).map_or(0.0, |way| way.owed), before);
+        assert!(next[0].is_like(&plan[0]));
+    }
+
+    #[test]
+    fn impossible_figures_leave_everything_to_the_rules() {
+        let good = path(1, 15, 60, 1e-4, 3.0);
+        assert!(plan([path(0, 15, 60, f64::NAN, 1.0), good], &[]).is_empty());
+        assert!(plan([path(0, 15, 60, 0.1, f64::NAN), good], &[]).is_empty());
+        // Nothing arrives in time: no way, no plan.
+        let slow = path(0, 15, 900, 0.1, 1.0);
+        assert!(plan([slow, slow], &[]).is_empty());
+    }
+}
