@@ -181,10 +181,11 @@ fn connections(socket: SocketAddr, passing: &Passing<'_>, number: u32) -> String
 /// What comes to a connected transparent socket of this host with an address of these networks arrives at it.
 fn of_own_sockets(is_ipv4: bool, networks: &[Prefix], number: u32) -> String {
     let (ip, networks) = (version(is_ipv4), set(is_ipv4, networks));
-    format!(
-        "add rule inet starhaul_{number} passing {ip} daddr {{ {networks} }} meta l4proto tcp \
-         socket transparent 1 socket wildcard 0 meta mark set {number} counter accept\n"
-    )
+    let ours = format!(
+        "add rule inet starhaul_{number} passing {ip} daddr {{ {networks} }} meta l4proto tcp socket transparent 1"
+    );
+    // A listening socket has no part in a connection that is open already. Of one that is being opened the kernel cannot tell.
+    format!("{ours} socket wildcard 1 return\n{ours} meta mark set {number} counter accept\n")
 }
 
 fn answers(is_ipv4: bool, networks: &[Prefix], number: u32) -> String {

@@ -9,6 +9,7 @@ use rustix::{
 };
 
 const RTM_NEWLINK: u16 = 16;
+const RTM_GETLINK: u16 = 18;
 const RTM_NEWADDR: u16 = 20;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
@@ -40,6 +41,7 @@ const AF_INET6: u8 = 10;
 /// Skips duplicate address detection: the address is unique, and usable at once.
 const IFA_F_NODAD: u8 = 2;
 const IFF_UP: u32 = 1;
+const IFF_LOWER_UP: u32 = 1 << 16;
 const RTPROT_STATIC: u8 = 4;
 const RT_SCOPE_LINK: u8 = 253;
 const RTN_UNICAST: u8 = 1;
@@ -51,6 +53,17 @@ pub const MAIN_TABLE: u32 = 254;
 
 /// A network by its first address and the length of its prefix, in bits.
 pub type Prefix = (IpAddr, u8);
+
+/// The state of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InterfaceState {
+    /// It is switched on.
+    pub is_up: bool,
+    /// Its link carries: a cable is connected, a modem is attached.
+    pub has_carrier: bool,
+    /// Longest packet, in bytes.
+    pub mtu: u32,
+}
 
 /// A socket to the kernel's routing tables. What the kernel refuses is its error; most requests need `CAP_NET_ADMIN`.
 #[derive(Debug)]
@@ -239,6 +252,27 @@ impl Routing {
         }
     }
 
+    /// The state of an interface.
+    ///
+    /// # Errors
+    /// The system's, also if there is no such interface.
+    pub fn interface(&self, interface: u32) -> io::Result<InterfaceState> {
+        let mut body = vec![0; 4];
+        body.extend(interface.to_ne_bytes());
+        body.extend([0; 8]);
+        let request = Request::new(RTM_GETLINK, 0, &body);
+        // A link has many attributes.
+        let mut answer = vec![0; 32 << 10];
+        send(&self.0, &request.finish(), SendFlags::empty())?;
+        let (length, _) = recv(&self.0, &mut answer, RecvFlags::empty())?;
+        let answer = answer.get(..length).unwrap_or_default();
+        match (answered(answer), interface_state(answer)) {
+            (Some(error), _) if error != 0 => Err(io::Error::from_raw_os_error(error)),
+            (_, Some(state)) => Ok(state),
+            _ => Err(io::Error::other("the kernel's answer makes no sense")),
+        }
+    }
+
     fn ask(&self, request: Request) -> io::Result<()> {
         send(&self.0, &request.finish(), SendFlags::empty())?;
         let mut answer = [0; 4096];
@@ -278,6 +312,29 @@ fn answered(message: &[u8]) -> Option<i32> {
     let kind = u16::from_ne_bytes(message.get(4..6)?.try_into().ok()?);
     let error = i32::from_ne_bytes(message.get(16..20)?.try_into().ok()?);
     (kind == NLMSG_ERROR).then(|| error.saturating_neg())
+}
+
+/// The state of the interface that a message is about: `struct ifinfomsg` and its attributes.
+fn interface_state(message: &[u8]) -> Option<InterfaceState> {
+    let kind = u16::from_ne_bytes(message.get(4..6)?.try_into().ok()?);
+    let flags = u32::from_ne_bytes(message.get(24..28)?.try_into().ok()?);
+    let mut rest = message.get(32..)?;
+    let mut mtu = None;
+    while let Some((head, _)) = rest.split_first_chunk::<4>() {
+        let length = usize::from(u16::from_ne_bytes([head[0], head[1]]));
+        let attribute = u16::from_ne_bytes([head[2], head[3]]);
+        if attribute == IFLA_MTU {
+            mtu = Some(u32::from_ne_bytes(rest.get(4..8)?.try_into().ok()?));
+        }
+        rest = rest
+            .get(length.max(4).next_multiple_of(4)..)
+            .unwrap_or_default();
+    }
+    (kind == RTM_NEWLINK).then_some(InterfaceState {
+        is_up: flags & IFF_UP != 0,
+        has_carrier: flags & IFF_LOWER_UP != 0,
+        mtu: mtu?,
+    })
 }
 
 /// The kind of route in an answer.

@@ -78,8 +78,7 @@ fn lead_the_same_way(one: &PathRule, other: &PathRule) -> bool {
 }
 
 fn is_here(interface: &str) -> bool {
-    let all = Path::new("/sys/class/net");
-    !all.is_dir() || all.join(interface).exists()
+    starhaul_net::interface_index(interface).is_ok()
 }
 
 fn is_no_socket(path: &Path) -> bool {

@@ -3,7 +3,6 @@
 use std::{
     fs, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    path::Path,
     time::{Duration, Instant},
 };
 
@@ -11,7 +10,7 @@ use starhaul_gateway::{
     Config, Host,
     config::{IdentitySource, PathRule},
 };
-use starhaul_net::{BindOptions, source_toward};
+use starhaul_net::{BindOptions, Routing, interface_index, source_toward};
 
 use super::Finding;
 
@@ -68,31 +67,26 @@ fn interface(path: &PathRule) -> Vec<Finding> {
         return Vec::new();
     };
     let subject = format!("interface {name} of path {}", path.name);
-    let folder = Path::new("/sys/class/net").join(name);
-    let read = |file: &str| {
-        let text = fs::read_to_string(folder.join(file)).ok()?;
-        Some(text.trim().to_owned())
+    let state = interface_index(name).and_then(|interface| Routing::open()?.interface(interface));
+    let state = match state {
+        Ok(state) => state,
+        Err(error) => {
+            let advice = "connect it, or write the name that `ip link` shows";
+            let found = format!("this host has none of this name: {error}");
+            return vec![Finding::problem(subject, found, advice)];
+        }
     };
-    if !folder.exists() {
-        let advice = "connect it, or write the name that `ip link` shows";
-        return vec![Finding::problem(
-            subject,
-            "this host has none of this name",
-            advice,
-        )];
-    }
     let mut findings = Vec::new();
-    let carrier = read("carrier");
-    if let Some("down" | "lowerlayerdown") = read("operstate").as_deref() {
-        let found = match carrier.as_deref() {
-            Some("0") => "it has no carrier",
-            _ => "it is down",
+    if !state.is_up || !state.has_carrier {
+        let found = match state.is_up {
+            true => "it has no carrier",
+            false => "it is down",
         };
         let advice = format!("ip link set {name} up, and look at its cable or modem");
         findings.push(Finding::problem(subject.clone(), found, advice));
     }
-    let mtu = read("mtu").and_then(|mtu| mtu.parse::<u32>().ok());
-    if let Some(mtu) = mtu.filter(|mtu| *mtu < USUAL_MTU) {
+    let mtu = state.mtu;
+    if mtu < USUAL_MTU {
         findings.push(Finding::note(
             subject,
             format!("its MTU is {mtu}: packets are smaller there, and cost more of the link"),

@@ -8,6 +8,7 @@
 mod addresses;
 mod alerts;
 mod browser;
+mod doctor;
 mod gateway;
 mod harness;
 mod names;
