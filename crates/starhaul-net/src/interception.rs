@@ -49,7 +49,7 @@ impl Interception {
     /// address is its destination. Those to this host itself are left alone.
     ///
     /// # Errors
-    /// As [`Interception::start`].
+    /// [`Error::Interception`]: a program, a part of the kernel or the permission is missing.
     pub fn of_connections(socket: SocketAddr, passing: &Passing<'_>) -> Result<Self, Error> {
         Self::begin(socket.is_ipv4(), |number| {
             connections(socket, passing, number)
@@ -59,7 +59,7 @@ impl Interception {
     /// What comes to the transparent TCP sockets of this host, which have addresses of these networks, arrives at them.
     ///
     /// # Errors
-    /// As [`Interception::start`].
+    /// [`Error::Interception`]: a program, a part of the kernel or the permission is missing.
     pub fn of_answers(is_ipv4: bool, networks: &[Prefix]) -> Result<Self, Error> {
         Self::begin(is_ipv4, |number| answers(is_ipv4, networks, number))
     }
