@@ -62,7 +62,7 @@ impl Echo {
         client
             .set_read_timeout(Some(Duration::from_millis(200)))
             .unwrap();
-        client.connect(address).unwrap();
+        wait_for("the client's route", || client.connect(address).ok());
         Self { client }
     }
 
