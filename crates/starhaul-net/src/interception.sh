@@ -22,7 +22,7 @@ end() {
 }
 # One transaction: where it fails, nothing of it is there.
 refusal=$(printf '%s' "$rules" | nft -f - 2>&1) || {
-    # Another relay may have been faster.
+    # Another process may have been faster.
     if is_taken; then echo taken; else echo "$refusal" >&2; fi
     exit 1
 }

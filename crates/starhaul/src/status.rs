@@ -1,5 +1,6 @@
 //! `starhaul status`: queries a running gateway, prints JSON or tables.
 
+mod cells;
 mod tables;
 
 use std::{
@@ -16,7 +17,7 @@ use starhaul_gateway::{
     status::{Session, Status},
 };
 
-use self::tables::{age, tables};
+use self::{cells::age, tables::tables};
 use crate::output::print;
 
 #[derive(clap::Args)]

@@ -181,8 +181,9 @@ impl PathFigures {
                 "path {path}: acknowledgements {old:.0?} → {new:.0?}"
             ));
         }
+        let is_unknown = self.loss.is_nan() || new.loss.is_nan();
         let [old, new] = [self.loss, new.loss].map(|loss| loss.max(LEAST_LOSS_MOVE));
-        let has_moved = self.loss.is_nan() || new.is_nan() || moved(old, new, LOSS_MOVED);
+        let has_moved = is_unknown || moved(old, new, LOSS_MOVED);
         has_moved.then(|| {
             let [old, new] = [old, new].map(|loss| 100.0 * loss);
             format!("path {path}: loss {old:.2} % → {new:.2} %")

@@ -15,7 +15,7 @@ use crate::{
     scheduler::{Class, Frame, Limit, Load, Offer, Scheduler, SchedulerStatus, View},
 };
 
-/// Between two looks at the paths lies an RTT of the slowest, in which a plan shows its effect: within these bounds.
+/// Figures of paths are compared once in an RTT of the slowest, in which a plan shows its effect: within these bounds.
 const COOL_DOWN: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
 
 /// Follows a plan while there is one.
@@ -27,7 +27,7 @@ pub(crate) struct Optimized {
     plan: Vec<Planned>,
     /// The usable paths, in order.
     paths: Vec<PathId>,
-    next_look: Option<Instant>,
+    next_check: Option<Instant>,
     plans: u64,
     reason: Option<String>,
 }
@@ -145,7 +145,7 @@ impl Scheduler for Optimized {
             .usable()
             .map(|(id, _)| id)
             .eq(self.paths.iter().copied());
-        if is_same && self.next_look.is_some_and(|at| now < at) {
+        if is_same && self.next_check.is_some_and(|at| now < at) {
             return;
         }
         if !is_same {
@@ -154,7 +154,7 @@ impl Scheduler for Optimized {
         }
         let slowest = view.usable().map(|(_, path)| path.acknowledged_after());
         let cool_down = slowest.max().unwrap_or_default();
-        self.next_look = Some(now + cool_down.clamp(COOL_DOWN[0], COOL_DOWN[1]));
+        self.next_check = Some(now + cool_down.clamp(COOL_DOWN[0], COOL_DOWN[1]));
         let figures = Figures::of(view, &mut self.offered);
         let reason = match &self.basis {
             None => (!figures.is_empty()).then(|| "the first blocks".to_owned()),

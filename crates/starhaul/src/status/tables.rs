@@ -1,13 +1,15 @@
 //! The status as tables of at most 80 columns.
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, Table};
 use starhaul_gateway::status::{
     FlowTotals, Ingress, Path, PathFigures, Peer, Scheduler, Session, Status, Traffic, Tunnel,
 };
 use starhaul_units::Bandwidth;
 
-/// The width of the narrowest terminal.
-const WIDTH: usize = 80;
+use super::cells::{
+    WIDTH, age, compact, cut, cut_front, rate, short_age, show, spaced, table, wrapped,
+};
+
 /// Names have up to 64 characters; longer ones than this are cut.
 const NAME: usize = 12;
 /// An IPv4 address and its port.
@@ -225,13 +227,6 @@ fn rates(traffic: Traffic) -> String {
         spaced(rate(traffic.sent_bit_per_s)),
         spaced(rate(traffic.received_bit_per_s))
     )
-}
-
-/// Separates a number and its prefix, before a unit.
-fn spaced(number: String) -> String {
-    let at = number.trim_end_matches(char::is_alphabetic).len();
-    let (digits, prefix) = number.split_at(at);
-    format!("{digits} {prefix}")
 }
 
 fn rule_table(rules: &[&Ingress]) -> Table {
@@ -456,10 +451,6 @@ fn controller_row(path: &Path) -> [String; 5] {
     ]
 }
 
-fn show(value: Option<String>) -> String {
-    value.unwrap_or_else(|| "–".to_owned())
-}
-
 /// The estimated capacity of our direction of a path; a lower bound if little is sent.
 fn capacity(path: &Path, figures: &PathFigures) -> String {
     let rate = compact(figures.rate_bit_per_s);
@@ -497,97 +488,6 @@ fn stream_table(session: &Session, most: usize) -> Table {
         ]);
     }
     table
-}
-
-/// A table with text in the first `texts` columns and numbers in the others.
-fn table(columns: &[&str], texts: usize) -> Table {
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_header(columns.iter().copied());
-    for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((1, 0));
-        if index >= texts {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
-}
-
-/// A name, cut at its end to fit a column.
-fn cut(text: &str, most: usize) -> String {
-    match text.chars().count() <= most {
-        true => text.to_owned(),
-        false => text.chars().take(most - 1).chain(['…']).collect(),
-    }
-}
-
-/// A text, cut at its beginning, for texts that differ at the end.
-fn cut_front(text: &str, most: usize) -> String {
-    let count = text.chars().count();
-    match count <= most {
-        true => text.to_owned(),
-        false => std::iter::once('…')
-            .chain(text.chars().skip(count + 1 - most))
-            .collect(),
-    }
-}
-
-/// A sentence below a table, wrapped.
-fn wrapped(text: &str) -> String {
-    let mut lines = String::new();
-    let mut line = String::new();
-    for word in text.split_whitespace() {
-        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() >= WIDTH {
-            lines.push_str(&format!("{line}\n"));
-            line = " ".to_owned();
-        }
-        line.push_str(&format!(" {word}"));
-    }
-    format!("{lines}{line}\n")
-}
-
-fn rate(bits: Option<u64>) -> String {
-    bits.map_or_else(|| "–".to_owned(), compact)
-}
-
-/// A number in at most five characters: three digits and a prefix.
-#[expect(clippy::cast_precision_loss, reason = "a display value")]
-fn compact(number: u64) -> String {
-    let mut value = number as f64;
-    if number < 1000 {
-        return number.to_string();
-    }
-    let mut prefix = ' ';
-    for next in ['k', 'M', 'G', 'T', 'P', 'E'] {
-        if value < 999.5 {
-            break;
-        }
-        value /= 1e3;
-        prefix = next;
-    }
-    let digits = match value {
-        ..9.995 => 2,
-        ..99.95 => 1,
-        _ => 0,
-    };
-    format!("{value:.digits$}{prefix}")
-}
-
-/// A tenth matters, as reconfigurations are seconds apart.
-fn short_age(seconds: f64) -> String {
-    match seconds {
-        ..60.0 => format!("{seconds:.1} s"),
-        _ => age(seconds),
-    }
-}
-
-pub(super) fn age(seconds: f64) -> String {
-    match seconds {
-        ..60.0 => format!("{seconds:.0} s"),
-        ..3600.0 => format!("{:.0} min", seconds / 60.0),
-        _ => format!("{:.1} h", seconds / 3600.0),
-    }
 }
 
 #[cfg(test)]
@@ -716,25 +616,6 @@ mod tests {
         assert_eq!(path.reconfigurations.count, 0);
         assert!(path.model.is_none() && path.segment_rtt_ms.is_none());
         assert_eq!(path.packet_bytes, 0);
-    }
-
-    #[test]
-    fn numbers_of_any_size_have_five_characters() {
-        for (number, text) in [
-            (0, "0"),
-            (999, "999"),
-            (1000, "1.00k"),
-            (12_345, "12.3k"),
-            (999_400, "999k"),
-            (999_600, "1.00M"),
-            (157_100_000, "157M"),
-            (u64::MAX, "18.4E"),
-        ] {
-            assert_eq!(compact(number), text);
-        }
-        for power in 0..64 {
-            assert!(compact(1 << power).chars().count() <= 5);
-        }
     }
 
     /// All values of greatest length, and a thousand streams.

@@ -5,7 +5,23 @@ use std::{
     path::Path,
     process::{Command, Output},
     sync::atomic::{AtomicU16, Ordering},
+    time::{Duration, Instant},
 };
+
+/// Steps take longer on a busy computer; a wait beyond this fails the test.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until `done` returns a value.
+pub(crate) fn wait_for<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if let Some(result) = done() {
+            return result;
+        }
+        assert!(Instant::now() < until, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
 
 pub(crate) fn starhaul(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_starhaul"));

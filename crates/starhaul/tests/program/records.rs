@@ -4,14 +4,11 @@ use std::{
     fs::{self, File},
     path::Path,
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
 };
 
 use serde_json::Value;
 
-use crate::program::{free, path, run, starhaul, text};
-
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::program::{free, path, run, starhaul, text, wait_for};
 
 /// Ends with the test.
 struct Running(Child);
@@ -20,17 +17,6 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
-    }
-}
-
-fn wait_for<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        if let Some(result) = done() {
-            return result;
-        }
-        assert!(Instant::now() < until, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(50));
     }
 }
 

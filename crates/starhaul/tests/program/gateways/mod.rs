@@ -22,19 +22,4 @@ mod tproxy;
 mod transfer;
 mod tunnel;
 
-use std::time::{Duration, Instant};
-
-/// Steps take longer on a busy computer; a wait beyond this fails the test.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Waits until `done` returns a value.
-fn wait_for<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        if let Some(result) = done() {
-            return result;
-        }
-        assert!(Instant::now() < until, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
+use crate::program::{PATIENCE, wait_for};
