@@ -41,10 +41,13 @@ impl Optimized {
         self.plan.iter_mut().find(|planned| planned.class == class)
     }
 
-    /// The path of the plan on which a fragment should leave: of those over which it keeps the limit, the one that is owed most. The
-    /// same whichever path is asked, so that they never leave it to each other.
+    /// The path of the plan on which a fragment should leave: of those over which it keeps the limit, the one that is owed most; if what
+    /// the plan assumed does not hold for it, because it leaves late, the safest. The same whichever path is asked, so that they never
+    /// leave it to each other.
     fn target(&self, view: &View<'_>, load: Load, limit: Limit) -> Option<PathId> {
-        self.planned(limit.class)?.target(view, load, limit)
+        let planned = self.planned(limit.class)?;
+        let target = planned.target(view, load, limit);
+        target.or_else(|| plan::safest(view, load, limit))
     }
 
     fn make_plan(&mut self, figures: Figures, reason: String) {

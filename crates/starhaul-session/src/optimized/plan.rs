@@ -15,6 +15,8 @@ use crate::scheduler::{Class, Limit, Load, PathView, PlannedClass, PlannedWay, V
 const MOST_OWED_BYTES: f64 = 65_536.0;
 /// Shares closer than this are the same plan.
 const SAME_SHARE: f64 = 0.02;
+/// Fragments whose probabilities of staying lost are closer than this are equally safe.
+const NEGLIGIBLE_RISK: f64 = 1e-4;
 /// Predictions closer than this count as equal.
 const TIE: Duration = Duration::from_millis(1);
 
@@ -214,22 +216,53 @@ impl Planned {
 }
 
 impl Way {
-    /// Whether data that leave over `path` keep the limit. Where a retransmission protects them, this fragment leaves time for it, as the
-    /// plan assumed; the rest of the block is judged when its turn comes, for without a retransmission there would still be time.
-    /// Otherwise the whole rest must arrive.
+    /// Whether data that leave over `path`, behind what goes before their block, keep the limit. Where a retransmission protects them,
+    /// this fragment leaves time for it, as the plan assumed; the rest of the block is judged when its turn comes, for without a
+    /// retransmission there would still be time. Otherwise the whole rest must arrive.
     fn is_in_time(&self, view: &View<'_>, path: PathView<'_>, load: Load, limit: Limit) -> bool {
         let again = self.again.filter(|_| limit.class.retransmits);
         let Some(again) = again.and_then(|again| view.carrier(again, load.fragment)) else {
-            let whole = path.predict_arrival(view.now(), 0, load.waiting);
+            let whole = path.predict_arrival(view.now(), load.ahead, load.waiting);
             return whole + TIE <= limit.deadline;
         };
-        let arrival = path.predict_arrival(view.now(), 0, load.fragment);
-        let recovered: Option<Instant> = arrival
-            .checked_sub(path.one_way_delay())
-            .and_then(|left| left.checked_add(path.acknowledged_after()))
-            .and_then(|known| known.checked_add(again.one_way_delay()));
-        recovered.is_some_and(|recovered| recovered + TIE <= limit.deadline)
+        let arrival = path.predict_arrival(view.now(), load.ahead, load.fragment);
+        recovered(arrival, path, again).is_some_and(|at| at + TIE <= limit.deadline)
     }
+}
+
+/// When a fragment that arrives over `path` at `arrival`, unless it is lost, has arrived over `again` if it is.
+fn recovered(arrival: Instant, path: PathView<'_>, again: PathView<'_>) -> Option<Instant> {
+    let left = arrival.checked_sub(path.one_way_delay())?;
+    let known = left.checked_add(path.acknowledged_after())?;
+    known.checked_add(again.one_way_delay())
+}
+
+/// The path over which the fragment is least likely to stay lost, of those over which the rest of its block arrives in time; `None` where
+/// that makes no difference.
+pub(super) fn safest(view: &View<'_>, load: Load, limit: Limit) -> Option<PathId> {
+    let risk = |path: PathView<'_>| {
+        let arrival = path.predict_arrival(view.now(), 0, load.fragment);
+        let in_time = |again: &PathView<'_>| {
+            recovered(arrival, path, *again).is_some_and(|at| at + TIE <= limit.deadline)
+        };
+        let again = view.carrying(load.fragment).map(|(_, again)| again);
+        let again = again.filter(|_| limit.class.retransmits).filter(in_time);
+        let once_more = again.map(|again| again.loss().rate).reduce(f64::min);
+        path.loss().rate * once_more.unwrap_or(1.0)
+    };
+    let whole = |path: PathView<'_>| path.predict_arrival(view.now(), 0, load.waiting);
+    let paths = view.carrying(load.fragment);
+    let mut paths = paths.filter(|(_, path)| whole(*path) + TIE <= limit.deadline);
+    let (first, path) = paths.next()?;
+    let (mut best, mut least, mut most) = (first, risk(path), risk(path));
+    for (id, path) in paths {
+        let risk = risk(path);
+        most = most.max(risk);
+        if risk < least {
+            (best, least) = (id, risk);
+        }
+    }
+    (most - least > NEGLIGIBLE_RISK).then_some(best)
 }
 
 #[cfg(test)]
