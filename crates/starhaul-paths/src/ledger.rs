@@ -210,11 +210,18 @@ impl<T: Copy> PathLedger<T> {
             .map(|(sequence, record)| (sequence, record.sent))
     }
 
-    /// Gives up all outstanding datagrams without declaring them lost, because the path fell silent.
-    pub(crate) fn release(&mut self) -> Vec<Fated<T>> {
+    /// Gives up outstanding datagrams that `cannot_wait`, by when they were sent and what they carried, without declaring them lost,
+    /// because the path fell silent.
+    pub(crate) fn release(
+        &mut self,
+        mut cannot_wait: impl FnMut(Instant, T) -> bool,
+    ) -> Vec<Fated<T>> {
         let mut released = Vec::new();
         for (sequence, record) in (self.base..).zip(&mut self.records) {
-            if record.fate == Fate::Outstanding && record.elicits_ack {
+            if record.fate == Fate::Outstanding
+                && record.elicits_ack
+                && cannot_wait(record.sent, record.item)
+            {
                 released.push(fated(sequence, record, Fate::Outstanding));
                 record.fate = Fate::Released;
             }

@@ -27,6 +27,9 @@ const RATE_INTERVAL: Duration = Duration::from_millis(100);
 const LEAST_MARGIN: Duration = Duration::from_millis(1);
 /// The margin may always be this large, for scheduling delay at the peer.
 const MOST_LEAST_MARGIN: Duration = Duration::from_millis(10);
+/// So many losses in a row leave no later datagram whose acknowledgement would tell of them; an acknowledgement is overdue after as many
+/// variations.
+const TELLING: f64 = 4.0;
 /// Longest prediction: later than every deadline, and safe to add to an instant.
 const FOREVER: Duration = Duration::from_secs(86_400);
 
@@ -215,7 +218,30 @@ impl<T: Copy> PathMonitor<T> {
 
     /// Gives up all datagrams without a fate, so that their content goes elsewhere, without declaring them lost.
     pub fn release(&mut self) -> Vec<Fated<T>> {
-        self.ledger.release()
+        self.ledger.release(|_, _| true)
+    }
+
+    /// The same for those whose content `cannot_wait` until their acknowledgement is overdue, which is said with it.
+    pub fn release_urgent(
+        &mut self,
+        mut cannot_wait: impl FnMut(Instant, T) -> bool,
+    ) -> Vec<Fated<T>> {
+        let overdue = self.overdue_after();
+        self.ledger
+            .release(|sent, item| cannot_wait(sent + overdue, item))
+    }
+
+    /// Time from sending until a loss is noticed, when nothing queues on the way: the acknowledgement time, and no more than the least
+    /// RTT of late, and a variation of it, for acknowledgements of what was sent next tell of a single loss. Of several in a row nothing
+    /// tells until an acknowledgement is overdue.
+    pub fn loss_known_after(&self) -> Duration {
+        let acknowledged_after = self.acknowledged_after();
+        let overdue = self.overdue_after().saturating_sub(acknowledged_after);
+        let in_a_row = self.loss().burst_length;
+        let margin = overdue.mul_f64((in_a_row / TELLING).clamp(1.0 / TELLING, 1.0));
+        acknowledged_after
+            .min(self.min_rtt())
+            .saturating_add(margin)
     }
 
     /// Smoothed RTT: the transport's, else that of the session's acknowledgements; 333 ms before either.

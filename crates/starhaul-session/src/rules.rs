@@ -73,13 +73,7 @@ impl Scheduler for Rules {
         let mut others = view
             .carrying(bytes)
             .filter(|(other, path)| *other != id && arrival(*path) <= deadline);
-        // The same for all paths, so that they never leave it to each other.
-        let soonest_overdue = view
-            .carrying(bytes)
-            .map(|(_, path)| path.overdue_after())
-            .min()
-            .unwrap_or_default();
-        if now + soonest_overdue + view.least_delay() + TIE <= deadline {
+        if !is_last_try(view, bytes, deadline) {
             return others.all(|(_, other)| arrival(this) <= arrival(other) + TIE);
         }
         let risk = |path: PathView<'_>| path.loss().window_max;
@@ -140,6 +134,14 @@ impl Scheduler for Rules {
             ..SchedulerStatus::default()
         }
     }
+}
+
+/// Whether a fragment of `bytes` that is sent now and lost cannot be sent again. The same for all paths, so that they never leave it to
+/// each other.
+pub(crate) fn is_last_try(view: &View<'_>, bytes: u64, deadline: Instant) -> bool {
+    let overdue = view.carrying(bytes).map(|(_, path)| path.overdue_after());
+    let soonest_overdue = overdue.min().unwrap_or_default();
+    view.now() + soonest_overdue + view.least_delay() + TIE > deadline
 }
 
 /// Whether something that arrives over `path` at `arrival` keeps the limit, with room for one retransmission where that is

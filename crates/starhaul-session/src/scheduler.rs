@@ -285,6 +285,11 @@ impl PathView<'_> {
         monitor.acknowledged_after().min(monitor.min_rtt())
     }
 
+    /// Time from sending until a loss is noticed, when nothing queues on the way.
+    pub fn loss_known_after(self) -> Duration {
+        self.0.monitor.loss_known_after()
+    }
+
     /// Time from sending until an acknowledgement is overdue.
     pub fn overdue_after(self) -> Duration {
         self.0.monitor.overdue_after()

@@ -11,7 +11,7 @@ use starhaul_paths::PathId;
 
 use self::{figures::Figures, offered::Offered, plan::Planned};
 use crate::{
-    rules::Rules,
+    rules::{Rules, is_last_try},
     scheduler::{Class, Frame, Limit, Load, Offer, Scheduler, SchedulerStatus, View},
 };
 
@@ -41,13 +41,9 @@ impl Optimized {
         self.plan.iter_mut().find(|planned| planned.class == class)
     }
 
-    /// The path of the plan on which a fragment should leave: of those over which it keeps the limit, the one that is owed most; if what
-    /// the plan assumed does not hold for it, because it leaves late, the safest. The same whichever path is asked, so that they never
-    /// leave it to each other.
+    /// The path on which a fragment should leave. The same whichever path is asked, so that they never leave it to each other.
     fn target(&self, view: &View<'_>, load: Load, limit: Limit) -> Option<PathId> {
-        let planned = self.planned(limit.class)?;
-        let target = planned.target(view, load, limit);
-        target.or_else(|| plan::safest(view, load, limit))
+        self.planned(limit.class)?.target(view, load, limit)
     }
 
     fn make_plan(&mut self, figures: Figures, reason: String) {
@@ -77,7 +73,8 @@ impl Scheduler for Optimized {
         )
     }
 
-    /// On the path that the plan pairs with the one that lost it, if it arrives there in time.
+    /// On the path that the plan pairs with the one that lost it, if it arrives there in time and could be lost once more. The last try
+    /// goes where rules have it: the plan knows the mean loss of a path, which is not that of this moment.
     fn takes_retransmission(
         &self,
         view: &View<'_>,
@@ -86,6 +83,7 @@ impl Scheduler for Optimized {
         limit: Limit,
     ) -> bool {
         let again = lost_on
+            .filter(|_| !is_last_try(view, bytes, limit.deadline))
             .zip(self.planned(limit.class))
             .and_then(|(lost_on, planned)| planned.way(lost_on)?.again);
         let in_time = again.filter(|again| {

@@ -16,7 +16,9 @@ const MOST_OWED_BYTES: f64 = 65_536.0;
 /// Shares closer than this are the same plan.
 const SAME_SHARE: f64 = 0.02;
 /// Fragments whose probabilities of staying lost are closer than this are equally safe.
-const NEGLIGIBLE_RISK: f64 = 1e-4;
+const NEGLIGIBLE_RISK: f64 = 1e-5;
+/// Most losses in a row that a retransmission makes up for.
+const MOST_IN_A_ROW: f64 = 256.0;
 /// Predictions closer than this count as equal.
 const TIE: Duration = Duration::from_millis(1);
 
@@ -139,15 +141,30 @@ impl Planned {
         self.ways.iter().find(|way| way.path == path)
     }
 
-    /// The usable path that is owed most of those over which the fragment keeps its limit.
+    /// The usable path that is owed most of those over which the fragment keeps its limit. If what the plan assumed holds on none of them,
+    /// because the fragment leaves late: the safest path, and where all are equally safe, that of the plan without its assumption.
     pub(super) fn target(&self, view: &View<'_>, load: Load, limit: Limit) -> Option<PathId> {
+        self.owed_most(view, load, |way, path| {
+            way.is_in_time(view, path, load, limit)
+        })
+        .or_else(|| safest(view, load, limit))
+        .or_else(|| self.owed_most(view, load, |_, path| arrives_whole(view, path, load, limit)))
+    }
+
+    /// The usable path that is owed most of those over which it `keeps` the limit.
+    fn owed_most(
+        &self,
+        view: &View<'_>,
+        load: Load,
+        keeps: impl Fn(&Way, PathView<'_>) -> bool,
+    ) -> Option<PathId> {
         let mut best: Option<&Way> = None;
         for way in &self.ways {
             let Some(path) = view.carrier(way.path, load.fragment) else {
                 continue;
             };
             let is_owed_more = best.is_none_or(|best| way.owed > best.owed);
-            if is_owed_more && way.is_in_time(view, path, load, limit) {
+            if is_owed_more && keeps(way, path) {
                 best = Some(way);
             }
         }
@@ -222,28 +239,40 @@ impl Way {
     fn is_in_time(&self, view: &View<'_>, path: PathView<'_>, load: Load, limit: Limit) -> bool {
         let again = self.again.filter(|_| limit.class.retransmits);
         let Some(again) = again.and_then(|again| view.carrier(again, load.fragment)) else {
-            let whole = path.predict_arrival(view.now(), load.ahead, load.waiting);
-            return whole + TIE <= limit.deadline;
+            return arrives_whole(view, path, load, limit);
         };
         let arrival = path.predict_arrival(view.now(), load.ahead, load.fragment);
-        recovered(arrival, path, again).is_some_and(|at| at + TIE <= limit.deadline)
+        recovered(arrival, path, again, load).is_some_and(|at| at + TIE <= limit.deadline)
     }
 }
 
+/// Whether the rest of the block arrives in time over `path`, behind what goes before it.
+fn arrives_whole(view: &View<'_>, path: PathView<'_>, load: Load, limit: Limit) -> bool {
+    path.predict_arrival(view.now(), load.ahead, load.waiting) + TIE <= limit.deadline
+}
+
 /// When a fragment that arrives over `path` at `arrival`, unless it is lost, has arrived over `again` if it is.
-fn recovered(arrival: Instant, path: PathView<'_>, again: PathView<'_>) -> Option<Instant> {
+fn recovered(
+    arrival: Instant,
+    path: PathView<'_>,
+    again: PathView<'_>,
+    load: Load,
+) -> Option<Instant> {
     let left = arrival.checked_sub(path.one_way_delay())?;
-    let known = left.checked_add(path.acknowledged_after())?;
-    known.checked_add(again.one_way_delay())
+    let known = left.checked_add(path.loss_known_after())?;
+    // What was lost in a row is noticed at once, and goes one after the other.
+    let fragment = again.bandwidth().time_to_send(load.fragment);
+    let sent = fragment.mul_f64(path.loss().burst_length.min(MOST_IN_A_ROW));
+    known.checked_add(sent.saturating_add(again.one_way_delay()))
 }
 
 /// The path over which the fragment is least likely to stay lost, of those over which the rest of its block arrives in time; `None` where
 /// that makes no difference.
-pub(super) fn safest(view: &View<'_>, load: Load, limit: Limit) -> Option<PathId> {
+fn safest(view: &View<'_>, load: Load, limit: Limit) -> Option<PathId> {
     let risk = |path: PathView<'_>| {
         let arrival = path.predict_arrival(view.now(), 0, load.fragment);
         let in_time = |again: &PathView<'_>| {
-            recovered(arrival, path, *again).is_some_and(|at| at + TIE <= limit.deadline)
+            recovered(arrival, path, *again, load).is_some_and(|at| at + TIE <= limit.deadline)
         };
         let again = view.carrying(load.fragment).map(|(_, again)| again);
         let again = again.filter(|_| limit.class.retransmits).filter(in_time);

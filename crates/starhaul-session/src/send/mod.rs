@@ -464,6 +464,17 @@ impl BlocksOut {
         }
     }
 
+    /// A fragment of the block, if it is sent again at `overdue_at`, may come too late over a path with `least_delay`.
+    pub(crate) fn cannot_wait(
+        &self,
+        key: BlockKey,
+        overdue_at: Instant,
+        least_delay: Duration,
+    ) -> bool {
+        let block = self.blocks.get(&key);
+        block.is_some_and(|block| overdue_at + least_delay + LAST_CHANCE_MARGIN > block.deadline)
+    }
+
     /// When [`BlocksOut::expire`] has something to do.
     pub(crate) fn next_expiry(&self) -> Option<Instant> {
         self.expiry.first().map(|(at, _, _)| *at)

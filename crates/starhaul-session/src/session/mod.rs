@@ -116,9 +116,9 @@ struct BytesPair {
 }
 
 impl Session {
-    /// A session without paths, which chooses them by rules. Both sides begin when their first path is up; the clocks need not agree.
+    /// A session without paths, with the scheduler that is usual. Both sides begin when their first path is up; the clocks need not agree.
     pub fn new(config: SessionConfig, side: Side, now: Instant) -> Self {
-        Self::with_scheduler(config, side, now, SchedulerChoice::Rules.build())
+        Self::with_scheduler(config, side, now, SchedulerChoice::default().build())
     }
 
     /// The same with another choice of paths.
@@ -373,11 +373,17 @@ impl Session {
         if self.paths.all_silent() {
             return;
         }
+        let least_delay = self.paths.least_delay();
         for id in suspects {
+            let blocks = &self.blocks_out;
+            let cannot_wait = |overdue_at: Instant, item: Item| match item {
+                Item::Fragment { block, .. } => blocks.cannot_wait(block, overdue_at, least_delay),
+                _ => true,
+            };
             let released = self
                 .paths
                 .get_mut(id)
-                .map(|path| path.monitor.release())
+                .map(|path| path.monitor.release_urgent(cannot_wait))
                 .unwrap_or_default();
             for fated in released {
                 self.on_datagram_lost(id, &fated);
