@@ -20,7 +20,7 @@ use starhaul_lab::{
     experiments::{
         aggregation::{self, GRID},
         cut::{self, CutResult, CutSetup, Traffic},
-        dmtp::{BLOCKS_PER_STEP, DmtpSetup, LOSS_STEPS, MODES, StepResult, needed_bytes},
+        dmtp::{BLOCKS_PER_STEP, DmtpSetup, LOSS_STEPS, MODES, Step, StepResult, needed_bytes},
         mpdtp::{BANDWIDTH_FACTORS, LOSSES, NETEM_QUEUE, PathController, QoeSetup, SHORT_QUEUE},
     },
     kit::Records,
@@ -105,6 +105,11 @@ fn dmtp_by_the_optimizer_needs_little_of_the_dear_path() {
                 step.on_time, step.sent,
                 "seed {seed}, loss {loss}: {step:?}"
             );
+            let extra = step.extra_share().unwrap();
+            assert!(
+                extra <= 1.25 * loss + 0.003,
+                "seed {seed}, loss {loss}: {extra} extra"
+            );
             let bytes = f64::from(u32::try_from(step.dear_datagram_bytes).unwrap());
             println!(
                 "seed {seed}, loss {loss}: {bytes} B, needed {:.0} B",
@@ -117,6 +122,41 @@ fn dmtp_by_the_optimizer_needs_little_of_the_dear_path() {
     let ratio = carried / needed;
     println!("all steps: {ratio:.3} of what is needed");
     assert!(ratio <= 1.15, "{ratio}");
+}
+
+/// Losses in a row: 99.9 % are in time, and not much more is sent than was lost.
+#[test]
+fn dmtp_by_the_optimizer_survives_losses_in_a_row() {
+    let losses = [0.01, 0.02, 0.05, 0.1];
+    let steps = [5.0, 20.0].map(|burst| losses.map(|loss| Step { loss, burst }));
+    let steps = steps.concat();
+    let (mut sent, mut late) = (0, 0);
+    for seed in seeds(2) {
+        let setup = DmtpSetup {
+            mode: Mode::FecRetransmit,
+            scheduler: SchedulerChoice::Optimizer,
+            both_paths: true,
+            seed,
+        };
+        let results = setup
+            .run_steps(&steps, BLOCKS_PER_STEP, &Records::default())
+            .unwrap();
+        for (step, result) in steps.iter().zip(&results) {
+            let extra = result.extra_share().unwrap();
+            println!(
+                "seed {seed}, {step:?}: {} late, {extra:.3} extra",
+                result.sent - result.on_time
+            );
+            sent += result.sent;
+            late += result.sent - result.on_time;
+            // A step of 5 s has few bursts, and may have twice as many as its mean.
+            assert!(
+                extra <= 2.5 * step.loss + 0.03,
+                "seed {seed}, {step:?}: {extra} extra"
+            );
+        }
+    }
+    assert!(late * 1_000 <= sent, "{late} of {sent} late");
 }
 
 /// A block is whole when all its 20 fragments came. Four standard deviations either way.

@@ -80,7 +80,10 @@ impl DmtpSetup {
     }
 
     /// The same through these steps; one result for each `per_row` blocks, of which a step has a multiple.
-    pub(super) fn run_steps(
+    ///
+    /// # Errors
+    /// The session does not come up.
+    pub fn run_steps(
         &self,
         steps: &[Step],
         per_row: u32,
