@@ -11,8 +11,7 @@ use crate::{
 /// A program at a node; it ends with this value, and so does all that it started.
 pub struct Program(Option<Running>);
 
-/// How programs are started at the nodes of one network. They have real-time priority, as links have, if this user may give
-/// it: relays forward packets as links do, and TCP that the kernel forwards waits for no scheduler either.
+/// How programs are started at the nodes of one network.
 pub(crate) struct Programs {
     /// See [`ReplaySpec::supervisor`](crate::ReplaySpec::supervisor).
     pub(crate) supervisor: Vec<OsString>,
@@ -26,18 +25,20 @@ impl Programs {
         network: &NetworkNamespace,
         command: &[OsString],
     ) -> Result<Program, Error> {
-        let server = self.background(network, command)?;
+        let server = self.spawn(network, command, Stdio::from(io::stderr()), (false, true))?;
         let (server, _) = server.until_it_listens(network)?;
         Ok(Program(Some(server)))
     }
 
-    /// Starts a program that nothing is waited for.
+    /// Starts a program that nothing is waited for, with ordinary priority: it may be anyone's, and one that spins with real-time
+    /// priority takes the whole computer.
     pub(crate) fn start(
         &self,
         network: &NetworkNamespace,
         command: &[OsString],
     ) -> Result<Program, Error> {
-        Ok(Program(Some(self.background(network, command)?)))
+        let running = self.spawn(network, command, Stdio::from(io::stderr()), (false, false))?;
+        Ok(Program(Some(running)))
     }
 
     /// Starts a program to which signals to this process are forwarded.
@@ -47,24 +48,18 @@ impl Programs {
         command: &[OsString],
         stdout: Stdio,
     ) -> Result<Program, Error> {
-        let running = self.spawn(network, command, stdout, true)?;
+        let running = self.spawn(network, command, stdout, (true, true))?;
         Ok(Program(Some(running)))
     }
 
-    fn background(
-        &self,
-        network: &NetworkNamespace,
-        command: &[OsString],
-    ) -> Result<Running, Error> {
-        self.spawn(network, command, Stdio::from(io::stderr()), false)
-    }
-
+    /// With real-time priority, as links have, if this user may give it: relays forward packets as links do, and TCP that the
+    /// kernel forwards waits for no scheduler either.
     fn spawn(
         &self,
         network: &NetworkNamespace,
         command: &[OsString],
         stdout: Stdio,
-        hand_on_signals: bool,
+        (hand_on_signals, runs_first): (bool, bool),
     ) -> Result<Running, Error> {
         let start = Start {
             supervisor: &self.supervisor,
@@ -73,7 +68,7 @@ impl Programs {
             environment: &self.environment,
             stdin: Stdio::null(),
             stdout,
-            runs_first: true,
+            runs_first,
         };
         start.spawn(hand_on_signals).map_err(Error::Command)
     }

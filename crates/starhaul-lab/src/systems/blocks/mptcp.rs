@@ -19,7 +19,7 @@ use super::{
     Arrivals, BlockSender, BlockSystem, CHEAP, DEAR, Offer, address, at, program, socket_address,
     task::Task,
 };
-use crate::Error;
+use crate::{Error, workload::blocks::payload};
 
 const PORT: u16 = 5001;
 /// Subflows beside the first one, and addresses that a host may take from its peer.
@@ -32,6 +32,8 @@ const COUNTERS: &str = "/proc/thread-self/net/netstat";
 const JOINED: &str = "MPJoinSynAckRx";
 /// For the thread that asks, in its network namespace.
 const CONTROLLER: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+/// Little unsent data in the queue of a subflow, so that the scheduler decides late; of 4, 16 and 64 kB and no bound the best.
+const NOT_SENT_LOWAT: (&str, &str) = ("/proc/sys/net/ipv4/tcp_notsent_lowat", "4096");
 const SLOW_START_AFTER_IDLE: &str = "/proc/sys/net/ipv4/tcp_slow_start_after_idle";
 
 /// The kernel's scheduler with one of its congestion controllers for both subflows.
@@ -45,11 +47,11 @@ impl Mptcp {
     pub(super) const ALL: [Self; 2] = [
         Self {
             name: "mptcp",
-            controller: "bbr",
+            controller: "cubic",
         },
         Self {
-            name: "mptcp-cubic",
-            controller: "cubic",
+            name: "mptcp-bbr",
+            controller: "bbr",
         },
     ];
 }
@@ -81,7 +83,7 @@ impl BlockSystem for Mptcp {
     fn open<'h>(
         &self,
         hosts: &'h Hosts,
-        _: &Offer,
+        offer: &Offer,
         arrivals: &Arrivals,
     ) -> Result<Box<dyn BlockSender + 'h>, Error> {
         let server = socket_address(hosts, Host::Far, CHEAP, PORT)?;
@@ -100,21 +102,27 @@ impl BlockSystem for Mptcp {
         let sending = at(hosts, Host::Near, || {
             self.set_up()?;
             ip(&["endpoint", "add", &second, "dev", device, "subflow"])?;
-            let stream = connect(client, server).map_err(Error::io("cannot connect by MPTCP"))?;
-            until_joined()?;
-            Ok(stream)
+            connect(client, server).map_err(Error::io("cannot connect by MPTCP"))
         })?;
         let accepted = listener.accept();
         let (accepted, _) = accepted.map_err(Error::io("cannot accept by MPTCP"))?;
-        MptcpSender::new(sending, accepted.into(), arrivals.clone())
-            .map(|sender| Box::new(sender) as _)
+        let mut sender = MptcpSender::new(sending, accepted.into(), arrivals.clone())?;
+        // The second subflow joins once data have been acknowledged.
+        sender.offer(payload(u32::MAX, offer.block_bytes))?;
+        at(hosts, Host::Near, until_joined)?;
+        Ok(Box::new(sender))
     }
 }
 
 impl Mptcp {
     /// Of the host of this thread.
     fn set_up(&self) -> Result<(), Error> {
-        for (file, value) in [(CONTROLLER, self.controller), (SLOW_START_AFTER_IDLE, "0")] {
+        let settings = [
+            (CONTROLLER, self.controller),
+            (SLOW_START_AFTER_IDLE, "0"),
+            NOT_SENT_LOWAT,
+        ];
+        for (file, value) in settings {
             fs::write(file, value).map_err(Error::io(file))?;
         }
         let limits = [

@@ -15,11 +15,12 @@ use crate::Error;
 const PROGRAM: &str = "srt-live-transmit";
 const PACKAGE: &str = "srt-tools";
 const PORT: u16 = 9000;
-/// Of the deadline, for sending a block and for what the programs take: each waits for its input in steps of up to 10 ms.
-const MARGIN: Duration = Duration::from_millis(10);
+/// Of the deadline, for sending a block and for what the programs take: each waits for its input in steps of up to 10 ms. With less,
+/// blocks without a loss are late; with more, nothing asked for again is in time.
+const MARGIN: Duration = Duration::from_millis(14);
 /// Packets that the program takes at once: more than a block has.
 const BUFFERING: &str = "-buffering:50";
-/// Of three packets beside ten in a row, over two rows; lost ones are asked for again where that is not enough.
+/// A packet beside each ten; lost ones are asked for again at once.
 const FEC: &str = "&packetfilter=fec,cols:10,rows:1,arq:always";
 
 /// Over one path.

@@ -9,13 +9,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use starhaul_net::{run_first, sharpen_timers};
+use starhaul_net::sharpen_timers;
 
 use crate::Error;
 
 /// How often it is looked at.
 const ROUND: Duration = Duration::from_millis(2);
-/// A thread with the programs' priority that is woken later than this could not run, and so could none of them.
+/// A thread with ordinary priority that is woken later than this could not run, and no program of a rival could.
 const STALL: Duration = Duration::from_millis(10);
 
 /// A thread that looks at the clock.
@@ -35,7 +35,6 @@ impl Watch {
         let thread = std::thread::Builder::new().name("stalls".into());
         let thread = thread.spawn(move || {
             sharpen_timers();
-            let _ = run_first();
             let mut stalls = Stalls::default();
             while !told.load(Ordering::Relaxed) {
                 let before = Instant::now();
