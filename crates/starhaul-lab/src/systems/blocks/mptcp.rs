@@ -30,9 +30,8 @@ const ROUND: Duration = Duration::from_millis(5);
 /// Where the kernel counts subflows that joined, for the namespace of the thread that reads it.
 const COUNTERS: &str = "/proc/thread-self/net/netstat";
 const JOINED: &str = "MPJoinSynAckRx";
-/// For the thread that asks, in its network namespace.
-const CONTROLLER: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
-/// Little unsent data in the queue of a subflow, so that the scheduler decides late; of 4, 16 and 64 kB and no bound the best.
+/// For the thread that asks, in its network namespace: little unsent data in the queue of a subflow, so that the scheduler decides
+/// late. In single runs neither 16 nor 64 kB nor no bound was clearly better.
 const NOT_SENT_LOWAT: (&str, &str) = ("/proc/sys/net/ipv4/tcp_notsent_lowat", "4096");
 const SLOW_START_AFTER_IDLE: &str = "/proc/sys/net/ipv4/tcp_slow_start_after_idle";
 
@@ -91,7 +90,7 @@ impl BlockSystem for Mptcp {
         let second = address(hosts, Host::Near, DEAR)?.to_string();
         let device = hosts.device(DEAR).unwrap_or_default();
         let listener = at(hosts, Host::Far, || {
-            self.set_up()?;
+            set_up()?;
             let listener = socket().map_err(Error::io("cannot make an MPTCP socket"))?;
             let listens = listener
                 .bind(&server.into())
@@ -100,9 +99,10 @@ impl BlockSystem for Mptcp {
             Ok(listener)
         })?;
         let sending = at(hosts, Host::Near, || {
-            self.set_up()?;
+            set_up()?;
             ip(&["endpoint", "add", &second, "dev", device, "subflow"])?;
-            connect(client, server).map_err(Error::io("cannot connect by MPTCP"))
+            self.connect(client, server)
+                .map_err(Error::io("cannot connect by MPTCP"))
         })?;
         let accepted = listener.accept();
         let (accepted, _) = accepted.map_err(Error::io("cannot accept by MPTCP"))?;
@@ -115,26 +115,31 @@ impl BlockSystem for Mptcp {
 }
 
 impl Mptcp {
-    /// Of the host of this thread.
-    fn set_up(&self) -> Result<(), Error> {
-        let settings = [
-            (CONTROLLER, self.controller),
-            (SLOW_START_AFTER_IDLE, "0"),
-            NOT_SENT_LOWAT,
-        ];
-        for (file, value) in settings {
-            fs::write(file, value).map_err(Error::io(file))?;
-        }
-        let limits = [
-            "limits",
-            "set",
-            "subflows",
-            LIMIT,
-            "add_addr_accepted",
-            LIMIT,
-        ];
-        ip(&limits)
+    fn connect(&self, from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
+        let socket = socket()?;
+        socket.set_tcp_nodelay(true)?;
+        // Of this socket, for a namespace may not choose every controller for all. Subflows have the same.
+        socket.set_tcp_congestion(self.controller.as_bytes())?;
+        socket.bind(&from.into())?;
+        socket.connect(&to.into())?;
+        Ok(socket.into())
     }
+}
+
+/// Sets MPTCP of this thread's host up.
+fn set_up() -> Result<(), Error> {
+    for (file, value) in [(SLOW_START_AFTER_IDLE, "0"), NOT_SENT_LOWAT] {
+        fs::write(file, value).map_err(Error::io(file))?;
+    }
+    let limits = [
+        "limits",
+        "set",
+        "subflows",
+        LIMIT,
+        "add_addr_accepted",
+        LIMIT,
+    ];
+    ip(&limits)
 }
 
 /// Threads that write and read, which end with the connection.
@@ -217,14 +222,6 @@ fn socket() -> io::Result<Socket> {
     Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::MPTCP))
 }
 
-fn connect(from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
-    let socket = socket()?;
-    socket.set_tcp_nodelay(true)?;
-    socket.bind(&from.into())?;
-    socket.connect(&to.into())?;
-    Ok(socket.into())
-}
-
 /// Waits until the second subflow has joined the connection of this thread's host.
 fn until_joined() -> Result<(), Error> {
     let limit = Instant::now() + PATIENCE;
@@ -257,7 +254,7 @@ fn counter(table: &str, name: &str) -> Option<u64> {
     lines.chunks(2).find_map(of_pair)
 }
 
-/// Sets MPTCP of this thread's host up.
+/// Runs `ip mptcp` at this thread's host.
 fn ip(arguments: &[&str]) -> Result<(), Error> {
     let arguments: Vec<OsString> = ["mptcp"]
         .iter()
