@@ -79,11 +79,6 @@ impl Hosts {
         })
     }
 
-    /// The name of a link's device at both hosts.
-    pub fn device(&self, link: usize) -> Option<&str> {
-        self.names.get(link).map(String::as_str)
-    }
-
     /// Calls `work` at a host, on a thread of its own: sockets, threads and processes that it makes belong there.
     ///
     /// # Errors

@@ -30,9 +30,7 @@ const ROUND: Duration = Duration::from_millis(5);
 /// Where the kernel counts subflows that joined, for the namespace of the thread that reads it.
 const COUNTERS: &str = "/proc/thread-self/net/netstat";
 const JOINED: &str = "MPJoinSynAckRx";
-/// For the thread that asks, in its network namespace: little unsent data in the queue of a subflow, so that the scheduler decides
-/// late. In single runs neither 16 nor 64 kB nor no bound was clearly better.
-const NOT_SENT_LOWAT: (&str, &str) = ("/proc/sys/net/ipv4/tcp_notsent_lowat", "4096");
+/// For the thread that asks, in its network namespace.
 const SLOW_START_AFTER_IDLE: &str = "/proc/sys/net/ipv4/tcp_slow_start_after_idle";
 
 /// The kernel's scheduler with one of its congestion controllers for both subflows.
@@ -88,7 +86,6 @@ impl BlockSystem for Mptcp {
         let server = socket_address(hosts, Host::Far, CHEAP, PORT)?;
         let client = socket_address(hosts, Host::Near, CHEAP, 0)?;
         let second = address(hosts, Host::Near, DEAR)?.to_string();
-        let device = hosts.device(DEAR).unwrap_or_default();
         let listener = at(hosts, Host::Far, || {
             set_up()?;
             let listener = socket().map_err(Error::io("cannot make an MPTCP socket"))?;
@@ -100,7 +97,7 @@ impl BlockSystem for Mptcp {
         })?;
         let sending = at(hosts, Host::Near, || {
             set_up()?;
-            ip(&["endpoint", "add", &second, "dev", device, "subflow"])?;
+            ip(&["endpoint", "add", &second, "subflow"])?;
             self.connect(client, server)
                 .map_err(Error::io("cannot connect by MPTCP"))
         })?;
@@ -128,9 +125,7 @@ impl Mptcp {
 
 /// Sets MPTCP of this thread's host up.
 fn set_up() -> Result<(), Error> {
-    for (file, value) in [(SLOW_START_AFTER_IDLE, "0"), NOT_SENT_LOWAT] {
-        fs::write(file, value).map_err(Error::io(file))?;
-    }
+    fs::write(SLOW_START_AFTER_IDLE, "0").map_err(Error::io(SLOW_START_AFTER_IDLE))?;
     let limits = [
         "limits",
         "set",
