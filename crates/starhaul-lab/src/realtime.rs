@@ -1,5 +1,5 @@
 //! One flow of any sender behind an emulated link in real time: what is measured is what the link itself saw, the same for all.
-//! And programs along a chain of links, which tell themselves what they got.
+//! And programs along a chain of links or between two hosts, which tell themselves what they got.
 
 use std::{
     ffi::OsString,
@@ -10,7 +10,9 @@ use std::{
 
 use starhaul_flow::Metrics;
 use starhaul_link::{LinkSpec, link_seed};
-use starhaul_replay::{Chain, DirectionReport, Program, ReplayLink, ReplayReport, ReplaySpec, run};
+use starhaul_replay::{
+    Chain, DirectionReport, Hosts, LinksReport, Program, ReplayLink, ReplayReport, ReplaySpec, run,
+};
 
 use crate::{Error, traces::Direction};
 
@@ -73,6 +75,17 @@ pub struct Measured<M = Metrics> {
     pub valid: bool,
 }
 
+impl<M> Measured<M> {
+    /// Whether it counts follows from the links.
+    fn by_links((metrics, report): (M, LinksReport)) -> Self {
+        for warning in &report.warnings {
+            tracing::warn!("{warning}");
+        }
+        let valid = report.is_valid();
+        Self { metrics, valid }
+    }
+}
+
 impl Bench {
     /// Why this computer cannot run flows in real time, if it cannot.
     pub fn missing(&self) -> Option<String> {
@@ -98,12 +111,27 @@ impl Bench {
         links: &[ReplayLink],
         work: impl FnOnce(&Chain) -> Result<T, Error>,
     ) -> Result<Measured<T>, Error> {
-        let (metrics, report) = Chain::run(links, &self.supervisor, work)?;
-        for warning in &report.warnings {
-            tracing::warn!("{warning}");
-        }
-        let valid = report.is_valid();
-        Ok(Measured { metrics, valid })
+        Ok(Measured::by_links(Chain::run(
+            links,
+            &self.supervisor,
+            work,
+        )?))
+    }
+
+    /// Joins two hosts by links beside each other for `work`, of which it gives the result.
+    ///
+    /// # Errors
+    /// The system lets us make no network, and those of `work`.
+    pub(crate) fn between<T>(
+        &self,
+        links: &[ReplayLink],
+        work: impl FnOnce(&Hosts) -> Result<T, Error>,
+    ) -> Result<Measured<T>, Error> {
+        Ok(Measured::by_links(Hosts::run(
+            links,
+            &self.supervisor,
+            work,
+        )?))
     }
 
     /// Runs a flow, and measures it from its command's start on.

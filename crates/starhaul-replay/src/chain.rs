@@ -10,8 +10,8 @@ use crate::{
     engine::Engine,
     namespace::NetworkNamespace,
     network::{self, LinkNetwork},
-    report::{self, LinkReport},
-    supervisor::{Running, Start},
+    program::{Program, Programs},
+    report::LinksReport,
 };
 
 /// Nodes and links that exist while [`Chain::run`] calls its work.
@@ -19,22 +19,8 @@ pub struct Chain {
     nodes: Vec<NetworkNamespace>,
     /// The end of each link at the node of higher number.
     addresses: Vec<IpAddr>,
-    /// See [`ReplaySpec::supervisor`](crate::ReplaySpec::supervisor).
-    supervisor: Vec<OsString>,
-    environment: Vec<(String, String)>,
+    programs: Programs,
 }
-
-/// What the links of a chain carried.
-#[derive(Clone, Debug)]
-pub struct ChainReport {
-    /// Reports of the links in their order.
-    pub links: Vec<LinkReport>,
-    /// Warnings to show to the user.
-    pub warnings: Vec<String>,
-}
-
-/// A program at a node; it ends with this value, and so does all that it started.
-pub struct Program(Option<Running>);
 
 impl Chain {
     /// Makes a chain, calls `work`, and removes the chain. `links[n]` joins node `n` with node `n` + 1, to which `up` leads.
@@ -49,7 +35,7 @@ impl Chain {
         links: &[ReplayLink],
         supervisor: &[OsString],
         work: impl FnOnce(&Self) -> Result<T, E>,
-    ) -> Result<(T, ChainReport), E> {
+    ) -> Result<(T, LinksReport), E> {
         let (chain, devices) = Self::create(links, supervisor)?;
         let engine = Engine::start(links, &devices, None, false)?;
         let done = work(&chain);
@@ -57,7 +43,7 @@ impl Chain {
         let links = engine.finish(links, &mut warnings);
         let done = done?;
         let links = links?;
-        Ok((done, ChainReport { links, warnings }))
+        Ok((done, LinksReport { links, warnings }))
     }
 
     fn create(
@@ -68,8 +54,10 @@ impl Chain {
         let mut chain = Self {
             nodes: vec![new_node()?],
             addresses: Vec::new(),
-            supervisor: supervisor.to_vec(),
-            environment: vec![inner],
+            programs: Programs {
+                supervisor: supervisor.to_vec(),
+                environment: vec![inner],
+            },
         };
         let mut devices = Vec::new();
         let mut first = None;
@@ -103,6 +91,7 @@ impl Chain {
             devices.push(LinkNetwork {
                 near: Arc::new(near),
                 far: Arc::new(far),
+                ends: [near_address, far_address],
             });
             chain.nodes.push(far_node);
             chain.addresses.push(far_address);
@@ -120,9 +109,7 @@ impl Chain {
     /// # Errors
     /// [`Error::Command`] when it could not be started, [`Error::Server`] when it ended before it listened.
     pub fn serve(&self, node: usize, command: &[OsString]) -> Result<Program, Error> {
-        let server = self.start(node, command, Stdio::from(io::stderr()), false)?;
-        let (server, _) = server.until_it_listens(self.node(node)?)?;
-        Ok(Program(Some(server)))
+        self.programs.serve(self.node(node)?, command)
     }
 
     /// Starts a program at a node, to which signals to this process are forwarded.
@@ -135,28 +122,7 @@ impl Chain {
         command: &[OsString],
         stdout: Stdio,
     ) -> Result<Program, Error> {
-        let running = self.start(node, command, stdout, true)?;
-        Ok(Program(Some(running)))
-    }
-
-    fn start(
-        &self,
-        node: usize,
-        command: &[OsString],
-        stdout: Stdio,
-        hand_on_signals: bool,
-    ) -> Result<Running, Error> {
-        let start = Start {
-            supervisor: &self.supervisor,
-            network: self.node(node)?,
-            command,
-            environment: &self.environment,
-            stdin: Stdio::null(),
-            stdout,
-            // Relays forward packets as links do, and TCP that the kernel forwards waits for no scheduler either.
-            runs_first: true,
-        };
-        start.spawn(hand_on_signals).map_err(Error::Command)
+        self.programs.command(self.node(node)?, command, stdout)
     }
 
     fn node(&self, node: usize) -> Result<&NetworkNamespace, Error> {
@@ -165,45 +131,6 @@ impl Chain {
         self.nodes
             .get(node)
             .ok_or_else(|| Error::Command(missing()))
-    }
-}
-
-impl ChainReport {
-    /// Whether p99 of the lateness of all packets is within [`LATENESS_BOUND`](crate::LATENESS_BOUND).
-    pub fn is_valid(&self) -> bool {
-        report::is_in_time(&self.links)
-    }
-}
-
-impl Program {
-    /// Whether it has ended.
-    pub fn is_over(&self) -> bool {
-        self.0.as_ref().is_none_or(Running::is_over)
-    }
-
-    /// Waits for its end; returns the exit code as a shell reports it.
-    ///
-    /// # Errors
-    /// [`Error::Command`] if it could not be waited for.
-    pub fn wait(mut self) -> Result<u8, Error> {
-        let running = self.0.take();
-        running.map_or(Ok(0), |running| running.wait().map_err(Error::Command))
-    }
-
-    /// Kills it at once (SIGKILL).
-    pub fn kill(mut self) {
-        if let Some(running) = self.0.take() {
-            running.kill();
-        }
-    }
-}
-
-impl Drop for Program {
-    /// Terminates it, and kills it after a grace time.
-    fn drop(&mut self) {
-        if let Some(running) = self.0.take() {
-            running.end();
-        }
     }
 }
 

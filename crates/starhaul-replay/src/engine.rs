@@ -5,7 +5,7 @@ use std::{
     os::fd::OwnedFd,
     sync::{
         Arc,
-        mpsc::{Receiver, SyncSender, sync_channel},
+        mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
     },
     thread::JoinHandle,
     time::Instant,
@@ -15,7 +15,7 @@ use rustix::{
     event::{EventfdFlags, eventfd},
     mm::{MlockAllFlags, mlockall},
 };
-use starhaul_link::LinkSpec;
+use starhaul_link::{LinkSpec, Loss};
 
 use crate::{
     Error, ReplayLink,
@@ -38,6 +38,8 @@ pub(crate) struct Engine {
     stop: Arc<OwnedFd>,
     /// Up and down of each link in turn.
     directions: Vec<JoinHandle<io::Result<Forwarded>>>,
+    /// Takes the losses of each direction from now on.
+    losses: Vec<Sender<Loss>>,
     collector: JoinHandle<Collection>,
 }
 
@@ -74,6 +76,7 @@ impl Engine {
             start,
             stop,
             directions: Vec::new(),
+            losses: Vec::new(),
             collector,
         };
         for (number, label) in labels.into_iter().enumerate() {
@@ -84,6 +87,8 @@ impl Engine {
                 "up" => (&device.near, &device.far),
                 _ => (&device.far, &device.near),
             };
+            let (loss, losses) = channel();
+            engine.losses.push(loss);
             let direction = Direction {
                 number,
                 spec: label.spec,
@@ -93,6 +98,7 @@ impl Engine {
                 to: to.clone(),
                 stop: engine.stop.clone(),
                 records: sender.clone(),
+                losses,
             };
             match spawn("starhaul-link", move || direction.run()) {
                 Ok(direction) => engine.directions.push(direction),
@@ -105,6 +111,14 @@ impl Engine {
             }
         }
         Ok(engine)
+    }
+
+    /// Gives both directions of a link another random loss, in place of a trace's too, for the packets that come from now on.
+    pub(crate) fn set_loss(&self, link: usize, loss: Loss) {
+        for direction in self.losses.iter().skip(2 * link).take(2) {
+            // A direction that failed says so at the end.
+            let _ = direction.send(loss);
+        }
     }
 
     /// Ends all threads, whichever of them failed.

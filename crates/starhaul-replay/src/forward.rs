@@ -4,7 +4,10 @@
 use std::{
     io,
     os::fd::{AsFd, OwnedFd},
-    sync::{Arc, mpsc::SyncSender},
+    sync::{
+        Arc,
+        mpsc::{Receiver, SyncSender},
+    },
     time::{Duration, Instant},
 };
 
@@ -13,7 +16,7 @@ use rustix::{
     io::Errno,
     time::{ClockId, clock_gettime},
 };
-use starhaul_link::{Band, Cause, Histogram, LinkSpec, LinkStats, Outcome};
+use starhaul_link::{Band, Cause, Histogram, LinkSpec, LinkStats, Loss, Outcome};
 use starhaul_net::{run_first, sharpen_timers};
 
 use starhaul_net::Tun;
@@ -74,6 +77,8 @@ pub(crate) struct Direction {
     /// Readable when the run is over.
     pub(crate) stop: Arc<OwnedFd>,
     pub(crate) records: SyncSender<Batch>,
+    /// Losses in place of those of `spec`, from when they come.
+    pub(crate) losses: Receiver<Loss>,
 }
 
 /// The results of a direction.
@@ -107,6 +112,9 @@ impl Direction {
         let mut buffer = vec![0; MAX_PACKET_BYTES];
         let mut pause = Pause::new();
         loop {
+            while let Ok(loss) = self.losses.try_recv() {
+                forwarder.conveyor.link().set_loss(Instant::now(), loss);
+            }
             let taken = forwarder.receive(&mut buffer)?;
             let next = forwarder.deliver();
             if taken == READ_AT_ONCE {

@@ -54,6 +54,8 @@ pub(crate) struct Network {
 pub(crate) struct LinkNetwork {
     pub(crate) near: Arc<Tun>,
     pub(crate) far: Arc<Tun>,
+    /// IPv4 addresses of the near and the far end.
+    pub(crate) ends: [IpAddr; 2],
 }
 
 impl Network {
@@ -126,6 +128,7 @@ impl Network {
         self.links.push(LinkNetwork {
             near: Arc::new(near),
             far: Arc::new(far),
+            ends: [ends[1], ends[0]],
         });
         Ok(())
     }

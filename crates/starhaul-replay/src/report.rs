@@ -20,6 +20,15 @@ pub struct LinkReport {
     pub down: DirectionReport,
 }
 
+/// What all links of a network carried.
+#[derive(Clone, Debug)]
+pub struct LinksReport {
+    /// Reports of the links in their order.
+    pub links: Vec<LinkReport>,
+    /// Warnings to show to the user.
+    pub warnings: Vec<String>,
+}
+
 /// The report of one direction; bytes are those of IP packets.
 #[derive(Clone, Debug)]
 pub struct DirectionReport {
@@ -39,6 +48,13 @@ pub struct DirectionReport {
     pub course: Course,
     /// Every packet that arrived, without ICMP, if [`ReplaySpec::keep_passages`](crate::ReplaySpec::keep_passages) is set.
     pub passages: Vec<Passage>,
+}
+
+impl LinksReport {
+    /// Whether p99 of the lateness of all packets is within [`LATENESS_BOUND`].
+    pub fn is_valid(&self) -> bool {
+        is_in_time(&self.links)
+    }
 }
 
 impl DirectionReport {

@@ -55,7 +55,7 @@ impl Carrier {
         egress: &[(Class, SocketAddr)],
     ) -> Result<Self, Error> {
         let node = MpQuicNode::new(server, seed, seed ^ u64::from(server))?;
-        let (driver, events) = Driver::start(node)?;
+        let (driver, events) = Driver::start(node, ([127, 0, 0, 1], 0).into())?;
         let connections = Arc::<Connections>::default();
         let mut tasks = JoinSet::new();
         let targets = egress
@@ -64,7 +64,7 @@ impl Carrier {
             .collect();
         let socket = apps::loopback_socket()?;
         tasks.spawn(emit(
-            driver.handle.clone(),
+            driver.handle(),
             events,
             connections.clone(),
             socket,
@@ -86,7 +86,7 @@ impl Carrier {
     pub async fn connect(&self, paths: &[SocketAddr], limit: Duration) -> Result<(), Error> {
         let labels = Class::ALL.map(Class::name).into_iter().chain([DOWNLOAD]);
         for label in labels.clone() {
-            self.driver.handle.connect(label, paths)?;
+            self.driver.handle().connect(label, paths)?;
         }
         let all_up = async {
             for label in labels {
@@ -103,7 +103,7 @@ impl Carrier {
         let socket = apps::loopback_socket()?;
         let address = apps::local_address(&socket)?;
         self.tasks.spawn(take_blocks(
-            self.driver.handle.clone(),
+            self.driver.handle(),
             self.connections.clone(),
             class,
             socket,
@@ -119,7 +119,7 @@ impl Carrier {
         let address = listener
             .local_addr()
             .map_err(Error::io("ask a listener for its address"))?;
-        let (handle, connections) = (self.driver.handle.clone(), self.connections.clone());
+        let (handle, connections) = (self.driver.handle(), self.connections.clone());
         self.tasks.spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 tokio::spawn(take_stream(handle.clone(), connections.clone(), client));

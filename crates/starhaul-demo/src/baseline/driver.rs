@@ -24,15 +24,15 @@ const READ_BYTES: usize = 64 << 10;
 
 /// A node with its socket; the thread ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Driver {
-    pub(super) handle: Handle,
+pub struct Driver {
+    handle: Handle,
     address: SocketAddr,
     thread: Option<JoinHandle<()>>,
 }
 
 /// Access to a running node. Clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct Handle(Arc<Shared>);
+pub struct Handle(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -44,11 +44,16 @@ struct Shared {
 }
 
 impl Driver {
-    /// Binds a loopback socket and starts the thread; events come over the channel.
-    pub(super) fn start(
+    /// Binds a socket and starts the thread, in the network namespace and with the priority of the caller; events come over the
+    /// channel.
+    ///
+    /// # Errors
+    /// The address cannot be bound, or the system is out of resources.
+    pub fn start(
         node: MpQuicNode,
+        address: SocketAddr,
     ) -> Result<(Self, mpsc::UnboundedReceiver<MpQuicEvent>), Error> {
-        let socket = UdpSocket::bind(&BindOptions::new(([127, 0, 0, 1], 0).into()))?;
+        let socket = UdpSocket::bind(&BindOptions::new(address))?;
         let poller = Poller::new()?;
         let shared = Arc::new(Shared {
             node: Mutex::new(node),
@@ -83,8 +88,13 @@ impl Driver {
         ))
     }
 
+    /// Access to the node.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
     /// Where its socket is bound.
-    pub(super) const fn address(&self) -> SocketAddr {
+    pub const fn address(&self) -> SocketAddr {
         self.address
     }
 }
@@ -101,11 +111,16 @@ impl Drop for Driver {
 }
 
 impl Handle {
-    pub(super) fn connect(&self, label: &str, paths: &[SocketAddr]) -> Result<ConnectionId, Error> {
+    /// As [`MpQuicNode::connect`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn connect(&self, label: &str, paths: &[SocketAddr]) -> Result<ConnectionId, Error> {
         self.with(|node| node.connect(Instant::now(), label, paths))
     }
 
-    pub(super) fn send_block(&self, connection: ConnectionId, data: Bytes) {
+    /// As [`MpQuicNode::send_block`].
+    pub fn send_block(&self, connection: ConnectionId, data: Bytes) {
         self.with(|node| node.send_block(connection, data));
     }
 

@@ -1,7 +1,7 @@
 //! The baseline: blocks over noq's own multipath QUIC with New Reno, as MPDTP compares itself (§V).
 //!
-//! [`MpQuicNode`] is sans-IO over `noq-proto`, so the same baseline runs on sockets beside the gateways ([`Carrier`])
-//! and in virtual time. One connection per class, one unidirectional stream per block, written in order of sending and
+//! [`MpQuicNode`] is sans-IO over `noq-proto`, so the same baseline runs on sockets ([`Driver`]), beside the
+//! gateways ([`Carrier`]), and in virtual time. One connection per class, one unidirectional stream per block, written in order of sending and
 //! read when complete: no block waits for the bytes of another, and nothing is dropped. In noq 1.4 all PATH_ACKs ride
 //! the lowest path that is available; the caller therefore gives the path of lowest delay first.
 
@@ -10,6 +10,7 @@ mod driver;
 mod node;
 
 pub use carrier::Carrier;
+pub use driver::{Driver, Handle};
 pub use node::{Batch, ConnectionId, MpQuicEvent, MpQuicNode, ReadOutcome, StreamId};
 
 /// What must be said wherever the baseline's figures are shown.

@@ -16,7 +16,7 @@ pub fn all() -> Vec<Box<dyn Experiment>> {
     vec![
         Box::new(leocc::LeoCc),
         Box::new(agreement::Agreement),
-        Box::new(dmtp::study()),
+        Box::new(dmtp::Dmtp),
         Box::new(mpdtp::study()),
         Box::new(aggregation::study()),
         Box::new(cut::study()),

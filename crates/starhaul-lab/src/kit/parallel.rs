@@ -37,6 +37,17 @@ pub(crate) fn in_parallel<J: Sync, R: Send>(
     work: impl Fn(&J) -> R + Sync,
     progress: &mut dyn FnMut(Progress),
 ) -> Vec<R> {
+    in_threads(cores(), jobs, weight, work, progress)
+}
+
+/// The same with so many jobs at once.
+pub(crate) fn in_threads<J: Sync, R: Send>(
+    threads: usize,
+    jobs: &[J],
+    weight: impl Fn(&J) -> f64,
+    work: impl Fn(&J) -> R + Sync,
+    progress: &mut dyn FnMut(Progress),
+) -> Vec<R> {
     let began = Instant::now();
     let weights: Vec<f64> = jobs.iter().map(weight).collect();
     let total: f64 = weights.iter().sum();
@@ -46,7 +57,7 @@ pub(crate) fn in_parallel<J: Sync, R: Send>(
     let next = AtomicUsize::new(0);
     let (tell, told) = mpsc::channel();
     std::thread::scope(|scope| {
-        for _ in 0..cores().min(jobs.len()) {
+        for _ in 0..threads.min(jobs.len()) {
             let tell = tell.clone();
             let (next, order, work) = (&next, &order, &work);
             scope.spawn(move || {

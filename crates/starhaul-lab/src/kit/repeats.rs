@@ -13,7 +13,7 @@ pub(crate) struct Runs<M = Metrics> {
     pub(crate) late: Vec<(u64, M)>,
 }
 
-impl<M: Copy + Default> Runs<M> {
+impl<M: Clone> Runs<M> {
     /// Runs each seed until it counts, and all together at most twice as often as there are seeds: a computer that is always busy
     /// must come to an end too.
     pub(crate) fn of(
@@ -22,7 +22,10 @@ impl<M: Copy + Default> Runs<M> {
     ) -> Result<Self, Error> {
         let seeds: Vec<u64> = seeds.into_iter().collect();
         let mut repeats = seeds.len();
-        let mut runs = Self::default();
+        let mut runs = Self {
+            valid: Vec::new(),
+            late: Vec::new(),
+        };
         for seed in seeds {
             loop {
                 let Measured { metrics, valid } = run(seed)?;
@@ -42,12 +45,23 @@ impl<M: Copy + Default> Runs<M> {
 
     /// The figures that count.
     pub(crate) fn metrics(&self) -> Vec<M> {
-        self.valid.iter().map(|(_, metrics)| *metrics).collect()
+        self.valid
+            .iter()
+            .map(|(_, metrics)| metrics.clone())
+            .collect()
     }
 
     /// How many did not count.
     pub(crate) fn late_runs(&self) -> u32 {
         u32::try_from(self.late.len()).unwrap_or(u32::MAX)
+    }
+
+    /// That some did not count, if so.
+    pub(crate) fn not_counted(&self, what: &str) -> Option<String> {
+        (!self.late.is_empty()).then(|| {
+            let late = plural(self.late_runs());
+            format!("{what}: {late} not counted, since packets left late")
+        })
     }
 
     /// Why there is no row of `what`, if no run counts.
@@ -59,6 +73,11 @@ impl<M: Copy + Default> Runs<M> {
             )
         })
     }
+}
+
+/// So many runs, for people.
+pub(crate) fn plural(runs: u32) -> String {
+    format!("{runs} run{}", if runs == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

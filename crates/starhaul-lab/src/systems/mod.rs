@@ -1,5 +1,7 @@
-//! Who is measured, by name: controllers of ours in virtual time, and whatever sends in real time, each a file of its own.
+//! Who is measured, by name: controllers of ours in virtual time, whatever sends in real time, and what carries blocks in real time,
+//! each a file of its own.
 
+pub(crate) mod blocks;
 pub(crate) mod kernel;
 pub(crate) mod own;
 

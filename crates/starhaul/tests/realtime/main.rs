@@ -1,6 +1,7 @@
 //! Tests in real time: emulated links, recordings and flows, in one program so that they wait concurrently.
 #![allow(clippy::unwrap_used, reason = "a test harness")]
 
+mod blocks;
 mod chain;
 mod detect;
 #[path = "../emulated/mod.rs"]

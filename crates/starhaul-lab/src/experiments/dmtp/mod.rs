@@ -1,7 +1,9 @@
 //! DMTP fig. 5–9: blocks of 24 kB with a deadline of 200 ms over two paths of 15 Mbit/s and 60 ms one way, of which the
 //! cheap one loses more and more.
 
+mod command;
 mod model;
+mod real;
 mod rival;
 mod run;
 
@@ -14,6 +16,7 @@ use starhaul_units::Bandwidth;
 
 use self::model::least_extra_share;
 pub use self::{
+    command::Dmtp,
     model::needed_bytes,
     run::{DmtpSetup, StepResult},
 };
@@ -76,15 +79,9 @@ impl Step {
     }
 }
 
-/// `starhaul lab dmtp`.
-pub fn study() -> Study {
-    let on_time = Plot {
-        title: "Blocks on time",
-        x: ("loss", "loss of the cheap path, %"),
-        log_from: Some(0.01),
-        y: ("on_time_share", "%"),
-        by: &["system", "scheduler"],
-    };
+/// The parts in virtual time.
+fn study() -> Study {
+    let on_time = by_loss_plot(&["system", "scheduler"]);
     let plot = |title, y| Plot {
         title,
         y,
@@ -155,6 +152,17 @@ pub fn study() -> Study {
         })
         .plot(on_time),
     )
+}
+
+/// Blocks on time, a line for each value of these columns.
+const fn by_loss_plot(by: &'static [&'static str]) -> Plot {
+    Plot {
+        title: "Blocks on time",
+        x: ("loss", "loss of the cheap path, %"),
+        log_from: Some(0.01),
+        y: ("on_time_share", "%"),
+        by,
+    }
 }
 
 fn part(

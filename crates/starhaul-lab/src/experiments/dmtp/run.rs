@@ -18,6 +18,7 @@ use super::{BLOCK_BYTES, BLOCKS_PER_STEP, DEADLINE, INTERVAL, RATE, Step, links,
 use crate::{
     Error,
     kit::Records,
+    workload::blocks,
     worlds::stack::{HostSettings, PathSetup, Starhaul, World},
 };
 
@@ -276,5 +277,5 @@ impl Carried {
 
 /// The bytes of a block, different for each.
 pub(super) fn payload(block: u32) -> Bytes {
-    block.to_be_bytes().repeat(BLOCK_BYTES / 4).into()
+    blocks::payload(block, BLOCK_BYTES)
 }

@@ -17,7 +17,7 @@ use crate::{
     kit::{
         self, Context, Found, Progress,
         parallel::span,
-        repeats::Runs,
+        repeats::{Runs, plural},
         report::{Results, Rows},
     },
     realtime::{Bench, Measured, OVERHEAD, Sender as _},
@@ -259,12 +259,7 @@ impl RealPlan {
             })?;
             let what = format!("{} over {} hops", system.name(), self.chain.count);
             notes.extend(runs.nothing_counts(&what));
-            if runs.late_runs() > 0 {
-                let late = plural(runs.late_runs());
-                notes.push(format!(
-                    "{what}: {late} not counted, since packets left late"
-                ));
-            }
+            notes.extend(runs.not_counted(&what));
             let rows = runs.valid.iter();
             let rows: Vec<Row> = rows
                 .map(|(seed, figures)| self.row(system, *seed, *figures))
@@ -321,10 +316,6 @@ impl kit::Plan for RealPlan {
             }],
         }))
     }
-}
-
-fn plural(runs: u32) -> String {
-    format!("{runs} run{}", if runs == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

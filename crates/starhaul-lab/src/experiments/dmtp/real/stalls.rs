@@ -1,0 +1,94 @@
+//! When this computer stood still: what is late then says nothing about who sent it.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use starhaul_net::sharpen_timers;
+
+use crate::Error;
+
+/// How often it is looked at.
+const ROUND: Duration = Duration::from_millis(2);
+/// A thread with ordinary priority that is woken later than this could not run, and no program of a rival could.
+const STALL: Duration = Duration::from_millis(10);
+
+/// A thread that looks at the clock.
+pub(super) struct Watch {
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<Stalls>,
+}
+
+/// Times in which nothing could run, in their order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stalls(Vec<(Instant, Instant)>);
+
+impl Watch {
+    pub(super) fn start() -> Result<Self, Error> {
+        let over = Arc::new(AtomicBool::new(false));
+        let told = over.clone();
+        let thread = std::thread::Builder::new().name("stalls".into());
+        let thread = thread.spawn(move || {
+            sharpen_timers();
+            let mut stalls = Stalls::default();
+            while !told.load(Ordering::Relaxed) {
+                let before = Instant::now();
+                std::thread::sleep(ROUND);
+                stalls.add(before + ROUND, Instant::now());
+            }
+            stalls
+        });
+        Ok(Self {
+            over,
+            thread: thread.map_err(Error::io("cannot start a thread"))?,
+        })
+    }
+
+    pub(super) fn end(self) -> Stalls {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+impl Stalls {
+    /// It should have run at one time and did at another.
+    fn add(&mut self, due: Instant, ran: Instant) {
+        if ran.saturating_duration_since(due) >= STALL {
+            self.0.push((due, ran));
+        }
+    }
+
+    /// Whether there was one in this time.
+    pub(super) fn touch(&self, from: Instant, to: Instant) -> bool {
+        self.0.iter().any(|(due, ran)| *due <= to && *ran >= from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stall_touches_what_was_under_way_meanwhile() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut stalls = Stalls::default();
+        stalls.add(at(100), at(109));
+        assert!(!stalls.touch(at(0), at(1000)));
+        stalls.add(at(200), at(230));
+        for (from, to, touches) in [
+            (0, 199, false),
+            (0, 200, true),
+            (210, 220, true),
+            (230, 400, true),
+            (231, 400, false),
+        ] {
+            assert_eq!(stalls.touch(at(from), at(to)), touches, "{from}..{to}");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Systems that carry blocks from one host to another in real time, each in a file of its own: our own stack, and rivals that this
+//! computer has.
+
+mod mpquic;
+mod mptcp;
+mod own;
+mod packets;
+mod program;
+mod rist;
+mod srt;
+mod task;
+
+use std::{
+    collections::BTreeMap,
+    fmt::Debug,
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use starhaul_replay::{Host, Hosts};
+use starhaul_units::Bandwidth;
+
+use crate::{Error, workload::blocks::number_of};
+
+/// The links of an experiment.
+pub(crate) const CHEAP: usize = 0;
+pub(crate) const DEAR: usize = 1;
+
+/// A system that can be asked for.
+pub(crate) trait BlockSystem: Debug + Send + Sync {
+    /// Its name in tables and on the command line.
+    fn name(&self) -> &'static str;
+
+    /// Who chooses its paths.
+    fn scheduler(&self) -> &'static str {
+        "its own"
+    }
+
+    /// Whether it is not our own.
+    fn is_rival(&self) -> bool {
+        true
+    }
+
+    /// Why this computer cannot run it, and what to install.
+    fn missing(&self) -> Option<String>;
+
+    /// Sets both ends up, until blocks can be offered at the near host; what comes out at the far one is told to `arrivals`.
+    ///
+    /// # Errors
+    /// A program or a socket that does not come up.
+    fn open<'h>(
+        &self,
+        hosts: &'h Hosts,
+        offer: &Offer,
+        arrivals: &Arrivals,
+    ) -> Result<Box<dyn BlockSender + 'h>, Error>;
+}
+
+/// The near end of an open system; both ends close with it.
+pub(crate) trait BlockSender {
+    /// Takes a block that is to be sent now, and does not wait.
+    ///
+    /// # Errors
+    /// The system has ended.
+    fn offer(&mut self, block: Bytes) -> Result<(), Error>;
+}
+
+/// What is offered, and over what.
+#[derive(Clone, Debug)]
+pub(crate) struct Offer {
+    /// Bytes of each block.
+    pub(crate) block_bytes: usize,
+    /// Time between two blocks.
+    pub(crate) interval: Duration,
+    /// Within which a block is of use.
+    pub(crate) deadline: Duration,
+    /// One-way delay of each link, cheap and dear.
+    pub(crate) one_way: Duration,
+    /// Rate of each link.
+    pub(crate) rate: Bandwidth,
+    /// Price of each link per byte.
+    pub(crate) costs: [f64; 2],
+}
+
+/// Which blocks came out whole, and when the last byte of each was with the application. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Arrivals {
+    block_bytes: usize,
+    blocks: Arc<Mutex<BTreeMap<u32, Instant>>>,
+}
+
+impl Arrivals {
+    /// None yet.
+    pub(crate) fn new(offer: &Offer) -> Self {
+        Self {
+            block_bytes: offer.block_bytes,
+            blocks: Arc::default(),
+        }
+    }
+
+    /// A block has come out at this moment. A second one of its number, and one with a wrong byte, counts for nothing.
+    pub(crate) fn arrived(&self, at: Instant, data: &[u8]) {
+        if let Some(number) = number_of(data, self.block_bytes) {
+            self.blocks.lock().entry(number).or_insert(at);
+        }
+    }
+
+    /// How many so far.
+    pub(crate) fn count(&self) -> usize {
+        self.blocks.lock().len()
+    }
+
+    /// All so far by their numbers.
+    pub(crate) fn take(&self) -> BTreeMap<u32, Instant> {
+        std::mem::take(&mut self.blocks.lock())
+    }
+}
+
+/// Every system, in the order of the table.
+pub(crate) fn all() -> Vec<Box<dyn BlockSystem>> {
+    let mut all: Vec<Box<dyn BlockSystem>> = Vec::new();
+    all.extend(own::Own::ALL.map(|own| Box::new(own) as _));
+    all.extend(mptcp::Mptcp::ALL.map(|mptcp| Box::new(mptcp) as _));
+    all.extend(srt::Srt::ALL.map(|srt| Box::new(srt) as _));
+    all.extend(rist::Rist::ALL.map(|rist| Box::new(rist) as _));
+    all.extend(mpquic::MpQuic::ALL.map(|mpquic| Box::new(mpquic) as _));
+    all
+}
+
+/// The address of a host's end of a link.
+fn address(hosts: &Hosts, host: Host, link: usize) -> Result<IpAddr, Error> {
+    let missing = || Error::Failed(format!("link {link} has no address"));
+    hosts.address(host, link).ok_or_else(missing)
+}
+
+/// The same with a port.
+fn socket_address(hosts: &Hosts, host: Host, link: usize, port: u16) -> Result<SocketAddr, Error> {
+    Ok(SocketAddr::new(address(hosts, host, link)?, port))
+}
+
+/// Calls `work` at a host, where threads that it starts stay.
+fn at<T: Send>(
+    hosts: &Hosts,
+    host: Host,
+    work: impl FnOnce() -> Result<T, Error> + Send,
+) -> Result<T, Error> {
+    let mut result = None;
+    let entered = hosts.inside(host, || {
+        // Like the programs of rivals. What the thread starts has its priority.
+        let _ = starhaul_net::run_first();
+        result = Some(work());
+        Ok(())
+    });
+    entered.map_err(Error::io("cannot enter a network namespace"))?;
+    result.unwrap_or_else(|| {
+        Err(Error::io("a thread ended early")(
+            io::ErrorKind::Other.into(),
+        ))
+    })
+}

@@ -1,0 +1,135 @@
+//! noq's multipath QUIC on sockets of both hosts: one connection over both paths, each block a stream of its own, New Reno.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use starhaul_demo::baseline::{ConnectionId, Driver, Handle, MpQuicEvent, MpQuicNode};
+use starhaul_replay::{Host, Hosts};
+use tokio::sync::mpsc::{UnboundedReceiver, error::TryRecvError};
+
+use super::{
+    Arrivals, BlockSender, BlockSystem, CHEAP, DEAR, Offer, at, socket_address, task::Task,
+};
+use crate::Error;
+
+const LABEL: &str = "blocks";
+const PORT: u16 = 4434;
+/// How long the connection may take to come up.
+const PATIENCE: Duration = Duration::from_secs(10);
+const ROUND: Duration = Duration::from_millis(5);
+/// Of the keys, which protect nothing of value.
+const SEED: u64 = 1;
+
+/// By the path that it fills first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MpQuic {
+    name: &'static str,
+    paths: [usize; 2],
+}
+
+impl MpQuic {
+    pub(super) const ALL: [Self; 2] = [
+        Self {
+            name: "mpquic",
+            paths: [CHEAP, DEAR],
+        },
+        Self {
+            name: "mpquic-dear",
+            paths: [DEAR, CHEAP],
+        },
+    ];
+}
+
+impl BlockSystem for MpQuic {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn missing(&self) -> Option<String> {
+        None
+    }
+
+    fn open<'h>(
+        &self,
+        hosts: &'h Hosts,
+        _: &Offer,
+        arrivals: &Arrivals,
+    ) -> Result<Box<dyn BlockSender + 'h>, Error> {
+        let [first, second] = self
+            .paths
+            .map(|link| socket_address(hosts, Host::Far, link, PORT));
+        let remotes = [first?, second?];
+        let start = |host, is_server: bool, port| {
+            at(hosts, host, || {
+                let node = MpQuicNode::new(is_server, SEED, SEED ^ u64::from(is_server))?;
+                let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+                Ok(Driver::start(node, any)?)
+            })
+        };
+        let (receiver, mut received) = start(Host::Far, true, PORT)?;
+        let (sender, mut events) = start(Host::Near, false, 0)?;
+        let reader = Task::start("mpquic-receiver", {
+            let arrivals = arrivals.clone();
+            move |_| {
+                // Ends with the receiver.
+                while let Some(event) = received.blocking_recv() {
+                    if let MpQuicEvent::BlockReceived { data, .. } = event {
+                        arrivals.arrived(Instant::now(), &data);
+                    }
+                }
+            }
+        })?;
+        let handle = sender.handle();
+        let ends = Ends {
+            _sender: sender,
+            _receiver: receiver,
+            _reader: reader,
+        };
+        let connection = handle.connect(LABEL, &remotes)?;
+        until_connected(&mut events)?;
+        Ok(Box::new(MpQuicSender {
+            handle,
+            connection,
+            _ends: ends,
+        }))
+    }
+}
+
+struct MpQuicSender {
+    handle: Handle,
+    connection: ConnectionId,
+    _ends: Ends,
+}
+
+/// In the order in which they must end.
+struct Ends {
+    _sender: Driver,
+    _receiver: Driver,
+    _reader: Task,
+}
+
+impl BlockSender for MpQuicSender {
+    fn offer(&mut self, block: Bytes) -> Result<(), Error> {
+        self.handle.send_block(self.connection, block);
+        Ok(())
+    }
+}
+
+fn until_connected(events: &mut UnboundedReceiver<MpQuicEvent>) -> Result<(), Error> {
+    let limit = Instant::now() + PATIENCE;
+    loop {
+        match events.try_recv() {
+            Ok(MpQuicEvent::Connected { .. }) => return Ok(()),
+            Ok(_) => {}
+            Err(TryRecvError::Empty) if Instant::now() < limit => std::thread::sleep(ROUND),
+            Err(_) => {
+                return Err(Error::Failed(format!(
+                    "multipath QUIC was not connected within {PATIENCE:?}"
+                )));
+            }
+        }
+    }
+}

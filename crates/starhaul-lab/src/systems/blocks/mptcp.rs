@@ -1,0 +1,282 @@
+//! The kernel's multipath TCP: one connection with a subflow over each path. A read is not a block, so each block is preceded by
+//! its length, and counts when its last byte is read. The sender drops nothing.
+
+use std::{
+    ffi::OsString,
+    fs, io,
+    io::{Read as _, Write as _},
+    net::{Shutdown, SocketAddr, TcpStream},
+    process::Command,
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use socket2::{Domain, Protocol, Socket, Type};
+use starhaul_replay::{Host, Hosts};
+
+use super::{
+    Arrivals, BlockSender, BlockSystem, CHEAP, DEAR, Offer, address, at, program, socket_address,
+    task::Task,
+};
+use crate::{Error, workload::blocks::payload};
+
+const PORT: u16 = 5001;
+/// Subflows beside the first one, and addresses that a host may take from its peer.
+const LIMIT: &str = "2";
+/// How long the second subflow may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+const ROUND: Duration = Duration::from_millis(5);
+/// Where the kernel counts subflows that joined, for the namespace of the thread that reads it.
+const COUNTERS: &str = "/proc/thread-self/net/netstat";
+const JOINED: &str = "MPJoinSynAckRx";
+/// For the thread that asks, in its network namespace.
+const SLOW_START_AFTER_IDLE: &str = "/proc/sys/net/ipv4/tcp_slow_start_after_idle";
+
+/// The kernel's scheduler with one of its congestion controllers for both subflows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mptcp {
+    name: &'static str,
+    controller: &'static str,
+}
+
+impl Mptcp {
+    pub(super) const ALL: [Self; 2] = [
+        Self {
+            name: "mptcp",
+            controller: "cubic",
+        },
+        Self {
+            name: "mptcp-bbr",
+            controller: "bbr",
+        },
+    ];
+}
+
+impl BlockSystem for Mptcp {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn missing(&self) -> Option<String> {
+        if let Err(error) = socket() {
+            return Some(format!(
+                "skipped: {}, because this kernel makes no MPTCP sockets ({error}): it needs CONFIG_MPTCP and sysctl net.mptcp.enabled=1",
+                self.name
+            ));
+        }
+        let known = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
+        let known = known.unwrap_or_default();
+        let controller = self.controller;
+        if !known.split_whitespace().any(|known| known == controller) {
+            return Some(format!(
+                "skipped: {}, because this kernel has no {controller}: modprobe tcp_{controller}",
+                self.name
+            ));
+        }
+        program::missing(self.name, "ip", "iproute2")
+    }
+
+    fn open<'h>(
+        &self,
+        hosts: &'h Hosts,
+        offer: &Offer,
+        arrivals: &Arrivals,
+    ) -> Result<Box<dyn BlockSender + 'h>, Error> {
+        let server = socket_address(hosts, Host::Far, CHEAP, PORT)?;
+        let client = socket_address(hosts, Host::Near, CHEAP, 0)?;
+        let second = address(hosts, Host::Near, DEAR)?.to_string();
+        let listener = at(hosts, Host::Far, || {
+            set_up()?;
+            let listener = socket().map_err(Error::io("cannot make an MPTCP socket"))?;
+            let listens = listener
+                .bind(&server.into())
+                .and_then(|()| listener.listen(1));
+            listens.map_err(Error::io("cannot listen for MPTCP"))?;
+            Ok(listener)
+        })?;
+        let sending = at(hosts, Host::Near, || {
+            set_up()?;
+            ip(&["endpoint", "add", &second, "subflow"])?;
+            self.connect(client, server)
+                .map_err(Error::io("cannot connect by MPTCP"))
+        })?;
+        let accepted = listener.accept();
+        let (accepted, _) = accepted.map_err(Error::io("cannot accept by MPTCP"))?;
+        let mut sender = MptcpSender::new(sending, accepted.into(), arrivals.clone())?;
+        // The second subflow joins once data have been acknowledged.
+        sender.offer(payload(u32::MAX, offer.block_bytes))?;
+        at(hosts, Host::Near, until_joined)?;
+        Ok(Box::new(sender))
+    }
+}
+
+impl Mptcp {
+    fn connect(&self, from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
+        let socket = socket()?;
+        socket.set_tcp_nodelay(true)?;
+        // Of this socket, for a namespace may not choose every controller for all. Subflows have the same.
+        socket.set_tcp_congestion(self.controller.as_bytes())?;
+        socket.bind(&from.into())?;
+        socket.connect(&to.into())?;
+        Ok(socket.into())
+    }
+}
+
+/// Sets MPTCP of this thread's host up.
+fn set_up() -> Result<(), Error> {
+    fs::write(SLOW_START_AFTER_IDLE, "0").map_err(Error::io(SLOW_START_AFTER_IDLE))?;
+    let limits = [
+        "limits",
+        "set",
+        "subflows",
+        LIMIT,
+        "add_addr_accepted",
+        LIMIT,
+    ];
+    ip(&limits)
+}
+
+/// Threads that write and read, which end with the connection.
+struct MptcpSender {
+    blocks: mpsc::Sender<Bytes>,
+    streams: [TcpStream; 2],
+    _writer: Task,
+    _reader: Task,
+}
+
+impl MptcpSender {
+    fn new(sending: TcpStream, receiving: TcpStream, arrivals: Arrivals) -> Result<Self, Error> {
+        let shared = |stream: &TcpStream| {
+            stream
+                .try_clone()
+                .map_err(Error::io("cannot share a socket"))
+        };
+        let streams = [shared(&sending)?, shared(&receiving)?];
+        let (blocks, queue) = mpsc::channel::<Bytes>();
+        // What waits for room in the socket waits here.
+        let writer = Task::start("mptcp-sender", move |_| {
+            let mut to = sending;
+            for block in queue {
+                if write(&mut to, &block).is_err() {
+                    return;
+                }
+            }
+        })?;
+        let reader = Task::start("mptcp-receiver", move |_| {
+            let mut from = receiving;
+            let mut block = vec![0; arrivals.block_bytes];
+            while read(&mut from, &mut block).is_ok() {
+                arrivals.arrived(Instant::now(), &block);
+            }
+        })?;
+        Ok(Self {
+            blocks,
+            streams,
+            _writer: writer,
+            _reader: reader,
+        })
+    }
+}
+
+impl BlockSender for MptcpSender {
+    fn offer(&mut self, block: Bytes) -> Result<(), Error> {
+        let ended = |_| Error::Failed("the MPTCP connection ended".to_owned());
+        self.blocks.send(block).map_err(ended)
+    }
+}
+
+impl Drop for MptcpSender {
+    fn drop(&mut self) {
+        // Without a sender the writer ends when its queue is empty, and on a closed socket at once.
+        self.blocks = mpsc::channel().0;
+        for stream in &self.streams {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn write(to: &mut TcpStream, block: &[u8]) -> io::Result<()> {
+    let length = u32::try_from(block.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let mut framed = length.to_be_bytes().to_vec();
+    framed.extend_from_slice(block);
+    to.write_all(&framed)
+}
+
+/// Reads a block of the expected length.
+fn read(from: &mut TcpStream, block: &mut [u8]) -> io::Result<()> {
+    let mut length = [0; 4];
+    from.read_exact(&mut length)?;
+    if usize::try_from(u32::from_be_bytes(length)) != Ok(block.len()) {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    from.read_exact(block)
+}
+
+fn socket() -> io::Result<Socket> {
+    Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::MPTCP))
+}
+
+/// Waits until the second subflow has joined the connection of this thread's host.
+fn until_joined() -> Result<(), Error> {
+    let limit = Instant::now() + PATIENCE;
+    loop {
+        let counters = fs::read_to_string(COUNTERS).map_err(Error::io(COUNTERS))?;
+        match counter(&counters, JOINED) {
+            None => return Err(Error::Failed(format!("{COUNTERS} has no {JOINED}"))),
+            Some(0) if Instant::now() < limit => std::thread::sleep(ROUND),
+            Some(0) => {
+                return Err(Error::Failed(format!(
+                    "MPTCP made no second subflow within {PATIENCE:?}"
+                )));
+            }
+            Some(_) => return Ok(()),
+        }
+    }
+}
+
+/// A number of the kernel's table, in which each line of names is followed by one of numbers.
+fn counter(table: &str, name: &str) -> Option<u64> {
+    let lines: Vec<Vec<&str>> = table
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let of_pair = |pair: &[Vec<&str>]| {
+        let [names, numbers] = pair else { return None };
+        let place = names.iter().position(|known| *known == name)?;
+        numbers.get(place)?.parse().ok()
+    };
+    lines.chunks(2).find_map(of_pair)
+}
+
+/// Runs `ip mptcp` at this thread's host.
+fn ip(arguments: &[&str]) -> Result<(), Error> {
+    let arguments: Vec<OsString> = ["mptcp"]
+        .iter()
+        .chain(arguments)
+        .map(OsString::from)
+        .collect();
+    let output = Command::new("ip").args(&arguments).output();
+    let output = output.map_err(Error::io("cannot run ip"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(Error::Failed(format!(
+            "ip {}: {}",
+            arguments.join(" ".as_ref()).to_string_lossy(),
+            String::from_utf8_lossy(&output.stderr).trim()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_is_found_by_its_name() {
+        let table =
+            "TcpExt: A B\nTcpExt: 1 2\nMPTcpExt: MPJoinSynRx MPJoinSynAckRx\nMPTcpExt: 0 7\n";
+        assert_eq!(counter(table, JOINED), Some(7));
+        assert_eq!(counter(table, "MPJoin"), None);
+    }
+}

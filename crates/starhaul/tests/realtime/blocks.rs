@@ -1,0 +1,56 @@
+//! `starhaul lab dmtp --real`: blocks with a deadline over two emulated links, beside a rival of the kernel.
+
+use serde_json::Value;
+
+use crate::{
+    emulated::{is_refused, json, skip_busy, starhaul},
+    turn::{Load, turn},
+};
+
+const MPTCP: &str = "mptcp";
+
+#[test]
+fn blocks_are_in_time_over_a_path_that_loses_a_tenth_and_rivals_run_beside_them() {
+    let _turn = turn(Load::Heavy);
+    let arguments = ["lab", "dmtp", "--real", "--quick", "--json", "--systems"];
+    let output = starhaul(&arguments)
+        .args(["starhaul,mptcp", "--loss", "0,10%"])
+        .output()
+        .unwrap();
+    if is_refused(&output) {
+        return;
+    }
+    assert!(output.status.success(), "{output:?}");
+    let result = json(&output);
+    let notes = result["skipped"].to_string();
+    if notes.contains("this computer was too busy") {
+        return skip_busy();
+    }
+    let rows = result["real"].as_array().unwrap();
+    let of = |system: &str| -> Vec<&Value> {
+        rows.iter().filter(|row| row["system"] == system).collect()
+    };
+    let own = of("starhaul");
+    assert_eq!(own.len(), 2, "{result}");
+    let number = |row: &Value, key: &str| row[key].as_u64().unwrap();
+    if own.iter().any(|row| number(row, "disturbed") > 0) {
+        return skip_busy();
+    }
+    for row in &own {
+        assert_eq!(number(row, "sent"), 250);
+        assert_eq!(number(row, "on_time"), 250, "{row}");
+    }
+    // What a path that loses nothing is spared, and what it takes over from one that loses a tenth.
+    let [clean, lossy] = [0, 1].map(|step| number(own[step], "dear_bytes"));
+    assert!(clean < 1_000_000 && lossy > clean, "{clean} and {lossy}");
+    if !notes.contains("skipped: mptcp") {
+        let rival = of(MPTCP);
+        assert_eq!(rival.len(), 2, "{result}");
+        for path in ["cheap_bytes", "dear_bytes"] {
+            assert!(
+                number(rival[0], path) > 0,
+                "no subflow over one path: {result}"
+            );
+        }
+    }
+}
