@@ -2,7 +2,7 @@
 #
 #   make && sudo make install      into PREFIX (/usr/local), below DESTDIR if that is set; `make uninstall` undoes it
 #   make deb                       target/debian/starhaul_VERSION_ARCH.deb, and a package with its debug information
-#   make tarball                   target/dist-files/starhaul-VERSION-TARGET.tar.gz with SHA256SUMS
+#   make tarball                   target/dist-files/starhaul-TARGET.tar.gz with SHA256SUMS
 #
 # PROFILE=dev packages what the tests have built. TARGET=aarch64-unknown-linux-gnu builds for another machine;
 # RUNNABLE=FILE is then a build for this one, which writes manual pages and completions.
@@ -90,3 +90,14 @@ deb:
 deb-files:
 	$(CARGO) deb --locked --no-build --profile $(PROFILE) -p starhaul --dbgsym $(FOR_TARGET) $(DEB_OPTIONS)
 
+# A static program: its target is STATIC, which `rustup target add` adds; its C code needs musl's compiler (Debian's musl-tools).
+STATIC ?= $(shell uname -m)-unknown-linux-musl
+STAGE = target/dist-files/starhaul-$(STATIC)
+
+tarball:
+	$(CARGO) build --locked --profile $(PROFILE) -p starhaul --target $(STATIC)
+	$(MAKE) package-files TARGET=$(STATIC)
+	rm -rf $(STAGE)
+	$(MAKE) install TARGET=$(STATIC) DESTDIR=$(STAGE) PREFIX=/usr/local
+	tar --sort=name --owner=0 --group=0 --numeric-owner -C $(dir $(STAGE)) -czf $(STAGE).tar.gz $(notdir $(STAGE))
+	cd $(dir $(STAGE)) && sha256sum *.tar.gz >SHA256SUMS

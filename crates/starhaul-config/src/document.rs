@@ -237,6 +237,12 @@ fn of_tables(items: &[Spanned<DeValue<'_>>]) -> bool {
 
 /// The files of a pattern; one without `*` is a file that must be there.
 fn matching(directory: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
+    let folders = Path::new(pattern).parent();
+    if folders.is_some_and(|folders| folders.to_string_lossy().contains('*')) {
+        return Err(format!(
+            "{pattern:?}: write one \"*\", in the last part of the name"
+        ));
+    }
     let path = directory.join(pattern);
     let name = path
         .file_name()
@@ -246,7 +252,7 @@ fn matching(directory: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
         return Ok(vec![path]);
     };
     let folder = path.parent().unwrap_or(directory);
-    if after.contains('*') || folder.to_string_lossy().contains('*') {
+    if after.contains('*') {
         return Err(format!(
             "{pattern:?}: write one \"*\", in the last part of the name"
         ));

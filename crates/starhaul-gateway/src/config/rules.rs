@@ -636,7 +636,8 @@ fn read_socks5(table: &Table<'_>, directory: &Path) -> Result<ConnectionService,
         (Some(username), Some(password)) => Some(Credentials { username, password }),
         (None, None) => None,
         _ => {
-            let problem = "\"username\" needs \"password\" or \"password_file\", and these need it";
+            let problem =
+                "\"username\" and a password need each other: \"password\" or \"password_file\"";
             return Err(table.problem(problem));
         }
     };

@@ -38,7 +38,7 @@ fn errors_name_file_line_key_and_the_nearest_valid_key() {
         (
             "zzzzzzzzzz = 1",
             "",
-            &["gw.toml:1:", "possible here: identity, listen"],
+            &["gw.toml:1:", "possible here: include, identity, listen"],
         ),
         ("x = [", "", &["gw.toml:2:"]),
         ("", "[egres]", &["gw.toml:8:", "did you mean \"egress\"?"]),
@@ -528,6 +528,7 @@ fn files_are_included_passwords_lie_in_files_and_secrets_are_warned_of() {
     write("p", "\n");
     let error = load().unwrap_err();
     assert!(error.contains("write 1 to 255 bytes"), "{error}");
+    write("p", "hush\n");
     write("rules.d/1.toml", &format!("{socks}password = \"hush\"\n"));
     let error = load().unwrap_err();
     assert!(
