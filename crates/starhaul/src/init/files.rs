@@ -12,13 +12,11 @@ use serde::Serialize;
 use starhaul_gateway::{Config, config::IdentitySource};
 use starhaul_quic::PublicKey;
 
-use super::pair::Pair;
+use super::pair::{KEY, Pair};
 use crate::{keys::write_new_key, output::Usage};
 
 /// A gateway's configuration in its folder.
 pub(super) const CONFIGURATION: &str = "gateway.toml";
-/// Its key. The folder can be handed to a service that may not read the key itself.
-pub(super) const KEY: &str = "keys/gateway.key";
 
 /// The folder of one side.
 pub(super) struct Site {

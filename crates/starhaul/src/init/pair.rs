@@ -8,6 +8,9 @@ use std::{
 use starhaul_gateway::{EgressRule, Host, Target};
 use starhaul_quic::PublicKey;
 
+/// A side's key in its folder, which can be handed to a service that may not read the key itself.
+pub(super) const KEY: &str = "keys/gateway.key";
+
 /// What both configurations are made of.
 pub(super) struct Pair {
     /// Name of the side that opens the session.
@@ -170,7 +173,7 @@ impl Pair {
             "{}# Written by `starhaul init`; `starhaul gateway sample` and starhaul-gateway.toml(5) show every key.\n\n\
              [identity]\nfile = \"{}\"\n\n[[peer]]\nname = {}\npublic_key = \"{key}\"\n",
             metrics.unwrap_or_default(),
-            super::files::KEY,
+            KEY,
             quoted(peer)
         )
     }
