@@ -1,12 +1,16 @@
 //! Configuration files (TOML), read key by key, so that each error names file, line, key and the nearest valid key.
 
+mod document;
 mod quotes;
+mod secret;
 pub mod size;
 mod table;
 
 use std::path::PathBuf;
 
-pub use table::{Document, Keys, Table, nearest};
+pub use document::Document;
+pub use secret::secret_file;
+pub use table::{Keys, Table, nearest};
 
 /// What is wrong with a configuration, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,7 +1,7 @@
 //! Reads tables of a TOML document key by key, so that every complaint names file, line, key and, for a key that
 //! does not exist, the nearest one that does.
 
-use std::{fmt::Display, ops::RangeInclusive, path::Path, time::Duration};
+use std::{fmt::Display, ops::RangeInclusive, time::Duration};
 
 use starhaul_units::parse_duration_in;
 use toml::{
@@ -9,18 +9,10 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use crate::{Error, quotes};
+use crate::{Document, Error};
 
 /// The keys that a table may have, in groups that tables share.
 pub type Keys = &'static [&'static [&'static str]];
-
-/// A document with its name, from which positions are told.
-pub struct Document<'t> {
-    /// The file, as the caller named it.
-    pub name: &'t Path,
-    /// Its text.
-    pub text: &'t str,
-}
 
 /// A table of the document, all of whose keys are known ones.
 pub struct Table<'d> {
@@ -32,15 +24,6 @@ pub struct Table<'d> {
 }
 
 impl<'d> Document<'d> {
-    /// Parses the text; the caller keeps the tree, from which tables borrow.
-    pub fn tree(&self) -> Result<Spanned<DeTable<'d>>, Error> {
-        DeTable::parse(self.text).map_err(|error| {
-            let offset = error.span().map(|span| span.start);
-            let missing = offset.and_then(|offset| quotes::missing(self.text, offset));
-            self.error(offset, missing.as_deref().unwrap_or(error.message().trim()))
-        })
-    }
-
     /// The top table.
     pub fn top(&'d self, tree: &'d Spanned<DeTable<'d>>, keys: Keys) -> Result<Table<'d>, Error> {
         let table = Table {
@@ -51,18 +34,6 @@ impl<'d> Document<'d> {
         };
         table.refuse_unknown(keys)?;
         Ok(table)
-    }
-
-    fn error(&self, offset: Option<usize>, problem: impl Display) -> Error {
-        let line = offset.map(|offset| {
-            let before = self.text.as_bytes().iter().take(offset);
-            1 + before.filter(|byte| **byte == b'\n').count()
-        });
-        Error {
-            file: self.name.to_owned(),
-            line,
-            problem: problem.to_string(),
-        }
     }
 }
 

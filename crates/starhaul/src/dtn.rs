@@ -59,7 +59,7 @@ enum Action {
 
 #[derive(clap::Args)]
 struct Socket {
-    /// Control socket of the node [default: $XDG_RUNTIME_DIR/starhaul/dtn.sock, else /run/starhaul/dtn.sock, whichever
+    /// Control socket of the node [default: $XDG_RUNTIME_DIR/starhaul/dtn.sock, else /run/starhaul-dtn/dtn.sock, whichever
     /// answers]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,

@@ -1,10 +1,15 @@
 //! `starhaul keygen` and `starhaul pubkey`.
 
-use std::{fs::OpenOptions, io::Write as _, os::unix::fs::OpenOptionsExt as _, path::PathBuf};
+use std::{
+    fs::OpenOptions,
+    io::Write as _,
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context as _;
 use starhaul_gateway::config::IdentitySource;
-use starhaul_quic::Identity;
+use starhaul_quic::{Identity, PublicKey};
 
 use crate::output::print;
 
@@ -23,20 +28,28 @@ pub(crate) struct PubkeyArguments {
 }
 
 pub(crate) fn keygen(arguments: &KeygenArguments) -> anyhow::Result<()> {
-    let identity = Identity::generate();
-    let (secret, public) = (identity.to_secret_text(), identity.public_key());
     let Some(file) = &arguments.out else {
-        eprintln!("{public}");
-        return print(secret);
+        let identity = Identity::generate();
+        eprintln!("{}", identity.public_key());
+        return print(identity.to_secret_text());
     };
+    print(format!("{}\n", write_new_key(file)?))
+}
+
+/// Makes a key and writes it to a file, which must not exist, for its owner alone.
+///
+/// # Errors
+/// The system's, with the file.
+pub(crate) fn write_new_key(file: &Path) -> anyhow::Result<PublicKey> {
+    let identity = Identity::generate();
     OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
         .open(file)
-        .and_then(|mut opened| opened.write_all(secret.as_bytes()))
+        .and_then(|mut opened| opened.write_all(identity.to_secret_text().as_bytes()))
         .with_context(|| format!("cannot write a new key to {}", file.display()))?;
-    print(format!("{public}\n"))
+    Ok(identity.public_key())
 }
 
 pub(crate) fn pubkey(arguments: &PubkeyArguments) -> anyhow::Result<()> {

@@ -9,6 +9,7 @@ mod detect;
 mod doctor;
 mod dtn;
 mod gateway;
+mod init;
 mod keys;
 mod lab;
 mod logs;
@@ -103,6 +104,11 @@ enum Command {
     Doctor(doctor::Arguments),
     /// List the paths of a running gateway, and change them: down, up, price, limit
     Path(path::Arguments),
+    /// Set up two gateways: ask for paths and peer, and write the files of both sides
+    ///
+    /// Run it on the side with the paths, which opens the session. What no option says is asked on a terminal, and is the
+    /// default elsewhere. The files of the other side are to be copied there; keys are readable by their owner alone.
+    Init(init::Arguments),
     /// Make a secret key
     Keygen(keys::KeygenArguments),
     /// Print the public key that belongs to a secret key
@@ -154,6 +160,7 @@ fn main() -> ExitCode {
         Command::Status(arguments) => status::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Path(arguments) => path::run(arguments),
+        Command::Init(arguments) => init::run(arguments),
         Command::Keygen(arguments) => keys::keygen(&arguments),
         Command::Pubkey(arguments) => keys::pubkey(&arguments),
         Command::Completions(arguments) => manual::completions(&arguments),

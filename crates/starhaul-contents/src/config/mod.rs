@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt::Write as _, fs, net::SocketAddr, path::Path};
 
-use starhaul_config::{Document, Keys, Table, nearest, size};
+use starhaul_config::{Document, Keys, Table, nearest, secret_file, size};
 use starhaul_leotp::NeighbourKey;
 
 use crate::{Error, file_error, keys::neighbour_key};
@@ -53,7 +53,7 @@ impl Config {
     /// # Errors
     /// As [`Config::load`].
     pub fn parse(text: &str, name: &Path) -> Result<Self, Error> {
-        let document = Document { name, text };
+        let document = Document::new(name, text);
         let tree = document.tree()?;
         let top = document.top(&tree, TOP)?;
         let folder = name.parent().unwrap_or(Path::new(""));
@@ -135,7 +135,7 @@ fn read_neighbour(table: &Table<'_>, folder: &Path) -> Result<Neighbour, Error> 
         }
         _ => Err(format!("{text:?} is no address: write it as host:port")),
     })?;
-    let key = table.required("key", |text| Ok::<_, String>(folder.join(text)))?;
+    let key = table.required("key", |text| Ok::<_, String>(secret_file(folder, text)))?;
     Ok(Neighbour {
         name,
         address,

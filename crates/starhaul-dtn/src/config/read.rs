@@ -8,7 +8,7 @@ use std::{
 };
 
 use hardy_eid_patterns::EidPattern;
-use starhaul_config::{Document, Keys, Table, choice, size};
+use starhaul_config::{Document, Keys, Table, choice, secret_file, size};
 use starhaul_ltp::{AuthKey, EngineId};
 
 use super::{Config, LtpConfig, LtpPeer, Storage, TcpConfig, TcpPeer, read_file};
@@ -56,7 +56,7 @@ const DEFAULT_BUNDLES: usize = 1_000_000;
 const DEFAULT_BUNDLE_BYTES: u64 = 64 << 20;
 
 pub(super) fn read(text: &str, name: &Path, start: Moment) -> Result<Config, Error> {
-    let document = Document { name, text };
+    let document = Document::new(name, text);
     let tree = document.tree()?;
     let top = document.top(&tree, TOP)?;
     let folder = name.parent().unwrap_or(Path::new(""));
@@ -167,7 +167,7 @@ fn read_ltp(table: &Table<'_>, own: &NodeId, folder: &Path) -> Result<LtpConfig,
                 )
                 .into());
         }
-        let key = table.text("key", |text| path(folder, text))?;
+        let key = table.text("key", |text| secret(folder, text))?;
         let key = key.map(|file| {
             let key = std::fs::read(&file).map_err(|reason| Error::Read { file, reason })?;
             let key = AuthKey::new(key.trim_ascii(), b"");
@@ -267,7 +267,7 @@ fn read_plan(top: &Table<'_>, folder: &Path, start: Moment) -> Result<ContactPla
 
 fn read_keys(table: &Table<'_>, folder: &Path) -> Result<security::Keys, Error> {
     let key = |name| {
-        let file = table.text(name, |text| path(folder, text))?;
+        let file = table.text(name, |text| secret(folder, text))?;
         let key = file.map(|file| {
             let bytes = std::fs::read(&file).map_err(|reason| Error::Read { file, reason })?;
             Ok::<Vec<u8>, Error>(bytes)
@@ -292,6 +292,12 @@ fn path(folder: &Path, text: &str) -> Result<PathBuf, &'static str> {
         true => Err("write the path of a file"),
         false => Ok(folder.join(text)),
     }
+}
+
+/// A file with a secret: a credential of the service, or beside the configuration.
+fn secret(folder: &Path, text: &str) -> Result<PathBuf, &'static str> {
+    path(folder, text)?;
+    Ok(secret_file(folder, text))
 }
 
 /// An address and a port; a name is looked up.

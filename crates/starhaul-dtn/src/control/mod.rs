@@ -71,13 +71,10 @@ pub(crate) enum Reply {
 /// Where a node's socket is, by default: the user's own place, then the system's.
 pub(crate) fn default_sockets() -> Vec<PathBuf> {
     let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
-    let folders = own
-        .map(PathBuf::from)
-        .into_iter()
-        .chain([PathBuf::from("/run")]);
-    folders
-        .map(|folder| folder.join("starhaul").join("dtn.sock"))
-        .collect()
+    let own = own.map(|folder| PathBuf::from(folder).join("starhaul/dtn.sock"));
+    // A service's directory is its alone: that of a gateway on this host is another.
+    let system = PathBuf::from("/run/starhaul-dtn/dtn.sock");
+    own.into_iter().chain([system]).collect()
 }
 
 async fn write<M: Serialize>(

@@ -37,7 +37,7 @@ const PERIODS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::f
 /// # Errors
 /// Names line, key and the nearest valid key.
 pub fn read_plan(text: &str, name: &Path, start: Moment) -> Result<ContactPlan, Error> {
-    let document = Document { name, text };
+    let document = Document::new(name, text);
     let tree = document.tree()?;
     let top = document.top(&tree, PLAN_KEYS)?;
     read_contacts(&top, start)

@@ -8,7 +8,7 @@ use std::{
 
 use starhaul_config::{Error, Keys, Table, nearest};
 
-use super::values::{path, rule_name, socket_address, target};
+use super::values::{rule_name, secret, socket_address, target};
 use crate::target::Target;
 
 pub(super) const KEYS: Keys = &[&["listen", "secret", "upstream", "neighbour"]];
@@ -59,7 +59,7 @@ pub(super) fn read(table: &Table<'_>, directory: &Path) -> Result<LeotpRule, Err
         let neighbour = LeotpNeighbour {
             name: table.required("name", rule_name)?,
             address: table.text("address", target)?,
-            key: table.required("key", |text| path(directory, text))?,
+            key: table.required("key", |text| secret(directory, text))?,
         };
         if !names.insert(neighbour.name.clone()) {
             let problem = format!("{:?} is the name of two neighbours", neighbour.name);
@@ -82,7 +82,7 @@ pub(super) fn read(table: &Table<'_>, directory: &Path) -> Result<LeotpRule, Err
     })?;
     Ok(LeotpRule {
         listen: table.required("listen", socket_address)?,
-        secret: table.required("secret", |text| path(directory, text))?,
+        secret: table.required("secret", |text| secret(directory, text))?,
         upstream,
         neighbours,
     })

@@ -7,6 +7,7 @@ mod controllers;
 mod delivery;
 mod describe;
 mod detection;
+mod environment;
 mod leotp;
 mod rules;
 #[cfg(test)]
@@ -24,6 +25,7 @@ use std::{
 };
 
 use starhaul_cc::{ControllerConfig, RateFeed};
+use starhaul_config::Document;
 use starhaul_endpoint::{Detection, LinkKind, QlogFolder};
 use starhaul_quic::{Identity, PublicKey};
 use starhaul_session::{Mode, SchedulerChoice};
@@ -294,8 +296,9 @@ pub struct Credentials {
 }
 
 impl Config {
-    /// Reads and checks a TOML file; errors name the file, the line, the key and the nearest valid key. The key file is
-    /// read too, if it can be, so that one's own key is not taken for a peer's.
+    /// Reads and checks a TOML file, those that it includes, and what variables `STARHAUL_GATEWAY_…` of the environment put in
+    /// place of its keys; errors name the file, the line, the key and the nearest valid key. The key file is read too, if it
+    /// can be, so that one's own key is not taken for a peer's.
     pub fn load(file: &Path) -> Result<Self, Error> {
         let text = std::fs::read_to_string(file).map_err(|reason| Error::Read {
             file: file.to_owned(),
@@ -303,16 +306,21 @@ impl Config {
         })?;
         // If the key file cannot be read, loading the identity reports it.
         let own_key = |identity: &IdentitySource| Some(identity.read().ok()?.public_key());
-        let config = rules::read(&text, file, own_key)?;
+        let mut document = Document::new(file, &text);
+        document.include()?;
+        environment::apply(&mut document, std::env::vars_os())?;
+        let config = rules::read(&document, file, own_key)?;
         if config.holds_secrets() {
-            warn_of_readers(file);
+            document.files().for_each(warn_of_readers);
         }
         Ok(config)
     }
 
-    /// The same for text, without any file; `name` stands for the file in messages, and relative files are sought beside it.
+    /// The same for text alone, without the environment; `include` has no effect. `name` stands for the file in messages, and
+    /// relative files are sought beside it.
     pub fn parse(text: &str, name: &Path) -> Result<Self, Error> {
-        let config = rules::read(text, name, |identity| match identity {
+        let document = Document::new(name, text);
+        let config = rules::read(&document, name, |identity| match identity {
             IdentitySource::Inline(identity) => Some(identity.public_key()),
             IdentitySource::File(_) => None,
         })?;

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    io::Read as _,
     net::{IpAddr, SocketAddr},
     ops::RangeInclusive,
     path::Path,
@@ -24,7 +25,7 @@ use super::{
     transparent,
     tunnels::{self, TunnelRule},
     values::{
-        interface_name, is_for_many, network, path, positive_rate, public_key, rule_name,
+        interface_name, is_for_many, network, path, positive_rate, public_key, rule_name, secret,
         socket_address, target,
     },
 };
@@ -34,7 +35,10 @@ use crate::{
     target::Host,
 };
 
+/// Names further files; [`Document::include`] has read them.
+pub(super) const INCLUDE: &str = "include";
 const TOP: Keys = &[&[
+    INCLUDE,
     "identity",
     "listen",
     "accept",
@@ -77,7 +81,7 @@ const TCP: Keys = &[RULE, &["target"], CARRIER, CONNECTIONS];
 const TPROXY: Keys = &[RULE, transparent::KEYS, CARRIER, CONNECTIONS];
 const SOCKS5: Keys = &[
     RULE,
-    &["username", "password"],
+    &["username", "password", "password_file"],
     CARRIER,
     DELIVERY,
     CONNECTIONS,
@@ -124,15 +128,15 @@ const MAX_SOCKET_PATH_BYTES: usize = 107;
 
 /// Reads and checks a whole configuration; `own_key` finds out the key that belongs to an identity, where it can.
 pub(super) fn read(
-    text: &str,
+    document: &Document<'_>,
     name: &Path,
     own_key: impl Fn(&IdentitySource) -> Option<PublicKey>,
 ) -> Result<Config, Error> {
-    let document = Document { name, text };
     let tree = document.tree()?;
     let top = document.top(&tree, TOP)?;
     let directory = name.parent().unwrap_or(Path::new(""));
 
+    top.texts(INCLUDE, |file| path(directory, file))?;
     let mut addresses = Addresses::default();
     let listen = read_listen(&top, &mut addresses)?;
     let metrics = read_metrics(&top, &mut addresses)?;
@@ -169,7 +173,9 @@ pub(super) fn read(
         connection_rules: [
             rules.read(&top, "tcp", TCP, Transport::Tcp, read_tcp)?,
             rules.read(&top, "tproxy", TPROXY, Transport::Tcp, read_tproxy)?,
-            rules.read(&top, "socks5", SOCKS5, Transport::Tcp, read_socks5)?,
+            rules.read(&top, "socks5", SOCKS5, Transport::Tcp, |table| {
+                read_socks5(table, directory)
+            })?,
         ]
         .concat(),
         tunnels: rules.read_tunnels(&top)?,
@@ -260,7 +266,7 @@ fn read_identity(top: &Table<'_>, name: &Path, directory: &Path) -> Result<Ident
     })?;
     match (table.has("file"), table.has("secret")) {
         (true, false) => table
-            .required("file", |file| path(directory, file))
+            .required("file", |file| secret(directory, file))
             .map(IdentitySource::File),
         (false, true) => table
             .required("secret", Identity::from_secret_text)
@@ -451,7 +457,7 @@ impl IngressRules<'_> {
         kind: &'static str,
         keys: Keys,
         transport: Transport,
-        read_service: fn(&Table<'_>) -> Result<S, Error>,
+        read_service: impl Fn(&Table<'_>) -> Result<S, Error>,
     ) -> Result<Vec<IngressRule<S>>, Error> {
         let mut rules = Vec::new();
         for table in top.tables(kind, keys)? {
@@ -594,16 +600,46 @@ fn read_tproxy(table: &Table<'_>) -> Result<ConnectionService, Error> {
     })
 }
 
-fn read_socks5(table: &Table<'_>) -> Result<ConnectionService, Error> {
+/// The first line of a file with a password, without its end.
+fn read_password(file: &Path) -> Result<String, String> {
+    /// More than any password has.
+    const MOST: u64 = 1024;
+    let cannot = |error: std::io::Error| format!("cannot read {}: {error}", file.display());
+    let mut text = String::new();
+    // What is no file may never end.
+    if !std::fs::metadata(file).map_err(cannot)?.is_file() {
+        return Err(format!("{} is no file", file.display()));
+    }
+    let opened = std::fs::File::open(file).map_err(cannot)?;
+    opened
+        .take(MOST)
+        .read_to_string(&mut text)
+        .map_err(cannot)?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
+fn read_socks5(table: &Table<'_>, directory: &Path) -> Result<ConnectionService, Error> {
     let credential = |text: &str| match text.len() {
         1..=255 => Ok(text.to_owned()),
         _ => Err("write 1 to 255 bytes (RFC 1929)"),
     };
     let username = table.text("username", credential)?;
-    let credentials = match (username, table.text("password", credential)?) {
+    let password = table.text("password", credential)?;
+    let of_file = table.text("password_file", |file| {
+        let file = secret(directory, file)?;
+        credential(&read_password(&file)?).map_err(|error| format!("{}: {error}", file.display()))
+    })?;
+    if password.is_some() && of_file.is_some() {
+        return Err(table.problem("write either \"password\" or \"password_file\""));
+    }
+    let credentials = match (username, password.or(of_file)) {
         (Some(username), Some(password)) => Some(Credentials { username, password }),
         (None, None) => None,
-        _ => return Err(table.problem("\"username\" and \"password\" need each other")),
+        _ => {
+            let problem =
+                "\"username\" and a password need each other: \"password\" or \"password_file\"";
+            return Err(table.problem(problem));
+        }
     };
     Ok(ConnectionService {
         targets: ConnectionTargets::Socks5 {
@@ -686,8 +722,7 @@ fn local_address(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// All keys, for the test that the sample shows each of them.
-#[cfg(test)]
+/// All keys by their tables: for variables, and for the tests that sample and reference show each of them.
 pub(super) const ALL_KEYS: &[(&str, Keys)] = &[
     ("", TOP),
     ("identity", IDENTITY),

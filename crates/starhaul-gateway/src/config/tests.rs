@@ -38,7 +38,7 @@ fn errors_name_file_line_key_and_the_nearest_valid_key() {
         (
             "zzzzzzzzzz = 1",
             "",
-            &["gw.toml:1:", "possible here: identity, listen"],
+            &["gw.toml:1:", "possible here: include, identity, listen"],
         ),
         ("x = [", "", &["gw.toml:2:"]),
         ("", "[egres]", &["gw.toml:8:", "did you mean \"egress\"?"]),
@@ -491,6 +491,52 @@ fn the_sample_is_right_and_shows_every_key() {
     }
 }
 
+#[test]
+fn files_are_included_passwords_lie_in_files_and_secrets_are_warned_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let file = folder.path().join(name);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, text).unwrap();
+        file
+    };
+    let main = write("gw.toml", &text("include = \"rules.d/*.toml\"", ""));
+    let socks = "[[socks5]]\nname = \"s\"\nlisten = \"127.0.0.1:1\"\nusername = \"me\"\npassword_file = \"p\"\n";
+    write("rules.d/1.toml", socks);
+    let load = || Config::load(&main).map_err(|error| error.to_string());
+    let error = load().unwrap_err();
+    let file = folder.path().join("p");
+    let said = format!(
+        "rules.d/1.toml:5: [[socks5]]: password_file: cannot read {}",
+        file.display()
+    );
+    assert!(error.contains(&said), "{error}");
+    write("p", "hush\r\nnot this\n");
+    let config = load().unwrap();
+    let rule = &config.connection_rules[0].service.targets;
+    let ConnectionTargets::Socks5 {
+        credentials: Some(login),
+        ..
+    } = rule
+    else {
+        panic!("{rule:?}");
+    };
+    assert_eq!(
+        (login.username.as_str(), login.password.as_str()),
+        ("me", "hush")
+    );
+    write("p", "\n");
+    let error = load().unwrap_err();
+    assert!(error.contains("write 1 to 255 bytes"), "{error}");
+    write("p", "hush\n");
+    write("rules.d/1.toml", &format!("{socks}password = \"hush\"\n"));
+    let error = load().unwrap_err();
+    assert!(
+        error.contains("either \"password\" or \"password_file\""),
+        "{error}"
+    );
+}
+
 /// It is the manual page starhaul-gateway.toml(5), too.
 #[test]
 fn the_reference_tells_of_every_key() {
@@ -567,7 +613,11 @@ fn the_sample_is_right_with_its_comments_opened() {
         .lines()
         .map(|line| match line.strip_prefix("# ") {
             // Alternatives to a key that is written already, and what would need dedicated rates.
-            Some(key) if key.contains(" = ") && !key.starts_with("secret") => {
+            Some(key)
+                if key.contains(" = ")
+                    && !key.starts_with("secret")
+                    && !key.starts_with("password_file") =>
+            {
                 format!(
                     "{}\n",
                     key.replace("controller = \"bbr\"", "controller = \"dedicated\"")

@@ -7,6 +7,7 @@ use std::{
 };
 
 use ipnet::IpNet;
+use starhaul_config::secret_file;
 use starhaul_quic::PublicKey;
 use starhaul_units::Bandwidth;
 
@@ -79,6 +80,12 @@ pub(super) fn path(directory: &Path, text: &str) -> Result<PathBuf, String> {
     } else {
         Ok(directory.join(text))
     }
+}
+
+/// A file with a secret: a credential of the service, or beside the configuration.
+pub(super) fn secret(directory: &Path, text: &str) -> Result<PathBuf, String> {
+    path(directory, text)?;
+    Ok(secret_file(directory, text))
 }
 
 /// A name for people.

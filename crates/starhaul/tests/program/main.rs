@@ -6,6 +6,7 @@ mod command_line;
 mod contents;
 mod dtn;
 mod gateways;
+mod init;
 mod ltp;
 mod operator;
 mod orbit;

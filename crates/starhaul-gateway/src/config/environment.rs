@@ -1,0 +1,91 @@
+//! Variables of the environment that stand for keys, as containers are configured: `STARHAUL_GATEWAY_` and the name of a key at
+//! the top, or of a table and its key.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use starhaul_config::{Document, Error, Keys, nearest};
+
+use super::rules::{ALL_KEYS, INCLUDE};
+
+const PREFIX: &str = "STARHAUL_GATEWAY_";
+/// Tables of which there is one at most; others are values of their key as a whole.
+const TABLES: [&str; 4] = ["identity", "accept", "leotp", "egress"];
+
+/// Puts the variables in place of what files say. An empty one counts as unset.
+pub(super) fn apply(
+    document: &mut Document<'_>,
+    variables: impl Iterator<Item = (OsString, OsString)>,
+) -> Result<(), Error> {
+    let ours = variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+    let ours = ours.filter(|(name, value)| name.starts_with(PREFIX) && !value.is_empty());
+    let mut ours: Vec<(String, OsString)> = ours.collect();
+    ours.sort();
+    for (name, value) in ours {
+        let wrong = |problem: String| Error {
+            file: PathBuf::from(&name),
+            line: None,
+            problem,
+        };
+        let key = name.strip_prefix(PREFIX).unwrap_or_default();
+        let key = key_of(&key.to_ascii_lowercase()).map_err(wrong)?;
+        let value = value
+            .into_string()
+            .map_err(|_| wrong("its value is not UTF-8".to_owned()))?;
+        tracing::info!(variable = name, key, "the environment sets a key");
+        document.set(&name, &key, &value);
+    }
+    Ok(())
+}
+
+/// The key that a variable stands for, with dots.
+fn key_of(name: &str) -> Result<String, String> {
+    let keys = |table: &str| -> Keys {
+        let found = ALL_KEYS.iter().find(|(name, _)| *name == table);
+        found.map_or(&[], |(_, keys)| *keys)
+    };
+    let top = keys("").concat();
+    let top = top.iter().filter(|key| **key != INCLUDE);
+    let top = top.map(|key| ((*key).to_owned(), (*key).to_owned()));
+    let below = TABLES.iter().flat_map(|table| {
+        let keys = keys(table).concat().into_iter();
+        keys.map(move |key| (format!("{table}_{key}"), format!("{table}.{key}")))
+    });
+    let mut known: Vec<(String, String)> = top.chain(below).collect();
+    if let Some(found) = known.iter().position(|(variable, _)| variable == name) {
+        return Ok(known.swap_remove(found).1);
+    }
+    let known: Vec<String> = known
+        .iter()
+        .map(|(name, _)| name.to_ascii_uppercase())
+        .collect();
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    let name = name.to_ascii_uppercase();
+    Err(format!(
+        "no key is called {name:?}; {}",
+        nearest(&name, &known)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_stands_for_a_key_or_is_told_the_nearest() {
+        for (name, key) in [
+            ("metrics", "metrics"),
+            ("identity_file", "identity.file"),
+            ("accept_max_sessions", "accept.max_sessions"),
+            ("egress_allow", "egress.allow"),
+            ("peer", "peer"),
+        ] {
+            assert_eq!(key_of(name).as_deref(), Ok(key));
+        }
+        let error = key_of("metric").unwrap_err();
+        assert!(error.contains("did you mean \"METRICS\"?"), "{error}");
+        assert!(
+            key_of("include").is_err(),
+            "files are read before variables"
+        );
+    }
+}
