@@ -181,10 +181,9 @@ fn chosen(names: &[String]) -> Result<Vec<Box<dyn BlockSystem>>, Error> {
             "--systems: {unknown:?} is none of {known}"
         )));
     }
-    let is_chosen = |system: &Box<dyn BlockSystem>| {
-        names.is_empty() || names.iter().any(|name| name == system.name())
-    };
-    Ok(all.into_iter().filter(is_chosen).collect())
+    let is_chosen = |name: &str| names.is_empty() || names.iter().any(|chosen| chosen == name);
+    let chosen = all.into_iter().filter(|system| is_chosen(system.name()));
+    Ok(chosen.collect())
 }
 
 impl kit::Plan for RealPlan {
@@ -213,7 +212,8 @@ impl kit::Plan for RealPlan {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Box<dyn Found>, Error> {
         let bench = (context.bench)()?;
-        let work = |system: &Box<dyn BlockSystem>| self.measure(system.as_ref(), &bench);
+        let systems: Vec<&dyn BlockSystem> = self.systems.iter().map(AsRef::as_ref).collect();
+        let work = |system: &&dyn BlockSystem| self.measure(*system, &bench);
         let began = Instant::now();
         let found: Vec<_> = match self.at_once {
             // An ordinary user can be given namespaces only while this process has one thread.
@@ -228,9 +228,9 @@ impl kit::Plan for RealPlan {
                     });
                     found
                 };
-                (1u32..).zip(&self.systems).map(one).collect()
+                (1u32..).zip(&systems).map(one).collect()
             }
-            threads => in_threads(threads, &self.systems, |_| 1.0, work, progress),
+            threads => in_threads(threads, &systems, |_| 1.0, work, progress),
         };
         let mut notes = self.skipped.clone();
         let mut table = Table::of(&Self::columns(), &[]);
