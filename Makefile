@@ -69,8 +69,8 @@ install:
 	    sed 's,/usr/bin/starhaul,$(BINDIR)/starhaul,' contrib/systemd/$$unit >$(DESTDIR)$(UNITDIR)/$$unit && \
 	    chmod 644 $(DESTDIR)$(UNITDIR)/$$unit || exit 1; \
 	done
-	$(INSTALL) -d -m 755 $(DESTDIR)/etc/starhaul
-	$(INSTALL) -d -m 700 $(DESTDIR)/etc/starhaul/keys
+	[ -d $(DESTDIR)/etc/starhaul ] || $(INSTALL) -d -m 755 $(DESTDIR)/etc/starhaul
+	[ -d $(DESTDIR)/etc/starhaul/keys ] || $(INSTALL) -d -m 700 $(DESTDIR)/etc/starhaul/keys
 
 # Configurations and keys stay, as with removal of a package.
 uninstall:

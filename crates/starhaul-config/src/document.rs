@@ -4,7 +4,8 @@
 use std::{
     borrow::Cow,
     fmt::Display,
-    fs,
+    fs, io,
+    io::Read as _,
     path::{Path, PathBuf},
 };
 
@@ -17,8 +18,9 @@ use crate::{Error, quotes};
 
 /// The key of a file that names further files.
 const INCLUDE: &str = "include";
-/// More files than anyone writes; a mistaken pattern must not read a whole disk.
-const MOST_FILES: usize = 1000;
+/// More files, and bytes of them together, than anyone writes; a mistaken pattern must not read a whole disk.
+const MOST_FILES: usize = 64;
+const MOST_BYTES: usize = 1 << 20;
 
 /// A document with the names of its sources, from which positions are told.
 pub struct Document<'t> {
@@ -34,6 +36,23 @@ struct Source<'t> {
     start: usize,
     /// It replaces what is there, and has no lines.
     is_variable: bool,
+}
+
+/// The text of an ordinary file of at most `most` bytes.
+fn read(file: &Path, most: usize) -> io::Result<String> {
+    let no_file = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what.to_owned());
+    if !fs::metadata(file)?.is_file() {
+        return Err(no_file("it is no ordinary file"));
+    }
+    let mut text = String::new();
+    let mut bounded = fs::File::open(file)?.take(most as u64 + 1);
+    bounded.read_to_string(&mut text)?;
+    match text.len() > most {
+        true => Err(no_file(&format!(
+            "all files together are longer than {MOST_BYTES} bytes"
+        ))),
+        false => Ok(text),
+    }
 }
 
 impl<'t> Document<'t> {
@@ -61,7 +80,7 @@ impl<'t> Document<'t> {
             Some(source) => source.name.parent().unwrap_or(Path::new("")).to_owned(),
             None => return Ok(()),
         };
-        let mut found = Vec::new();
+        let (mut found, mut bytes) = (Vec::new(), 0);
         for (at, pattern) in patterns {
             let wrong = |problem: String| self.error(Some(at), format!("{INCLUDE}: {problem}"));
             let files = matching(&directory, &pattern).map_err(wrong)?;
@@ -69,8 +88,9 @@ impl<'t> Document<'t> {
                 return Err(wrong(format!("more than {MOST_FILES} files")));
             }
             for file in files {
-                let text = fs::read_to_string(&file)
+                let text = read(&file, MOST_BYTES - bytes)
                     .map_err(|error| wrong(format!("cannot read {}: {error}", file.display())))?;
+                bytes += text.len();
                 found.push((file, text));
             }
         }

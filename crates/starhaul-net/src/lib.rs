@@ -48,7 +48,7 @@ pub use interception::{Interception, Passing};
 pub use interface::interface_index;
 pub use monitor::{NetworkChange, NetworkMonitor, parse_news};
 pub use poller::{Poller, Readiness, Waker};
-pub use realtime::{run_first, sharpen_timers};
+pub use realtime::{run_as_others, run_first, sharpen_timers};
 pub use routing::{InterfaceState, MAIN_TABLE, Prefix, Routing};
 pub use socket::{BindOptions, Datagram, Message, RecvBuffer, Transmit, UdpSocket, source_toward};
 pub use stamped::{Stamped, StampedBuffer};

@@ -26,7 +26,7 @@ use rustix::{
     thread::UnshareFlags,
 };
 
-use starhaul_net::run_first;
+use starhaul_net::{run_as_others, run_first};
 
 use crate::{
     Error,
@@ -95,8 +95,12 @@ impl Start<'_> {
         let thread = std::thread::Builder::new()
             .name("starhaul-command".into())
             .spawn(move || {
-                // What this thread starts has its priority.
-                let _ = self.runs_first && run_first();
+                // What this thread starts has its priority, and it has that of the thread that started it.
+                let _ = if self.runs_first {
+                    run_first()
+                } else {
+                    run_as_others()
+                };
                 let child = network
                     .enter()
                     .and_then(|()| unshare(UnshareFlags::NEWPID))

@@ -8,6 +8,8 @@ use starhaul_config::{Document, Error, Keys, nearest};
 use super::rules::{ALL_KEYS, INCLUDE};
 
 const PREFIX: &str = "STARHAUL_GATEWAY_";
+/// How Kubernetes tells containers of a service that is called `starhaul-gateway`.
+const OF_SERVICES: [&str; 2] = ["SERVICE_", "PORT"];
 /// Tables of which there is one at most; others are values of their key as a whole.
 const TABLES: [&str; 4] = ["identity", "accept", "leotp", "egress"];
 
@@ -17,7 +19,11 @@ pub(super) fn apply(
     variables: impl Iterator<Item = (OsString, OsString)>,
 ) -> Result<(), Error> {
     let ours = variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
-    let ours = ours.filter(|(name, value)| name.starts_with(PREFIX) && !value.is_empty());
+    let is_ours = |name: &str| {
+        let key = name.strip_prefix(PREFIX);
+        key.is_some_and(|key| !OF_SERVICES.iter().any(|service| key.starts_with(service)))
+    };
+    let ours = ours.filter(|(name, value)| is_ours(name) && !value.is_empty());
     let mut ours: Vec<(String, OsString)> = ours.collect();
     ours.sort();
     for (name, value) in ours {

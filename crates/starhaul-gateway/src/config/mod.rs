@@ -293,6 +293,8 @@ pub struct Credentials {
     pub username: String,
     /// Password.
     pub password: String,
+    /// The file that it was read from; `None`: it is in the configuration.
+    pub file: Option<PathBuf>,
 }
 
 impl Config {
@@ -313,6 +315,10 @@ impl Config {
         if config.holds_secrets() {
             document.files().for_each(warn_of_readers);
         }
+        let secrets = config
+            .credentials()
+            .filter_map(|known| known.file.as_deref());
+        secrets.for_each(warn_of_readers);
         Ok(config)
     }
 
@@ -338,17 +344,16 @@ impl Config {
     }
 
     fn holds_secrets(&self) -> bool {
-        let with_password = |rule: &IngressRule<ConnectionService>| {
-            matches!(
-                rule.service.targets,
-                ConnectionTargets::Socks5 {
-                    credentials: Some(_),
-                    ..
-                }
-            )
-        };
         matches!(self.identity, IdentitySource::Inline(_))
-            || self.connection_rules.iter().any(with_password)
+            || self.credentials().any(|known| known.file.is_none())
+    }
+
+    fn credentials(&self) -> impl Iterator<Item = &Credentials> {
+        let rules = self.connection_rules.iter();
+        rules.filter_map(|rule| match &rule.service.targets {
+            ConnectionTargets::Socks5 { credentials, .. } => credentials.as_ref(),
+            _ => None,
+        })
     }
 
     /// The configuration as it was read, for people.

@@ -627,13 +627,20 @@ fn read_socks5(table: &Table<'_>, directory: &Path) -> Result<ConnectionService,
     let password = table.text("password", credential)?;
     let of_file = table.text("password_file", |file| {
         let file = secret(directory, file)?;
-        credential(&read_password(&file)?).map_err(|error| format!("{}: {error}", file.display()))
+        let password = credential(&read_password(&file)?);
+        let password = password.map_err(|error| format!("{}: {error}", file.display()))?;
+        Ok::<_, String>((password, Some(file)))
     })?;
     if password.is_some() && of_file.is_some() {
         return Err(table.problem("write either \"password\" or \"password_file\""));
     }
+    let password = password.map(|password| (password, None));
     let credentials = match (username, password.or(of_file)) {
-        (Some(username), Some(password)) => Some(Credentials { username, password }),
+        (Some(username), Some((password, file))) => Some(Credentials {
+            username,
+            password,
+            file,
+        }),
         (None, None) => None,
         _ => {
             let problem =

@@ -9,6 +9,7 @@ fn login() -> Option<Credentials> {
     Some(Credentials {
         username: "me".into(),
         password: "hush".into(),
+        file: None,
     })
 }
 

@@ -279,9 +279,8 @@ fn safest(view: &View<'_>, load: Load, limit: Limit) -> Option<PathId> {
         let once_more = again.map(|again| again.loss().rate).reduce(f64::min);
         path.loss().rate * once_more.unwrap_or(1.0)
     };
-    let whole = |path: PathView<'_>| path.predict_arrival(view.now(), 0, load.waiting);
     let paths = view.carrying(load.fragment);
-    let mut paths = paths.filter(|(_, path)| whole(*path) + TIE <= limit.deadline);
+    let mut paths = paths.filter(|(_, path)| arrives_whole(view, *path, load, limit));
     let (first, path) = paths.next()?;
     let (mut best, mut least, mut most) = (first, risk(path), risk(path));
     for (id, path) in paths {

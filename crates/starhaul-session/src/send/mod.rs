@@ -464,15 +464,24 @@ impl BlocksOut {
         }
     }
 
-    /// A fragment of the block, if it is sent again at `overdue_at`, may come too late over a path with `least_delay`.
+    /// A fragment of the block, if it is sent again when it is overdue over others with `least_delay`, may come too late. The rest of its
+    /// block becomes overdue as fast as it left, at the rate `from`, and is sent at the rate `over`.
     pub(crate) fn cannot_wait(
         &self,
         key: BlockKey,
         overdue_at: Instant,
         least_delay: Duration,
+        [from, over]: [Bandwidth; 2],
     ) -> bool {
-        let block = self.blocks.get(&key);
-        block.is_some_and(|block| overdue_at + least_delay + LAST_CHANCE_MARGIN > block.deadline)
+        let Some(block) = self.blocks.get(&key) else {
+            return false;
+        };
+        let bytes = block.bytes_in_flight() as u64;
+        let longer = over.time_to_send(bytes);
+        let longer = longer.saturating_sub(from.time_to_send(bytes));
+        let needed = least_delay.saturating_add(longer);
+        let arrival = overdue_at.checked_add(needed.saturating_add(LAST_CHANCE_MARGIN));
+        arrival.is_none_or(|arrival| arrival > block.deadline)
     }
 
     /// When [`BlocksOut::expire`] has something to do.

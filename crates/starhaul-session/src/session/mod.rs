@@ -373,18 +373,19 @@ impl Session {
         if self.paths.all_silent() {
             return;
         }
-        let least_delay = self.paths.least_delay();
+        let (least_delay, over) = (self.paths.least_delay(), self.paths.bandwidth());
         for id in suspects {
-            let blocks = &self.blocks_out;
+            let Some(path) = self.paths.get_mut(id) else {
+                continue;
+            };
+            let (blocks, rates) = (&self.blocks_out, [path.monitor.bandwidth(), over]);
             let cannot_wait = |overdue_at: Instant, item: Item| match item {
-                Item::Fragment { block, .. } => blocks.cannot_wait(block, overdue_at, least_delay),
+                Item::Fragment { block, .. } => {
+                    blocks.cannot_wait(block, overdue_at, least_delay, rates)
+                }
                 _ => true,
             };
-            let released = self
-                .paths
-                .get_mut(id)
-                .map(|path| path.monitor.release_urgent(cannot_wait))
-                .unwrap_or_default();
+            let released = path.monitor.release_urgent(cannot_wait);
             for fated in released {
                 self.on_datagram_lost(id, &fated);
             }

@@ -150,7 +150,7 @@ fn at<T: Send>(
 ) -> Result<T, Error> {
     let mut result = None;
     let entered = hosts.inside(host, || {
-        // Like the programs of rivals. What the thread starts has its priority.
+        // As the links. Threads that it starts have its priority; programs are started without.
         let _ = starhaul_net::run_first();
         result = Some(work());
         Ok(())

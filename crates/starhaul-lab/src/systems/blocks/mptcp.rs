@@ -13,6 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use socket2::{Domain, Protocol, Socket, Type};
+use starhaul_net::run_as_others;
 use starhaul_replay::{Host, Hosts};
 
 use super::{
@@ -29,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const ROUND: Duration = Duration::from_millis(5);
 /// Where the kernel counts subflows that joined, for the namespace of the thread that reads it.
 const COUNTERS: &str = "/proc/thread-self/net/netstat";
-const JOINED: &str = "MPJoinSynAckRx";
+const JOINED: &str = "MPJoinAckRx";
 /// For the thread that asks, in its network namespace.
 const SLOW_START_AFTER_IDLE: &str = "/proc/sys/net/ipv4/tcp_slow_start_after_idle";
 
@@ -104,9 +105,10 @@ impl BlockSystem for Mptcp {
         let accepted = listener.accept();
         let (accepted, _) = accepted.map_err(Error::io("cannot accept by MPTCP"))?;
         let mut sender = MptcpSender::new(sending, accepted.into(), arrivals.clone())?;
-        // The second subflow joins once data have been acknowledged.
+        // The second subflow joins once data have been acknowledged. Until the last word of its handshake has come, it needs the listener.
         sender.offer(payload(u32::MAX, offer.block_bytes))?;
-        at(hosts, Host::Near, until_joined)?;
+        at(hosts, Host::Far, until_joined)?;
+        drop(listener);
         Ok(Box::new(sender))
     }
 }
@@ -256,7 +258,15 @@ fn ip(arguments: &[&str]) -> Result<(), Error> {
         .chain(arguments)
         .map(OsString::from)
         .collect();
-    let output = Command::new("ip").args(&arguments).output();
+    let output = std::thread::scope(|scope| {
+        // A program has the priority of the thread that starts it.
+        let run = || {
+            let _ = run_as_others();
+            Command::new("ip").args(&arguments).output()
+        };
+        let output = scope.spawn(run).join();
+        output.unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
+    });
     let output = output.map_err(Error::io("cannot run ip"))?;
     match output.status.success() {
         true => Ok(()),
@@ -274,8 +284,7 @@ mod tests {
 
     #[test]
     fn a_counter_is_found_by_its_name() {
-        let table =
-            "TcpExt: A B\nTcpExt: 1 2\nMPTcpExt: MPJoinSynRx MPJoinSynAckRx\nMPTcpExt: 0 7\n";
+        let table = "TcpExt: A B\nTcpExt: 1 2\nMPTcpExt: MPJoinSynRx MPJoinAckRx\nMPTcpExt: 0 7\n";
         assert_eq!(counter(table, JOINED), Some(7));
         assert_eq!(counter(table, "MPJoin"), None);
     }

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use starhaul_net::sharpen_timers;
+use starhaul_net::{run_as_others, sharpen_timers};
 
 use crate::Error;
 
@@ -34,6 +34,8 @@ impl Watch {
         let told = over.clone();
         let thread = std::thread::Builder::new().name("stalls".into());
         let thread = thread.spawn(move || {
+            // As the programs of rivals.
+            let _ = run_as_others();
             sharpen_timers();
             let mut stalls = Stalls::default();
             while !told.load(Ordering::Relaxed) {
