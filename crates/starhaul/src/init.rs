@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     /// A SOCKS5 proxy for applications at this side, or none [default: 127.0.0.1:1080]
     #[arg(long, value_name = "ADDRESS")]
     socks5: Option<Optional>,
-    /// What this side may reach through the other, as of [egress]; may be repeated [default: nothing]
+    /// What this side may reach through the other, as of `[egress]`; may be repeated [default: nothing]
     #[arg(long, value_name = "NETWORK:PORT")]
     allow: Vec<EgressRule>,
     /// Metrics and live page of both sides, or none [default: 127.0.0.1:9464]
