@@ -208,7 +208,10 @@ mod tests {
     /// The kernel reports a closed port with the next call, which must not lose a datagram for that.
     #[tokio::test]
     async fn a_target_that_comes_back_misses_nothing_that_is_sent_then() {
-        let (_, to) = bind().await;
+        // At an address of its own, where no other test takes the port meanwhile.
+        let gone = UdpSocket::bind("127.77.0.1:0").await.unwrap();
+        let to = gone.local_addr().unwrap();
+        drop(gone);
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         socket.connect(to).await.unwrap();
         let sender = BatchSocket::new(socket).unwrap();
