@@ -414,6 +414,24 @@ mod tests {
     }
 
     #[test]
+    fn what_would_fill_the_memory_is_refused() {
+        let main = ("main.toml", "include = [\"d/*.toml\"]\n");
+        let long = "# ".repeat(MOST_BYTES / 4);
+        let two = [main, ("d/1.toml", &*long), ("d/2.toml", &*long)];
+        assert_eq!(peers(&folder(&two), &[]), Ok(Vec::new()), "1 MiB in all");
+        let three = [two.as_slice(), &[("d/3.toml", "#")]].concat();
+        let error = peers(&folder(&three), &[]).unwrap_err();
+        assert!(error.contains("d/3.toml: all files together"), "{error}");
+        let names: Vec<_> = (0..=MOST_FILES).map(|n| format!("d/{n}.toml")).collect();
+        let many: Vec<_> = names.iter().map(|name| (name.as_str(), "")).collect();
+        let error = peers(&folder(&[&many, &[main][..]].concat()), &[]).unwrap_err();
+        assert!(error.contains("more than 64 files"), "{error}");
+        let pipes = folder(&[("main.toml", "include = \"/dev/zero\"\n")]);
+        let error = peers(&pipes, &[]).unwrap_err();
+        assert!(error.contains("it is no ordinary file"), "{error}");
+    }
+
+    #[test]
     fn variables_go_before_files_and_bring_one_key_each() {
         let files = folder(&[("main.toml", "size = 1\n[[peer]]\nname = \"a\"\n[egress]\n")]);
         let set = |key, value| peers(&files, &[("V", key, value)]);

@@ -94,4 +94,26 @@ mod tests {
             "files are read before variables"
         );
     }
+
+    #[test]
+    fn what_kubernetes_tells_of_a_service_is_no_key() {
+        let set = |name: &str| {
+            let mut document = Document::new(std::path::Path::new("x.toml"), "");
+            let variable = (OsString::from(name), OsString::from("10.0.0.1"));
+            apply(&mut document, std::iter::once(variable)).map_err(|error| error.to_string())
+        };
+        for name in ["SERVICE_HOST", "SERVICE_PORT", "PORT", "PORT_4600_UDP_ADDR"] {
+            assert_eq!(set(&format!("{PREFIX}{name}")), Ok(()), "{name}");
+        }
+        let error = set("STARHAUL_GATEWAY_METRIC").unwrap_err();
+        assert!(error.contains("METRICS"), "{error}");
+        // None of them hides a key.
+        let keys = ALL_KEYS.iter().filter(|(table, _)| table.is_empty());
+        let mut keys = keys.flat_map(|(_, keys)| keys.concat());
+        let is_hidden = |key: &str| {
+            let key = key.to_ascii_uppercase();
+            OF_SERVICES.iter().any(|service| key.starts_with(service))
+        };
+        assert!(!keys.any(is_hidden));
+    }
 }
