@@ -134,6 +134,7 @@ impl Causes {
 }
 
 impl LostBlock {
+    /// How it ended, in words.
     pub fn outcome(&self) -> String {
         match self.outcome {
             Outcome::Delivered { latency, .. } => format!("late: {:.0?}", latency),
