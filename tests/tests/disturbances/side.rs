@@ -6,8 +6,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use starhaul_quic::{Node, NodeEvent, PathStatus, SessionHandle};
-use starhaul_session::{BlockId, BlockOptions, Event, Mode, Outcome, Session, StreamConfig, StreamId};
+use starhaul_quic::{Node, NodeEvent, SessionHandle};
+use starhaul_session::{
+    BlockId, BlockOptions, Event, Mode, Outcome, Session, StreamConfig, StreamId,
+};
 use starhaul_sim::{Datagram, Delivery, Node as SimNode, Udp};
 
 /// A class of blocks that an application sends.
@@ -120,8 +122,14 @@ impl Side {
         self.node.session(session).expect("the session lives")
     }
 
-    pub(super) fn paths(&mut self) -> Vec<PathStatus> {
-        self.node.path_status(self.session.expect("the session is open"))
+    /// Bytes that each path has carried to the peer.
+    pub(super) fn bytes_sent(&mut self) -> Vec<u64> {
+        let session = self.session();
+        session
+            .path_stats()
+            .iter()
+            .map(|path| path.bytes_sent)
+            .collect()
     }
 
     pub(super) fn open_streams(&mut self, now: Instant) {
@@ -166,7 +174,10 @@ impl Side {
         let from = self.written;
         let data: Vec<u8> = (from..from + 2000).map(byte_at).collect();
         let stream = self.reliable.expect("it was opened");
-        self.written += self.session().write(shown, stream, &data).expect("an open stream");
+        self.written += self
+            .session()
+            .write(shown, stream, &data)
+            .expect("an open stream");
     }
 
     pub(super) fn take_events(&mut self, now: Instant) {
@@ -189,25 +200,47 @@ impl Side {
                 self.peers_reliable = Some(stream);
             }
             Event::StreamOpened { stream, .. } => self.peers.push(stream),
-            Event::BlockReceived { stream, block, data, .. } => {
+            Event::BlockReceived {
+                stream,
+                block,
+                data,
+                ..
+            } => {
                 let load = self.load_of(stream);
                 let arrival = self.arrival(load, block);
                 assert!(arrival.received.is_none(), "block {block:?} came twice");
-                assert!(!arrival.is_missing, "block {block:?} came after it was given up");
+                assert!(
+                    !arrival.is_missing,
+                    "block {block:?} came after it was given up"
+                );
                 arrival.received = Some(now);
-                assert_eq!(data, content(load, block.0, LOADS[load].bytes), "changed bytes");
+                assert_eq!(
+                    data,
+                    content(load, block.0, LOADS[load].bytes),
+                    "changed bytes"
+                );
             }
             Event::BlockMissing { stream, block } => {
                 let load = self.load_of(stream);
                 let arrival = self.arrival(load, block);
-                assert!(arrival.received.is_none() && !arrival.is_missing, "ended twice");
+                assert!(
+                    arrival.received.is_none() && !arrival.is_missing,
+                    "ended twice"
+                );
                 arrival.is_missing = true;
             }
-            Event::BlockOutcome { stream, block, outcome } => {
+            Event::BlockOutcome {
+                stream,
+                block,
+                outcome,
+            } => {
                 let load = self.streams.iter().position(|own| *own == stream);
                 let at = block.0 as usize * LOADS.len() + load.expect("an own stream");
                 let known = self.blocks[at].outcome.replace((now, outcome));
-                assert!(known.is_none(), "block {block:?}: {known:?}, and then {outcome:?}");
+                assert!(
+                    known.is_none(),
+                    "block {block:?}: {known:?}, and then {outcome:?}"
+                );
             }
             Event::Readable(stream) => {
                 assert_eq!(Some(stream), self.peers_reliable);
@@ -221,18 +254,29 @@ impl Side {
     }
 
     pub(super) fn read(&mut self, now: Instant) {
-        let Some(stream) = self.peers_reliable else { return };
+        let Some(stream) = self.peers_reliable else {
+            return;
+        };
         let now = self.clock.read(now);
-        while let Some(bytes) = self.session().read(now, stream, usize::MAX).expect("an open stream") {
+        while let Some(bytes) = self
+            .session()
+            .read(now, stream, usize::MAX)
+            .expect("an open stream")
+        {
             let expected = (self.read..).map(byte_at).take(bytes.len());
-            assert!(bytes.iter().copied().eq(expected), "changed bytes of a stream");
+            assert!(
+                bytes.iter().copied().eq(expected),
+                "changed bytes of a stream"
+            );
             self.read += bytes.len();
         }
     }
 
     fn load_of(&self, stream: StreamId) -> usize {
         let mut peers = self.peers.iter();
-        peers.position(|known| *known == stream).expect("a stream of the peer")
+        peers
+            .position(|known| *known == stream)
+            .expect("a stream of the peer")
     }
 
     fn arrival(&mut self, load: usize, block: BlockId) -> &mut Arrival {

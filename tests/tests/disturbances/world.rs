@@ -53,18 +53,23 @@ fn address(side: usize, path: u32) -> SocketAddr {
         .expect("an address")
 }
 
+/// The links of both paths, there and back.
+pub(super) fn links() -> [[LinkSpec; 2]; 2] {
+    LINKS.map(|text| [0, 1].map(|_| text.parse().expect("a link")))
+}
+
 impl World {
     /// Both nodes after their handshake, with open streams.
     pub(super) fn new(scheduler: SchedulerChoice, seed: u64) -> Self {
-        Self::with(scheduler, seed, &LINKS.map(|spec| [spec; 2]), |_, _| {})
+        Self::with(scheduler, seed, links(), |_, _| {})
     }
 
-    /// The same with other links, there and back, and other settings of each side.
+    /// The same over these links, there and back, and with these settings of each side.
     pub(super) fn with(
         scheduler: SchedulerChoice,
         seed: u64,
-        links: &[[&str; 2]],
-        set: impl Fn(usize, &mut (NodeConfig, Clock)),
+        links: [[LinkSpec; 2]; 2],
+        set: impl Fn(usize, (&mut NodeConfig, &mut Clock)),
     ) -> Self {
         let alone = ALONE.lock();
         let start = Instant::now();
@@ -77,9 +82,8 @@ impl World {
             config.scheduler = scheduler;
             config.accept_controller = ControllerConfig::Bbr;
             config.rng_seed = [u8::try_from(side).expect("of two") + 1; 32];
-            let mut settings = (config, Clock::true_to(start));
-            set(side, &mut settings);
-            let (config, clock) = settings;
+            let mut clock = Clock::true_to(start);
+            set(side, (&mut config, &mut clock));
             let node = Node::new(config, start + clock.ahead).expect("a sound configuration");
             sim.add_node(Side::new(node, clock));
         }
@@ -90,7 +94,6 @@ impl World {
                 sim.nodes[side].node.add_local(LocalId(path), side == 1);
                 sim.network.bind(NodeId(side), path, address(side, path));
             }
-            let [there, back] = [there, back].map(|spec| spec.parse::<LinkSpec>().expect("a link"));
             let (client, server) = (address(0, path), address(1, path));
             paths.push(sim.network.connect(client, server, &there, &back));
             let spec = PathSpec {
@@ -102,7 +105,12 @@ impl World {
         }
         let client = &mut sim.nodes[0];
         let now = start + client.clock.ahead;
-        client.session = Some(client.node.connect(now, server_key, specs).expect("sound paths"));
+        client.session = Some(
+            client
+                .node
+                .connect(now, server_key, specs)
+                .expect("sound paths"),
+        );
         let mut world = Self {
             sim,
             links: paths,
@@ -141,6 +149,11 @@ impl World {
         }
     }
 
+    /// The time of an instant since the start.
+    pub(super) fn since_start(&self, at: Instant) -> Duration {
+        at - self.start
+    }
+
     /// Time since the start.
     pub(super) fn elapsed(&self) -> Duration {
         self.sim.now() - self.start
@@ -153,8 +166,19 @@ impl World {
         let written = BOTH.map(|side| self.sim.nodes[side].written);
         for (number, side) in self.sim.nodes.iter_mut().enumerate() {
             side.read(now);
-            assert_eq!(side.session().held_bytes(), (0, 0), "{}: side {number} at rest", self.name);
-            assert_eq!(side.read, written[1 - number], "{}: bytes of side {}", self.name, 1 - number);
+            assert_eq!(
+                side.session().held_bytes(),
+                (0, 0),
+                "{}: side {number} at rest",
+                self.name
+            );
+            assert_eq!(
+                side.read,
+                written[1 - number],
+                "{}: bytes of side {}",
+                self.name,
+                1 - number
+            );
         }
         HEAP.allocated()
     }
@@ -187,18 +211,6 @@ impl World {
         }
     }
 
-    /// Of the blocks that `side` sent of a load in a span since the start: how many were on time, and how many there are.
-    pub(super) fn on_time(&self, side: usize, load: usize, span: Range<Duration>) -> (usize, usize) {
-        let blocks = self.sim.nodes[side].blocks.iter().filter(|block| {
-            block.load == load && span.contains(&(block.sent - self.start))
-        });
-        let in_time = |outcome| matches!(outcome, Outcome::Delivered { on_time: true, .. });
-        blocks.fold((0, 0), |(on_time, all), block| {
-            let is_on_time = block.outcome.is_some_and(|(_, outcome)| in_time(outcome));
-            (on_time + usize::from(is_on_time), all + 1)
-        })
-    }
-
     /// Blocks that were not on time: of which side, load, sent when, with what outcome.
     pub(super) fn late(&self) -> Vec<(usize, usize, Duration, Outcome)> {
         let mut late = Vec::new();
@@ -219,12 +231,17 @@ impl World {
         let inside = |at: &Duration| windows.iter().any(|window| window.contains(at));
         let wrong: Vec<_> = late.iter().filter(|(_, _, at, _)| !inside(at)).collect();
         let shown = &wrong[..wrong.len().min(12)];
-        assert!(wrong.is_empty(), "{}: {} late outside of {windows:?}: {shown:?}", self.name, wrong.len());
+        assert!(
+            wrong.is_empty(),
+            "{}: {} late outside of {windows:?}: {shown:?}",
+            self.name,
+            wrong.len()
+        );
     }
 
     /// Each block has exactly one outcome, told in time, and the right one: what is said to be delivered was, at the time that
-    /// is said, and what is said to be expired was not, unless no acknowledgement could come: of blocks whose
-    /// sender's `unheard` span includes their deadline.
+    /// is said, and what is said to be expired was not, unless no acknowledgement could come back: that of blocks of a side which
+    /// arrived in its `unheard` span.
     pub(super) fn judge(&self, unheard: [Range<Duration>; 2]) {
         let name = &self.name;
         for (side, peer) in [(0, 1), (1, 0)] {
@@ -244,18 +261,30 @@ impl World {
                 let arrival = arrival.copied().unwrap_or_default();
                 let took = arrival.received.map(|at| at - block.sent);
                 let told_after = told - block.sent;
-                assert!(told_after < deadline + PATIENCE, "{about}: told after {told_after:?}");
+                assert!(
+                    told_after < deadline + PATIENCE,
+                    "{about}: told after {told_after:?}"
+                );
                 match outcome {
-                    Outcome::Delivered { latency, on_time, .. } => {
+                    Outcome::Delivered {
+                        latency, on_time, ..
+                    } => {
                         let took = took.unwrap_or_else(|| panic!("{about}: never delivered"));
                         let error = latency.abs_diff(took);
-                        assert!(error < LATENCY_ERROR, "{about}: took {took:?}, told {latency:?}");
+                        assert!(
+                            error < LATENCY_ERROR,
+                            "{about}: took {took:?}, told {latency:?}"
+                        );
                         assert_eq!(on_time, latency <= deadline, "{about}: {latency:?}");
                     }
                     Outcome::Expired(cause) => {
-                        let was_heard = !unheard[side].contains(&(block.sent + deadline - self.start));
+                        let arrived = arrival.received.map(|at| at - self.start);
+                        let was_heard = arrived.is_none_or(|at| !unheard[side].contains(&at));
                         let was_late = took.is_none_or(|took| took + LATENCY_ERROR > deadline);
-                        assert!(was_late || !was_heard, "{about}: {outcome:?}, but arrived after {took:?}");
+                        assert!(
+                            was_late || !was_heard,
+                            "{about}: {outcome:?}, but arrived after {took:?}"
+                        );
                         let reached = cause != ExpiredCause::Unreachable;
                         assert!(reached || took.is_none(), "{about}: {cause:?}, but arrived");
                     }
