@@ -132,6 +132,12 @@ impl LossEstimator {
         }
     }
 
+    /// Whether enough datagrams have been counted to tell a share.
+    pub(crate) fn is_known(&self) -> bool {
+        let totals = self.buckets.iter().map(|bucket| bucket.total);
+        totals.fold(0, u32::saturating_add) >= BUCKET_DATAGRAMS
+    }
+
     fn burst_length(&self) -> f64 {
         if self.bursts > 0.0 {
             (self.losses / self.bursts).max(1.0)

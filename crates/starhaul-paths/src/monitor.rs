@@ -310,6 +310,11 @@ impl<T: Copy> PathMonitor<T> {
         self.loss.loss()
     }
 
+    /// Whether [`loss`](Self::loss) rests on enough datagrams (64 or more) to be told from no loss.
+    pub fn loss_is_known(&self) -> bool {
+        self.loss.is_known()
+    }
+
     /// Whether the path is silent: data sent on it has been unacknowledged for longer than about one RTT plus a margin.
     /// Ends with an acknowledgement of recent data.
     pub fn is_suspect(&self) -> bool {

@@ -8,20 +8,12 @@ use std::time::Duration;
 
 use pair::{Pair, is_on_time, ms};
 use starhaul_session::{
-    BlockOptions, Mode, PathId, PathUpdate, SchedulerChoice, Session, SessionConfig, Side,
-    StreamConfig, StreamId,
+    BlockOptions, Mode, PathId, PathUpdate, SchedulerChoice, SessionConfig, StreamConfig, StreamId,
 };
 use starhaul_units::Bandwidth;
 
 fn planned() -> Pair {
-    let mut pair = Pair::new(SessionConfig::default());
-    pair.sessions[0] = Session::with_scheduler(
-        SessionConfig::default(),
-        Side::Client,
-        pair.start,
-        SchedulerChoice::Optimizer.build(),
-    );
-    pair
+    Pair::by(SchedulerChoice::Optimizer, SessionConfig::default())
 }
 
 fn open(pair: &mut Pair, mode: Mode, deadline_ms: u64, priority: u8) -> StreamId {
@@ -166,12 +158,17 @@ fn a_doubled_loss_makes_another_plan() {
             link.set_loss(now, loss);
         }
     }
-    stream_for(&mut pair, stream, ms(8_000));
-    let status = pair.sessions[0].scheduler_status();
-    assert!(plans(&pair) > before, "{status:?}");
+    // A path may fall silent at such a loss, which is another reason.
+    let mut reasons = Vec::new();
+    for _ in 0..80 {
+        stream_for(&mut pair, stream, ms(100));
+        reasons.extend(pair.sessions[0].scheduler_status().reason);
+    }
+    assert!(plans(&pair) > before);
+    reasons.dedup();
     assert!(
-        status.reason.as_ref().unwrap().contains("loss"),
-        "{status:?}"
+        reasons.iter().skip(1).any(|why| why.contains("loss")),
+        "{reasons:?}"
     );
 }
 

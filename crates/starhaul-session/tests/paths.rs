@@ -135,7 +135,8 @@ fn a_path_cut_at_any_instant_costs_nothing_that_the_other_can_carry() {
         pair.cut(victim, false);
         pair.run_for(ms(1500));
         let back_at = pair.elapsed();
-        for _ in 0..20 {
+        // More than either path carries in time.
+        for _ in 0..80 {
             pair.send(blocks, 100_000, BlockOptions::default());
             pair.run_for(ms(25));
         }

@@ -18,8 +18,9 @@ use super::{
 
 /// The code of a reset by an end that closes.
 const CODE_CLOSED: u64 = 3;
-/// How long an end that closes stays where streams were open of late.
-const LEAVE: Duration = Duration::from_millis(500);
+/// How long an end that closes stays, at the longest, until the other side has heard of it: over a geostationary link, with the
+/// first try lost.
+const LEAVE: Duration = Duration::from_secs(2);
 
 /// A node, and its streams by the numbers that applications know.
 pub(super) struct Driver {

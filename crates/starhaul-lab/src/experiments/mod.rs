@@ -4,6 +4,7 @@ pub mod aggregation;
 pub mod agreement;
 pub mod cut;
 pub mod dmtp;
+pub mod hard;
 pub mod leocc;
 pub mod leotp;
 pub mod ltp;
@@ -18,6 +19,7 @@ pub fn all() -> Vec<Box<dyn Experiment>> {
         Box::new(agreement::Agreement),
         Box::new(dmtp::Dmtp),
         Box::new(mpdtp::study()),
+        Box::new(hard::study()),
         Box::new(aggregation::study()),
         Box::new(cut::study()),
         Box::new(ltp::study()),

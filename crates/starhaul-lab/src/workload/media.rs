@@ -75,7 +75,7 @@ impl Sending {
         Some(stream)
     }
 
-    fn class_of(&self, stream: StreamId) -> Option<Class> {
+    pub(crate) fn class_of(&self, stream: StreamId) -> Option<Class> {
         self.streams
             .iter()
             .find(|(other, _)| *other == stream)

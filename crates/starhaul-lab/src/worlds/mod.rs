@@ -1,5 +1,6 @@
 //! Where experiments take place in virtual time: the whole stack, or chains of relays.
 
 pub mod chain;
+pub(crate) mod oracle;
 pub mod pipe;
 pub mod stack;

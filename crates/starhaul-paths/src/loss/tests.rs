@@ -55,7 +55,10 @@ fn a_clean_path_loses_nothing() {
         burst_length: 1.0,
     };
     assert_eq!(sender.loss(), clean);
+    (0..63).for_each(|_| sender.send(false));
+    assert!(!sender.estimator.is_known());
     (0..5_000).for_each(|_| sender.send(false));
+    assert!(sender.estimator.is_known());
     assert_eq!(sender.loss(), clean);
 }
 

@@ -695,7 +695,17 @@ fn query_interval(paths: &Paths) -> Duration {
 /// How much redundancy a code gets whose data leave over `path` (DMTP: by the greatest loss seen in a moving window; the
 /// redundancy goes on another path).
 fn redundancy_rule(paths: &Paths, path: PathId, max_coding_rate: f64) -> impl Fn(u8) -> u8 {
-    let loss = paths.get(path).map(|path| path.monitor.loss());
+    let loss = paths.get(path).map(|path| {
+        let mut loss = path.monitor.loss();
+        if !path.monitor.loss_is_known() {
+            // A path that has carried next to nothing is no safer than the others.
+            let others = paths
+                .usable()
+                .map(|(_, other)| other.monitor.loss().window_max);
+            loss.window_max = others.fold(loss.window_max, f64::max);
+        }
+        loss
+    });
     let other = paths
         .usable()
         .filter(|(id, _)| *id != path)

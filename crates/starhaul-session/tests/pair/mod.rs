@@ -15,8 +15,8 @@ use std::{
 use bytes::Bytes;
 use starhaul_link::{Delay, Link, LinkSpec, Loss, Rate, link_seed};
 use starhaul_session::{
-    BlockId, BlockOptions, Event, Outcome, PathId, PathUpdate, Session, SessionConfig, Side,
-    StreamConfig, StreamId,
+    BlockId, BlockOptions, Event, Outcome, PathId, PathUpdate, SchedulerChoice, Session,
+    SessionConfig, Side, StreamConfig, StreamId,
 };
 use starhaul_units::Bandwidth;
 
@@ -99,6 +99,17 @@ pub struct Pair {
 impl Pair {
     pub fn new(config: SessionConfig) -> Self {
         Self::with_clocks(config, Duration::ZERO)
+    }
+
+    /// Both choose paths by this scheduler.
+    pub fn by(scheduler: SchedulerChoice, config: SessionConfig) -> Self {
+        let mut pair = Self::new(config.clone());
+        let session = |side| {
+            let scheduler = scheduler.build();
+            Session::with_scheduler(config.clone(), side, pair.start, scheduler)
+        };
+        pair.sessions = [session(Side::Client), session(Side::Server)];
+        pair
     }
 
     /// The server's clock began `ahead` before the client's.

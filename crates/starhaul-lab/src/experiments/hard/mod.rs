@@ -1,0 +1,176 @@
+//! The demo over hard links: text, audio and video beside a bulk download, over a LEO link that pauses and changes its capacity many
+//! times over, and a slow GEO link, both of which lose 1 %. Beside it multipath QUIC, and an oracle that knows the links' future.
+
+mod causes;
+mod links;
+mod runs;
+
+use starhaul_demo::load::Class;
+use starhaul_plot::Column;
+use starhaul_session::SchedulerChoice;
+
+pub use self::{causes::LostBlock, runs::HardResult};
+use crate::{
+    Error,
+    kit::{Part, Records, Study},
+};
+
+/// Links of a run, and with `--quick`.
+const LINKS: u64 = 20;
+const FEW: u64 = 2;
+
+/// `starhaul lab hard`.
+pub fn study() -> Study {
+    Study::new(
+        "hard",
+        "",
+        "the demo over hard links, beside an oracle",
+        "Text, audio and video over hard links",
+        "Text, audio, video and a bulk download over two links for two minutes, in virtual time with the whole stack. The LEO link pauses a \
+         dozen times for 50 to 950 ms, and each pause changes its capacity, between 4 and 110 Mbit/s; the GEO link has 10 Mbit/s and 300 ms \
+         one way. Both lose 1 %. The oracle sends the same blocks, without the download, knowing capacity and losses of both links ahead of time.",
+    )
+    .part(Part::with_sessions(
+        "classes",
+        "",
+        "blocks on time by class, on each pair of links",
+        columns,
+        |quick, seed| setups(&System::ALL, quick, seed),
+        |setup: &HardSetup, records| Ok(vec![(*setup, setup.run(records)?)]),
+    ))
+    .part(Part::with_sessions(
+        "lost",
+        "",
+        "each of our blocks that was late, and what was decided about it",
+        lost_columns,
+        |quick, seed| setups(&System::OURS, quick, seed),
+        |setup: &HardSetup, records| {
+            let lost = setup.run(records)?.lost;
+            Ok(lost.into_iter().map(|block| (*setup, block)).collect())
+        },
+    ))
+}
+
+/// Who carries the blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum System {
+    /// Ours.
+    Starhaul(SchedulerChoice),
+    /// Multipath QUIC with New Reno, a connection per class and one for the download.
+    MpQuic,
+    /// Knows the future.
+    Oracle,
+}
+
+impl System {
+    const OURS: [Self; 2] = [
+        Self::Starhaul(SchedulerChoice::Optimizer),
+        Self::Starhaul(SchedulerChoice::Rules),
+    ];
+    const ALL: [Self; 4] = [Self::OURS[0], Self::OURS[1], Self::MpQuic, Self::Oracle];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Starhaul(scheduler) => scheduler.name(),
+            Self::MpQuic => "mpquic",
+            Self::Oracle => "oracle",
+        }
+    }
+}
+
+/// One system over one pair of links.
+#[derive(Clone, Copy, Debug)]
+pub struct HardSetup {
+    /// Who carries the blocks.
+    pub system: System,
+    /// Which pair of links.
+    pub link: u64,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+impl HardSetup {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// A session does not come up, or a byte of the download is not the one that was sent.
+    pub fn run(&self, records: &Records) -> Result<HardResult, Error> {
+        match self.system {
+            System::Starhaul(scheduler) => runs::starhaul(self, scheduler, records),
+            System::MpQuic => runs::mpquic(self),
+            System::Oracle => runs::oracle(self),
+        }
+    }
+}
+
+fn setups(systems: &[System], quick: bool, seed: u64) -> Vec<HardSetup> {
+    let links = 0..if quick { FEW } else { LINKS };
+    let on = |link| {
+        let setup = move |system: &System| HardSetup {
+            system: *system,
+            link,
+            seed,
+        };
+        systems.iter().map(setup)
+    };
+    links.flat_map(on).collect()
+}
+
+/// The table of such runs.
+fn columns() -> Vec<Column<(HardSetup, HardResult)>> {
+    type Row = (HardSetup, HardResult);
+    let share = |key, name, class| {
+        let share = move |(_, result): &Row| result.classes.of(class).on_time_share().into();
+        Column::share(key, name, 3, share).median()
+    };
+    let failed = |key, name, class| {
+        let failed = move |(_, result): &Row| {
+            let score = result.classes.of(class);
+            (score.sent - score.on_time).into()
+        };
+        Column::count(key, name, failed).total()
+    };
+    vec![
+        Column::name("system", "system", |(setup, _): &Row| {
+            setup.system.name().into()
+        }),
+        Column::count("link", "link", |(setup, _): &Row| setup.link.into()).dropped(),
+        Column::count("seed", "seed", |(setup, _): &Row| setup.seed.into()).dropped(),
+        share("text", "text", Class::Text),
+        share("audio", "audio", Class::Audio),
+        share("video", "video", Class::Video),
+        failed("text_failed", "text failed", Class::Text),
+        failed("audio_failed", "audio failed", Class::Audio),
+        failed("video_failed", "video failed", Class::Video),
+        Column::number(
+            "download_mbps",
+            "download",
+            "Mbit/s",
+            1,
+            |(_, result): &Row| result.download.map(|rate| rate.mbit()).into(),
+        )
+        .median(),
+    ]
+}
+
+/// The table of blocks that failed.
+fn lost_columns() -> Vec<Column<(HardSetup, LostBlock)>> {
+    type Row = (HardSetup, LostBlock);
+    vec![
+        Column::name("system", "system", |(setup, _): &Row| {
+            setup.system.name().into()
+        }),
+        Column::count("link", "link", |(setup, _): &Row| setup.link.into()),
+        Column::count("seed", "seed", |(setup, _): &Row| setup.seed.into()),
+        Column::name("class", "class", |(_, lost): &Row| lost.class.name().into()),
+        Column::number("sent_s", "sent at", "s", 2, |(_, lost): &Row| {
+            lost.queued_at.as_secs_f64().into()
+        }),
+        Column::name("outcome", "outcome", |(_, lost): &Row| {
+            lost.outcome().into()
+        }),
+        Column::name("decisions", "decisions", |(_, lost): &Row| {
+            lost.decisions().into()
+        }),
+    ]
+}
