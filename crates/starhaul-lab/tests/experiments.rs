@@ -21,6 +21,7 @@ use starhaul_lab::{
         aggregation::{self, GRID},
         cut::{self, CutResult, CutSetup, Traffic},
         dmtp::{BLOCKS_PER_STEP, DmtpSetup, LOSS_STEPS, MODES, Step, StepResult, needed_bytes},
+        hard::{HardSetup, System},
         mpdtp::{BANDWIDTH_FACTORS, LOSSES, NETEM_QUEUE, PathController, QoeSetup, SHORT_QUEUE},
     },
     kit::Records,
@@ -387,4 +388,38 @@ fn shares(classes: &Classes<ClassScore>) -> String {
     Class::ALL
         .map(|class| format!("{:6.2}", classes.of(class).on_time_share() * 100.0))
         .join(" ")
+}
+
+/// Over a link that pauses and changes all that fits in time, as the oracle shows; ours loses little of it, and tells each loss.
+#[test]
+fn over_hard_links_little_is_late_and_every_late_block_is_named() {
+    let run = |system| {
+        let setup = HardSetup {
+            system,
+            link: 1,
+            seed: 1,
+        };
+        setup.run(&Records::default()).unwrap()
+    };
+    let failed = |classes: &Classes<ClassScore>| {
+        Class::ALL.map(|class| {
+            let score = classes.of(class);
+            score.sent - score.on_time
+        })
+    };
+    assert_eq!(failed(&run(System::Oracle).classes), [0; 3]);
+    let theirs = run(System::MpQuic).classes;
+    let ours = run(System::Starhaul(SchedulerChoice::Optimizer));
+    let [named, missed] = [
+        Class::ALL.map(|class| ours.lost.iter().filter(|lost| lost.class == class).count() as u64),
+        failed(&ours.classes),
+    ];
+    println!("ours {missed:?}, multipath QUIC {:?}", failed(&theirs));
+    assert_eq!(named, missed, "{:?}", ours.lost);
+    for class in Class::ALL {
+        let [ours, theirs] = [&ours.classes, &theirs].map(|classes| classes.of(class));
+        assert!(ours.on_time_share() >= 0.998, "{class:?}: {ours:?}");
+        assert!(ours.on_time >= theirs.on_time, "{class:?}: {theirs:?}");
+    }
+    assert!(ours.download.is_some_and(|rate| rate.mbit() > 5.0));
 }

@@ -30,11 +30,29 @@ const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// Runs a world before, during and after a disturbance of 30 s, and returns the most that both sides held meanwhile: memory comes
-/// back to its level, and both paths are used again.
+/// A path that carried all has greater tables, so many bytes at the most.
+const MOST_GROWTH: i64 = 2 << 20;
+
+/// Runs a world before, during and after a disturbance of 30 s: what is held meanwhile is bounded, the first path is used again, and
+/// memory comes back to its level.
 fn run(world: &mut World, strike: impl Fn(&mut World), end: impl Fn(&mut World)) {
     world.run_secs(10);
-    let level = world.rest();
+    world.rest();
+    // Of this thread, in which the world is.
+    let grown = allocation_counter::measure(|| {
+        run_struck(world, strike, end);
+        world.rest();
+    });
+    let grown = grown.bytes_current;
+    println!(
+        "{}: {} late, {grown} bytes more allocated",
+        world.name,
+        world.late().len()
+    );
+    assert!(grown < MOST_GROWTH, "{}: {grown} bytes more", world.name);
+}
+
+fn run_struck(world: &mut World, strike: impl Fn(&mut World), end: impl Fn(&mut World)) {
     world.run_secs(10);
     assert_eq!(world.elapsed(), STRUCK);
     world.most_held = Default::default();
@@ -43,51 +61,17 @@ fn run(world: &mut World, strike: impl Fn(&mut World), end: impl Fn(&mut World))
     assert_eq!(world.elapsed(), ENDED);
     for (sending, received) in world.most_held {
         // A second and a half of the load: the longest deadline, and the time in which an acknowledgement may still come.
-        assert!(
-            sending < 800_000,
-            "{}: {sending} bytes held for sending",
-            world.name
-        );
-        assert!(
-            received < 800_000,
-            "{}: {received} received bytes held",
-            world.name
-        );
+        let held = sending.max(received);
+        assert!(held < 800_000, "{}: {held} bytes held", world.name);
     }
     end(world);
     world.run_secs(20);
-    let before = world
-        .sim
-        .nodes
-        .iter_mut()
-        .map(|side| side.bytes_sent())
-        .collect::<Vec<_>>();
+    let before = world.bytes_on_first_path();
     world.run_secs(10);
-    for (side, before) in world.sim.nodes.iter_mut().zip(before) {
-        let carried = side
-            .bytes_sent()
-            .into_iter()
-            .zip(before)
-            .map(|(now, before)| now - before);
-        let carried: Vec<_> = carried.collect();
-        assert!(
-            carried.len() == 2 && carried[0] > 100_000,
-            "{}: carried {carried:?}",
-            world.name
-        );
+    for (now, before) in world.bytes_on_first_path().into_iter().zip(before) {
+        let carried = now - before;
+        assert!(carried > 100_000, "{}: carried {carried}", world.name);
     }
-    let after = world.rest();
-    println!(
-        "{}: {} late, {level} bytes allocated before, {after} after",
-        world.name,
-        world.late().len()
-    );
-    // A path that carried all has greater tables.
-    assert!(
-        after < level + (2 << 20),
-        "{}: memory grew from {level} to {after}",
-        world.name
-    );
 }
 
 /// A world under each scheduler.
@@ -111,8 +95,9 @@ fn one_path_is_cut(scheduler: SchedulerChoice, path: usize, ways: &'static [usiz
     }
 }
 
+/// Known fault: after a rest of 20 s two of 500 blocks are late under a plan: what a path carries is learnt anew.
 #[test]
-#[ignore = "after a rest of 20 s two of 500 blocks are late under a plan: what a path carries is learnt anew"]
+#[should_panic(expected = " late")]
 fn a_load_that_begins_again_loses_nothing() {
     each(|scheduler| {
         for seed in 0..6 {
@@ -145,7 +130,8 @@ fn undisturbed_all_blocks_are_on_time() {
 fn delays_double(scheduler: SchedulerChoice, paths: Range<usize>, ways: &[usize]) {
     let mut links = world::links();
     for pair in &mut links[paths.clone()] {
-        for link in &mut pair[..ways.len()] {
+        for way in ways {
+            let link = &mut pair[*way];
             let Delay::Constant(delay) = link.delay else {
                 panic!("the links of this test have constant delays");
             };
@@ -170,8 +156,9 @@ fn a_round_trip_of_the_spare_path_that_doubles_makes_nothing_late() {
     each(|scheduler| delays_double(scheduler, 1..2, BOTH_WAYS));
 }
 
+/// Known fault: the window of the path, made for the old round trip, carries too little for seconds; blocks are late meanwhile.
 #[test]
-#[ignore = "the window of the path, made for the old round trip, carries too little for seconds; blocks are late meanwhile"]
+#[should_panic(expected = " late")]
 fn a_round_trip_that_doubles_makes_nothing_late() {
     for (paths, ways) in [(0..1, BOTH_WAYS), (0..2, BOTH_WAYS), (0..2, CLIENTS)] {
         each(|scheduler| delays_double(scheduler, paths.clone(), ways));
@@ -190,14 +177,16 @@ fn an_outage_of_the_first_path_makes_nothing_late_under_a_plan() {
     }
 }
 
+/// Known fault: one block of 1500 is late 15 s after the cut, when the path is tried again.
 #[test]
-#[ignore = "one block of 1500 is late 15 s after the cut, when the path is tried again"]
+#[should_panic(expected = " late")]
 fn a_first_path_that_only_works_towards_the_server_makes_nothing_late_under_a_plan() {
     one_path_is_cut(SchedulerChoice::Optimizer, 0, SERVERS);
 }
 
+/// Known fault: a path that lay idle takes five seconds to learn what it can carry; blocks are late meanwhile.
 #[test]
-#[ignore = "a path that lay idle takes five seconds to learn what it can carry; blocks are late meanwhile"]
+#[should_panic(expected = " late")]
 fn an_outage_of_the_first_path_makes_nothing_late_under_rules() {
     for ways in [BOTH_WAYS, CLIENTS, SERVERS] {
         one_path_is_cut(SchedulerChoice::Rules, 0, ways);
@@ -260,7 +249,7 @@ fn the_important_load_is_on_time(paths: &Range<usize>, ways: &[usize]) {
         .iter()
         .filter(|(_, load, at, _)| *load == 0 || *at >= ENDED);
     let wrong: Vec<_> = wrong.collect();
-    assert!(wrong.is_empty(), "{}: {wrong:?}", world.name);
+    assert!(wrong.is_empty(), "{} late: {wrong:?}", world.name);
 }
 
 #[test]
@@ -268,17 +257,37 @@ fn an_important_load_does_not_notice_a_tenth_of_the_rate_in_its_direction() {
     the_important_load_is_on_time(&(0..1), CLIENTS);
 }
 
+/// Known fault: one block of 1500 is 2 ms late.
 #[test]
-#[ignore = "one block of 1500 is 2 ms late; under overload a block that arrived is said to have expired"]
+#[should_panic(expected = " late")]
 fn an_important_load_does_not_notice_a_tenth_of_the_rate() {
     for paths in [0..1, 0..2] {
         the_important_load_is_on_time(&paths, BOTH_WAYS);
     }
 }
 
-/// The other path carries all; what was in the queue of this one is overdue after 0.15 s, and sent again.
+/// More blocks are sent than arrive: those that are said to have expired did, and no other.
 #[test]
-#[ignore = "the other path takes seconds to learn what it can carry, and a plan trusts the slow one; blocks are late meanwhile"]
+fn a_tenth_of_the_rate_is_told_as_it_is() {
+    for (paths, ways) in [(0..1, BOTH_WAYS), (0..2, BOTH_WAYS), (0..2, CLIENTS)] {
+        each(|scheduler| {
+            let mut world = World::new(scheduler, 1);
+            world.name += &format!(", paths {paths:?}, ways {ways:?}");
+            let all = |world: &mut World, mbit| {
+                for path in paths.clone() {
+                    world.set_rate(path, ways, mbit);
+                }
+            };
+            run(&mut world, |world| all(world, 2), |world| all(world, 20));
+            world.judge([NEVER; 2]);
+        });
+    }
+}
+
+/// The other path carries all; what was in the queue of this one is overdue after 0.15 s, and sent again.
+/// Known fault: the other path takes seconds to learn what it can carry, and a plan trusts the slow one; blocks are late meanwhile.
+#[test]
+#[should_panic(expected = " late")]
 fn a_tenth_of_the_rate_on_one_path_makes_nothing_late() {
     for ways in [BOTH_WAYS, CLIENTS] {
         each(|scheduler| {
@@ -295,8 +304,9 @@ fn a_tenth_of_the_rate_on_one_path_makes_nothing_late() {
 }
 
 /// 4 Mbit/s for 4.7: from the third second on four fifths of what fits, which is 0.8 of the blocks, are on time.
+/// Known fault: under overload most blocks are begun, and given up shortly before their deadline: a fifth arrives.
 #[test]
-#[ignore = "under overload most blocks are begun, and given up shortly before their deadline: a fifth arrives"]
+#[should_panic(expected = " late")]
 fn a_tenth_of_the_rate_on_both_paths_delivers_most_of_what_fits() {
     each(|scheduler| {
         let mut world = World::new(scheduler, 1);

@@ -124,12 +124,8 @@ impl Side {
 
     /// Bytes that each path has carried to the peer.
     pub(super) fn bytes_sent(&mut self) -> Vec<u64> {
-        let session = self.session();
-        session
-            .path_stats()
-            .iter()
-            .map(|path| path.bytes_sent)
-            .collect()
+        let paths = self.session().path_stats();
+        paths.iter().map(|path| path.bytes_sent).collect()
     }
 
     pub(super) fn open_streams(&mut self, now: Instant) {

@@ -1,14 +1,11 @@
 //! Two nodes over two lossy, reordering paths, a load in both directions, and what the outcomes of its blocks must be.
 
 use std::{
-    alloc::System,
     net::SocketAddr,
     ops::Range,
     time::{Duration, Instant},
 };
 
-use cap::Cap;
-use parking_lot::{Mutex, MutexGuard};
 use starhaul_cc::ControllerConfig;
 use starhaul_link::{LinkSpec, Rate};
 use starhaul_quic::{Identity, LocalId, Node, NodeConfig, PathSpec};
@@ -30,13 +27,6 @@ pub(super) const PERIOD: Duration = Duration::from_millis(40);
 const LATENCY_ERROR: Duration = Duration::from_millis(25);
 const BOTH: [usize; 2] = [0, 1];
 
-/// Counts allocated bytes; resident memory would depend on the allocator, too.
-#[global_allocator]
-static HEAP: Cap<System> = Cap::new(System, usize::MAX);
-
-/// One world at a time, so that the heap is its own.
-static ALONE: Mutex<()> = Mutex::new(());
-
 pub(super) struct World {
     pub(super) sim: Simulation<Side>,
     pub(super) links: Vec<PathLinks>,
@@ -44,7 +34,6 @@ pub(super) struct World {
     start: Instant,
     /// Most bytes held for sending and received bytes, of each side, since last asked.
     pub(super) most_held: [(usize, usize); 2],
-    _alone: MutexGuard<'static, ()>,
 }
 
 fn address(side: usize, path: u32) -> SocketAddr {
@@ -71,7 +60,6 @@ impl World {
         links: [[LinkSpec; 2]; 2],
         set: impl Fn(usize, (&mut NodeConfig, &mut Clock)),
     ) -> Self {
-        let alone = ALONE.lock();
         let start = Instant::now();
         let identities = [1, 2].map(|secret| Identity::from_secret([secret; 32]));
         let [client_key, server_key] = BOTH.map(|side| identities[side].public_key());
@@ -117,7 +105,6 @@ impl World {
             name: format!("{}, seed {seed}", scheduler.name()),
             start,
             most_held: [(0, 0); 2],
-            _alone: alone,
         };
         world.sim.run_for(Duration::from_secs(3));
         let now = world.sim.now();
@@ -142,6 +129,15 @@ impl World {
         }
     }
 
+    /// What the first path has carried, of each side; both paths are up.
+    pub(super) fn bytes_on_first_path(&mut self) -> [u64; 2] {
+        BOTH.map(|number| {
+            let carried = self.sim.nodes[number].bytes_sent();
+            assert_eq!(carried.len(), 2, "{}: paths of side {number}", self.name);
+            carried[0]
+        })
+    }
+
     fn note_held(&mut self) {
         for (most, side) in self.most_held.iter_mut().zip(&mut self.sim.nodes) {
             let (sending, received) = side.session().held_bytes();
@@ -159,8 +155,8 @@ impl World {
         self.sim.now() - self.start
     }
 
-    /// Stops sending until all has ended, and returns the allocated bytes of both nodes and the network.
-    pub(super) fn rest(&mut self) -> usize {
+    /// Stops sending until all has ended.
+    pub(super) fn rest(&mut self) {
         self.sim.run_for(Duration::from_secs(20));
         let now = self.sim.now();
         let written = BOTH.map(|side| self.sim.nodes[side].written);
@@ -180,7 +176,6 @@ impl World {
                 1 - number
             );
         }
-        HEAP.allocated()
     }
 
     /// The links of these directions of a path: 0 is the client's, 1 the server's.

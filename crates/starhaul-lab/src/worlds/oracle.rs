@@ -1,6 +1,7 @@
 //! A scheduler that knows the future: what both links can carry at each instant, and which packets they lose. It sends each block where
 //! and when it arrives first, and only if all of it arrives in time; the more important classes choose first. It spends nothing on
-//! acknowledgements, finding rates, redundancy or retransmission, so that no real scheduler can do as well.
+//! acknowledgements, finding rates, redundancy or retransmission. Where all fits, that is all; where it does not, it is no proven bound,
+//! since it never gives up a block for the sake of later ones.
 
 use std::time::{Duration, Instant};
 
@@ -12,9 +13,8 @@ use starhaul_demo::{
 };
 use starhaul_link::{Delay, Link, LinkSpec};
 
-/// Bytes of a block in a packet, and of the packet on the link, as [`super::stack::HostSettings`] has them.
-const FRAGMENT_BYTES: usize = 1_200;
-const PACKET_BYTES: u64 = 1_300;
+use super::stack::HostSettings;
+
 /// The time that is planned in.
 const SLOT: Duration = Duration::from_millis(1);
 
@@ -22,6 +22,8 @@ const SLOT: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(crate) struct Oracle {
     lanes: Vec<Vec<Slot>>,
+    /// Bytes of a block in a packet.
+    fragment_bytes: usize,
 }
 
 /// What a link carries within one millisecond.
@@ -43,9 +45,15 @@ impl Oracle {
         duration: Duration,
         now: Instant,
     ) -> Self {
-        let lanes = links.map(|(spec, seed)| lane(spec, seed, duration, now));
+        let HostSettings {
+            packet_bytes,
+            max_fragment_bytes,
+            ..
+        } = HostSettings::default();
+        let lanes = links.map(|(spec, seed)| lane(spec, seed, packet_bytes.into(), duration, now));
         Self {
             lanes: lanes.collect(),
+            fragment_bytes: max_fragment_bytes,
         }
     }
 
@@ -69,7 +77,7 @@ impl Oracle {
     fn send(&mut self, block: &BlockSpec) -> Option<Duration> {
         let from = slot_of(block.at + SLOT - Duration::from_nanos(1));
         let last = slot_of(block.at + block.class.deadline());
-        let mut left = u32::try_from(block.bytes.div_ceil(FRAGMENT_BYTES)).unwrap_or(u32::MAX);
+        let mut left = u32::try_from(block.bytes.div_ceil(self.fragment_bytes)).unwrap_or(u32::MAX);
         let mut at = vec![from; self.lanes.len()];
         let mut taken: Vec<Taken> = Vec::new();
         let mut arrived = from;
@@ -97,7 +105,13 @@ impl Oracle {
     }
 }
 
-fn lane(spec: &LinkSpec, seed: u64, duration: Duration, now: Instant) -> Vec<Slot> {
+fn lane(
+    spec: &LinkSpec,
+    seed: u64,
+    packet_bytes: u64,
+    duration: Duration,
+    now: Instant,
+) -> Vec<Slot> {
     let link: Link<()> = Link::new(spec, seed, now);
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let loss = spec.loss.mean();
@@ -106,8 +120,8 @@ fn lane(spec: &LinkSpec, seed: u64, duration: Duration, now: Instant) -> Vec<Slo
     for slot in 0..slot_of(duration) {
         let from = SLOT * u32::try_from(slot).unwrap_or(u32::MAX);
         bytes += link.capacity_bytes_between(now + from, now + from + SLOT);
-        let packets = bytes / PACKET_BYTES;
-        bytes %= PACKET_BYTES;
+        let packets = bytes / packet_bytes;
+        bytes %= packet_bytes;
         let delay = match &spec.delay {
             Delay::Constant(delay) => *delay,
             Delay::Trace(series) => series.at(from),

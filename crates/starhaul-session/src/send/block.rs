@@ -233,6 +233,14 @@ impl SendBlock {
         self.fresh.left_bytes > 0
     }
 
+    /// So much of each code has left that the receiver may have the whole, if nothing was lost.
+    pub(crate) fn may_be_whole(&self) -> bool {
+        let stood_in_for = |code: &Code| {
+            usize::from(code.redundancy_count) >= code.unsent_redundancy + code.unsent
+        };
+        !self.has_fresh() || self.is_split() && self.codes.iter().all(stood_in_for)
+    }
+
     /// The share that must still be sent of all data, 0.0 to 1.0 (MPDTP `unsent_ratio`).
     #[expect(clippy::cast_precision_loss, reason = "a ratio")]
     pub(crate) fn unsent_ratio(&self) -> f64 {

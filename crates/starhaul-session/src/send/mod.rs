@@ -318,11 +318,11 @@ impl BlocksOut {
                 break;
             }
             for key in hopeless {
-                // A block that was sent whole may have arrived; its acknowledgement may still come.
-                if self.blocks.get(&key).is_some_and(SendBlock::has_fresh) {
-                    self.give_up(now, key, paths);
-                } else {
+                // Its acknowledgement may still come.
+                if self.blocks.get(&key).is_some_and(SendBlock::may_be_whole) {
                     self.unqueue(key);
+                } else {
+                    self.give_up(now, key, paths);
                 }
             }
         }
@@ -489,7 +489,7 @@ impl BlocksOut {
         self.expiry.first().map(|(at, _, _)| *at)
     }
 
-    /// Handles the timers of blocks that are due. Blocks past their deadline end; if they were sent whole they get the time in
+    /// Handles the timers of blocks that are due. Blocks past their deadline end; if they may be whole at the receiver they get the time in
     /// which their acknowledgement may still come.
     pub(crate) fn expire(&mut self, now: Instant, paths: &Paths) {
         while let Some(&(at, timer, key)) = self.expiry.first() {
@@ -505,7 +505,7 @@ impl BlocksOut {
                     block.insure(now);
                     (block.deadline, BlockTimer::Deadline)
                 }
-                BlockTimer::Deadline if !block.has_fresh() => {
+                BlockTimer::Deadline if block.may_be_whole() => {
                     let grace = (paths.longest_turnaround() * 2).max(LEAST_GRACE);
                     (at + grace, BlockTimer::Acknowledgement)
                 }
@@ -539,7 +539,7 @@ impl BlocksOut {
         };
         let cause = if block.is_untouched() && !is_reachable(block, paths) {
             ExpiredCause::Unreachable
-        } else if block.any_lost || !block.has_fresh() {
+        } else if block.any_lost || block.may_be_whole() {
             ExpiredCause::Loss
         } else {
             self.overloaded = true;

@@ -325,7 +325,8 @@ impl Session {
             .collect()
     }
 
-    /// Received blocks that were dropped: their fragments exceeded `max_receive_bytes`, or the application did not take them.
+    /// How often a received block, or what had come of one, was dropped: fragments exceeded `max_receive_bytes`, or the application did
+    /// not take it. A block of which more comes afterwards may be dropped again.
     pub fn dropped_on_receipt(&self) -> u64 {
         self.inbound.dropped
     }

@@ -134,8 +134,7 @@ impl Causes {
 }
 
 impl LostBlock {
-    /// How it ended, in words.
-    pub fn outcome(&self) -> String {
+    pub(super) fn outcome(&self) -> String {
         match self.outcome {
             Outcome::Delivered { latency, .. } => format!("late: {:.0?}", latency),
             Outcome::Expired(cause) => format!("expired: {cause:?}").to_lowercase(),
@@ -145,7 +144,7 @@ impl LostBlock {
     }
 
     /// Its decisions in order: how many fragments left on which path for what purpose, from when to when, and what was lost.
-    pub fn decisions(&self) -> String {
+    pub(super) fn decisions(&self) -> String {
         let mut runs: Vec<(Duration, Duration, Step, u32)> = Vec::new();
         for (at, step) in &self.steps {
             match runs.last_mut().filter(|(.., last, _)| last == step) {
