@@ -18,8 +18,8 @@ use super::{
 
 /// The code of a reset by an end that closes.
 const CODE_CLOSED: u64 = 3;
-/// How long an end that closes stays, at the longest, until the other side has heard of it: over a geostationary link, with the
-/// first try lost.
+/// How long an end that closes stays where streams were open of late, to be asked for their ends: once more over a geostationary link,
+/// should the first answer be lost.
 const LEAVE: Duration = Duration::from_secs(2);
 
 /// A node, and its streams by the numbers that applications know.
@@ -80,7 +80,7 @@ impl Driver {
             node.reset_stream(now, *id, CODE_CLOSED);
         }
         let until = now + LEAVE;
-        while self.driver.node().stream_memory() > 0 && Instant::now() < until {
+        while self.driver.node().streams_asked_for() > 0 && Instant::now() < until {
             if self.driver.turn(Some(until)).is_err() {
                 return;
             }

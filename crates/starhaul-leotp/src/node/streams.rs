@@ -71,6 +71,11 @@ impl Node {
         self.streams.as_ref().map_or(0, Streams::count)
     }
 
+    /// Streams that the other side may still ask for: those that are not over, and those whose end may not have reached it.
+    pub fn streams_asked_for(&self) -> usize {
+        self.streams.as_ref().map_or(0, Streams::asked_for)
+    }
+
     /// Bytes of memory that streams hold, those among them that are over but for their end.
     pub fn stream_memory(&self) -> usize {
         self.streams.as_ref().map_or(0, Streams::memory)

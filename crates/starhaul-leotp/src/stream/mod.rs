@@ -253,6 +253,11 @@ impl Streams {
         self.streams.len() - self.lingering
     }
 
+    /// All streams, those that linger among them.
+    pub(crate) fn asked_for(&self) -> usize {
+        self.streams.len()
+    }
+
     /// Bytes of memory of all streams.
     pub(crate) fn memory(&self) -> usize {
         self.streams.values().map(Stream::memory).sum()
