@@ -1,15 +1,18 @@
 //! Estimates how many probes in a row the path loses at random: probes that share an overfull queue with a flow are
 //! dropped one by one, and a few in a row are no silence of the link.
 
-/// Number of probes over which losses are counted: 2 s at the paper's interval. A flow that begins or ceases to
-/// overfill the queue shows soon.
-const MEMORY: f64 = 200.0;
+/// Numbers of probes over which losses are counted: 2 s and 0.4 s at the paper's interval. The longer memory has the truer rate of a
+/// flow that goes on; the shorter one soon shows a flow that begins to overfill the queue.
+const MEMORIES: [f64; 2] = [200.0, 40.0];
 /// Accepted rate of false alarms: one silence in this many probes, which is one in ten minutes at the paper's interval.
 const FALSE_ALARM: f64 = 1.0 / 60_000.0;
 
-/// Decayed counts of probes and losses.
+/// Decayed counts of probes and losses, in each memory.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ChanceLoss {
+pub(super) struct ChanceLoss([Counts; MEMORIES.len()]);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
     probes: f64,
     lost: f64,
 }
@@ -17,23 +20,39 @@ pub(super) struct ChanceLoss {
 impl ChanceLoss {
     /// A probe was answered after `lost` unanswered ones.
     pub(super) fn on_answer(&mut self, lost: u16) {
-        let kept = 1.0 - 1.0 / MEMORY;
-        for is_lost in std::iter::repeat_n(1.0, lost.into()).chain([0.0]) {
-            self.probes = self.probes * kept + 1.0;
-            self.lost = self.lost * kept + is_lost;
+        for (counts, memory) in self.0.iter_mut().zip(MEMORIES) {
+            let kept = 1.0 - 1.0 / memory;
+            for is_lost in std::iter::repeat_n(1.0, lost.into()).chain([0.0]) {
+                counts.probes = counts.probes * kept + 1.0;
+                counts.lost = counts.lost * kept + is_lost;
+            }
         }
     }
 
     /// A probe counted as lost was only overtaken.
     pub(super) fn on_overtaken(&mut self) {
-        self.lost = (self.lost - 1.0).max(0.0);
+        for counts in &mut self.0 {
+            counts.lost = (counts.lost - 1.0).max(0.0);
+        }
     }
 
-    /// Whether independent losses at the present rate explain this many losses in a row.
+    /// Whether independent losses explain this many in a row, by either memory.
     pub(super) fn explains(&self, lost: u16) -> bool {
-        if self.lost <= 0.0 {
-            return lost == 0;
+        self.0
+            .iter()
+            .any(|counts| counts.chance_of(lost) >= FALSE_ALARM)
+    }
+}
+
+impl Counts {
+    /// The probability that the next probes, so many, are all lost.
+    fn chance_of(&self, lost: u16) -> f64 {
+        if lost == 0 {
+            return 1.0;
         }
-        (self.lost / self.probes).powi(lost.into()) >= FALSE_ALARM
+        if self.lost <= 0.0 {
+            return 0.0;
+        }
+        (self.lost / self.probes).powi(lost.into())
     }
 }

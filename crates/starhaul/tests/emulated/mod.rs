@@ -32,6 +32,8 @@ const REPETITIONS: usize = 4;
 const SLEEP: Duration = Duration::from_millis(10);
 /// A later wake-up counts as late.
 const LATE: Duration = Duration::from_millis(5);
+/// So late a program wakes up on a computer that has a processor for it.
+const EXACT: Duration = Duration::from_micros(300);
 /// A single later wake-up may show as a gap as long as an outage.
 const TOO_LATE: Duration = Duration::from_millis(35);
 
@@ -80,11 +82,22 @@ pub struct Sleeper {
     thread: JoinHandle<Wakes>,
 }
 
-#[derive(Default)]
-struct Wakes {
-    all: u32,
-    late: u32,
-    latest: Duration,
+/// How much too late a [`Sleeper`] was woken each time.
+pub struct Wakes(Vec<Duration>);
+
+impl Wakes {
+    /// Wake-ups were in time, except for one in fifty and none by far.
+    pub fn were_in_time(&self) -> bool {
+        let late = self.0.iter().filter(|late| **late > LATE).count();
+        let latest = self.0.iter().max().copied().unwrap_or_default();
+        late * 50 <= self.0.len() && latest < TOO_LATE
+    }
+
+    /// Nine in ten were so exact that a program can measure a millisecond.
+    fn were_exact(&self) -> bool {
+        let exact = self.0.iter().filter(|late| **late <= EXACT).count();
+        exact * 10 >= self.0.len() * 9
+    }
 }
 
 impl Sleeper {
@@ -92,25 +105,20 @@ impl Sleeper {
         let over = Arc::new(AtomicBool::new(false));
         let told = over.clone();
         let thread = thread::spawn(move || {
-            let mut wakes = Wakes::default();
+            let mut wakes = Vec::new();
             while !told.load(Ordering::Relaxed) {
                 let asleep = Instant::now();
                 thread::sleep(SLEEP);
-                let late = asleep.elapsed().saturating_sub(SLEEP);
-                wakes.all += 1;
-                wakes.late += u32::from(late > LATE);
-                wakes.latest = wakes.latest.max(late);
+                wakes.push(asleep.elapsed().saturating_sub(SLEEP));
             }
-            wakes
+            Wakes(wakes)
         });
         Self { over, thread }
     }
 
-    /// Whether wake-ups were in time, except for one in fifty and none by far.
-    pub fn was_woken_in_time(self) -> bool {
+    pub fn end(self) -> Wakes {
         self.over.store(true, Ordering::Relaxed);
-        let wakes = self.thread.join().unwrap();
-        wakes.late * 50 <= wakes.all && wakes.latest < TOO_LATE
+        self.thread.join().unwrap()
     }
 }
 
@@ -122,30 +130,42 @@ pub fn skip_busy() {
 /// Runs a replay that prints JSON until packets left in time and programs ran in time; `None`, with a reported reason,
 /// if they never do or the system does not allow it.
 pub fn run_in_time(arguments: &[&str]) -> Option<(Value, Output)> {
-    run_until(arguments, |result| result["valid"] == true)
+    run_until(arguments, |result, wakes| {
+        result["valid"] == true && wakes.were_in_time()
+    })
+}
+
+/// Like [`run_in_time`], where a program behind the link measures to a millisecond.
+pub fn run_exactly_in_time(arguments: &[&str]) -> Option<(Value, Output)> {
+    run_until(arguments, |result, wakes| {
+        result["valid"] == true && wakes.were_in_time() && wakes.were_exact()
+    })
 }
 
 /// Like [`run_in_time`], but packets may leave some milliseconds late: enough to recognise outages by.
 pub fn run_roughly_in_time(arguments: &[&str]) -> Option<(Value, Output)> {
-    run_until(arguments, |result| {
+    run_until(arguments, |result, wakes| {
         let late_us = result["lateness_us"]["p99"].as_f64();
-        late_us.is_some_and(|late| late < 5_000.0)
+        late_us.is_some_and(|late| late < 5_000.0) && wakes.were_in_time()
     })
 }
 
-fn run_until(arguments: &[&str], is_enough: impl Fn(&Value) -> bool) -> Option<(Value, Output)> {
+fn run_until(
+    arguments: &[&str],
+    is_enough: impl Fn(&Value, &Wakes) -> bool,
+) -> Option<(Value, Output)> {
     for attempt in 0..ATTEMPTS {
         if attempt > 0 && !may_repeat() {
             break;
         }
         let sleeper = Sleeper::start();
         let output = replay(arguments).output().unwrap();
-        let in_time = sleeper.was_woken_in_time();
+        let wakes = sleeper.end();
         if is_refused(&output) {
             return None;
         }
         let result = json(&output);
-        if in_time && is_enough(&result) {
+        if is_enough(&result, &wakes) {
             return Some((result, output));
         }
     }

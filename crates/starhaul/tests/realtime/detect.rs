@@ -8,7 +8,8 @@ use starhaul_needs::{Need, skip};
 
 use crate::{
     emulated::{
-        STARHAUL, at_once, probe, recorded_trace, rows, run_in_time, run_roughly_in_time, starhaul,
+        ATTEMPTS, Row, STARHAUL, at_once, probe, recorded_trace, rows, run_in_time,
+        run_roughly_in_time, skip_busy, starhaul,
     },
     turn::{Load, turn},
 };
@@ -26,8 +27,65 @@ fn ends(stamps: &str) -> Vec<f64> {
     gaps.map(|pair| pair[1] as f64 / 1e3).collect()
 }
 
-/// Runs `starhaul detect` beside a flow that keeps the link full; returns the events on the clock of the link.
-fn detect(bandwidth: &Path, by: &str, seconds: u32, load_mbit: u32) -> Option<Vec<(f64, Value)>> {
+/// The flow begins so long after the prober, in seconds.
+const FLOW_AFTER: f64 = 0.3;
+
+/// Silences longer than Δ_outage of the link or of the far end's answers that are none of its trace's, which end at `ends`, nor follow
+/// from them: the computer made them, by stopping the emulator or the far end.
+fn pauses(rows: &[Row], ends: &[f64]) -> Vec<f64> {
+    let passed = |way: &str, at: fn(&Row) -> f64| {
+        let of_it = |row: &&Row| row.direction == way && row.fate == "delivered";
+        let mut times: Vec<f64> = rows.iter().filter(of_it).map(at).collect();
+        times.sort_by(f64::total_cmp);
+        times
+    };
+    let (left, answered) = (
+        passed("up", |row| row.left_s),
+        passed("down", |row| row.arrived_s),
+    );
+    let silences = [left, answered].map(|times| {
+        let silent = times.windows(2).filter(|pair| pair[1] - pair[0] > 0.045);
+        silent.map(|pair| pair[1]).collect::<Vec<f64>>()
+    });
+    // What found no room in the queue during an outage is missing when that queue has passed.
+    let is_of_trace = |at: &f64| ends.iter().any(|end| (end - 0.02..end + 0.5).contains(at));
+    let mut pauses = silences.concat();
+    pauses.retain(|at| !is_of_trace(at));
+    pauses
+}
+
+/// Runs `starhaul detect` beside a flow that keeps the link full, until the link has the silences of its trace alone; returns the events
+/// on the clock of the link.
+fn detect(
+    bandwidth: &Path,
+    by: &str,
+    seconds: u32,
+    load_mbit: u32,
+    ends: &[f64],
+) -> Option<Vec<(f64, Value)>> {
+    for _ in 0..ATTEMPTS {
+        let (events, rows) = detect_once(bandwidth, by, seconds, load_mbit)?;
+        // While the flow was there: earlier the prober may still look for the hop to probe.
+        let begun = rows.first().map_or(0.0, |row| row.arrived_s);
+        let flow = begun + FLOW_AFTER..begun + f64::from(seconds);
+        let mut pauses = pauses(&rows, ends);
+        pauses.retain(|at| flow.contains(at));
+        if pauses.is_empty() {
+            return Some(events);
+        }
+        println!("the computer stopped until {pauses:?} s: {events:?}");
+    }
+    skip_busy();
+    None
+}
+
+/// Runs `starhaul detect` beside a flow that keeps the link full; returns the events on the clock of the link, and its log.
+fn detect_once(
+    bandwidth: &Path,
+    by: &str,
+    seconds: u32,
+    load_mbit: u32,
+) -> Option<(Vec<(f64, Value)>, Vec<Row>)> {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let (log, events) = (file("log"), file("events"));
@@ -38,20 +96,21 @@ fn detect(bandwidth: &Path, by: &str, seconds: u32, load_mbit: u32) -> Option<Ve
     let server = format!("{probe} sink /dev/null & exec {STARHAUL} detect --serve 0.0.0.0:4701");
     // Alone at first, so that the first packet of the log is a probe.
     let script = format!(
-        "{STARHAUL} detect --by {by} --toward $STARHAUL_SERVER:4701 --seconds {seconds} --json >{events} & sleep 0.3; \
+        "{STARHAUL} detect --by {by} --toward $STARHAUL_SERVER:4701 --seconds {seconds} --json >{events} & sleep {FLOW_AFTER}; \
          {probe} blast {load_mbit} {seconds} 1472; wait"
     );
     let links = ["--up", &up, "--down", "delay=15ms", "--server", &server];
     let rest = ["--log", &log, "--json", "--", "sh", "-c", &script];
     run_roughly_in_time(&[&links[..], &rest].concat())?;
-    let begun = rows(Path::new(&log)).first().unwrap().arrived_s;
+    let rows = rows(Path::new(&log));
+    let begun = rows.first().unwrap().arrived_s;
     let events = fs::read_to_string(events).unwrap();
     let events = events.lines().map(|line| {
         let event: Value = serde_json::from_str(line).unwrap();
         let elapsed = event["elapsed_s"].as_f64().unwrap_or_default();
         (elapsed + begun, event)
     });
-    Some(events.collect())
+    Some((events.collect(), rows))
 }
 
 /// Each outage was detected within 150 ms of its end, and nothing else.
@@ -86,8 +145,10 @@ fn reconfigurations_beside_a_full_queue_are_found_by_icmp_and_by_udp() {
     let _turn = turn(Load::Heavy);
     let kinds = [("icmp", "icmp_"), ("udp", "udp_echo")];
     let found = at_once(kinds.map(|(by, _)| {
-        let bandwidth = &bandwidth;
-        move || detect(bandwidth, by, 9, 30)
+        let (bandwidth, ends) = (&bandwidth, &ends);
+        // Of the probes, too, 8 % find no room: five in a row do so by chance in one of 500 runs. How often more is lost is a matter
+        // of virtual time, by a test of the detector.
+        move || detect(bandwidth, by, 9, 26, ends)
     }));
     for ((by, named), events) in kinds.into_iter().zip(found) {
         let Some(events) = events else { return };
@@ -138,7 +199,7 @@ fn the_eight_reconfigurations_of_a_recorded_link_are_found_and_no_other() {
     // To its end, two seconds after the last gap.
     let last_ms: u32 = text.lines().last().unwrap().parse().unwrap();
     let _turn = turn(Load::Heavy);
-    if let Some(events) = detect(&file, "icmp", last_ms / 1000, 70) {
+    if let Some(events) = detect(&file, "icmp", last_ms / 1000, 70, &ends) {
         assert_found(&events, &ends);
     }
 }

@@ -122,7 +122,7 @@ fn both_directions_over_loopback_become_traces_that_can_be_read() {
         let more = ["--seconds", "1", "--light", "udp", "--json"];
         let sleeper = Sleeper::start();
         let output = client(&server.1, &key, &out, &more).output().unwrap();
-        let in_time = sleeper.was_woken_in_time();
+        let in_time = sleeper.end().were_in_time();
         match amiss(&json(&output)) {
             None => break out,
             Some(why) => disturbed.push((in_time, why)),
@@ -208,7 +208,7 @@ fn recorded(folder: &Path, link: &str, seconds: u32) -> Option<PathBuf> {
         .args(["--", "sh", "-c", &record])
         .output()
         .unwrap();
-    let in_time = sleeper.was_woken_in_time();
+    let in_time = sleeper.end().were_in_time();
     if is_refused(&output) {
         return None;
     }

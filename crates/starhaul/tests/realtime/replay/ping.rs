@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use super::allowed;
 use crate::{
-    emulated::{ATTEMPTS, Row, probe, recorded_trace, rows, run_in_time},
+    emulated::{ATTEMPTS, Row, probe, recorded_trace, rows, run_exactly_in_time},
     turn::{Load, turn},
 };
 
@@ -35,7 +35,7 @@ fn pings(links: [&str; 4], load: &str, seconds: &str) -> Option<Vec<Ping>> {
     let script = format!("{load} >/dev/null & sleep 0.2; {probe} ping 20 {seconds}");
     let rest = ["--json", "--", "sh", "-c", &script];
     let log_to = ["--server", &server, "--log", log.to_str().unwrap()];
-    let (_, output) = run_in_time(&[&links[..], &log_to, &rest].concat())?;
+    let (_, output) = run_exactly_in_time(&[&links[..], &log_to, &rest].concat())?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let took = said.lines().map(|line| line.parse::<f64>().unwrap() / 1e6);
     let took: Vec<f64> = took.collect();
