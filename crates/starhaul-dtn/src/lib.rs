@@ -6,6 +6,7 @@
 
 mod app;
 pub mod bench;
+pub mod carriage;
 mod changes;
 mod checksum;
 mod config;
@@ -14,6 +15,7 @@ mod egress;
 mod error;
 pub mod files;
 mod filters;
+pub mod flows;
 mod gate;
 mod journal;
 mod ltp;
