@@ -23,6 +23,8 @@ pub(super) struct Inbox {
     ready_bytes: u64,
     /// What came behind a hole, by its place; pieces do not overlap.
     behind: BTreeMap<u64, Bytes>,
+    /// How far the far side has sent, as far as is known.
+    sent: u64,
     /// Where the stream ends, if that is known.
     end: Option<u64>,
 }
@@ -44,7 +46,7 @@ impl Inbox {
             || self
                 .end
                 .is_some_and(|known| end > known || is_last && end != known)
-            || is_last && end < self.highest();
+            || is_last && end < self.sent;
         if is_wrong {
             return Err(Violation);
         }
@@ -53,6 +55,7 @@ impl Inbox {
         if is_last {
             self.end = Some(end);
         }
+        self.sent = self.sent.max(end);
         let known = self.next.saturating_sub(offset).min(data.len() as u64);
         data = data.split_off(usize::try_from(known).unwrap_or(usize::MAX));
         let mut at = offset + known;
@@ -116,19 +119,14 @@ impl Inbox {
         self.has_ended() && self.ready.is_empty()
     }
 
-    /// Whether something came before what belongs before it.
+    /// Whether something has been sent that has not come, though what was sent later has.
     pub(super) fn has_hole(&self) -> bool {
-        !self.behind.is_empty() || self.end.is_some_and(|end| end > self.next)
+        self.sent > self.next
     }
 
     /// Place of the first byte that has not come.
     pub(super) const fn next(&self) -> u64 {
         self.next
-    }
-
-    fn highest(&self) -> u64 {
-        let last = self.behind.last_key_value();
-        last.map_or(self.next, |(at, piece)| at + piece.len() as u64)
     }
 
     fn push(&mut self, piece: &[u8]) {
@@ -226,7 +224,7 @@ mod tests {
                 let part = Bytes::copy_from_slice(&stream[from..to]);
                 let is_last = to == stream.len();
                 prop_assert!(inbox.insert(from as u64, part, is_last, LIMIT).is_ok());
-                if reads.get(place).is_none_or(|reads| *reads) {
+                if place >= parts.len() || reads[place] {
                     while let Some(piece) = inbox.read() {
                         read.extend_from_slice(&piece);
                     }

@@ -213,7 +213,8 @@ impl Stream {
         let offset = self.sent;
         self.sent += data.len() as u64;
         self.waiting_bytes -= data.len();
-        let is_last = self.fin == Fin::Wanted && self.waiting_bytes == 0;
+        // Said again with all that follows, so that the far side finds out what it lacks.
+        let is_last = self.fin != Fin::Open && self.waiting_bytes == 0;
         if is_last {
             self.fin = Fin::Sent;
         }
