@@ -144,7 +144,8 @@ impl Site {
 
 impl Drop for Site {
     fn drop(&mut self) {
-        [0, 1].map(|side| self.kill_gateway(side));
+        self.kill_gateway(0);
+        self.kill_gateway(1);
     }
 }
 
