@@ -30,7 +30,7 @@ mod steady;
 mod stock;
 
 pub use app::endpoint_of;
-pub use config::{Config, LtpConfig, LtpPeer, Storage, TcpConfig, TcpPeer};
+pub use config::{Config, DatabaseUrl, LtpConfig, LtpPeer, Storage, TcpConfig, TcpPeer};
 pub use error::Error;
 pub use ltp::blocks;
 pub use node::{ECHO, Handle, Node};

@@ -6,6 +6,7 @@
 
 mod datagrams;
 mod inbox;
+mod interface;
 mod machine;
 mod order;
 mod seen;
@@ -13,7 +14,8 @@ mod stream;
 mod wire;
 
 pub use self::{
-    machine::{Counters, Event, FlowId, Limits, Machine, Transmit},
+    interface::{Counters, Event, FlowId, Limits, Transmit},
+    machine::Machine,
     stream::{
         CODE_CLOSED, CODE_DROPPED, CODE_FULL, CODE_LOST, CODE_REFUSED, CODE_SILENT, CODE_UNKNOWN,
         CODE_VIOLATION, Read,

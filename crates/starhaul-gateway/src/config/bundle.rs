@@ -9,7 +9,11 @@ use std::{
 use starhaul_config::{Error, Keys, Table, nearest, size};
 use starhaul_dtn::carriage::far_endpoint;
 
-use super::values::{path, rule_name};
+use super::{
+    addresses::Transport,
+    delivery::DELIVERY,
+    values::{path, rule_name},
+};
 
 pub(super) const KEYS: Keys = &[&["socket", "service", "max_flows", "window", "peer"]];
 pub(super) const PEER: Keys = &[&["name", "endpoint"]];
@@ -110,4 +114,28 @@ pub(super) fn read(table: &Table<'_>, directory: &Path) -> Result<BundleRule, Er
 pub(super) fn read_lifetime(table: &Table<'_>) -> Result<Duration, Error> {
     let lifetime = table.duration("lifetime", LIFETIMES)?;
     Ok(lifetime.unwrap_or(DEFAULT_LIFETIME))
+}
+
+/// The far gateway of a rule over bundles, which has nothing of sessions.
+pub(super) fn check(
+    table: &Table<'_>,
+    transport: Transport,
+    bundle: Option<&BundleRule>,
+) -> Result<String, Error> {
+    let of_sessions = ["priority"].iter().chain(DELIVERY);
+    for key in of_sessions {
+        let is_known = transport == Transport::Udp && *key == "ordered";
+        if table.has(key) && !is_known {
+            let problem = match *key {
+                "deadline" => "bundles have a \"lifetime\" instead",
+                _ => "this is of sessions: with service = \"bundle\" it has no effect",
+            };
+            return Err(table.key_problem(key, problem));
+        }
+    }
+    let bundle = bundle.ok_or_else(|| {
+        let problem = "\"bundle\" needs a table [bundle] with a [[bundle.peer]]";
+        table.key_problem("service", problem)
+    })?;
+    bundle.peer_of(table)
 }

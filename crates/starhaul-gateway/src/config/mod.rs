@@ -4,6 +4,7 @@
 mod accept;
 mod addresses;
 mod bundle;
+mod carriers;
 mod controllers;
 mod delivery;
 mod describe;

@@ -19,10 +19,11 @@ use super::{
     PathRule, Peer, SessionLimits, SessionRule, accept,
     addresses::{Addresses, Taken, Transport},
     bundle::{self, BundleRule},
+    carriers::read_carrier,
     controllers::{self, default_controller, read_controller},
     delivery::{DELIVERY, read_delivery, read_priority},
     detection, leotp,
-    leotp::{CARRIERS, Carrier, DATAGRAM_CARRIERS, LeotpRule},
+    leotp::{Carrier, LeotpRule},
     transparent,
     tunnels::{self, TunnelRule},
     values::{
@@ -475,7 +476,7 @@ impl IngressRules<'_> {
             let peer = match read_carrier(&table, transport)? {
                 Carrier::Session => self.peer(&table)?,
                 Carrier::Leotp => self.check_leotp(&table)?,
-                Carrier::Bundle(_) => self.check_bundle(&table, transport)?,
+                Carrier::Bundle(_) => bundle::check(&table, transport, self.bundle)?,
             };
             let rule = IngressRule {
                 kind,
@@ -557,46 +558,6 @@ impl IngressRules<'_> {
                 "\"leotp\" needs a table [leotp] with an \"upstream\"",
             )),
         }
-    }
-}
-
-impl IngressRules<'_> {
-    /// A rule over bundles leads to a far gateway of `[bundle]`, and has nothing of sessions.
-    fn check_bundle(&self, table: &Table<'_>, transport: Transport) -> Result<String, Error> {
-        let of_sessions = ["priority"].iter().chain(DELIVERY);
-        for key in of_sessions {
-            let is_known = transport == Transport::Udp && *key == "ordered";
-            if table.has(key) && !is_known {
-                let problem = match *key {
-                    "deadline" => "bundles have a \"lifetime\" instead",
-                    _ => "this is of sessions: with service = \"bundle\" it has no effect",
-                };
-                return Err(table.key_problem(key, problem));
-            }
-        }
-        let bundle = self.bundle.ok_or_else(|| {
-            table.key_problem(
-                "service",
-                "\"bundle\" needs a table [bundle] with a [[bundle.peer]]",
-            )
-        })?;
-        bundle.peer_of(table)
-    }
-}
-
-fn read_carrier(table: &Table<'_>, transport: Transport) -> Result<Carrier, Error> {
-    let carriers = match transport {
-        Transport::Udp => DATAGRAM_CARRIERS,
-        Transport::Tcp => CARRIERS,
-    };
-    let carrier = table.text("service", |text| choice(text, carriers))?;
-    match carrier.unwrap_or_default() {
-        Carrier::Bundle(_) => Ok(Carrier::Bundle(bundle::read_lifetime(table)?)),
-        _ if table.has("lifetime") => {
-            let problem = "this is of bundles: it needs service = \"bundle\"";
-            Err(table.key_problem("lifetime", problem))
-        }
-        carrier => Ok(carrier),
     }
 }
 
