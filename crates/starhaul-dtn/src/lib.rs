@@ -6,6 +6,7 @@
 
 mod app;
 pub mod bench;
+pub mod carriage;
 mod changes;
 mod checksum;
 mod config;
@@ -14,6 +15,7 @@ mod egress;
 mod error;
 pub mod files;
 mod filters;
+pub mod flows;
 mod gate;
 mod journal;
 mod ltp;
@@ -28,7 +30,7 @@ mod steady;
 mod stock;
 
 pub use app::endpoint_of;
-pub use config::{Config, LtpConfig, LtpPeer, Storage, TcpConfig, TcpPeer};
+pub use config::{Config, DatabaseUrl, LtpConfig, LtpPeer, Storage, TcpConfig, TcpPeer};
 pub use error::Error;
 pub use ltp::blocks;
 pub use node::{ECHO, Handle, Node};

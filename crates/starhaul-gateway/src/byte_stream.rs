@@ -7,6 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use starhaul_dtn::carriage::{BundleReader, BundleWriter};
 use starhaul_endpoint::{ByteReader, ByteStream, ByteWriter, ChainReader, ChainWriter};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -14,12 +15,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 pub(crate) enum Reader {
     Session(ByteReader),
     Chain(ChainReader),
+    Bundles(BundleReader),
 }
 
 /// Bytes to the far gateway.
 pub(crate) enum Writer {
     Session(ByteWriter),
     Chain(ChainWriter),
+    Bundles(BundleWriter),
 }
 
 /// Both halves of a stream of a session.
@@ -33,6 +36,11 @@ pub(crate) fn of_chain((reader, writer): (ChainReader, ChainWriter)) -> (Reader,
     (Reader::Chain(reader), Writer::Chain(writer))
 }
 
+/// Both halves of a stream over bundles.
+pub(crate) fn of_bundles(reader: BundleReader, writer: BundleWriter) -> (Reader, Writer) {
+    (Reader::Bundles(reader), Writer::Bundles(writer))
+}
+
 impl Reader {
     /// The bytes that can be read now; none at the end. Cancelling loses nothing.
     ///
@@ -42,6 +50,7 @@ impl Reader {
         match self {
             Self::Session(reader) => reader.read_chunks().await,
             Self::Chain(reader) => reader.read_chunks().await,
+            Self::Bundles(reader) => reader.read_chunks().await,
         }
     }
 
@@ -50,6 +59,7 @@ impl Reader {
         match self {
             Self::Session(reader) => reader.stop(code),
             Self::Chain(reader) => reader.stop(code),
+            Self::Bundles(reader) => reader.stop(code),
         }
     }
 }
@@ -60,6 +70,7 @@ impl Writer {
         match self {
             Self::Session(writer) => writer.reset(code),
             Self::Chain(writer) => writer.reset(code),
+            Self::Bundles(writer) => writer.reset(code),
         }
     }
 
@@ -68,6 +79,7 @@ impl Writer {
         match self {
             Self::Session(writer) => drop(writer.stopped().await),
             Self::Chain(writer) => writer.stopped().await,
+            Self::Bundles(writer) => writer.stopped().await,
         }
     }
 }
@@ -81,6 +93,7 @@ impl AsyncRead for Reader {
         match self.get_mut() {
             Self::Session(reader) => Pin::new(reader).poll_read(context, buffer),
             Self::Chain(reader) => Pin::new(reader).poll_read(context, buffer),
+            Self::Bundles(reader) => Pin::new(reader).poll_read(context, buffer),
         }
     }
 }
@@ -94,6 +107,7 @@ impl AsyncWrite for Writer {
         match self.get_mut() {
             Self::Session(writer) => Pin::new(writer).poll_write(context, data),
             Self::Chain(writer) => Pin::new(writer).poll_write(context, data),
+            Self::Bundles(writer) => Pin::new(writer).poll_write(context, data),
         }
     }
 
@@ -101,6 +115,7 @@ impl AsyncWrite for Writer {
         match self.get_mut() {
             Self::Session(writer) => Pin::new(writer).poll_flush(context),
             Self::Chain(writer) => Pin::new(writer).poll_flush(context),
+            Self::Bundles(writer) => Pin::new(writer).poll_flush(context),
         }
     }
 
@@ -108,6 +123,7 @@ impl AsyncWrite for Writer {
         match self.get_mut() {
             Self::Session(writer) => Pin::new(writer).poll_shutdown(context),
             Self::Chain(writer) => Pin::new(writer).poll_shutdown(context),
+            Self::Bundles(writer) => Pin::new(writer).poll_shutdown(context),
         }
     }
 }

@@ -77,6 +77,9 @@ pub enum Error {
     /// The end of the LEOTP chain cannot be served.
     #[error("[leotp]: {0}")]
     Leotp(String),
+    /// The flows over bundles cannot be served.
+    #[error("[bundle]: {0}")]
+    Bundle(String),
     /// The endpoint below refused an address, a key or a setting.
     #[error(transparent)]
     Endpoint(#[from] starhaul_endpoint::Error),

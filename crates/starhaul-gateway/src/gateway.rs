@@ -6,8 +6,10 @@ use starhaul_endpoint::{Endpoint, EndpointConfig, SessionConfig};
 use tokio::task::JoinSet;
 
 use crate::{
-    Config, Error, chain,
-    config::{Carrier, LeotpRule},
+    Config, Error,
+    bundles::{Bundles, keep_unserved},
+    chain,
+    config::{Carrier, ConnectionService, DatagramService, LeotpRule},
     connect::serve_session,
     control::ControlSocket,
     egress::{self, Outlet},
@@ -96,7 +98,13 @@ impl Gateway {
             Some(rule) => Some(chain::bind(rule, &seen.outlet.resolver).await?),
             None => None,
         };
-        let mut parts = Parts::new(endpoint.clone(), chain.clone(), seen.clone());
+        let bundles = config.bundle.as_ref().map(Bundles::start).transpose()?;
+        let mut parts = Parts::new(
+            endpoint.clone(),
+            chain.clone(),
+            bundles.clone(),
+            seen.clone(),
+        );
         let changes = parts.change(&config).await?;
         // At the start no rule is in the way of another.
         if let Some(error) = changes.failed.into_iter().next() {
@@ -110,6 +118,7 @@ impl Gateway {
             started: Instant::now(),
             seen,
             chain: chain.clone(),
+            bundles: bundles.clone(),
             rates: Rates::default(),
         });
         let mut tasks = JoinSet::new();
@@ -120,6 +129,9 @@ impl Gateway {
         tasks.spawn(measure(endpoint.clone(), shared.clone()));
         if let Some(chain) = chain {
             tasks.spawn(egress::chain::serve(chain, shared.seen.outlet.clone()));
+        }
+        if let Some(bundles) = bundles {
+            tasks.spawn(egress::bundles::serve(bundles, shared.seen.outlet.clone()));
         }
         if let Some(control) = control {
             tasks.spawn(control.serve(shared.clone()));
@@ -144,7 +156,8 @@ impl Gateway {
     /// An address cannot be listened on, or the key cannot be read; then all is as before.
     pub async fn reload(&mut self, mut config: Config) -> Result<Reload, Error> {
         let identity = config.identity.load()?.public_key();
-        let unserved = self.keep_rules_without_chain(&mut config);
+        let mut unserved = self.keep_rules_without_chain(&mut config);
+        unserved.extend(self.keep_rules_without_bundles(&mut config));
         let Changes { done, mut failed } = self.parts.change(&config).await?;
         failed.extend(unserved);
         let old = &self.started_with;
@@ -153,6 +166,7 @@ impl Gateway {
             ("listen", config.listen != old.listen),
             ("accept", config.accept != old.accept),
             ("leotp", config.leotp != old.leotp),
+            ("bundle", config.bundle != old.bundle),
             ("control", config.control != old.control),
             ("metrics", config.metrics != old.metrics),
             ("control_group", config.control_group != old.control_group),
@@ -196,7 +210,7 @@ impl Gateway {
         let served = self.shared.seen.rules().connections;
         let (mut rules, mut failed) = (Vec::new(), Vec::new());
         for rule in config.connection_rules.drain(..) {
-            if rule.service.carrier == Carrier::Session {
+            if rule.service.carrier != Carrier::Leotp {
                 rules.push(rule);
                 continue;
             }
@@ -208,6 +222,24 @@ impl Gateway {
             )));
         }
         config.connection_rules = rules;
+        failed
+    }
+
+    /// The same for rules to far gateways over bundles that were not configured at the start.
+    fn keep_rules_without_bundles(&self, config: &mut Config) -> Vec<Error> {
+        let served = self.shared.seen.rules();
+        let bundles = self.shared.bundles.as_ref();
+        let of_connections = |service: &ConnectionService| service.carrier;
+        let connections = &mut config.connection_rules;
+        let mut failed = keep_unserved(bundles, connections, &served.connections, of_connections);
+        let of_datagrams = |service: &DatagramService| service.carrier;
+        let datagrams = &mut config.datagram_rules;
+        failed.extend(keep_unserved(
+            bundles,
+            datagrams,
+            &served.datagrams,
+            of_datagrams,
+        ));
         failed
     }
 
@@ -287,7 +319,12 @@ impl Gateway {
                 chain.close().await;
             }
         };
-        tokio::join!(chain, self.endpoint.close());
+        let bundles = async {
+            if let Some(bundles) = &self.shared.bundles {
+                bundles.flows.close().await;
+            }
+        };
+        tokio::join!(chain, bundles, self.endpoint.close());
     }
 }
 

@@ -13,6 +13,7 @@
 //! ```
 
 mod batch_socket;
+mod bundles;
 mod byte_stream;
 mod causes;
 mod chain;

@@ -11,11 +11,12 @@ use tokio::task::JoinSet;
 
 use crate::{
     Config, Error,
+    bundles::Bundles,
     config::{Carrier, ConnectionService, DatagramService, IngressRule, SessionRule, TunnelRule},
     connect::Connector,
     egress::{Answers, Outlet},
     egress_policy::EgressPolicy,
-    ingress::{ConnectionWay, Listeners, Rules},
+    ingress::{ConnectionWay, DatagramWay, Listeners, Rules},
     peer::PeerState,
     session_paths::describe_changes,
     tunnel::Tunnels,
@@ -34,6 +35,7 @@ pub(crate) struct Seen {
 pub(crate) struct Parts {
     endpoint: Endpoint,
     chain: Option<Chain>,
+    bundles: Option<Bundles>,
     seen: Arc<Seen>,
     connectors: Vec<Connecting>,
     datagrams: Listeners<DatagramService>,
@@ -82,10 +84,16 @@ impl Seen {
 
 impl Parts {
     /// No parts yet.
-    pub(crate) fn new(endpoint: Endpoint, chain: Option<Chain>, seen: Arc<Seen>) -> Self {
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        chain: Option<Chain>,
+        bundles: Option<Bundles>,
+        seen: Arc<Seen>,
+    ) -> Self {
         Self {
             endpoint,
             chain,
+            bundles,
             connectors: Vec::new(),
             datagrams: Listeners::new(seen.outlet.limits.clone()),
             connections: Listeners::new(seen.outlet.limits.clone()),
@@ -102,12 +110,21 @@ impl Parts {
     pub(crate) async fn change(&mut self, config: &Config) -> Result<Changes, Error> {
         let before = self.seen.peers();
         let peers = next_peers(config, &before);
-        let way = |rule: &IngressRule<DatagramService>| find(&peers, &rule.peer).cloned();
+        let by_bundles = |peer: &str, lifetime| self.bundles.as_ref()?.way(peer, lifetime);
+        let way = |rule: &IngressRule<DatagramService>| match rule.service.carrier {
+            Carrier::Session | Carrier::Leotp => {
+                find(&peers, &rule.peer).cloned().map(DatagramWay::Peer)
+            }
+            Carrier::Bundle(lifetime) => by_bundles(&rule.peer, lifetime).map(DatagramWay::Bundle),
+        };
         let datagrams = with_ways(&config.datagram_rules, way);
         let datagrams = self.datagrams.prepare(datagrams).await?;
         let way = |rule: &IngressRule<ConnectionService>| match rule.service.carrier {
             Carrier::Session => find(&peers, &rule.peer).cloned().map(ConnectionWay::Peer),
             Carrier::Leotp => self.chain.clone().map(ConnectionWay::Chain),
+            Carrier::Bundle(lifetime) => {
+                by_bundles(&rule.peer, lifetime).map(ConnectionWay::Bundle)
+            }
         };
         let connections = with_ways(&config.connection_rules, way);
         let connections = self.connections.prepare(connections).await?;

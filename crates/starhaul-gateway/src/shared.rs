@@ -6,6 +6,7 @@ use starhaul_config::nearest;
 use starhaul_endpoint::{Chain, PublicKey};
 
 use crate::{
+    bundles::Bundles,
     parts::Seen,
     path_orders::PathChange,
     peer::PeerState,
@@ -22,6 +23,7 @@ pub(crate) struct Shared {
     pub(crate) started: Instant,
     pub(crate) seen: Arc<Seen>,
     pub(crate) chain: Option<Chain>,
+    pub(crate) bundles: Option<Bundles>,
     pub(crate) rates: Rates,
 }
 

@@ -1,5 +1,6 @@
 //! The status that `starhaul status` shows: the JSON object of the control socket, as types for both of its ends.
 
+mod bundle;
 mod check;
 mod detector;
 mod known_paths;
@@ -12,7 +13,9 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::{detector::Detector, known_paths::KnownPath, process::Process, traffic::Traffic};
+pub use self::{
+    bundle::Bundle, detector::Detector, known_paths::KnownPath, process::Process, traffic::Traffic,
+};
 pub(crate) use self::{
     snapshot::{counters, status},
     traffic::{INTERVAL, Rates},
@@ -47,6 +50,9 @@ pub struct Status {
     /// This gateway's end of a chain of LEOTP relays, if it has one.
     #[serde(default)]
     pub leotp: Option<Leotp>,
+    /// The flows that travel as bundles, if there is a bundle node for them.
+    #[serde(default)]
+    pub bundle: Option<Bundle>,
     /// All streams with all peers since the start, by priority.
     #[serde(default)]
     pub classes: Vec<Class>,

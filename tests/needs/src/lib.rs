@@ -55,11 +55,13 @@ pub enum Need {
     Prometheus,
     /// The browser `chromium`, which runs without a screen.
     Chromium,
+    /// The server of Debian's package `postgresql`, and a build with the feature `postgres`.
+    Postgres,
 }
 
 impl Need {
     /// All needs.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Netns,
         Self::Iperf3,
         Self::Traces,
@@ -75,6 +77,7 @@ impl Need {
         Self::Nftables,
         Self::Prometheus,
         Self::Chromium,
+        Self::Postgres,
     ];
 
     /// The name in `STARHAUL_REQUIRE`.
@@ -95,6 +98,7 @@ impl Need {
             Self::Nftables => "nftables",
             Self::Prometheus => "prometheus",
             Self::Chromium => "chromium",
+            Self::Postgres => "postgres",
         }
     }
 }

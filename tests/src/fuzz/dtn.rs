@@ -1,11 +1,15 @@
 //! The bundle node's own formats: contact plans, configurations, and blocks of several bundles.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use starhaul_dtn::{
     Config, Error,
     blocks::{AGGREGATE, join, split},
+    flows::{Event, Limits, Machine, Message, Read},
     plan::{
         Moment, read_plan,
         route::{Bookings, Query, earliest},
@@ -79,4 +83,70 @@ pub fn dtn_block(data: &[u8]) {
     if let Ok(bundles) = split(AGGREGATE, &block) {
         assert_eq!(join(&bundles), block);
     }
+}
+
+/// Messages between gateways, one behind the other, each after its length: what is one is written as it was read, and a machine that
+/// gets them all delivers no more than it was sent and has an answer to each at most, and one more to each time-out.
+pub fn dtn_flow(data: &[u8]) {
+    let mut now = Instant::now();
+    let limits = Limits {
+        flows: 4,
+        ..Limits::default()
+    };
+    let mut machine = Machine::new(u64::from_be_bytes(*b"accepter"), limits);
+    let (mut rest, mut delivered, mut answers, mut inputs) = (data, 0, 0, 0);
+    while let Some((length, next)) = rest.split_first_chunk::<2>() {
+        let length = usize::from(u16::from_be_bytes(*length)).min(next.len());
+        let (payload, next) = next.split_at(length);
+        rest = next;
+        let payload = Bytes::copy_from_slice(payload);
+        if let Ok(message) = Message::parse(payload.clone()) {
+            assert_eq!(message.encode(), payload, "{message:?}");
+        }
+        // The first byte of a payload that is no message is time that passes.
+        if machine.handle(now, 0, payload.clone()).is_err()
+            && let Some(seconds) = payload.first()
+        {
+            now += Duration::from_secs(u64::from(*seconds));
+            machine.handle_timeout(now);
+            inputs += 8;
+        }
+        inputs += 1;
+        while let Some(event) = machine.poll_event() {
+            match event {
+                Event::Accepted(id, header) => {
+                    assert!(header.len() <= 1024);
+                    let _ = machine.write(id, b"answer");
+                }
+                Event::Readable(id) => {
+                    while let Ok(Some(Read::Data(read))) = machine.read(id) {
+                        delivered += read.len();
+                    }
+                    if machine.failure(id).is_some() || machine.read(id) == Ok(Some(Read::End)) {
+                        machine.finish(id);
+                        machine.release(id);
+                    }
+                }
+                Event::Datagrams(_, datagrams) => {
+                    delivered += datagrams.iter().map(Bytes::len).sum::<usize>();
+                }
+                Event::Writable(_) | Event::FlowBegan(..) | Event::FlowEnded(_) => {}
+            }
+        }
+        while let Some(transmit) = machine.poll_transmit(now) {
+            assert!(Message::parse(transmit.payload).is_ok());
+            answers += 1;
+            machine.stored();
+        }
+        assert!(machine.counters().streams <= 4 && machine.counters().flows <= 4);
+    }
+    assert!(
+        delivered <= data.len(),
+        "{delivered} bytes of {}",
+        data.len()
+    );
+    assert!(
+        answers <= 3 * inputs,
+        "{answers} answers to {inputs} inputs"
+    );
 }

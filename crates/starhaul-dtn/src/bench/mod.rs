@@ -164,6 +164,7 @@ struct Folder(PathBuf);
 impl Folder {
     fn storage(&self, place: Place, node: &str) -> Storage {
         Storage {
+            database: None,
             folder: (place != Place::Memory).then(|| self.0.join(node)),
             sync: place == Place::Disk,
             bytes: 4 << 30,

@@ -20,10 +20,14 @@ pub(super) fn describe(config: &Config, now: Moment) -> String {
         Some(folder) => folder.display().to_string(),
         None => "memory: no restart finds it again".to_owned(),
     };
+    let metadata = match &storage.database {
+        Some(_) => ", known to PostgreSQL",
+        None => "",
+    };
     // Writing to a string cannot fail.
     let _ = writeln!(
         text,
-        "storage: {place}; at most {} bundles, {}; one at most {}",
+        "storage: {place}{metadata}; at most {} bundles, {}; one at most {}",
         storage.bundles,
         size::show(storage.bytes),
         size::show(storage.bundle_bytes)

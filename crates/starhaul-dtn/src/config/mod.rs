@@ -50,12 +50,24 @@ pub struct Storage {
     pub folder: Option<PathBuf>,
     /// Whether each bundle is on the medium before its sender hears that it was taken.
     pub sync: bool,
+    /// How to connect to the PostgreSQL that keeps what is known of bundles, in place of SQLite in the folder.
+    pub database: Option<DatabaseUrl>,
     /// Greatest sum of their payloads in bytes; beyond it, bundles are refused.
     pub bytes: u64,
     /// Greatest number of them.
     pub bundles: usize,
     /// Greatest payload of one in bytes.
     pub bundle_bytes: u64,
+}
+
+/// The connection string of a PostgreSQL, which may hold a password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct DatabaseUrl(pub String);
+
+impl std::fmt::Debug for DatabaseUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("DatabaseUrl(..)")
+    }
 }
 
 /// LTP as a convergence layer: one engine.

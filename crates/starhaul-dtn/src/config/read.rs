@@ -11,7 +11,7 @@ use hardy_eid_patterns::EidPattern;
 use starhaul_config::{Document, Keys, Table, choice, secret_file, size};
 use starhaul_ltp::{AuthKey, EngineId};
 
-use super::{Config, LtpConfig, LtpPeer, Storage, TcpConfig, TcpPeer, read_file};
+use super::{Config, DatabaseUrl, LtpConfig, LtpPeer, Storage, TcpConfig, TcpPeer, read_file};
 use crate::{
     Error,
     plan::{self, ContactPlan, Moment, NodeId},
@@ -35,6 +35,7 @@ const STORAGE: Keys = &[&[
     "kind",
     "folder",
     "sync",
+    "database",
     "max_bytes",
     "max_bundles",
     "max_bundle_bytes",
@@ -93,6 +94,7 @@ fn read_storage(top: &Table<'_>, folder: &Path) -> Result<Storage, Error> {
     let disk = Storage {
         folder: Some(folder.join("bundles")),
         sync: true,
+        database: None,
         bytes: DEFAULT_BYTES,
         bundles: DEFAULT_BUNDLES,
         bundle_bytes: DEFAULT_BUNDLE_BYTES,
@@ -104,7 +106,7 @@ fn read_storage(top: &Table<'_>, folder: &Path) -> Result<Storage, Error> {
     let on_disk = table
         .text("kind", |text| choice(text, &kinds))?
         .unwrap_or(true);
-    for key in ["folder", "sync"] {
+    for key in ["folder", "sync", "database"] {
         if !on_disk && table.has(key) {
             return Err(table
                 .key_problem(
@@ -114,6 +116,7 @@ fn read_storage(top: &Table<'_>, folder: &Path) -> Result<Storage, Error> {
                 .into());
         }
     }
+    let database = table.text("database", |text| database(folder, text))?;
     let default_bytes = if on_disk {
         DEFAULT_BYTES
     } else {
@@ -128,6 +131,7 @@ fn read_storage(top: &Table<'_>, folder: &Path) -> Result<Storage, Error> {
             None => disk.folder,
         },
         sync: table.flag("sync")?.unwrap_or(true),
+        database,
         bytes: bytes.map_or(default_bytes, |bytes| bytes as u64),
         bundles: table.count("max_bundles", BUNDLES, DEFAULT_BUNDLES)?,
         bundle_bytes: bundle_bytes.map_or(DEFAULT_BUNDLE_BYTES, |bytes| bytes as u64),
@@ -141,6 +145,26 @@ fn read_storage(top: &Table<'_>, folder: &Path) -> Result<Storage, Error> {
             .into());
     }
     Ok(storage)
+}
+
+/// The connection string in the first line of a file.
+fn database(folder: &Path, file: &str) -> Result<DatabaseUrl, String> {
+    if !cfg!(feature = "postgres") {
+        let problem =
+            "this program was built without PostgreSQL: build it with --features postgres";
+        return Err(problem.to_owned());
+    }
+    let file = secret(folder, file)?;
+    let text = std::fs::read_to_string(&file)
+        .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    let url = text.lines().next().unwrap_or_default().trim();
+    match url.starts_with("postgres://") || url.starts_with("postgresql://") {
+        true => Ok(DatabaseUrl(url.to_owned())),
+        false => Err(format!(
+            "the first line of {} is no postgres://USER:PASSWORD@HOST/DATABASE",
+            file.display()
+        )),
+    }
 }
 
 fn read_ltp(table: &Table<'_>, own: &NodeId, folder: &Path) -> Result<LtpConfig, Error> {

@@ -1,5 +1,7 @@
 //! Opens the stores.
 
+mod remote;
+
 use std::{fs, path::Path, sync::Arc};
 
 use hardy_bpa::storage::{
@@ -37,28 +39,25 @@ pub(super) async fn open(config: &Storage, stock: &Arc<Stock>) -> Result<Stores,
             ),
             Some(folder) => {
                 let lock = lock(folder)?;
-                let (folder, fsync) = (folder.clone(), config.sync);
-                // The libraries panic where a file cannot be opened.
-                let opened = tokio::task::spawn_blocking(move || {
-                    let metadata = hardy_sqlite_storage::Config {
-                        db_dir: folder.clone(),
-                        db_name: "metadata.db".to_owned(),
-                    };
-                    let bundles = hardy_localdisk_storage::Config {
-                        store_dir: folder.join(DATA),
-                        fsync,
-                    };
-                    (
-                        hardy_sqlite_storage::new(&metadata, true),
-                        hardy_localdisk_storage::new(&bundles, true),
-                    )
-                });
-                let (metadata, bundles) = opened.await.map_err(|_| {
-                    Error::Agent(
-                        "the store cannot be opened; the log says why. Another folder begins anew"
-                            .to_owned(),
-                    )
-                })?;
+                let metadata = match &config.database {
+                    Some(url) => remote::database(url).await?,
+                    None => {
+                        opened({
+                            let settings = hardy_sqlite_storage::Config {
+                                db_dir: folder.clone(),
+                                db_name: "metadata.db".to_owned(),
+                            };
+                            move || hardy_sqlite_storage::new(&settings, true)
+                        })
+                        .await?
+                    }
+                };
+                let settings = hardy_localdisk_storage::Config {
+                    store_dir: folder.join(DATA),
+                    fsync: config.sync,
+                };
+                let open = move || hardy_localdisk_storage::new(&settings, true);
+                let bundles = opened(open).await?;
                 (metadata, bundles, Some(lock))
             }
         };
@@ -76,6 +75,16 @@ pub(super) async fn open(config: &Storage, stock: &Arc<Stock>) -> Result<Stores,
         bundles: SteadyBundles::new(bundles, data),
         journal,
         lock,
+    })
+}
+
+/// What the libraries open; they panic where a file cannot be.
+async fn opened<T: Send + 'static>(open: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
+    let opened = tokio::task::spawn_blocking(open).await;
+    opened.map_err(|_| {
+        Error::Agent(
+            "the store cannot be opened; the log says why. Another folder begins anew".to_owned(),
+        )
     })
 }
 

@@ -8,9 +8,9 @@ use starhaul_endpoint::{Detection, LinkKind, ProbeMethod, ProbeTarget};
 use starhaul_config::size;
 
 use super::{
-    AcceptRule, Carriage, Carrier, Config, ConnectionService, ConnectionTargets, ControlPath,
-    ControllerRule, DatagramService, Delivery, Framing, IdentitySource, IngressRule, LeotpRule,
-    PacketMatch, PathRule, TransparentTargets, TunnelRule,
+    AcceptRule, BundleRule, Carriage, Carrier, Config, ConnectionService, ConnectionTargets,
+    ControlPath, ControllerRule, DatagramService, Delivery, Framing, IdentitySource, IngressRule,
+    LeotpRule, PacketMatch, PathRule, TransparentTargets, TunnelRule,
     tunnels::{code_point_name, protocol_name},
 };
 
@@ -70,6 +70,9 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
     if let Some(leotp) = &config.leotp {
         write_leotp(leotp, out)?;
     }
+    if let Some(bundle) = &config.bundle {
+        write_bundle(bundle, out)?;
+    }
     for rule in &config.datagram_rules {
         writeln!(out, "{}", datagram_line(rule))?;
     }
@@ -117,6 +120,22 @@ fn write_leotp(rule: &LeotpRule, out: &mut String) -> std::fmt::Result {
             ""
         };
         writeln!(out, "  neighbour {} at {at}{role}", neighbour.name)?;
+    }
+    Ok(())
+}
+
+fn write_bundle(rule: &BundleRule, out: &mut String) -> std::fmt::Result {
+    let socket = rule.socket.as_ref();
+    let socket = socket.map(|socket| socket.display().to_string());
+    writeln!(
+        out,
+        "bundles: by the node at {}, at most {} flows of a far gateway, {} of each stream unread",
+        socket.as_deref().unwrap_or("the default socket"),
+        rule.max_flows,
+        size::show(rule.window)
+    )?;
+    for peer in &rule.peers {
+        writeln!(out, "  far gateway {} at {}", peer.name, peer.endpoint)?;
     }
     Ok(())
 }
@@ -257,16 +276,25 @@ fn datagram_line(rule: &IngressRule<DatagramService>) -> String {
         Framing::Datagrams => String::new(),
         Framing::Rtp { codec, .. } => format!(", codec {codec}"),
     };
+    let carrier = match service.carrier {
+        Carrier::Bundle(lifetime) => {
+            let order = if service.delivery.ordered {
+                ", in order"
+            } else {
+                ""
+            };
+            bundle_text(&rule.peer, lifetime) + order
+        }
+        Carrier::Session | Carrier::Leotp => format!(
+            "by peer {}, priority {}, {}{codec}",
+            rule.peer,
+            rule.priority,
+            delivery_text(&service.delivery)
+        ),
+    };
     format!(
-        "{} {}: {} → {} by peer {}, priority {}, {}{codec}, at most {} clients",
-        rule.kind,
-        rule.name,
-        rule.listen,
-        service.target,
-        rule.peer,
-        rule.priority,
-        delivery_text(&service.delivery),
-        service.clients.max_clients
+        "{} {}: {} → {} {carrier}, at most {} clients",
+        rule.kind, rule.name, rule.listen, service.target, service.clients.max_clients
     )
 }
 
@@ -291,7 +319,7 @@ fn connection_line(rule: &IngressRule<ConnectionService>) -> String {
             };
             let udp = match service.carrier {
                 Carrier::Session => format!(", UDP {}", delivery_text(delivery)),
-                Carrier::Leotp => ", no UDP".to_owned(),
+                Carrier::Leotp | Carrier::Bundle(_) => ", no UDP".to_owned(),
             };
             (String::new(), login, udp)
         }
@@ -299,6 +327,7 @@ fn connection_line(rule: &IngressRule<ConnectionService>) -> String {
     let carrier = match service.carrier {
         Carrier::Session => format!("by peer {}, priority {}", rule.peer, rule.priority),
         Carrier::Leotp => "over LEOTP".to_owned(),
+        Carrier::Bundle(lifetime) => bundle_text(&rule.peer, lifetime),
     };
     let mut line = format!(
         "{} {}: {}{to} {carrier}{login}, at most {} connections",
@@ -308,6 +337,10 @@ fn connection_line(rule: &IngressRule<ConnectionService>) -> String {
         let _ = write!(line, ", reset when idle for {idle:?}");
     }
     line + &udp
+}
+
+fn bundle_text(peer: &str, lifetime: std::time::Duration) -> String {
+    format!("by bundles to {peer}, which live for {lifetime:?}")
 }
 
 fn transparent_text(targets: &TransparentTargets) -> String {

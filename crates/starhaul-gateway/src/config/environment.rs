@@ -11,7 +11,7 @@ const PREFIX: &str = "STARHAUL_GATEWAY_";
 /// How Kubernetes tells containers of a service that is called `starhaul-gateway`.
 const OF_SERVICES: [&str; 2] = ["SERVICE_", "PORT"];
 /// Tables of which there is one at most; others are values of their key as a whole.
-const TABLES: [&str; 4] = ["identity", "accept", "leotp", "egress"];
+const TABLES: [&str; 5] = ["identity", "accept", "leotp", "bundle", "egress"];
 
 /// Puts the variables in place of what files say. An empty one counts as unset.
 pub(super) fn apply(

@@ -4,10 +4,12 @@ use std::{
     collections::BTreeSet,
     net::SocketAddr,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use starhaul_config::{Error, Keys, Table, nearest};
 
+use super::bundle::DEFAULT_LIFETIME;
 use super::values::{rule_name, secret, socket_address, target};
 use crate::target::Target;
 
@@ -15,10 +17,18 @@ pub(super) const KEYS: Keys = &[&["listen", "secret", "upstream", "neighbour"]];
 pub(super) const NEIGHBOUR: Keys = &[&["name", "address", "key"]];
 
 /// The carriers that a rule for connections may name.
-pub(super) const CARRIERS: &[(&str, Carrier)] =
-    &[("session", Carrier::Session), ("leotp", Carrier::Leotp)];
+pub(super) const CARRIERS: &[(&str, Carrier)] = &[
+    ("session", Carrier::Session),
+    ("leotp", Carrier::Leotp),
+    ("bundle", Carrier::Bundle(DEFAULT_LIFETIME)),
+];
+/// The carriers that a rule for datagrams may name.
+pub(super) const DATAGRAM_CARRIERS: &[(&str, Carrier)] = &[
+    ("session", Carrier::Session),
+    ("bundle", Carrier::Bundle(DEFAULT_LIFETIME)),
+];
 
-/// What carries the connections of a rule to the far gateway.
+/// What carries the flows of a rule to the far gateway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Carrier {
     /// The session with its peer.
@@ -26,6 +36,8 @@ pub enum Carrier {
     Session,
     /// Streams over the chain of LEOTP relays.
     Leotp,
+    /// Bundles, which live for so long.
+    Bundle(Duration),
 }
 
 /// This gateway's end of a chain of LEOTP relays.

@@ -3,6 +3,8 @@
 
 mod accept;
 mod addresses;
+mod bundle;
+mod carriers;
 mod controllers;
 mod delivery;
 mod describe;
@@ -35,6 +37,7 @@ use crate::{Error, egress_policy::EgressPolicy, rtp::Codec, target::Target};
 
 pub use self::{
     accept::AcceptRule,
+    bundle::{BundlePeer, BundleRule},
     leotp::{Carrier, LeotpNeighbour, LeotpRule},
     transparent::TransparentTargets,
     tunnels::{Carriage, DeviceRule, PacketClass, PacketMatch, TunnelRule},
@@ -77,6 +80,8 @@ pub struct Config {
     pub tunnels: Vec<TunnelRule>,
     /// The chain of LEOTP relays that this gateway is an end of.
     pub leotp: Option<LeotpRule>,
+    /// The bundle node that carries flows to gateways at other nodes.
+    pub bundle: Option<BundleRule>,
     /// The targets that peers may reach through this gateway.
     pub egress: EgressPolicy,
 }
@@ -197,6 +202,8 @@ pub struct IngressRule<S> {
 /// Carries the datagrams of local applications to one target: `[[udp]]` and `[[rtp]]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DatagramService {
+    /// What carries them to the far gateway: a session, or bundles, whose lifetime is the deadline of the delivery, too.
+    pub carrier: Carrier,
     /// Where the datagrams go.
     pub target: Target,
     /// Deadline and protection.

@@ -18,10 +18,12 @@ use super::{
     ControlPath, Credentials, DatagramService, Framing, IdentitySource, IngressRule, LinkKind,
     PathRule, Peer, SessionLimits, SessionRule, accept,
     addresses::{Addresses, Taken, Transport},
+    bundle::{self, BundleRule},
+    carriers::read_carrier,
     controllers::{self, default_controller, read_controller},
     delivery::{DELIVERY, read_delivery, read_priority},
     detection, leotp,
-    leotp::{CARRIERS, Carrier, LeotpRule},
+    leotp::{Carrier, LeotpRule},
     transparent,
     tunnels::{self, TunnelRule},
     values::{
@@ -60,6 +62,7 @@ const TOP: Keys = &[&[
     "socks5",
     "tun",
     "leotp",
+    "bundle",
     "egress",
 ]];
 const IDENTITY: Keys = &[&["file", "secret"]];
@@ -70,7 +73,7 @@ const PATH: Keys = &[
     controllers::KEYS,
     detection::KEYS,
 ];
-const UDP: Keys = &[RULE, &["target"], DELIVERY, CLIENTS];
+const UDP: Keys = &[RULE, &["target"], CARRIER, DELIVERY, CLIENTS];
 const RTP: Keys = &[
     RULE,
     &["target", "codec", "frame_timeout"],
@@ -103,7 +106,7 @@ const CLIENTS: &[&str] = &[
     "answered_timeout",
     "max_queued",
 ];
-const CARRIER: &[&str] = &["service"];
+const CARRIER: &[&str] = &["service", "lifetime"];
 const CONNECTIONS: &[&str] = &["max_connections", "idle_timeout"];
 
 const CODECS: &[(&str, Codec)] = &[
@@ -152,11 +155,16 @@ pub(super) fn read(
         Some(table) => Some(read_leotp(&table, directory, &mut addresses)?),
         None => None,
     };
-    if peers.is_empty() && leotp.is_none() {
+    let bundle = top.table("bundle", bundle::KEYS)?;
+    let bundle = bundle
+        .map(|table| bundle::read(&table, directory))
+        .transpose()?;
+    if peers.is_empty() && leotp.is_none() && bundle.is_none() {
         return Err(top.problem("no [[peer]]: only peers with a known key can be talked to"));
     }
     let mut rules = IngressRules {
         leotp: leotp.as_ref(),
+        bundle: bundle.as_ref(),
         peers: &peers,
         sessions: &sessions,
         listening: !listen.is_empty(),
@@ -193,10 +201,12 @@ pub(super) fn read(
         peers,
         sessions,
         leotp,
+        bundle,
     };
     transparent::check_overlaps(&config.connection_rules)
         .map_err(|problem| top.problem(problem))?;
-    if config.listen.is_empty() && config.sessions.is_empty() && config.leotp.is_none() {
+    let has_other_ways = config.leotp.is_some() || config.bundle.is_some();
+    if config.listen.is_empty() && config.sessions.is_empty() && !has_other_ways {
         return Err(
             top.problem("neither \"listen\" nor a [[session]]: this gateway would have no session")
         );
@@ -441,6 +451,7 @@ fn take_local(table: &Table<'_>, rule: &PathRule, addresses: &mut Addresses) -> 
 /// What ingress rules are checked against, and what those read so far take.
 struct IngressRules<'c> {
     leotp: Option<&'c LeotpRule>,
+    bundle: Option<&'c BundleRule>,
     peers: &'c [Peer],
     sessions: &'c [SessionRule],
     /// Peers can open sessions to us.
@@ -462,9 +473,10 @@ impl IngressRules<'_> {
         let mut rules = Vec::new();
         for table in top.tables(kind, keys)? {
             let name = self.name(&table)?;
-            let peer = match read_carrier(&table)? {
+            let peer = match read_carrier(&table, transport)? {
                 Carrier::Session => self.peer(&table)?,
                 Carrier::Leotp => self.check_leotp(&table)?,
+                Carrier::Bundle(_) => bundle::check(&table, transport, self.bundle)?,
             };
             let rule = IngressRule {
                 kind,
@@ -549,26 +561,28 @@ impl IngressRules<'_> {
     }
 }
 
-fn read_carrier(table: &Table<'_>) -> Result<Carrier, Error> {
-    let carrier = table.text("service", |text| choice(text, CARRIERS))?;
-    Ok(carrier.unwrap_or_default())
-}
-
 fn read_udp(table: &Table<'_>) -> Result<DatagramService, Error> {
+    let carrier = read_carrier(table, Transport::Udp)?;
+    let lifetime = match carrier {
+        Carrier::Bundle(lifetime) => Some(lifetime),
+        _ => None,
+    };
     Ok(DatagramService {
+        carrier,
         target: table.required("target", target)?,
-        delivery: read_delivery(table, None, false)?,
-        clients: read_clients(table)?,
+        delivery: read_delivery(table, lifetime, false)?,
+        clients: read_clients(table, lifetime)?,
         framing: Framing::Datagrams,
     })
 }
 
 fn read_rtp(table: &Table<'_>) -> Result<DatagramService, Error> {
     Ok(DatagramService {
+        carrier: Carrier::Session,
         target: table.required("target", target)?,
         // A receiver without a buffer for reordering loses what comes after a later frame.
         delivery: read_delivery(table, None, true)?,
-        clients: read_clients(table)?,
+        clients: read_clients(table, None)?,
         framing: Framing::Rtp {
             codec: table
                 .text("codec", |text| choice(text, CODECS))?
@@ -583,7 +597,7 @@ fn read_rtp(table: &Table<'_>) -> Result<DatagramService, Error> {
 fn read_tcp(table: &Table<'_>) -> Result<ConnectionService, Error> {
     Ok(ConnectionService {
         targets: ConnectionTargets::Fixed(table.required("target", target)?),
-        carrier: read_carrier(table)?,
+        carrier: read_carrier(table, Transport::Tcp)?,
         limits: read_connections(table)?,
     })
 }
@@ -595,7 +609,7 @@ fn read_tproxy(table: &Table<'_>) -> Result<ConnectionService, Error> {
     }
     Ok(ConnectionService {
         targets: ConnectionTargets::Transparent(transparent::read(table, listen.is_ipv4())?),
-        carrier: read_carrier(table)?,
+        carrier: read_carrier(table, Transport::Tcp)?,
         limits: read_connections(table)?,
     })
 }
@@ -653,17 +667,19 @@ fn read_socks5(table: &Table<'_>, directory: &Path) -> Result<ConnectionService,
             credentials,
             delivery: read_delivery(table, Some(DEFAULT_SOCKS5_DEADLINE), false)?,
         },
-        carrier: read_carrier(table)?,
+        carrier: read_carrier(table, Transport::Tcp)?,
         limits: read_connections(table)?,
     })
 }
 
-fn read_clients(table: &Table<'_>) -> Result<ClientLimits, Error> {
+/// Bounds on clients; answers by bundles may take their lifetime.
+fn read_clients(table: &Table<'_>, lifetime: Option<Duration>) -> Result<ClientLimits, Error> {
+    let longest = lifetime.map(|lifetime| lifetime.min(*IDLE_TIMEOUTS.end()));
     Ok(ClientLimits {
         max_clients: table.count("max_clients", 1..=65_536, 1024)?,
         idle_timeout: table
             .duration("idle_timeout", IDLE_TIMEOUTS)?
-            .unwrap_or(SECOND * 120),
+            .unwrap_or(longest.unwrap_or(SECOND * 120)),
         answered_timeout: table
             .duration("answered_timeout", IDLE_TIMEOUTS)?
             .unwrap_or(SECOND * 10),
@@ -746,5 +762,7 @@ pub(super) const ALL_KEYS: &[(&str, Keys)] = &[
     ("tun.class", tunnels::CLASS),
     ("leotp", leotp::KEYS),
     ("leotp.neighbour", leotp::NEIGHBOUR),
+    ("bundle", bundle::KEYS),
+    ("bundle.peer", bundle::PEER),
     ("egress", EGRESS),
 ];

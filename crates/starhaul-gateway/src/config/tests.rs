@@ -1,5 +1,7 @@
 //! What an operator gets wrong, and what they are told.
 
+mod bundles;
+
 use std::path::Path;
 
 use super::{rules::ALL_KEYS, *};
@@ -616,7 +618,8 @@ fn the_sample_is_right_with_its_comments_opened() {
             Some(key)
                 if key.contains(" = ")
                     && !key.starts_with("secret")
-                    && !key.starts_with("password_file") =>
+                    && !key.starts_with("password_file")
+                    && !key.starts_with("lifetime") =>
             {
                 format!(
                     "{}\n",
@@ -635,6 +638,9 @@ fn the_sample_is_right_with_its_comments_opened() {
         "socks5 proxy: 127.0.0.1:1080",
         "egress: deny 10.0.0.1/32:22",
         "neighbour orbiter at 192.0.2.20:4511, toward the far gateway",
+        "far gateway base at ipn:2.101",
+        "udp log: 127.0.0.1:5001 → 127.0.0.1:6001 by bundles to base, which live for 7200s, in order",
+        "tcp archive: 127.0.0.1:8022 → localhost:22 by bundles to base, which live for 7200s",
     ] {
         assert!(
             described.contains(said),

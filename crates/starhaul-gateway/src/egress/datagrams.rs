@@ -164,7 +164,7 @@ async fn carry(
 }
 
 /// A socket connected to a target: it receives from no other address.
-async fn connect(address: SocketAddr) -> io::Result<(BatchSocket, SocketAddr)> {
+pub(super) async fn connect(address: SocketAddr) -> io::Result<(BatchSocket, SocketAddr)> {
     let socket = bind_like(address).await?;
     socket.connect(address).await?;
     Ok((BatchSocket::new(socket)?, address))

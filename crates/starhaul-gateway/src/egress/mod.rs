@@ -2,6 +2,7 @@
 
 mod answers;
 mod associate;
+pub(crate) mod bundles;
 pub(crate) mod chain;
 mod datagrams;
 mod outlet;

@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use super::{
-    CountedClient, Rule, Service,
+    CountedClient, DatagramWay, Rule, Service, bundles,
     clients::{Client, Clients, Life},
     count, count_all, enlarge_buffers,
 };
@@ -27,7 +27,7 @@ use crate::{
     batch_socket::BatchSocket,
     config::{DatagramService, Framing},
     label::{Flow, Label},
-    peer::{OpenFlow, PeerSession, PeerState},
+    peer::{OpenFlow, PeerSession},
     policy::{BlockSender, stream_config},
     status,
 };
@@ -35,11 +35,11 @@ use crate::{
 /// Time for which a client's flow outlives its rule, for the replies that are on their way.
 const REPLY_WAIT: Duration = Duration::from_secs(5);
 /// Greatest number of datagrams passed to a stream, and of blocks taken from one, at once.
-const BURST: usize = 64;
+pub(super) const BURST: usize = 64;
 
 impl Service for DatagramService {
     type Socket = BatchSocket;
-    type Way = Arc<PeerState>;
+    type Way = DatagramWay;
 
     async fn bind(&self, address: SocketAddr) -> io::Result<(BatchSocket, SocketAddr)> {
         let socket = UdpSocket::bind(address).await?;
@@ -119,9 +119,12 @@ impl Ingress {
             // A new client, or one whose task has just ended with its session or by its timeout.
             Err(TrySendError::Closed(datagram)) => datagram,
         };
-        let Some(session) = rule.way.session() else {
-            count(&rule.counters.dropped_no_session);
-            return;
+        let session = match &rule.way {
+            DatagramWay::Bundle(_) => None,
+            DatagramWay::Peer(peer) => match peer.session() {
+                Some(session) => Some(session),
+                None => return count(&rule.counters.dropped_no_session),
+            },
         };
         match self.clients.make_room(now, limits.max_clients) {
             Some(false) => {}
@@ -136,16 +139,30 @@ impl Ingress {
         let (queue, datagrams) = mpsc::channel(limits.max_queued);
         // There is room: the queue is new.
         let _ = queue.try_send(datagram);
-        let life = Arc::new(Life::new(now));
-        let serving = Serving {
-            session,
-            socket: self.socket.clone(),
-            client,
+        let (rule, life) = (rule.clone(), Arc::new(Life::new(now)));
+        let (socket, address) = (self.socket.clone(), client);
+        let known = Client {
+            queue,
             life: life.clone(),
         };
-        self.clients.insert(client, Client { queue, life });
-        self.tasks
-            .spawn(serve_client(rule.clone(), serving, datagrams));
+        if let Some(session) = session {
+            let serving = Serving {
+                session,
+                socket,
+                client,
+                life,
+            };
+            self.tasks.spawn(serve_client(rule, serving, datagrams));
+        } else if let DatagramWay::Bundle(way) = rule.way.clone() {
+            let client = bundles::Client {
+                socket,
+                address,
+                life,
+            };
+            let task = bundles::serve_client(rule, way, client, datagrams);
+            self.tasks.spawn(task);
+        }
+        self.clients.insert(address, known);
     }
 }
 

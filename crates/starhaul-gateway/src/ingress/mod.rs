@@ -1,5 +1,6 @@
 //! Ingress: the sockets on which rules listen for local applications, and the flows to the peers.
 
+mod bundles;
 mod clients;
 mod datagrams;
 mod listeners;
@@ -23,7 +24,7 @@ use tokio::{net::UdpSocket, sync::watch};
 
 pub(crate) use self::{
     listeners::Listeners,
-    way::{ConnectionWay, Way},
+    way::{ConnectionWay, DatagramWay, Way},
 };
 
 use crate::{
@@ -135,10 +136,8 @@ impl<S: Service> Rule<S> {
     fn describe(&self) -> String {
         let IngressRule { kind, name, .. } = &self.config;
         let address = self.address;
-        match self.way.name() {
-            "" => format!("{kind} rule {name} serves {address} over LEOTP"),
-            peer => format!("{kind} rule {name} serves {address} by peer {peer}"),
-        }
+        let way = self.way.describe();
+        format!("{kind} rule {name} serves {address} {way}")
     }
 }
 

@@ -118,7 +118,7 @@ async fn associate(
     delivery: &Delivery,
 ) -> io::Result<()> {
     let ConnectionWay::Peer(peer) = &rule.way else {
-        // A chain carries no datagrams.
+        // A chain carries no datagrams, and bundles none with targets of their own.
         return refuse(&mut tcp, &Reply::CommandNotSupported.message(NOWHERE)).await;
     };
     let local = tcp.local_addr()?;

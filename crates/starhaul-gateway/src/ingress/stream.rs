@@ -4,7 +4,7 @@ use std::{io, net::IpAddr};
 
 use super::{ConnectionWay, Rule, SESSION_WAIT};
 use crate::{
-    byte_stream::{Reader, Writer, of_chain, of_session},
+    byte_stream::{Reader, Writer, of_bundles, of_chain, of_session},
     config::ConnectionService,
     label::{Flow, Label},
     target::Target,
@@ -24,6 +24,10 @@ pub(super) async fn open(
     let peer = match &rule.way {
         ConnectionWay::Peer(peer) => peer,
         ConnectionWay::Chain(chain) => return chain.open(label).map(of_chain),
+        ConnectionWay::Bundle(way) => {
+            let opened = way.flows.open(way.peer, label, way.lifetime);
+            return opened.map(|(reader, writer)| of_bundles(reader, writer));
+        }
     };
     let session = peer
         .session_within(SESSION_WAIT)

@@ -13,8 +13,8 @@ use starhaul_endpoint::{Chain, PathId, PathModel, PathStatus, StreamStats};
 use starhaul_units::Bandwidth;
 
 use super::{
-    Blocks, Class, Dropped, DroppedPackets, Expired, Flow, FlowTotals, Ingress, Leotp, Limit,
-    Model, Neighbour, Path, PathFigures, PathTotals, Peer, PlannedClass, PlannedWay,
+    Blocks, Bundle, Class, Dropped, DroppedPackets, Expired, Flow, FlowTotals, Ingress, Leotp,
+    Limit, Model, Neighbour, Path, PathFigures, PathTotals, Peer, PlannedClass, PlannedWay,
     Reconfiguration, Reconfigurations, Recovered, Scheduler, Session, Status, Stream, Traffic,
     detector,
     numbers::{finite, millis, rounded},
@@ -53,6 +53,7 @@ pub(crate) fn status(shared: &Shared) -> Status {
     let limits = outlet.limits.snapshot(outlet.policy.get().limits);
     Status {
         leotp: shared.chain.as_ref().map(chain),
+        bundle: shared.bundles.as_ref().map(Bundle::of),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         public_key: shared.public_key.to_string(),
         uptime_s: rounded(uptime.as_secs_f64()),

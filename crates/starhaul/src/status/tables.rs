@@ -33,6 +33,7 @@ pub(super) fn tables(status: &Status, socket: &std::path::Path, streams: usize) 
         }
     }
     text.push_str(&leotp_text(status));
+    text.push_str(&bundle_text(status));
     text.push_str(&reached_limits(status));
     if status.classes.len() > 1 {
         let rows = status.classes.iter().map(|class| {
@@ -40,6 +41,34 @@ pub(super) fn tables(status: &Status, socket: &std::path::Path, streams: usize) 
             flow_row(&name, &class.totals)
         });
         text.push_str(&format!("\n{}\n", flow_table("class", rows)));
+    }
+    text
+}
+
+/// The flows over bundles, and the rules that lead to far gateways.
+fn bundle_text(status: &Status) -> String {
+    let Some(bundle) = &status.bundle else {
+        return String::new();
+    };
+    let node = match &bundle.endpoint {
+        Some(endpoint) => format!("as {}", cut(endpoint, 40)),
+        None => "the node does not answer".to_owned(),
+    };
+    let known = &bundle.counters;
+    let mut text = format!("\nBundles {node}\n");
+    text.push_str(&wrapped(&format!(
+        "{} streams, {} since the start, of which {} failed; {} flows of datagrams, {} datagrams dropped",
+        known.streams, known.streams_total, known.streams_failed, known.flows, known.dropped
+    )));
+    if bundle.node_is_full {
+        text.push_str("the node has no room for the next bundle\n");
+    }
+    let of_far = |rule: &&Ingress| bundle.peers.contains(&rule.peer);
+    let is_peer = |rule: &&Ingress| status.peers.iter().any(|peer| peer.name == rule.peer);
+    let rules = status.ingress.iter();
+    let rules: Vec<_> = rules.filter(of_far).filter(|rule| !is_peer(rule)).collect();
+    if !rules.is_empty() {
+        text.push_str(&format!("\n{}\n", rule_table(&rules)));
     }
     text
 }

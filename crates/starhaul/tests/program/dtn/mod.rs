@@ -1,6 +1,7 @@
 //! Bundle nodes as processes: the commands, nodes that are killed at any instant, and disks without room.
 
 mod disk;
+mod flows;
 mod kills;
 
 use std::{

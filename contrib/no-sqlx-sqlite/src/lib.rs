@@ -1,0 +1,1 @@
+//! Nothing: no feature of this project asks for it.

@@ -1,0 +1,110 @@
+//! One flow of datagrams between gateways: what waits to be sent, and the order of what comes.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+
+use super::{
+    order::Order,
+    wire::{Batch, room_of},
+};
+
+/// Datagrams that come within this time share a bundle.
+const GATHER: Duration = Duration::from_millis(20);
+/// Bytes of datagrams in a bundle; a single one may be larger.
+const BATCH_BYTES: usize = 64 << 10;
+/// Datagrams in a bundle.
+const BATCH_DATAGRAMS: usize = 512;
+/// Bytes that wait in a flow at most; what comes then is dropped.
+const MOST_WAITING: usize = 4 << 20;
+/// What a datagram that waits costs beside its bytes.
+const OVERHEAD: usize = 64;
+
+/// A flow.
+#[derive(Debug)]
+pub(super) struct Flow {
+    pub(super) header: Bytes,
+    pub(super) lifetime: Duration,
+    pub(super) is_ordered: bool,
+    /// Whether it ends when all that waits has been sent.
+    pub(super) is_closing: bool,
+    /// When something was last sent or received.
+    pub(super) last: Instant,
+    pub(super) order: Order,
+    waiting: VecDeque<Bytes>,
+    waiting_bytes: usize,
+    /// When the first of those that wait came.
+    since: Instant,
+    next: u64,
+}
+
+impl Flow {
+    pub(super) fn new(now: Instant, header: Bytes, lifetime: Duration, is_ordered: bool) -> Self {
+        Self {
+            header,
+            lifetime,
+            is_ordered,
+            is_closing: false,
+            last: now,
+            order: Order::default(),
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            since: now,
+            next: 0,
+        }
+    }
+
+    /// Takes a datagram to send; `false` when too many wait.
+    pub(super) fn push(&mut self, now: Instant, datagram: Bytes) -> bool {
+        let bytes = datagram.len() + OVERHEAD;
+        if self.is_closing || self.waiting_bytes + bytes > MOST_WAITING {
+            return false;
+        }
+        if self.waiting.is_empty() {
+            self.since = now;
+        }
+        self.last = now;
+        self.waiting_bytes += bytes;
+        self.waiting.push_back(datagram);
+        true
+    }
+
+    /// When the next batch leaves.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let is_full = self.waiting_bytes >= BATCH_BYTES || self.waiting.len() >= BATCH_DATAGRAMS;
+        let wait = match is_full || self.is_closing {
+            true => Duration::ZERO,
+            false => GATHER,
+        };
+        (!self.waiting.is_empty()).then(|| self.since + wait)
+    }
+
+    /// Whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// The next batch.
+    pub(super) fn next_batch(&mut self) -> Batch {
+        let (mut datagrams, mut bytes) = (Vec::new(), 0);
+        while let Some(datagram) = self.waiting.pop_front_if(|datagram| {
+            datagrams.is_empty()
+                || bytes + room_of(datagram) <= BATCH_BYTES && datagrams.len() < BATCH_DATAGRAMS
+        }) {
+            bytes += room_of(&datagram);
+            self.waiting_bytes -= datagram.len() + OVERHEAD;
+            datagrams.push(datagram);
+        }
+        let number = self.next;
+        self.next += 1;
+        Batch {
+            number,
+            is_ordered: self.is_ordered,
+            is_again: false,
+            datagrams,
+        }
+    }
+}

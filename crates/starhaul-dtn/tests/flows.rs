@@ -1,0 +1,504 @@
+//! Flows over bundles in virtual time, over a network that delays, reorders, repeats and loses bundles, between gateways that restart.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use starhaul_dtn::flows::{
+    CODE_FULL, CODE_LOST, CODE_SILENT, CODE_UNKNOWN, Event, FlowId, Limits, Machine, Read,
+};
+
+const LIFETIME: Duration = Duration::from_secs(600);
+const HEADER: &[u8] = b"target";
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What became of a stream at the end that accepted it.
+#[derive(Debug, Default, PartialEq)]
+struct Taken {
+    bytes: Vec<u8>,
+    has_ended: bool,
+    failed: Option<u32>,
+}
+
+/// A gateway, and what its applications have.
+struct Side {
+    machine: Machine,
+    streams: BTreeMap<FlowId, Taken>,
+    datagrams: Vec<Bytes>,
+    began: usize,
+    ended: usize,
+    /// Whether its applications read.
+    reads: bool,
+}
+
+impl Side {
+    fn new(life: u64) -> Self {
+        let limits = Limits {
+            flows: 4,
+            window: 1 << 20,
+            part_bytes: 1000,
+        };
+        Self {
+            machine: Machine::new(life, limits),
+            streams: BTreeMap::new(),
+            datagrams: Vec::new(),
+            began: 0,
+            ended: 0,
+            reads: true,
+        }
+    }
+
+    fn work(&mut self, now: Instant) {
+        self.machine.handle_timeout(now);
+        while let Some(event) = self.machine.poll_event() {
+            match event {
+                Event::Accepted(id, header) => {
+                    assert_eq!(header, HEADER);
+                    let again = self.streams.insert(id, Taken::default());
+                    assert!(again.is_none(), "accepted twice");
+                }
+                Event::FlowBegan(_, header) => {
+                    assert_eq!(header, HEADER);
+                    self.began += 1;
+                }
+                Event::Datagrams(_, datagrams) => self.datagrams.extend(datagrams),
+                Event::FlowEnded(_) => self.ended += 1,
+                Event::Readable(_) | Event::Writable(_) => {}
+            }
+        }
+        if !self.reads {
+            return;
+        }
+        for (id, taken) in &mut self.streams {
+            if taken.has_ended || taken.failed.is_some() {
+                continue;
+            }
+            loop {
+                match self.machine.read(*id) {
+                    Ok(Some(Read::Data(data))) => taken.bytes.extend_from_slice(&data),
+                    Ok(Some(Read::End)) => {
+                        taken.has_ended = true;
+                        self.machine.finish(*id);
+                        self.machine.release(*id);
+                        break;
+                    }
+                    Ok(None) => break,
+                    Err(code) => {
+                        taken.failed = Some(code);
+                        self.machine.release(*id);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Two gateways and the bundles between them.
+struct Net {
+    now: Instant,
+    sides: [Side; 2],
+    /// When each arrives, and where.
+    flying: Vec<(Instant, usize, Bytes)>,
+    seed: u64,
+    /// How long bundles take at most, in seconds.
+    delay: u64,
+    /// Of 100 bundles, how many come twice, and how many never.
+    repeated: u64,
+    lost: u64,
+}
+
+impl Net {
+    fn new(seed: u64, delay: u64) -> Self {
+        Self {
+            now: Instant::now(),
+            sides: [Side::new(101), Side::new(102)],
+            flying: Vec::new(),
+            seed: seed | 1,
+            delay,
+            repeated: 0,
+            lost: 0,
+        }
+    }
+
+    fn random(&mut self, below: u64) -> u64 {
+        // xorshift64.
+        self.seed ^= self.seed << 13;
+        self.seed ^= self.seed >> 7;
+        self.seed ^= self.seed << 17;
+        self.seed % below.max(1)
+    }
+
+    fn open(&mut self, side: usize) -> FlowId {
+        let header = Bytes::from_static(HEADER);
+        let opened = self.sides[side]
+            .machine
+            .open_stream(self.now, 0, header, LIFETIME);
+        let id = opened.unwrap();
+        self.sides[side].streams.insert(id, Taken::default());
+        id
+    }
+
+    /// Sends what can be sent.
+    fn send(&mut self) {
+        for side in [0, 1] {
+            self.sides[side].work(self.now);
+            while let Some(transmit) = self.sides[side].machine.poll_transmit(self.now) {
+                let copies = match self.random(100) {
+                    chance if chance < self.lost => 0,
+                    chance if chance < self.lost + self.repeated => 2,
+                    _ => 1,
+                };
+                for _ in 0..copies {
+                    let delay = Duration::from_millis(self.random(1000 * self.delay + 1));
+                    self.flying
+                        .push((self.now + delay, 1 - side, transmit.payload.clone()));
+                }
+                self.sides[side].machine.stored();
+                self.sides[side].work(self.now);
+            }
+        }
+    }
+
+    /// Lets the next thing happen; `false` if there is nothing before `end`.
+    fn step(&mut self, end: Instant) -> bool {
+        self.send();
+        let arrival = self.flying.iter().map(|(at, _, _)| *at).min();
+        let timers = self
+            .sides
+            .iter()
+            .filter_map(|side| side.machine.next_timeout());
+        let Some(next) = arrival
+            .into_iter()
+            .chain(timers)
+            .min()
+            .filter(|next| *next <= end)
+        else {
+            self.now = end;
+            return false;
+        };
+        self.now = self.now.max(next);
+        let arrived = self.flying.iter().position(|(at, _, _)| *at <= self.now);
+        if let Some(place) = arrived {
+            let (_, side, payload) = self.flying.remove(place);
+            self.sides[side]
+                .machine
+                .handle(self.now, 0, payload)
+                .unwrap();
+        }
+        true
+    }
+
+    fn run(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.step(end) {}
+    }
+
+    /// Writes all, and finishes.
+    fn write(&mut self, side: usize, id: FlowId, data: &[u8]) {
+        let mut rest = data;
+        for _ in 0..1_000_000 {
+            let taken = self.sides[side].machine.write(id, rest).unwrap();
+            rest = &rest[taken..];
+            if rest.is_empty() {
+                return self.sides[side].machine.finish(id);
+            }
+            let end = self.now + LIFETIME;
+            self.step(end);
+        }
+        panic!("the far side gives no credit");
+    }
+}
+
+fn content(bytes: usize) -> Vec<u8> {
+    (0..bytes)
+        .map(|at| (at.wrapping_mul(at) >> 5).to_le_bytes()[0])
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn streams_arrive_whole_and_in_order_however_bundles_travel(seed: u64, delay in 0_u64..300) {
+        let mut net = Net::new(seed, delay);
+        net.repeated = 20;
+        let sent = [content(70_000), content(3), content(0)];
+        let ids = [net.open(0), net.open(0), net.open(1)];
+        net.write(0, ids[0], &sent[0]);
+        net.write(0, ids[1], &sent[1]);
+        net.write(1, ids[2], &sent[2]);
+        net.run(LIFETIME * 2);
+        for (side, count) in [(0, 3), (1, 3)] {
+            prop_assert_eq!(net.sides[side].streams.len(), count);
+            for taken in net.sides[side].streams.values() {
+                prop_assert!(taken.has_ended, "{:?}", taken.failed);
+            }
+            prop_assert_eq!(net.sides[side].machine.counters().streams, 0);
+        }
+        let mut taken: Vec<_> = net.sides[1].streams.values().map(|taken| &taken.bytes).collect();
+        taken.sort_by_key(|bytes| std::cmp::Reverse(bytes.len()));
+        prop_assert_eq!(taken, [&sent[0], &sent[1], &sent[2]]);
+    }
+
+    #[test]
+    fn a_restarted_gateway_takes_nothing_of_a_former_life(
+        seed: u64,
+        delay in 1_u64..100,
+        after in 0_u64..100,
+        restarted in 0_usize..2,
+    ) {
+        let mut net = Net::new(seed, delay);
+        net.repeated = 10;
+        let old = net.open(0);
+        let _ = net.sides[0].machine.write(old, &content(2000));
+        net.run(SECOND * u32::try_from(after).unwrap());
+        let is_known = !net.sides[1].streams.is_empty();
+        net.sides[restarted] = Side::new(900);
+        if restarted == 1 {
+            // If nothing had arrived, the new life takes the stream from its beginning.
+            net.sides[0].machine.finish(old);
+        }
+        // The numbers of a life begin anew.
+        let new = net.open(0);
+        let sent = content(5000);
+        net.write(0, new, &sent);
+        net.run(LIFETIME * 5);
+        let other = &net.sides[1 - restarted];
+        if is_known || restarted == 1 && other.streams[&old].failed.is_some() {
+            let old = other.streams.iter().find(|(id, taken)| match restarted {
+                0 => taken.bytes != sent,
+                _ => **id == old,
+            });
+            let (_, old) = old.unwrap();
+            prop_assert!(old.failed.is_some(), "the other side believes in a stream that is gone");
+        }
+        let taken = &net.sides[1].streams;
+        // A stream has the bytes of one life alone.
+        for taken in taken.values() {
+            let is_prefix = |whole: &[u8]| whole.starts_with(&taken.bytes);
+            prop_assert!(is_prefix(&sent) || is_prefix(&content(2000)));
+        }
+        let whole = taken.values().filter(|taken| taken.bytes == sent && taken.has_ended);
+        prop_assert_eq!(whole.count(), 1);
+        for side in &net.sides {
+            prop_assert_eq!(side.machine.counters().streams, 0);
+        }
+    }
+
+    #[test]
+    fn every_stream_ends_though_bundles_are_lost(seed: u64, lost in 0_u64..100) {
+        let mut net = Net::new(seed, 10);
+        net.lost = lost;
+        let id = net.open(0);
+        let sent = content(20_000);
+        let _ = net.sides[0].machine.write(id, &sent);
+        net.sides[0].machine.finish(id);
+        net.run(LIFETIME * 20);
+        for side in &net.sides {
+            prop_assert_eq!(side.machine.counters().streams, 0, "{:#?}", side.machine);
+            for taken in side.streams.values() {
+                prop_assert!(taken.has_ended || taken.failed.is_some());
+                prop_assert!(sent.starts_with(&taken.bytes));
+            }
+        }
+    }
+
+    #[test]
+    fn datagrams_come_once_and_in_order_if_asked(seed: u64, is_ordered: bool, delay in 0_u64..30) {
+        let mut net = Net::new(seed, delay);
+        net.repeated = 30;
+        let header = Bytes::from_static(HEADER);
+        let opened = net.sides[0].machine.open_flow(net.now, 0, header, LIFETIME, is_ordered);
+        let flow = opened.unwrap();
+        for number in 0..300_u32 {
+            let datagram = Bytes::copy_from_slice(&number.to_be_bytes());
+            prop_assert!(net.sides[0].machine.send_datagram(net.now, flow, datagram));
+            net.run(Duration::from_millis(7));
+        }
+        net.run(LIFETIME / 2);
+        let mut came = net.sides[1].datagrams.clone();
+        if !is_ordered {
+            came.sort();
+        }
+        let sent: Vec<_> = (0..300_u32).map(|number| number.to_be_bytes().to_vec()).collect();
+        prop_assert_eq!(came, sent);
+        prop_assert_eq!(net.sides[1].began, 1);
+        let bundles = net.sides[0].machine.counters().bundles_sent;
+        prop_assert!(bundles < 150, "{bundles} bundles for 300 datagrams");
+    }
+}
+
+#[test]
+fn answers_of_the_target_come_back_and_a_silent_flow_is_forgotten() {
+    let mut net = Net::new(7, 0);
+    let header = Bytes::from_static(HEADER);
+    let flow = net.sides[0]
+        .machine
+        .open_flow(net.now, 0, header, LIFETIME, true);
+    let flow = flow.unwrap();
+    let ask = Bytes::from_static(b"ask");
+    net.sides[0]
+        .machine
+        .send_datagram(net.now, flow, ask.clone());
+    let end = net.now + SECOND;
+    let mut answered = false;
+    while net.step(end) {
+        while let Some(event) = net.sides[1].machine.poll_event() {
+            if let Event::Datagrams(id, datagrams) = event {
+                assert_eq!(datagrams, std::slice::from_ref(&ask));
+                answered = net.sides[1]
+                    .machine
+                    .send_datagram(net.now, id, "answer".into());
+            }
+        }
+    }
+    assert!(answered);
+    net.run(SECOND);
+    assert_eq!(net.sides[0].datagrams, [Bytes::from_static(b"answer")]);
+    net.run(LIFETIME * 2);
+    assert_eq!(net.sides[1].ended, 1);
+    assert_eq!(net.sides[0].ended, 0, "the client's end is its own");
+}
+
+#[test]
+fn a_datagram_that_the_node_may_have_is_not_delivered_by_two_lives() {
+    let mut net = Net::new(7, 0);
+    let header = Bytes::from_static(HEADER);
+    let flow = net.sides[0]
+        .machine
+        .open_flow(net.now, 0, header, LIFETIME, false);
+    let flow = flow.unwrap();
+    let once = |net: &mut Net| {
+        net.sides[0]
+            .machine
+            .send_datagram(net.now, flow, "once".into());
+        net.now += SECOND;
+        net.sides[0].machine.poll_transmit(net.now).unwrap().payload
+    };
+    let first = once(&mut net);
+    // The node has it, and does not say so.
+    net.sides[1].machine.handle(net.now, 0, first).unwrap();
+    net.sides[0].machine.failed(true);
+    let again = net.sides[0].machine.poll_transmit(net.now).unwrap().payload;
+    net.sides[0].machine.stored();
+    let mut restarted = Side::new(903);
+    for side in [&mut net.sides[1], &mut restarted] {
+        side.machine.handle(net.now, 0, again.clone()).unwrap();
+        side.work(net.now);
+    }
+    assert_eq!(net.sides[1].datagrams.len(), 1);
+    assert_eq!(restarted.datagrams.len(), 0);
+    // A node without room has none: what it refused for now may come as new.
+    let later = once(&mut net);
+    net.sides[0].machine.failed(false);
+    assert_eq!(
+        net.sides[0].machine.poll_transmit(net.now).unwrap().payload,
+        later
+    );
+    restarted.machine.handle(net.now, 0, later).unwrap();
+    restarted.work(net.now);
+    assert_eq!(restarted.datagrams.len(), 1);
+}
+
+#[test]
+fn a_reader_that_does_not_read_stops_the_writer_and_costs_bounded_memory() {
+    let mut net = Net::new(7, 1);
+    net.sides[1].reads = false;
+    let id = net.open(0);
+    let mut written = 0;
+    for _ in 0..10_000 {
+        written += net.sides[0].machine.write(id, &[1; 1000]).unwrap();
+        net.run(Duration::from_millis(1));
+    }
+    net.run(SECOND * 5);
+    assert!(
+        (1 << 20..(1 << 20) + 3000).contains(&written),
+        "{written} bytes"
+    );
+    // Outages and readers of many lifetimes do no harm: both sides tell each other that they live.
+    net.run(LIFETIME * 20);
+    assert_eq!(net.sides[0].streams[&id].failed, None);
+    net.sides[1].reads = true;
+    net.write(0, id, &[1; 1000]);
+    net.run(LIFETIME);
+    let taken = net.sides[1].streams.values().next().unwrap();
+    assert!(taken.has_ended);
+    assert_eq!(taken.bytes.len(), written + 1000);
+}
+
+#[test]
+fn half_closes_and_resets_pass() {
+    let mut net = Net::new(7, 1);
+    let id = net.open(0);
+    net.write(0, id, b"question");
+    net.sides[1].reads = false;
+    net.run(SECOND * 3);
+    let far = *net.sides[1].streams.keys().next().unwrap();
+    let machine = &mut net.sides[1].machine;
+    assert_eq!(machine.read(far), Ok(Some(Read::Data("question".into()))));
+    assert_eq!(machine.read(far), Ok(Some(Read::End)));
+    assert_eq!(machine.write(far, b"answer"), Ok(6));
+    net.run(SECOND * 3);
+    assert_eq!(net.sides[0].streams[&id].bytes, b"answer");
+    net.sides[1].machine.reset(far, 1);
+    net.run(SECOND * 3);
+    assert_eq!(net.sides[0].streams[&id].failed, Some(1));
+    assert_eq!(net.sides[0].machine.counters().streams, 0);
+}
+
+#[test]
+fn what_cannot_be_ends_with_its_reason() {
+    // A far gateway that has as many streams as it takes.
+    let mut net = Net::new(7, 0);
+    let ids = [net.open(0), net.open(0), net.open(0), net.open(0)];
+    net.run(SECOND);
+    let opened = net.sides[0]
+        .machine
+        .open_stream(net.now, 0, Bytes::new(), LIFETIME);
+    assert_eq!(opened, None);
+    net.sides[0].machine.reset(ids[0], 1);
+    net.sides[0].work(net.now);
+    // The far side has not heard of the end.
+    let fifth = net.open(0);
+    let reset = net.sides[0].machine.poll_transmit(net.now).unwrap().payload;
+    net.sides[0].machine.stored();
+    net.run(SECOND);
+    assert_eq!(net.sides[0].streams[&fifth].failed, Some(CODE_FULL));
+    net.sides[1].machine.handle(net.now, 0, reset).unwrap();
+    // One that does not answer.
+    let mut net = Net::new(7, 0);
+    net.lost = 100;
+    let id = net.open(0);
+    net.run(LIFETIME * 4);
+    assert_eq!(net.sides[0].streams[&id].failed, Some(CODE_SILENT));
+    // A bundle that expired.
+    let mut net = Net::new(7, 0);
+    let id = net.open(0);
+    net.run(SECOND);
+    net.lost = 100;
+    net.sides[0].machine.write(id, b"lost").unwrap();
+    net.run(SECOND);
+    net.lost = 0;
+    net.write(0, id, b"more");
+    net.run(LIFETIME * 2);
+    assert_eq!(net.sides[0].streams[&id].failed, Some(CODE_LOST));
+    // A far gateway that has restarted.
+    let mut net = Net::new(7, 0);
+    let id = net.open(0);
+    net.run(SECOND);
+    net.sides[1].work(net.now);
+    let far = *net.sides[1].streams.keys().next().unwrap();
+    net.sides[1].machine.write(far, b"hello").unwrap();
+    net.run(SECOND);
+    net.sides[1] = Side::new(900);
+    net.sides[0].machine.write(id, b"more").unwrap();
+    net.run(SECOND);
+    assert_eq!(net.sides[0].streams[&id].failed, Some(CODE_UNKNOWN));
+    assert!(net.sides[1].streams.is_empty());
+}

@@ -1,0 +1,334 @@
+//! One suite on every store that a node may be configured with: what is taken stays, through a restart where the store survives one, and
+//! arrives once.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::{
+    collections::BTreeSet,
+    net::{SocketAddr, UdpSocket},
+    path::Path,
+    time::{Duration, Instant, SystemTime},
+};
+
+use starhaul_dtn::{
+    Config, Error, Node,
+    control::{Client, Server},
+    status::Status,
+};
+
+const LIFETIME: Duration = Duration::from_secs(600);
+/// Bundles for another node, and as many for an application of this one.
+const COUNT: u32 = 40;
+/// The greatest number of bundles that the node takes.
+const MOST: u32 = 100;
+
+/// A running node.
+struct Running {
+    node: Node,
+    server: Server,
+}
+
+impl Running {
+    async fn start(folder: &Path, text: &str) -> Self {
+        let text = format!("control = \"control.sock\"\n{text}");
+        let file = folder.join("node.toml");
+        let config = Config::parse(&text, &file, SystemTime::now().into()).unwrap();
+        let node = Node::start(config).await.unwrap();
+        let server = Server::start(node.handle()).unwrap();
+        Self { node, server }
+    }
+
+    async fn stop(self) {
+        drop(self.server);
+        assert!(self.node.shutdown().await, "the agent does not end");
+    }
+
+    async fn until(&self, what: &str, is_so: impl Fn(&Status) -> bool) {
+        let begun = Instant::now();
+        while !is_so(&self.node.handle().status()) {
+            let status = self.node.handle().status();
+            assert!(
+                begun.elapsed() < Duration::from_secs(20),
+                "{what}: {status:#?}"
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+async fn client(folder: &Path, service: Option<&str>) -> Client {
+    let mut client = Client::connect(Some(&folder.join("control.sock")))
+        .await
+        .unwrap();
+    client.open(service).await.unwrap();
+    client
+}
+
+/// The content of a bundle: of one byte, and of as many as need several reads.
+fn content(number: u32) -> Vec<u8> {
+    let length = if number.is_multiple_of(2) { 0 } else { 70_000 };
+    [
+        &number.to_be_bytes()[..],
+        &vec![number.to_le_bytes()[0]; length],
+    ]
+    .concat()
+}
+
+/// Takes the bundles of all numbers, each once.
+async fn take_all(client: &mut Client) {
+    let mut taken = BTreeSet::new();
+    while taken.len() < COUNT as usize {
+        let found = client.has_bundle(Duration::from_secs(20)).await.unwrap();
+        assert!(found, "only {} bundles came", taken.len());
+        let bundle = client.next_bundle().await.unwrap();
+        let number = u32::from_be_bytes(bundle.payload[..4].try_into().unwrap());
+        assert!(
+            bundle.payload == content(number),
+            "bundle {number} has other bytes"
+        );
+        assert!(taken.insert(number), "bundle {number} came twice");
+        client.acknowledge(&bundle.id).await.unwrap();
+    }
+}
+
+/// The suite; `storage` are keys of `[storage]`.
+async fn suite(folder: &Path, storage: &str, is_persistent: bool) {
+    let free = || {
+        UdpSocket::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+    };
+    let (own, other) = (free(), free());
+    let text = |number: u32, listen: SocketAddr, peer: u32, address: SocketAddr, storage: &str| {
+        format!(
+            "node = \"ipn:{number}.0\"\n[storage]\nmax_bundles = {MOST}\n{storage}\n\
+             [ltp]\nlisten = \"{listen}\"\n[[ltp.peer]]\nnode = \"ipn:{peer}.0\"\naddress = \"{address}\"\n"
+        )
+    };
+    let near = text(1, own, 2, other, storage);
+    let mut running = Running::start(folder, &near).await;
+    let mut sender = client(folder, None).await;
+    for number in 0..COUNT {
+        for to in ["ipn:2.50", "ipn:1.50"] {
+            sender.send(to, &content(number), LIFETIME).await.unwrap();
+        }
+    }
+    // One that expires, and is gone.
+    sender
+        .send("ipn:9.1", b"late", Duration::from_millis(500))
+        .await
+        .unwrap();
+    running
+        .until("one expires", |status| status.counters.expired == 1)
+        .await;
+    running
+        .until("the others stay", |status| {
+            status.storage.bundles == u64::from(2 * COUNT)
+        })
+        .await;
+    // What does not fit is refused, and what is there stays.
+    let mut refused = None;
+    let mut filled = 0;
+    while refused.is_none() {
+        match sender
+            .send("ipn:9.1", b"filler", Duration::from_secs(3))
+            .await
+        {
+            Ok(_) => filled += 1,
+            Err(error) => refused = Some(error),
+        }
+        assert!(filled <= MOST, "nothing is refused");
+    }
+    assert!(matches!(refused, Some(Error::Full)), "{refused:?}");
+    running
+        .until("the fillers expire", |status| {
+            status.storage.bundles == u64::from(2 * COUNT)
+        })
+        .await;
+    drop(sender);
+    if is_persistent {
+        running.stop().await;
+        running = Running::start(folder, &near).await;
+        let stored = running.node.handle().status().storage.bundles;
+        assert_eq!(stored, u64::from(2 * COUNT), "after a restart");
+    }
+    take_all(&mut client(folder, Some("50")).await).await;
+    let far_folder = tempfile::tempdir().unwrap();
+    let far = text(2, other, 1, own, "kind = \"memory\"");
+    let far = Running::start(far_folder.path(), &far).await;
+    take_all(&mut client(far_folder.path(), Some("50")).await).await;
+    running
+        .until("all is gone", |status| status.storage.bundles == 0)
+        .await;
+    if is_persistent {
+        running.stop().await;
+        running = Running::start(folder, &near).await;
+        // Nothing of it comes again.
+        let mut receiver = client(folder, Some("50")).await;
+        assert!(
+            !receiver
+                .has_bundle(Duration::from_millis(300))
+                .await
+                .unwrap()
+        );
+        assert_eq!(running.node.handle().status().storage.bundles, 0);
+    }
+    running.stop().await;
+    far.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory() {
+    let folder = tempfile::tempdir().unwrap();
+    suite(folder.path(), "kind = \"memory\"", false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sqlite_and_files() {
+    let folder = tempfile::tempdir().unwrap();
+    suite(folder.path(), "", true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sqlite_and_files_without_sync() {
+    let folder = tempfile::tempdir().unwrap();
+    suite(folder.path(), "sync = false", true).await;
+}
+
+#[cfg(not(feature = "postgres"))]
+#[tokio::test]
+async fn postgresql_and_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "node = \"ipn:1.0\"\n[storage]\ndatabase = \"url\"\n[ltp]\n[[ltp.peer]]\nnode = \"ipn:2.0\"\n";
+    let file = folder.path().join("node.toml");
+    let error = Config::parse(text, &file, SystemTime::now().into()).unwrap_err();
+    assert!(error.to_string().contains("--features postgres"), "{error}");
+    starhaul_needs::skip(
+        starhaul_needs::Need::Postgres,
+        "built without the feature postgres",
+    );
+}
+
+#[cfg(feature = "postgres")]
+mod postgres {
+    //! A database server of its own, of Debian's package `postgresql`.
+
+    use std::{
+        fs,
+        net::TcpListener,
+        os::unix::fs::{PermissionsExt as _, chown},
+        path::{Path, PathBuf},
+        process::Command,
+    };
+
+    use starhaul_needs::{Need, skip};
+
+    use super::suite;
+
+    /// A server with a folder of its own, at a port of loopback.
+    struct Server {
+        folder: tempfile::TempDir,
+        programs: PathBuf,
+        port: u16,
+    }
+
+    /// Where Debian has the programs of the server: of the newest version.
+    fn programs() -> Option<PathBuf> {
+        let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
+        let versions = versions.filter_map(|entry| Some(entry.ok()?.path().join("bin")));
+        versions.filter(|bin| bin.join("initdb").exists()).max()
+    }
+
+    impl Server {
+        fn start(programs: PathBuf) -> Self {
+            let free = TcpListener::bind("127.0.0.1:0").unwrap();
+            let server = Self {
+                folder: tempfile::tempdir().unwrap(),
+                programs,
+                port: free.local_addr().unwrap().port(),
+            };
+            drop(free);
+            let folder = server.folder.path();
+            if let Some((user, group)) = postgres_user() {
+                chown(folder, Some(user), Some(group)).unwrap();
+            }
+            fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).unwrap();
+            server.run(
+                "initdb",
+                &["--auth", "trust", "--username", "node", "--no-sync"],
+            );
+            let options = format!("-p {} -k {} -h 127.0.0.1", server.port, folder.display());
+            let log = folder.join("log");
+            server.run(
+                "pg_ctl",
+                &[
+                    "start",
+                    "--wait",
+                    "--options",
+                    &options,
+                    "--log",
+                    path(&log),
+                ],
+            );
+            server
+        }
+
+        fn run(&self, program: &str, arguments: &[&str]) {
+            let program = self.programs.join(program);
+            // The server does not run as root.
+            let mut command = match postgres_user() {
+                Some(_) => {
+                    let mut command = Command::new("runuser");
+                    command.args(["-u", "postgres", "--"]).arg(program);
+                    command
+                }
+                None => Command::new(program),
+            };
+            command
+                .args(arguments)
+                .arg("--pgdata")
+                .arg(self.folder.path().join("data"));
+            let output = command.current_dir("/").output().unwrap();
+            assert!(output.status.success(), "{command:?}: {output:?}");
+        }
+    }
+
+    impl Drop for Server {
+        fn drop(&mut self) {
+            self.run("pg_ctl", &["stop", "--mode", "immediate"]);
+        }
+    }
+
+    /// The user of the package, for root.
+    fn postgres_user() -> Option<(u32, u32)> {
+        let of = |option: &str| {
+            let output = Command::new("id")
+                .args([option, "postgres"])
+                .output()
+                .ok()?;
+            String::from_utf8(output.stdout).ok()?.trim().parse().ok()
+        };
+        let is_root = Command::new("id").arg("-u").output().ok()?.stdout == b"0\n";
+        is_root.then(|| Some((of("-u")?, of("-g")?)))?
+    }
+
+    fn path(path: &Path) -> &str {
+        path.to_str().unwrap()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn postgresql_and_files() {
+        let Some(programs) = programs() else {
+            return skip(
+                Need::Postgres,
+                "Debian's package postgresql is not installed",
+            );
+        };
+        let server = Server::start(programs);
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("postgres://node@127.0.0.1:{}/postgres\n", server.port);
+        fs::write(folder.path().join("url"), url).unwrap();
+        suite(folder.path(), "database = \"url\"", true).await;
+    }
+}

@@ -1,0 +1,32 @@
+//! The flows of a gateway over bundles.
+
+use serde::{Deserialize, Serialize};
+use starhaul_dtn::flows::Counters;
+
+use crate::bundles::Bundles;
+
+/// The flows over bundles; counters since the start.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Bundle {
+    /// This gateway's endpoint, while the bundle node answers.
+    pub endpoint: Option<String>,
+    /// The far gateways' names.
+    pub peers: Vec<String>,
+    /// Whether the bundle node has no room for the next bundle.
+    pub node_is_full: bool,
+    /// What was carried.
+    #[serde(flatten)]
+    pub counters: Counters,
+}
+
+impl Bundle {
+    pub(super) fn of(bundles: &Bundles) -> Self {
+        let status = bundles.flows.status();
+        Self {
+            endpoint: status.endpoint,
+            peers: bundles.names.to_vec(),
+            node_is_full: status.is_full,
+            counters: status.counters,
+        }
+    }
+}
