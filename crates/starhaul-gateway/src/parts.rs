@@ -16,7 +16,9 @@ use crate::{
     egress::{Answers, Outlet},
     egress_policy::EgressPolicy,
     ingress::{ConnectionWay, Listeners, Rules},
+    kept::Kept,
     peer::PeerState,
+    quota::keeper::Quotas,
     session_paths::describe_changes,
     tunnel::Tunnels,
 };
@@ -27,6 +29,8 @@ pub(crate) struct Seen {
     peers: Mutex<Vec<Arc<PeerState>>>,
     rules: Mutex<Rules>,
     pub(crate) outlet: Arc<Outlet>,
+    pub(crate) quotas: Arc<Quotas>,
+    kept: Arc<Kept>,
 }
 
 /// The parts and their tasks, which end with it.
@@ -63,11 +67,13 @@ pub(crate) struct Changes {
 
 impl Seen {
     /// No parts yet.
-    pub(crate) fn new(outlet: Outlet) -> Self {
+    pub(crate) fn new(outlet: Outlet, quotas: Quotas, kept: Kept) -> Self {
         Self {
             peers: Mutex::default(),
             rules: Mutex::default(),
             outlet: Arc::new(outlet),
+            quotas: Arc::new(quotas),
+            kept: Arc::new(kept),
         }
     }
 
@@ -77,6 +83,20 @@ impl Seen {
 
     pub(crate) fn rules(&self) -> Rules {
         self.rules.lock().clone()
+    }
+
+    /// The configured peers: those that are known already with their sessions, others fresh.
+    fn next_peers(&self, config: &Config, before: &[Arc<PeerState>]) -> Vec<Arc<PeerState>> {
+        let peers = config.peers.iter().map(|peer| {
+            let known = find(before, &peer.name);
+            let known = known.filter(|known| known.public_key == peer.public_key);
+            known.cloned().unwrap_or_else(|| {
+                let (quotas, kept) = (self.quotas.clone(), self.kept.clone());
+                let fresh = PeerState::new(&peer.name, peer.public_key, quotas, kept);
+                Arc::new(fresh)
+            })
+        });
+        peers.collect()
     }
 }
 
@@ -101,7 +121,7 @@ impl Parts {
     /// An address cannot be listened on, or the keys are refused; then nothing has changed.
     pub(crate) async fn change(&mut self, config: &Config) -> Result<Changes, Error> {
         let before = self.seen.peers();
-        let peers = next_peers(config, &before);
+        let peers = self.seen.next_peers(config, &before);
         let way = |rule: &IngressRule<DatagramService>| find(&peers, &rule.peer).cloned();
         let datagrams = with_ways(&config.datagram_rules, way);
         let datagrams = self.datagrams.prepare(datagrams).await?;
@@ -257,18 +277,6 @@ pub(crate) fn peer_names(config: &Config) -> HashMap<starhaul_endpoint::PublicKe
     names
         .map(|peer| (peer.public_key, peer.name.clone()))
         .collect()
-}
-
-/// The configured peers: those that are known already with their sessions, others fresh.
-fn next_peers(config: &Config, before: &[Arc<PeerState>]) -> Vec<Arc<PeerState>> {
-    let peers = config.peers.iter().map(|peer| {
-        let known = find(before, &peer.name);
-        let known = known.filter(|known| known.public_key == peer.public_key);
-        known
-            .cloned()
-            .unwrap_or_else(|| Arc::new(PeerState::new(&peer.name, peer.public_key)))
-    });
-    peers.collect()
 }
 
 /// Rules with what carries them; a configuration changed by its program may name a peer that it has not.

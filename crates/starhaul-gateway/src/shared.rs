@@ -7,7 +7,7 @@ use starhaul_endpoint::{Chain, PublicKey};
 
 use crate::{
     parts::Seen,
-    path_orders::PathChange,
+    path_change::PathChange,
     peer::PeerState,
     status::{self, Rates, Status},
 };
@@ -53,6 +53,10 @@ impl Shared {
                     down,
                     cost,
                     limit,
+                    monthly,
+                    used,
+                    active,
+                    keep,
                     ..
                 } = change;
                 tracing::info!(
@@ -61,6 +65,10 @@ impl Shared {
                     down,
                     cost,
                     limit,
+                    monthly,
+                    used,
+                    active,
+                    keep,
                     "a path was changed by order"
                 );
                 Ok(())
