@@ -12,6 +12,8 @@ use super::period::{Period, Scheme};
 
 /// How long a clock that stepped must run on before it is believed.
 pub const DOUBT: Duration = Duration::from_secs(3600);
+/// How long a clock must run on in a month before later ones that it has shown are taken for a mistake of its.
+const FORGET: Duration = Duration::from_secs(86_400);
 /// Differences between the calendar and elapsed time up to this are no step.
 const STEP_S: i64 = 60;
 /// Months remembered for a clock that goes back.
@@ -34,6 +36,19 @@ pub(super) struct Opening {
     pub(super) month: Period,
     /// The total then.
     pub(super) base: u64,
+    /// The clock came here from a later month, and had never been here: it says nothing of later ones.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) behind: bool,
+}
+
+impl Opening {
+    fn new(month: Period, base: u64) -> Self {
+        Self {
+            month,
+            base,
+            behind: false,
+        }
+    }
 }
 
 /// What is stored of an account. Its total may be ahead of what was counted, never behind.
@@ -77,7 +92,7 @@ impl Account {
         let now = Record {
             scheme,
             total: 0,
-            openings: vec![Opening { month, base: 0 }],
+            openings: vec![Opening::new(month, 0)],
             believed: month,
             showing: month,
             steady_ms: 0,
@@ -148,18 +163,29 @@ impl Account {
         if self.now.is_steady() {
             self.believe();
         }
+        if self.now.steady_ms >= millis(FORGET) {
+            self.forget_later();
+        }
     }
 
     fn show(&mut self, month: Period, was_steady: bool) {
         let now = &mut self.now;
+        // A month that a steady clock comes to begins now, even if a wrong one has shown it before.
+        if was_steady && month > now.showing {
+            now.openings.retain(|known| known.month != month);
+        }
         if now.base_of(month).is_none() {
             // A month before those that were shown goes on with the count of the one that it came from.
-            let is_earlier = now.openings.iter().any(|known| known.month > month);
-            let base = match is_earlier {
+            let behind = now.openings.iter().any(|known| known.month > month);
+            let base = match behind {
                 true => now.base_of(now.believed).unwrap_or(0),
                 false => now.total,
             };
-            now.openings.push(Opening { month, base });
+            now.openings.push(Opening {
+                month,
+                base,
+                behind,
+            });
         }
         now.showing = month;
         self.changed = true;
@@ -169,14 +195,23 @@ impl Account {
         self.now.forget_oldest();
     }
 
-    /// The clock is right: months after the one that it shows have not begun.
+    /// The clock is right.
     fn believe(&mut self) {
+        self.changed |= self.now.believed != self.now.showing;
+        self.now.believed = self.now.showing;
+    }
+
+    /// Months after the one that the clock shows have not begun.
+    fn forget_later(&mut self) {
         let now = &mut self.now;
         let showing = now.showing;
+        let mut openings = now.openings.iter();
+        if openings.any(|known| known.month == showing && known.behind) {
+            return;
+        }
         let before = now.openings.len();
         now.openings.retain(|known| known.month <= showing);
-        self.changed |= now.believed != showing || now.openings.len() != before;
-        now.believed = showing;
+        self.changed |= now.openings.len() != before;
     }
 
     /// Bytes of the present month; while the clock is in doubt, of the month in which they are more.
@@ -191,7 +226,7 @@ impl Account {
     pub(super) fn set_used(&mut self, bytes: u64) {
         let month = self.now.showing;
         self.now.total = bytes;
-        self.now.openings = vec![Opening { month, base: 0 }];
+        self.now.openings = vec![Opening::new(month, 0)];
         self.now.believed = month;
         self.now.lost = false;
         self.durable = 0;
@@ -206,7 +241,7 @@ impl Account {
         let base = self.now.total.saturating_sub(self.used());
         let month = scheme.period(self.now.shown);
         self.now.scheme = scheme;
-        self.now.openings = vec![Opening { month, base }];
+        self.now.openings = vec![Opening::new(month, base)];
         (self.now.believed, self.now.showing) = (month, month);
         self.changed = true;
     }
