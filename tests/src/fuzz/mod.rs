@@ -21,8 +21,8 @@ pub use control::{congestion_control, path_monitor};
 pub use dtn::{dtn_block, dtn_config, dtn_plan};
 pub use flow::lab_flow;
 pub use gateway::{
-    gateway_config, gateway_control, gateway_label, gateway_status, gateway_text, rtp, socks5,
-    tunnel,
+    gateway_config, gateway_control, gateway_label, gateway_quotas, gateway_status, gateway_text,
+    rtp, socks5, tunnel,
 };
 pub use leotp::{leotp_chain, leotp_node, leotp_packet, relay_config};
 pub use leotp_streams::{Endings as StreamEndings, run as run_streams};
@@ -39,7 +39,7 @@ pub use session::{fec_decode, quic_handshake, session_datagram, session_pair};
 pub type Body = fn(&[u8]);
 
 /// All targets, by the name of the file and of the corpus folder.
-pub const TARGETS: [(&str, Body); 39] = [
+pub const TARGETS: [(&str, Body); 40] = [
     ("congestion_control", congestion_control),
     ("detector", detector),
     ("dtn_block", dtn_block),
@@ -49,6 +49,7 @@ pub const TARGETS: [(&str, Body); 39] = [
     ("gateway_config", gateway_config),
     ("gateway_control", gateway_control),
     ("gateway_label", gateway_label),
+    ("gateway_quotas", gateway_quotas),
     ("gateway_status", gateway_status),
     ("gateway_text", gateway_text),
     ("lab_flow", lab_flow),

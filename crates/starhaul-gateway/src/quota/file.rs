@@ -46,7 +46,12 @@ struct Contents {
 pub(super) fn write(paths: Vec<Entry>) -> Vec<u8> {
     // Neither a map with other keys than texts nor a failing writer is involved.
     let json = serde_json::to_string_pretty(&Contents { paths }).unwrap_or_default();
-    sealed::seal(KIND, &json)
+    seal(&json)
+}
+
+/// The file with this text.
+pub fn seal(json: &str) -> Vec<u8> {
+    sealed::seal(KIND, json)
 }
 
 /// The counts of a file.

@@ -17,6 +17,8 @@ pub use self::{
     period::{Period, Scheme},
 };
 pub(crate) use self::period::local;
+#[doc(hidden)]
+pub use self::file::seal;
 
 /// What becomes of a path at a share of its quota, the mildest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
