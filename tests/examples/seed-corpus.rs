@@ -95,7 +95,10 @@ fn counts() -> Inputs {
     book.count(&key, 5_000_000_000);
     book.observe([&key], Duration::from_secs(4000), 1_798_000_000);
     let file = book.close();
-    let text = file.split(|byte| *byte == b'\n').skip(1).collect::<Vec<_>>();
+    let text = file
+        .split(|byte| *byte == b'\n')
+        .skip(1)
+        .collect::<Vec<_>>();
     vec![
         ("text", text.join(&b'\n')),
         ("torn", file[..file.len() / 2].to_vec()),

@@ -162,7 +162,9 @@ impl Probers {
         self.paced_at = Some(now);
         for entry in &self.entries {
             let paths = entry.paths.iter();
-            let used = paths.filter_map(|follower| node.used_at(follower.paths)).max();
+            let used = paths
+                .filter_map(|follower| node.used_at(follower.paths))
+                .max();
             let idle = used.map(|at| now.saturating_duration_since(at));
             entry.prober.rest(idle.is_none_or(|idle| idle > REST_AFTER));
         }

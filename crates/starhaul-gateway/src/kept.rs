@@ -70,9 +70,14 @@ impl Kept {
     ///
     /// # Errors
     /// It cannot be stored; then what was kept stays.
-    pub(crate) fn keep(&self, peer: &str, path: &str, order: Option<PathChange>) -> Result<(), String> {
+    pub(crate) fn keep(
+        &self,
+        peer: &str,
+        path: &str,
+        order: Option<PathChange>,
+    ) -> Result<(), String> {
         let Some(folder) = &self.folder else {
-            return Err("orders are kept in the folder \"state\" of the configuration, and it names none".to_owned());
+            return Err("there is no folder of state".to_owned());
         };
         let mut orders = self.orders.lock();
         let mut next = orders.clone();

@@ -14,11 +14,11 @@ use starhaul_endpoint::PublicKey;
 use starhaul_units::Bandwidth;
 use tokio::sync::watch;
 
+pub(crate) use self::standing::{Standing, Why};
 use self::{
     standing::Facts,
     values::{MAX_COST, NONE, Order, show_hours, show_quota},
 };
-pub(crate) use self::standing::{Standing, Why};
 use crate::{
     config::{PathRule, SessionRule},
     kept::Kept,
@@ -149,6 +149,12 @@ impl PathOrders {
     /// A value is impossible, the peer opened the path and only its limit can be set here, no other path would be in service, the
     /// path would not be in service although it shall be, or the order holds and cannot be kept.
     pub(crate) fn order(&self, change: &PathChange) -> Result<(), String> {
+        if change.keep && !self.kept.has_folder() {
+            return Err(
+                "orders are kept in the folder \"state\" of the configuration, and it names none"
+                    .to_owned(),
+            );
+        }
         let mut state = self.state.lock();
         state.order(change, self.kept.has_folder())?;
         state.publish();
@@ -183,7 +189,10 @@ impl PathOrders {
                         None => NONE.to_owned(),
                     }),
                     monthly: order.monthly.map(show_quota),
-                    active: order.active.as_ref().map(|hours| show_hours(hours.as_ref())),
+                    active: order
+                        .active
+                        .as_ref()
+                        .map(|hours| show_hours(hours.as_ref())),
                     kept: kept == Some(&change),
                     kept_otherwise: kept.filter(|kept| **kept != change).cloned(),
                 }
@@ -223,7 +232,9 @@ impl State {
     }
 
     fn standing_under(&self, path: &PathRule, order: &Order) -> Standing {
-        order.standing(path, calendar(), || self.quotas.usage(&self.key(&path.name)))
+        order.standing(path, calendar(), || {
+            self.quotas.usage(&self.key(&path.name))
+        })
     }
 
     fn another_serves(&self, path: &str) -> bool {
@@ -243,7 +254,11 @@ impl State {
                 active,
                 ..
             } = change;
-            if down.is_some() || [cost, monthly, used, active].into_iter().any(Option::is_some) {
+            if down.is_some()
+                || [cost, monthly, used, active]
+                    .into_iter()
+                    .any(Option::is_some)
+            {
                 return Err(format!(
                     "the peer opens path {name:?}: order that there; only its limit can be set here"
                 ));

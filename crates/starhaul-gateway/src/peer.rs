@@ -14,14 +14,14 @@ use starhaul_endpoint::{PublicKey, RecvStream, Session, StreamStats};
 use tokio::sync::{mpsc, watch};
 
 use crate::{
+    kept::Kept,
     ledger::{Group, Ledger, Totals},
     limits::{Limits, Seldom},
     path_ledger::{PathCounters, PathKey, PathLedger},
     path_names::{PathNames, Unresolved},
-    kept::Kept,
     path_orders::PathOrders,
-    quota::keeper::Quotas,
     policy::NotSent,
+    quota::keeper::Quotas,
 };
 
 /// Greatest number of waiting reply streams of one flow; a correct peer opens one.
@@ -283,7 +283,11 @@ impl PeerState {
         if closed.is_empty() {
             return;
         }
-        for session in self.sessions().iter().filter(|session| session.opened_by_us) {
+        for session in self
+            .sessions()
+            .iter()
+            .filter(|session| session.opened_by_us)
+        {
             for path in session.inner.path_status() {
                 if closed.contains(&path.name) {
                     // Fails for a path that has gone meanwhile.

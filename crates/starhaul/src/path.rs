@@ -256,7 +256,10 @@ fn ordered(order: &status::PathOrder) -> String {
         words.push("(kept)".to_owned());
     }
     if let Some(kept) = &order.kept_otherwise {
-        let mut later: Vec<_> = (kept.down == Some(true)).then(|| "down".to_owned()).into_iter().collect();
+        let mut later: Vec<_> = (kept.down == Some(true))
+            .then(|| "down".to_owned())
+            .into_iter()
+            .collect();
         later.extend(value("cost", &kept.cost));
         later.extend(value("limit", &kept.limit));
         later.extend(value("monthly", &kept.monthly));

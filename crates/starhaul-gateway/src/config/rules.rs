@@ -21,9 +21,8 @@ use super::{
     controllers::{self, default_controller, read_controller},
     delivery::{DELIVERY, read_delivery, read_priority},
     detection, leotp,
-    service,
     leotp::{CARRIERS, Carrier, LeotpRule},
-    transparent,
+    service, transparent,
     tunnels::{self, TunnelRule},
     values::{
         interface_name, is_for_many, network, path, positive_rate, public_key, rule_name, secret,

@@ -77,8 +77,12 @@ impl Order {
     ) -> Standing {
         let hours = self.hours(rule);
         let quota = self.quota(rule).and_then(|quota| Some((quota, usage()?)));
-        let action = quota.as_ref().and_then(|(quota, usage)| quota.action(usage));
-        let is_unsure = quota.as_ref().is_some_and(|(_, usage)| usage.unsure.is_some());
+        let action = quota
+            .as_ref()
+            .and_then(|(quota, usage)| quota.action(usage));
+        let is_unsure = quota
+            .as_ref()
+            .is_some_and(|(_, usage)| usage.unsure.is_some());
         let is_closed = hours.as_ref().is_some_and(|hours| !hours.is_open(calendar));
         let out = match action {
             _ if self.down => Some(Why::Ordered),
@@ -103,7 +107,10 @@ impl Standing {
             None | Some(Why::Ordered) => format!("`starhaul path up {path}` takes it into service"),
             Some(Why::Hours) => format!(
                 "it is outside of its hours ({}): `starhaul path set {path} active=always` puts it into service all the same",
-                self.hours.iter().map(ToString::to_string).collect::<String>()
+                self.hours
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<String>()
             ),
             Some(Why::Quota) => format!(
                 "its quota of the month is used up: `starhaul path set {path} monthly=SIZE` gives it more, monthly=none all"
@@ -121,7 +128,10 @@ impl Standing {
 
     /// What the log is told once.
     pub(super) fn facts(&self) -> Facts {
-        let level = self.quota.as_ref().map(|(quota, usage)| quota.level(usage.used));
+        let level = self
+            .quota
+            .as_ref()
+            .map(|(quota, usage)| quota.level(usage.used));
         Facts {
             out: self.out.filter(|why| *why != Why::Ordered),
             level: level.unwrap_or(Level::Below),
@@ -154,10 +164,24 @@ impl Facts {
             let (used, monthly) = (usage.used, quota.monthly);
             match self.level {
                 Level::Nearly => {
-                    tracing::warn!(peer, path, used, monthly, action = quota.at_80.name(), "80 % of a quota is used");
+                    tracing::warn!(
+                        peer,
+                        path,
+                        used,
+                        monthly,
+                        action = quota.at_80.name(),
+                        "80 % of a quota is used"
+                    );
                 }
                 Level::Reached => {
-                    tracing::warn!(peer, path, used, monthly, action = quota.at_100.name(), "a quota is reached");
+                    tracing::warn!(
+                        peer,
+                        path,
+                        used,
+                        monthly,
+                        action = quota.at_100.name(),
+                        "a quota is reached"
+                    );
                 }
                 Level::Below => tracing::info!(peer, path, used, monthly, "a quota has room again"),
             }

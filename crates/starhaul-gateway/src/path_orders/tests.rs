@@ -11,11 +11,10 @@ fn orders() -> PathOrders {
 fn rule(paths: &[(&str, &str)]) -> SessionRule {
     let key = starhaul_quic::Identity::generate().public_key();
     let mut text = format!(
-        "identity.file = \"k\"\n[[peer]]\nname = \"far\"\npublic_key = \"{key}\"\n[[session]]\n"
+        "state = \"s\"\nidentity.file = \"k\"\n[[peer]]\nname = \"far\"\npublic_key = \"{key}\"\n[[session]]\n"
     );
     for (name, more) in paths {
-        text +=
-            &format!("[[session.path]]\nname = \"{name}\"\nremote = \"192.0.2.1:1\"\n{more}\n");
+        text += &format!("[[session.path]]\nname = \"{name}\"\nremote = \"192.0.2.1:1\"\n{more}\n");
     }
     let config = Config::parse(&text, Path::new("test.toml"));
     config
@@ -114,4 +113,67 @@ fn of_a_path_that_the_peer_opened_only_the_limit_can_be_set() {
     };
     orders.order(&limit).unwrap();
     assert_eq!(orders.rate_limit("a"), Some(Bandwidth::from_mbit(1)));
+}
+
+#[test]
+fn a_quota_makes_its_path_dear_then_ends_it_even_if_it_is_the_last() {
+    let orders = orders();
+    let quota = "monthly = \"10MB\"\nat_80 = \"costly\"\ncost = 2";
+    let rules = orders.follow(rule(&[("a", quota), ("b", "")]));
+    let now = || {
+        let rule = rules.borrow();
+        let paths = rule.paths.iter();
+        paths
+            .map(|path| (path.name.clone(), path.cost))
+            .collect::<Vec<_>>()
+    };
+    let is = |paths: &[(&str, f64)]| {
+        let paths = paths.iter().map(|(name, cost)| ((*name).to_owned(), *cost));
+        assert_eq!(now(), paths.collect::<Vec<_>>());
+    };
+    let use_up = |used: &str| {
+        orders.order(&PathChange {
+            used: Some(used.to_owned()),
+            ..change("a")
+        })
+    };
+    is(&[("a", 2.0), ("b", 0.0)]);
+    use_up("7999999B").unwrap();
+    is(&[("a", 2.0), ("b", 0.0)]);
+    use_up("8MB").unwrap();
+    is(&[("a", MAX_COST), ("b", 0.0)]);
+    // What an operator ordered before stays behind the quota, and comes back with the month.
+    orders.order(&down("b", true)).unwrap();
+    use_up("10MB").unwrap();
+    is(&[]);
+    assert_eq!(orders.closed_names(), ["a"]);
+    let why = orders.order(&down("a", false)).unwrap_err();
+    assert!(why.contains("used up") && why.contains("monthly"), "{why}");
+    orders.order(&down("b", false)).unwrap();
+    let why = orders.order(&down("b", true)).unwrap_err();
+    assert!(why.contains("last one"), "{why}");
+    orders
+        .order(&PathChange {
+            monthly: Some("none".to_owned()),
+            ..change("a")
+        })
+        .unwrap();
+    is(&[("a", 2.0), ("b", 0.0)]);
+    // Without a folder of state a quota would forget its count, and nothing is kept.
+    for refused in [
+        PathChange {
+            monthly: Some("20MB".to_owned()),
+            ..change("b")
+        },
+        PathChange {
+            used: Some("1MB".to_owned()),
+            ..change("b")
+        },
+        PathChange {
+            keep: true,
+            ..down("b", true)
+        },
+    ] {
+        orders.order(&refused).unwrap_err();
+    }
 }

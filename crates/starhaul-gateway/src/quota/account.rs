@@ -329,7 +329,10 @@ impl Record {
     fn forget_oldest(&mut self) {
         while self.openings.len() > MAX_OPENINGS {
             let needed = [self.believed, self.showing];
-            let oldest = self.openings.iter().filter(|known| !needed.contains(&known.month));
+            let oldest = self
+                .openings
+                .iter()
+                .filter(|known| !needed.contains(&known.month));
             let oldest = oldest.map(|known| known.month).min();
             self.openings.retain(|known| Some(known.month) != oldest);
         }

@@ -91,7 +91,10 @@ impl Book {
         if self.accounts.len() < MAX_ACCOUNTS {
             return;
         }
-        let oldest = self.accounts.iter().min_by_key(|(_, account)| account.shown());
+        let oldest = self
+            .accounts
+            .iter()
+            .min_by_key(|(_, account)| account.shown());
         if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
             self.accounts.remove(&oldest);
         }
@@ -132,7 +135,10 @@ impl Book {
         let unsure = match (account.is_lost(), &self.trouble) {
             (true, _) => Some(format!(
                 "the file of the counts was not readable when they were to be read{}",
-                self.lost.iter().map(|why| format!(": {why}")).collect::<String>()
+                self.lost
+                    .iter()
+                    .map(|why| format!(": {why}"))
+                    .collect::<String>()
             )),
             (false, Some(why)) if account.is_short() => {
                 Some(format!("its count cannot be stored: {why}"))

@@ -10,15 +10,15 @@ pub(crate) mod keeper;
 mod month;
 mod period;
 
+#[doc(hidden)]
+pub use self::file::seal;
+pub(crate) use self::period::local;
 pub use self::{
     account::DOUBT,
     book::{Book, Key, Usage},
     file::{FileError, MAX_BYTES},
     period::{Period, Scheme},
 };
-pub(crate) use self::period::local;
-#[doc(hidden)]
-pub use self::file::seal;
 
 /// What becomes of a path at a share of its quota, the mildest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

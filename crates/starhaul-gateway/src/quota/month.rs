@@ -197,7 +197,10 @@ impl World {
 
     /// A clock goes wrong by an hour or a month for less than an hour.
     fn turn_clock(&mut self) {
-        if self.wrong_until_ms.is_some_and(|until| until <= self.now_ms) {
+        if self
+            .wrong_until_ms
+            .is_some_and(|until| until <= self.now_ms)
+        {
             (self.wrong_s, self.wrong_until_ms) = (0, None);
         }
         let steady = self.wrong_until_ms.is_none();
@@ -243,7 +246,11 @@ impl World {
             self.disk = self.book.close();
         }
         self.writing = None;
-        let (book, read) = Book::open(Some(&self.disk).filter(|disk| !disk.is_empty()).map(Vec::as_slice));
+        let (book, read) = Book::open(
+            Some(&self.disk)
+                .filter(|disk| !disk.is_empty())
+                .map(Vec::as_slice),
+        );
         read.unwrap();
         self.book = book;
         let month = self.true_month();
@@ -277,7 +284,11 @@ impl World {
         let month = self.true_month();
         let carried = self.carried.get(&month).copied().unwrap_or(0);
         let usage = self.book.usage(&key()).unwrap();
-        assert!(usage.used >= carried, "{} of {carried} bytes counted", usage.used);
+        assert!(
+            usage.used >= carried,
+            "{} of {carried} bytes counted",
+            usage.used
+        );
         let most = self.quota.monthly + 1000 * MOST_BYTES_PER_MS;
         assert!(carried <= most, "{carried} bytes carried, {most} allowed");
     }
@@ -408,7 +419,10 @@ fn a_clock_that_was_wrong_for_days_loses_no_byte_of_the_true_month() {
     let month_s = scheme.end(scheme.period(BEGIN_S)) - BEGIN_S;
     go(&mut book, month_s / 10 - 14_400, 0);
     let usage = book.usage(&key()).unwrap();
-    assert_eq!((usage.month.to_string().as_str(), usage.used), ("2026-11-01", 0));
+    assert_eq!(
+        (usage.month.to_string().as_str(), usage.used),
+        ("2026-11-01", 0)
+    );
     // A clock before all that is known goes on with the count, and with the right time it is as before.
     assert_eq!(go(&mut book, 10_000, -20 * 365 * 86_400), 10_000_000);
     assert_eq!(go(&mut book, 1000, 0), 11_000_000);
@@ -430,7 +444,13 @@ fn what_cannot_be_counted_is_not_spent() {
     assert_eq!(standing(&book), None);
     book.count(&key(), 200_000);
     assert_eq!(standing(&book), Some(quota.at_100));
-    assert!(book.usage(&key()).unwrap().unsure.unwrap().contains("no space left"));
+    assert!(
+        book.usage(&key())
+            .unwrap()
+            .unsure
+            .unwrap()
+            .contains("no space left")
+    );
     assert_eq!(book.poll_store(), None, "tried again at once");
     book.observe([&key()], Duration::from_secs(6), BEGIN_S + 6);
     let again = book.poll_store().unwrap();
@@ -457,7 +477,10 @@ fn what_cannot_be_counted_is_not_spent() {
     assert_eq!(standing(&book), Some(quota.at_100));
     book.set_used(&key(), 800_000_000);
     let usage = book.usage(&key()).unwrap();
-    assert_eq!((usage.used, quota.level(usage.used)), (800_000_000, Level::Nearly));
+    assert_eq!(
+        (usage.used, quota.level(usage.used)),
+        (800_000_000, Level::Nearly)
+    );
     assert!(usage.unsure.is_none());
     let (book, read) = Book::open(Some(&file));
     read.unwrap();
@@ -475,6 +498,9 @@ fn another_day_of_the_bill_keeps_what_was_counted() {
     };
     book.follow(&key(), other, BEGIN_S);
     let usage = book.usage(&key()).unwrap();
-    assert_eq!((usage.used, usage.month.to_string().as_str()), (5_000, "2026-10-10"));
+    assert_eq!(
+        (usage.used, usage.month.to_string().as_str()),
+        (5_000, "2026-10-10")
+    );
     assert!(DOUBT > Duration::ZERO);
 }

@@ -68,9 +68,8 @@ pub(super) fn all(standings: &[(String, Standing)]) -> Vec<PathService> {
             changes_in_s: hours.next_change(now).map(|at| at.saturating_sub(now)),
         }),
     });
-    let is_told = |path: &PathService| {
-        path.out.is_some() || path.quota.is_some() || path.hours.is_some()
-    };
+    let is_told =
+        |path: &PathService| path.out.is_some() || path.quota.is_some() || path.hours.is_some();
     paths.filter(is_told).collect()
 }
 

@@ -14,9 +14,15 @@ pub(super) fn examine(status: &Status, peer: Option<&str>) -> Vec<Finding> {
 fn of_path(path: &PathService) -> Vec<Finding> {
     let subject = format!("path {}", path.path);
     let name = &path.path;
-    let mut findings: Vec<_> = path.quota.iter().filter_map(|quota| of_quota(name, quota)).collect();
+    let mut findings: Vec<_> = path
+        .quota
+        .iter()
+        .filter_map(|quota| of_quota(name, quota))
+        .collect();
     if let (Some("hours"), Some(hours)) = (path.out.as_deref(), &path.hours) {
-        let opens = hours.changes_in_s.map(|seconds| format!(", which begin in {}", span(seconds)));
+        let opens = hours
+            .changes_in_s
+            .map(|seconds| format!(", which begin in {}", span(seconds)));
         findings.push(Finding::note(
             subject,
             format!("it is outside of its hours ({}){}", hours.hours, opens.unwrap_or_default()),
@@ -34,18 +40,25 @@ fn of_quota(name: &str, quota: &QuotaStatus) -> Option<Finding> {
         return Some(Finding::problem(
             subject,
             format!("its quota is not counted reliably: {problem}"),
-            format!("make room on the disk of the state folder, or say what the month has used: `starhaul path set {name} used=SIZE`"),
+            format!(
+                "make room on the disk of the state folder, or say what the month has used: `starhaul path set {name} used=SIZE`"
+            ),
         ));
     }
     match quota.level.as_str() {
         "reached" => Some(Finding::problem(
             subject,
-            format!("quota reached: {used} of {monthly} are used, and the month ends in {ends} (at_100 = {:?})", quota.at_100),
+            format!(
+                "quota reached: {used} of {monthly} are used, and the month ends in {ends} (at_100 = {:?})",
+                quota.at_100
+            ),
             format!("wait, or give it more: `starhaul path set {name} monthly=SIZE`"),
         )),
         "nearly" => Some(Finding::note(
             subject,
-            format!("quota nearly reached: {used} of {monthly} are used, and the month ends in {ends}"),
+            format!(
+                "quota nearly reached: {used} of {monthly} are used, and the month ends in {ends}"
+            ),
             format!("save, or give it more: `starhaul path set {name} monthly=SIZE`"),
         )),
         _ => None,
@@ -75,7 +88,9 @@ mod tests {
     fn found(service: serde_json::Value) -> Vec<(Level, String)> {
         let path: PathService = serde_json::from_value(service).unwrap();
         let findings = of_path(&path).into_iter();
-        findings.map(|finding| (finding.level, finding.found)).collect()
+        findings
+            .map(|finding| (finding.level, finding.found))
+            .collect()
     }
 
     fn quota(level: &str, problem: Option<&str>) -> serde_json::Value {
@@ -88,16 +103,32 @@ mod tests {
     fn quotas_and_hours_are_told_as_what_they_are() {
         assert!(found(quota("below", None)).is_empty());
         for (level, problem, kind, text) in [
-            ("nearly", None, Level::Note, "quota nearly reached: 41.0 GB of 50.0 GB are used, and the month ends in 6 days"),
+            (
+                "nearly",
+                None,
+                Level::Note,
+                "quota nearly reached: 41.0 GB of 50.0 GB are used, and the month ends in 6 days",
+            ),
             ("reached", None, Level::Problem, "quota reached"),
-            ("below", Some("torn"), Level::Problem, "not counted reliably: torn"),
+            (
+                "below",
+                Some("torn"),
+                Level::Problem,
+                "not counted reliably: torn",
+            ),
         ] {
             let found = found(quota(level, problem));
-            assert!(matches!(&found[..], [(found, said)] if *found == kind && said.contains(text)), "{found:?}");
+            assert!(
+                matches!(&found[..], [(found, said)] if *found == kind && said.contains(text)),
+                "{found:?}"
+            );
         }
         let hours = serde_json::json!({ "path": "lte", "out": "hours",
             "hours": { "hours": "daily 22:00-06:00 UTC", "open": false, "changes_in_s": 3600 } });
         let found = found(hours);
-        assert!(matches!(&found[..], [(Level::Note, said)] if said.contains("outside of its hours")), "{found:?}");
+        assert!(
+            matches!(&found[..], [(Level::Note, said)] if said.contains("outside of its hours")),
+            "{found:?}"
+        );
     }
 }

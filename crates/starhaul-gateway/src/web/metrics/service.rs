@@ -15,7 +15,12 @@ pub(super) fn write(status: &Status, families: &mut Families<'_>) -> fmt::Result
         .iter()
         .flat_map(|peer| {
             let paths = peer.service.iter();
-            paths.map(|path| ([("peer", peer.name.as_str()), ("path", path.path.as_str())], path))
+            paths.map(|path| {
+                (
+                    [("peer", peer.name.as_str()), ("path", path.path.as_str())],
+                    path,
+                )
+            })
         })
         .collect();
     let reasons = paths.iter().flat_map(|([peer, path], service)| {
@@ -59,7 +64,9 @@ pub(super) fn write(status: &Status, families: &mut Families<'_>) -> fmt::Result
     ];
     for (name, help, unit, value) in quotas {
         let of = |service: &&PathService| value(service.quota.as_ref()?);
-        let series = paths.iter().filter_map(|(labels, service)| Some((*labels, of(service)?)));
+        let series = paths
+            .iter()
+            .filter_map(|(labels, service)| Some((*labels, of(service)?)));
         families.gauge(name, help, unit, series)?;
     }
     Ok(())

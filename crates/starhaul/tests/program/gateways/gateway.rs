@@ -247,7 +247,10 @@ impl Gateway {
     /// What the status says of quota and hours of a path; `Null` if nothing.
     pub(crate) fn service(&self, path: &str) -> Value {
         let status = self.status();
-        let mut services = status["peers"][0]["service"].as_array().into_iter().flatten();
+        let mut services = status["peers"][0]["service"]
+            .as_array()
+            .into_iter()
+            .flatten();
         let found = services.find(|service| service["path"] == path);
         found.cloned().unwrap_or_default()
     }

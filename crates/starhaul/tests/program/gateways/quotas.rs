@@ -100,7 +100,11 @@ fn a_path_ends_at_its_quota_and_the_count_outlives_the_gateway() {
     assert_eq!(used(&pair), counted);
 
     // More is ordered, and kept: it holds after a kill, which never takes bytes from the count.
-    done(path(&pair, "field", &["set", "link0", "monthly=1GB", "--keep"]));
+    done(path(
+        &pair,
+        "field",
+        &["set", "link0", "monthly=1GB", "--keep"],
+    ));
     pair.wait_until_up(&["link0", "link1"]);
     let counted = used(&pair);
     pair.field.restart(&network, Side::Field, "KILL");
@@ -178,7 +182,10 @@ fn orders_that_are_kept_come_back_and_others_do_not() {
     pair.field.restart(&network, Side::Field, "KILL");
     pair.wait_until_up(&["link1"]);
     let listed = done(path(&pair, "field", &["list"]));
-    assert!(listed.contains("down (kept)") && !listed.contains("cost=7"), "{listed}");
+    assert!(
+        listed.contains("down (kept)") && !listed.contains("cost=7"),
+        "{listed}"
+    );
     // Up for this life only, and told so.
     let listed = done(path(&pair, "field", &["up", "link0"]));
     assert!(listed.contains("(kept: down)"), "{listed}");
