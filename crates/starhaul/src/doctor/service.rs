@@ -3,6 +3,7 @@
 use starhaul_gateway::status::{PathService, QuotaStatus, Status};
 
 use super::Finding;
+use crate::status::service::{size, span};
 
 pub(super) fn examine(status: &Status, peer: Option<&str>) -> Vec<Finding> {
     let peers = status.peers.iter();
@@ -62,21 +63,6 @@ fn of_quota(name: &str, quota: &QuotaStatus) -> Option<Finding> {
             format!("save, or give it more: `starhaul path set {name} monthly=SIZE`"),
         )),
         _ => None,
-    }
-}
-
-fn size(bytes: u64) -> String {
-    match bytes {
-        0..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
-        _ => format!("{:.1} GB", bytes as f64 / 1e9),
-    }
-}
-
-fn span(seconds: i64) -> String {
-    match seconds.max(0) {
-        seconds @ 0..7200 => format!("{} min", seconds / 60),
-        seconds @ 7200..172_800 => format!("{} h", seconds / 3600),
-        seconds => format!("{} days", seconds / 86_400),
     }
 }
 

@@ -6,7 +6,8 @@ use std::{
 };
 
 use super::{
-    gateway::{PORT, Pair},
+    alerts::get,
+    gateway::{METRICS, PORT, Pair},
     network::{Network, Side},
     path_orders::{done, path, refused},
     transfer::Transfer,
@@ -82,6 +83,21 @@ fn a_path_ends_at_its_quota_and_the_count_outlives_the_gateway() {
     assert_eq!(pair.ground.path_state("link0"), None);
     let listed = done(path(&pair, "field", &["list"]));
     assert!(listed.contains("down, quota"), "{listed}");
+    let metrics = get(&network, METRICS, "/metrics").unwrap();
+    for (series, value) in [
+        (
+            "starhaul_path_out_of_service{peer=\"ground\",path=\"link0\",reason=\"quota\"} ",
+            1.0,
+        ),
+        (
+            "starhaul_path_quota_bytes{peer=\"ground\",path=\"link0\"} ",
+            QUOTA_BYTES as f64,
+        ),
+    ] {
+        let mut lines = metrics.lines().filter_map(|line| line.strip_prefix(series));
+        let found = lines.next().and_then(|found| found.parse::<f64>().ok());
+        assert_eq!(found, Some(value), "{series} in {metrics}");
+    }
     let found = doctor(&network, &pair);
     assert!(found.contains("quota reached"), "{found}");
     let why = refused(path(&pair, "field", &["up", "link0"]));
