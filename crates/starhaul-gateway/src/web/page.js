@@ -211,11 +211,11 @@ function showLimits(status) {
 }
 
 function serviceProblems(status) {
-  const why = { quota: 'its quota of the month is reached', uncounted: 'its quota is not counted reliably',
-    hours: 'it is outside of its hours', ordered: 'it was taken down' };
+  // Orders and hours are as they are meant to be.
+  const why = { quota: 'its quota of the month is reached', uncounted: 'its quota is not counted reliably' };
   return status.peers.flatMap(peer => (peer.service ?? []).flatMap(({ path, out, quota }) => {
     const used = quota ? ` (${share(quota.share)} of ${size(quota.monthly_bytes)} used)` : '';
-    if (out) return [`path ${path} to ${peer.name} is out of service: ${why[out] ?? out}${used}`];
+    if (why[out]) return [`path ${path} to ${peer.name} is out of service: ${why[out]}${used}`];
     if (quota && quota.level !== 'below') return [`path ${path} to ${peer.name}: its quota is ${quota.level === 'nearly' ? 'nearly ' : ''}used up${used}`];
     return [];
   }));
