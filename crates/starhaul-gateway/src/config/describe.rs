@@ -241,10 +241,24 @@ fn path_line(path: &PathRule) -> String {
     line
 }
 
+/// In the largest unit of a provider that keeps it whole.
+fn decimal(bytes: u64) -> String {
+    let units = [
+        ("TB", 1_000_000_000_000),
+        ("GB", 1_000_000_000),
+        ("MB", 1_000_000),
+    ];
+    let mut units = units.into_iter();
+    match units.find(|(_, unit)| bytes.is_multiple_of(*unit)) {
+        Some((name, unit)) => format!("{} {name}", bytes / unit),
+        None => size::show(bytes),
+    }
+}
+
 fn quota_text(quota: &Quota) -> String {
     let mut text = format!(
         "at most {} a month from day {}",
-        size::show(quota.monthly),
+        decimal(quota.monthly),
         quota.scheme.begins
     );
     if quota.scheme.offset_s != 0 {

@@ -755,7 +755,7 @@ fn quotas_and_hours_are_read_and_what_does_not_fit_is_told() {
     assert_eq!(config.state.as_deref(), Some(Path::new("/etc/starhaul/st")));
     let described = config.describe();
     for said in [
-        "at most 50000000000 B a month from day 15 at UTC-05:30 (at 80 % costly, at 100 % down)",
+        "at most 50 GB a month from day 15 at UTC-05:30 (at 80 % costly, at 100 % down)",
         "in service mon-fri 22:00-06:00, sat UTC-05:30",
         "state: in /etc/starhaul/st",
     ] {
