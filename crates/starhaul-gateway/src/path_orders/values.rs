@@ -63,7 +63,7 @@ impl Order {
             down: self.down.then_some(true),
             cost: self.cost.map(|cost| cost.to_string()),
             limit: self.limit.map(|limit| limit.map_or(NONE.to_owned(), rate)),
-            monthly: self.monthly.map(|bytes| show_quota(bytes)),
+            monthly: self.monthly.map(show_quota),
             active: self.active.as_ref().map(|hours| show_hours(hours.as_ref())),
             used: None,
             keep: false,

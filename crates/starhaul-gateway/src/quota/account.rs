@@ -302,6 +302,11 @@ impl Account {
     }
 
     /// Follows the greatest rate: up at once, down slowly.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "not negative, and at most the peak before"
+    )]
     fn pace(&mut self, elapsed: Duration) {
         let fresh = std::mem::take(&mut self.fresh);
         // Over shorter times a burst would look like a rate.
