@@ -10,6 +10,7 @@ use std::{
 use bytes::Bytes;
 use etherparse::PacketBuilder;
 use starhaul_cc::{PathEnd, PathSignal, Reconfiguration, ReconfigurationSource};
+use starhaul_gateway::quota::{Book, Key, Scheme};
 use starhaul_gateway::{
     Config, Host, Target,
     label::{Flow, Label},
@@ -33,13 +34,14 @@ type Inputs = Vec<(&'static str, Vec<u8>)>;
 
 fn main() -> io::Result<()> {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
-    let targets: [(&str, Inputs); 33] = [
+    let targets: [(&str, Inputs); 34] = [
         ("congestion_control", operations()),
         ("detector", operations()),
         ("fec_decode", operations()),
         ("gateway_config", configurations()),
         ("gateway_control", requests()),
         ("gateway_label", labels()),
+        ("gateway_quotas", counts()),
         ("gateway_status", statuses()),
         ("gateway_text", texts()),
         ("leotp_chain", operations()),
@@ -76,6 +78,32 @@ fn main() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Files of counts, and their texts without the seal.
+fn counts() -> Inputs {
+    let mut book = Book::default();
+    let key = Key {
+        peer: "far".to_owned(),
+        path: "lte".to_owned(),
+    };
+    let scheme = Scheme {
+        begins: 15,
+        offset_s: 7200,
+    };
+    book.follow(&key, scheme, 1_795_500_000);
+    book.count(&key, 5_000_000_000);
+    book.observe([&key], Duration::from_secs(4000), 1_798_000_000);
+    let file = book.close();
+    let text = file
+        .split(|byte| *byte == b'\n')
+        .skip(1)
+        .collect::<Vec<_>>();
+    vec![
+        ("text", text.join(&b'\n')),
+        ("torn", file[..file.len() / 2].to_vec()),
+        ("file", file),
+    ]
 }
 
 fn operations() -> Inputs {

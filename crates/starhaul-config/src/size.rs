@@ -1,9 +1,10 @@
-//! Sizes as operators write them: a number and `B`, `kB`, `MB`, `GB`, `KiB`, `MiB` or `GiB`.
+//! Sizes as operators write them: a number and `B`, `kB`, `MB`, `GB`, `TB`, `KiB`, `MiB` or `GiB`.
 
-const UNITS: [(&str, u64); 7] = [
+const UNITS: [(&str, u64); 8] = [
     ("GiB", 1 << 30),
     ("MiB", 1 << 20),
     ("KiB", 1 << 10),
+    ("TB", 1_000_000_000_000),
     ("GB", 1_000_000_000),
     ("MB", 1_000_000),
     ("kB", 1_000),
@@ -14,7 +15,7 @@ const UNITS: [(&str, u64); 7] = [
 pub fn parse(text: &str) -> Result<u64, String> {
     let error = || {
         format!(
-            "{text:?} is not a size: write a whole number and B, kB, MB, GB, KiB, MiB or GiB, for example 64MiB"
+            "{text:?} is not a size: write a whole number and B, kB, MB, GB, TB, KiB, MiB or GiB, for example 64MiB"
         )
     };
     let trimmed = text.trim();
@@ -57,6 +58,7 @@ mod tests {
             ("64MiB", 64 << 20, "64 MiB"),
             ("200 MB", 200_000_000, "200000000 B"),
             ("1GiB", 1 << 30, "1 GiB"),
+            ("2TB", 2_000_000_000_000, "1953125000 KiB"),
             ("7B", 7, "7 B"),
         ] {
             assert_eq!(parse(text), Ok(bytes), "{text}");

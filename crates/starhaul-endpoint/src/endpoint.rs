@@ -8,7 +8,7 @@ use std::{
 };
 
 use ring::rand::{SecureRandom, SystemRandom};
-use starhaul_net::{BindOptions, Poller, UdpSocket};
+use starhaul_net::{BindOptions, Poller, UdpSocket, WireMeter};
 use starhaul_quic::{Identity, LEAST_PACKET_BYTES, MOST_PACKET_BYTES, Node, NodeConfig, PublicKey};
 use starhaul_session::{PathId, SchedulerChoice, SessionConfig};
 use tokio::sync::oneshot;
@@ -148,7 +148,7 @@ impl Endpoint {
             let mut state = shared.lock();
             for socket in sockets {
                 let options = BindOptions::new(socket.local_addr());
-                let local = state.add_local(Ok(socket), options, None);
+                let local = state.add_local(Ok(socket), options, None, WireMeter::default());
                 state.accepting.locals.push(local.id);
             }
             state.accepting.detection = config.accept_detection;
@@ -221,6 +221,15 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Bytes of the IP packets on the wire, both ways together, of all paths of this name that this side opened to this peer since
+    /// the endpoint was bound: handshakes, probes and what arrived in vain included. Probes that several paths share count for
+    /// each of them.
+    pub fn wire_bytes(&self, peer: PublicKey, path: &str) -> u64 {
+        let mut state = self.inner.shared.lock();
+        state.probers.count_probes();
+        state.wire_meter(peer, path).bytes()
+    }
+
     /// All open sessions, accepted and connected, in order of their opening.
     pub fn sessions(&self) -> Vec<Session> {
         let state = self.inner.shared.lock();
@@ -274,7 +283,7 @@ impl Endpoint {
         let (mut own_paths, mut configs) = (BTreeMap::new(), Vec::new());
         // The node numbers them in the order given.
         for ((number, spec), (socket, options)) in (0..).zip(paths).zip(sockets) {
-            let path = state.own_path(spec, socket, options);
+            let path = state.own_path(peer, spec, socket, options);
             configs.push((path.socket.id, path.spec.clone()));
             own_paths.insert(PathId(number), path);
         }

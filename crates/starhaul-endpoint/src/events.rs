@@ -119,7 +119,7 @@ fn probe_accepted(state: &mut State, session: SessionHandle, path: PathId) {
         let interface = state.accepting.interface.clone();
         let prober = prober(detection, status.remote, None, interface);
         let follower = SignalTarget::Path(session, path);
-        state.probers.follow(follower, prober);
+        state.probers.follow(follower, prober, None);
     }
 }
 

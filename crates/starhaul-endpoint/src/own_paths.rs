@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, time::Instant};
 
 use starhaul_net::BindOptions;
-use starhaul_quic::{PathStatus, SessionHandle, SignalTarget};
+use starhaul_quic::{PathStatus, PublicKey, SessionHandle, SignalTarget};
 use starhaul_session::PathId;
 
 use crate::{
@@ -133,7 +133,7 @@ impl Session {
         (socket, options): (BoundSocket, BindOptions),
     ) -> Result<(), Error> {
         let handle = self.session.handle;
-        let own = state.own_path(spec, socket, options);
+        let own = state.own_path(self.session.peer, spec, socket, options);
         let local = own.socket.id;
         let path = (local, own.spec.clone());
         let added = state.node.add_path(Instant::now(), handle, path);
@@ -178,13 +178,16 @@ impl State {
     /// Adds the socket of a path of ours, and its prober.
     pub(crate) fn own_path(
         &mut self,
+        peer: PublicKey,
         spec: PathSpec,
         socket: BoundSocket,
         options: BindOptions,
     ) -> OwnPath {
+        let meter = self.wire_meter(peer, &spec.name).clone();
         let own = OwnPath {
-            socket: self.add_local(socket, options, Some(spec.remote)),
+            socket: self.add_local(socket, options, Some(spec.remote), meter.clone()),
             spec,
+            meter,
             retiring: false,
         };
         self.probe_own(&own);
@@ -194,7 +197,8 @@ impl State {
     fn probe_own(&mut self, own: &OwnPath) {
         if let Some(prober) = own_prober(&own.spec) {
             let paths = SignalTarget::Local(own.socket.id);
-            self.probers.follow(paths, prober);
+            let meter = Some(own.meter.clone());
+            self.probers.follow(paths, prober, meter);
         }
     }
 
@@ -225,7 +229,7 @@ impl State {
             let paths = SignalTarget::Local(own.socket.id);
             probers.leave(paths);
             if let Some(prober) = own_prober(&spec) {
-                probers.follow(paths, prober);
+                probers.follow(paths, prober, Some(own.meter.clone()));
             }
         }
         own.spec = spec;

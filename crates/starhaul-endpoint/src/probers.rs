@@ -7,7 +7,10 @@ use std::{
 };
 
 use starhaul_cc::{PathEnd, PathSignal, ProbeMethod};
-use starhaul_net::prober::{ProbedBy, Prober, ProberConfig, ProberEvent, ProberStatus, Stage, Via};
+use starhaul_net::{
+    WireMeter,
+    prober::{ProbedBy, Prober, ProberConfig, ProberEvent, ProberStatus, Stage, Via},
+};
 use starhaul_quic::{Node, SessionHandle, SignalTarget};
 
 use crate::inbox::{Inbox, Input, ProberId};
@@ -32,8 +35,18 @@ struct Entry {
     id: ProberId,
     config: ProberConfig,
     prober: Prober,
-    /// The paths that it serves, and their far ends.
-    paths: Vec<(SignalTarget, Option<SocketAddr>)>,
+    /// Bytes of the prober that its paths' meters know.
+    counted: u64,
+    paths: Vec<Follower>,
+}
+
+/// A path that a prober serves.
+struct Follower {
+    paths: SignalTarget,
+    /// Its far end.
+    toward: Option<SocketAddr>,
+    /// Counts its bytes on the wire.
+    meter: Option<WireMeter>,
 }
 
 impl Probers {
@@ -48,12 +61,22 @@ impl Probers {
     }
 
     /// Probes for these paths: by a prober that serves them already or can, else by a new one.
-    pub(crate) fn follow(&mut self, paths: SignalTarget, config: ProberConfig) {
+    pub(crate) fn follow(
+        &mut self,
+        paths: SignalTarget,
+        config: ProberConfig,
+        meter: Option<WireMeter>,
+    ) {
+        self.count_probes();
         let accepted = matches!(paths, SignalTarget::Path(..));
-        let follower = (paths, config.toward);
+        let follower = Follower {
+            paths,
+            toward: config.toward,
+            meter,
+        };
         let mut entries = self.entries.iter_mut();
         if let Some(entry) = entries.find(|entry| is_shared(&entry.config, &config, accepted)) {
-            entry.paths.retain(|(other, _)| *other != paths);
+            entry.paths.retain(|other| other.paths != paths);
             entry.paths.push(follower);
             return;
         }
@@ -70,10 +93,16 @@ impl Probers {
                 id,
                 config,
                 prober,
+                counted: 0,
                 paths: vec![follower],
             }),
             Err(error) => tracing::warn!(%error, "reconfigurations are not watched"),
         }
+    }
+
+    /// Counts what probes and their answers took, for each path that they serve.
+    pub(crate) fn count_probes(&mut self) {
+        self.entries.iter_mut().for_each(Entry::count_probes);
     }
 
     /// These paths are gone; a prober ends with its last path.
@@ -87,8 +116,9 @@ impl Probers {
     }
 
     fn leave_all(&mut self, gone: impl Fn(SignalTarget) -> bool) {
+        self.count_probes();
         for entry in &mut self.entries {
-            entry.paths.retain(|(paths, _)| !gone(*paths));
+            entry.paths.retain(|follower| !gone(follower.paths));
             entry.change_far_end(&self.inbox);
         }
         self.entries.retain(|entry| !entry.paths.is_empty());
@@ -118,8 +148,8 @@ impl Probers {
         };
         // A prober may have ended since.
         let entry = self.entries.iter().find(|entry| entry.id == id);
-        for (paths, _) in entry.into_iter().flat_map(|entry| &entry.paths) {
-            node.signal(now, *paths, signal);
+        for follower in entry.into_iter().flat_map(|entry| &entry.paths) {
+            node.signal(now, follower.paths, signal);
         }
     }
 
@@ -132,7 +162,9 @@ impl Probers {
         self.paced_at = Some(now);
         for entry in &self.entries {
             let paths = entry.paths.iter();
-            let used = paths.filter_map(|(paths, _)| node.used_at(*paths)).max();
+            let used = paths
+                .filter_map(|follower| node.used_at(follower.paths))
+                .max();
             let idle = used.map(|at| now.saturating_duration_since(at));
             entry.prober.rest(idle.is_none_or(|idle| idle > REST_AFTER));
         }
@@ -140,18 +172,26 @@ impl Probers {
 
     /// The status of the prober of these paths, if they have one.
     pub(crate) fn status(&self, paths: SignalTarget) -> Option<ProberStatus> {
-        let serves = |entry: &&Entry| entry.paths.iter().any(|(other, _)| *other == paths);
+        let serves = |entry: &&Entry| entry.paths.iter().any(|other| other.paths == paths);
         Some(self.entries.iter().find(serves)?.prober.status())
     }
 }
 
 impl Entry {
+    fn count_probes(&mut self) {
+        let bytes = self.prober.wire_bytes();
+        let new = usize::try_from(bytes - self.counted).unwrap_or(usize::MAX);
+        self.counted = bytes;
+        let meters = self.paths.iter().filter_map(|path| path.meter.as_ref());
+        meters.for_each(|meter| meter.count(new));
+    }
+
     /// Starts another prober if the far end that it probes has left; a hop on the way stays where it is.
     fn change_far_end(&mut self, inbox: &Inbox) {
-        let Some(&(_, toward)) = self.paths.first() else {
+        let Some(toward) = self.paths.first().map(|first| first.toward) else {
             return;
         };
-        let mut far_ends = self.paths.iter().map(|(_, toward)| *toward);
+        let mut far_ends = self.paths.iter().map(|follower| follower.toward);
         let is_there = far_ends.any(|toward| toward == self.config.toward);
         let by_icmp = match self.prober.status().stage {
             Stage::Probing { by, .. } => by != ProbedBy::UdpEcho,
@@ -162,7 +202,11 @@ impl Entry {
         }
         self.config.toward = toward;
         match start(inbox, self.id, &self.config) {
-            Ok(prober) => self.prober = prober,
+            Ok(prober) => {
+                self.count_probes();
+                self.prober = prober;
+                self.counted = 0;
+            }
             Err(error) => tracing::warn!(%error, "a prober keeps to a far end that has left"),
         }
     }

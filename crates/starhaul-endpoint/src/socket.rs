@@ -9,7 +9,7 @@ use std::{
 
 use bytes::Buf as _;
 use parking_lot::Mutex;
-use starhaul_net::{BindOptions, RecvBuffer, UdpSocket, interface_index, source_toward};
+use starhaul_net::{BindOptions, RecvBuffer, UdpSocket, WireMeter, interface_index, source_toward};
 use starhaul_quic::Transmit;
 
 use crate::network::News;
@@ -31,6 +31,8 @@ pub(crate) struct NewSocket {
     /// The far end of its path; `None` if it accepts peers.
     pub(crate) toward: Option<SocketAddr>,
     pub(crate) problem: SocketProblem,
+    /// Counts what passes it.
+    pub(crate) meter: WireMeter,
 }
 
 /// Why a socket cannot be used now; written by the driver, read by [`Session::path_problems`](crate::Session::path_problems).
@@ -62,6 +64,7 @@ pub(crate) struct DrivenSocket {
     answers: HashMap<SocketAddr, IpAddr>,
     removed_at: Option<Instant>,
     rebind_at: Option<Instant>,
+    meter: WireMeter,
 }
 
 /// The interface that a socket is bound to, by its number, and the address that its packets come from.
@@ -93,6 +96,7 @@ impl DrivenSocket {
             answers: HashMap::new(),
             removed_at: None,
             rebind_at,
+            meter: new.meter,
         };
         local.way = local.route();
         local
@@ -168,6 +172,7 @@ impl DrivenSocket {
             return;
         };
         while let Some(transmit) = self.backlog.front_mut() {
+            let refused = socket.refused();
             let sent = socket.try_send(&starhaul_net::Transmit {
                 to: transmit.remote,
                 from: self.answers.get(&transmit.remote).copied(),
@@ -175,6 +180,13 @@ impl DrivenSocket {
                 contents: &transmit.contents,
                 segment_size: transmit.segment_size,
             });
+            if let Ok(sent) = sent {
+                let datagrams = sent.div_ceil(transmit.segment_size.max(1));
+                // Those that the system refused reached no wire.
+                if socket.refused() - refused < datagrams as u64 {
+                    self.meter.count_udp(transmit.remote.ip(), datagrams, sent);
+                }
+            }
             match sent {
                 Ok(sent) if sent < transmit.contents.len() => {
                     transmit.contents.advance(sent);
@@ -198,6 +210,11 @@ impl DrivenSocket {
                 self.lose_socket(&error);
                 return false;
             }
+        }
+        for message in buffer.messages() {
+            let bytes = message.contents.len();
+            let datagrams = bytes.div_ceil(message.stride).max(1);
+            self.meter.count_udp(message.remote.ip(), datagrams, bytes);
         }
         if self.toward.is_none() && self.options.address.ip().is_unspecified() {
             for datagram in buffer.datagrams() {
@@ -267,6 +284,7 @@ mod tests {
             options: BindOptions::new(address),
             toward: None,
             problem: SocketProblem::default(),
+            meter: WireMeter::default(),
         };
         let mut local = DrivenSocket::new(new, now);
         now += REBIND_INTERVAL;

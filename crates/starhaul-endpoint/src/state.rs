@@ -11,7 +11,7 @@ use std::{
 };
 
 use parking_lot::{Mutex, MutexGuard};
-use starhaul_net::BindOptions;
+use starhaul_net::{BindOptions, WireMeter};
 use starhaul_quic::{LocalId, Node, PathSpec, PublicKey, SessionHandle, SignalTarget};
 use starhaul_session::{
     BlockId, Outcome, PathId, Session, StreamConfig, StreamError, StreamId, StreamStats,
@@ -92,6 +92,8 @@ pub(crate) struct State {
     pub(crate) refused: RefusedKeys,
     pub(crate) refused_streams: RefusedStreams,
     pub(crate) probers: Probers,
+    /// By peer and name of the path; there are as many as were configured.
+    meters: HashMap<(PublicKey, String), WireMeter>,
     pub(crate) accepting: Accepting,
 }
 
@@ -117,6 +119,8 @@ pub(crate) struct OwnPath {
     /// The path as specified.
     pub(crate) spec: PathSpec,
     pub(crate) socket: PathSocket,
+    /// What passed the sockets of paths of its name.
+    pub(crate) meter: WireMeter,
     /// It is removed as soon as another path is up.
     pub(crate) retiring: bool,
 }
@@ -172,6 +176,7 @@ impl Shared {
             refused: RefusedKeys::default(),
             refused_streams: RefusedStreams::default(),
             probers: Probers::new(inbox.clone()),
+            meters: HashMap::new(),
             accepting: Accepting::default(),
         };
         Self {
@@ -266,6 +271,7 @@ impl State {
         socket: BoundSocket,
         options: BindOptions,
         toward: Option<SocketAddr>,
+        meter: WireMeter,
     ) -> PathSocket {
         let id = LocalId(self.next_local);
         self.next_local += 1;
@@ -278,6 +284,7 @@ impl State {
             options,
             toward,
             problem: problem.clone(),
+            meter,
         };
         self.inbox.send(Input::AddSocket(id, Box::new(new)));
         PathSocket {
@@ -285,6 +292,11 @@ impl State {
             problem,
             interface,
         }
+    }
+
+    /// Counts what passes the sockets of our paths of this name to this peer, in all their lives.
+    pub(crate) fn wire_meter(&mut self, peer: PublicKey, path: &str) -> &WireMeter {
+        self.meters.entry((peer, path.to_owned())).or_default()
     }
 
     /// Whether the session is open, or was.

@@ -65,6 +65,11 @@ impl Connector {
                 self.read_rule();
             }
             let mut rules = self.rules.clone();
+            // Quotas and hours may put every path out of service.
+            if self.paths.is_empty() {
+                changed(&mut rules).await;
+                continue;
+            }
             let opened = tokio::select! {
                 opened = self.open() => opened,
                 // No session is open that could be lost.

@@ -37,6 +37,14 @@ pub enum Error {
     /// Connections in the name of clients are not possible.
     #[error("[egress] clients: {0}")]
     Clients(String),
+    /// The folder of what outlives the gateway cannot be used.
+    #[error("state: cannot use {}: {reason}", path.display())]
+    State {
+        /// Value of the key `state`.
+        path: PathBuf,
+        /// The system's error, or whose folder it is.
+        reason: io::Error,
+    },
     /// The address for metrics and the live page cannot be listened on.
     #[error("metrics: cannot listen on {address}: {reason}")]
     Metrics {

@@ -1,6 +1,10 @@
 //! A running gateway: everything that the configuration asks for, started and stopped together.
 
-use std::{net::SocketAddr, sync::Arc, time::Instant};
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use starhaul_endpoint::{Endpoint, EndpointConfig, SessionConfig};
 use tokio::task::JoinSet;
@@ -14,16 +18,22 @@ use crate::{
     control::ControlSocket,
     egress::{self, Outlet},
     egress_policy::CurrentPolicy,
+    kept::Kept,
     limits::Limits,
     parts::{Changes, Parts, Seen, peer_names},
     peer::PeerSession,
+    quota::keeper::Quotas,
     rate_feed,
     resolver::Resolver,
     shared::Shared,
+    state_folder::StateFolder,
     status::{self, Rates, Status},
     tunnel::Registry,
     web::WebServer,
 };
+
+/// Time between two readings of what paths have carried: a quota is exceeded by at most about this much traffic.
+const SERVICE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A running gateway; it stops when dropped, and then tells its peers nothing.
 #[derive(Debug)]
@@ -62,6 +72,7 @@ impl Gateway {
         let identity = config.identity.load()?;
         let public_key = identity.public_key();
         let (accept_controller, accept_feed) = config.accept.controller.build();
+        let (quotas, kept) = open_state(&config)?;
         let control = ControlSocket::bind(&config.control, config.control_group.as_deref()).await?;
         let web = match config.metrics {
             Some(address) => Some(WebServer::bind(address).await?),
@@ -85,7 +96,7 @@ impl Gateway {
             qlog: config.qlog.clone(),
         })
         .await?;
-        let seen = Arc::new(Seen::new(Outlet {
+        let outlet = Outlet {
             policy: CurrentPolicy::default(),
             resolver,
             limits: Arc::new(Limits::new(
@@ -93,7 +104,8 @@ impl Gateway {
                 config.accept.max_sessions,
             )),
             tunnels: Registry::default(),
-        }));
+        };
+        let seen = Arc::new(Seen::new(outlet, quotas, kept));
         let chain = match &config.leotp {
             Some(rule) => Some(chain::bind(rule, &seen.outlet.resolver).await?),
             None => None,
@@ -127,6 +139,7 @@ impl Gateway {
         }
         tasks.spawn(accept(endpoint.clone(), shared.clone()));
         tasks.spawn(measure(endpoint.clone(), shared.clone()));
+        tasks.spawn(keep_service(endpoint.clone(), shared.clone()));
         if let Some(chain) = chain {
             tasks.spawn(egress::chain::serve(chain, shared.seen.outlet.clone()));
         }
@@ -169,6 +182,7 @@ impl Gateway {
             ("bundle", config.bundle != old.bundle),
             ("control", config.control != old.control),
             ("metrics", config.metrics != old.metrics),
+            ("state", config.state != old.state),
             ("control_group", config.control_group != old.control_group),
             ("packet_bytes", config.packet_bytes != old.packet_bytes),
             ("keepalive", config.keepalive != old.keepalive),
@@ -325,6 +339,9 @@ impl Gateway {
             }
         };
         tokio::join!(chain, bundles, self.endpoint.close());
+        let quotas = &self.shared.seen.quotas;
+        quotas.read(&self.endpoint);
+        quotas.close().await;
     }
 }
 
@@ -344,6 +361,34 @@ async fn measure(endpoint: Endpoint, shared: Arc<Shared>) {
             .rates
             .sample(Instant::now(), status::counters(&shared));
         tokio::time::sleep(status::INTERVAL).await;
+    }
+}
+
+/// Opens what former lives of the gateway left.
+fn open_state(config: &Config) -> Result<(Quotas, Kept), Error> {
+    let Some(path) = &config.state else {
+        return Ok(Default::default());
+    };
+    let error = |reason| Error::State {
+        path: path.clone(),
+        reason,
+    };
+    let folder = Some(Arc::new(StateFolder::open(path).map_err(error)?));
+    let quotas = Quotas::open(folder.clone()).map_err(error)?;
+    Ok((quotas, Kept::open(folder).map_err(error)?))
+}
+
+/// Counts what paths with a quota carry, and takes paths into service and out of it as their quotas and hours say.
+async fn keep_service(endpoint: Endpoint, shared: Arc<Shared>) {
+    let quotas = &shared.seen.quotas;
+    loop {
+        quotas.read(&endpoint);
+        for peer in shared.seen.peers() {
+            peer.orders.refresh();
+            peer.end_closed_paths().await;
+        }
+        quotas.store();
+        tokio::time::sleep(SERVICE_INTERVAL).await;
     }
 }
 

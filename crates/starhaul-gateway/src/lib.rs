@@ -25,24 +25,31 @@ mod egress;
 mod egress_policy;
 mod error;
 mod gateway;
+pub mod hours;
 mod ingress;
+mod kept;
 pub mod label;
 mod ledger;
 mod limits;
 mod parts;
+mod path_change;
 mod path_ledger;
 mod path_names;
 mod path_orders;
 mod peer;
 mod policy;
+#[doc(hidden)]
+pub mod quota;
 mod rate_feed;
 mod records;
 mod relay;
 mod resolver;
 pub mod rtp;
+mod sealed;
 mod session_paths;
 mod shared;
 pub mod socks5;
+mod state_folder;
 pub mod status;
 mod target;
 #[doc(hidden)]
@@ -55,7 +62,7 @@ pub use egress_policy::{EgressLimits, EgressPolicy, EgressRule, ParseEgressRuleE
 pub use error::Error;
 pub use gateway::{Gateway, Reload};
 pub use limits::raise_open_files;
-pub use path_orders::PathChange;
+pub use path_change::PathChange;
 pub use records::PathRecords;
 #[doc(hidden)]
 pub use resolver::Resolver;

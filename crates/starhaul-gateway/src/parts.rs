@@ -17,7 +17,9 @@ use crate::{
     egress::{Answers, Outlet},
     egress_policy::EgressPolicy,
     ingress::{ConnectionWay, DatagramWay, Listeners, Rules},
+    kept::Kept,
     peer::PeerState,
+    quota::keeper::Quotas,
     session_paths::describe_changes,
     tunnel::Tunnels,
 };
@@ -28,6 +30,8 @@ pub(crate) struct Seen {
     peers: Mutex<Vec<Arc<PeerState>>>,
     rules: Mutex<Rules>,
     pub(crate) outlet: Arc<Outlet>,
+    pub(crate) quotas: Arc<Quotas>,
+    kept: Arc<Kept>,
 }
 
 /// The parts and their tasks, which end with it.
@@ -65,11 +69,13 @@ pub(crate) struct Changes {
 
 impl Seen {
     /// No parts yet.
-    pub(crate) fn new(outlet: Outlet) -> Self {
+    pub(crate) fn new(outlet: Outlet, quotas: Quotas, kept: Kept) -> Self {
         Self {
             peers: Mutex::default(),
             rules: Mutex::default(),
             outlet: Arc::new(outlet),
+            quotas: Arc::new(quotas),
+            kept: Arc::new(kept),
         }
     }
 
@@ -79,6 +85,20 @@ impl Seen {
 
     pub(crate) fn rules(&self) -> Rules {
         self.rules.lock().clone()
+    }
+
+    /// The configured peers: those that are known already with their sessions, others fresh.
+    fn next_peers(&self, config: &Config, before: &[Arc<PeerState>]) -> Vec<Arc<PeerState>> {
+        let peers = config.peers.iter().map(|peer| {
+            let known = find(before, &peer.name);
+            let known = known.filter(|known| known.public_key == peer.public_key);
+            known.cloned().unwrap_or_else(|| {
+                let (quotas, kept) = (self.quotas.clone(), self.kept.clone());
+                let fresh = PeerState::new(&peer.name, peer.public_key, quotas, kept);
+                Arc::new(fresh)
+            })
+        });
+        peers.collect()
     }
 }
 
@@ -109,7 +129,7 @@ impl Parts {
     /// An address cannot be listened on, or the keys are refused; then nothing has changed.
     pub(crate) async fn change(&mut self, config: &Config) -> Result<Changes, Error> {
         let before = self.seen.peers();
-        let peers = next_peers(config, &before);
+        let peers = self.seen.next_peers(config, &before);
         let by_bundles = |peer: &str, lifetime| self.bundles.as_ref()?.way(peer, lifetime);
         let way = |rule: &IngressRule<DatagramService>| match rule.service.carrier {
             Carrier::Session | Carrier::Leotp => {
@@ -274,18 +294,6 @@ pub(crate) fn peer_names(config: &Config) -> HashMap<starhaul_endpoint::PublicKe
     names
         .map(|peer| (peer.public_key, peer.name.clone()))
         .collect()
-}
-
-/// The configured peers: those that are known already with their sessions, others fresh.
-fn next_peers(config: &Config, before: &[Arc<PeerState>]) -> Vec<Arc<PeerState>> {
-    let peers = config.peers.iter().map(|peer| {
-        let known = find(before, &peer.name);
-        let known = known.filter(|known| known.public_key == peer.public_key);
-        known
-            .cloned()
-            .unwrap_or_else(|| Arc::new(PeerState::new(&peer.name, peer.public_key)))
-    });
-    peers.collect()
 }
 
 /// Rules with what carries them; a configuration changed by its program may name a peer that it has not.

@@ -1,104 +1,144 @@
-//! What an operator ordered of the paths to a peer while the gateway runs, on top of its configuration. Orders hold until they
-//! are changed or the gateway ends; sessions and reloads come and go beneath them.
+//! What holds for the paths to a peer while the gateway runs, on top of its configuration: what an operator ordered, quotas and
+//! hours. Orders hold until they are changed or the gateway ends, or beyond that if they are kept; sessions and reloads come and
+//! go beneath them.
 
-use std::collections::BTreeMap;
+mod standing;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
+use starhaul_endpoint::PublicKey;
 use starhaul_units::Bandwidth;
 use tokio::sync::watch;
 
+pub(crate) use self::standing::{Standing, Why};
+use self::{
+    standing::Facts,
+    values::{MAX_COST, NONE, Order, show_hours, show_quota},
+};
 use crate::{
     config::{PathRule, SessionRule},
+    kept::Kept,
+    path_change::PathChange,
+    quota::{
+        Key,
+        keeper::{Quotas, calendar},
+    },
     status,
 };
 
-/// Highest price per byte, as in the configuration.
-const MAX_COST: f64 = 1e12;
-/// In place of a value: as the configuration has it.
-const CONFIGURED: &str = "configured";
-/// In place of a rate: no limit, whatever the configuration has.
-const NONE: &str = "none";
-
-/// A change of one path, as a client of the control socket writes it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PathChange {
-    /// Name of the path.
-    pub path: String,
-    /// Name of the peer; needed where several have a path of that name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub peer: Option<String>,
-    /// Out of service, or in service again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub down: Option<bool>,
-    /// Price per byte, or `configured`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost: Option<String>,
-    /// Greatest rate of our direction, as `5mbit`, or `none`, or `configured`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<String>,
+/// The paths to one peer as configured, what is ordered of them, and the session rule that follows from both, from their quotas
+/// and their hours.
+#[derive(Debug)]
+pub(crate) struct PathOrders {
+    state: Mutex<State>,
+    kept: Arc<Kept>,
 }
 
-/// What is ordered of one path; by default nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Order {
-    down: bool,
-    cost: Option<f64>,
-    /// `Some(None)`: no limit, even where the configuration has one.
-    limit: Option<Option<Bandwidth>>,
-}
-
-/// The paths to one peer as configured, what is ordered of them, and the session rule that follows from both.
-#[derive(Debug, Default)]
-pub(crate) struct PathOrders(Mutex<State>);
-
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
+    peer: String,
+    public_key: PublicKey,
+    quotas: Arc<Quotas>,
     configured: Option<SessionRule>,
     orders: BTreeMap<String, Order>,
+    /// What the log knows of each path.
+    told: BTreeMap<String, Facts>,
     /// To the task that keeps the session, if this side keeps one.
     rules: Option<watch::Sender<SessionRule>>,
 }
 
 impl PathOrders {
+    /// The orders of the paths to a peer: at first those that are kept.
+    pub(crate) fn new(
+        peer: &str,
+        public_key: PublicKey,
+        quotas: Arc<Quotas>,
+        kept: Arc<Kept>,
+    ) -> Self {
+        let mut orders = BTreeMap::new();
+        for change in kept.of_peer(peer) {
+            match Order::default().changed(&change) {
+                Ok(order) => _ = orders.insert(change.path, order),
+                Err(problem) => {
+                    tracing::error!(peer, path = change.path, problem, "a kept order is refused");
+                }
+            }
+        }
+        Self {
+            state: Mutex::new(State {
+                peer: peer.to_owned(),
+                public_key,
+                quotas,
+                configured: None,
+                orders,
+                told: BTreeMap::new(),
+                rules: None,
+            }),
+            kept,
+        }
+    }
+
     /// Sets what is configured; `None` where this side keeps no session.
     pub(crate) fn configure(&self, rule: Option<SessionRule>) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         if rule.is_none() {
             state.rules = None;
         }
         state.configured = rule;
+        state.follow_quotas();
         state.publish();
     }
 
     /// The session rule, now and as it changes; `rule` is the configured one.
     pub(crate) fn follow(&self, rule: SessionRule) -> watch::Receiver<SessionRule> {
-        let mut state = self.0.lock();
-        let (sender, receiver) = watch::channel(state.with_orders(&rule));
-        state.configured = Some(rule);
+        let mut state = self.state.lock();
+        state.configured = Some(rule.clone());
+        state.follow_quotas();
+        let (sender, receiver) = watch::channel(state.in_force(&rule));
         state.rules = Some(sender);
         receiver
     }
 
+    /// Follows hours and quotas: changes the session rule if they do, and tells the log.
+    pub(crate) fn refresh(&self) {
+        let mut state = self.state.lock();
+        state.tell();
+        state.publish();
+    }
+
     /// Names of the paths that are to be in service.
     pub(crate) fn path_names(&self) -> Vec<String> {
-        let state = self.0.lock();
+        let state = self.state.lock();
         let configured = state.configured.iter();
-        let paths = configured.flat_map(|rule| state.with_orders(rule).paths);
+        let paths = configured.flat_map(|rule| state.in_force(rule).paths);
         paths.map(|path| path.name).collect()
     }
 
     /// Names of all configured paths, in service or not.
     pub(crate) fn all_names(&self) -> Vec<String> {
-        let state = self.0.lock();
+        let state = self.state.lock();
         let paths = state.configured.iter().flat_map(|rule| &rule.paths);
         paths.map(|path| path.name.clone()).collect()
     }
 
+    /// Names of the paths that may carry nothing more, not even until another one is up.
+    pub(crate) fn closed_names(&self) -> Vec<String> {
+        let state = self.state.lock();
+        let paths = state.configured.iter().flat_map(|rule| &rule.paths);
+        let closed = paths.filter(|path| {
+            let out = state.standing(path).out;
+            out.is_some_and(|why| why != Why::Ordered)
+        });
+        closed.map(|path| path.name.clone()).collect()
+    }
+
     /// The greatest rate of our direction of a path.
     pub(crate) fn rate_limit(&self, path: &str) -> Option<Bandwidth> {
-        let state = self.0.lock();
+        let state = self.state.lock();
         let ordered = state.orders.get(path).and_then(|order| order.limit);
         ordered.unwrap_or_else(|| state.rule(path)?.limit)
     }
@@ -106,52 +146,66 @@ impl PathOrders {
     /// Takes an order.
     ///
     /// # Errors
-    /// A value is impossible, the peer opened the path and only its limit can be set here, or no other path would be in service.
+    /// A value is impossible, the peer opened the path and only its limit can be set here, no other path would be in service, the
+    /// path would not be in service although it shall be, or the order holds and cannot be kept.
     pub(crate) fn order(&self, change: &PathChange) -> Result<(), String> {
-        let mut state = self.0.lock();
-        let name = &change.path;
-        let mut order = state.orders.get(name).copied().unwrap_or_default();
-        if (change.down.is_some() || change.cost.is_some()) && state.rule(name).is_none() {
-            return Err(format!(
-                "the peer opens path {name:?}: take it down or change its cost there; only its limit can be set here"
-            ));
+        if change.keep && !self.kept.has_folder() {
+            return Err(
+                "orders are kept in the folder \"state\" of the configuration, and it names none"
+                    .to_owned(),
+            );
         }
-        if let Some(cost) = &change.cost {
-            order.cost = read_cost(cost)?;
-        }
-        if let Some(limit) = &change.limit {
-            order.limit = read_limit(limit)?;
-        }
-        if let Some(down) = change.down {
-            order.down = down;
-        }
-        if order.down && !state.another_serves(name) {
-            return Err(format!(
-                "path {name:?} is the last one in service: take another one up first"
-            ));
-        }
-        match order == Order::default() {
-            true => state.orders.remove(name),
-            false => state.orders.insert(name.clone(), order),
-        };
+        let mut state = self.state.lock();
+        state.order(change, self.kept.has_folder())?;
         state.publish();
-        Ok(())
+        if !change.keep {
+            return Ok(());
+        }
+        let order = state.orders.get(&change.path);
+        let order = order.map(|order| order.as_change(&state.peer, &change.path));
+        self.kept.keep(&state.peer, &change.path, order)
     }
 
-    /// What differs from the configuration.
+    /// What differs from the configuration, and what will in the next life.
     pub(crate) fn snapshot(&self) -> Vec<status::PathOrder> {
-        let state = self.0.lock();
-        let orders = state.orders.iter();
-        orders
-            .map(|(path, order)| status::PathOrder {
-                path: path.clone(),
-                down: order.down,
-                cost: order.cost,
-                limit: order.limit.map(|limit| match limit {
-                    Some(rate) => rate.to_string(),
-                    None => NONE.to_owned(),
-                }),
+        let state = self.state.lock();
+        let kept = self.kept.of_peer(&state.peer).into_iter();
+        let kept: BTreeMap<_, _> = kept.map(|change| (change.path.clone(), change)).collect();
+        let mut names: Vec<_> = state.orders.keys().chain(kept.keys()).collect();
+        names.sort();
+        names.dedup();
+        names
+            .into_iter()
+            .map(|path| {
+                let order = state.orders.get(path).cloned().unwrap_or_default();
+                let change = order.as_change(&state.peer, path);
+                let kept = kept.get(path);
+                status::PathOrder {
+                    path: path.clone(),
+                    down: order.down,
+                    cost: order.cost,
+                    limit: order.limit.map(|limit| match limit {
+                        Some(rate) => rate.to_string(),
+                        None => NONE.to_owned(),
+                    }),
+                    monthly: order.monthly.map(show_quota),
+                    active: order
+                        .active
+                        .as_ref()
+                        .map(|hours| show_hours(hours.as_ref())),
+                    kept: kept == Some(&change),
+                    kept_otherwise: kept.filter(|kept| **kept != change).cloned(),
+                }
             })
+            .collect()
+    }
+
+    /// What holds for each configured path.
+    pub(crate) fn standings(&self) -> Vec<(String, Standing)> {
+        let state = self.state.lock();
+        let paths = state.configured.iter().flat_map(|rule| &rule.paths);
+        paths
+            .map(|path| (path.name.clone(), state.standing(path)))
             .collect()
     }
 }
@@ -162,25 +216,122 @@ impl State {
         paths.find(|rule| rule.name == path)
     }
 
-    fn is_down(&self, path: &str) -> bool {
-        self.orders.get(path).is_some_and(|order| order.down)
+    fn key(&self, path: &str) -> Key {
+        Key {
+            peer: self.peer.clone(),
+            path: path.to_owned(),
+        }
+    }
+
+    fn order_of(&self, path: &str) -> Order {
+        self.orders.get(path).cloned().unwrap_or_default()
+    }
+
+    fn standing(&self, path: &PathRule) -> Standing {
+        self.standing_under(path, &self.order_of(&path.name))
+    }
+
+    fn standing_under(&self, path: &PathRule, order: &Order) -> Standing {
+        order.standing(path, calendar(), || {
+            self.quotas.usage(&self.key(&path.name))
+        })
     }
 
     fn another_serves(&self, path: &str) -> bool {
         let mut paths = self.configured.iter().flat_map(|rule| &rule.paths);
-        paths.any(|other| other.name != path && !self.is_down(&other.name))
+        paths.any(|other| other.name != path && self.standing(other).out.is_none())
     }
 
-    fn with_orders(&self, rule: &SessionRule) -> SessionRule {
-        let is_last = rule.paths.iter().all(|path| self.is_down(&path.name));
-        let mut rule = rule.clone();
-        // A reload may have removed all paths that were in service: then the orders cannot be kept.
-        rule.paths
-            .retain(|path| is_last || !self.is_down(&path.name));
-        for path in &mut rule.paths {
-            let cost = self.orders.get(&path.name).and_then(|order| order.cost);
-            path.cost = cost.unwrap_or(path.cost);
+    fn order(&mut self, change: &PathChange, has_folder: bool) -> Result<(), String> {
+        let name = &change.path;
+        let order = self.order_of(name).changed(change)?;
+        let Some(rule) = self.rule(name).cloned() else {
+            let PathChange {
+                down,
+                cost,
+                monthly,
+                used,
+                active,
+                ..
+            } = change;
+            if down.is_some()
+                || [cost, monthly, used, active]
+                    .into_iter()
+                    .any(Option::is_some)
+            {
+                return Err(format!(
+                    "the peer opens path {name:?}: order that there; only its limit can be set here"
+                ));
+            }
+            self.set(name, order);
+            return Ok(());
+        };
+        let quota = order.quota(&rule);
+        if change.monthly.is_some() && quota.is_some() && !has_folder {
+            return Err("monthly: the configuration names no folder \"state\" where the count could be kept".to_owned());
         }
+        let used = change.used.as_ref().map(|used| {
+            let bytes = starhaul_config::size::parse(used);
+            bytes.map_err(|error| format!("used: {error}"))
+        });
+        let used = used.transpose()?;
+        if let Some(quota) = &quota {
+            let key = self.key(name);
+            self.quotas.follow(&key, self.public_key, quota.scheme);
+            if let Some(used) = used {
+                self.quotas.set_used(&key, used);
+            }
+        } else if used.is_some() {
+            return Err(format!("used: path {name:?} has no quota"));
+        }
+        if change.down == Some(true) && !self.another_serves(name) {
+            return Err(format!(
+                "path {name:?} is the last one in service: take another one up first"
+            ));
+        }
+        let standing = self.standing_under(&rule, &order);
+        if change.down == Some(false) && standing.out.is_some() {
+            return Err(format!("path {name:?}: {}", standing.remedy(name)));
+        }
+        self.set(name, order);
+        Ok(())
+    }
+
+    fn set(&mut self, path: &str, order: Order) {
+        match order == Order::default() {
+            true => self.orders.remove(path),
+            false => self.orders.insert(path.to_owned(), order),
+        };
+    }
+
+    /// Counts what the paths with a quota carry.
+    fn follow_quotas(&self) {
+        let paths = self.configured.iter().flat_map(|rule| &rule.paths);
+        for path in paths {
+            if let Some(quota) = self.order_of(&path.name).quota(path) {
+                let key = self.key(&path.name);
+                self.quotas.follow(&key, self.public_key, quota.scheme);
+            }
+        }
+    }
+
+    /// The session rule under the present orders, quotas and hours.
+    fn in_force(&self, rule: &SessionRule) -> SessionRule {
+        let is_ordered_down = |path: &PathRule| self.order_of(&path.name).down;
+        let all_down = rule.paths.iter().all(is_ordered_down);
+        let mut rule = rule.clone();
+        rule.paths.retain_mut(|path| {
+            let mut order = self.order_of(&path.name);
+            // A reload may have removed all paths that were in service: then these orders cannot be kept. Quotas and hours can: they
+            // hold for the last path, too.
+            order.down &= !all_down;
+            let standing = self.standing_under(path, &order);
+            path.cost = match standing.costly {
+                true => MAX_COST,
+                false => order.cost.unwrap_or(path.cost),
+            };
+            standing.out.is_none()
+        });
         rule
     }
 
@@ -188,154 +339,26 @@ impl State {
         let (Some(rules), Some(configured)) = (&self.rules, &self.configured) else {
             return;
         };
-        let rule = self.with_orders(configured);
+        let rule = self.in_force(configured);
         rules.send_if_modified(|present| {
             let changed = *present != rule;
             *present = rule;
             changed
         });
     }
-}
 
-fn read_cost(text: &str) -> Result<Option<f64>, String> {
-    if text == CONFIGURED {
-        return Ok(None);
-    }
-    let cost = text.parse().ok();
-    let cost = cost.filter(|cost| (0.0..=MAX_COST).contains(cost));
-    cost.map(Some).ok_or_else(|| {
-        format!(
-            "cost: {text:?} is no price: write a number from 0 to {MAX_COST:e}, or {CONFIGURED}"
-        )
-    })
-}
-
-fn read_limit(text: &str) -> Result<Option<Option<Bandwidth>>, String> {
-    match text {
-        CONFIGURED => Ok(None),
-        NONE => Ok(Some(None)),
-        rate => match rate.parse() {
-            Ok(Bandwidth::ZERO) => {
-                Err("limit: a rate of zero carries nothing; take the path down instead".to_owned())
-            }
-            Ok(rate) => Ok(Some(Some(rate))),
-            Err(error) => Err(format!("limit: {error}; or {NONE}, or {CONFIGURED}")),
-        },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-    use crate::Config;
-
-    fn rule(paths: &[(&str, &str)]) -> SessionRule {
-        let key = starhaul_quic::Identity::generate().public_key();
-        let mut text = format!(
-            "identity.file = \"k\"\n[[peer]]\nname = \"far\"\npublic_key = \"{key}\"\n[[session]]\n"
-        );
-        for (name, more) in paths {
-            text +=
-                &format!("[[session.path]]\nname = \"{name}\"\nremote = \"192.0.2.1:1\"\n{more}\n");
-        }
-        let config = Config::parse(&text, Path::new("test.toml"));
-        config
-            .unwrap_or_else(|error| panic!("{error}"))
-            .sessions
-            .remove(0)
-    }
-
-    fn change(path: &str) -> PathChange {
-        PathChange {
-            path: path.to_owned(),
-            ..PathChange::default()
-        }
-    }
-
-    fn down(path: &str, down: bool) -> PathChange {
-        PathChange {
-            down: Some(down),
-            ..change(path)
-        }
-    }
-
-    #[test]
-    fn orders_hold_over_reloads_and_the_last_path_stays_in_service() {
-        let orders = PathOrders::default();
-        let rules = orders.follow(rule(&[("a", ""), ("b", "cost = 3")]));
-        let names = || {
-            rules
-                .borrow()
-                .paths
-                .iter()
-                .map(|path| path.name.clone())
-                .collect::<Vec<_>>()
-        };
-        orders.order(&down("a", true)).unwrap();
-        assert_eq!(names(), ["b"]);
-        assert!(
-            orders
-                .order(&down("b", true))
-                .unwrap_err()
-                .contains("last one")
-        );
-        orders.configure(Some(rule(&[("a", ""), ("b", ""), ("c", "")])));
-        assert_eq!(names(), ["b", "c"]);
-        assert_eq!(orders.path_names(), ["b", "c"]);
-        // Only the path that is down is left: better that one than none.
-        orders.configure(Some(rule(&[("a", "")])));
-        assert_eq!(names(), ["a"]);
-        orders.order(&down("a", false)).unwrap();
-        assert!(orders.snapshot().is_empty());
-    }
-
-    #[test]
-    fn values_replace_the_configured_ones_until_they_are_given_back() {
-        let orders = PathOrders::default();
-        let rules = orders.follow(rule(&[("a", "cost = 3\nlimit = \"5mbit\"")]));
-        let set = |cost: Option<&str>, limit: Option<&str>| {
-            orders.order(&PathChange {
-                cost: cost.map(str::to_owned),
-                limit: limit.map(str::to_owned),
-                ..change("a")
+    /// Writes what is new of quotas and hours into the log.
+    fn tell(&mut self) {
+        let paths = self.configured.iter().flat_map(|rule| &rule.paths);
+        let now: BTreeMap<_, _> = paths
+            .map(|path| {
+                let standing = self.standing(path);
+                let facts = standing.facts();
+                let before = self.told.get(&path.name).copied().unwrap_or_default();
+                facts.tell(before, &self.peer, &path.name, &standing);
+                (path.name.clone(), facts)
             })
-        };
-        let now = || (rules.borrow().paths[0].cost, orders.rate_limit("a"));
-        let mbit = |rate| Some(Bandwidth::from_mbit(rate));
-        assert_eq!(now(), (3.0, mbit(5)));
-        set(Some("0"), Some("2mbit")).unwrap();
-        assert_eq!(now(), (0.0, mbit(2)));
-        set(None, Some("none")).unwrap();
-        assert_eq!(now(), (0.0, None));
-        for (cost, limit) in [
-            ("-1", "none"),
-            ("NaN", "none"),
-            ("1", "0mbit"),
-            ("1", "fast"),
-        ] {
-            set(Some(cost), Some(limit)).unwrap_err();
-            assert_eq!(now(), (0.0, None), "{cost} {limit}");
-        }
-        set(Some("configured"), Some("configured")).unwrap();
-        assert_eq!(now(), (3.0, mbit(5)));
-    }
-
-    #[test]
-    fn of_a_path_that_the_peer_opened_only_the_limit_can_be_set() {
-        let orders = PathOrders::default();
-        assert!(
-            orders
-                .order(&down("a", true))
-                .unwrap_err()
-                .contains("there")
-        );
-        let limit = PathChange {
-            limit: Some("1mbit".to_owned()),
-            ..change("a")
-        };
-        orders.order(&limit).unwrap();
-        assert_eq!(orders.rate_limit("a"), Some(Bandwidth::from_mbit(1)));
+            .collect();
+        self.told = now;
     }
 }

@@ -14,12 +14,14 @@ use starhaul_endpoint::{PublicKey, RecvStream, Session, StreamStats};
 use tokio::sync::{mpsc, watch};
 
 use crate::{
+    kept::Kept,
     ledger::{Group, Ledger, Totals},
     limits::{Limits, Seldom},
     path_ledger::{PathCounters, PathKey, PathLedger},
     path_names::{PathNames, Unresolved},
     path_orders::PathOrders,
     policy::NotSent,
+    quota::keeper::Quotas,
 };
 
 /// Greatest number of waiting reply streams of one flow; a correct peer opens one.
@@ -151,14 +153,19 @@ pub(crate) struct Attempts {
 }
 
 impl PeerState {
-    pub(crate) fn new(name: &str, public_key: PublicKey) -> Self {
+    pub(crate) fn new(
+        name: &str,
+        public_key: PublicKey,
+        quotas: Arc<Quotas>,
+        kept: Arc<Kept>,
+    ) -> Self {
         Self {
             name: name.to_owned(),
             public_key,
             sessions: Mutex::default(),
             newest: watch::Sender::new(None),
             attempts: Mutex::default(),
-            orders: PathOrders::default(),
+            orders: PathOrders::new(name, public_key, quotas, kept),
             ledger: Mutex::default(),
             path_ledger: Mutex::default(),
             path_names: Mutex::default(),
@@ -264,6 +271,27 @@ impl PeerState {
                 if path.rate_limit != limit {
                     // Fails for a path that has gone meanwhile.
                     let _ = session.inner.set_rate_limit(&path.name, limit);
+                }
+            }
+        }
+    }
+
+    /// Ends the paths at once that their quotas or hours put out of service; one that an order takes down stays until another one
+    /// is up.
+    pub(crate) async fn end_closed_paths(&self) {
+        let closed = self.orders.closed_names();
+        if closed.is_empty() {
+            return;
+        }
+        for session in self
+            .sessions()
+            .iter()
+            .filter(|session| session.opened_by_us)
+        {
+            for path in session.inner.path_status() {
+                if closed.contains(&path.name) {
+                    // Fails for a path that has gone meanwhile.
+                    let _ = session.inner.remove_path(&path.name).await;
                 }
             }
         }

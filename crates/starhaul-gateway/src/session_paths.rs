@@ -87,6 +87,8 @@ fn differences(old: &PathRule, new: &PathRule) -> (Vec<&'static str>, Vec<&'stat
     let changed = differ(&[
         ("cost", old.cost.total_cmp(&new.cost).is_ne()),
         ("limit", old.limit != new.limit),
+        ("quota", old.quota != new.quota),
+        ("active", old.hours != new.hours),
         ("controller", old.controller != new.controller && !same_kind),
         ("rate", same_kind && rates(old) != rates(new)),
         ("detect", old.detection != new.detection),

@@ -8,7 +8,7 @@ use starhaul_endpoint::{Chain, PublicKey};
 use crate::{
     bundles::Bundles,
     parts::Seen,
-    path_orders::PathChange,
+    path_change::PathChange,
     peer::PeerState,
     status::{self, Rates, Status},
 };
@@ -55,6 +55,10 @@ impl Shared {
                     down,
                     cost,
                     limit,
+                    monthly,
+                    used,
+                    active,
+                    keep,
                     ..
                 } = change;
                 tracing::info!(
@@ -63,6 +67,10 @@ impl Shared {
                     down,
                     cost,
                     limit,
+                    monthly,
+                    used,
+                    active,
+                    keep,
                     "a path was changed by order"
                 );
                 Ok(())

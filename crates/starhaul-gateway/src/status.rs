@@ -6,6 +6,7 @@ mod detector;
 mod known_paths;
 mod numbers;
 mod process;
+mod service;
 mod snapshot;
 mod traffic;
 
@@ -13,8 +14,15 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::path_change::PathChange;
+
 pub use self::{
-    bundle::Bundle, detector::Detector, known_paths::KnownPath, process::Process, traffic::Traffic,
+    bundle::Bundle,
+    detector::Detector,
+    known_paths::KnownPath,
+    process::Process,
+    service::{HoursStatus, PathService, QuotaStatus},
+    traffic::Traffic,
 };
 pub(crate) use self::{
     snapshot::{counters, status},
@@ -166,6 +174,9 @@ pub struct Peer {
     /// What an operator ordered of paths to it, on top of the configuration.
     #[serde(default)]
     pub orders: Vec<PathOrder>,
+    /// Quotas and hours of the configured paths that have any, and which paths are out of service.
+    #[serde(default)]
+    pub service: Vec<PathService>,
     /// Bytes of all streams with it.
     #[serde(default)]
     pub traffic: Traffic,
@@ -188,6 +199,18 @@ pub struct PathOrder {
     pub cost: Option<f64>,
     /// Greatest rate of our direction, or `none`.
     pub limit: Option<String>,
+    /// Bytes of a month, or `none`.
+    #[serde(default)]
+    pub monthly: Option<String>,
+    /// Its hours, or `always`.
+    #[serde(default)]
+    pub active: Option<String>,
+    /// All of this outlives the gateway.
+    #[serde(default)]
+    pub kept: bool,
+    /// What comes back instead of this when the gateway is started again.
+    #[serde(default)]
+    pub kept_otherwise: Option<PathChange>,
 }
 
 /// The paths of one name in all sessions with a peer, since the start.

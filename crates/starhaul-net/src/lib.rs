@@ -38,6 +38,7 @@ mod routing;
 mod socket;
 mod stamped;
 mod tun;
+mod wire_meter;
 
 use std::{io, net::SocketAddr};
 
@@ -53,6 +54,7 @@ pub use routing::{InterfaceState, MAIN_TABLE, Prefix, Routing};
 pub use socket::{BindOptions, Datagram, Message, RecvBuffer, Transmit, UdpSocket, source_toward};
 pub use stamped::{Stamped, StampedBuffer};
 pub use tun::{AsyncTun, Tun};
+pub use wire_meter::WireMeter;
 
 /// Errors of sockets and the system.
 #[derive(Debug, thiserror::Error)]

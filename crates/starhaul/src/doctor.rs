@@ -5,6 +5,7 @@ mod bottleneck;
 mod host;
 mod network;
 mod running;
+mod service;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -156,6 +157,7 @@ async fn examine(arguments: &Arguments, config: Option<&Config>) -> Vec<Finding>
     let peer = arguments.peer.as_deref();
     findings.extend(busy.findings());
     findings.extend(running::examine(&first, &last, peer));
+    findings.extend(service::examine(&last, peer));
     findings.extend(bottleneck::find(&last, peer, &busy));
     findings
 }

@@ -33,23 +33,38 @@ enum Action {
     Down {
         /// Its name
         name: String,
+        #[command(flatten)]
+        lasting: Lasting,
     },
     /// Put a path into service again
     Up {
         /// Its name
         name: String,
+        #[command(flatten)]
+        lasting: Lasting,
     },
-    /// Change price or limit of a path: cost=2, limit=5mbit, limit=none; cost=configured, limit=configured give it back
+    /// Change a path: cost=2, limit=5mbit, monthly=50GB, used=12GB, active='mon-fri 22:00-06:00'; cost=configured gives it back
     ///
-    /// The limit holds for what this gateway sends; set it at the peer too for the other direction. Changes last until the
-    /// gateway ends; those that shall stay go into its configuration.
+    /// cost: price per byte. limit: greatest rate that this gateway sends, or none; set it at the peer too for the other direction.
+    /// monthly: bytes on the wire of a month, or none. used: what the month has used so far, as the provider says. active: hours
+    /// in which it is in service, with commas between them, or always. `configured` gives back any of them but used. Without --keep
+    /// changes last until the gateway ends.
     Set {
         /// Its name
         name: String,
         /// What to change
         #[arg(value_name = "KEY=VALUE", required = true)]
         changes: Vec<String>,
+        #[command(flatten)]
+        lasting: Lasting,
     },
+}
+
+#[derive(clap::Args)]
+struct Lasting {
+    /// Store what is now ordered of the path, so that it outlives the gateway
+    #[arg(long)]
+    keep: bool,
 }
 
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
@@ -59,15 +74,19 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         .context("cannot start the runtime")?;
     let change = match arguments.action {
         Action::List => None,
-        Action::Down { name } => Some(PathChange {
+        Action::Down { name, lasting } => Some(PathChange {
             down: Some(true),
-            ..of(name)
+            ..of(name, &lasting)
         }),
-        Action::Up { name } => Some(PathChange {
+        Action::Up { name, lasting } => Some(PathChange {
             down: Some(false),
-            ..of(name)
+            ..of(name, &lasting)
         }),
-        Action::Set { name, changes } => Some(read_changes(of(name), &changes)?),
+        Action::Set {
+            name,
+            changes,
+            lasting,
+        } => Some(read_changes(of(name, &lasting), &changes)?),
     };
     let change = change.map(|change| PathChange {
         peer: arguments.peer.clone(),
@@ -98,9 +117,10 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     print(table(&status, arguments.peer.as_deref()))
 }
 
-fn of(path: String) -> PathChange {
+fn of(path: String, lasting: &Lasting) -> PathChange {
     PathChange {
         path,
+        keep: lasting.keep,
         ..PathChange::default()
     }
 }
@@ -110,8 +130,11 @@ fn read_changes(mut change: PathChange, words: &[String]) -> anyhow::Result<Path
         let value = match word.split_once('=') {
             Some(("cost", value)) => change.cost.replace(value.to_owned()),
             Some(("limit", value)) => change.limit.replace(value.to_owned()),
+            Some(("monthly", value)) => change.monthly.replace(value.to_owned()),
+            Some(("used", value)) => change.used.replace(value.to_owned()),
+            Some(("active", value)) => change.active.replace(value.to_owned()),
             _ => bail!(Usage(format!(
-                "{word:?} is no change of a path: write cost=NUMBER or limit=RATE"
+                "{word:?} is no change of a path: write cost=NUMBER, limit=RATE, monthly=SIZE, used=SIZE or active=HOURS"
             ))),
         };
         if value.is_some() {
@@ -125,12 +148,12 @@ fn read_changes(mut change: PathChange, words: &[String]) -> anyhow::Result<Path
 fn table(status: &Status, peer: Option<&str>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header([
-        "path", "peer", "state", "cost", "limit", "out/s", "in/s", "ordered",
+        "path", "peer", "state", "cost", "limit", "out/s", "in/s", "month", "ordered",
     ]);
     for column in table.column_iter_mut() {
         column.set_padding((0, 1));
     }
-    for index in 3..7 {
+    for index in 3..8 {
         if let Some(column) = table.column_mut(index) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -147,7 +170,7 @@ fn table(status: &Status, peer: Option<&str>) -> String {
         .collect()
 }
 
-fn known(status: &Status, peer: &Peer) -> Vec<[String; 8]> {
+fn known(status: &Status, peer: &Peer) -> Vec<[String; 9]> {
     let sessions = status
         .sessions
         .iter()
@@ -160,7 +183,9 @@ fn known(status: &Status, peer: &Peer) -> Vec<[String; 8]> {
         .map(|path| row(peer, &path.name, Some(path), order(&path.name)))
         .collect();
     let configured = peer.configured_paths.iter();
-    let absent = configured.chain(peer.orders.iter().map(|order| &order.path));
+    let absent = configured
+        .chain(peer.orders.iter().map(|order| &order.path))
+        .chain(peer.service.iter().map(|service| &service.path));
     let mut absent: Vec<_> = absent.filter(|name| !is_present(name)).collect();
     absent.sort();
     absent.dedup();
@@ -177,7 +202,7 @@ fn row(
     name: &str,
     path: Option<&status::Path>,
     order: Option<&status::PathOrder>,
-) -> [String; 8] {
+) -> [String; 9] {
     let none = || "–".to_owned();
     let rate = |bits: Option<u64>| {
         bits.map_or_else(none, |bits| {
@@ -185,24 +210,23 @@ fn row(
         })
     };
     let ordered_down = order.is_some_and(|order| order.down);
-    let state = path.map_or("down", |path| path.state.as_str());
+    let service = peer.service.iter().find(|service| service.path == name);
+    let out = service.and_then(|service| service.out.as_deref());
+    let absent = match out {
+        Some("quota") => "down, quota",
+        Some("uncounted") => "down, uncounted",
+        Some("hours") => "down, hours",
+        _ => "down",
+    };
+    let state = path.map_or(absent, |path| path.state.as_str());
+    let quota = service.and_then(|service| service.quota.as_ref());
+    let month = quota.and_then(|quota| quota.share);
     let figures = path.and_then(|path| path.figures.as_ref());
     let cost = figures.and_then(|figures| figures.cost);
-    let mut ordered = Vec::new();
-    if let Some(order) = order {
-        ordered.extend(order.down.then(|| "down".to_owned()));
-        ordered.extend(order.cost.map(|cost| format!("cost={cost}")));
-        ordered.extend(
-            order
-                .limit
-                .as_ref()
-                .map(|limit| format!("limit={}", limit.replace(' ', ""))),
-        );
-    }
     [
         name.to_owned(),
         peer.name.clone(),
-        if ordered_down && path.is_some() {
+        if (ordered_down || out.is_some()) && path.is_some() {
             format!("{state}, ends")
         } else {
             state.to_owned()
@@ -211,6 +235,36 @@ fn row(
         rate(path.and_then(|path| path.limit_bit_per_s)),
         rate(path.and_then(|path| path.traffic.sent_bit_per_s)),
         rate(path.and_then(|path| path.traffic.received_bit_per_s)),
-        ordered.join(" "),
+        month.map_or_else(none, |share| format!("{:.0} %", (share * 100.0).floor())),
+        order.map_or_else(String::new, ordered),
     ]
+}
+
+/// What is ordered of a path, and whether it outlives the gateway.
+fn ordered(order: &status::PathOrder) -> String {
+    let value = |key: &str, value: &Option<String>| {
+        let value = value.as_ref();
+        value.map(|value| format!("{key}={}", value.replace(' ', "")))
+    };
+    let cost = order.cost.map(|cost| cost.to_string());
+    let mut words: Vec<_> = order.down.then(|| "down".to_owned()).into_iter().collect();
+    words.extend(value("cost", &cost));
+    words.extend(value("limit", &order.limit));
+    words.extend(value("monthly", &order.monthly));
+    words.extend(value("active", &order.active));
+    if order.kept {
+        words.push("(kept)".to_owned());
+    }
+    if let Some(kept) = &order.kept_otherwise {
+        let mut later: Vec<_> = (kept.down == Some(true))
+            .then(|| "down".to_owned())
+            .into_iter()
+            .collect();
+        later.extend(value("cost", &kept.cost));
+        later.extend(value("limit", &kept.limit));
+        later.extend(value("monthly", &kept.monthly));
+        later.extend(value("active", &kept.active));
+        words.push(format!("(kept: {})", later.join(" ")));
+    }
+    words.join(" ")
 }

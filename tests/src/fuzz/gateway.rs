@@ -11,6 +11,7 @@ use starhaul_gateway::{
     Config, EgressRule, Target,
     control::answer,
     label::Label,
+    quota::{Book, Key, Scheme, seal},
     rtp::{self, Assembler, Codec, KeyFrames, Needs},
     socks5::{Handshake, Step, read_address, read_datagram, write_address},
     status::Status,
@@ -62,6 +63,37 @@ pub fn gateway_control(data: &[u8]) {
             _ => assert!(answer["error"].is_string(), "{line:?} was answered"),
         }
     }
+}
+
+/// A file of counts: what is whole is taken, and counts on whatever the clock does; nothing else is.
+pub fn gateway_quotas(data: &[u8]) {
+    let _ = Book::open(Some(data));
+    // Random bytes have no checksum that fits.
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    let (mut book, Ok(())) = Book::open(Some(&seal(text))) else {
+        return;
+    };
+    let key = Key {
+        peer: "far".to_owned(),
+        path: "lte".to_owned(),
+    };
+    let mut calendar = 1_795_500_000;
+    book.follow(&key, Scheme::default(), calendar);
+    for byte in data {
+        let before = book.usage(&key).expect("it is followed").used;
+        book.count(&key, (*byte).into());
+        let counted = book.usage(&key).expect("it is followed").used;
+        assert!(counted >= before && counted <= before.saturating_add((*byte).into()));
+        calendar += i64::from(*byte as i8) * 86_400;
+        book.observe([&key], Duration::from_secs((*byte).into()), calendar);
+    }
+    let used = book.usage(&key).expect("it is followed").used;
+    let (mut again, read) = Book::open(Some(&book.close()));
+    read.expect("what was written is read");
+    again.follow(&key, Scheme::default(), calendar);
+    assert_eq!(again.usage(&key).expect("it is followed").used, used);
 }
 
 /// A gateway's answer on its control socket.

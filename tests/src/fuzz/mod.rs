@@ -21,8 +21,8 @@ pub use control::{congestion_control, path_monitor};
 pub use dtn::{dtn_block, dtn_config, dtn_flow, dtn_plan};
 pub use flow::lab_flow;
 pub use gateway::{
-    gateway_config, gateway_control, gateway_label, gateway_status, gateway_text, rtp, socks5,
-    tunnel,
+    gateway_config, gateway_control, gateway_label, gateway_quotas, gateway_status, gateway_text,
+    rtp, socks5, tunnel,
 };
 pub use leotp::{leotp_chain, leotp_node, leotp_packet, relay_config};
 pub use leotp_streams::{Endings as StreamEndings, run as run_streams};
@@ -50,6 +50,7 @@ pub const TARGETS: [(&str, Body); 40] = [
     ("gateway_config", gateway_config),
     ("gateway_control", gateway_control),
     ("gateway_label", gateway_label),
+    ("gateway_quotas", gateway_quotas),
     ("gateway_status", gateway_status),
     ("gateway_text", gateway_text),
     ("lab_flow", lab_flow),

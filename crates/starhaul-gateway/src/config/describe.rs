@@ -7,6 +7,8 @@ use starhaul_endpoint::{Detection, LinkKind, ProbeMethod, ProbeTarget};
 
 use starhaul_config::size;
 
+use crate::{hours::show_offset, quota::Quota};
+
 use super::{
     AcceptRule, BundleRule, Carriage, Carrier, Config, ConnectionService, ConnectionTargets,
     ControlPath, ControllerRule, DatagramService, Delivery, Framing, IdentitySource, IngressRule,
@@ -39,6 +41,9 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
     }
     if let Some(address) = config.metrics {
         writeln!(out, "metrics and live page: http://{address}/")?;
+    }
+    if let Some(folder) = &config.state {
+        writeln!(out, "state: in {}", folder.display())?;
     }
     writeln!(
         out,
@@ -240,6 +245,12 @@ fn path_line(path: &PathRule) -> String {
     if let Some(limit) = path.limit {
         let _ = write!(line, ", at most {limit}");
     }
+    if let Some(quota) = &path.quota {
+        let _ = write!(line, ", {}", quota_text(quota));
+    }
+    if let Some(hours) = &path.hours {
+        let _ = write!(line, ", in service {hours}");
+    }
     if path.link == LinkKind::Leo {
         line += ", low orbit";
     }
@@ -247,6 +258,34 @@ fn path_line(path: &PathRule) -> String {
         let _ = write!(line, ", {}", detection_text(detection));
     }
     line
+}
+
+/// In the largest unit of a provider that keeps it whole.
+fn decimal(bytes: u64) -> String {
+    let units = [
+        ("TB", 1_000_000_000_000),
+        ("GB", 1_000_000_000),
+        ("MB", 1_000_000),
+    ];
+    let mut units = units.into_iter();
+    match units.find(|(_, unit)| bytes.is_multiple_of(*unit)) {
+        Some((name, unit)) => format!("{} {name}", bytes / unit),
+        None => size::show(bytes),
+    }
+}
+
+fn quota_text(quota: &Quota) -> String {
+    let mut text = format!(
+        "at most {} a month from day {}",
+        decimal(quota.monthly),
+        quota.scheme.begins
+    );
+    if quota.scheme.offset_s != 0 {
+        let _ = write!(text, " at UTC{}", show_offset(quota.scheme.offset_s));
+    }
+    let (at_80, at_100) = (quota.at_80.name(), quota.at_100.name());
+    let _ = write!(text, " (at 80 % {at_80}, at 100 % {at_100})");
+    text
 }
 
 fn detection_text(detection: &Detection) -> String {

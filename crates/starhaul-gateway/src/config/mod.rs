@@ -12,6 +12,7 @@ mod detection;
 mod environment;
 mod leotp;
 mod rules;
+mod service;
 #[cfg(test)]
 mod tests;
 mod transparent;
@@ -33,7 +34,11 @@ use starhaul_quic::{Identity, PublicKey};
 use starhaul_session::{Mode, SchedulerChoice};
 use starhaul_units::Bandwidth;
 
-use crate::{Error, egress_policy::EgressPolicy, rtp::Codec, target::Target};
+use crate::{
+    Error, egress_policy::EgressPolicy, hours::Hours, quota::Quota, rtp::Codec, target::Target,
+};
+
+pub(crate) use self::service::monthly as read_monthly;
 
 pub use self::{
     accept::AcceptRule,
@@ -66,6 +71,8 @@ pub struct Config {
     pub control_group: Option<String>,
     /// Where metrics and the live page are served over HTTP, if anywhere.
     pub metrics: Option<SocketAddr>,
+    /// The folder of what outlives the gateway: counts of quotas, and orders that are kept.
+    pub state: Option<PathBuf>,
     /// Where qlog records of sessions and paths go: `None` as read from a file, since a run is recorded, not a configuration.
     pub qlog: Option<QlogFolder>,
     /// The known gateways.
@@ -160,6 +167,10 @@ pub struct PathRule {
     pub cost: f64,
     /// Greatest rate of the direction to the peer.
     pub limit: Option<Bandwidth>,
+    /// How many bytes it may carry in a month.
+    pub quota: Option<Quota>,
+    /// When it is in service; always when absent.
+    pub hours: Option<Hours>,
     /// The kind of link over which it leads.
     pub link: LinkKind,
     /// Controller of the direction to the peer.

@@ -5,7 +5,7 @@ use std::{
     io::Read as _,
     net::{IpAddr, SocketAddr},
     ops::RangeInclusive,
-    path::Path,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -24,7 +24,7 @@ use super::{
     delivery::{DELIVERY, read_delivery, read_priority},
     detection, leotp,
     leotp::{Carrier, LeotpRule},
-    transparent,
+    service, transparent,
     tunnels::{self, TunnelRule},
     values::{
         interface_name, is_for_many, network, path, positive_rate, public_key, rule_name, secret,
@@ -47,6 +47,7 @@ const TOP: Keys = &[&[
     "control",
     "control_group",
     "metrics",
+    "state",
     "packet_bytes",
     "keepalive",
     "scheduler",
@@ -72,6 +73,7 @@ const PATH: Keys = &[
     &["name", "local", "remote", "cost", "limit"],
     controllers::KEYS,
     detection::KEYS,
+    service::KEYS,
 ];
 const UDP: Keys = &[RULE, &["target"], CARRIER, DELIVERY, CLIENTS];
 const RTP: Keys = &[
@@ -191,6 +193,7 @@ pub(super) fn read(
         control: read_control(&top, directory)?,
         control_group: top.text("control_group", group_name)?,
         metrics,
+        state: read_state(&top, &sessions, directory)?,
         qlog: None,
         packet_bytes: read_packet_bytes(&top)?,
         keepalive: read_keepalive(&top)?,
@@ -251,6 +254,23 @@ fn read_metrics(top: &Table<'_>, addresses: &mut Addresses) -> Result<Option<Soc
     });
     taken.map_err(|problem| top.key_problem("metrics", problem))?;
     Ok(Some(address))
+}
+
+/// Counts that end with the gateway would be no quotas.
+fn read_state(
+    top: &Table<'_>,
+    sessions: &[SessionRule],
+    directory: &Path,
+) -> Result<Option<PathBuf>, Error> {
+    let state = top.text("state", |text| path(directory, text))?;
+    let mut paths = sessions.iter().flat_map(|session| &session.paths);
+    match paths.find(|path| path.quota.is_some()) {
+        Some(path) if state.is_none() => Err(top.problem(format!(
+            "\"monthly\" of the path {:?} needs \"state\", the folder where its count is kept, for example state = \"/var/lib/starhaul\"",
+            path.name
+        ))),
+        _ => Ok(state),
+    }
 }
 
 fn read_leotp(
@@ -417,6 +437,7 @@ fn read_path(table: &Table<'_>, directory: &Path) -> Result<PathRule, Error> {
             format!("{local} and the remote {remote} are not of one IP version"),
         ));
     }
+    let (quota, hours) = service::read(table)?;
     let link = detection::read_link(table)?;
     let controller = read_controller(table, directory, default_controller(link))?;
     let listens = link == LinkKind::Leo || controller.heeds_reconfigurations();
@@ -427,6 +448,8 @@ fn read_path(table: &Table<'_>, directory: &Path) -> Result<PathRule, Error> {
         remote,
         cost: table.number("cost", 0.0..=1e12)?.unwrap_or(0.0),
         limit: table.text("limit", positive_rate)?,
+        quota,
+        hours,
         link,
         controller,
         detection: detection::read(table, listens)?,

@@ -747,3 +747,66 @@ fn tunnels_and_interception_are_read_or_explained() {
         );
     }
 }
+
+#[test]
+fn quotas_and_hours_are_read_and_what_does_not_fit_is_told() {
+    let path = |keys: &str| {
+        let path = "[[session]]\n[[session.path]]\nname = \"lte\"\nremote = \"192.0.2.1:1\"\n";
+        text("state = \"st\"", &format!("{path}{keys}"))
+    };
+    let config = parse(&path(
+        "monthly = \"50GB\"\nmonth_begins = 15\nat_80 = \"costly\"\nutc_offset = \"-05:30\"\nactive = [\"mon-fri 22:00-06:00\", \"sat\"]",
+    ))
+    .unwrap();
+    assert_eq!(config.state.as_deref(), Some(Path::new("/etc/starhaul/st")));
+    let described = config.describe();
+    for said in [
+        "at most 50 GB a month from day 15 at UTC-05:30 (at 80 % costly, at 100 % down)",
+        "in service mon-fri 22:00-06:00, sat UTC-05:30",
+        "state: in /etc/starhaul/st",
+    ] {
+        assert!(described.contains(said), "{described}");
+    }
+    for (keys, said) in [
+        ("monthly = \"50\"", "monthly: \"50\" is not a size"),
+        ("monthly = \"1kB\"", "monthly: 1kB is outside of"),
+        (
+            "month_begins = 3",
+            "month_begins: means nothing without \"monthly\"",
+        ),
+        (
+            "monthly = \"1GB\"\nmonth_begins = 29",
+            "month_begins: write a whole number from 1 to 28",
+        ),
+        (
+            "monthly = \"1GB\"\nat_80 = \"down\"\nat_100 = \"warn\"",
+            "at_100: \"warn\" is milder than \"down\"",
+        ),
+        (
+            "monthly = \"1GB\"\nat_80 = \"dwn\"",
+            "at_80: \"dwn\" is not possible",
+        ),
+        ("active = []", "active: a path that is never in service"),
+        (
+            "active = \"mon-fri 22-06\"",
+            "active: \"mon-fri 22-06\" are no hours",
+        ),
+        (
+            "active = \"sat\"\nutc_offset = \"CET\"",
+            "utc_offset: \"CET\" is no distance from UTC",
+        ),
+        (
+            "utc_offset = \"+01:00\"",
+            "utc_offset: means nothing without",
+        ),
+    ] {
+        let error = parse(&path(keys)).unwrap_err().to_string();
+        assert!(error.contains(said), "{keys}: {error}");
+    }
+    let without_state = path("monthly = \"1GB\"").replace("state = \"st\"", "");
+    let error = parse(&without_state).unwrap_err().to_string();
+    assert!(
+        error.contains("\"monthly\" of the path \"lte\" needs \"state\""),
+        "{error}"
+    );
+}

@@ -11,10 +11,11 @@ impl Status {
             .iter()
             .filter(|peer| !peer.configured_paths.is_empty());
         let mut problems: Vec<_> = opened.flat_map(|peer| self.problems_with(peer)).collect();
+        problems.extend(self.peers.iter().filter_map(all_out_of_service));
         let configured = self
             .peers
             .iter()
-            .any(|peer| !peer.configured_paths.is_empty());
+            .any(|peer| !(peer.configured_paths.is_empty() && peer.service.is_empty()));
         if !configured && self.sessions.is_empty() {
             problems.push("no session is open".to_owned());
         }
@@ -36,6 +37,16 @@ impl Status {
             .filter_map(|name| path_problem(peer, &ours, name))
             .collect()
     }
+}
+
+/// Tells of a peer whose last path a quota has put out of service; hours and orders are as they are meant to be.
+fn all_out_of_service(peer: &Peer) -> Option<String> {
+    let mut out = peer.service.iter();
+    let by_quota = out.any(|path| matches!(path.out.as_deref(), Some("quota" | "uncounted")));
+    (peer.configured_paths.is_empty() && by_quota).then(|| {
+        let name = &peer.name;
+        format!("no path to {name} is in service: quotas are used up, or not counted reliably")
+    })
 }
 
 /// Why a configured path carries nothing; `None` while it does.

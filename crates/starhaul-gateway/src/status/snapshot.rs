@@ -19,6 +19,7 @@ use super::{
     detector,
     numbers::{finite, millis, rounded},
     process::process,
+    service,
     traffic::{Counted, Counters, Meter, Volume},
 };
 use crate::{
@@ -179,6 +180,7 @@ fn peer_status(peer: &PeerState, streams: &Streams, meter: &Meter<'_>, uptime: D
         last_error: attempts.last_error,
         configured_paths: peer.orders.path_names(),
         orders: peer.orders.snapshot(),
+        service: service::all(&peer.orders.standings()),
         traffic: flows.iter().map(|flow| flow.totals.traffic).sum(),
         flows,
         paths,

@@ -210,8 +210,19 @@ function showLimits(status) {
     [words(limit.name), words(limit.rule ?? 'the gateway'), alarm(limit.count), limit.limit, words(limit.key)]));
 }
 
+function serviceProblems(status) {
+  // Orders and hours are as they are meant to be.
+  const why = { quota: 'its quota of the month is reached', uncounted: 'its quota is not counted reliably' };
+  return status.peers.flatMap(peer => (peer.service ?? []).flatMap(({ path, out, quota }) => {
+    const used = quota ? ` (${share(quota.share)} of ${size(quota.monthly_bytes)} used)` : '';
+    if (why[out]) return [`path ${path} to ${peer.name} is out of service: ${why[out]}${used}`];
+    if (quota && quota.level !== 'below') return [`path ${path} to ${peer.name}: its quota is ${quota.level === 'nearly' ? 'nearly ' : ''}used up${used}`];
+    return [];
+  }));
+}
+
 function showProblems(status, entries) {
-  const problems = [];
+  const problems = serviceProblems(status);
   for (const peer of status.peers) {
     const opens = peer.configured_paths.length > 0;
     if (opens && peer.sessions === 0) problems.push(`no session with ${peer.name}: ${peer.last_error ?? 'not tried yet'}`);

@@ -14,7 +14,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use self::packet::{echo_request, identifier, parse_quoted};
 use crate::{
-    Error,
+    Error, WireMeter,
     socket::use_interface,
     stamped::{StampedBuffer, queue_errors, stamp_arrivals, stamp_departures},
 };
@@ -43,6 +43,7 @@ pub struct Pinger {
     /// A token in every packet, to recognise answers to it.
     token: [u8; 8],
     buffer: StampedBuffer,
+    meter: WireMeter,
 }
 
 impl Pinger {
@@ -71,7 +72,14 @@ impl Pinger {
             raw,
             token,
             buffer: StampedBuffer::new(),
+            meter: WireMeter::default(),
         })
+    }
+
+    /// Counts its packets there.
+    pub(crate) fn metered(mut self, meter: WireMeter) -> Self {
+        self.meter = meter;
+        self
     }
 
     /// Whether the socket is raw.
@@ -97,7 +105,9 @@ impl Pinger {
     /// The system's error, temporary or permanent.
     pub(crate) fn try_send(&self, number: u32) -> io::Result<()> {
         let packet = echo_request(IpVersion::of(self.host), self.token, number);
-        self.socket.send(&packet).map(|_| ())
+        self.socket.send(&packet)?;
+        self.meter.count_ip(self.host, packet.len());
+        Ok(())
     }
 
     /// Receives available answers: arrival time and number.
@@ -111,6 +121,9 @@ impl Pinger {
             for datagram in self.buffer.datagrams() {
                 let message = parse_icmp(version, behind_header, self.token, datagram.payload);
                 if let Some(IcmpMessage::Reply { number }) = message {
+                    // Answers repeat what was asked.
+                    let asked = echo_request(version, self.token, number).len();
+                    self.meter.count_ip(self.host, asked);
                     each(datagram.arrived, number);
                 }
             }
@@ -140,6 +153,7 @@ pub(crate) struct HopPinger {
     raw: bool,
     token: [u8; 8],
     buffer: StampedBuffer,
+    meter: WireMeter,
 }
 
 /// An answer to one of its requests.
@@ -154,7 +168,12 @@ pub(crate) struct HopAnswer {
 }
 
 impl HopPinger {
-    pub(crate) fn through(toward: IpAddr, token: [u8; 8], via: &Via) -> Result<Self, Error> {
+    pub(crate) fn through(
+        toward: IpAddr,
+        token: [u8; 8],
+        via: &Via,
+        meter: WireMeter,
+    ) -> Result<Self, Error> {
         let (socket, raw) = open(IpVersion::of(toward), via)?;
         stamp_arrivals(&socket)?;
         if !raw {
@@ -166,6 +185,7 @@ impl HopPinger {
             raw,
             token,
             buffer: StampedBuffer::new(),
+            meter,
         })
     }
 
@@ -176,7 +196,9 @@ impl HopPinger {
         }
         let packet = echo_request(IpVersion::of(self.toward), self.token, number.into());
         let toward = SocketAddr::new(self.toward, 0);
-        self.socket.send_to(&packet, &toward.into()).map(|_| ())
+        self.socket.send_to(&packet, &toward.into())?;
+        self.meter.count_ip(self.toward, packet.len());
+        Ok(())
     }
 
     pub(crate) fn recv(&mut self, mut each: impl FnMut(HopAnswer)) {
@@ -192,6 +214,7 @@ impl HopPinger {
                     continue;
                 };
                 let arrived = datagram.arrived;
+                self.meter.count_ip(self.toward, datagram.payload.len());
                 match message {
                     IcmpMessage::Reply { number } => each(HopAnswer {
                         arrived,
@@ -218,6 +241,8 @@ impl HopPinger {
                 break;
             }
             for error in self.buffer.datagrams() {
+                // The router quotes the request behind eight bytes of its own.
+                self.meter.count_ip(self.toward, 8 + error.payload.len());
                 let quoted = parse_quoted(version, error.payload);
                 if let (Some(IcmpMessage::Exceeded { sequence, .. }), Some(from)) =
                     (quoted, error.offender)

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use starhaul_cc::{Detection, Reconfiguration};
 
 use self::run::Run;
-use crate::{Error, Poller, Waker};
+use crate::{Error, Poller, Waker, WireMeter};
 
 pub use self::{
     echo::{Cookie, ECHO_BYTES, EchoMessage, EchoResponder},
@@ -179,6 +179,7 @@ struct Shared {
     /// Whether rest was requested; it begins once the address is known to answer steadily.
     rest: AtomicBool,
     status: Mutex<ProberStatus>,
+    meter: WireMeter,
 }
 
 impl Prober {
@@ -209,6 +210,11 @@ impl Prober {
         if self.shared.rest.swap(rest, Ordering::SeqCst) != rest {
             self.waker.wake();
         }
+    }
+
+    /// Bytes of its probes and their answers on the wire.
+    pub fn wire_bytes(&self) -> u64 {
+        self.shared.meter.bytes()
     }
 
     /// The state and counters.

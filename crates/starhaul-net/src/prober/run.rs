@@ -153,7 +153,12 @@ impl Run {
             "no address is configured, and without a far end there is no way to search for one",
         )?;
         self.tell(Stage::Searching);
-        let pinger = HopPinger::through(toward.ip(), self.token, &self.config.via);
+        let pinger = HopPinger::through(
+            toward.ip(),
+            self.token,
+            &self.config.via,
+            self.shared.meter.clone(),
+        );
         let mut pinger = pinger.map_err(|error| explain(&error))?;
         let mut search = HopSearch::new(Instant::now());
         loop {
@@ -182,6 +187,7 @@ impl Run {
     ) -> Result<(), String> {
         let pinger = Pinger::through(host, self.token, &self.config.via);
         let pinger = pinger.map_err(|error| explain(&error))?;
+        let pinger = pinger.metered(self.shared.meter.clone());
         let by = match pinger.is_raw() {
             true => ProbedBy::RawSocket,
             false => ProbedBy::PingSocket,
@@ -214,7 +220,9 @@ impl Run {
             .toward
             .filter(|toward| toward.port() != 0)
             .ok_or("no far end of ours is named for UDP echo, with its port: HOST:PORT, or [ADDRESS]:PORT for IPv6")?;
-        let client = EchoClient::through(remote, self.token, &self.config.via, Instant::now());
+        let meter = self.shared.meter.clone();
+        let via = &self.config.via;
+        let client = EchoClient::through(remote, self.token, via, Instant::now(), meter);
         let mut client = client.map_err(|error| explain(&error))?;
         self.shared.status.lock().departures_stamped = client.stamp_departures();
         let until = Instant::now() + WELCOME;

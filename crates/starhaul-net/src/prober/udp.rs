@@ -9,7 +9,7 @@ use std::{
 
 use super::echo::{Cookie, EchoMessage};
 use crate::{
-    BindOptions, Error, Transmit, UdpSocket,
+    BindOptions, Error, Transmit, UdpSocket, WireMeter,
     icmp::{Via, number_behind_token},
     stamped::{StampedBuffer, stamp_arrivals, stamp_departures},
 };
@@ -34,6 +34,7 @@ pub(super) struct EchoClient {
     next_hello: Instant,
     heard: Instant,
     buffer: StampedBuffer,
+    meter: WireMeter,
 }
 
 impl EchoClient {
@@ -42,6 +43,7 @@ impl EchoClient {
         token: [u8; 8],
         via: &Via,
         now: Instant,
+        meter: WireMeter,
     ) -> Result<Self, Error> {
         let any: IpAddr = match remote {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -61,6 +63,7 @@ impl EchoClient {
             next_hello: now,
             heard: now,
             buffer: StampedBuffer::new(),
+            meter,
         })
     }
 
@@ -116,6 +119,8 @@ impl EchoClient {
                 return;
             }
             for datagram in self.buffer.datagrams() {
+                let payload = datagram.payload.len();
+                self.meter.count_udp(self.remote.ip(), 1, payload);
                 if datagram.remote != Some(self.remote) {
                     continue;
                 }
@@ -164,7 +169,11 @@ impl EchoClient {
             contents: &contents,
             segment_size: contents.len(),
         })?;
-        Ok(sent == contents.len() && self.socket.refused() == refused)
+        let left = sent == contents.len() && self.socket.refused() == refused;
+        if left {
+            self.meter.count_udp(self.remote.ip(), 1, contents.len());
+        }
+        Ok(left)
     }
 }
 

@@ -9,6 +9,7 @@ use starhaul_units::Bandwidth;
 use super::cells::{
     WIDTH, age, compact, cut, cut_front, rate, short_age, show, spaced, table, wrapped,
 };
+use super::service;
 
 /// Names have up to 64 characters; longer ones than this are cut.
 const NAME: usize = 12;
@@ -141,6 +142,7 @@ fn peer_text(status: &Status, peer: &Peer) -> String {
             "{failed} attempts failed, lately: {error}"
         )));
     }
+    text.push_str(&service::lines(peer));
     let rules = status.ingress.iter().filter(|rule| rule.peer == peer.name);
     let rules: Vec<_> = rules.collect();
     if !rules.is_empty() {

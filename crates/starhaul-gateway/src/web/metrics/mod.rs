@@ -4,6 +4,7 @@
 mod families;
 mod paths;
 mod rules;
+mod service;
 
 use std::fmt;
 
@@ -36,6 +37,7 @@ impl Collector for Snapshot {
         of_process(status, families)?;
         of_peers(status, families)?;
         paths::write(status, families)?;
+        service::write(status, families)?;
         rules::write(status, families)?;
         of_limits(status, families)?;
         of_chain(status, families)

@@ -127,7 +127,7 @@ impl Drop for Prometheus<'_> {
 }
 
 /// An answer with its head, from a server in the field's namespace.
-fn get(network: &Network, server: &str, path: &str) -> io::Result<String> {
+pub(super) fn get(network: &Network, server: &str, path: &str) -> io::Result<String> {
     let mut tcp = network.field.inside(|| TcpStream::connect(server))?;
     tcp.set_read_timeout(Some(PATIENCE))?;
     // The older version is answered in one part.

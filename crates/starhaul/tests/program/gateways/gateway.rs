@@ -98,7 +98,7 @@ impl Pair {
         });
         let head = |name, peer, key| {
             format!(
-                "control = \"{name}.sock\"\nmetrics = \"{METRICS}\"\n{top}[identity]\nfile = \"{name}.key\"\n[[peer]]\nname = \"{peer}\"\npublic_key = \"{key}\"\n"
+                "control = \"{name}.sock\"\nstate = \"{name}.state\"\nmetrics = \"{METRICS}\"\n{top}[identity]\nfile = \"{name}.key\"\n[[peer]]\nname = \"{peer}\"\npublic_key = \"{key}\"\n"
             )
         };
         let ground = format!(
@@ -233,6 +233,26 @@ impl Gateway {
         let process = self.process.id().to_string();
         let sent = Command::new("kill").args(["-s", name, &process]).status();
         assert!(sent.unwrap().success());
+    }
+
+    /// Ends it by a signal and starts it again with the same configuration.
+    pub(crate) fn restart(&mut self, network: &Network, side: Side, signal: &str) {
+        self.signal(signal);
+        assert!(self.wait(super::PATIENCE).is_some(), "it does not end");
+        let configuration = fs::read_to_string(self.file("toml")).unwrap();
+        let directory = self.directory.clone();
+        *self = Self::start(network, side, directory, &configuration);
+    }
+
+    /// What the status says of quota and hours of a path; `Null` if nothing.
+    pub(crate) fn service(&self, path: &str) -> Value {
+        let status = self.status();
+        let mut services = status["peers"][0]["service"]
+            .as_array()
+            .into_iter()
+            .flatten();
+        let found = services.find(|service| service["path"] == path);
+        found.cloned().unwrap_or_default()
     }
 
     /// Waits for its end after a signal; `None` if it did not end in time.

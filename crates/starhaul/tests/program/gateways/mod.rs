@@ -16,6 +16,7 @@ mod network;
 mod packet_sizes;
 mod page;
 mod path_orders;
+mod quotas;
 mod reload;
 mod stalled;
 mod tproxy;

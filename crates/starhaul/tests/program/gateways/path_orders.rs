@@ -13,19 +13,19 @@ use super::{gateway::Pair, network::Network, transfer::Transfer, wait_for};
 const STARHAUL: &str = env!("CARGO_BIN_EXE_starhaul");
 
 /// `starhaul path` at one side; what it said.
-fn path(pair: &Pair, side: &str, arguments: &[&str]) -> Output {
+pub(super) fn path(pair: &Pair, side: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(STARHAUL);
     command.arg("path").args(arguments);
     let socket = pair.directory().join(format!("{side}.sock"));
     command.arg("--socket").arg(socket).output().unwrap()
 }
 
-fn done(output: Output) -> String {
+pub(super) fn done(output: Output) -> String {
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn refused(output: Output) -> String {
+pub(super) fn refused(output: Output) -> String {
     assert!(!output.status.success(), "{output:?}");
     String::from_utf8(output.stderr).unwrap()
 }

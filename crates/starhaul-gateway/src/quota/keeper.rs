@@ -1,0 +1,169 @@
+//! The counts of a running gateway: reads meters and clocks, and keeps the file.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use parking_lot::Mutex;
+use starhaul_endpoint::{Endpoint, PublicKey};
+
+use super::{Book, Key, MAX_BYTES, Scheme, Usage};
+use crate::state_folder::StateFolder;
+
+/// The file in the state folder.
+const FILE: &str = "quotas";
+
+/// The counts of all paths with a quota.
+#[derive(Debug, Default)]
+pub(crate) struct Quotas {
+    running: Mutex<Running>,
+    /// Where they are kept; without one they end with the gateway.
+    folder: Option<Arc<StateFolder>>,
+    /// One file at a time; set when the last one is written.
+    closed: tokio::sync::Mutex<bool>,
+}
+
+#[derive(Debug, Default)]
+struct Running {
+    book: Book,
+    meters: BTreeMap<Key, Meter>,
+    read_at: Option<Instant>,
+}
+
+/// What a path's meter showed last; it began at zero with the endpoint.
+#[derive(Debug)]
+struct Meter {
+    peer: PublicKey,
+    read: u64,
+}
+
+/// The time of the calendar clock, in seconds since 1970.
+pub(crate) fn calendar() -> i64 {
+    let since = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    match SystemTime::now().duration_since(UNIX_EPOCH) {
+        Ok(after) => since(after),
+        Err(before) => -since(before.duration()),
+    }
+}
+
+impl Quotas {
+    /// Reads the counts of former lives.
+    ///
+    /// # Errors
+    /// The file cannot be opened. One that cannot be trusted is moved aside and told.
+    pub(crate) fn open(folder: Option<Arc<StateFolder>>) -> std::io::Result<Self> {
+        let file = match &folder {
+            Some(folder) => folder.read(FILE, MAX_BYTES)?,
+            None => None,
+        };
+        let (book, read) = Book::open(file.as_deref());
+        if let (Err(error), Some(folder)) = (read, &folder) {
+            let file = folder.file(FILE);
+            let aside = folder.set_aside(FILE)?;
+            tracing::error!(file = %file.display(), aside = %aside.display(), %error,
+                "the counts of quotas cannot be read: give each with `starhaul path set NAME used=SIZE`");
+        }
+        Ok(Self {
+            running: Mutex::new(Running {
+                book,
+                ..Running::default()
+            }),
+            folder,
+            closed: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// Counts a path from now on.
+    pub(crate) fn follow(&self, key: &Key, peer: PublicKey, scheme: Scheme) {
+        let mut running = self.running.lock();
+        running.book.follow(key, scheme, calendar());
+        let meters = &mut running.meters;
+        meters.entry(key.clone()).or_insert(Meter { peer, read: 0 });
+    }
+
+    pub(crate) fn usage(&self, key: &Key) -> Option<Usage> {
+        self.running.lock().book.usage(key)
+    }
+
+    /// Sets the bytes of a path's month.
+    pub(crate) fn set_used(&self, key: &Key, bytes: u64) {
+        self.running.lock().book.set_used(key, bytes);
+    }
+
+    /// Reads all meters and the clocks.
+    pub(crate) fn read(&self, endpoint: &Endpoint) {
+        let now = Instant::now();
+        let mut running = self.running.lock();
+        let Running {
+            book,
+            meters,
+            read_at,
+        } = &mut *running;
+        for (key, meter) in meters.iter_mut() {
+            let bytes = endpoint.wire_bytes(meter.peer, &key.path);
+            let before = std::mem::replace(&mut meter.read, bytes);
+            book.count(key, bytes.saturating_sub(before));
+        }
+        if let Some(before) = read_at.replace(now) {
+            let elapsed = now.saturating_duration_since(before);
+            book.observe(meters.keys(), elapsed, calendar());
+        }
+    }
+
+    /// Stores what is due, on a thread that may wait for the disk.
+    pub(crate) fn store(self: &Arc<Self>) {
+        let Some(folder) = self.folder.clone() else {
+            return;
+        };
+        let Some(file) = self.running.lock().book.poll_store() else {
+            return;
+        };
+        let quotas = self.clone();
+        tokio::spawn(async move {
+            let closed = quotas.closed.lock().await;
+            if !*closed {
+                quotas.stored(write(folder, file).await);
+            }
+        });
+    }
+
+    /// Stores the figures as they are: nothing is counted after.
+    pub(crate) async fn close(&self) {
+        let Some(folder) = self.folder.clone() else {
+            return;
+        };
+        let mut closed = self.closed.lock().await;
+        *closed = true;
+        let file = {
+            let mut running = self.running.lock();
+            match running.meters.is_empty() {
+                true => return,
+                false => running.book.close(),
+            }
+        };
+        self.stored(write(folder, file).await);
+    }
+
+    fn stored(&self, outcome: Result<(), String>) {
+        let mut running = self.running.lock();
+        let before = running.book.trouble().map(str::to_owned);
+        match (&outcome, &before) {
+            (Err(error), None) => {
+                tracing::error!(error, "counts of quotas cannot be stored, will try again");
+            }
+            (Ok(()), Some(_)) => tracing::info!("counts of quotas are stored again"),
+            _ => {}
+        }
+        running.book.stored(outcome);
+    }
+}
+
+async fn write(folder: Arc<StateFolder>, file: Vec<u8>) -> Result<(), String> {
+    let written = tokio::task::spawn_blocking(move || folder.write(FILE, &file)).await;
+    match written {
+        Ok(written) => written.map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    }
+}

@@ -1,0 +1,113 @@
+//! The folder in which a gateway keeps what outlives it: one gateway at a time, each file whole or not there.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Read as _, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{FlockOperation, flock};
+
+const LOCK: &str = "lock";
+
+/// The folder; another gateway is refused it until this one ends, however it ends.
+#[derive(Debug)]
+pub(crate) struct StateFolder {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl StateFolder {
+    /// Opens the folder, and makes it if it is not there.
+    ///
+    /// # Errors
+    /// Another gateway has it, or the system refuses.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)?;
+        let lock = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path.join(LOCK))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
+            let error = io::Error::from(error);
+            match error.kind() {
+                io::ErrorKind::WouldBlock => io::Error::new(
+                    io::ErrorKind::ResourceBusy,
+                    "another gateway uses it: give each one a folder of its own",
+                ),
+                _ => error,
+            }
+        })?;
+        Ok(Self {
+            path: path.to_owned(),
+            _lock: lock,
+        })
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// The contents of a file; `None` if it is not there. What is beyond `most` bytes is left out.
+    pub(crate) fn read(&self, name: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
+        let file = match File::open(self.file(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file?,
+        };
+        let mut bytes = Vec::new();
+        file.take(most).read_to_end(&mut bytes)?;
+        Ok(Some(bytes))
+    }
+
+    /// Replaces a file so that after a crash it is the old one or the new one.
+    pub(crate) fn write(&self, name: &str, contents: &[u8]) -> io::Result<()> {
+        let new = self.file(&format!("{name}.new"));
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&new)?;
+        file.write_all(contents)?;
+        file.sync_all()?;
+        std::fs::rename(&new, self.file(name))?;
+        // The name is on the disk when the folder is.
+        File::open(&self.path)?.sync_all()
+    }
+
+    /// Moves a file aside that cannot be used.
+    pub(crate) fn set_aside(&self, name: &str) -> io::Result<PathBuf> {
+        let aside = self.file(&format!("{name}.damaged"));
+        std::fs::rename(self.file(name), &aside)?;
+        Ok(aside)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_has_one_gateway_and_its_files_are_replaced_whole() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("made/by/us");
+        let folder = StateFolder::open(&path).unwrap();
+        let refused = StateFolder::open(&path).unwrap_err();
+        assert!(refused.to_string().contains("another gateway"), "{refused}");
+        assert_eq!(folder.read("figures", 10).unwrap(), None);
+        folder.write("figures", b"old").unwrap();
+        // A file that a crash left half written is in no one's way.
+        std::fs::write(path.join("figures.new"), b"half").unwrap();
+        folder.write("figures", b"new").unwrap();
+        assert_eq!(folder.read("figures", 10).unwrap().unwrap(), b"new");
+        assert!(!path.join("figures.new").exists());
+        drop(folder);
+        StateFolder::open(&path).unwrap();
+    }
+}
