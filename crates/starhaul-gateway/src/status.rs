@@ -264,9 +264,23 @@ pub struct Ingress {
     pub dropped: Dropped,
     /// Number of connections that failed or broke off.
     pub failed_connections: u64,
+    /// Those of them that the far side did not make.
+    #[serde(default)]
+    pub refusals: Refusals,
     /// Bytes of its streams.
     #[serde(default)]
     pub traffic: Traffic,
+}
+
+/// Connections that the far side did not make, by cause.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Refusals {
+    /// Its `[egress]` does not allow the target.
+    pub not_allowed: u64,
+    /// Nothing listens there.
+    pub connection_refused: u64,
+    /// The target, or its name, was not found, or did not answer.
+    pub unreachable: u64,
 }
 
 /// Dropped datagrams by cause.
@@ -463,6 +477,9 @@ pub struct PathFigures {
     pub datagrams_sent: u64,
     /// Lost datagrams of those.
     pub datagrams_lost: u64,
+    /// Those that the peer has acknowledged, over any path.
+    #[serde(default)]
+    pub datagrams_acked: u64,
 }
 
 /// A stream of a session.
@@ -481,6 +498,9 @@ pub struct Stream {
     pub priority: u8,
     /// Its mode: how blocks are protected.
     pub mode: String,
+    /// Whether its bytes wait because the peer's application has not read those before.
+    #[serde(default)]
+    pub peer_reads_no_more: bool,
     /// Whether it has ended; its figures are kept for a while.
     #[serde(default)]
     pub ended: bool,

@@ -47,6 +47,7 @@ pub(crate) struct Counters {
     pub(crate) bytes_received: u64,
     pub(crate) datagrams_sent: u64,
     pub(crate) datagrams_lost: u64,
+    pub(crate) datagrams_acked: u64,
 }
 
 impl Path {

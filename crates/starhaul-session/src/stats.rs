@@ -210,6 +210,8 @@ pub struct PathStats {
     pub datagrams_sent: u64,
     /// Session datagrams declared lost.
     pub datagrams_lost: u64,
+    /// Session datagrams that the peer has, by the acknowledgements of the transport or, over any path, of the session.
+    pub datagrams_acked: u64,
 }
 
 impl PathStats {
@@ -231,6 +233,7 @@ impl PathStats {
             bytes_received: counters.bytes_received,
             datagrams_sent: counters.datagrams_sent,
             datagrams_lost: counters.datagrams_lost,
+            datagrams_acked: counters.datagrams_acked,
         }
     }
 }

@@ -3,6 +3,7 @@
 mod clients;
 mod datagrams;
 mod listeners;
+mod refusals;
 mod socks;
 mod stream;
 mod tcp;
@@ -23,6 +24,7 @@ use tokio::{net::UdpSocket, sync::watch};
 
 pub(crate) use self::{
     listeners::Listeners,
+    refusals::Refusals,
     way::{ConnectionWay, Way},
 };
 
@@ -161,6 +163,8 @@ pub(crate) struct Counters {
     pub(crate) dropped_refused: AtomicU64,
     /// Connections that failed or broke off.
     pub(crate) failed_connections: AtomicU64,
+    /// Those of them to which the far side found no target.
+    pub(crate) refusals: Refusals,
 }
 
 /// Counts one client of a rule for as long as it lives.

@@ -1,7 +1,7 @@
 //! Takes the status of a running gateway.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -258,6 +258,7 @@ fn ingress_status<S: Service>(rule: &Rule<S>, peers: &[Peer]) -> Ingress {
             refused: read(&counters.dropped_refused),
         },
         failed_connections: read(&counters.failed_connections),
+        refusals: counters.refusals.snapshot(),
         traffic: traffic_of(peers, rule.way.name(), &rule.config.name, &[US]),
     }
 }
@@ -319,6 +320,7 @@ fn session_status(
         .map(unresolved_path);
     let paths: Vec<_> = paths.chain(unresolved).collect();
     let (held_send, held_receive) = session.inner.held_bytes();
+    let waiting: BTreeSet<_> = session.inner.streams_without_credit().into_iter().collect();
     Session {
         peer: session.peer.clone(),
         opened_by: side(session.opened_by_us).to_owned(),
@@ -337,6 +339,7 @@ fn session_status(
                     stream_bytes(stats),
                     age,
                 ),
+                peer_reads_no_more: !stats.ended && waiting.contains(&stats.stream),
                 ..stream(stats)
             })
             .collect(),
@@ -441,6 +444,7 @@ fn path(path: &PathStatus, now: Instant) -> Path {
             bytes_received: stats.bytes_received,
             datagrams_sent: stats.datagrams_sent,
             datagrams_lost: stats.datagrams_lost,
+            datagrams_acked: stats.datagrams_acked,
         }),
     }
 }
@@ -472,6 +476,7 @@ fn stream(stats: &StreamStats) -> Stream {
         priority: stats.priority,
         mode: stats.mode.name().to_owned(),
         ended: stats.ended,
+        peer_reads_no_more: false,
         traffic: Traffic::default(),
         blocks: blocks(stats),
         bytes_sent: stats.bytes_sent,

@@ -115,6 +115,7 @@ impl Session {
         if let Some(path) = self.paths.get_mut(id) {
             let late = arrived.iter().filter(|fated| fated.was_lost).count() as u64;
             path.counters.datagrams_lost = path.counters.datagrams_lost.saturating_sub(late);
+            path.counters.datagrams_acked += arrived.len() as u64;
         }
         for run in arrived.chunk_by(|fated, next| fated.item.continues_with(next.item)) {
             let (Some(first), Some(last)) = (run.first(), run.last()) else {
