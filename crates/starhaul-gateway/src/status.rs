@@ -12,7 +12,9 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::{detector::Detector, known_paths::KnownPath, process::Process, traffic::Traffic};
+pub use self::{
+    check::Lack, detector::Detector, known_paths::KnownPath, process::Process, traffic::Traffic,
+};
 pub(crate) use self::{
     snapshot::{counters, status},
     traffic::{INTERVAL, Rates},

@@ -455,7 +455,14 @@ mod tests {
         let now = Instant::now();
         let mut responder = EchoResponder::new([7; 32], now);
         let cookie = welcomed(&mut responder, now, address(1)).unwrap();
-        let mut ask = |after| answer(&mut responder, now + after, address(1), &question(cookie, 1));
+        let mut ask = |after| {
+            answer(
+                &mut responder,
+                now + after,
+                address(1),
+                &question(cookie, 1),
+            )
+        };
         assert!(ask(COOKIE_LIFE * 2 - Duration::from_secs(1)).is_some());
         assert!(ask(COOKIE_LIFE * 2).is_none());
     }
@@ -466,10 +473,7 @@ mod tests {
         let mut responder = EchoResponder::new([7; 32], now);
         let cookie = welcomed(&mut responder, now, address(1)).unwrap();
         let answered = (0..3000)
-            .filter(|n| {
-                answer(&mut responder, now, address(1), &question(cookie, *n))
-                    .is_some()
-            })
+            .filter(|n| answer(&mut responder, now, address(1), &question(cookie, *n)).is_some())
             .count();
         assert_eq!(answered, 1000);
         // A second later a probe every 10 ms passes.

@@ -154,8 +154,7 @@ impl Asker {
             Unreached::Socket(Error::System(io::Error::other("no random numbers")))
         })?;
         let system = |error| Unreached::Socket(Error::System(error));
-        let socket =
-            Socket::new(Domain::for_address(remote), Type::DGRAM, None).map_err(system)?;
+        let socket = Socket::new(Domain::for_address(remote), Type::DGRAM, None).map_err(system)?;
         use_interface(&socket, options.interface.as_deref()).map_err(Unreached::Socket)?;
         // The path has its port itself.
         let mut from = options.address;
@@ -172,24 +171,28 @@ impl Asker {
     fn sight(&mut self, cookie: Cookie) -> Result<Told, Unreached> {
         let (token, first) = (self.token, self.number + 1);
         let mut sent = Vec::new();
-        let (sight, rtt) = self.ask(
-            |number| {
-                sent.push(Instant::now());
-                EchoMessage::Question {
-                    token,
-                    cookie,
-                    number,
-                }
-            },
-            |message| match message {
-                EchoMessage::Answer { number, sight, .. } => Some((number, sight)),
-                _ => None,
-            },
-        ).and_then(|(number, sight)| {
-            let nth = number.checked_sub(first).and_then(|nth| usize::try_from(nth).ok());
-            let sent = nth.and_then(|nth| sent.get(nth)).ok_or(Unreached::Silent)?;
-            Ok((sight, sent.elapsed()))
-        })?;
+        let (sight, rtt) = self
+            .ask(
+                |number| {
+                    sent.push(Instant::now());
+                    EchoMessage::Question {
+                        token,
+                        cookie,
+                        number,
+                    }
+                },
+                |message| match message {
+                    EchoMessage::Answer { number, sight, .. } => Some((number, sight)),
+                    _ => None,
+                },
+            )
+            .and_then(|(number, sight)| {
+                let nth = number
+                    .checked_sub(first)
+                    .and_then(|nth| usize::try_from(nth).ok());
+                let sent = nth.and_then(|nth| sent.get(nth)).ok_or(Unreached::Silent)?;
+                Ok((sight, sent.elapsed()))
+            })?;
         Ok(Told {
             sight,
             rtt,
@@ -274,6 +277,9 @@ mod tests {
     fn a_host_without_a_gateway_refuses() {
         let nobody = UdpSocket::bind(local()).unwrap().local_addr().unwrap();
         let unreached = reach(nobody, &BindOptions::new(local()), Duration::ZERO);
-        assert!(matches!(unreached, Err(Unreached::Refused)), "{unreached:?}");
+        assert!(
+            matches!(unreached, Err(Unreached::Refused)),
+            "{unreached:?}"
+        );
     }
 }
