@@ -21,6 +21,7 @@ use tokio::sync::{oneshot, watch};
 use crate::{
     Block, Detection, Error,
     inbox::{Inbox, Input},
+    log_budget::LogBudget,
     paths::BoundSocket,
     probers::Probers,
     queue::{Bounds, Budget, Queue},
@@ -91,6 +92,8 @@ pub(crate) struct State {
     pub(crate) peer_names: HashMap<PublicKey, String>,
     pub(crate) refused: RefusedKeys,
     pub(crate) refused_streams: RefusedStreams,
+    /// Paths that come and go.
+    pub(crate) path_lines: LogBudget,
     pub(crate) probers: Probers,
     pub(crate) accepting: Accepting,
 }
@@ -171,6 +174,7 @@ impl Shared {
             peer_names,
             refused: RefusedKeys::default(),
             refused_streams: RefusedStreams::default(),
+            path_lines: LogBudget::default(),
             probers: Probers::new(inbox.clone()),
             accepting: Accepting::default(),
         };

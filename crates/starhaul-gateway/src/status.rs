@@ -479,9 +479,9 @@ pub struct PathFigures {
     pub datagrams_sent: u64,
     /// Lost datagrams of those.
     pub datagrams_lost: u64,
-    /// Those that the peer has acknowledged, over any path.
+    /// Whether the peer has the newest datagram that asks for an acknowledgement; it may say so over another path.
     #[serde(default)]
-    pub datagrams_acked: u64,
+    pub newest_acked: bool,
 }
 
 /// A stream of a session.
@@ -537,6 +537,9 @@ pub struct Blocks {
     pub failed: u64,
     /// Sent blocks that were recovered.
     pub recovered: Recovered,
+    /// Bytes of redundancy and of second copies that were sent for them, without headers.
+    #[serde(default)]
+    pub redundancy_bytes: u64,
 }
 
 /// Blocks dropped because they could not arrive in time, by cause.
@@ -582,5 +585,6 @@ impl Blocks {
         self.failed += other.failed;
         self.recovered.redundancy += other.recovered.redundancy;
         self.recovered.retransmission += other.recovered.retransmission;
+        self.redundancy_bytes += other.redundancy_bytes;
     }
 }

@@ -55,11 +55,15 @@ pub enum Need {
     Prometheus,
     /// The browser `chromium`, which runs without a screen.
     Chromium,
+    /// The library of Debian's `libfaketime`, which sets a program's clock.
+    Faketime,
+    /// Permission to make a control group with a limit of processor time.
+    Cgroup,
 }
 
 impl Need {
     /// All needs.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Netns,
         Self::Iperf3,
         Self::Traces,
@@ -75,6 +79,8 @@ impl Need {
         Self::Nftables,
         Self::Prometheus,
         Self::Chromium,
+        Self::Faketime,
+        Self::Cgroup,
     ];
 
     /// The name in `STARHAUL_REQUIRE`.
@@ -95,6 +101,8 @@ impl Need {
             Self::Nftables => "nftables",
             Self::Prometheus => "prometheus",
             Self::Chromium => "chromium",
+            Self::Faketime => "faketime",
+            Self::Cgroup => "cgroup",
         }
     }
 }

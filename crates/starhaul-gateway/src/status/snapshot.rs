@@ -444,7 +444,7 @@ fn path(path: &PathStatus, now: Instant) -> Path {
             bytes_received: stats.bytes_received,
             datagrams_sent: stats.datagrams_sent,
             datagrams_lost: stats.datagrams_lost,
-            datagrams_acked: stats.datagrams_acked,
+            newest_acked: stats.newest_acked,
         }),
     }
 }
@@ -501,5 +501,6 @@ fn blocks(stats: &StreamStats) -> Blocks {
             redundancy: stats.recovered_by_redundancy,
             retransmission: stats.recovered_by_retransmission,
         },
+        redundancy_bytes: stats.redundancy_bytes,
     }
 }

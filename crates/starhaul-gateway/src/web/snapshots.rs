@@ -25,7 +25,7 @@ pub(super) struct Snapshots {
 #[derive(Debug)]
 pub(super) struct Snapshot {
     taken: Instant,
-    status: Status,
+    status: Arc<Status>,
     metrics: OnceLock<Bytes>,
     event: OnceLock<Bytes>,
 }
@@ -45,7 +45,7 @@ impl Snapshots {
         }
         let snapshot = Arc::new(Snapshot {
             taken: Instant::now(),
-            status: self.shared.status(),
+            status: Arc::new(self.shared.status()),
             metrics: OnceLock::new(),
             event: OnceLock::new(),
         });
@@ -65,7 +65,7 @@ impl Snapshot {
     /// thousands.
     pub(super) fn event(&self) -> Bytes {
         let text = || {
-            let mut status = self.status.clone();
+            let mut status = Status::clone(&self.status);
             for session in &mut status.sessions {
                 session.streams.clear();
             }

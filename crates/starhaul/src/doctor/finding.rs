@@ -199,6 +199,10 @@ pub(super) fn settle(mut findings: Vec<Finding>) -> Vec<Finding> {
             peers.insert(finding.of.peer.clone());
             return paths.insert(finding.of.clone());
         }
+        // Of what a path lost while it was stopped nothing follows.
+        if finding.cause == Cause::Loss && paths.contains(&finding.of) {
+            return false;
+        }
         let is_no_session = finding.level == Level::Problem && finding.cause == Cause::Session;
         !(is_no_session && peers.contains(&finding.of.peer))
     });
@@ -221,6 +225,7 @@ mod tests {
             problem(Cause::Session).with("far"),
             problem(Cause::PathDown).on("far", "leo"),
             problem(Cause::Interface).on("far", "leo"),
+            problem(Cause::Loss).on("far", "leo"),
             problem(Cause::PathDown).on("far", "geo"),
             problem(Cause::Session).with("other"),
             problem(Cause::Clock).on("far", "leo"),

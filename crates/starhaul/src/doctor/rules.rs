@@ -37,7 +37,11 @@ pub(super) fn examine(first: &Status, last: &Status, peer: Option<&str>) -> Vec<
         let before = first.limits.iter();
         let mut before =
             before.filter(|other| other.name == reached.name && other.rule == reached.rule);
-        findings.extend(limit(reached, before.next()));
+        findings.extend(limit(
+            reached,
+            before.next(),
+            is_full(first, reached) && is_full(last, reached),
+        ));
     }
     findings.extend(last.classes.iter().filter_map(|class| {
         let before = first.classes.iter();
@@ -153,7 +157,14 @@ fn reader(session: &Session, one: &Stream, count: usize, why: &str) -> Finding {
     .with(&session.peer)
 }
 
-fn limit(limit: &Limit, before: Option<&Limit>) -> Option<Finding> {
+/// Whether a rule has as many clients now as the limit allows: then nobody else is let in, and the limit is not reached again.
+fn is_full(status: &Status, limit: &Limit) -> bool {
+    let mut rules = status.ingress.iter();
+    let rule = rules.find(|rule| Some(&rule.rule) == limit.rule.as_ref());
+    limit.key == "max_connections" && rule.is_some_and(|rule| rule.clients >= limit.limit)
+}
+
+fn limit(limit: &Limit, before: Option<&Limit>, is_full: bool) -> Option<Finding> {
     let before = before.map_or(0, |before| before.count);
     let at = limit.rule.as_deref();
     let at = at.map_or(String::new(), |rule| format!(" of {rule}"));
@@ -164,6 +175,10 @@ fn limit(limit: &Limit, before: Option<&Limit>) -> Option<Finding> {
     let advice = format!("raise {}", limit.key);
     match limit.count {
         0 => None,
+        _ if is_full => {
+            let found = format!("{found}, and is reached now: others wait");
+            Some(Finding::problem(Cause::Limit, "limits", found, advice))
+        }
         count if count > before => Some(Finding::problem(Cause::Limit, "limits", found, advice)),
         _ => Some(Finding::note(Cause::Limit, "limits", found, advice)),
     }

@@ -123,7 +123,9 @@ fn of_path(
     if path.state == "suspect" && before.is_none_or(|before| before.state == "suspect") {
         findings.extend(silence(path, figures, earlier));
     }
-    findings.extend(loss(path, figures, earlier));
+    if path.state == "up" && before.is_some_and(|before| before.state == "up") {
+        findings.extend(loss(path, figures, earlier));
+    }
     findings.extend(packets(session, path, before, mtu));
     if findings.is_empty() {
         let rtt = figures
@@ -145,7 +147,7 @@ fn silence(path: &Path, figures: &PathFigures, earlier: Option<&PathFigures>) ->
     let grew =
         |of: fn(&PathFigures) -> u64| earlier.is_some_and(|earlier| of(figures) > of(earlier));
     let heard = grew(|figures| figures.bytes_received);
-    let arrives = grew(|figures| figures.datagrams_acked);
+    let arrives = figures.newest_acked && earlier.is_some_and(|earlier| earlier.newest_acked);
     let (cause, found) = match (arrives, heard) {
         // Both: it is no longer silent, and the state will say so.
         (true, true) => return None,
