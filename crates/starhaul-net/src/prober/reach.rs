@@ -144,7 +144,7 @@ impl Told {
         let ours = self.at - self.rtt / 2;
         let ours = ours.duration_since(SystemTime::UNIX_EPOCH).ok()?;
         let theirs = Duration::from_micros(self.sight.clock_us);
-        (!theirs.is_zero()).then(|| theirs.as_secs_f64() - ours.as_secs_f64())
+        (!theirs.is_zero()).then_some(theirs.as_secs_f64() - ours.as_secs_f64())
     }
 }
 

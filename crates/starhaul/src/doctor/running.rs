@@ -9,8 +9,8 @@ const LOSS: f64 = 0.005;
 const FULL_PACKET: u16 = 1452;
 /// A search for the greatest packet has ended by then.
 const SEARCHED_S: f64 = 10.0;
-/// Sizes are searched in steps; a path is not called narrow for one of them.
-const STEP: u16 = 40;
+/// What usual tunnels take; a path is not called narrow for one of them.
+const TUNNEL: u16 = 100;
 /// An RTT above the least one by this factor: packets queue, and loss may be the queue's overflow.
 const QUEUES: f64 = 1.5;
 
@@ -229,7 +229,7 @@ fn packets(
     };
     let promised = mtu.map(|mtu| mtu.saturating_sub(headers).min(FULL_PACKET.into()));
     Some(match promised {
-        Some(promised) if u32::from(bytes + STEP) < promised => Finding::problem(
+        Some(promised) if u32::from(bytes + TUNNEL) < promised => Finding::problem(
             Cause::Mtu,
             subject,
             format!(
