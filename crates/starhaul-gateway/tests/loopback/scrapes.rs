@@ -38,7 +38,7 @@ async fn roomy_pair(sink: SocketAddr) -> Option<Pair> {
     let udp = udp_echo().await;
     let rules = format!(
         "[[udp]]\nname = \"u\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{udp}\"\ndeadline = \"20s\"\n\
-         max_clients = 20000\nidle_timeout = \"10min\"\n\
+         max_clients = 20000\nidle_timeout = \"10min\"\nanswered_timeout = \"10min\"\n\
          [[tcp]]\nname = \"t\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{sink}\"\n"
     );
     let far = format!("{ALLOW_LOOPBACK}max_streams = 50000\n");
@@ -186,6 +186,7 @@ fn what_scrapes_cost() {
             got += scrape;
         }
         source.abort();
+        assert!(open_now(&pair) >= STREAMS, "{}", open_now(&pair));
         let scrapes = got as f64 * 8e-6 / (TURN.as_secs_f64() * TURNS as f64);
         let [without, with] = [without, with].map(median);
         println!(

@@ -33,7 +33,7 @@ fn fill(mut stream: TcpStream) -> Meanwhile {
     Meanwhile::every(AGAIN / 10, move || {
         loop {
             match stream.write(&[7; 1 << 16]) {
-                Ok(_) => {}
+                Ok(taken) => assert!(taken > 0, "it is closed"),
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
                     return;
