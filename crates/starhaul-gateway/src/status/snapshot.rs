@@ -35,8 +35,8 @@ use crate::{
 const US: &str = "us";
 const PEER: &str = "peer";
 
-/// The whole gateway.
-pub(crate) fn status(shared: &Shared) -> Status {
+/// The whole gateway, with the streams of its sessions or without.
+pub(crate) fn status(shared: &Shared, lists_streams: bool) -> Status {
     let rules = shared.seen.rules();
     let known: Vec<_> = peers_and_streams(shared);
     let meter = shared.rates.meter(Instant::now());
@@ -73,7 +73,14 @@ pub(crate) fn status(shared: &Shared) -> Status {
         classes: classes(&peers),
         peers,
         sessions: sessions
-            .map(|(peer, session, streams)| session_status(peer, session, streams, &meter))
+            .map(|(peer, session, streams)| {
+                let streams = if lists_streams {
+                    streams.as_slice()
+                } else {
+                    &[]
+                };
+                session_status(peer, session, streams, &meter)
+            })
             .collect(),
         limits: [
             limits,
@@ -320,7 +327,10 @@ fn session_status(
         .map(unresolved_path);
     let paths: Vec<_> = paths.chain(unresolved).collect();
     let (held_send, held_receive) = session.inner.held_bytes();
-    let waiting: BTreeSet<_> = session.inner.streams_without_credit().into_iter().collect();
+    let waiting: BTreeSet<_> = match streams.is_empty() {
+        true => BTreeSet::new(),
+        false => session.inner.streams_without_credit().into_iter().collect(),
+    };
     Session {
         peer: session.peer.clone(),
         opened_by: side(session.opened_by_us).to_owned(),
