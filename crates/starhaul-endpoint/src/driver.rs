@@ -7,7 +7,7 @@ use std::{
     collections::BTreeMap,
     os::fd::AsFd as _,
     sync::{Arc, mpsc::Receiver},
-    time::Instant,
+    time::{Instant, SystemTime},
 };
 
 use bytes::{Bytes, BytesMut};
@@ -260,8 +260,9 @@ impl Driver {
         let now = Instant::now();
         for datagram in buffer.datagrams() {
             let echo = EchoMessage::is_echo(datagram.payload).then_some(&mut self.echo);
-            let from = datagram.remote.ip();
-            let answer = echo.and_then(|echo| echo.answer(now, from, datagram.payload));
+            let answer = echo.and_then(|echo| {
+                echo.answer(now, SystemTime::now(), datagram.remote, datagram.payload)
+            });
             if let Some((answer, local)) = answer.zip(self.sockets.get_mut(&id)) {
                 local.send(Transmit {
                     local: id,

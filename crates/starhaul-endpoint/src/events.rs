@@ -54,12 +54,10 @@ pub(crate) fn dispatch(state: &mut State, now: Instant) {
                 path,
                 name,
             } => {
-                tracing::info!(
-                    session = session.0,
-                    peer = state.peer_name(session),
-                    path = name,
-                    "path up"
-                );
+                if let Some(others) = state.path_lines.take(now) {
+                    let peer = state.peer_name(session);
+                    tracing::info!(session = session.0, peer, path = name, others, "path up");
+                }
                 if let Some(entry) = state.sessions.get_mut(&session) {
                     entry.down.remove(&path);
                     if entry.accepted {
@@ -77,7 +75,16 @@ pub(crate) fn dispatch(state: &mut State, now: Instant) {
                 let peer = state.peer_name(session);
                 match state.is_open(session) {
                     true => {
-                        tracing::warn!(session = session.0, peer, path = name, reason, "path down");
+                        if let Some(others) = state.path_lines.take(now) {
+                            tracing::warn!(
+                                session = session.0,
+                                peer,
+                                path = name,
+                                reason,
+                                others,
+                                "path down"
+                            );
+                        }
                     }
                     // The task that waits for the session gets the reason, and tries again and again.
                     false => {

@@ -44,6 +44,7 @@ mod driver;
 mod endpoint;
 mod events;
 mod inbox;
+mod log_budget;
 mod network;
 mod own_paths;
 mod paths;
@@ -76,6 +77,7 @@ pub use self::{
     bytes::{ByteReader, ByteStream, ByteWriter},
     chain::{Chain, ChainConfig, ChainNeighbour, ChainReader, ChainStatus, ChainWriter},
     endpoint::{Endpoint, EndpointConfig},
+    log_budget::LogBudget,
     own_paths::PathChange,
     qlog::QlogFolder,
     session::Session,

@@ -187,6 +187,13 @@ impl Session {
         machine.map_or((0, 0), |machine| machine.held_bytes())
     }
 
+    /// Streams whose bytes wait because the peer's application has not read those before.
+    pub fn streams_without_credit(&self) -> Vec<StreamId> {
+        let mut state = self.shared.lock();
+        let machine = state.node.session(self.session.handle);
+        machine.map_or_else(Vec::new, |machine| machine.streams_without_credit())
+    }
+
     /// The reasons why paths are down: an error of the socket, or the cause that ended or prevented the connection.
     pub fn path_problems(&self) -> BTreeMap<PathId, String> {
         let state = self.shared.lock();

@@ -21,6 +21,7 @@ use tokio::sync::{oneshot, watch};
 use crate::{
     Block, Detection, Error,
     inbox::{Inbox, Input},
+    log_budget::LogBudget,
     paths::BoundSocket,
     probers::Probers,
     queue::{Bounds, Budget, Queue},
@@ -91,6 +92,8 @@ pub(crate) struct State {
     pub(crate) peer_names: HashMap<PublicKey, String>,
     pub(crate) refused: RefusedKeys,
     pub(crate) refused_streams: RefusedStreams,
+    /// Paths that come and go.
+    pub(crate) path_lines: LogBudget,
     pub(crate) probers: Probers,
     /// By peer and name of the path; there are as many as were configured.
     meters: HashMap<(PublicKey, String), WireMeter>,
@@ -175,6 +178,7 @@ impl Shared {
             peer_names,
             refused: RefusedKeys::default(),
             refused_streams: RefusedStreams::default(),
+            path_lines: LogBudget::default(),
             probers: Probers::new(inbox.clone()),
             meters: HashMap::new(),
             accepting: Accepting::default(),

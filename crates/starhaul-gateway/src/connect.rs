@@ -233,16 +233,19 @@ pub(crate) async fn serve_session(
             self.0.remove(&self.1);
         }
     }
-    tracing::info!(
-        peer = peer.name,
-        opened_by_us = session.opened_by_us,
-        "session open"
-    );
+    // Of a session that begins without a line the end has none either.
+    let others = peer.log.sessions.lock().take(Instant::now());
+    if let Some(others) = others {
+        let opened_by_us = session.opened_by_us;
+        tracing::info!(peer = peer.name, opened_by_us, others, "session open");
+    }
     peer.add(session.clone());
     peer.enforce_limits();
     let _listed = Listed(peer, session.clone());
     egress::serve(session.clone(), outlet.clone()).await;
     let reason = session.inner.closed().await;
     let reason = reason.as_deref().unwrap_or("closed in order");
-    tracing::info!(peer = peer.name, reason, "session ended");
+    if others.is_some() {
+        tracing::info!(peer = peer.name, reason, "session ended");
+    }
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use starhaul_endpoint::{PublicKey, RecvStream, Session, StreamStats};
+use starhaul_endpoint::{LogBudget, PublicKey, RecvStream, Session, StreamStats};
 use tokio::sync::{mpsc, watch};
 
 use crate::{
@@ -52,6 +52,8 @@ pub(crate) struct PeerLog {
     pub(crate) forbidden: Seldom,
     /// Blocks of the peer that are no frames.
     pub(crate) frames: Seldom,
+    /// Sessions with the peer that begin and end.
+    pub(crate) sessions: Mutex<LogBudget>,
 }
 
 /// A flow that this side opened; it receives replies until it is dropped.

@@ -76,6 +76,17 @@ impl ConnectAnswer {
     }
 }
 
+/// The far side did not connect to the target.
+#[derive(Debug, thiserror::Error)]
+#[error("the far side does not connect to the target: {0:?}")]
+pub(crate) struct NotConnected(pub(crate) Reply);
+
+impl From<NotConnected> for io::Error {
+    fn from(error: NotConnected) -> Self {
+        Self::new(io::ErrorKind::ConnectionRefused, error)
+    }
+}
+
 /// Makes a connection that is dropped end by RST (`SO_LINGER` 0), until [`settle`]: an application must never take
 /// data that broke off for data that ended. TCP keepalive detects an end that vanished.
 pub(crate) fn unsettle(tcp: &TcpStream) {
@@ -140,7 +151,7 @@ pub(crate) async fn relay(
         if expect_answer {
             let answer = ConnectAnswer::read(&mut reader).await?;
             if answer.reply != Reply::Succeeded {
-                return Err(io::ErrorKind::ConnectionRefused.into());
+                return Err(NotConnected(answer.reply).into());
             }
         }
         loop {

@@ -92,6 +92,11 @@ impl Shared {
     }
 
     pub(crate) fn status(&self) -> Status {
-        status::status(self)
+        status::status(self, true)
+    }
+
+    /// The same without the streams of the sessions, of which there may be thousands.
+    pub(crate) fn summary(&self) -> Status {
+        status::status(self, false)
     }
 }

@@ -18,6 +18,7 @@ use crate::path_change::PathChange;
 
 pub use self::{
     bundle::Bundle,
+    check::Lack,
     detector::Detector,
     known_paths::KnownPath,
     process::Process,
@@ -293,9 +294,23 @@ pub struct Ingress {
     pub dropped: Dropped,
     /// Number of connections that failed or broke off.
     pub failed_connections: u64,
+    /// Those of them that the far side did not make.
+    #[serde(default)]
+    pub refusals: Refusals,
     /// Bytes of its streams.
     #[serde(default)]
     pub traffic: Traffic,
+}
+
+/// Connections that the far side did not make, by cause.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Refusals {
+    /// Its `[egress]` does not allow the target.
+    pub not_allowed: u64,
+    /// Nothing listens there.
+    pub connection_refused: u64,
+    /// The target, or its name, was not found, or did not answer.
+    pub unreachable: u64,
 }
 
 /// Dropped datagrams by cause.
@@ -492,6 +507,9 @@ pub struct PathFigures {
     pub datagrams_sent: u64,
     /// Lost datagrams of those.
     pub datagrams_lost: u64,
+    /// Whether the peer has the newest datagram that asks for an acknowledgement; it may say so over another path.
+    #[serde(default)]
+    pub newest_acked: bool,
 }
 
 /// A stream of a session.
@@ -510,6 +528,9 @@ pub struct Stream {
     pub priority: u8,
     /// Its mode: how blocks are protected.
     pub mode: String,
+    /// Whether its bytes wait because the peer's application has not read those before.
+    #[serde(default)]
+    pub peer_reads_no_more: bool,
     /// Whether it has ended; its figures are kept for a while.
     #[serde(default)]
     pub ended: bool,
@@ -544,6 +565,9 @@ pub struct Blocks {
     pub failed: u64,
     /// Sent blocks that were recovered.
     pub recovered: Recovered,
+    /// Bytes of redundancy and of second copies that were sent for them, without headers.
+    #[serde(default)]
+    pub redundancy_bytes: u64,
 }
 
 /// Blocks dropped because they could not arrive in time, by cause.
@@ -589,5 +613,6 @@ impl Blocks {
         self.failed += other.failed;
         self.recovered.redundancy += other.recovered.redundancy;
         self.recovered.retransmission += other.recovered.retransmission;
+        self.redundancy_bytes += other.redundancy_bytes;
     }
 }

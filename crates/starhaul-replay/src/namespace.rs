@@ -44,7 +44,10 @@ impl NetworkNamespace {
     }
 
     /// Another reference to the same namespace.
-    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// The system is out of file descriptors.
+    pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self(self.0.try_clone()?))
     }
 

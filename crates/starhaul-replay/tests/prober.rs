@@ -158,7 +158,8 @@ fn a_hostile_far_end_makes_it_find_nothing() {
         while far.try_recv(&mut buffer).unwrap() {
             for question in buffer.datagrams() {
                 let now = Instant::now();
-                let answer = responder.answer(now, question.remote.ip(), question.payload);
+                let answer =
+                    responder.answer(now, SystemTime::now(), question.remote, question.payload);
                 let Some(answer) = answer else { continue };
                 let mut foreign = answer;
                 foreign[24] ^= 1; // the token

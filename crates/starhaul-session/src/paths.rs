@@ -47,6 +47,9 @@ pub(crate) struct Counters {
     pub(crate) bytes_received: u64,
     pub(crate) datagrams_sent: u64,
     pub(crate) datagrams_lost: u64,
+    /// Behind the newest datagram that asks for an acknowledgement, and behind the newest one that the peer has.
+    pub(crate) asked: u64,
+    pub(crate) answered: u64,
 }
 
 impl Path {
@@ -74,6 +77,9 @@ impl Path {
         self.monitor.on_queued(bytes as u64 + budget.overhead_bytes);
         self.counters.bytes_sent += bytes as u64;
         self.counters.datagrams_sent += 1;
+        if item.elicits_ack() {
+            self.counters.asked = sequence + 1;
+        }
         PathDatagram {
             payload,
             sequence: wrap(sequence),

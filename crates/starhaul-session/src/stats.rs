@@ -51,6 +51,8 @@ pub struct StreamStats {
     pub recovered_by_redundancy: u64,
     /// Delivered blocks of which a fragment was sent again.
     pub recovered_by_retransmission: u64,
+    /// Bytes of redundancy and of second copies that were sent, without headers.
+    pub redundancy_bytes: u64,
     /// Application bytes given to the session.
     pub bytes_sent: u64,
     /// Application bytes handed to the application.
@@ -81,6 +83,7 @@ impl StreamStats {
             failed: 0,
             recovered_by_redundancy: 0,
             recovered_by_retransmission: 0,
+            redundancy_bytes: 0,
             bytes_sent: 0,
             bytes_received: 0,
         }
@@ -99,6 +102,7 @@ impl StreamStats {
         self.failed += other.failed;
         self.recovered_by_redundancy += other.recovered_by_redundancy;
         self.recovered_by_retransmission += other.recovered_by_retransmission;
+        self.redundancy_bytes += other.redundancy_bytes;
         self.bytes_sent += other.bytes_sent;
         self.bytes_received += other.bytes_received;
     }
@@ -210,6 +214,8 @@ pub struct PathStats {
     pub datagrams_sent: u64,
     /// Session datagrams declared lost.
     pub datagrams_lost: u64,
+    /// The peer has the newest datagram that asks for an acknowledgement: the session hears that over any path.
+    pub newest_acked: bool,
 }
 
 impl PathStats {
@@ -231,6 +237,7 @@ impl PathStats {
             bytes_received: counters.bytes_received,
             datagrams_sent: counters.datagrams_sent,
             datagrams_lost: counters.datagrams_lost,
+            newest_acked: counters.asked > 0 && counters.answered >= counters.asked,
         }
     }
 }

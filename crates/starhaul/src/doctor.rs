@@ -2,8 +2,12 @@
 //! what to do. It changes nothing.
 
 mod bottleneck;
+mod finding;
 mod host;
 mod network;
+mod process;
+mod reach;
+mod rules;
 mod running;
 mod service;
 
@@ -14,6 +18,7 @@ use serde::Serialize;
 use starhaul_gateway::{Config, ask_status, find_status, status::Status};
 use tokio::net::UnixStream;
 
+use self::finding::{Cause, Finding, Level};
 use crate::output::print;
 
 #[derive(clap::Args)]
@@ -35,64 +40,6 @@ pub(crate) struct Arguments {
 /// For how long the running gateway is watched.
 const WATCH: Duration = Duration::from_secs(2);
 
-/// How much a finding matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Level {
-    /// As it should be.
-    Good,
-    /// It costs something, or will.
-    Note,
-    /// Something does not work, or not as configured.
-    Problem,
-}
-
-/// One fact, with the evidence and what to do about it.
-#[derive(Debug, Serialize)]
-struct Finding {
-    level: Level,
-    /// What it is about, as `path leo` or `socket buffers`.
-    subject: String,
-    /// What was seen.
-    found: String,
-    /// The one thing to do.
-    advice: Option<String>,
-}
-
-impl Finding {
-    fn good(subject: impl Into<String>, found: impl Into<String>) -> Self {
-        Self {
-            level: Level::Good,
-            subject: subject.into(),
-            found: found.into(),
-            advice: None,
-        }
-    }
-
-    fn note(
-        subject: impl Into<String>,
-        found: impl Into<String>,
-        advice: impl Into<String>,
-    ) -> Self {
-        Self {
-            level: Level::Note,
-            advice: Some(advice.into()),
-            ..Self::good(subject, found)
-        }
-    }
-
-    fn problem(
-        subject: impl Into<String>,
-        found: impl Into<String>,
-        advice: impl Into<String>,
-    ) -> Self {
-        Self {
-            level: Level::Problem,
-            ..Self::note(subject, found, advice)
-        }
-    }
-}
-
 /// All findings, the worst first.
 #[derive(Debug, Serialize)]
 struct Report {
@@ -109,8 +56,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    let mut findings = runtime.block_on(examine(arguments, config.as_ref()));
-    findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
+    let findings = runtime.block_on(examine(arguments, config.as_ref()));
+    let findings = finding::settle(findings);
+    // A silent resolver may hold a thread of the runtime for longer than anyone wants to wait.
+    runtime.shutdown_background();
     let problems = findings
         .iter()
         .filter(|finding| finding.level == Level::Problem);
@@ -128,38 +77,55 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 async fn examine(arguments: &Arguments, config: Option<&Config>) -> Vec<Finding> {
-    let mut findings = host::examine(config);
-    if let Some(config) = config {
-        findings.extend(network::examine(config, arguments.peer.as_deref()).await);
-    }
-    let (socket, first) = match ask(arguments).await {
-        Ok(answer) => answer,
-        Err(error) => {
-            findings.push(Finding::problem(
-                "gateway",
-                error.to_string(),
-                "start it (starhaul gateway --config FILE), or name its socket with --socket",
-            ));
-            return findings;
-        }
-    };
-    let process = host::Process::watch(process_at(&socket).await);
-    tokio::time::sleep(WATCH).await;
-    let last = match ask_status(&socket).await {
-        Ok(status) => status,
-        Err(error) => {
-            let advice = "look into its log: it ended, or does not answer, while it was watched";
-            findings.push(Finding::problem("gateway", error.to_string(), advice));
-            return findings;
-        }
-    };
-    let busy = process.ended();
     let peer = arguments.peer.as_deref();
-    findings.extend(busy.findings());
-    findings.extend(running::examine(&first, &last, peer));
-    findings.extend(service::examine(&last, peer));
-    findings.extend(bottleneck::find(&last, peer, &busy));
+    let (configured, watched) = tokio::join!(of_configuration(config, peer), watch(arguments));
+    let (mut findings, ways, answers) = configured;
+    let status = match watched {
+        Ok((first, last, process)) => {
+            findings.extend(process.findings());
+            findings.extend(running::examine(&first, &last, peer, &ways));
+            findings.extend(service::examine(&last, peer));
+            findings.extend(rules::examine(&first, &last, peer));
+            findings.extend(bottleneck::find(&first, &last, peer, &process));
+            Some(last)
+        }
+        Err(problem) => {
+            findings.push(problem);
+            None
+        }
+    };
+    findings.extend(answers.findings(status.as_ref()));
     findings
+}
+
+/// The host, what the configuration names, and who answers there.
+async fn of_configuration(
+    config: Option<&Config>,
+    peer: Option<&str>,
+) -> (Vec<Finding>, Vec<network::Way>, reach::Answers) {
+    let mut findings = host::examine(config);
+    let Some(config) = config else {
+        return (findings, Vec::new(), reach::Answers::default());
+    };
+    let (found, ways) = network::examine(config, peer).await;
+    findings.extend(found);
+    let answers = reach::ask(ways.clone(), config.keepalive).await;
+    (findings, ways, answers)
+}
+
+/// The running gateway before and after a while, and how its process fared meanwhile.
+async fn watch(arguments: &Arguments) -> Result<(Status, Status, process::Watched), Finding> {
+    let (socket, first) = ask(arguments).await.map_err(|error| {
+        let advice = "start it (starhaul gateway --config FILE), or name its socket with --socket";
+        Finding::problem(Cause::Gateway, "gateway", error.to_string(), advice)
+    })?;
+    let process = process::Process::watch(process_at(&socket).await);
+    tokio::time::sleep(WATCH).await;
+    let last = ask_status(&socket).await.map_err(|error| {
+        let advice = "look into its log: it ended, or does not answer, while it was watched";
+        Finding::problem(Cause::Gateway, "gateway", error.to_string(), advice)
+    })?;
+    Ok((first, last, process.ended()))
 }
 
 async fn ask(arguments: &Arguments) -> Result<(PathBuf, Status), starhaul_gateway::Error> {

@@ -43,15 +43,24 @@ pub(crate) enum LogFormat {
     Text,
     /// One JSON object in each line: timestamp, level, target, message and the fields of the message
     Json,
+    /// Entries of systemd's journal, with the fields of the message as STARHAUL_NAME
+    Journal,
 }
 
-/// Starts logging by these rules; the error describes an invalid rule.
+/// Starts logging by these rules; the error names the option and what is wrong with it.
 pub(crate) fn begin(rules: &str, format: LogFormat) -> Result<(), String> {
-    check(rules)?;
-    let filter: Targets = rules.parse().map_err(|error| format!("{error}"))?;
+    let of_rules = |error: String| format!("--log {rules:?}: {error}");
+    check(rules).map_err(of_rules)?;
+    let filter = rules.parse::<Targets>();
+    let filter = filter.map_err(|error| of_rules(error.to_string()))?;
+    if format == LogFormat::Journal {
+        let journal = journal()?.with_filter(filter);
+        tracing_subscriber::registry().with(journal).init();
+        return Ok(());
+    }
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let lines = match format {
-        LogFormat::Text => lines.with_ansi(is_coloured()).boxed(),
+        LogFormat::Text | LogFormat::Journal => lines.with_ansi(is_coloured()).boxed(),
         LogFormat::Json => lines
             .json()
             .flatten_event(true)
@@ -62,6 +71,17 @@ pub(crate) fn begin(rules: &str, format: LogFormat) -> Result<(), String> {
     let lines = lines.with_filter(filter);
     tracing_subscriber::registry().with(lines).init();
     Ok(())
+}
+
+/// By systemd's native protocol, so that each field of a message is one of its entry.
+fn journal() -> Result<tracing_journald::Layer, String> {
+    let journal = tracing_journald::layer();
+    let journal = journal.map_err(|error| {
+        format!("--log-format journal: systemd's journal does not take entries here: {error}")
+    })?;
+    Ok(journal
+        .with_field_prefix(Some("STARHAUL".to_owned()))
+        .with_syslog_identifier("starhaul".to_owned()))
 }
 
 /// A filter takes each unknown level for a target name, and logs nothing else: a misspelt level would silence

@@ -136,7 +136,7 @@ fn main() -> ExitCode {
         _ => "info",
     });
     if let Err(error) = logs::begin(log, arguments.log_format) {
-        eprintln!("error: --log {log:?}: {error}");
+        eprintln!("error: {error}");
         return ExitCode::from(2);
     }
     let result = match arguments.command {

@@ -57,11 +57,15 @@ pub enum Need {
     Chromium,
     /// The server of Debian's package `postgresql`, and a build with the feature `postgres`.
     Postgres,
+    /// The library of Debian's `libfaketime`, which sets a program's clock.
+    Faketime,
+    /// Permission to make a control group with a limit of processor time.
+    Cgroup,
 }
 
 impl Need {
     /// All needs.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::Netns,
         Self::Iperf3,
         Self::Traces,
@@ -78,6 +82,8 @@ impl Need {
         Self::Prometheus,
         Self::Chromium,
         Self::Postgres,
+        Self::Faketime,
+        Self::Cgroup,
     ];
 
     /// The name in `STARHAUL_REQUIRE`.
@@ -99,6 +105,8 @@ impl Need {
             Self::Prometheus => "prometheus",
             Self::Chromium => "chromium",
             Self::Postgres => "postgres",
+            Self::Faketime => "faketime",
+            Self::Cgroup => "cgroup",
         }
     }
 }

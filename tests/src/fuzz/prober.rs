@@ -2,7 +2,7 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use arbitrary::{Result, Unstructured};
@@ -95,8 +95,8 @@ pub fn prober_datagram(data: &[u8]) {
     }
     let now = Instant::now();
     let mut responder = EchoResponder::new([7; 32], now);
-    let from = Ipv4Addr::new(192, 0, 2, 1).into();
-    if let Some(answer) = responder.answer(now, from, packet) {
+    let from = (Ipv4Addr::new(192, 0, 2, 1), 4711).into();
+    if let Some(answer) = responder.answer(now, SystemTime::UNIX_EPOCH, from, packet) {
         assert!(answer.len() <= packet.len(), "it amplifies");
         assert_eq!(packet.len(), ECHO_BYTES);
         let echoed = EchoMessage::decode(&answer);

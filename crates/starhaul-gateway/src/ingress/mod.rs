@@ -4,6 +4,7 @@ mod bundles;
 mod clients;
 mod datagrams;
 mod listeners;
+mod refusals;
 mod socks;
 mod stream;
 mod tcp;
@@ -24,6 +25,7 @@ use tokio::{net::UdpSocket, sync::watch};
 
 pub(crate) use self::{
     listeners::Listeners,
+    refusals::Refusals,
     way::{ConnectionWay, DatagramWay, Way},
 };
 
@@ -160,6 +162,8 @@ pub(crate) struct Counters {
     pub(crate) dropped_refused: AtomicU64,
     /// Connections that failed or broke off.
     pub(crate) failed_connections: AtomicU64,
+    /// Those of them to which the far side found no target.
+    pub(crate) refusals: Refusals,
 }
 
 /// Counts one client of a rule for as long as it lives.

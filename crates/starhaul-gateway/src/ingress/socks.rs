@@ -19,7 +19,7 @@ use crate::{
     config::{ConnectionService, Credentials, Delivery, Framing},
     label::{Flow, Label},
     policy::{BlockSender, stream_config},
-    relay::{ConnectAnswer, relay, settle},
+    relay::{ConnectAnswer, NotConnected, relay, settle},
     socks5::{
         Command, Handshake, Reply, Request, Step, read_address, read_datagram, write_address,
         write_datagram,
@@ -96,7 +96,8 @@ async fn connect(
         }
     };
     if answer.reply != Reply::Succeeded {
-        return refuse(&mut tcp, &answer.reply.message(NOWHERE)).await;
+        refuse(&mut tcp, &answer.reply.message(NOWHERE)).await?;
+        return Err(NotConnected(answer.reply).into());
     }
     tcp.write_all(&answer.reply.message(answer.bound)).await?;
     let idle = rule.config.service.limits.idle_timeout;

@@ -118,6 +118,7 @@ async fn serve_connection(rule: Arc<Rule<ConnectionService>>, tcp: TcpStream) {
     };
     if let Err(error) = served.await {
         count(&rule.counters.failed_connections);
+        rule.counters.refusals.count(&error);
         tracing::debug!(rule = rule.config.name, %error, "connection ended badly");
     }
 }

@@ -2,6 +2,15 @@
 
 use super::{Peer, Session, Status};
 
+/// Something that a configured peer lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lack {
+    /// Name of the path that carries nothing; `None` where there is no session at all.
+    pub path: Option<String>,
+    /// What it is, and why as far as that is known, for people.
+    pub text: String,
+}
+
 impl Status {
     /// What an operator would want to be woken for, one line each: a peer to which no session is open, a configured path that is
     /// down. Where no sessions are configured, one that is open will do.
@@ -10,7 +19,8 @@ impl Status {
             .peers
             .iter()
             .filter(|peer| !peer.configured_paths.is_empty());
-        let mut problems: Vec<_> = opened.flat_map(|peer| self.problems_with(peer)).collect();
+        let lacks = opened.flat_map(|peer| self.lacks_of(peer));
+        let mut problems: Vec<_> = lacks.map(|lack| lack.text).collect();
         problems.extend(self.peers.iter().filter_map(all_out_of_service));
         let configured = self
             .peers
@@ -22,7 +32,11 @@ impl Status {
         problems
     }
 
-    fn problems_with(&self, peer: &Peer) -> Vec<String> {
+    /// The same of one peer; nothing where this side opens no session to it.
+    pub fn lacks_of(&self, peer: &Peer) -> Vec<Lack> {
+        if peer.configured_paths.is_empty() {
+            return Vec::new();
+        }
         let sessions = self.sessions.iter();
         let ours: Vec<_> = sessions
             .filter(|session| session.peer == peer.name && session.opened_by == "us")
@@ -30,11 +44,20 @@ impl Status {
         if ours.is_empty() {
             let cause = peer.last_error.as_ref();
             let cause = cause.map(|error| format!(": {error}")).unwrap_or_default();
-            return vec![format!("no session with {}{cause}", peer.name)];
+            return vec![Lack {
+                path: None,
+                text: format!("no session with {}{cause}", peer.name),
+            }];
         }
         let names = peer.configured_paths.iter();
         names
-            .filter_map(|name| path_problem(peer, &ours, name))
+            .filter_map(|name| {
+                let text = path_problem(peer, &ours, name)?;
+                Some(Lack {
+                    path: Some(name.clone()),
+                    text,
+                })
+            })
             .collect()
     }
 }

@@ -1,7 +1,7 @@
 //! Takes the status of a running gateway.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -36,8 +36,8 @@ use crate::{
 const US: &str = "us";
 const PEER: &str = "peer";
 
-/// The whole gateway.
-pub(crate) fn status(shared: &Shared) -> Status {
+/// The whole gateway, with the streams of its sessions or without.
+pub(crate) fn status(shared: &Shared, lists_streams: bool) -> Status {
     let rules = shared.seen.rules();
     let known: Vec<_> = peers_and_streams(shared);
     let meter = shared.rates.meter(Instant::now());
@@ -75,7 +75,14 @@ pub(crate) fn status(shared: &Shared) -> Status {
         classes: classes(&peers),
         peers,
         sessions: sessions
-            .map(|(peer, session, streams)| session_status(peer, session, streams, &meter))
+            .map(|(peer, session, streams)| {
+                let streams = if lists_streams {
+                    streams.as_slice()
+                } else {
+                    &[]
+                };
+                session_status(peer, session, streams, &meter)
+            })
             .collect(),
         limits: [
             limits,
@@ -261,6 +268,7 @@ fn ingress_status<S: Service>(rule: &Rule<S>, peers: &[Peer]) -> Ingress {
             refused: read(&counters.dropped_refused),
         },
         failed_connections: read(&counters.failed_connections),
+        refusals: counters.refusals.snapshot(),
         traffic: traffic_of(peers, rule.way.name(), &rule.config.name, &[US]),
     }
 }
@@ -322,6 +330,10 @@ fn session_status(
         .map(unresolved_path);
     let paths: Vec<_> = paths.chain(unresolved).collect();
     let (held_send, held_receive) = session.inner.held_bytes();
+    let waiting: BTreeSet<_> = match streams.is_empty() {
+        true => BTreeSet::new(),
+        false => session.inner.streams_without_credit().into_iter().collect(),
+    };
     Session {
         peer: session.peer.clone(),
         opened_by: side(session.opened_by_us).to_owned(),
@@ -340,6 +352,7 @@ fn session_status(
                     stream_bytes(stats),
                     age,
                 ),
+                peer_reads_no_more: !stats.ended && waiting.contains(&stats.stream),
                 ..stream(stats)
             })
             .collect(),
@@ -444,6 +457,7 @@ fn path(path: &PathStatus, now: Instant) -> Path {
             bytes_received: stats.bytes_received,
             datagrams_sent: stats.datagrams_sent,
             datagrams_lost: stats.datagrams_lost,
+            newest_acked: stats.newest_acked,
         }),
     }
 }
@@ -475,6 +489,7 @@ fn stream(stats: &StreamStats) -> Stream {
         priority: stats.priority,
         mode: stats.mode.name().to_owned(),
         ended: stats.ended,
+        peer_reads_no_more: false,
         traffic: Traffic::default(),
         blocks: blocks(stats),
         bytes_sent: stats.bytes_sent,
@@ -499,5 +514,6 @@ fn blocks(stats: &StreamStats) -> Blocks {
             redundancy: stats.recovered_by_redundancy,
             retransmission: stats.recovered_by_retransmission,
         },
+        redundancy_bytes: stats.redundancy_bytes,
     }
 }

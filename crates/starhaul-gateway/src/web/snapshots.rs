@@ -25,7 +25,7 @@ pub(super) struct Snapshots {
 #[derive(Debug)]
 pub(super) struct Snapshot {
     taken: Instant,
-    status: Status,
+    status: Arc<Status>,
     metrics: OnceLock<Bytes>,
     event: OnceLock<Bytes>,
 }
@@ -45,7 +45,7 @@ impl Snapshots {
         }
         let snapshot = Arc::new(Snapshot {
             taken: Instant::now(),
-            status: self.shared.status(),
+            status: Arc::new(self.shared.summary()),
             metrics: OnceLock::new(),
             event: OnceLock::new(),
         });
@@ -61,16 +61,11 @@ impl Snapshot {
         self.metrics.get_or_init(text).clone()
     }
 
-    /// As a server-sent event: the object of `starhaul status --json` without the lists of streams, of which there may be
-    /// thousands.
+    /// As a server-sent event: the object of `starhaul status --json` without the lists of streams.
     pub(super) fn event(&self) -> Bytes {
         let text = || {
-            let mut status = self.status.clone();
-            for session in &mut status.sessions {
-                session.streams.clear();
-            }
             // Neither a map with other keys than texts nor a failing writer is involved.
-            let json = serde_json::to_string(&status).unwrap_or_default();
+            let json = serde_json::to_string(&*self.status).unwrap_or_default();
             format!("data: {json}\n\n").into()
         };
         self.event.get_or_init(text).clone()

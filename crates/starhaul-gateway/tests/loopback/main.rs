@@ -11,6 +11,7 @@ mod metrics;
 mod names;
 mod paths;
 mod reload;
+mod scrapes;
 mod sessions;
 mod socks;
 mod status;

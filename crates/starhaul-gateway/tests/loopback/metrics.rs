@@ -14,7 +14,7 @@ use super::gateways::{
 
 const METRICS: &str = "metrics = \"127.0.0.1:0\"\n";
 /// Snapshots are given again for 200 ms.
-const STALE: Duration = Duration::from_millis(250);
+pub(crate) const STALE: Duration = Duration::from_millis(250);
 
 /// A pair with a UDP rule `u` and a TCP rule `t` at the near side, both with metrics.
 async fn measured_pair() -> Pair {
@@ -43,15 +43,15 @@ async fn exchange(address: SocketAddr, request: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-async fn get(address: SocketAddr, path: &str) -> String {
+pub(crate) async fn get(address: SocketAddr, path: &str) -> String {
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     exchange(address, request.as_bytes()).await
 }
 
-type Series = BTreeMap<String, f64>;
+pub(crate) type Series = BTreeMap<String, f64>;
 
 /// All series with their values, by name and labels.
-async fn scrape(address: SocketAddr) -> Series {
+pub(crate) async fn scrape(address: SocketAddr) -> Series {
     let answer = get(address, "/metrics").await;
     let (head, text) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");

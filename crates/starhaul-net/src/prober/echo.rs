@@ -9,8 +9,8 @@
 use std::{
     collections::HashMap,
     hash::{BuildHasher as _, RandomState},
-    net::IpAddr,
-    time::{Duration, Instant},
+    net::{IpAddr, SocketAddr},
+    time::{Duration, Instant, SystemTime},
 };
 
 use ring::hmac;
@@ -37,6 +37,15 @@ const TESTS_IN_ALL: f64 = 2_000.0;
 
 /// Proof that its sender receives at an address.
 pub type Cookie = [u8; 16];
+
+/// What the responder tells with an answer. Older ones tell zeros.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sight {
+    /// Its calendar time, in microseconds since 1970; 0 if it is not told.
+    pub clock_us: u64,
+    /// The UDP port that the probe came from, as a NAT on the way left it; 0 if it is not told.
+    pub port: u16,
+}
 
 /// A datagram of the echo protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +77,8 @@ pub enum EchoMessage {
         token: [u8; 8],
         /// The number of the probe.
         number: u32,
+        /// What the responder tells with it.
+        sight: Sight,
     },
 }
 
@@ -95,9 +106,23 @@ impl EchoMessage {
                 cookie,
                 number,
             },
-            3 => Self::Answer { token, number },
+            3 => Self::Answer {
+                token,
+                number,
+                sight: Sight::decode(cookie),
+            },
             _ => return None,
         })
+    }
+
+    /// The prober's token.
+    pub fn token(&self) -> [u8; 8] {
+        match *self {
+            Self::Hello { token }
+            | Self::Welcome { token, .. }
+            | Self::Question { token, .. }
+            | Self::Answer { token, .. } => token,
+        }
     }
 
     /// Encodes the message.
@@ -110,7 +135,11 @@ impl EchoMessage {
                 cookie,
                 number,
             } => (2, token, cookie, number),
-            Self::Answer { token, number } => (3, token, Cookie::default(), number),
+            Self::Answer {
+                token,
+                number,
+                sight,
+            } => (3, token, sight.encode(), number),
         };
         let number = number.to_be_bytes();
         let parts: [&[u8]; 5] = [&MAGIC, &[kind], &cookie, &token, &number];
@@ -120,6 +149,26 @@ impl EchoMessage {
             *place = *byte;
         }
         datagram
+    }
+}
+
+impl Sight {
+    /// At the place of the cookie, of which an answer has none: the clock, the port, and zeros.
+    fn encode(self) -> Cookie {
+        let (clock, port) = (self.clock_us.to_be_bytes(), self.port.to_be_bytes());
+        let mut place = Cookie::default();
+        for (byte, told) in place.iter_mut().zip(clock.into_iter().chain(port)) {
+            *byte = told;
+        }
+        place
+    }
+
+    fn decode(place: Cookie) -> Self {
+        let [clock @ .., high, low, _, _, _, _, _, _] = place;
+        Self {
+            clock_us: u64::from_be_bytes(clock),
+            port: u16::from_be_bytes([high, low]),
+        }
     }
 }
 
@@ -168,13 +217,16 @@ impl EchoResponder {
         }
     }
 
-    /// The answer to a datagram from this address; `None` for most datagrams of unknown senders.
+    /// The answer to a datagram from this address; `None` for most datagrams of unknown senders. `clock` is the calendar time that
+    /// probers are told.
     pub fn answer(
         &mut self,
         now: Instant,
-        from: IpAddr,
+        clock: SystemTime,
+        sender: SocketAddr,
         datagram: &[u8],
     ) -> Option<[u8; ECHO_BYTES]> {
+        let from = sender.ip();
         let answer = match EchoMessage::decode(datagram)? {
             EchoMessage::Hello { token } => {
                 self.allow_cookie(now, from)?;
@@ -187,7 +239,17 @@ impl EchoResponder {
                 number,
             } => {
                 self.allow_answer(now, from, cookie)?;
-                EchoMessage::Answer { token, number }
+                let since_1970 = clock.duration_since(SystemTime::UNIX_EPOCH);
+                let micros = since_1970.map_or(0, |since| since.as_micros());
+                let sight = Sight {
+                    clock_us: u64::try_from(micros).unwrap_or_default(),
+                    port: sender.port(),
+                };
+                EchoMessage::Answer {
+                    token,
+                    number,
+                    sight,
+                }
             }
             EchoMessage::Welcome { .. } | EchoMessage::Answer { .. } => return None,
         };
@@ -306,9 +368,21 @@ mod tests {
 
     const TOKEN: [u8; 8] = *b"a token!";
 
+    const CLOCK: SystemTime = SystemTime::UNIX_EPOCH;
+
+    /// The answer to a datagram from a port of this address.
+    fn answer(
+        responder: &mut EchoResponder,
+        now: Instant,
+        from: IpAddr,
+        datagram: &[u8],
+    ) -> Option<[u8; ECHO_BYTES]> {
+        responder.answer(now, CLOCK, SocketAddr::new(from, 4711), datagram)
+    }
+
     fn welcomed(responder: &mut EchoResponder, now: Instant, from: IpAddr) -> Option<Cookie> {
         let hello = EchoMessage::Hello { token: TOKEN }.encode();
-        let answer = responder.answer(now, from, &hello)?;
+        let answer = answer(responder, now, from, &hello)?;
         match EchoMessage::decode(&answer) {
             Some(EchoMessage::Welcome { token, cookie }) if token == TOKEN => Some(cookie),
             other => panic!("{other:?}"),
@@ -334,23 +408,46 @@ mod tests {
         let now = Instant::now();
         let mut responder = EchoResponder::new([7; 32], now);
         let cookie = welcomed(&mut responder, now, address(1)).unwrap();
-        let answer = responder
-            .answer(now, address(1), &question(cookie, 9))
-            .unwrap();
+        let answered = answer(&mut responder, now, address(1), &question(cookie, 9)).unwrap();
         let expected = EchoMessage::Answer {
             token: TOKEN,
             number: 9,
+            sight: Sight {
+                clock_us: 0,
+                port: 4711,
+            },
         };
-        assert_eq!(EchoMessage::decode(&answer), Some(expected));
+        assert_eq!(EchoMessage::decode(&answered), Some(expected));
         for (from, datagram) in [
             (address(2), question(cookie, 9)),
             (address(1), question(Cookie::default(), 9)),
-            (address(1), answer),
+            (address(1), answered),
         ] {
-            assert_eq!(responder.answer(now, from, &datagram), None);
+            assert_eq!(answer(&mut responder, now, from, &datagram), None);
         }
-        let other = EchoResponder::new([8; 32], now).answer(now, address(1), &question(cookie, 9));
+        let mut stranger = EchoResponder::new([8; 32], now);
+        let other = answer(&mut stranger, now, address(1), &question(cookie, 9));
         assert_eq!(other, None, "the cookie of another responder");
+    }
+
+    #[test]
+    fn a_prober_is_told_the_clock_and_the_port_that_it_has_behind_a_nat() {
+        let now = Instant::now();
+        let mut responder = EchoResponder::new([7; 32], now);
+        let cookie = welcomed(&mut responder, now, address(1)).unwrap();
+        let (clock, sender) = (
+            CLOCK + Duration::from_secs(1_700_000_000),
+            SocketAddr::new(address(1), 50_000),
+        );
+        let told = responder.answer(now, clock, sender, &question(cookie, 1));
+        let sight = match EchoMessage::decode(&told.unwrap()) {
+            Some(EchoMessage::Answer { sight, .. }) => sight,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(sight.clock_us, 1_700_000_000_000_000);
+        assert_eq!(sight.port, 50_000);
+        // What responders without a clock wrote there.
+        assert_eq!(Sight::decode([0; 16]), Sight::default());
     }
 
     #[test]
@@ -358,7 +455,14 @@ mod tests {
         let now = Instant::now();
         let mut responder = EchoResponder::new([7; 32], now);
         let cookie = welcomed(&mut responder, now, address(1)).unwrap();
-        let mut ask = |after| responder.answer(now + after, address(1), &question(cookie, 1));
+        let mut ask = |after| {
+            answer(
+                &mut responder,
+                now + after,
+                address(1),
+                &question(cookie, 1),
+            )
+        };
         assert!(ask(COOKIE_LIFE * 2 - Duration::from_secs(1)).is_some());
         assert!(ask(COOKIE_LIFE * 2).is_none());
     }
@@ -369,16 +473,12 @@ mod tests {
         let mut responder = EchoResponder::new([7; 32], now);
         let cookie = welcomed(&mut responder, now, address(1)).unwrap();
         let answered = (0..3000)
-            .filter(|n| {
-                responder
-                    .answer(now, address(1), &question(cookie, *n))
-                    .is_some()
-            })
+            .filter(|n| answer(&mut responder, now, address(1), &question(cookie, *n)).is_some())
             .count();
         assert_eq!(answered, 1000);
         // A second later a probe every 10 ms passes.
         let later = now + Duration::from_secs(1);
-        let answer = responder.answer(later, address(1), &question(cookie, 1));
+        let answer = answer(&mut responder, later, address(1), &question(cookie, 1));
         assert!(answer.is_some());
         let welcomed = (2..20_000)
             .filter(|n| welcomed(&mut responder, later, address(*n)).is_some())
@@ -404,7 +504,7 @@ mod tests {
             let now = start + Duration::from_secs(2) + Duration::from_micros(17) * n;
             let _ = welcomed(&mut responder, now, address(2 + n % 4096));
             if n % 1000 == 999 {
-                let answer = responder.answer(now, address(1), &question(cookie, n));
+                let answer = answer(&mut responder, now, address(1), &question(cookie, n));
                 assert!(answer.is_some(), "silenced by {n} hellos");
             }
         }
@@ -415,7 +515,7 @@ mod tests {
         let start = Instant::now();
         let mut responder = EchoResponder::new([7; 32], start);
         let cookie = welcomed(&mut responder, start, address(1)).unwrap();
-        let mut ask = |now, from, cookie| responder.answer(now, from, &question(cookie, 1));
+        let mut ask = |now, from, cookie| answer(&mut responder, now, from, &question(cookie, 1));
         assert!(ask(start, address(1), cookie).is_some());
         for n in 0..60_000 {
             let now = start + Duration::from_micros(17) * n;
@@ -438,7 +538,7 @@ mod tests {
         for n in 0..20_000 {
             let now = now + Duration::from_millis(n.into());
             let cookie = responder.cookie(responder.epoch(now), address(n));
-            let answer = responder.answer(now, address(n), &question(cookie, 1));
+            let answer = answer(&mut responder, now, address(n), &question(cookie, 1));
             answered += usize::from(answer.is_some());
         }
         assert_eq!(answered, 20_000);

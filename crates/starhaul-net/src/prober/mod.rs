@@ -3,6 +3,7 @@
 //! the host.
 
 mod echo;
+mod reach;
 mod run;
 mod search;
 mod serve;
@@ -24,7 +25,8 @@ use self::run::Run;
 use crate::{Error, Poller, Waker, WireMeter};
 
 pub use self::{
-    echo::{Cookie, ECHO_BYTES, EchoMessage, EchoResponder},
+    echo::{Cookie, ECHO_BYTES, EchoMessage, EchoResponder, Sight},
+    reach::{Mapping, Reached, Unreached, answers_ping, reach},
     search::{FoundBy, FoundHop, HopProbe, HopSearch},
     serve::EchoServer,
 };

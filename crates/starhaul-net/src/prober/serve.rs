@@ -8,7 +8,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use ring::rand::{SecureRandom as _, SystemRandom};
@@ -96,7 +96,8 @@ fn answer(
 ) -> Result<(), Error> {
     while socket.try_recv(buffer)? {
         for datagram in buffer.datagrams() {
-            let answer = responder.answer(Instant::now(), datagram.remote.ip(), datagram.payload);
+            let (now, clock) = (Instant::now(), SystemTime::now());
+            let answer = responder.answer(now, clock, datagram.remote, datagram.payload);
             if let Some(answer) = answer {
                 // A datagram that does not fit the socket's buffer is lost, as on a congested link.
                 socket.try_send(&Transmit {

@@ -130,7 +130,7 @@ impl EchoClient {
                         self.next_hello = self.next_hello.max(datagram.arrived + RENEWAL);
                         self.heard = self.heard.max(datagram.arrived);
                     }
-                    Some(EchoMessage::Answer { token, number }) if token == self.token => {
+                    Some(EchoMessage::Answer { token, number, .. }) if token == self.token => {
                         self.heard = self.heard.max(datagram.arrived);
                         each(datagram.arrived, number);
                     }

@@ -150,6 +150,11 @@ impl SendBytes {
         self.end.min(self.credit).saturating_sub(self.next)
     }
 
+    /// Bytes wait that the receiver does not take yet, and none that it takes.
+    pub(crate) fn waits_for_credit(&self) -> bool {
+        !self.abandoned && self.next >= self.credit && self.end > self.next
+    }
+
     /// New bytes, lost ones or the end of the stream wait.
     pub(crate) fn has_something_to_send(&self) -> bool {
         self.unsent() > 0 || !self.lost.is_empty() || self.fin == Fin::Asked

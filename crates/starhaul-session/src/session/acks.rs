@@ -115,6 +115,8 @@ impl Session {
         if let Some(path) = self.paths.get_mut(id) {
             let late = arrived.iter().filter(|fated| fated.was_lost).count() as u64;
             path.counters.datagrams_lost = path.counters.datagrams_lost.saturating_sub(late);
+            let newest = arrived.iter().map(|fated| fated.sequence + 1).max();
+            path.counters.answered = path.counters.answered.max(newest.unwrap_or_default());
         }
         for run in arrived.chunk_by(|fated, next| fated.item.continues_with(next.item)) {
             let (Some(first), Some(last)) = (run.first(), run.last()) else {

@@ -317,6 +317,16 @@ impl Session {
         self.scheduler.status()
     }
 
+    /// Reliable streams whose bytes wait because the peer's application has not read those before.
+    pub fn streams_without_credit(&self) -> Vec<StreamId> {
+        let waits = |stream: &Stream| {
+            let pair = stream.pair();
+            pair.is_some_and(|pair| pair.send.waits_for_credit())
+        };
+        let waiting = self.streams.iter().filter(|(_, stream)| waits(stream));
+        waiting.map(|(id, _)| *id).collect()
+    }
+
     /// Figures of every path.
     pub fn path_stats(&self) -> Vec<PathStats> {
         self.paths

@@ -280,7 +280,7 @@ impl Session {
         let acknowledged_by = now + self.paths.get(id)?.monitor.acknowledged_after();
         let block = self.blocks_out.get_mut(key)?;
         let class = send::class_of(block);
-        let mut sent = 0;
+        let (mut sent, mut redundant) = (0, 0);
         loop {
             let (fragment, length) = block.fragment(choice.fragment, &self.clocks)?;
             let path = self.paths.get_mut(id)?;
@@ -298,6 +298,9 @@ impl Session {
             fragment.encode(header, length, &mut self.slab);
             batch.push(path.send(now, self.slab.split().freeze(), item, batch.budget));
             block.on_sent(choice.fragment, id, choice.purpose, acknowledged_by);
+            if matches!(choice.purpose, Purpose::Redundancy | Purpose::Copy) {
+                redundant += length as u64;
+            }
             if choice.purpose == Purpose::Data {
                 let bytes = (wire::FRAGMENT_HEADER_BYTES + length) as u64;
                 self.scheduler.on_data_sent(class, id, bytes);
@@ -321,6 +324,9 @@ impl Session {
             }
         }
         self.blocks_out.requeue(now, key);
+        if let Some(stream) = self.streams.get_mut(&key.0).filter(|_| redundant > 0) {
+            stream.stats.redundancy_bytes += redundant;
+        }
         (sent > 0).then(|| self.after_use(id))
     }
 

@@ -2,7 +2,7 @@
 
 use starhaul_gateway::status::{Path, Session, Status};
 
-use super::{Finding, host::Busy};
+use super::{Cause, Finding, process::Watched};
 
 /// Part of what a path can carry at which it counts as full.
 const FULL: f64 = 0.85;
@@ -10,78 +10,157 @@ const FULL: f64 = 0.85;
 const WINDOW_FULL: f64 = 0.9;
 /// A session that sends less is idle.
 const IDLE_BIT_PER_S: u64 = 100_000;
+/// The controller that sends at a rate that it is told, and measures nothing.
+const TOLD: &str = "dedicated";
 
-pub(super) fn find(status: &Status, peer: Option<&str>, busy: &Busy) -> Vec<Finding> {
-    let sessions = status.sessions.iter();
+pub(super) fn find(
+    first: &Status,
+    last: &Status,
+    peer: Option<&str>,
+    process: &Watched,
+) -> Vec<Finding> {
+    let sessions = last.sessions.iter();
     let meant = sessions.filter(|session| peer.is_none_or(|peer| peer == session.peer));
-    meant.map(|session| of_session(session, busy)).collect()
+    meant
+        .map(|session| {
+            let mut before = first.sessions.iter();
+            let before = before
+                .find(|other| other.peer == session.peer && other.opened_by == session.opened_by);
+            of_session(session, before, process).with(&session.peer)
+        })
+        .collect()
 }
 
-fn of_session(session: &Session, busy: &Busy) -> Finding {
+/// The paths that are up, in the order in which they are asked what holds them back.
+struct Paths<'s>(Vec<&'s Path>);
+
+impl Paths<'_> {
+    fn names(&self, is: impl Fn(&Path) -> bool) -> Vec<&str> {
+        let paths = self.0.iter().filter(|path| is(path));
+        paths.map(|path| path.name.as_str()).collect()
+    }
+
+    fn all(&self, is: impl Fn(&Path) -> bool) -> bool {
+        !self.0.is_empty() && self.0.iter().all(|path| is(path))
+    }
+
+    fn capacity(&self) -> u64 {
+        self.0.iter().map(|path| can_carry(path)).sum()
+    }
+}
+
+fn can_carry(path: &Path) -> u64 {
+    let figures = path.figures.as_ref();
+    figures.map_or(0, |figures| figures.rate_bit_per_s)
+}
+
+fn sends_at(path: &Path, rate: u64) -> bool {
+    let sent = path.traffic.sent_bit_per_s.unwrap_or_default();
+    mega(sent) >= FULL * mega(rate)
+}
+
+fn at_its_limit(path: &Path) -> bool {
+    path.limit_bit_per_s
+        .is_some_and(|limit| sends_at(path, limit))
+}
+
+fn at_its_told_rate(path: &Path) -> bool {
+    path.controller == TOLD && sends_at(path, can_carry(path))
+}
+
+fn is_full(path: &Path) -> bool {
+    sends_at(path, can_carry(path))
+}
+
+fn has_full_window(path: &Path) -> bool {
+    mega(path.bytes_in_flight) >= WINDOW_FULL * mega(path.cwnd_bytes)
+}
+
+fn of_session(session: &Session, before: Option<&Session>, process: &Watched) -> Finding {
     let subject = format!("bottleneck toward {}", session.peer);
     let sent = session.traffic.sent_bit_per_s.unwrap_or_default();
     let megabits = |bits: u64| format!("{:.1} Mbit/s", mega(bits));
     if sent < IDLE_BIT_PER_S {
         return Finding::good(
+            Cause::Application,
             subject,
             "the session is idle: the applications send nothing",
         );
     }
-    let up: Vec<&Path> = session
-        .paths
-        .iter()
-        .filter(|path| path.state == "up")
-        .collect();
-    let can_carry = |path: &Path| {
-        path.figures
-            .as_ref()
-            .map_or(0, |figures| figures.rate_bit_per_s)
-    };
-    let capacity: u64 = up.iter().map(|path| can_carry(path)).sum();
-    let is_full = |path: &Path| {
-        let flight = mega(path.bytes_in_flight) >= WINDOW_FULL * mega(path.cwnd_bytes);
-        let rate = mega(path.traffic.sent_bit_per_s.unwrap_or_default());
-        (flight, rate >= FULL * mega(can_carry(path)))
-    };
-    let full = up.iter().filter(|path| is_full(path).1).count();
-    let held = up.iter().filter(|path| is_full(path).0).count();
-    if let Some((thread, share)) = busy.full_thread() {
-        return Finding::note(
-            subject,
-            format!(
-                "the processor: thread {thread} uses {:.0} % of one, at {}",
-                share * 100.0,
-                megabits(sent)
-            ),
-            "use a faster processor, or fewer and larger packets",
-        );
-    }
-    if !up.is_empty() && full == up.len() {
-        return Finding::good(
-            subject,
-            format!(
-                "the paths: {} leave over {} path(s) that carry {} together",
-                megabits(sent),
-                up.len(),
-                megabits(capacity)
-            ),
-        );
-    }
-    if held > 0 {
+    let up = session.paths.iter().filter(|path| path.state == "up");
+    let paths = Paths(up.collect());
+    if let Some((thread, share)) = process.full_thread() {
         let found = format!(
-            "the controllers: {held} of {} path(s) have a full congestion window, at {}",
-            up.len(),
+            "the processor: thread {thread} uses {:.0} % of one, at {}",
+            share * 100.0,
+            megabits(sent)
+        );
+        let advice = "use a faster processor, or fewer and larger packets";
+        return Finding::note(Cause::Processor, subject, found, advice);
+    }
+    // A path without a limit of its own would take what the others leave.
+    if paths.all(at_its_limit) {
+        let found = format!(
+            "the limit of {}: {} leave",
+            paths.names(at_its_limit).join(", "),
+            megabits(sent)
+        );
+        let advice =
+            "starhaul path set NAME limit=RATE, or \"limit\" in the configuration, raises it";
+        return Finding::note(Cause::PathLimit, subject, found, advice);
+    }
+    if paths.all(|path| at_its_limit(path) || at_its_told_rate(path)) {
+        let found = format!(
+            "the controllers: {} send at the rate that \"dedicated\" was told, {} together",
+            paths.names(at_its_told_rate).join(", "),
+            megabits(sent)
+        );
+        let advice =
+            "if the links carry more, raise \"rate\", or choose a controller that measures";
+        return Finding::note(Cause::Controller, subject, found, advice);
+    }
+    if paths.all(is_full) {
+        let found = format!(
+            "the paths: {} leave over {} path(s) that carry {} together",
+            megabits(sent),
+            paths.0.len(),
+            megabits(paths.capacity())
+        );
+        return Finding::good(Cause::Capacity, subject, found);
+    }
+    let held = paths.names(has_full_window);
+    if !held.is_empty() {
+        let found = format!(
+            "the controllers: {} of {} path(s) have a full congestion window, at {}",
+            held.len(),
+            paths.0.len(),
             megabits(sent)
         );
         let advice = "what they found so far is less than asked for; with link = \"leo\" or controller = \"dedicated\" they know more";
-        return Finding::note(subject, found, advice);
+        return Finding::note(Cause::Controller, subject, found, advice);
+    }
+    let waits = |session: &Session| {
+        session
+            .streams
+            .iter()
+            .any(|stream| stream.peer_reads_no_more)
+    };
+    if waits(session) && before.is_some_and(waits) {
+        let found = format!(
+            "the receiver: its application reads {}, and the paths carry {} together",
+            megabits(sent),
+            megabits(paths.capacity())
+        );
+        let advice = "look at the application at the peer, or at the network behind that";
+        return Finding::note(Cause::Window, subject, found, advice);
     }
     Finding::good(
+        Cause::Application,
         subject,
         format!(
             "the applications: they send {}, and the paths carry {} together",
             megabits(sent),
-            megabits(capacity)
+            megabits(paths.capacity())
         ),
     )
 }

@@ -1,7 +1,7 @@
 //! What the configuration names: interfaces, addresses, names, routes.
 
 use std::{
-    fs, io,
+    fs,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     time::{Duration, Instant},
 };
@@ -11,8 +11,9 @@ use starhaul_gateway::{
     config::{IdentitySource, PathRule},
 };
 use starhaul_net::{BindOptions, Routing, interface_index, source_toward};
+use tokio::task::JoinSet;
 
-use super::Finding;
+use super::{Cause, Finding};
 
 /// A gateway gives up a name after about so long.
 const LOOKUP: Duration = Duration::from_secs(5);
@@ -21,20 +22,42 @@ const SLOW_LOOKUP: Duration = Duration::from_secs(1);
 /// What Ethernet carries; our largest packets fit.
 const USUAL_MTU: u32 = 1500;
 
-pub(super) async fn examine(config: &Config, peer: Option<&str>) -> Vec<Finding> {
+/// A path whose remote is known, and how its sockets are bound.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    pub(super) peer: String,
+    pub(super) path: String,
+    pub(super) remote: SocketAddr,
+    pub(super) options: BindOptions,
+    /// The MTU of its interface, if the configuration names that.
+    pub(super) mtu: Option<u32>,
+}
+
+pub(super) async fn examine(config: &Config, peer: Option<&str>) -> (Vec<Finding>, Vec<Way>) {
     let mut findings = vec![identity(config)];
     let warnings = config.warnings().into_iter();
     findings.extend(warnings.map(|warning| {
         let advice = "starhaul gateway check FILE shows how the configuration is read";
-        Finding::note("configuration", warning, advice)
+        Finding::note(Cause::Configuration, "configuration", warning, advice)
     }));
     let sessions = config.sessions.iter();
     let sessions = sessions.filter(|session| peer.is_none_or(|peer| peer == session.peer));
-    for path in sessions.flat_map(|session| &session.paths) {
-        findings.extend(interface(path));
-        findings.extend(route(path).await);
+    let paths = sessions.flat_map(|session| session.paths.iter().map(|path| (&session.peer, path)));
+    let mut routes = JoinSet::new();
+    for (number, (peer, path)) in paths.enumerate() {
+        findings.extend(interface(peer, path));
+        let (peer, path) = (peer.clone(), path.clone());
+        // A resolver that does not answer holds up its path alone.
+        routes.spawn(async move { (number, route(&peer, &path).await) });
     }
-    findings
+    let mut routes = routes.join_all().await;
+    routes.sort_by_key(|(number, _)| *number);
+    let mut ways = Vec::new();
+    for (_, (found, way)) in routes {
+        findings.extend(found);
+        ways.extend(way);
+    }
+    (findings, ways)
 }
 
 fn identity(config: &Config) -> Finding {
@@ -45,7 +68,7 @@ fn identity(config: &Config) -> Finding {
         Ok(identity) => identity.public_key().to_string(),
         Err(error) => {
             let advice = "starhaul keygen --out FILE makes a key; the gateway's user must be able to read it";
-            return Finding::problem("key", error.to_string(), advice);
+            return Finding::problem(Cause::Key, "key", error.to_string(), advice);
         }
     };
     if let IdentitySource::File(file) = &config.identity
@@ -54,15 +77,16 @@ fn identity(config: &Config) -> Finding {
     {
         let file = file.display();
         return Finding::problem(
+            Cause::Key,
             "key",
             format!("others may read or replace {file}"),
             format!("chmod 600 {file}"),
         );
     }
-    Finding::good("key", format!("ours is {key}"))
+    Finding::good(Cause::Key, "key", format!("ours is {key}"))
 }
 
-fn interface(path: &PathRule) -> Vec<Finding> {
+fn interface(peer: &str, path: &PathRule) -> Vec<Finding> {
     let Some(name) = &path.interface else {
         return Vec::new();
     };
@@ -73,7 +97,9 @@ fn interface(path: &PathRule) -> Vec<Finding> {
         Err(error) => {
             let advice = "connect it, or write the name that `ip link` shows";
             let found = format!("this host has none of this name: {error}");
-            return vec![Finding::problem(subject, found, advice)];
+            return vec![
+                Finding::problem(Cause::Interface, subject, found, advice).on(peer, &path.name),
+            ];
         }
     };
     let mut findings = Vec::new();
@@ -83,11 +109,13 @@ fn interface(path: &PathRule) -> Vec<Finding> {
             false => "it is down",
         };
         let advice = format!("ip link set {name} up, and look at its cable or modem");
-        findings.push(Finding::problem(subject.clone(), found, advice));
+        let found = Finding::problem(Cause::InterfaceDown, subject.clone(), found, advice);
+        findings.push(found.on(peer, &path.name));
     }
     let mtu = state.mtu;
     if mtu < USUAL_MTU {
         findings.push(Finding::note(
+            Cause::Mtu,
             subject,
             format!("its MTU is {mtu}: packets are smaller there, and cost more of the link"),
             "raise it if the link carries more; otherwise nothing is wrong",
@@ -96,63 +124,87 @@ fn interface(path: &PathRule) -> Vec<Finding> {
     findings
 }
 
-async fn route(path: &PathRule) -> Vec<Finding> {
+async fn route(peer: &str, path: &PathRule) -> (Vec<Finding>, Option<Way>) {
     let subject = format!("path {}", path.name);
     let begun = Instant::now();
     let addresses = match &path.remote.host {
         Host::Ip(ip) => vec![SocketAddr::new(*ip, path.remote.port)],
-        Host::Name(name) => {
-            let lookup = tokio::net::lookup_host((name.as_str(), path.remote.port));
-            let found = tokio::time::timeout(LOOKUP, lookup).await;
-            match found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
-                Ok(found) => found.collect(),
-                Err(error) => {
-                    return vec![Finding::problem(
-                        subject,
-                        format!("the name {name} has no address: {error}"),
-                        "ask the resolver (getent hosts NAME), or write an address",
-                    )];
-                }
+        Host::Name(name) => match look_up(name, path.remote.port).await {
+            Ok(found) => found,
+            Err(found) => {
+                let advice = "ask the resolver (getent hosts NAME), or write an address";
+                let problem = Finding::problem(Cause::Name, subject, found, advice);
+                return (vec![problem.on(peer, &path.name)], None);
             }
-        }
+        },
     };
     let mut findings = Vec::new();
     let took = begun.elapsed();
     if took > SLOW_LOOKUP {
         findings.push(Finding::note(
+            Cause::SlowName,
             subject.clone(),
             format!("looking up its name took {:.1} s", took.as_secs_f64()),
             "write an address, or use a nearer resolver",
         ));
     }
-    let source = |to: &SocketAddr| {
+    let options = |to: &SocketAddr| {
         let any = match to {
             SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
         let local = path.local.unwrap_or(SocketAddr::new(any, 0));
-        let options = BindOptions {
+        BindOptions {
             interface: path.interface.clone(),
             ..BindOptions::new(local)
-        };
-        source_toward(*to, &options)
-    };
-    findings.push(match addresses.iter().find_map(|to| Some((to, source(to)?))) {
-        Some((to, from)) => Finding::good(subject, format!("leads from {from} to {to}")),
-        None => {
-            let local = path.local.map(|local| format!(" from {}", local.ip()));
-            let over = path.interface.as_ref().map(|name| format!(" over {name}"));
-            Finding::problem(
-                subject,
-                format!(
-                    "there is no way to {}{}{}",
-                    path.remote,
-                    local.unwrap_or_default(),
-                    over.unwrap_or_default()
-                ),
-                "ip route get ADDRESS says what is missing: an address, a route or the interface",
-            )
         }
-    });
-    findings
+    };
+    let mut leads = addresses
+        .iter()
+        .filter_map(|to| Some((to, source_toward(*to, &options(to))?)));
+    let Some((to, from)) = leads.next() else {
+        let local = path.local.map(|local| format!(" from {}", local.ip()));
+        let over = path.interface.as_ref().map(|name| format!(" over {name}"));
+        let problem = Finding::problem(
+            Cause::Route,
+            subject,
+            format!(
+                "there is no way to {}{}{}",
+                path.remote,
+                local.unwrap_or_default(),
+                over.unwrap_or_default()
+            ),
+            "ip route get ADDRESS says what is missing: an address, a route or the interface",
+        );
+        findings.push(problem.on(peer, &path.name));
+        return (findings, None);
+    };
+    let found = format!("leads from {from} to {to}");
+    findings.push(Finding::good(Cause::Route, subject, found));
+    let way = Way {
+        peer: peer.to_owned(),
+        path: path.name.clone(),
+        remote: *to,
+        options: options(to),
+        mtu: path.interface.as_deref().and_then(mtu_of),
+    };
+    (findings, Some(way))
+}
+
+fn mtu_of(interface: &str) -> Option<u32> {
+    let number = interface_index(interface).ok()?;
+    Some(Routing::open().ok()?.interface(number).ok()?.mtu)
+}
+
+/// The addresses of a name, or why there are none.
+async fn look_up(name: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    let lookup = tokio::net::lookup_host((name, port));
+    match tokio::time::timeout(LOOKUP, lookup).await {
+        Ok(Ok(found)) => Ok(found.collect()),
+        Ok(Err(error)) => Err(format!("the name {name} has no address: {error}")),
+        Err(_) => Err(format!(
+            "the name {name} has no address: no name server answers within {} s",
+            LOOKUP.as_secs()
+        )),
+    }
 }

@@ -1,88 +1,91 @@
-//! The running gateway: its sessions, paths, blocks and limits, from two statuses taken one after the other.
+//! The running gateway: its sessions and paths, from two statuses taken one after the other.
 
-use starhaul_gateway::status::{FlowTotals, Path, PathFigures, Session, Status};
-
-use super::Finding;
+use super::{Cause, Finding, network::Way};
+use starhaul_gateway::status::{Path, PathFigures, Peer, Session, Status};
 
 /// Loss above which redundancy or retransmission costs noticeably.
 const LOSS: f64 = 0.005;
-/// Share of late or lost blocks above which an application suffers.
-const MISSING: f64 = 0.001;
 /// Our largest packets over Ethernet with IPv4; IPv6 leaves 20 bytes less.
 const FULL_PACKET: u16 = 1452;
+/// A search for the greatest packet has ended by then.
+const SEARCHED_S: f64 = 10.0;
+/// What usual tunnels take; a path is not called narrow for one of them.
+const TUNNEL: u16 = 100;
+/// An RTT above the least one by this factor: packets queue, and loss may be the queue's overflow.
+const QUEUES: f64 = 1.5;
 
-pub(super) fn examine(first: &Status, last: &Status, peer: Option<&str>) -> Vec<Finding> {
-    let mut findings = Vec::new();
+pub(super) fn examine(
+    first: &Status,
+    last: &Status,
+    peer: Option<&str>,
+    ways: &[Way],
+) -> Vec<Finding> {
     let is_meant = |name: &str| peer.is_none_or(|peer| peer == name);
-    let mut problems = last.problems();
-    problems.retain(|problem| peer.is_none_or(|peer| problem.contains(peer)));
-    findings.extend(problems.into_iter().map(|problem| {
-        let advice = advice_for(&problem);
-        Finding::problem("sessions", problem, advice)
-    }));
-    for session in last
-        .sessions
-        .iter()
-        .filter(|session| is_meant(&session.peer))
-    {
+    let mut findings = sessions(last, peer);
+    let meant = last.sessions.iter();
+    for session in meant.filter(|session| is_meant(&session.peer)) {
         for path in &session.paths {
-            let before = first
-                .sessions
-                .iter()
-                .find_map(|other| same(other, session, path));
-            findings.extend(of_path(path, before));
-        }
-    }
-    for limit in &last.limits {
-        let before = first
-            .limits
-            .iter()
-            .find(|other| other.name == limit.name && other.rule == limit.rule);
-        let before = before.map_or(0, |before| before.count);
-        let at = limit
-            .rule
-            .as_deref()
-            .map_or(String::new(), |rule| format!(" of {rule}"));
-        let found = format!(
-            "{}{at}, {}, was reached {} times",
-            limit.name, limit.limit, limit.count
-        );
-        let advice = format!("raise {}", limit.key);
-        match limit.count {
-            0 => {}
-            count if count > before => findings.push(Finding::problem("limits", found, advice)),
-            _ => findings.push(Finding::note("limits", found, advice)),
-        }
-    }
-    findings.extend(last.classes.iter().filter_map(|class| {
-        let before = first.classes.iter();
-        let mut before = before.filter(|other| other.totals.priority == class.totals.priority);
-        blocks(&class.totals, before.next().map(|before| &before.totals))
-    }));
-    for tunnel in last.tunnels.iter().filter(|tunnel| is_meant(&tunnel.peer)) {
-        let subject = format!("tun {}", tunnel.rule);
-        if tunnel.device.is_none() {
-            let advice = "another program deletes it: find out which";
-            findings.push(Finding::problem(
-                subject.clone(),
-                "its device is gone",
-                advice,
-            ));
-        }
-        let before = first.tunnels.iter().find(|other| other.rule == tunnel.rule);
-        let before = before.map_or(0, |before| before.dropped.forbidden);
-        if tunnel.dropped.forbidden > before {
-            findings.push(Finding::problem(
-                subject,
-                format!(
-                    "{} packets were not to or from its networks",
-                    tunnel.dropped.forbidden - before
-                ),
-                "write the network behind the peer into \"networks\"",
-            ));
+            let mut before = first.sessions.iter();
+            let before = before.find_map(|other| same(other, session, path));
+            let mut ways = ways.iter();
+            let way = ways.find(|way| way.peer == session.peer && way.path == path.name);
+            let mtu = way.and_then(|way| way.mtu);
+            findings.extend(of_path(session, path, before, mtu));
         }
     }
     findings
+}
+
+/// What is missing of what is configured.
+fn sessions(status: &Status, peer: Option<&str>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let peers = status.peers.iter();
+    for known in peers.filter(|known| peer.is_none_or(|peer| peer == known.name)) {
+        let problems = status.lacks_of(known);
+        findings.extend(problems.into_iter().map(|problem| {
+            let found = match &problem.path {
+                Some(path) => Finding::problem(
+                    cause_of(&problem.text).unwrap_or(Cause::PathDown),
+                    format!("path {path}"),
+                    problem.text.clone(),
+                    advice_for(&problem.text),
+                )
+                .on(&known.name, path),
+                None => no_session(known, &problem.text),
+            };
+            found.with(&known.name)
+        }));
+    }
+    let nobody = status
+        .peers
+        .iter()
+        .all(|peer| peer.configured_paths.is_empty());
+    if nobody && status.sessions.is_empty() {
+        findings.push(Finding::problem(
+            Cause::Session,
+            "sessions",
+            "no session is open, and the peers are to open them",
+            "look at a peer with starhaul doctor, and whether UDP reaches the addresses of \"listen\"",
+        ));
+    }
+    findings
+}
+
+fn no_session(peer: &Peer, text: &str) -> Finding {
+    let cause = cause_of(text).unwrap_or(Cause::Session);
+    let subject = format!("session with {}", peer.name);
+    Finding::problem(cause, subject, text, advice_for(text))
+}
+
+/// What a reason of `starhaul-quic` means, where it means one thing.
+fn cause_of(reason: &str) -> Option<Cause> {
+    let causes = [
+        ("does not trust our key", Cause::OurKey),
+        ("the peer's key is not the one pinned", Cause::PeerKey),
+        ("name does not resolve", Cause::Name),
+    ];
+    let told = causes.iter().find(|(words, _)| reason.contains(words));
+    told.map(|(_, cause)| *cause)
 }
 
 fn advice_for(problem: &str) -> &'static str {
@@ -105,94 +108,142 @@ fn same<'s>(other: &'s Session, session: &Session, path: &Path) -> Option<&'s Pa
     paths.find(|other| is_same && other.name == path.name)
 }
 
-fn of_path(path: &Path, before: Option<&Path>) -> Vec<Finding> {
-    let subject = format!("path {}", path.name);
-    let mut findings = Vec::new();
+fn of_path(
+    session: &Session,
+    path: &Path,
+    before: Option<&Path>,
+    mtu: Option<u32>,
+) -> Vec<Finding> {
     let Some(figures) = &path.figures else {
-        return findings;
+        return Vec::new();
     };
+    let earlier = before.and_then(|before| before.figures.as_ref());
+    let mut findings = Vec::new();
     // A busy computer makes any path silent for a moment: it must have been so at both times.
     if path.state == "suspect" && before.is_none_or(|before| before.state == "suspect") {
-        let earlier = before.and_then(|before| before.figures.as_ref());
-        let grew =
-            |of: fn(&PathFigures) -> u64| earlier.is_some_and(|earlier| of(figures) > of(earlier));
-        let (sent, received) = (grew(|f| f.bytes_sent), grew(|f| f.bytes_received));
-        let found = match (sent, received) {
-            (true, false) => "we send, and nothing comes back: it works in one direction at most",
-            (_, true) => "the peer is heard, and what we send is not acknowledged",
-            _ => "it is silent",
-        };
-        findings.push(Finding::problem(
-            subject.clone(),
-            found,
-            "check the link, and the firewall and NAT on its way; the other paths carry its data meanwhile",
-        ));
+        findings.extend(silence(path, figures, earlier));
     }
-    let loss = figures.loss.unwrap_or_default();
-    if loss > LOSS {
-        let burst = figures.loss_burst_length.unwrap_or(1.0);
-        findings.push(Finding::note(
-            subject.clone(),
-            format!("it loses {:.1} % of its packets, {burst:.1} in a row", loss * 100.0),
-            "look at signal, cable or a policer on its way; deadlines below an RTT need mode = \"fec+retransmit\"",
-        ));
+    if path.state == "up" && before.is_some_and(|before| before.state == "up") {
+        findings.extend(loss(path, figures, earlier));
     }
-    if path.state == "up" && path.packet_bytes > 0 && path.packet_bytes < FULL_PACKET {
-        findings.push(Finding::note(
-            subject.clone(),
-            format!("it carries packets of at most {} bytes", path.packet_bytes),
-            "a tunnel or a small MTU on its way costs some of the link; raise the MTU if it can be",
-        ));
-    }
+    findings.extend(packets(session, path, before, mtu));
     if findings.is_empty() {
         let rtt = figures
             .rtt_ms
             .map_or("–".to_owned(), |rtt| format!("{rtt:.0}"));
-        let found = format!("{}, RTT {rtt} ms, loss {:.2} %", path.state, loss * 100.0);
-        findings.push(Finding::good(subject, found));
+        let loss = figures.loss.unwrap_or_default() * 100.0;
+        let found = format!("{}, RTT {rtt} ms, loss {loss:.2} %", path.state);
+        findings.push(Finding::good(
+            Cause::PathDown,
+            format!("path {}", path.name),
+            found,
+        ));
     }
-    findings
+    let named = |finding: Finding| finding.on(&session.peer, &path.name);
+    findings.into_iter().map(named).collect()
 }
 
-/// Blocks of a class that came late or not at all since the first status.
-fn blocks(class: &FlowTotals, before: Option<&FlowTotals>) -> Option<Finding> {
-    let since = |of: fn(&FlowTotals) -> u64| of(class) - before.map_or(0, of).min(of(class));
-    let on_time = since(|class| class.blocks.on_time);
-    let causes = [
-        (
-            since(|class| class.blocks.late),
-            "late",
-            "raise the deadline: the slowest path decides",
+fn silence(path: &Path, figures: &PathFigures, earlier: Option<&PathFigures>) -> Option<Finding> {
+    let grew =
+        |of: fn(&PathFigures) -> u64| earlier.is_some_and(|earlier| of(figures) > of(earlier));
+    let heard = grew(|figures| figures.bytes_received);
+    let arrives = figures.newest_acked && earlier.is_some_and(|earlier| earlier.newest_acked);
+    let (cause, found) = match (arrives, heard) {
+        // Both: it is no longer silent, and the state will say so.
+        (true, true) => return None,
+        (true, false) => (
+            Cause::OneWay,
+            "it works in one direction: what we send arrives, by the peer's word over another path, and nothing comes back",
         ),
-        (
-            since(|class| class.blocks.expired.capacity),
-            "given up because others went first",
-            "more is sent than the paths carry: send less, or lower the priority of what matters less",
+        (false, true) => (
+            Cause::OneWay,
+            "it works in one direction: the peer is heard, and what we send does not arrive",
         ),
-        (
-            since(|class| class.blocks.expired.loss),
-            "given up because of losses",
-            "raise the deadline or max_coding_rate, or use mode = \"fec+retransmit\"",
-        ),
-        (
-            since(|class| class.blocks.expired.unreachable),
-            "given up because no path is fast enough",
-            "the deadline is shorter than the delay of every path",
-        ),
-    ];
-    let missing: u64 = causes.iter().map(|(count, ..)| count).sum();
-    let number = |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
-    let share = number(missing) / number(on_time + missing).max(1.0);
-    if share <= MISSING {
+        (false, false) => (Cause::PathSilent, "we send, and nothing comes back"),
+    };
+    let advice = "check the link, and the firewall and NAT on its way; the other paths carry its data meanwhile";
+    let subject = format!("path {}", path.name);
+    Some(Finding::problem(cause, subject, found, advice))
+}
+
+fn loss(path: &Path, figures: &PathFigures, earlier: Option<&PathFigures>) -> Option<Finding> {
+    let loss = figures.loss.unwrap_or_default();
+    if loss <= LOSS {
         return None;
     }
-    let (count, cause, advice) = causes.into_iter().max_by_key(|(count, ..)| *count)?;
-    Some(Finding::problem(
-        format!("blocks of priority {}", class.priority),
-        format!(
-            "{missing} of {} were not on time while watched, {count} of them {cause}",
-            on_time + missing
+    let burst = figures.loss_burst_length.unwrap_or(1.0);
+    let subject = format!("path {}", path.name);
+    let found = format!(
+        "it loses {:.1} % of its packets, {burst:.1} in a row",
+        loss * 100.0
+    );
+    let lost = earlier.map(|earlier| {
+        figures
+            .datagrams_lost
+            .saturating_sub(earlier.datagrams_lost)
+    });
+    let queues = figures
+        .rtt_ms
+        .zip(figures.min_rtt_ms)
+        .is_some_and(|(rtt, least)| rtt > QUEUES * least && rtt > least + 5.0);
+    Some(match (lost, queues) {
+        (Some(0), _) => Finding::note(
+            Cause::Loss,
+            subject,
+            format!("{found}; none while watched"),
+            "look again while it carries data",
         ),
-        advice,
-    ))
+        (_, true) => Finding::note(
+            Cause::Loss,
+            subject,
+            format!("{found}, while packets queue before it"),
+            "a queue on its way overflows: it is full, or a policer cuts it",
+        ),
+        _ => Finding::problem(
+            Cause::Loss,
+            subject,
+            found,
+            "look at signal, cable or a policer on its way; deadlines below an RTT need mode = \"fec+retransmit\"",
+        ),
+    })
+}
+
+/// Whether packets as large as the interface's `mtu` are carried.
+fn packets(
+    session: &Session,
+    path: &Path,
+    before: Option<&Path>,
+    mtu: Option<u32>,
+) -> Option<Finding> {
+    let bytes = path.packet_bytes;
+    let is_settled =
+        session.age_s >= SEARCHED_S && before.is_some_and(|before| before.packet_bytes == bytes);
+    if path.state != "up" || bytes == 0 || bytes >= FULL_PACKET || !is_settled {
+        return None;
+    }
+    let subject = format!("path {}", path.name);
+    let found = format!("it carries packets of at most {bytes} bytes");
+    let headers = match path.remote.contains('[') {
+        true => 48,
+        false => 28,
+    };
+    let promised = mtu.map(|mtu| mtu.saturating_sub(headers).min(FULL_PACKET.into()));
+    Some(match promised {
+        Some(promised) if u32::from(bytes + TUNNEL) < promised => Finding::problem(
+            Cause::Mtu,
+            subject,
+            format!(
+                "{found}, {} with their headers, while its interface has an MTU of {}: larger ones vanish on the way",
+                u32::from(bytes) + headers,
+                mtu.unwrap_or_default()
+            ),
+            "a tunnel or a narrower link is on its way: set the interface's MTU to what it carries, or raise that",
+        ),
+        _ => Finding::note(
+            Cause::Mtu,
+            subject,
+            found,
+            "a tunnel or a small MTU on its way costs some of the link; raise the MTU if it can be",
+        ),
+    })
 }

@@ -2,7 +2,7 @@
 
 use starhaul_gateway::status::{PathService, QuotaStatus, Status};
 
-use super::Finding;
+use super::finding::{Cause, Finding};
 use crate::status::service::{size, span};
 
 pub(super) fn examine(status: &Status, peer: Option<&str>) -> Vec<Finding> {
@@ -25,6 +25,7 @@ fn of_path(path: &PathService) -> Vec<Finding> {
             .changes_in_s
             .map(|seconds| format!(", which begin in {}", span(seconds)));
         findings.push(Finding::note(
+            Cause::Hours,
             subject,
             format!("it is outside of its hours ({}){}", hours.hours, opens.unwrap_or_default()),
             format!("nothing, if that is meant; `starhaul path set {name} active=always` puts it into service"),
@@ -39,6 +40,7 @@ fn of_quota(name: &str, quota: &QuotaStatus) -> Option<Finding> {
     let ends = span(quota.ends_in_s);
     if let Some(problem) = &quota.problem {
         return Some(Finding::problem(
+            Cause::Quota,
             subject,
             format!("its quota is not counted reliably: {problem}"),
             format!(
@@ -48,6 +50,7 @@ fn of_quota(name: &str, quota: &QuotaStatus) -> Option<Finding> {
     }
     match quota.level.as_str() {
         "reached" => Some(Finding::problem(
+            Cause::Quota,
             subject,
             format!(
                 "quota reached: {used} of {monthly} are used, and the month ends in {ends} (at_100 = {:?})",
@@ -56,6 +59,7 @@ fn of_quota(name: &str, quota: &QuotaStatus) -> Option<Finding> {
             format!("wait, or give it more: `starhaul path set {name} monthly=SIZE`"),
         )),
         "nearly" => Some(Finding::note(
+            Cause::Quota,
             subject,
             format!(
                 "quota nearly reached: {used} of {monthly} are used, and the month ends in {ends}"
@@ -69,7 +73,7 @@ fn of_quota(name: &str, quota: &QuotaStatus) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::Level;
+    use crate::doctor::finding::Level;
 
     fn found(service: serde_json::Value) -> Vec<(Level, String)> {
         let path: PathService = serde_json::from_value(service).unwrap();

@@ -7,6 +7,7 @@ mod contents;
 mod dtn;
 mod gateways;
 mod init;
+mod journal;
 mod ltp;
 mod operator;
 mod orbit;

@@ -5,8 +5,9 @@ mod families;
 mod paths;
 mod rules;
 mod service;
+mod tunnels;
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use prometheus_client::{
     collector::Collector,
@@ -18,7 +19,7 @@ use self::families::Families;
 use crate::status::Status;
 
 /// The text of all metrics of this status, with its end mark.
-pub(super) fn encode(status: &Status) -> String {
+pub(super) fn encode(status: &Arc<Status>) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Snapshot(status.clone())));
     let mut text = String::new();
@@ -29,7 +30,7 @@ pub(super) fn encode(status: &Status) -> String {
 
 /// Written out when the registry asks for it.
 #[derive(Debug)]
-struct Snapshot(Status);
+struct Snapshot(Arc<Status>);
 
 impl Collector for Snapshot {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -39,6 +40,7 @@ impl Collector for Snapshot {
         paths::write(status, families)?;
         service::write(status, families)?;
         rules::write(status, families)?;
+        tunnels::write(&status.tunnels, families)?;
         of_limits(status, families)?;
         of_chain(status, families)
     }

@@ -65,7 +65,7 @@ fn rows(status: &Status) -> Vec<Row> {
 
 fn totals(rows: &[Row], families: &mut Families<'_>) -> fmt::Result {
     type Value = fn(&FlowTotals) -> u64;
-    let all: [(&str, &str, Option<Unit>, Value); 5] = [
+    let all: [(&str, &str, Option<Unit>, Value); 6] = [
         (
             "starhaul_rule_sent",
             "Bytes of applications to the peer",
@@ -92,6 +92,12 @@ fn totals(rows: &[Row], families: &mut Families<'_>) -> fmt::Result {
             "Blocks given to applications",
             None,
             |sum| sum.blocks.blocks_received,
+        ),
+        (
+            "starhaul_rule_redundancy",
+            "Redundancy and second copies of blocks sent to the peer",
+            Some(Unit::Bytes),
+            |sum| sum.blocks.redundancy_bytes,
         ),
     ];
     for (name, help, unit, value) in all {
@@ -195,6 +201,22 @@ fn ingress(rules: &[Ingress], families: &mut Families<'_>) -> fmt::Result {
         let series = rules.iter().map(|rule| (labels(rule), value(rule)));
         families.counter(name, help, None, series)?;
     }
+    let refused = rules.iter().flat_map(|rule| {
+        let [name, kind] = labels(rule);
+        let refusals = &rule.refusals;
+        let causes = [
+            ("not_allowed", refusals.not_allowed),
+            ("connection_refused", refusals.connection_refused),
+            ("unreachable", refusals.unreachable),
+        ];
+        causes.map(|(cause, count)| ([name, kind, ("cause", cause)], count))
+    });
+    families.counter(
+        "starhaul_ingress_refused_connections",
+        "Connections that the far side did not make",
+        None,
+        refused,
+    )?;
     let dropped = rules.iter().flat_map(|rule| {
         let [name, kind] = labels(rule);
         let dropped = &rule.dropped;

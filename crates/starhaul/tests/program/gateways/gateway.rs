@@ -36,6 +36,30 @@ pub(crate) struct Pair {
     directory: TempDir,
 }
 
+/// How one side is started.
+pub(crate) struct Launch {
+    pub(crate) configuration: String,
+    /// A command that runs the program, whose own command is appended.
+    pub(crate) wrap: Vec<String>,
+    /// Further arguments of the program.
+    pub(crate) arguments: Vec<String>,
+}
+
+impl Launch {
+    fn of(configuration: String) -> Self {
+        Self {
+            configuration,
+            wrap: Vec::new(),
+            arguments: Vec::new(),
+        }
+    }
+
+    /// Runs the program by this script, which ends with `exec "$@"`.
+    pub(crate) fn by_script(&mut self, script: &str) {
+        self.wrap = ["sh", "-c", script, "sh"].map(str::to_owned).to_vec();
+    }
+}
+
 /// A path over each link, bound to its interface: the default content of `[[session]]`.
 pub(crate) fn paths(network: &Network) -> String {
     let path = |link| {
@@ -56,12 +80,18 @@ impl Pair {
 
     /// Starts both with other paths (tables `[[session.path]]`), and with further tables for either side.
     pub(crate) fn start_with(network: &Network, paths: &str, field: &str, ground: &str) -> Self {
-        Self::listening(network, "0.0.0.0", "", paths, field, ground)
+        Self::listening(network, "0.0.0.0", "", paths, field, ground, |_, _| ())
+    }
+
+    /// Starts both as [`Pair::start`] does, but for what `change` changes.
+    pub(crate) fn start_changed(network: &Network, change: impl Fn(Side, &mut Launch)) -> Self {
+        let paths = paths(network);
+        Self::listening(network, "0.0.0.0", "", &paths, "", "", change)
     }
 
     /// Starts both, with a path over each link, and with further keys at the top of both.
     pub(crate) fn start_with_top(network: &Network, top: &str) -> Self {
-        Self::listening(network, "0.0.0.0", top, &paths(network), "", "")
+        Self::listening(network, "0.0.0.0", top, &paths(network), "", "", |_, _| ())
     }
 
     /// Starts both over IPv6, with a path over each link, bound to its interface.
@@ -73,7 +103,7 @@ impl Pair {
             )
         };
         let paths: String = (0..network.links).map(path).collect();
-        Self::listening(network, "[::]", "", &paths, "", "")
+        Self::listening(network, "[::]", "", &paths, "", "", |_, _| ())
     }
 
     fn listening(
@@ -83,19 +113,11 @@ impl Pair {
         paths: &str,
         field: &str,
         ground: &str,
+        change: impl Fn(Side, &mut Launch),
     ) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let keys = ["field", "ground"].map(|name| {
-            let file = directory.path().join(format!("{name}.key"));
-            let mut keygen = Command::new(STARHAUL);
-            let key = keygen
-                .arg("keygen")
-                .arg("--out")
-                .arg(file)
-                .output()
-                .unwrap();
-            String::from_utf8(key.stdout).unwrap().trim().to_owned()
-        });
+        let keys =
+            ["field", "ground"].map(|name| new_key(&directory.path().join(format!("{name}.key"))));
         let head = |name, peer, key| {
             format!(
                 "control = \"{name}.sock\"\nstate = \"{name}.state\"\nmetrics = \"{METRICS}\"\n{top}[identity]\nfile = \"{name}.key\"\n[[peer]]\nname = \"{peer}\"\npublic_key = \"{key}\"\n"
@@ -110,9 +132,12 @@ impl Pair {
             head("field", "ground", &keys[1])
         );
         let path = directory.path().to_owned();
+        let [mut ground, mut field] = [ground, field].map(Launch::of);
+        change(Side::Ground, &mut ground);
+        change(Side::Field, &mut field);
         Self {
-            ground: Gateway::start(network, Side::Ground, path.clone(), &ground),
-            field: Gateway::start(network, Side::Field, path, &field),
+            ground: Gateway::launch(network, Side::Ground, path.clone(), &ground),
+            field: Gateway::launch(network, Side::Field, path, &field),
             directory,
         }
     }
@@ -146,21 +171,31 @@ impl Gateway {
         directory: PathBuf,
         configuration: &str,
     ) -> Self {
+        let launch = Launch::of(configuration.to_owned());
+        Self::launch(network, side, directory, &launch)
+    }
+
+    fn launch(network: &Network, side: Side, directory: PathBuf, launch: &Launch) -> Self {
         let name = match side {
             Side::Field => "field",
             Side::Ground => "ground",
         };
         let file = |ending| directory.join(format!("{name}.{ending}"));
-        fs::write(file("toml"), configuration).unwrap();
+        fs::write(file("toml"), &launch.configuration).unwrap();
         let log = File::options()
             .create(true)
             .append(true)
             .open(file("log"))
             .unwrap();
-        let mut command = Command::new(STARHAUL);
+        let mut words = launch.wrap.clone();
+        words.push(STARHAUL.to_owned());
+        let (program, first) = words.split_first().unwrap();
+        let mut command = Command::new(program);
         command
+            .args(first)
             .args(["gateway", "--config"])
             .arg(file("toml"))
+            .args(&launch.arguments)
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log);
@@ -228,6 +263,11 @@ impl Gateway {
         self.signal("HUP");
     }
 
+    /// The number of its process.
+    pub(crate) fn process(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Sends a signal.
     pub(crate) fn signal(&self, name: &str) {
         let process = self.process.id().to_string();
@@ -270,6 +310,14 @@ impl Gateway {
     fn file(&self, ending: &str) -> PathBuf {
         self.directory.join(format!("{}.{ending}", self.name))
     }
+}
+
+/// Makes a key in this file; returns its public key.
+pub(crate) fn new_key(file: &std::path::Path) -> String {
+    let mut keygen = Command::new(STARHAUL);
+    let key = keygen.arg("keygen").arg("--out").arg(file).output();
+    let key = String::from_utf8(key.unwrap().stdout).unwrap();
+    key.trim().to_owned()
 }
 
 impl Drop for Gateway {

@@ -32,14 +32,14 @@ fn name_servers() -> Vec<IpAddr> {
 }
 
 /// The system's name servers, inside the field: they receive queries, and answer once they are allowed to.
-struct NameServers {
+pub(super) struct NameServers {
     questions: Arc<AtomicUsize>,
     answer: Arc<AtomicBool>,
 }
 
 impl NameServers {
     /// Each answers with this address.
-    fn start(network: &Network, address: Ipv4Addr) -> Self {
+    pub(super) fn start(network: &Network, address: Ipv4Addr) -> Self {
         let (questions, answer) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
         for server in name_servers() {
             if !server.is_loopback() {
