@@ -131,7 +131,7 @@ mod tests {
         };
         open().keep("far", "lte", Some(order.clone())).unwrap();
         let kept = open();
-        assert_eq!(kept.of_peer("far"), [order.clone()]);
+        assert_eq!(kept.of_peer("far"), std::slice::from_ref(&order));
         assert!(kept.of_peer("near").is_empty());
         kept.keep("far", "lte", None).unwrap();
         drop(kept);
