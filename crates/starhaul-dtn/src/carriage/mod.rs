@@ -151,7 +151,7 @@ impl BundleFlows {
     /// What a far gateway begins next; `None` after the end. Cancelling loses nothing.
     pub async fn accept(&self) -> Option<Accepted> {
         let incoming = self.accepted.lock().await.recv().await?;
-        Some(incoming.accept(&self.shared))
+        Some(accepted(incoming, &self.shared))
     }
 
     /// How the flows are.
@@ -167,6 +167,25 @@ impl BundleFlows {
         });
         // Where the node does not answer, the far sides find out by themselves.
         let _ = tokio::time::timeout(MOST_LEAVING, self.shared.ended()).await;
+    }
+}
+
+/// What somebody takes.
+fn accepted(incoming: Incoming, shared: &Arc<Shared>) -> Accepted {
+    let (id, header, begun) = match incoming {
+        Incoming::Stream(id, header) => {
+            let (reader, writer) = halves::pair(shared, id);
+            (id, header, Begun::Stream(reader, writer))
+        }
+        Incoming::Datagrams(id, header, incoming) => {
+            let flow = DatagramFlow::new(shared.clone(), id, incoming);
+            (id, header, Begun::Datagrams(flow))
+        }
+    };
+    Accepted {
+        peer: id.peer(),
+        header,
+        begun,
     }
 }
 

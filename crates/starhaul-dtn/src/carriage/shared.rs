@@ -1,12 +1,12 @@
 //! What applications' tasks and the driver's share: the machine, and who waits for what.
 
-use std::{collections::HashMap, fmt, sync::Arc, task::Waker};
+use std::{collections::HashMap, fmt, task::Waker};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
 
-use super::{Accepted, Begun, BundleStatus, DatagramFlow, halves::pair};
+use super::BundleStatus;
 use crate::flows::{Event, FlowId, Machine};
 
 /// Batches of datagrams that wait for a slow application.
@@ -43,26 +43,6 @@ struct Waiting {
 pub(super) enum Incoming {
     Stream(FlowId, Bytes),
     Datagrams(FlowId, Bytes, mpsc::Receiver<Vec<Bytes>>),
-}
-
-impl Incoming {
-    pub(super) fn accept(self, shared: &Arc<Shared>) -> Accepted {
-        let (id, header, begun) = match self {
-            Self::Stream(id, header) => {
-                let (reader, writer) = pair(shared, id);
-                (id, header, Begun::Stream(reader, writer))
-            }
-            Self::Datagrams(id, header, incoming) => {
-                let flow = DatagramFlow::new(shared.clone(), id, incoming);
-                (id, header, Begun::Datagrams(flow))
-            }
-        };
-        Accepted {
-            peer: id.peer(),
-            header,
-            begun,
-        }
-    }
 }
 
 impl Shared {

@@ -5,13 +5,16 @@ use std::{net::SocketAddr, sync::Arc, time::Instant};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use super::{CountedClient, Rule, clients::Life, count_all, datagrams::BURST};
+use super::{CountedClient, Rule, clients::Life, count_all};
 use crate::{
     batch_socket::BatchSocket,
     bundles::BundleWay,
     config::DatagramService,
     label::{Flow, Label},
 };
+
+/// Greatest number of datagrams passed to a flow at once.
+const BURST: usize = 64;
 
 /// Where a client is, and when it was heard.
 pub(super) struct Client {

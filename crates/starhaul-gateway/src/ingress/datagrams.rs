@@ -35,7 +35,7 @@ use crate::{
 /// Time for which a client's flow outlives its rule, for the replies that are on their way.
 const REPLY_WAIT: Duration = Duration::from_secs(5);
 /// Greatest number of datagrams passed to a stream, and of blocks taken from one, at once.
-pub(super) const BURST: usize = 64;
+const BURST: usize = 64;
 
 impl Service for DatagramService {
     type Socket = BatchSocket;
