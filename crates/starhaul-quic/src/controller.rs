@@ -373,7 +373,7 @@ impl PathControl {
     /// The transport's figures for the session.
     pub(crate) fn update(&mut self, smoothed_rtt: Duration, max_datagram: usize) -> PathUpdate {
         self.smoothed_rtt = Some(smoothed_rtt);
-        let window_rate = Bandwidth::from_bytes_over(self.path.window(self.mtu), smoothed_rtt);
+        let window_rate = Bandwidth::from_bytes_over(self.path.controller().cwnd(), smoothed_rtt);
         // An estimate from a handshake reflects only how little was sent; the rate that the controller allows at once is an
         // estimate as well. In steady state half of its window per RTT is at most its estimate.
         let pacing_rate = self.path.pacing_rate(self.smoothed_rtt);

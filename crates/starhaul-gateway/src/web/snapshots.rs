@@ -11,8 +11,10 @@ use parking_lot::Mutex;
 use super::metrics;
 use crate::{shared::Shared, status::Status};
 
-/// Age up to which a snapshot is given again.
-const FRESH: Duration = Duration::from_millis(200);
+/// Ages up to which a snapshot is given again, at least and at most.
+const FRESH: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(1500)];
+/// In between, taking one costs at most one part in so many of the time: with many streams it takes long.
+const SPARE: u32 = 100;
 
 /// The last snapshot.
 #[derive(Debug)]
@@ -25,6 +27,7 @@ pub(super) struct Snapshots {
 #[derive(Debug)]
 pub(super) struct Snapshot {
     taken: Instant,
+    fresh_for: Duration,
     status: Arc<Status>,
     metrics: OnceLock<Bytes>,
     event: OnceLock<Bytes>,
@@ -36,16 +39,21 @@ impl Snapshots {
         Self { shared, last }
     }
 
-    /// A snapshot of the last 200 ms.
+    /// The present snapshot, which is as old as [`FRESH`] says at the most.
     pub(super) fn get(&self) -> Arc<Snapshot> {
         // Locked meanwhile, so that clients that ask at once get the same one.
         let mut last = self.last.lock();
-        if let Some(snapshot) = last.as_ref().filter(|last| last.taken.elapsed() < FRESH) {
+        let is_fresh = |last: &&Arc<Snapshot>| last.taken.elapsed() < last.fresh_for;
+        if let Some(snapshot) = last.as_ref().filter(is_fresh) {
             return snapshot.clone();
         }
+        let began = Instant::now();
+        let status = Arc::new(self.shared.summary());
+        let took = began.elapsed();
         let snapshot = Arc::new(Snapshot {
-            taken: Instant::now(),
-            status: Arc::new(self.shared.summary()),
+            taken: began + took,
+            fresh_for: (took * SPARE).clamp(FRESH[0], FRESH[1]),
+            status,
             metrics: OnceLock::new(),
             event: OnceLock::new(),
         });
