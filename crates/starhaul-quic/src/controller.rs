@@ -462,6 +462,10 @@ impl congestion::Controller for PathControlHandle {
             None => control.pacer.on_sent(now, bytes),
         }
         control.packet_size.on_sent(bytes);
+        if in_flight.saturating_add(bytes) > control.path.controller().cwnd() / 2 {
+            // A sender that fills more than half the window is not app-limited.
+            control.idle = false;
+        }
         if control.is_shown(pn) {
             let idle = control.idle;
             control
