@@ -28,7 +28,8 @@ pub(crate) struct Quotas {
 #[derive(Debug, Default)]
 struct Running {
     book: Book,
-    meters: BTreeMap<Key, Meter>,
+    /// One for each public key that the peer of this name has had in this life.
+    meters: BTreeMap<Key, Vec<Meter>>,
     read_at: Option<Instant>,
 }
 
@@ -79,8 +80,11 @@ impl Quotas {
     pub(crate) fn follow(&self, key: &Key, peer: PublicKey, scheme: Scheme) {
         let mut running = self.running.lock();
         running.book.follow(key, scheme, calendar());
-        let meters = &mut running.meters;
-        meters.entry(key.clone()).or_insert(Meter { peer, read: 0 });
+        let meters = running.meters.entry(key.clone()).or_default();
+        // A reload may change the key of a peer and change it back: nothing is counted twice then.
+        if meters.iter().all(|meter| meter.peer != peer) {
+            meters.push(Meter { peer, read: 0 });
+        }
     }
 
     pub(crate) fn usage(&self, key: &Key) -> Option<Usage> {
@@ -94,6 +98,10 @@ impl Quotas {
 
     /// Reads all meters and the clocks.
     pub(crate) fn read(&self, endpoint: &Endpoint) {
+        self.read_meters(|peer, path| endpoint.wire_bytes(peer, path));
+    }
+
+    fn read_meters(&self, wire_bytes: impl Fn(PublicKey, &str) -> u64) {
         let now = Instant::now();
         let mut running = self.running.lock();
         let Running {
@@ -101,10 +109,12 @@ impl Quotas {
             meters,
             read_at,
         } = &mut *running;
-        for (key, meter) in meters.iter_mut() {
-            let bytes = endpoint.wire_bytes(meter.peer, &key.path);
-            let before = std::mem::replace(&mut meter.read, bytes);
-            book.count(key, bytes.saturating_sub(before));
+        for (key, meters) in meters.iter_mut() {
+            for meter in meters {
+                let bytes = wire_bytes(meter.peer, &key.path);
+                let before = std::mem::replace(&mut meter.read, bytes);
+                book.count(key, bytes.saturating_sub(before));
+            }
         }
         if let Some(before) = read_at.replace(now) {
             let elapsed = now.saturating_duration_since(before);
@@ -165,5 +175,37 @@ async fn write(folder: Arc<StateFolder>, file: Vec<u8>) -> Result<(), String> {
     match written {
         Ok(written) => written.map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> Key {
+        Key {
+            peer: "far".to_owned(),
+            path: "lte".to_owned(),
+        }
+    }
+
+    fn used(quotas: &Quotas) -> u64 {
+        quotas.usage(&key()).unwrap().used
+    }
+
+    #[test]
+    fn a_peer_with_another_public_key_is_counted_on_and_no_byte_twice() {
+        let (old, new) = (PublicKey([1; 32]), PublicKey([2; 32]));
+        let quotas = Quotas::default();
+        let read = |of_old: u64, of_new: u64| {
+            quotas.read_meters(|peer, _| if peer == old { of_old } else { of_new });
+            used(&quotas)
+        };
+        quotas.follow(&key(), old, Scheme::default());
+        assert_eq!(read(100, 0), 100);
+        quotas.follow(&key(), new, Scheme::default());
+        assert_eq!(read(110, 30), 140, "what the old session still sent counts");
+        quotas.follow(&key(), old, Scheme::default());
+        assert_eq!(read(150, 30), 180);
     }
 }
