@@ -17,7 +17,7 @@ use tokio::sync::watch;
 pub(crate) use self::standing::{Standing, Why};
 use self::{
     standing::Facts,
-    values::{MAX_COST, NONE, Order, show_hours, show_quota},
+    values::{MAX_COST, NONE, Order, read_used, show_hours, show_quota},
 };
 use crate::{
     config::{PathRule, SessionRule},
@@ -227,11 +227,13 @@ impl State {
         self.orders.get(path).cloned().unwrap_or_default()
     }
 
+    /// What holds for a configured path.
     fn standing(&self, path: &PathRule) -> Standing {
-        self.standing_under(path, &self.order_of(&path.name))
-    }
-
-    fn standing_under(&self, path: &PathRule, order: &Order) -> Standing {
+        let mut order = self.order_of(&path.name);
+        // A reload may have removed all paths that were in service: then these orders cannot be kept. Quotas and hours can: they
+        // hold for the last path, too.
+        let mut paths = self.configured.iter().flat_map(|rule| &rule.paths);
+        order.down &= !paths.all(|path| self.order_of(&path.name).down);
         order.standing(path, calendar(), || {
             self.quotas.usage(&self.key(&path.name))
         })
@@ -270,17 +272,11 @@ impl State {
         if change.monthly.is_some() && quota.is_some() && !has_folder {
             return Err("monthly: the configuration names no folder \"state\" where the count could be kept".to_owned());
         }
-        let used = change.used.as_ref().map(|used| {
-            let bytes = starhaul_config::size::parse(used);
-            bytes.map_err(|error| format!("used: {error}"))
-        });
-        let used = used.transpose()?;
+        let used = change.used.as_deref().map(read_used).transpose()?;
+        let key = self.key(name);
         if let Some(quota) = &quota {
-            let key = self.key(name);
+            // To be counted changes nothing for the path, should the order be refused.
             self.quotas.follow(&key, self.public_key, quota.scheme);
-            if let Some(used) = used {
-                self.quotas.set_used(&key, used);
-            }
         } else if used.is_some() {
             return Err(format!("used: path {name:?} has no quota"));
         }
@@ -289,9 +285,18 @@ impl State {
                 "path {name:?} is the last one in service: take another one up first"
             ));
         }
-        let standing = self.standing_under(&rule, &order);
+        let standing = order.standing(&rule, calendar(), || {
+            let usage = self.quotas.usage(&key)?;
+            Some(match used {
+                Some(used) => usage.given(used),
+                None => usage,
+            })
+        });
         if change.down == Some(false) && standing.out.is_some() {
             return Err(format!("path {name:?}: {}", standing.remedy(name)));
+        }
+        if let Some(used) = used {
+            self.quotas.set_used(&key, used);
         }
         self.set(name, order);
         Ok(())
@@ -317,15 +322,10 @@ impl State {
 
     /// The session rule under the present orders, quotas and hours.
     fn in_force(&self, rule: &SessionRule) -> SessionRule {
-        let is_ordered_down = |path: &PathRule| self.order_of(&path.name).down;
-        let all_down = rule.paths.iter().all(is_ordered_down);
         let mut rule = rule.clone();
         rule.paths.retain_mut(|path| {
-            let mut order = self.order_of(&path.name);
-            // A reload may have removed all paths that were in service: then these orders cannot be kept. Quotas and hours can: they
-            // hold for the last path, too.
-            order.down &= !all_down;
-            let standing = self.standing_under(path, &order);
+            let order = self.order_of(&path.name);
+            let standing = self.standing(path);
             path.cost = match standing.costly {
                 true => MAX_COST,
                 false => order.cost.unwrap_or(path.cost),

@@ -33,6 +33,18 @@ pub struct Usage {
     pub unsure: Option<String>,
 }
 
+impl Usage {
+    /// The same once an operator has given the figure.
+    #[must_use]
+    pub(crate) fn given(self, used: u64) -> Self {
+        Self {
+            used,
+            unsure: None,
+            ..self
+        }
+    }
+}
+
 /// The counts of all paths.
 #[derive(Debug, Default)]
 pub struct Book {

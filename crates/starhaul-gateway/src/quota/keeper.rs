@@ -37,7 +37,8 @@ struct Running {
 #[derive(Debug)]
 struct Meter {
     peer: PublicKey,
-    read: u64,
+    /// `None`: what it shows next is in the figure that an operator gave.
+    read: Option<u64>,
 }
 
 /// The time of the calendar clock, in seconds since 1970.
@@ -53,7 +54,7 @@ impl Quotas {
     /// Reads the counts of former lives.
     ///
     /// # Errors
-    /// The file cannot be opened. One that cannot be trusted is moved aside and told.
+    /// The file cannot be opened. One that cannot be trusted is set aside and told.
     pub(crate) fn open(folder: Option<Arc<StateFolder>>) -> std::io::Result<Self> {
         let file = match &folder {
             Some(folder) => folder.read(FILE, MAX_BYTES)?,
@@ -83,7 +84,10 @@ impl Quotas {
         let meters = running.meters.entry(key.clone()).or_default();
         // A reload may change the key of a peer and change it back: nothing is counted twice then.
         if meters.iter().all(|meter| meter.peer != peer) {
-            meters.push(Meter { peer, read: 0 });
+            meters.push(Meter {
+                peer,
+                read: Some(0),
+            });
         }
     }
 
@@ -91,9 +95,13 @@ impl Quotas {
         self.running.lock().book.usage(key)
     }
 
-    /// Sets the bytes of a path's month.
+    /// Sets the bytes of a path's month: all that it has carried so far is in them.
     pub(crate) fn set_used(&self, key: &Key, bytes: u64) {
-        self.running.lock().book.set_used(key, bytes);
+        let mut running = self.running.lock();
+        running.book.set_used(key, bytes);
+        for meter in running.meters.get_mut(key).into_iter().flatten() {
+            meter.read = None;
+        }
     }
 
     /// Reads all meters and the clocks.
@@ -112,7 +120,7 @@ impl Quotas {
         for (key, meters) in meters.iter_mut() {
             for meter in meters {
                 let bytes = wire_bytes(meter.peer, &key.path);
-                let before = std::mem::replace(&mut meter.read, bytes);
+                let before = meter.read.replace(bytes).unwrap_or(bytes);
                 book.count(key, bytes.saturating_sub(before));
             }
         }
@@ -207,5 +215,41 @@ mod tests {
         assert_eq!(read(110, 30), 140, "what the old session still sent counts");
         quotas.follow(&key(), old, Scheme::default());
         assert_eq!(read(150, 30), 180);
+    }
+
+    #[test]
+    fn a_figure_that_is_given_has_all_that_was_carried_before() {
+        let quotas = Quotas::default();
+        quotas.follow(&key(), PublicKey([1; 32]), Scheme::default());
+        quotas.set_used(&key(), 1_000);
+        quotas.read_meters(|_, _| 700);
+        assert_eq!(used(&quotas), 1_000);
+        quotas.read_meters(|_, _| 750);
+        assert_eq!(used(&quotas), 1_050);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_cannot_be_read_is_told_in_each_life_until_one_is_stored() {
+        let parent = tempfile::tempdir().unwrap();
+        std::fs::write(parent.path().join(FILE), "torn").unwrap();
+        let open = || {
+            let folder = StateFolder::open(parent.path()).unwrap();
+            let quotas = Quotas::open(Some(Arc::new(folder))).unwrap();
+            quotas.follow(&key(), PublicKey([1; 32]), Scheme::default());
+            let is_unsure = quotas.usage(&key()).unwrap().unsure.is_some();
+            (quotas, is_unsure)
+        };
+        // The first life ends before it has stored anything.
+        assert!(open().1);
+        let (quotas, is_unsure) = open();
+        assert!(is_unsure);
+        quotas.set_used(&key(), 5);
+        quotas.close().await;
+        drop(quotas);
+        let (quotas, is_unsure) = open();
+        assert!(!is_unsure);
+        assert_eq!(used(&quotas), 5);
+        let aside = parent.path().join("quotas.damaged");
+        assert_eq!(std::fs::read(aside).unwrap(), b"torn");
     }
 }
