@@ -14,6 +14,8 @@ use crate::state_folder::StateFolder;
 
 /// The file in the state folder.
 const FILE: &str = "quotas";
+/// How long an end waits for the disk.
+const LONGEST_CLOSE: Duration = Duration::from_secs(5);
 
 /// The counts of all paths with a quota.
 #[derive(Debug, Default)]
@@ -126,7 +128,11 @@ impl Quotas {
         }
         if let Some(before) = read_at.replace(now) {
             let elapsed = now.saturating_duration_since(before);
+            let was_well = book.trouble().is_none();
             book.observe(meters.keys(), elapsed, calendar());
+            if let (true, Some(error)) = (was_well, book.trouble()) {
+                tracing::error!(error, "counts of quotas cannot be stored, will try again");
+            }
         }
     }
 
@@ -147,8 +153,17 @@ impl Quotas {
         });
     }
 
-    /// Stores the figures as they are: nothing is counted after.
+    /// Stores the figures as they are: nothing is counted after. Waits a bounded time for the disk.
     pub(crate) async fn close(&self) {
+        let stored = tokio::time::timeout(LONGEST_CLOSE, self.store_last()).await;
+        if stored.is_err() {
+            tracing::error!(
+                "the last counts of quotas are not stored, the disk does not answer: what was stored before holds"
+            );
+        }
+    }
+
+    async fn store_last(&self) {
         let Some(folder) = self.folder.clone() else {
             return;
         };
@@ -179,8 +194,15 @@ impl Quotas {
 }
 
 async fn write(folder: Arc<StateFolder>, file: Vec<u8>) -> Result<(), String> {
-    let written = tokio::task::spawn_blocking(move || folder.write(FILE, &file)).await;
-    match written {
+    let (done, written) = tokio::sync::oneshot::channel();
+    // Not one of the runtime's threads: its end would wait for that, for as long as the disk does not answer.
+    let thread = std::thread::Builder::new().name("quotas".to_owned());
+    let begun = thread.spawn(move || {
+        // Nobody waits any more if this is refused.
+        let _ = done.send(folder.write(FILE, &file));
+    });
+    begun.map_err(|error| error.to_string())?;
+    match written.await {
         Ok(written) => written.map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
     }
