@@ -20,6 +20,8 @@ const MAX_ORDERS: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     orders: Mutex<BTreeMap<(String, String), PathChange>>,
+    /// One file at a time; who only reads the orders does not wait for the disk.
+    writing: Mutex<()>,
     folder: Option<Arc<StateFolder>>,
 }
 
@@ -50,6 +52,7 @@ impl Kept {
         });
         Ok(Self {
             orders: Mutex::new(orders.collect()),
+            writing: Mutex::default(),
             folder: Some(folder),
         })
     }
@@ -79,8 +82,8 @@ impl Kept {
         let Some(folder) = &self.folder else {
             return Err("there is no folder of state".to_owned());
         };
-        let mut orders = self.orders.lock();
-        let mut next = orders.clone();
+        let _writing = self.writing.lock();
+        let mut next = self.orders.lock().clone();
         let key = (peer.to_owned(), path.to_owned());
         match order {
             Some(order) => _ = next.insert(key, order),
@@ -101,7 +104,7 @@ impl Kept {
         folder
             .write(FILE, &file)
             .map_err(|error| format!("the order holds, but is not kept: {error}"))?;
-        *orders = next;
+        *self.orders.lock() = next;
         Ok(())
     }
 }

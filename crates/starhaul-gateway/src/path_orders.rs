@@ -35,6 +35,8 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct PathOrders {
     state: Mutex<State>,
+    /// Orders are kept in the sequence in which they were taken.
+    keeping: Mutex<()>,
     kept: Arc<Kept>,
 }
 
@@ -78,6 +80,7 @@ impl PathOrders {
                 told: BTreeMap::new(),
                 rules: None,
             }),
+            keeping: Mutex::default(),
             kept,
         }
     }
@@ -155,15 +158,19 @@ impl PathOrders {
                     .to_owned(),
             );
         }
+        let _keeping = change.keep.then(|| self.keeping.lock());
         let mut state = self.state.lock();
         state.order(change, self.kept.has_folder())?;
         state.publish();
         if !change.keep {
             return Ok(());
         }
+        let peer = state.peer.clone();
         let order = state.orders.get(&change.path);
-        let order = order.map(|order| order.as_change(&state.peer, &change.path));
-        self.kept.keep(&state.peer, &change.path, order)
+        let order = order.map(|order| order.as_change(&peer, &change.path));
+        // The session goes on while the disk is waited for.
+        drop(state);
+        self.kept.keep(&peer, &change.path, order)
     }
 
     /// What differs from the configuration, and what will in the next life.
