@@ -169,6 +169,7 @@ impl Gateway {
     /// An address cannot be listened on, or the key cannot be read; then all is as before.
     pub async fn reload(&mut self, mut config: Config) -> Result<Reload, Error> {
         let identity = config.identity.load()?.public_key();
+        refuse_uncounted_quotas(self.started_with.state.is_some(), &config)?;
         let mut unserved = self.keep_rules_without_chain(&mut config);
         unserved.extend(self.keep_rules_without_bundles(&mut config));
         let Changes { done, mut failed } = self.parts.change(&config).await?;
@@ -364,6 +365,21 @@ async fn measure(endpoint: Endpoint, shared: Arc<Shared>) {
     }
 }
 
+/// A gateway that began without a folder of state has none until a restart, and a quota in memory alone would be none.
+fn refuse_uncounted_quotas(has_folder: bool, config: &Config) -> Result<(), Error> {
+    let mut paths = config.sessions.iter().flat_map(|session| &session.paths);
+    match (&config.state, paths.find(|path| path.quota.is_some())) {
+        (Some(state), Some(path)) if !has_folder => Err(Error::State {
+            path: state.clone(),
+            reason: std::io::Error::other(format!(
+                "the gateway began without it and cannot keep the count of path {:?}: restart it, or leave out \"monthly\"",
+                path.name
+            )),
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// Opens what former lives of the gateway left.
 fn open_state(config: &Config) -> Result<(Quotas, Kept), Error> {
     let Some(path) = &config.state else {
@@ -448,5 +464,32 @@ async fn accept(endpoint: Endpoint, shared: Arc<Shared>) {
                 () = is_known => {}
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_reload_that_brings_the_first_folder_of_state_brings_no_quota() {
+        let key = starhaul_quic::Identity::generate().public_key();
+        let config = |monthly: &str| {
+            let text = format!(
+                "state = \"s\"\nidentity.file = \"k\"\n[[peer]]\nname = \"far\"\npublic_key = \"{key}\"\n[[session]]\n[[session.path]]\nname = \"lte\"\nremote = \"192.0.2.1:1\"\n{monthly}"
+            );
+            Config::parse(&text, Path::new("test.toml")).unwrap()
+        };
+        let quota = config("monthly = \"1GB\"");
+        let refused = refuse_uncounted_quotas(false, &quota).unwrap_err();
+        let refused = refused.to_string();
+        assert!(
+            refused.contains("restart") && refused.contains("lte"),
+            "{refused}"
+        );
+        refuse_uncounted_quotas(true, &quota).unwrap();
+        refuse_uncounted_quotas(false, &config("")).unwrap();
     }
 }

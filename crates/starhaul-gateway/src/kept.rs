@@ -12,7 +12,7 @@ use crate::{
 
 const FILE: &str = "orders";
 const KIND: &str = "starhaul-orders 1";
-/// Longest file that is read, and most orders that are kept.
+/// Longest file that is written and read, and most orders that are kept.
 const MAX_BYTES: u64 = 1 << 20;
 const MAX_ORDERS: usize = 1024;
 
@@ -20,6 +20,8 @@ const MAX_ORDERS: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     orders: Mutex<BTreeMap<(String, String), PathChange>>,
+    /// One file at a time; who only reads the orders does not wait for the disk.
+    writing: Mutex<()>,
     folder: Option<Arc<StateFolder>>,
 }
 
@@ -27,7 +29,7 @@ impl Kept {
     /// Reads the orders of former lives.
     ///
     /// # Errors
-    /// The file cannot be opened. One that cannot be trusted is moved aside and told.
+    /// The file cannot be opened. One that cannot be trusted is set aside and told.
     pub(crate) fn open(folder: Option<Arc<StateFolder>>) -> io::Result<Self> {
         let Some(folder) = folder else {
             return Ok(Self::default());
@@ -50,6 +52,7 @@ impl Kept {
         });
         Ok(Self {
             orders: Mutex::new(orders.collect()),
+            writing: Mutex::default(),
             folder: Some(folder),
         })
     }
@@ -79,8 +82,8 @@ impl Kept {
         let Some(folder) = &self.folder else {
             return Err("there is no folder of state".to_owned());
         };
-        let mut orders = self.orders.lock();
-        let mut next = orders.clone();
+        let _writing = self.writing.lock();
+        let mut next = self.orders.lock().clone();
         let key = (peer.to_owned(), path.to_owned());
         match order {
             Some(order) => _ = next.insert(key, order),
@@ -92,10 +95,16 @@ impl Kept {
         let all: Vec<_> = next.values().collect();
         // Neither a map with other keys than texts nor a failing writer is involved.
         let text = serde_json::to_string_pretty(&all).unwrap_or_default();
+        let file = seal(KIND, &text);
+        if file.len() as u64 > MAX_BYTES {
+            return Err(format!(
+                "the order holds, but is not kept: all kept orders together would be longer than {MAX_BYTES} bytes"
+            ));
+        }
         folder
-            .write(FILE, &seal(KIND, &text))
+            .write(FILE, &file)
             .map_err(|error| format!("the order holds, but is not kept: {error}"))?;
-        *orders = next;
+        *self.orders.lock() = next;
         Ok(())
     }
 }
@@ -144,5 +153,21 @@ mod tests {
         assert!(open().of_peer("far").is_empty());
         assert!(parent.path().join("orders.damaged").exists());
         Kept::default().keep("far", "lte", None).unwrap_err();
+        // What would not be read back is not written.
+        let kept = open();
+        let long = |path: &str| {
+            let order = PathChange {
+                path: path.to_owned(),
+                peer: Some("far".to_owned()),
+                active: Some("daily ".repeat(100_000)),
+                ..PathChange::default()
+            };
+            kept.keep("far", path, Some(order))
+        };
+        long("a").unwrap();
+        assert!(long("b").unwrap_err().contains("longer"));
+        assert_eq!(kept.of_peer("far").len(), 1);
+        drop(kept);
+        assert_eq!(open().of_peer("far").len(), 1);
     }
 }

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 pub(crate) use self::standing::{Standing, Why};
 use self::{
     standing::Facts,
-    values::{MAX_COST, NONE, Order, show_hours, show_quota},
+    values::{MAX_COST, NONE, Order, read_used, show_hours, show_quota},
 };
 use crate::{
     config::{PathRule, SessionRule},
@@ -35,6 +35,8 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct PathOrders {
     state: Mutex<State>,
+    /// Orders are kept in the sequence in which they were taken.
+    keeping: Mutex<()>,
     kept: Arc<Kept>,
 }
 
@@ -78,6 +80,7 @@ impl PathOrders {
                 told: BTreeMap::new(),
                 rules: None,
             }),
+            keeping: Mutex::default(),
             kept,
         }
     }
@@ -155,15 +158,19 @@ impl PathOrders {
                     .to_owned(),
             );
         }
+        let _keeping = change.keep.then(|| self.keeping.lock());
         let mut state = self.state.lock();
         state.order(change, self.kept.has_folder())?;
         state.publish();
         if !change.keep {
             return Ok(());
         }
+        let peer = state.peer.clone();
         let order = state.orders.get(&change.path);
-        let order = order.map(|order| order.as_change(&state.peer, &change.path));
-        self.kept.keep(&state.peer, &change.path, order)
+        let order = order.map(|order| order.as_change(&peer, &change.path));
+        // The session goes on while the disk is waited for.
+        drop(state);
+        self.kept.keep(&peer, &change.path, order)
     }
 
     /// What differs from the configuration, and what will in the next life.
@@ -227,11 +234,13 @@ impl State {
         self.orders.get(path).cloned().unwrap_or_default()
     }
 
+    /// What holds for a configured path.
     fn standing(&self, path: &PathRule) -> Standing {
-        self.standing_under(path, &self.order_of(&path.name))
-    }
-
-    fn standing_under(&self, path: &PathRule, order: &Order) -> Standing {
+        let mut order = self.order_of(&path.name);
+        // A reload may have removed all paths that were in service: then these orders cannot be kept. Quotas and hours can: they
+        // hold for the last path, too.
+        let mut paths = self.configured.iter().flat_map(|rule| &rule.paths);
+        order.down &= !paths.all(|path| self.order_of(&path.name).down);
         order.standing(path, calendar(), || {
             self.quotas.usage(&self.key(&path.name))
         })
@@ -270,17 +279,11 @@ impl State {
         if change.monthly.is_some() && quota.is_some() && !has_folder {
             return Err("monthly: the configuration names no folder \"state\" where the count could be kept".to_owned());
         }
-        let used = change.used.as_ref().map(|used| {
-            let bytes = starhaul_config::size::parse(used);
-            bytes.map_err(|error| format!("used: {error}"))
-        });
-        let used = used.transpose()?;
+        let used = change.used.as_deref().map(read_used).transpose()?;
+        let key = self.key(name);
         if let Some(quota) = &quota {
-            let key = self.key(name);
+            // To be counted changes nothing for the path, should the order be refused.
             self.quotas.follow(&key, self.public_key, quota.scheme);
-            if let Some(used) = used {
-                self.quotas.set_used(&key, used);
-            }
         } else if used.is_some() {
             return Err(format!("used: path {name:?} has no quota"));
         }
@@ -289,9 +292,18 @@ impl State {
                 "path {name:?} is the last one in service: take another one up first"
             ));
         }
-        let standing = self.standing_under(&rule, &order);
+        let standing = order.standing(&rule, calendar(), || {
+            let usage = self.quotas.usage(&key)?;
+            Some(match used {
+                Some(used) => usage.given(used),
+                None => usage,
+            })
+        });
         if change.down == Some(false) && standing.out.is_some() {
             return Err(format!("path {name:?}: {}", standing.remedy(name)));
+        }
+        if let Some(used) = used {
+            self.quotas.set_used(&key, used);
         }
         self.set(name, order);
         Ok(())
@@ -317,15 +329,10 @@ impl State {
 
     /// The session rule under the present orders, quotas and hours.
     fn in_force(&self, rule: &SessionRule) -> SessionRule {
-        let is_ordered_down = |path: &PathRule| self.order_of(&path.name).down;
-        let all_down = rule.paths.iter().all(is_ordered_down);
         let mut rule = rule.clone();
         rule.paths.retain_mut(|path| {
-            let mut order = self.order_of(&path.name);
-            // A reload may have removed all paths that were in service: then these orders cannot be kept. Quotas and hours can: they
-            // hold for the last path, too.
-            order.down &= !all_down;
-            let standing = self.standing_under(path, &order);
+            let order = self.order_of(&path.name);
+            let standing = self.standing(path);
             path.cost = match standing.costly {
                 true => MAX_COST,
                 false => order.cost.unwrap_or(path.cost),

@@ -81,10 +81,18 @@ impl StateFolder {
         File::open(&self.path)?.sync_all()
     }
 
-    /// Moves a file aside that cannot be used.
+    /// Keeps a file that cannot be used under another name. It stays in its place, too, until the next [`Self::write`]: a life
+    /// that ends before that must not look to the next one as if there had been no file.
     pub(crate) fn set_aside(&self, name: &str) -> io::Result<PathBuf> {
-        let aside = self.file(&format!("{name}.damaged"));
-        std::fs::rename(self.file(name), &aside)?;
+        let (file, aside) = (self.file(name), self.file(&format!("{name}.damaged")));
+        match std::fs::remove_file(&aside) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        // A link needs no room on a full disk; not every file system has them.
+        if std::fs::hard_link(&file, &aside).is_err() {
+            std::fs::copy(&file, &aside)?;
+        }
         Ok(aside)
     }
 }
@@ -107,6 +115,13 @@ mod tests {
         folder.write("figures", b"new").unwrap();
         assert_eq!(folder.read("figures", 10).unwrap().unwrap(), b"new");
         assert!(!path.join("figures.new").exists());
+        for _ in 0..2 {
+            let aside = folder.set_aside("figures").unwrap();
+            assert_eq!(std::fs::read(aside).unwrap(), b"new");
+            assert_eq!(folder.read("figures", 10).unwrap().unwrap(), b"new");
+        }
+        folder.write("figures", b"newer").unwrap();
+        assert_eq!(std::fs::read(path.join("figures.damaged")).unwrap(), b"new");
         drop(folder);
         StateFolder::open(&path).unwrap();
     }

@@ -63,6 +63,7 @@ fn orders_hold_over_reloads_and_the_last_path_stays_in_service() {
     // Only the path that is down is left: better that one than none.
     orders.configure(Some(rule(&[("a", "")])));
     assert_eq!(names(), ["a"]);
+    assert_eq!(orders.standings()[0].1.out, None);
     orders.order(&down("a", false)).unwrap();
     assert!(orders.snapshot().is_empty());
 }
@@ -137,6 +138,15 @@ fn a_quota_makes_its_path_dear_then_ends_it_even_if_it_is_the_last() {
             ..change("a")
         })
     };
+    is(&[("a", 2.0), ("b", 0.0)]);
+    let why = use_up("9007199254740993B").unwrap_err();
+    assert!(why.contains("outside of"), "{why}");
+    // A refused order has no part that holds.
+    let refused = PathChange {
+        used: Some("10MB".to_owned()),
+        ..down("a", false)
+    };
+    assert!(orders.order(&refused).unwrap_err().contains("used up"));
     is(&[("a", 2.0), ("b", 0.0)]);
     use_up("7999999B").unwrap();
     is(&[("a", 2.0), ("b", 0.0)]);

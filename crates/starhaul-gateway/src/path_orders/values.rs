@@ -117,6 +117,14 @@ fn read_quota(text: &str) -> Result<Option<Option<u64>>, String> {
     }
 }
 
+/// Bytes that a month has used, up to the greatest quota.
+pub(super) fn read_used(text: &str) -> Result<u64, String> {
+    let bytes = starhaul_config::size::between(0, 1 << 53)(text);
+    bytes
+        .map(|bytes| bytes as u64)
+        .map_err(|error| format!("used: {error}"))
+}
+
 fn read_hours(text: &str) -> Result<Option<Option<Hours>>, String> {
     match text {
         CONFIGURED => Ok(None),

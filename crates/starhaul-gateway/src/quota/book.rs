@@ -11,6 +11,9 @@ use super::{
 /// Pause after a figure could not be stored.
 const RETRY: Duration = Duration::from_secs(5);
 
+/// A store that takes longer than this is one that failed, until it returns.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// A path: the names of peer and path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
@@ -33,6 +36,18 @@ pub struct Usage {
     pub unsure: Option<String>,
 }
 
+impl Usage {
+    /// The same once an operator has given the figure.
+    #[must_use]
+    pub(crate) fn given(self, used: u64) -> Self {
+        Self {
+            used,
+            unsure: None,
+            ..self
+        }
+    }
+}
+
 /// The counts of all paths.
 #[derive(Debug, Default)]
 pub struct Book {
@@ -41,6 +56,8 @@ pub struct Book {
     lost: Option<String>,
     /// The totals of what is being stored.
     storing: Option<Vec<(Key, u64)>>,
+    /// For how long.
+    storing_for: Duration,
     /// An account was removed or added.
     changed: bool,
     /// Why the last figure could not be stored.
@@ -121,6 +138,12 @@ impl Book {
         calendar: i64,
     ) {
         self.retry_in = self.retry_in.saturating_sub(elapsed);
+        if self.storing.is_some() {
+            self.storing_for = self.storing_for.saturating_add(elapsed);
+            if self.storing_for >= PATIENCE && self.trouble.is_none() {
+                self.trouble = Some("the disk does not answer".to_owned());
+            }
+        }
         for key in paths {
             if let Some(account) = self.accounts.get_mut(key) {
                 account.observe(elapsed, calendar);
@@ -185,6 +208,7 @@ impl Book {
         }
         self.changed = false;
         self.storing = Some(totals);
+        self.storing_for = Duration::ZERO;
         file::write(entries)
     }
 

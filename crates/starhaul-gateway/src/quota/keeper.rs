@@ -14,6 +14,8 @@ use crate::state_folder::StateFolder;
 
 /// The file in the state folder.
 const FILE: &str = "quotas";
+/// How long an end waits for the disk.
+const LONGEST_CLOSE: Duration = Duration::from_secs(5);
 
 /// The counts of all paths with a quota.
 #[derive(Debug, Default)]
@@ -28,7 +30,8 @@ pub(crate) struct Quotas {
 #[derive(Debug, Default)]
 struct Running {
     book: Book,
-    meters: BTreeMap<Key, Meter>,
+    /// One for each public key that the peer of this name has had in this life.
+    meters: BTreeMap<Key, Vec<Meter>>,
     read_at: Option<Instant>,
 }
 
@@ -36,7 +39,8 @@ struct Running {
 #[derive(Debug)]
 struct Meter {
     peer: PublicKey,
-    read: u64,
+    /// `None`: what it shows next is in the figure that an operator gave.
+    read: Option<u64>,
 }
 
 /// The time of the calendar clock, in seconds since 1970.
@@ -52,7 +56,7 @@ impl Quotas {
     /// Reads the counts of former lives.
     ///
     /// # Errors
-    /// The file cannot be opened. One that cannot be trusted is moved aside and told.
+    /// The file cannot be opened. One that cannot be trusted is set aside and told.
     pub(crate) fn open(folder: Option<Arc<StateFolder>>) -> std::io::Result<Self> {
         let file = match &folder {
             Some(folder) => folder.read(FILE, MAX_BYTES)?,
@@ -79,21 +83,35 @@ impl Quotas {
     pub(crate) fn follow(&self, key: &Key, peer: PublicKey, scheme: Scheme) {
         let mut running = self.running.lock();
         running.book.follow(key, scheme, calendar());
-        let meters = &mut running.meters;
-        meters.entry(key.clone()).or_insert(Meter { peer, read: 0 });
+        let meters = running.meters.entry(key.clone()).or_default();
+        // A reload may change the key of a peer and change it back: nothing is counted twice then.
+        if meters.iter().all(|meter| meter.peer != peer) {
+            meters.push(Meter {
+                peer,
+                read: Some(0),
+            });
+        }
     }
 
     pub(crate) fn usage(&self, key: &Key) -> Option<Usage> {
         self.running.lock().book.usage(key)
     }
 
-    /// Sets the bytes of a path's month.
+    /// Sets the bytes of a path's month: all that it has carried so far is in them.
     pub(crate) fn set_used(&self, key: &Key, bytes: u64) {
-        self.running.lock().book.set_used(key, bytes);
+        let mut running = self.running.lock();
+        running.book.set_used(key, bytes);
+        for meter in running.meters.get_mut(key).into_iter().flatten() {
+            meter.read = None;
+        }
     }
 
     /// Reads all meters and the clocks.
     pub(crate) fn read(&self, endpoint: &Endpoint) {
+        self.read_meters(|peer, path| endpoint.wire_bytes(peer, path));
+    }
+
+    fn read_meters(&self, wire_bytes: impl Fn(PublicKey, &str) -> u64) {
         let now = Instant::now();
         let mut running = self.running.lock();
         let Running {
@@ -101,14 +119,20 @@ impl Quotas {
             meters,
             read_at,
         } = &mut *running;
-        for (key, meter) in meters.iter_mut() {
-            let bytes = endpoint.wire_bytes(meter.peer, &key.path);
-            let before = std::mem::replace(&mut meter.read, bytes);
-            book.count(key, bytes.saturating_sub(before));
+        for (key, meters) in meters.iter_mut() {
+            for meter in meters {
+                let bytes = wire_bytes(meter.peer, &key.path);
+                let before = meter.read.replace(bytes).unwrap_or(bytes);
+                book.count(key, bytes.saturating_sub(before));
+            }
         }
         if let Some(before) = read_at.replace(now) {
             let elapsed = now.saturating_duration_since(before);
+            let was_well = book.trouble().is_none();
             book.observe(meters.keys(), elapsed, calendar());
+            if let (true, Some(error)) = (was_well, book.trouble()) {
+                tracing::error!(error, "counts of quotas cannot be stored, will try again");
+            }
         }
     }
 
@@ -129,8 +153,17 @@ impl Quotas {
         });
     }
 
-    /// Stores the figures as they are: nothing is counted after.
+    /// Stores the figures as they are: nothing is counted after. Waits a bounded time for the disk.
     pub(crate) async fn close(&self) {
+        let stored = tokio::time::timeout(LONGEST_CLOSE, self.store_last()).await;
+        if stored.is_err() {
+            tracing::error!(
+                "the last counts of quotas are not stored, the disk does not answer: what was stored before holds"
+            );
+        }
+    }
+
+    async fn store_last(&self) {
         let Some(folder) = self.folder.clone() else {
             return;
         };
@@ -161,9 +194,84 @@ impl Quotas {
 }
 
 async fn write(folder: Arc<StateFolder>, file: Vec<u8>) -> Result<(), String> {
-    let written = tokio::task::spawn_blocking(move || folder.write(FILE, &file)).await;
-    match written {
+    let (done, written) = tokio::sync::oneshot::channel();
+    // Not one of the runtime's threads: its end would wait for that, for as long as the disk does not answer.
+    let thread = std::thread::Builder::new().name("quotas".to_owned());
+    let begun = thread.spawn(move || {
+        // Nobody waits any more if this is refused.
+        let _ = done.send(folder.write(FILE, &file));
+    });
+    begun.map_err(|error| error.to_string())?;
+    match written.await {
         Ok(written) => written.map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> Key {
+        Key {
+            peer: "far".to_owned(),
+            path: "lte".to_owned(),
+        }
+    }
+
+    fn used(quotas: &Quotas) -> u64 {
+        quotas.usage(&key()).unwrap().used
+    }
+
+    #[test]
+    fn a_peer_with_another_public_key_is_counted_on_and_no_byte_twice() {
+        let (old, new) = (PublicKey([1; 32]), PublicKey([2; 32]));
+        let quotas = Quotas::default();
+        let read = |of_old: u64, of_new: u64| {
+            quotas.read_meters(|peer, _| if peer == old { of_old } else { of_new });
+            used(&quotas)
+        };
+        quotas.follow(&key(), old, Scheme::default());
+        assert_eq!(read(100, 0), 100);
+        quotas.follow(&key(), new, Scheme::default());
+        assert_eq!(read(110, 30), 140, "what the old session still sent counts");
+        quotas.follow(&key(), old, Scheme::default());
+        assert_eq!(read(150, 30), 180);
+    }
+
+    #[test]
+    fn a_figure_that_is_given_has_all_that_was_carried_before() {
+        let quotas = Quotas::default();
+        quotas.follow(&key(), PublicKey([1; 32]), Scheme::default());
+        quotas.set_used(&key(), 1_000);
+        quotas.read_meters(|_, _| 700);
+        assert_eq!(used(&quotas), 1_000);
+        quotas.read_meters(|_, _| 750);
+        assert_eq!(used(&quotas), 1_050);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_cannot_be_read_is_told_in_each_life_until_one_is_stored() {
+        let parent = tempfile::tempdir().unwrap();
+        std::fs::write(parent.path().join(FILE), "torn").unwrap();
+        let open = || {
+            let folder = StateFolder::open(parent.path()).unwrap();
+            let quotas = Quotas::open(Some(Arc::new(folder))).unwrap();
+            quotas.follow(&key(), PublicKey([1; 32]), Scheme::default());
+            let is_unsure = quotas.usage(&key()).unwrap().unsure.is_some();
+            (quotas, is_unsure)
+        };
+        // The first life ends before it has stored anything.
+        assert!(open().1);
+        let (quotas, is_unsure) = open();
+        assert!(is_unsure);
+        quotas.set_used(&key(), 5);
+        quotas.close().await;
+        drop(quotas);
+        let (quotas, is_unsure) = open();
+        assert!(!is_unsure);
+        assert_eq!(used(&quotas), 5);
+        let aside = parent.path().join("quotas.damaged");
+        assert_eq!(std::fs::read(aside).unwrap(), b"torn");
     }
 }

@@ -488,6 +488,25 @@ fn what_cannot_be_counted_is_not_spent() {
 }
 
 #[test]
+fn a_store_that_does_not_return_is_one_that_failed() {
+    let quota = Quota::new(1_000_000_000);
+    let mut book = Book::default();
+    book.follow(&key(), quota.scheme, BEGIN_S);
+    book.poll_store().unwrap();
+    book.stored(Ok(()));
+    book.count(&key(), 1_000_000);
+    book.poll_store().unwrap();
+    book.observe([&key()], Duration::from_secs(9), BEGIN_S + 9);
+    assert_eq!(book.usage(&key()).unwrap().unsure, None);
+    book.observe([&key()], Duration::from_secs(1), BEGIN_S + 10);
+    let usage = book.usage(&key()).unwrap();
+    assert_eq!(quota.action(&usage), Some(quota.at_100));
+    assert!(usage.unsure.unwrap().contains("does not answer"));
+    book.stored(Ok(()));
+    assert_eq!(book.usage(&key()).unwrap().unsure, None);
+}
+
+#[test]
 fn another_day_of_the_bill_keeps_what_was_counted() {
     let mut book = Book::default();
     book.follow(&key(), Scheme::default(), BEGIN_S);
