@@ -16,6 +16,8 @@ use crate::{
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// The task looks at all at least so often.
 const MOST_WAIT: Duration = Duration::from_secs(60);
+/// Under load the task looks for what has waited for too long no more often: it looks at each flow.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// What the control socket and the bundle need beside a message's data.
 const OVERHEAD: u64 = 4096;
 
@@ -73,6 +75,7 @@ async fn serve(shared: &Shared, config: &BundleConfig) -> Result<Ended, Error> {
         config,
         client,
         paused_until: None,
+        looked: now(),
     };
     loop {
         if let Some(ended) = link.turn().await? {
@@ -88,6 +91,8 @@ struct Link<'s> {
     client: Client,
     /// The node has no room until then.
     paused_until: Option<Instant>,
+    /// When it was last looked for what has waited for too long.
+    looked: Instant,
 }
 
 impl Link<'_> {
@@ -101,7 +106,9 @@ impl Link<'_> {
             }
             None => false,
         };
+        // Under load, too, what has waited for too long is given up; after what has come was taken.
         if received || sent {
+            self.give_up(LOOK_AGAIN);
             return Ok(None);
         }
         let is_closing = self.shared.drive(|state| state.is_closing);
@@ -113,9 +120,18 @@ impl Link<'_> {
             found = self.client.has_bundle(wait) => { found?; }
             () = self.shared.changed.notified() => {}
         }
-        self.shared
-            .drive(|state| state.machine.handle_timeout(now()));
+        self.give_up(Duration::ZERO);
         Ok(None)
+    }
+
+    /// Gives up what has waited for too long, if the last look was `least` ago.
+    fn give_up(&mut self, least: Duration) {
+        let now = now();
+        if now.saturating_duration_since(self.looked) >= least {
+            self.looked = now;
+            self.shared
+                .drive(|state| state.machine.handle_timeout(now));
+        }
     }
 
     fn next_transmit(&mut self) -> Option<Transmit> {

@@ -9,15 +9,11 @@ use bytes::Bytes;
 
 use super::{
     order::Order,
-    wire::{Batch, room_of},
+    wire::{BATCH_BYTES, BATCH_DATAGRAMS, Batch, room_of},
 };
 
 /// Datagrams that come within this time share a bundle.
 const GATHER: Duration = Duration::from_millis(20);
-/// Bytes of datagrams in a bundle; a single one may be larger.
-const BATCH_BYTES: usize = 64 << 10;
-/// Datagrams in a bundle.
-const BATCH_DATAGRAMS: usize = 512;
 /// Bytes that wait in a flow at most; what comes then is dropped.
 const MOST_WAITING: usize = 4 << 20;
 /// What a datagram that waits costs beside its bytes.

@@ -33,6 +33,14 @@ struct Flight {
     datagrams: u64,
 }
 
+/// What a message says of its flow.
+#[derive(Debug)]
+struct Head {
+    accepter: u64,
+    lifetime: Duration,
+    header: Option<Bytes>,
+}
+
 /// A stream, and whether an application has it.
 #[derive(Debug)]
 struct Held {
@@ -265,14 +273,19 @@ impl Machine {
             number: message.number,
             is_ours: message.from_accepter,
         };
-        match message.body.clone() {
-            Body::Part(part) => self.handle_part(now, id, &message, part),
-            Body::Batch(batch) => self.handle_batch(now, id, &message, batch),
+        let head = Head {
+            accepter: message.accepter,
+            lifetime: message.lifetime,
+            header: message.header,
+        };
+        match message.body {
+            Body::Part(part) => self.handle_part(now, id, &head, part),
+            Body::Batch(batch) => self.handle_batch(now, id, head, batch),
         }
         Ok(())
     }
 
-    fn handle_part(&mut self, now: Instant, id: FlowId, message: &Message, mut part: Part) {
+    fn handle_part(&mut self, now: Instant, id: FlowId, message: &Head, mut part: Part) {
         if !self.is_of_this_life(id, message) {
             self.counters.former_life += 1;
             if part.reset.is_none() {
@@ -317,7 +330,7 @@ impl Machine {
     }
 
     /// Whether a message is for this life of the gateway.
-    fn is_of_this_life(&self, id: FlowId, message: &Message) -> bool {
+    fn is_of_this_life(&self, id: FlowId, message: &Head) -> bool {
         match id.is_ours {
             true => id.opener == self.life,
             false => message.accepter == 0 || message.accepter == self.life,
@@ -325,7 +338,7 @@ impl Machine {
     }
 
     /// Makes a place for a stream of the far side that is new; `false` if it is not, or cannot be taken.
-    fn accept(&mut self, now: Instant, id: FlowId, message: &Message, part: &Part) -> bool {
+    fn accept(&mut self, now: Instant, id: FlowId, message: &Head, part: &Part) -> bool {
         if id.is_ours {
             // It has ended, and the far side will hear so.
             return false;
@@ -357,10 +370,10 @@ impl Machine {
         true
     }
 
-    fn handle_batch(&mut self, now: Instant, id: FlowId, message: &Message, batch: Batch) {
+    fn handle_batch(&mut self, now: Instant, id: FlowId, message: Head, batch: Batch) {
         if !self.flows.contains_key(&id) {
             let is_new = !id.is_ours && !batch.is_again;
-            let Some(header) = message.header.clone().filter(|_| is_new) else {
+            let Some(header) = message.header.filter(|_| is_new) else {
                 // An answer to a client that is gone, or what a former life may have delivered.
                 self.counters.former_life += u64::from(!id.is_ours || id.opener != self.life);
                 self.counters.dropped += batch.datagrams.len() as u64;
