@@ -367,6 +367,62 @@ fn answers_of_the_target_come_back_and_a_silent_flow_is_forgotten() {
 }
 
 #[test]
+fn answers_come_after_the_far_gateway_has_forgotten_the_flow_or_restarted() {
+    let mut net = Net::new(7, 0);
+    let header = Bytes::from_static(HEADER);
+    let flow = net.sides[0]
+        .machine
+        .open_flow(net.now, 0, header, LIFETIME, true);
+    let flow = flow.unwrap();
+    let ask = |net: &mut Net, answer: &'static str| {
+        let machine = &mut net.sides[0].machine;
+        assert!(machine.send_datagram(net.now, flow, "ask".into()));
+        net.now += SECOND;
+        let payload = machine.poll_transmit(net.now).unwrap().payload;
+        machine.stored();
+        let far = &mut net.sides[1].machine;
+        far.handle(net.now, 0, payload).unwrap();
+        // Its place in the order may be awaited.
+        net.now += LIFETIME / 2;
+        far.handle_timeout(net.now);
+        let mut answered = false;
+        while let Some(event) = far.poll_event() {
+            if let Event::Datagrams(id, _) = event {
+                answered |= far.send_datagram(net.now, id, answer.into());
+            }
+        }
+        assert!(answered, "{answer}");
+        net.now += SECOND;
+        let payload = far.poll_transmit(net.now).unwrap().payload;
+        far.stored();
+        payload
+    };
+    let take = |net: &mut Net, answer: Bytes| {
+        net.sides[0].machine.handle(net.now, 0, answer).unwrap();
+        net.sides[0].work(net.now);
+    };
+    let answers = |net: &Net| net.sides[0].datagrams.clone();
+    let first = ask(&mut net, "first");
+    let late = ask(&mut net, "late");
+    take(&mut net, first);
+    net.sides[1] = Side::new(900);
+    let restarted = ask(&mut net, "restarted");
+    take(&mut net, restarted);
+    take(&mut net, late);
+    assert_eq!(
+        answers(&net),
+        ["first", "restarted"],
+        "what is late is of a former life"
+    );
+    net.now += LIFETIME;
+    net.sides[1].work(net.now);
+    assert_eq!(net.sides[1].ended, 1);
+    let forgotten = ask(&mut net, "forgotten");
+    take(&mut net, forgotten);
+    assert_eq!(answers(&net), ["first", "restarted", "forgotten"]);
+}
+
+#[test]
 fn a_datagram_that_the_node_may_have_is_not_delivered_by_two_lives() {
     let mut net = Net::new(7, 0);
     let header = Bytes::from_static(HEADER);

@@ -129,8 +129,7 @@ impl Link<'_> {
         let now = now();
         if now.saturating_duration_since(self.looked) >= least {
             self.looked = now;
-            self.shared
-                .drive(|state| state.machine.handle_timeout(now));
+            self.shared.drive(|state| state.machine.handle_timeout(now));
         }
     }
 

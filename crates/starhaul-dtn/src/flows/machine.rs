@@ -63,6 +63,8 @@ pub struct Machine {
     life: u64,
     limits: Limits,
     next: u64,
+    /// Flows of datagrams that far gateways have begun.
+    begun: u64,
     streams: BTreeMap<FlowId, Held>,
     flows: BTreeMap<FlowId, Flow>,
     lives: HashMap<(usize, u64), Life>,
@@ -85,6 +87,7 @@ impl Machine {
             life: life.max(1),
             limits,
             next: 0,
+            begun: 0,
             streams: BTreeMap::new(),
             flows: BTreeMap::new(),
             lives: HashMap::new(),
@@ -380,13 +383,27 @@ impl Machine {
                 return;
             };
             self.make_room(id.peer);
-            let flow = Flow::new(now, header.clone(), message.lifetime, batch.is_ordered);
+            let mut flow = Flow::new(now, header.clone(), message.lifetime, batch.is_ordered);
+            // If it is begun again in this life, its answers are numbered anew under another name.
+            flow.accepter = self.life.wrapping_add(self.begun).max(1);
+            self.begun += 1;
             self.flows.insert(id, flow);
             self.events.push_back(Event::FlowBegan(id, header));
         }
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
         };
+        if id.is_ours {
+            match flow.hear(message.accepter) {
+                None => {
+                    self.counters.former_life += 1;
+                    self.counters.dropped += batch.datagrams.len() as u64;
+                    return;
+                }
+                Some(held) if held.is_empty() => {}
+                Some(held) => self.events.push_back(Event::Datagrams(id, held)),
+            }
+        }
         flow.last = now;
         match flow.order.take(now, batch) {
             Taken::Deliver(datagrams) => {
@@ -507,10 +524,12 @@ impl Machine {
         let datagrams = batch.datagrams.len() as u64;
         let header = id.is_ours.then(|| flow.header.clone());
         let (lifetime, is_over) = (flow.lifetime, flow.is_closing && flow.is_empty());
+        let accepter = if id.is_ours { 0 } else { flow.accepter };
         if is_over {
             self.flows.remove(&id);
         }
-        let message = self.message(id, 0, lifetime, header, Body::Batch(batch));
+        let mut message = self.message(id, accepter, lifetime, header, Body::Batch(batch));
+        message.accepter = accepter;
         Some(Flight {
             transmit: transmit(id.peer, &message),
             of: None,
