@@ -16,6 +16,8 @@ use crate::{
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// The task looks at all at least so often.
 const MOST_WAIT: Duration = Duration::from_secs(60);
+/// The log is told of the same fault no more often.
+const TELL_AGAIN: Duration = Duration::from_secs(60);
 /// Under load the task looks for what has waited for too long no more often: it looks at each flow.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// What the control socket and the bundle need beside a message's data.
@@ -76,6 +78,7 @@ async fn serve(shared: &Shared, config: &BundleConfig) -> Result<Ended, Error> {
         client,
         paused_until: None,
         looked: now(),
+        told: None,
     };
     loop {
         if let Some(ended) = link.turn().await? {
@@ -89,10 +92,12 @@ struct Link<'s> {
     shared: &'s Shared,
     config: &'s BundleConfig,
     client: Client,
-    /// The node has no room until then.
+    /// The node takes nothing until then: it has no room, or a fault that may pass.
     paused_until: Option<Instant>,
     /// When it was last looked for what has waited for too long.
     looked: Instant,
+    /// When the log was last told of a fault of the node that may pass.
+    told: Option<Instant>,
 }
 
 impl Link<'_> {
@@ -206,6 +211,17 @@ impl Link<'_> {
             match &sent {
                 Ok(_) => state.machine.stored(),
                 Err(Error::Full) => state.machine.failed(false),
+                Err(Error::NotNow(reason)) => {
+                    if self.told.is_none_or(|told| told + TELL_AGAIN <= now()) {
+                        self.told = Some(now());
+                        tracing::warn!(
+                            to,
+                            reason,
+                            "the bundle node does not take a bundle now; will try again"
+                        );
+                    }
+                    state.machine.failed(true);
+                }
                 Err(Error::Refused(reason)) => {
                     tracing::warn!(to, reason, "the bundle node refuses a bundle");
                     state.machine.refused();
@@ -214,7 +230,7 @@ impl Link<'_> {
             }
         });
         match sent {
-            Err(Error::Full) => {
+            Err(Error::Full | Error::NotNow(_)) => {
                 self.paused_until = Some(now() + TRY_AGAIN);
                 Ok(())
             }
