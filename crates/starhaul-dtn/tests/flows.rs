@@ -526,6 +526,7 @@ fn what_cannot_be_ends_with_its_reason() {
     net.sides[0].machine.stored();
     net.run(SECOND);
     assert_eq!(net.sides[0].streams[&fifth].failed, Some(CODE_FULL));
+    assert_eq!(net.sides[1].machine.counters().limited, 1);
     net.sides[1].machine.handle(net.now, 0, reset).unwrap();
     // One that does not answer.
     let mut net = Net::new(7, 0);

@@ -79,6 +79,7 @@ async fn serve(shared: &Shared, config: &BundleConfig) -> Result<Ended, Error> {
         paused_until: None,
         looked: now(),
         told: None,
+        limited: (0, None),
     };
     loop {
         if let Some(ended) = link.turn().await? {
@@ -98,6 +99,8 @@ struct Link<'s> {
     looked: Instant,
     /// When the log was last told of a fault of the node that may pass.
     told: Option<Instant>,
+    /// How often the bound of flows had been reached when the log was last told, and when that was.
+    limited: (u64, Option<Instant>),
 }
 
 impl Link<'_> {
@@ -134,7 +137,25 @@ impl Link<'_> {
         let now = now();
         if now.saturating_duration_since(self.looked) >= least {
             self.looked = now;
-            self.shared.drive(|state| state.machine.handle_timeout(now));
+            let limited = self.shared.drive(|state| {
+                state.machine.handle_timeout(now);
+                state.machine.counters().limited
+            });
+            self.tell_limited(now, limited);
+        }
+    }
+
+    /// Tells the log that a bound has been reached since it was last told.
+    fn tell_limited(&mut self, now: Instant, times: u64) {
+        let (told, at) = self.limited;
+        if times > told && at.is_none_or(|at| at + TELL_AGAIN <= now) {
+            self.limited = (times, Some(now));
+            let most = self.config.limits.flows;
+            tracing::warn!(
+                most,
+                times,
+                "a far gateway has as many flows over bundles as it may: streams are refused, or silent flows end"
+            );
         }
     }
 

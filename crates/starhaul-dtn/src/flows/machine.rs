@@ -358,6 +358,7 @@ impl Machine {
         let of_peer = |other: &&FlowId| !other.is_ours && other.peer == id.peer;
         if self.streams.keys().filter(of_peer).count() >= self.limits.flows {
             self.life_of(now, id).ended.insert(id.number);
+            self.counters.limited += 1;
             self.say_reset(id, self.life, message.lifetime, CODE_FULL);
             return false;
         }
@@ -423,6 +424,7 @@ impl Machine {
         let silent = self.flows.iter().filter(|(id, _)| theirs(id));
         if let Some(id) = silent.min_by_key(|(_, flow)| flow.last).map(|(id, _)| *id) {
             self.flows.remove(&id);
+            self.counters.limited += 1;
             self.events.push_back(Event::FlowEnded(id));
         }
     }
