@@ -153,11 +153,11 @@ impl App {
     /// Sends a payload, and returns the name of its bundle when it is stored.
     ///
     /// # Errors
-    /// [`Error::Full`] and [`Error::Refused`].
+    /// [`Error::Full`], [`Error::NotNow`] and [`Error::Refused`].
     pub async fn send(&self, to: Eid, payload: &[u8], lifetime: Duration) -> Result<String, Error> {
         let registered = self.registered.get();
-        let (source, sink) = registered
-            .ok_or_else(|| Error::Refused("the endpoint is not registered".to_owned()))?;
+        let (source, sink) =
+            registered.ok_or_else(|| Error::NotNow("the endpoint is not registered".to_owned()))?;
         let _room = self.desk.stock.admit(payload.len() as u64)?;
         for _ in 0..ATTEMPTS {
             let data = new_bundle(source, &to, payload, lifetime, &self.desk.keys);
@@ -166,15 +166,18 @@ impl App {
                 Err(fault) => {
                     self.desk.stock.refused();
                     let reason = format!("the bundle cannot be stored: {fault}");
-                    return Err(Error::Refused(reason));
+                    return Err(Error::NotNow(reason));
                 }
                 Ok(Ok(id)) => return Ok(id.to_key()),
                 Ok(Err(services::Error::DuplicateBundle)) => {}
+                Ok(Err(error @ services::Error::Disconnected)) => {
+                    return Err(Error::NotNow(error.to_string()));
+                }
                 Ok(Err(error)) => return Err(Error::Refused(error.to_string())),
             }
         }
         let reason = "no creation timestamp is free: send more slowly";
-        Err(Error::Refused(reason.to_owned()))
+        Err(Error::NotNow(reason.to_owned()))
     }
 
     /// Gives the endpoint up; its bundles wait for the next one of the name.

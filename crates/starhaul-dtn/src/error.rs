@@ -49,6 +49,9 @@ pub enum Error {
     /// The node has no room for a bundle: it may have later.
     #[error("the node refused: the storage is full")]
     Full,
+    /// The node could not take a bundle for a reason that may pass, and may yet have it.
+    #[error("the node cannot take the bundle now: {0}")]
+    NotNow(String),
     /// The node refused a request, and says why.
     #[error("the node refused: {0}")]
     Refused(String),

@@ -18,6 +18,8 @@ use crate::{
 pub(crate) struct Bundles {
     pub(crate) flows: BundleFlows,
     pub(crate) names: Arc<[String]>,
+    /// Flows that each may have here.
+    pub(crate) most_flows: usize,
 }
 
 /// The way of a rule's flows to a far gateway.
@@ -49,6 +51,7 @@ impl Bundles {
         Ok(Self {
             flows: flows.map_err(|error| Error::Bundle(error.to_string()))?,
             names: peers.map(|peer| peer.name.clone()).collect(),
+            most_flows: rule.max_flows,
         })
     }
 

@@ -277,7 +277,7 @@ async fn settle(
         // The sender's own lifetime is not known here; an answer is small.
         let lifetime = Duration::from_secs(86_400);
         match client.send(&bundle.source, &answer, lifetime).await {
-            Err(error @ Error::Full) => {
+            Err(error @ (Error::Full | Error::NotNow(_))) => {
                 tracing::warn!(from = bundle.source, %error, "the sender is answered later");
                 return Ok(false);
             }

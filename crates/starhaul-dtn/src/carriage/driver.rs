@@ -16,6 +16,10 @@ use crate::{
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// The task looks at all at least so often.
 const MOST_WAIT: Duration = Duration::from_secs(60);
+/// The log is told of the same fault no more often.
+const TELL_AGAIN: Duration = Duration::from_secs(60);
+/// Under load the task looks for what has waited for too long no more often: it looks at each flow.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// What the control socket and the bundle need beside a message's data.
 const OVERHEAD: u64 = 4096;
 
@@ -73,6 +77,9 @@ async fn serve(shared: &Shared, config: &BundleConfig) -> Result<Ended, Error> {
         config,
         client,
         paused_until: None,
+        looked: now(),
+        told: None,
+        limited: (0, None),
     };
     loop {
         if let Some(ended) = link.turn().await? {
@@ -86,8 +93,14 @@ struct Link<'s> {
     shared: &'s Shared,
     config: &'s BundleConfig,
     client: Client,
-    /// The node has no room until then.
+    /// The node takes nothing until then: it has no room, or a fault that may pass.
     paused_until: Option<Instant>,
+    /// When it was last looked for what has waited for too long.
+    looked: Instant,
+    /// When the log was last told of a fault of the node that may pass.
+    told: Option<Instant>,
+    /// How often the bound of flows had been reached when the log was last told, and when that was.
+    limited: (u64, Option<Instant>),
 }
 
 impl Link<'_> {
@@ -101,7 +114,9 @@ impl Link<'_> {
             }
             None => false,
         };
+        // Under load, too, what has waited for too long is given up; after what has come was taken.
         if received || sent {
+            self.give_up(LOOK_AGAIN);
             return Ok(None);
         }
         let is_closing = self.shared.drive(|state| state.is_closing);
@@ -113,9 +128,35 @@ impl Link<'_> {
             found = self.client.has_bundle(wait) => { found?; }
             () = self.shared.changed.notified() => {}
         }
-        self.shared
-            .drive(|state| state.machine.handle_timeout(now()));
+        self.give_up(Duration::ZERO);
         Ok(None)
+    }
+
+    /// Gives up what has waited for too long, if the last look was `least` ago.
+    fn give_up(&mut self, least: Duration) {
+        let now = now();
+        if now.saturating_duration_since(self.looked) >= least {
+            self.looked = now;
+            let limited = self.shared.drive(|state| {
+                state.machine.handle_timeout(now);
+                state.machine.counters().limited
+            });
+            self.tell_limited(now, limited);
+        }
+    }
+
+    /// Tells the log that a bound has been reached since it was last told.
+    fn tell_limited(&mut self, now: Instant, times: u64) {
+        let (told, at) = self.limited;
+        if times > told && at.is_none_or(|at| at + TELL_AGAIN <= now) {
+            self.limited = (times, Some(now));
+            let most = self.config.limits.flows;
+            tracing::warn!(
+                most,
+                times,
+                "a far gateway has as many flows over bundles as it may: streams are refused, or silent flows end"
+            );
+        }
     }
 
     fn next_transmit(&mut self) -> Option<Transmit> {
@@ -191,6 +232,17 @@ impl Link<'_> {
             match &sent {
                 Ok(_) => state.machine.stored(),
                 Err(Error::Full) => state.machine.failed(false),
+                Err(Error::NotNow(reason)) => {
+                    if self.told.is_none_or(|told| told + TELL_AGAIN <= now()) {
+                        self.told = Some(now());
+                        tracing::warn!(
+                            to,
+                            reason,
+                            "the bundle node does not take a bundle now; will try again"
+                        );
+                    }
+                    state.machine.failed(true);
+                }
                 Err(Error::Refused(reason)) => {
                     tracing::warn!(to, reason, "the bundle node refuses a bundle");
                     state.machine.refused();
@@ -199,7 +251,7 @@ impl Link<'_> {
             }
         });
         match sent {
-            Err(Error::Full) => {
+            Err(Error::Full | Error::NotNow(_)) => {
                 self.paused_until = Some(now() + TRY_AGAIN);
                 Ok(())
             }

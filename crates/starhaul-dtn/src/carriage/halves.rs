@@ -11,10 +11,10 @@ use std::{
 use bytes::{Buf as _, Bytes};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    sync::{mpsc, watch},
+    sync::watch,
 };
 
-use super::shared::{Shared, State};
+use super::shared::{Inlet, Shared, State};
 use crate::flows::{CODE_DROPPED, CODE_FULL, CODE_LOST, CODE_SILENT, CODE_UNKNOWN, FlowId, Read};
 
 /// The reading half: `AsyncRead`. Dropped before the end, what comes is dropped too.
@@ -37,7 +37,7 @@ pub struct BundleWriter {
 pub struct DatagramFlow {
     shared: Arc<Shared>,
     id: FlowId,
-    incoming: mpsc::Receiver<Vec<Bytes>>,
+    incoming: Inlet,
 }
 
 #[derive(Debug)]
@@ -226,11 +226,7 @@ impl Half {
 }
 
 impl DatagramFlow {
-    pub(super) const fn new(
-        shared: Arc<Shared>,
-        id: FlowId,
-        incoming: mpsc::Receiver<Vec<Bytes>>,
-    ) -> Self {
+    pub(super) const fn new(shared: Arc<Shared>, id: FlowId, incoming: Inlet) -> Self {
         Self {
             shared,
             id,
@@ -242,7 +238,13 @@ impl DatagramFlow {
     pub fn send_all(&self, datagrams: impl Iterator<Item = Bytes>) -> usize {
         let now = super::now();
         self.shared.with(|state| {
+            let is_open = state.is_open(self.id, self.incoming.of);
             let machine = &mut state.machine;
+            if !is_open {
+                let dropped = datagrams.count();
+                machine.note_dropped(dropped);
+                return dropped;
+            }
             datagrams
                 .filter(|datagram| !machine.send_datagram(now, self.id, datagram.clone()))
                 .count()
@@ -258,7 +260,7 @@ impl DatagramFlow {
 
 impl Drop for DatagramFlow {
     fn drop(&mut self) {
-        self.shared.close_flow(self.id);
+        self.shared.close_flow(self.id, self.incoming.of);
     }
 }
 

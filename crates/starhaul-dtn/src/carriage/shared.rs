@@ -1,16 +1,26 @@
 //! What applications' tasks and the driver's share: the machine, and who waits for what.
 
-use std::{collections::HashMap, fmt, task::Waker};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::Waker,
+};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::BundleStatus;
-use crate::flows::{Event, FlowId, Machine};
+use crate::flows::{Event, FlowId, Machine, bytes_of};
 
 /// Batches of datagrams that wait for a slow application.
 const MOST_BATCHES: usize = 256;
+/// Their bytes, with what their places need: twice what may wait for a missing batch, and is released at once.
+const MOST_BYTES: usize = 8 << 20;
 
 /// The state, and how the driver learns of changes.
 pub(super) struct Shared {
@@ -27,7 +37,9 @@ pub(super) struct State {
     pub(super) is_full: bool,
     pub(super) is_closing: bool,
     streams: HashMap<FlowId, Waiting>,
-    flows: HashMap<FlowId, mpsc::Sender<Vec<Bytes>>>,
+    flows: HashMap<FlowId, Outlet>,
+    /// Flows of datagrams since the start.
+    flows_total: u64,
     incoming: mpsc::UnboundedSender<Incoming>,
 }
 
@@ -39,10 +51,26 @@ struct Waiting {
     halves: u8,
 }
 
+/// Where the datagrams of a flow go in.
+struct Outlet {
+    of: u64,
+    sender: mpsc::Sender<Vec<Bytes>>,
+    held: Arc<AtomicUsize>,
+}
+
+/// Where the datagrams of a flow come out.
+#[derive(Debug)]
+pub(super) struct Inlet {
+    /// Its number: a flow that ended may be followed by another of the same name.
+    pub(super) of: u64,
+    receiver: mpsc::Receiver<Vec<Bytes>>,
+    held: Arc<AtomicUsize>,
+}
+
 /// What a far gateway has begun, before somebody takes it. What nobody takes is let go.
 pub(super) enum Incoming {
     Stream(FlowId, Bytes),
-    Datagrams(FlowId, Bytes, mpsc::Receiver<Vec<Bytes>>),
+    Datagrams(FlowId, Bytes, Inlet),
 }
 
 impl Shared {
@@ -55,6 +83,7 @@ impl Shared {
                 is_closing: false,
                 streams: HashMap::new(),
                 flows: HashMap::new(),
+                flows_total: 0,
                 incoming,
             }),
             changed: Notify::new(),
@@ -121,10 +150,12 @@ impl Shared {
     }
 
     /// An application has let a flow of datagrams go.
-    pub(super) fn close_flow(&self, id: FlowId) {
+    pub(super) fn close_flow(&self, id: FlowId, of: u64) {
         self.with(|state| {
-            state.flows.remove(&id);
-            state.machine.close_flow(id);
+            if state.is_open(id, of) {
+                state.flows.remove(&id);
+                state.machine.close_flow(id);
+            }
         });
     }
 }
@@ -142,10 +173,23 @@ impl State {
     }
 
     /// Where the datagrams of a flow come out.
-    pub(super) fn receive(&mut self, id: FlowId) -> mpsc::Receiver<Vec<Bytes>> {
+    pub(super) fn receive(&mut self, id: FlowId) -> Inlet {
         let (sender, receiver) = mpsc::channel(MOST_BATCHES);
-        self.flows.insert(id, sender);
-        receiver
+        let held = Arc::new(AtomicUsize::new(0));
+        let of = self.flows_total;
+        self.flows_total += 1;
+        let outlet = Outlet {
+            of,
+            sender,
+            held: held.clone(),
+        };
+        self.flows.insert(id, outlet);
+        Inlet { of, receiver, held }
+    }
+
+    /// Whether the flow of this name is still the one of this number.
+    pub(super) fn is_open(&self, id: FlowId, of: u64) -> bool {
+        self.flows.get(&id).is_some_and(|outlet| outlet.of == of)
     }
 
     pub(super) fn wait_to_read(&mut self, id: FlowId, waker: &Waker) {
@@ -194,8 +238,8 @@ impl State {
                 }
                 Event::Datagrams(id, datagrams) => {
                     let number = datagrams.len();
-                    let taken = self.flows.get(&id).map(|flow| flow.try_send(datagrams));
-                    if !matches!(taken, Some(Ok(()))) {
+                    let outlet = self.flows.get(&id);
+                    if !outlet.is_some_and(|outlet| outlet.push(datagrams)) {
                         self.machine.note_dropped(number);
                     }
                 }
@@ -205,8 +249,83 @@ impl State {
     }
 }
 
+impl Outlet {
+    /// Takes datagrams; `false` if too many wait, or nobody takes them.
+    fn push(&self, datagrams: Vec<Bytes>) -> bool {
+        let bytes = bytes_of(&datagrams);
+        if self.held.load(Ordering::Relaxed) + bytes > MOST_BYTES {
+            return false;
+        }
+        // Counted first: the application may take them at once.
+        self.held.fetch_add(bytes, Ordering::Relaxed);
+        let is_taken = self.sender.try_send(datagrams).is_ok();
+        if !is_taken {
+            self.held.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        is_taken
+    }
+}
+
+impl Inlet {
+    /// The next datagrams; `None` at the end. Cancelling loses nothing.
+    pub(super) async fn recv(&mut self) -> Option<Vec<Bytes>> {
+        let datagrams = self.receiver.recv().await?;
+        self.held.fetch_sub(bytes_of(&datagrams), Ordering::Relaxed);
+        Some(datagrams)
+    }
+}
+
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::flows::Limits;
+
+    fn shared() -> Shared {
+        let machine = Machine::new(1, Limits::default());
+        Shared::new(machine, mpsc::unbounded_channel().0)
+    }
+
+    fn open(state: &mut State) -> FlowId {
+        let lifetime = Duration::from_secs(600);
+        let machine = &mut state.machine;
+        let opened = machine.open_flow(Instant::now(), 0, Bytes::new(), lifetime, false);
+        opened.expect("there is room")
+    }
+
+    #[test]
+    fn the_end_of_a_former_flow_leaves_the_one_of_the_same_name() {
+        let shared = shared();
+        let (id, former, present) = shared.with(|state| {
+            let id = open(state);
+            (id, state.receive(id), state.receive(id))
+        });
+        shared.close_flow(id, former.of);
+        assert!(shared.with(|state| state.is_open(id, present.of)));
+        assert_eq!(shared.status().counters.flows, 1);
+        shared.close_flow(id, present.of);
+        assert_eq!(shared.status().counters.flows, 0);
+    }
+
+    #[tokio::test]
+    async fn what_waits_for_an_application_is_bounded_in_bytes() {
+        let shared = shared();
+        let batch = || vec![Bytes::from(vec![0; 60_000]); 40];
+        let (id, mut inlet) = shared.with(|state| {
+            let id = open(state);
+            (id, state.receive(id))
+        });
+        let push = || shared.with(|state| state.flows[&id].push(batch()));
+        let taken = (0..100).take_while(|_| push()).count();
+        assert_eq!(taken, 3);
+        assert_eq!(inlet.recv().await, Some(batch()));
+        assert!(push(), "there is room again");
     }
 }

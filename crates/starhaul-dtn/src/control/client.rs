@@ -115,7 +115,7 @@ impl Client {
     /// Sends a bundle, and returns its name when the node has stored it.
     ///
     /// # Errors
-    /// [`Error::Full`], [`Error::Refused`], and [`Error::Control`].
+    /// [`Error::Full`], [`Error::NotNow`], [`Error::Refused`], and [`Error::Control`].
     pub async fn send(
         &mut self,
         to: &str,
@@ -192,6 +192,7 @@ impl Client {
         loop {
             match self.read().await? {
                 Some(Reply::Full) => return Err(Error::Full),
+                Some(Reply::NotNow { reason }) => return Err(Error::NotNow(reason)),
                 Some(Reply::Refused { reason }) => return Err(Error::Refused(reason)),
                 Some(reply) => return Ok(reply),
                 None => {}

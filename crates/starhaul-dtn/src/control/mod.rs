@@ -62,6 +62,10 @@ pub(crate) enum Reply {
     },
     /// The bundle has no room now; it may have later.
     Full,
+    /// The bundle could not be taken for a reason that may pass.
+    NotNow {
+        reason: String,
+    },
     /// The request was refused; the connection goes on.
     Refused {
         reason: String,

@@ -172,6 +172,7 @@ impl Connection {
                         let reply = match self.handle(request, &payload).await {
                             Ok(reply) => reply,
                             Err(Error::Full) => Reply::Full,
+                            Err(Error::NotNow(reason)) => Reply::NotNow { reason },
                             Err(Error::Refused(reason)) => Reply::Refused { reason },
                             Err(error) => Reply::Refused { reason: error.to_string() },
                         };

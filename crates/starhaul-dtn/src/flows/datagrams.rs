@@ -9,19 +9,18 @@ use bytes::Bytes;
 
 use super::{
     order::Order,
-    wire::{Batch, room_of},
+    wire::{BATCH_BYTES, BATCH_DATAGRAMS, Batch, room_of},
 };
 
 /// Datagrams that come within this time share a bundle.
 const GATHER: Duration = Duration::from_millis(20);
-/// Bytes of datagrams in a bundle; a single one may be larger.
-const BATCH_BYTES: usize = 64 << 10;
-/// Datagrams in a bundle.
-const BATCH_DATAGRAMS: usize = 512;
 /// Bytes that wait in a flow at most; what comes then is dropped.
 const MOST_WAITING: usize = 4 << 20;
 /// What a datagram that waits costs beside its bytes.
 const OVERHEAD: usize = 64;
+
+/// Former accepters of a flow that are remembered: of theirs, some may still be under way.
+const MOST_FORMER: usize = 16;
 
 /// A flow.
 #[derive(Debug)]
@@ -34,6 +33,9 @@ pub(super) struct Flow {
     /// When something was last sent or received.
     pub(super) last: Instant,
     pub(super) order: Order,
+    /// What names the accepter of this flow: its own name for itself, or the one that the far side tells; 0 if it has not.
+    pub(super) accepter: u64,
+    former: VecDeque<u64>,
     waiting: VecDeque<Bytes>,
     waiting_bytes: usize,
     /// When the first of those that wait came.
@@ -50,11 +52,33 @@ impl Flow {
             is_closing: false,
             last: now,
             order: Order::default(),
+            accepter: 0,
+            former: VecDeque::new(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             since: now,
             next: 0,
         }
+    }
+
+    /// Notes who answers: `None` if it is one that another has followed. Where it follows another, its numbers begin anew, and what
+    /// waited for others of the former one is returned.
+    pub(super) fn hear(&mut self, accepter: u64) -> Option<Vec<Bytes>> {
+        if accepter == self.accepter {
+            return Some(Vec::new());
+        }
+        if self.former.contains(&accepter) {
+            return None;
+        }
+        let former = std::mem::replace(&mut self.accepter, accepter);
+        if former == 0 {
+            return Some(Vec::new());
+        }
+        if self.former.len() == MOST_FORMER {
+            self.former.pop_front();
+        }
+        self.former.push_back(former);
+        Some(std::mem::take(&mut self.order).end())
     }
 
     /// Takes a datagram to send; `false` when too many wait.

@@ -51,6 +51,7 @@ impl Inbox {
             return Err(Violation);
         }
         let was_ended = self.has_ended();
+        let payload = data.len();
         let before = self.next;
         if is_last {
             self.end = Some(end);
@@ -88,7 +89,7 @@ impl Inbox {
             let part = take_part(&mut data, free - at);
             if !part.is_empty() {
                 at += part.len() as u64;
-                self.keep(at - part.len() as u64, part);
+                self.keep(at - part.len() as u64, part, payload);
             }
         }
         match self.behind.len() > MOST_PIECES {
@@ -147,8 +148,8 @@ impl Inbox {
         }
     }
 
-    /// Keeps a piece behind a hole, joined with the one before it if both are small.
-    fn keep(&mut self, at: u64, piece: Bytes) {
+    /// Keeps a piece, of a payload of so many bytes, behind a hole: joined with the one before it if both are small.
+    fn keep(&mut self, at: u64, piece: Bytes, payload: usize) {
         if let Some((from, before)) = self.behind.range_mut(..at).next_back()
             && from + before.len() as u64 == at
             && before.len() + piece.len() <= LARGE
@@ -156,6 +157,11 @@ impl Inbox {
             *before = [&before[..], &piece].concat().into();
             return;
         }
+        // A slice holds its whole payload.
+        let piece = match piece.len() > payload / 2 {
+            true => piece,
+            false => Bytes::copy_from_slice(&piece),
+        };
         self.behind.insert(at, piece);
     }
 }
@@ -166,7 +172,7 @@ fn take_part(data: &mut Bytes, most: u64) -> Bytes {
 }
 
 /// Appends bytes to a row of pieces, whose small ones are joined: the memory of a row is little more than its bytes.
-fn append(row: &mut VecDeque<BytesMut>, piece: &[u8]) {
+pub(super) fn append(row: &mut VecDeque<BytesMut>, piece: &[u8]) {
     match row.back_mut() {
         Some(last) if last.len() + piece.len() <= LARGE => last.extend_from_slice(piece),
         _ => row.push_back(BytesMut::from(piece)),
@@ -206,6 +212,24 @@ mod tests {
         assert!(inbox.behind.len() < 10);
         let holes = (0..100_000).map(|at| inbox.insert(60_000 + 2 * at, one(), false, u64::MAX));
         assert!(holes.into_iter().any(|inserted| inserted.is_err()));
+    }
+
+    #[test]
+    fn a_piece_does_not_hold_a_payload_of_which_the_rest_is_known() {
+        let mut inbox = Inbox::default();
+        let payload = Bytes::from(vec![1; 100_000]);
+        inbox
+            .insert(10, payload.slice(..60_000), false, u64::MAX)
+            .unwrap();
+        let large = Bytes::from(vec![1; 100_000]);
+        inbox
+            .insert(10, large.slice(..60_010), false, u64::MAX)
+            .unwrap();
+        assert!(large.is_unique(), "ten bytes hold all");
+        assert!(
+            !payload.is_unique(),
+            "what is most of a payload is not copied"
+        );
     }
 
     proptest! {

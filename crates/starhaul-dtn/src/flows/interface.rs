@@ -98,6 +98,9 @@ pub struct Counters {
     pub former_life: u64,
     /// Batches of datagrams that had come before, or too late to be in order.
     pub repeated: u64,
+    /// Streams of far gateways that [`Limits::flows`] refused, and flows of datagrams that it ended early.
+    #[serde(default)]
+    pub limited: u64,
     /// Datagrams dropped since too many waited, or since the node refuses them.
     pub dropped: u64,
 }

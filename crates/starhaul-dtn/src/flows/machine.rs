@@ -33,6 +33,14 @@ struct Flight {
     datagrams: u64,
 }
 
+/// What a message says of its flow.
+#[derive(Debug)]
+struct Head {
+    accepter: u64,
+    lifetime: Duration,
+    header: Option<Bytes>,
+}
+
 /// A stream, and whether an application has it.
 #[derive(Debug)]
 struct Held {
@@ -55,6 +63,8 @@ pub struct Machine {
     life: u64,
     limits: Limits,
     next: u64,
+    /// Flows of datagrams that far gateways have begun.
+    begun: u64,
     streams: BTreeMap<FlowId, Held>,
     flows: BTreeMap<FlowId, Flow>,
     lives: HashMap<(usize, u64), Life>,
@@ -77,6 +87,7 @@ impl Machine {
             life: life.max(1),
             limits,
             next: 0,
+            begun: 0,
             streams: BTreeMap::new(),
             flows: BTreeMap::new(),
             lives: HashMap::new(),
@@ -265,14 +276,19 @@ impl Machine {
             number: message.number,
             is_ours: message.from_accepter,
         };
-        match message.body.clone() {
-            Body::Part(part) => self.handle_part(now, id, &message, part),
-            Body::Batch(batch) => self.handle_batch(now, id, &message, batch),
+        let head = Head {
+            accepter: message.accepter,
+            lifetime: message.lifetime,
+            header: message.header,
+        };
+        match message.body {
+            Body::Part(part) => self.handle_part(now, id, &head, part),
+            Body::Batch(batch) => self.handle_batch(now, id, head, batch),
         }
         Ok(())
     }
 
-    fn handle_part(&mut self, now: Instant, id: FlowId, message: &Message, mut part: Part) {
+    fn handle_part(&mut self, now: Instant, id: FlowId, message: &Head, mut part: Part) {
         if !self.is_of_this_life(id, message) {
             self.counters.former_life += 1;
             if part.reset.is_none() {
@@ -317,7 +333,7 @@ impl Machine {
     }
 
     /// Whether a message is for this life of the gateway.
-    fn is_of_this_life(&self, id: FlowId, message: &Message) -> bool {
+    fn is_of_this_life(&self, id: FlowId, message: &Head) -> bool {
         match id.is_ours {
             true => id.opener == self.life,
             false => message.accepter == 0 || message.accepter == self.life,
@@ -325,7 +341,7 @@ impl Machine {
     }
 
     /// Makes a place for a stream of the far side that is new; `false` if it is not, or cannot be taken.
-    fn accept(&mut self, now: Instant, id: FlowId, message: &Message, part: &Part) -> bool {
+    fn accept(&mut self, now: Instant, id: FlowId, message: &Head, part: &Part) -> bool {
         if id.is_ours {
             // It has ended, and the far side will hear so.
             return false;
@@ -342,6 +358,7 @@ impl Machine {
         let of_peer = |other: &&FlowId| !other.is_ours && other.peer == id.peer;
         if self.streams.keys().filter(of_peer).count() >= self.limits.flows {
             self.life_of(now, id).ended.insert(id.number);
+            self.counters.limited += 1;
             self.say_reset(id, self.life, message.lifetime, CODE_FULL);
             return false;
         }
@@ -357,23 +374,37 @@ impl Machine {
         true
     }
 
-    fn handle_batch(&mut self, now: Instant, id: FlowId, message: &Message, batch: Batch) {
+    fn handle_batch(&mut self, now: Instant, id: FlowId, message: Head, batch: Batch) {
         if !self.flows.contains_key(&id) {
             let is_new = !id.is_ours && !batch.is_again;
-            let Some(header) = message.header.clone().filter(|_| is_new) else {
+            let Some(header) = message.header.filter(|_| is_new) else {
                 // An answer to a client that is gone, or what a former life may have delivered.
                 self.counters.former_life += u64::from(!id.is_ours || id.opener != self.life);
                 self.counters.dropped += batch.datagrams.len() as u64;
                 return;
             };
             self.make_room(id.peer);
-            let flow = Flow::new(now, header.clone(), message.lifetime, batch.is_ordered);
+            let mut flow = Flow::new(now, header.clone(), message.lifetime, batch.is_ordered);
+            // If it is begun again in this life, its answers are numbered anew under another name.
+            flow.accepter = self.life.wrapping_add(self.begun).max(1);
+            self.begun += 1;
             self.flows.insert(id, flow);
             self.events.push_back(Event::FlowBegan(id, header));
         }
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
         };
+        if id.is_ours {
+            match flow.hear(message.accepter) {
+                None => {
+                    self.counters.former_life += 1;
+                    self.counters.dropped += batch.datagrams.len() as u64;
+                    return;
+                }
+                Some(held) if held.is_empty() => {}
+                Some(held) => self.events.push_back(Event::Datagrams(id, held)),
+            }
+        }
         flow.last = now;
         match flow.order.take(now, batch) {
             Taken::Deliver(datagrams) => {
@@ -393,6 +424,7 @@ impl Machine {
         let silent = self.flows.iter().filter(|(id, _)| theirs(id));
         if let Some(id) = silent.min_by_key(|(_, flow)| flow.last).map(|(id, _)| *id) {
             self.flows.remove(&id);
+            self.counters.limited += 1;
             self.events.push_back(Event::FlowEnded(id));
         }
     }
@@ -494,10 +526,12 @@ impl Machine {
         let datagrams = batch.datagrams.len() as u64;
         let header = id.is_ours.then(|| flow.header.clone());
         let (lifetime, is_over) = (flow.lifetime, flow.is_closing && flow.is_empty());
+        let accepter = if id.is_ours { 0 } else { flow.accepter };
         if is_over {
             self.flows.remove(&id);
         }
-        let message = self.message(id, 0, lifetime, header, Body::Batch(batch));
+        let mut message = self.message(id, accepter, lifetime, header, Body::Batch(batch));
+        message.accepter = accepter;
         Some(Flight {
             transmit: transmit(id.peer, &message),
             of: None,

@@ -13,6 +13,7 @@ mod seen;
 mod stream;
 mod wire;
 
+pub(crate) use self::order::bytes_of;
 pub use self::{
     interface::{Counters, Event, FlowId, Limits, Transmit},
     machine::Machine,

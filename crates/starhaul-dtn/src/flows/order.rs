@@ -80,6 +80,12 @@ impl Order {
         self.release()
     }
 
+    /// All that waits, in order: nothing of what is missing will come.
+    pub(super) fn end(self) -> Vec<Bytes> {
+        let held = self.held.into_values();
+        held.flat_map(|(_, datagrams)| datagrams).collect()
+    }
+
     fn skip(&mut self) {
         if let Some((first, _)) = self.held.first_key_value() {
             self.next = *first;
@@ -99,7 +105,7 @@ impl Order {
 }
 
 /// Bytes that datagrams hold, with what their places need.
-fn bytes_of(datagrams: &[Bytes]) -> usize {
+pub(crate) fn bytes_of(datagrams: &[Bytes]) -> usize {
     let bytes = datagrams
         .iter()
         .map(|datagram| size_of::<Bytes>() + datagram.len());

@@ -8,7 +8,7 @@ use std::{
 use bytes::{Buf as _, Bytes, BytesMut};
 
 use super::{
-    inbox::{Inbox, Violation},
+    inbox::{Inbox, Violation, append},
     wire::Part,
 };
 
@@ -66,7 +66,7 @@ pub(super) struct Stream {
     pub(super) failed: Option<u32>,
     window: u64,
     // To the far side.
-    waiting: VecDeque<Bytes>,
+    waiting: VecDeque<BytesMut>,
     waiting_bytes: usize,
     sent: u64,
     limit: u64,
@@ -126,7 +126,7 @@ impl Stream {
             return 0;
         }
         let data = data.get(..most - self.waiting_bytes).unwrap_or(data);
-        self.waiting.push_back(Bytes::copy_from_slice(data));
+        append(&mut self.waiting, data);
         self.waiting_bytes += data.len();
         data.len()
     }
@@ -269,5 +269,30 @@ impl Stream {
         }
         (self.asked, self.asks) = (true, true);
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_writes_share_memory_and_stay_in_order() {
+        let mut stream = Stream::open(
+            Instant::now(),
+            Bytes::new(),
+            Duration::from_secs(1),
+            1 << 20,
+        );
+        let sent: Vec<u8> = (0..100_000_u32).map(|at| at.to_le_bytes()[0]).collect();
+        for byte in &sent {
+            assert_eq!(stream.write(std::slice::from_ref(byte), 1 << 20), 1);
+        }
+        assert!(stream.waiting.len() < 10, "{} pieces", stream.waiting.len());
+        let mut read = Vec::new();
+        while stream.has_output() {
+            read.extend_from_slice(&stream.next_part(7000).1.data);
+        }
+        assert_eq!(read, sent);
     }
 }

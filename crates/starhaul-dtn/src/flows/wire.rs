@@ -11,6 +11,10 @@ pub const MOST_HEADER: usize = 1024;
 pub(super) const MOST_POSITION: u64 = 1 << 60;
 /// Longest lifetime in seconds: ten years.
 const MOST_LIFETIME_S: u32 = 315_576_000;
+/// Bytes of datagrams in a bundle, with their lengths; a single datagram may be larger.
+pub(super) const BATCH_BYTES: usize = 64 << 10;
+/// Datagrams in a bundle: each costs memory, even without bytes.
+pub(super) const BATCH_DATAGRAMS: usize = 512;
 /// Bytes of a message before what depends on its kind.
 const FIXED: usize = 2 + 3 * 8 + 4 + 8;
 
@@ -227,9 +231,13 @@ fn read_part(mut from: Bytes, flags: u8, offset: u64) -> Option<(Option<Bytes>, 
 fn read_batch(mut from: Bytes, flags: u8, number: u64) -> Option<(Option<Bytes>, Body)> {
     let has = |flag| flags & flag != 0;
     let header = read_header(&mut from, has(HEADER))?;
+    let bytes = from.len();
     let mut datagrams = Vec::new();
-    while !from.is_empty() {
+    while !from.is_empty() && datagrams.len() < BATCH_DATAGRAMS {
         datagrams.push(get(&mut from)?);
+    }
+    if !from.is_empty() || bytes > BATCH_BYTES && datagrams.len() > 1 {
+        return None;
     }
     // The far gateway may have restarted: it needs the header with each.
     let is_wrong = has(FINISHED) || has(RESET) || has(ASKS) || datagrams.is_empty();
@@ -346,6 +354,24 @@ mod tests {
         other[0] = 2;
         let error = Message::parse(other.into()).unwrap_err();
         assert!(error.to_string().contains("version 2"), "{error}");
+    }
+
+    #[test]
+    fn batches_above_what_a_gateway_sends_are_refused() {
+        let parse = |datagrams: Vec<Bytes>| {
+            let batch = Batch {
+                datagrams,
+                ..Batch::default()
+            };
+            Message::parse(message(Body::Batch(batch)).encode().into()).is_ok()
+        };
+        let of = |bytes: usize| Bytes::from(vec![1; bytes]);
+        assert!(parse(vec![of(65_535)]), "a large one alone");
+        assert!(parse(vec![of(32_766), of(32_766)]));
+        assert!(!parse(vec![of(32_766), of(32_767)]));
+        assert!(!parse(vec![of(65_535), of(0)]));
+        assert!(parse(vec![of(0); BATCH_DATAGRAMS]));
+        assert!(!parse(vec![of(0); BATCH_DATAGRAMS + 1]));
     }
 
     #[test]

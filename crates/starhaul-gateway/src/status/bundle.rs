@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use starhaul_dtn::flows::Counters;
 
+use super::Limit;
 use crate::bundles::Bundles;
 
 /// The flows over bundles; counters since the start.
@@ -27,6 +28,17 @@ impl Bundle {
             peers: bundles.names.to_vec(),
             node_is_full: status.is_full,
             counters: status.counters,
+        }
+    }
+
+    /// The bound of flows that a far gateway may have here.
+    pub(super) fn limit(bundles: &Bundles) -> Limit {
+        Limit {
+            name: "flows of a far gateway over bundles".to_owned(),
+            rule: None,
+            count: bundles.flows.status().counters.limited,
+            limit: bundles.most_flows as u64,
+            key: "[bundle] max_flows".to_owned(),
         }
     }
 }

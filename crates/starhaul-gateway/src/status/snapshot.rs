@@ -51,7 +51,8 @@ pub(crate) fn status(shared: &Shared, lists_streams: bool) -> Status {
         open.map(move |(session, streams)| (peer, session, streams))
     });
     let outlet = &shared.seen.outlet;
-    let limits = outlet.limits.snapshot(outlet.policy.get().limits);
+    let mut limits = outlet.limits.snapshot(outlet.policy.get().limits);
+    limits.extend(shared.bundles.as_ref().map(Bundle::limit));
     Status {
         leotp: shared.chain.as_ref().map(chain),
         bundle: shared.bundles.as_ref().map(Bundle::of),
