@@ -32,6 +32,9 @@ fn ends_of(stamps: &str, ms: u64) -> Vec<f64> {
     gaps.map(|pair| pair[1] as f64 / 1e3).collect()
 }
 
+/// What was told, at which second of the link.
+type Events = Vec<(f64, Value)>;
+
 /// The flow begins so long after the prober, in seconds.
 const FLOW_AFTER: f64 = 0.3;
 
@@ -68,7 +71,7 @@ fn pauses(rows: &[Row], gap_ends: &[f64]) -> Vec<f64> {
 
 /// Runs `starhaul detect` beside a flow that keeps the link full, until the link has the silences of its trace alone; returns the events
 /// on the clock of the link.
-fn detect(bandwidth: &Path, by: &str, seconds: u32, load_mbit: u32) -> Option<Vec<(f64, Value)>> {
+fn detect(bandwidth: &Path, by: &str, seconds: u32, load_mbit: u32) -> Option<Events> {
     // With the probes around it, a shorter gap than Δ_outage is a silence as long.
     let gap_ends = ends_of(&fs::read_to_string(bandwidth).unwrap(), 15);
     for _ in 0..ATTEMPTS {
@@ -93,7 +96,7 @@ fn detect_once(
     by: &str,
     seconds: u32,
     load_mbit: u32,
-) -> Option<(Vec<(f64, Value)>, Vec<Row>)> {
+) -> Option<(Events, Vec<Row>)> {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let (log, events) = (file("log"), file("events"));
