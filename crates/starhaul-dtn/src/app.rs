@@ -244,14 +244,19 @@ impl App {
         let Some(deliveries) = &self.deliveries else {
             return self.answer(bundle, &payload).await;
         };
-        let delivery = deliver(deliveries, bundle, id, payload, expiry);
-        tokio::select! {
+        let delivery = deliver(deliveries, bundle, id.clone(), payload, expiry);
+        let taken = tokio::select! {
             delivered = tokio::time::timeout(PATIENCE, delivery) => {
                 // It waits for another attempt, or for the next application at this endpoint.
                 delivered.unwrap_or(Err(services::Error::Disconnected))
             }
             _ = self.end.acquire() => Err(services::Error::Disconnected),
-        }
+        };
+        // The application may have left as soon as it was told that its acknowledgement counts.
+        taken.or_else(|error| match self.desk.journal.contains(&id) {
+            true => Ok(()),
+            false => Err(error),
+        })
     }
 
     async fn answer(&self, bundle: &Bundle, payload: &[u8]) -> services::Result<()> {
@@ -344,5 +349,58 @@ impl Service for App {
         _: ReasonCode,
         _: Option<OffsetDateTime>,
     ) {
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{config::Storage, schedule::Schedule};
+
+    fn desk() -> Arc<Desk> {
+        let limits = Storage {
+            folder: None,
+            sync: false,
+            database: None,
+            bytes: 1 << 20,
+            bundles: 10,
+            bundle_bytes: 1 << 10,
+        };
+        let journal = Journal::open(None, Schedule::now()).unwrap();
+        Arc::new(Desk::new(
+            Arc::new(Keys::default()),
+            journal,
+            Stock::new(limits),
+        ))
+    }
+
+    #[tokio::test]
+    async fn what_an_application_acknowledged_counts_although_it_left_at_once() {
+        for is_acknowledged in [false, true] {
+            let desk = desk();
+            let (deliveries, mut delivered) = mpsc::channel(1);
+            let app = App::new(desk.clone(), deliveries);
+            let (from, to) = ("ipn:2.1".parse().unwrap(), "ipn:1.50".parse().unwrap());
+            let lifetime = Duration::from_secs(60);
+            let data = new_bundle(&from, &to, b"content", lifetime, &Keys::default()).unwrap();
+            let receiving = tokio::spawn({
+                let app = app.clone();
+                async move {
+                    app.on_receive(data, OffsetDateTime::now_utc() + lifetime)
+                        .await
+                }
+            });
+            let delivery = delivered.recv().await.unwrap();
+            if is_acknowledged {
+                let journal = &desk.journal;
+                journal
+                    .record(&delivery.id, delivery.expiry, Schedule::now())
+                    .unwrap();
+            }
+            // The agent may hear of the end before it hears of the acknowledgement.
+            app.on_unregister().await;
+            let taken = receiving.await.unwrap();
+            assert_eq!(taken.is_ok(), is_acknowledged);
+        }
     }
 }

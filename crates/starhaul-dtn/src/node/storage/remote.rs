@@ -1,5 +1,8 @@
 //! A store on another machine: PostgreSQL. A program may be built without it; then its configuration refuses its key.
 
+#[cfg(feature = "postgres")]
+mod unbroken;
+
 use std::sync::Arc;
 
 use hardy_bpa::storage::MetadataStorage;
@@ -14,7 +17,8 @@ pub(super) async fn database(url: &DatabaseUrl) -> Result<Arc<dyn MetadataStorag
         ..hardy_postgres_storage::Config::default()
     };
     let opened = hardy_postgres_storage::new(&settings, true).await;
-    opened.map_err(|error| Error::Agent(format!("PostgreSQL: {error}")))
+    let store = opened.map_err(|error| Error::Agent(format!("PostgreSQL: {error}")))?;
+    Ok(Arc::new(unbroken::Unbroken(store)))
 }
 
 #[cfg(not(feature = "postgres"))]

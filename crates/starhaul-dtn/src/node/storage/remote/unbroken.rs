@@ -1,0 +1,154 @@
+//! The PostgreSQL store as the agent needs it: searches come to their end, and what is gone needs no change.
+//!
+//! Version 0.2 of the PostgreSQL store searches within a transaction that it begins by hand. When the agent drops the search or takes
+//! no more of it, the connection goes back to the pool with that transaction open: it is read-only and sees the database as it was,
+//! so that whoever gets the connection next finds bundles that are gone, and cannot write. Here a search is a task of its own: what
+//! nobody takes any more is read and thrown away.
+//!
+//! A search sees the database of one moment, so the agent may be handed a bundle that is gone by then, and note a status of it. The
+//! store calls that an error, which no other attempt would mend.
+
+use std::{future::Future, sync::Arc};
+
+use hardy_bpa::{
+    async_trait,
+    bundle::{Bundle, BundleMetadata, BundleStatus},
+    storage::{MetadataStorage, Result},
+    stream::{SendError, Sender},
+};
+use hardy_bpv7::{bundle::Id, eid::Eid};
+use tokio::sync::mpsc;
+
+/// Bundles that a search has found, and the agent has not taken yet.
+const AHEAD: usize = 64;
+
+/// A store whose searches are never cut short, and that takes changes of what is gone.
+pub(super) struct Unbroken(pub(super) Arc<dyn MetadataStorage>);
+
+/// Where a search puts what it finds; never refuses.
+struct Found(mpsc::Sender<Bundle>);
+
+#[async_trait]
+impl Sender<Bundle> for Found {
+    async fn send(&self, bundle: Bundle) -> std::result::Result<(), SendError<Bundle>> {
+        // Whether anybody takes it is nothing that the search may know.
+        let _ = self.0.send(bundle).await;
+        Ok(())
+    }
+}
+
+impl Unbroken {
+    /// Runs a search to its end, whatever becomes of `stream` and of the caller.
+    async fn search<F>(
+        &self,
+        stream: &dyn Sender<Bundle>,
+        search: impl FnOnce(Arc<dyn MetadataStorage>, Found) -> F,
+    ) -> Result<()>
+    where
+        F: Future<Output = Result<()>> + Send + 'static,
+    {
+        let (found, mut taken) = mpsc::channel(AHEAD);
+        let searching = tokio::spawn(search(self.0.clone(), Found(found)));
+        while let Some(bundle) = taken.recv().await {
+            if stream.send(bundle).await.is_err() {
+                return Ok(());
+            }
+        }
+        searching.await?
+    }
+
+    /// What came of changing a bundle: no error if it is gone.
+    async fn unless_gone(&self, bundle: &Bundle, changed: Result<()>) -> Result<()> {
+        match changed {
+            Err(_) if self.0.get(&bundle.bundle.id).await?.is_none() => Ok(()),
+            changed => changed,
+        }
+    }
+}
+
+#[async_trait]
+impl MetadataStorage for Unbroken {
+    async fn get(&self, id: &Id) -> Result<Option<Bundle>> {
+        self.0.get(id).await
+    }
+
+    async fn insert(&self, bundle: &Bundle) -> Result<bool> {
+        self.0.insert(bundle).await
+    }
+
+    async fn replace(&self, bundle: &Bundle) -> Result<()> {
+        let replaced = self.0.replace(bundle).await;
+        self.unless_gone(bundle, replaced).await
+    }
+
+    async fn update_status(&self, bundle: &Bundle) -> Result<()> {
+        let updated = self.0.update_status(bundle).await;
+        self.unless_gone(bundle, updated).await
+    }
+
+    async fn tombstone(&self, id: &Id) -> Result<()> {
+        self.0.tombstone(id).await
+    }
+
+    async fn start_recovery(&self) {
+        self.0.start_recovery().await;
+    }
+
+    async fn confirm_exists(&self, id: &Id) -> Result<Option<BundleMetadata>> {
+        self.0.confirm_exists(id).await
+    }
+
+    async fn remove_unconfirmed(&self, stream: &dyn Sender<Bundle>) -> Result<()> {
+        self.0.remove_unconfirmed(stream).await
+    }
+
+    async fn reset_peer_queue(&self, peer: u32) -> Result<u64> {
+        self.0.reset_peer_queue(peer).await
+    }
+
+    async fn poll_expiry(&self, stream: &dyn Sender<Bundle>, limit: usize) -> Result<()> {
+        self.search(stream, |store, found| async move {
+            store.poll_expiry(&found, limit).await
+        })
+        .await
+    }
+
+    async fn poll_waiting(&self, stream: &dyn Sender<Bundle>) -> Result<()> {
+        self.search(stream, |store, found| async move {
+            store.poll_waiting(&found).await
+        })
+        .await
+    }
+
+    async fn poll_service_waiting(&self, source: Eid, stream: &dyn Sender<Bundle>) -> Result<()> {
+        self.search(stream, |store, found| async move {
+            store.poll_service_waiting(source, &found).await
+        })
+        .await
+    }
+
+    async fn poll_adu_fragments(
+        &self,
+        stream: &dyn Sender<Bundle>,
+        status: &BundleStatus,
+    ) -> Result<()> {
+        let status = status.clone();
+        self.search(stream, |store, found| async move {
+            store.poll_adu_fragments(&found, &status).await
+        })
+        .await
+    }
+
+    async fn poll_pending(
+        &self,
+        stream: &dyn Sender<Bundle>,
+        status: &BundleStatus,
+        limit: usize,
+    ) -> Result<()> {
+        let status = status.clone();
+        self.search(stream, |store, found| async move {
+            store.poll_pending(&found, &status, limit).await
+        })
+        .await
+    }
+}
