@@ -215,6 +215,15 @@ impl Gateway {
         gateway
     }
 
+    /// Bytes of memory that the process has now.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let file = format!("/proc/{}/status", self.process.id());
+        let text = fs::read_to_string(file).unwrap();
+        let kib = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = kib.and_then(|kib| kib.trim().strip_suffix(" kB"));
+        kib.unwrap().parse::<u64>().unwrap() << 10
+    }
+
     /// The log so far.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.file("log")).unwrap()

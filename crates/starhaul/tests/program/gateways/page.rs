@@ -149,3 +149,77 @@ status {status:#}"
             .then_some(())
     });
 }
+
+/// What one minute leaves behind.
+#[derive(Clone, Copy, Debug)]
+struct Level {
+    gateway_mib: f64,
+    page_mib: f64,
+    elements: f64,
+}
+
+impl Level {
+    fn now(pair: &Pair, browser: &mut Browser) -> Self {
+        const MIB: f64 = 1_048_576.0;
+        browser.call("HeapProfiler.collectGarbage", json!({}));
+        let heap = browser.call("Runtime.getHeapUsage", json!({}));
+        let elements = browser.evaluate("document.querySelectorAll('*').length");
+        Self {
+            gateway_mib: pair.field.resident_bytes() as f64 / MIB,
+            page_mib: heap["usedSize"].as_f64().unwrap() / MIB,
+            elements: elements.as_f64().unwrap(),
+        }
+    }
+
+    /// The greatest of each.
+    fn most(levels: &[Self]) -> Self {
+        let most = |of: fn(&Self) -> f64| levels.iter().map(of).fold(0.0, f64::max);
+        Self {
+            gateway_mib: most(|level| level.gateway_mib),
+            page_mib: most(|level| level.page_mib),
+            elements: most(|level| level.elements),
+        }
+    }
+}
+
+/// Each minute has a download and an outage. After the page's plots are full, nothing grows any more.
+#[test]
+#[ignore = "it takes an hour"]
+fn the_page_is_open_for_an_hour_and_neither_it_nor_the_gateway_grows() {
+    const MINUTES: usize = 60;
+    const FULL: usize = 15;
+    let Some(network) = Network::create(2) else {
+        return;
+    };
+    let pair = Pair::start(&network);
+    let Some(mut browser) = Browser::start(&network, &pair.directory().join("browser")) else {
+        return;
+    };
+    pair.wait_until_up(&["link0", "link1"]);
+    browser.open(&format!("http://{METRICS}/"));
+    let begun = Instant::now();
+    let mut levels = Vec::new();
+    for minute in 1..=MINUTES {
+        let download = Transfer::download(&network);
+        download.wait_for_progress(1 << 20);
+        network.cut(0);
+        pair.wait_for_state(&["link0"], "down");
+        network.mend(0);
+        download.finish();
+        pair.wait_until_up(&["link0"]);
+        let next = begun + Duration::from_secs(60) * u32::try_from(minute).unwrap();
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        let level = Level::now(&pair, &mut browser);
+        println!("minute {minute}: {level:.1?}");
+        levels.push(level);
+    }
+    assert_eq!(browser.evaluate(PATHS)["link1"]["bad"], false);
+    let (early, late) = (
+        Level::most(&levels[FULL..2 * FULL]),
+        Level::most(&levels[MINUTES - FULL..]),
+    );
+    println!("early {early:.1?}\nlate {late:.1?}");
+    assert!(late.gateway_mib < early.gateway_mib * 1.1, "the gateway");
+    assert!(late.page_mib < early.page_mib * 1.1, "the page");
+    assert!(late.elements < early.elements * 1.1, "its elements");
+}
