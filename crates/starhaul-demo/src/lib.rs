@@ -16,6 +16,7 @@ pub mod apps;
 pub mod baseline;
 pub mod load;
 pub mod score;
+#[cfg(feature = "space")]
 pub mod space;
 
 mod error;

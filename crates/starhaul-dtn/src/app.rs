@@ -21,13 +21,14 @@ use hardy_bpv7::{
     hop_info::HopInfo,
     status_report::ReasonCode,
 };
+use starhaul_dtn_client::Error;
 use time::OffsetDateTime;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::{
-    Error, checksum,
+    checksum,
     journal::Journal,
-    plan::{Moment, NodeId},
+    plan::Moment,
     security::{Keys, Refused},
     steady,
     stock::{Stock, Task},
@@ -47,29 +48,6 @@ const SHARED: usize = 256;
 pub(crate) const MOST_DELIVERING: usize = (MOST_APPLICATIONS + 1) * OWN + SHARED;
 /// Attempts to find a creation timestamp that no bundle of this source has.
 const ATTEMPTS: usize = 16;
-
-/// The endpoint that a text names: a node's service of this number and name, if it names only the node.
-///
-/// # Errors
-/// [`Error::Refused`] when it names neither.
-pub fn endpoint_of(text: &str, (number, name): (u32, &str)) -> Result<String, Error> {
-    let wrong = || {
-        Error::Refused(format!(
-            "{text:?} is no endpoint: write ipn:3.0, or dtn://station/files"
-        ))
-    };
-    let eid: Eid = text.parse().map_err(|_| wrong())?;
-    if !eid.is_admin_endpoint() {
-        return Ok(eid.to_string());
-    }
-    let node = eid.to_node_id().map_err(|_| wrong())?;
-    let service = match node {
-        NodeId::Dtn(_) => hardy_bpv7::eid::Service::Dtn(name.into()),
-        _ => hardy_bpv7::eid::Service::Ipn(number),
-    };
-    let endpoint = Eid::try_from((node, service)).map_err(|_| wrong())?;
-    Ok(endpoint.to_string())
-}
 
 /// What applications of a node share.
 #[derive(Debug)]

@@ -38,23 +38,9 @@ pub enum Error {
     /// The bundle agent refused something.
     #[error("the bundle agent: {0}")]
     Agent(String),
-    /// The control socket cannot be made, or does not answer.
-    #[error("control socket {}: {reason}; is the node running? --socket names its socket", path.display())]
-    Control {
-        /// Its path.
-        path: PathBuf,
-        /// What failed.
-        reason: io::Error,
-    },
-    /// The node has no room for a bundle: it may have later.
-    #[error("the node refused: the storage is full")]
-    Full,
-    /// The node could not take a bundle for a reason that may pass, and may yet have it.
-    #[error("the node cannot take the bundle now: {0}")]
-    NotNow(String),
-    /// The node refused a request, and says why.
-    #[error("the node refused: {0}")]
-    Refused(String),
+    /// The control socket, or a refusal of the node.
+    #[error(transparent)]
+    Node(#[from] starhaul_dtn_client::Error),
     /// The far side does not have what was sent.
     #[error("the far side does not have it: {0}")]
     FarSide(String),

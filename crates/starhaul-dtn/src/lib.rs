@@ -6,7 +6,6 @@
 
 mod app;
 pub mod bench;
-pub mod carriage;
 mod changes;
 mod checksum;
 mod config;
@@ -15,21 +14,17 @@ mod egress;
 mod error;
 pub mod files;
 mod filters;
-pub mod flows;
 mod gate;
 mod journal;
 mod ltp;
 mod node;
 pub mod plan;
-mod random;
 mod routes;
 mod schedule;
 mod security;
-pub mod status;
 mod steady;
 mod stock;
 
-pub use app::endpoint_of;
 pub use config::{Config, DatabaseUrl, LtpConfig, LtpPeer, Storage, TcpConfig, TcpPeer};
 pub use error::Error;
 pub use ltp::blocks;

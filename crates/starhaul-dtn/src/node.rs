@@ -14,6 +14,10 @@ use hardy_bpa::{
     node_ids::NodeIds,
 };
 use hardy_bpv7::eid::{Eid, Service};
+use starhaul_dtn_client::{
+    self as client, random,
+    status::{Counters, NeighbourStatus, Status, StorageStatus, StoredFor},
+};
 use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
@@ -27,7 +31,6 @@ use crate::{
     plan::{Moment, NodeId},
     routes::Routes,
     schedule::Schedule,
-    status::{Counters, NeighbourStatus, Status, StorageStatus, StoredFor},
     stock::Stock,
 };
 
@@ -345,10 +348,10 @@ impl Handle {
         &self,
         name: Option<&str>,
         deliveries: mpsc::Sender<Delivery>,
-    ) -> Result<(Arc<App>, Eid), Error> {
+    ) -> Result<(Arc<App>, Eid), client::Error> {
         let node = &self.0.config.node;
         let name = name.map(ToOwned::to_owned);
-        let random = u64::from_le_bytes(crate::random::bytes()?);
+        let random = u64::from_le_bytes(random::bytes()?);
         let name = name.unwrap_or_else(|| match node {
             NodeId::Dtn(_) => format!("app-{random:016x}"),
             _ => (ANY + random % ANY).to_string(),
@@ -356,13 +359,13 @@ impl Handle {
         let service = match node {
             NodeId::Dtn(_) => Service::Dtn(name.as_str().into()),
             _ => Service::Ipn(name.parse().map_err(|_| {
-                Error::Refused(format!("{name:?} is no service of {node}: write a number"))
+                client::Error::Refused(format!("{name:?} is no service of {node}: write a number"))
             })?),
         };
         let app = App::new(self.0.desk.clone(), deliveries);
         let _change = self.0.stock.changes.begin();
         let endpoint = self.0.agent.register_service(service, app.clone()).await;
-        let endpoint = endpoint.map_err(|error| Error::Refused(error.to_string()))?;
+        let endpoint = endpoint.map_err(|error| client::Error::Refused(error.to_string()))?;
         Ok((app, endpoint))
     }
 

@@ -22,7 +22,6 @@ use time::OffsetDateTime;
 use tokio::sync::Notify;
 
 use crate::{
-    Error,
     changes::{Changes, Seen},
     config::Storage,
     plan::NodeId,
@@ -91,7 +90,7 @@ pub enum NoRoom {
     Full,
 }
 
-impl From<NoRoom> for Error {
+impl From<NoRoom> for starhaul_dtn_client::Error {
     fn from(reason: NoRoom) -> Self {
         match reason {
             NoRoom::Full => Self::Full,

@@ -10,10 +10,8 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use starhaul_dtn::{
-    Config, Node,
-    control::{Client, Server},
-};
+use starhaul_dtn::{Config, Node, control::Server};
+use starhaul_dtn_client::control::Client;
 use starhaul_needs::{Need, skip};
 
 const LIFETIME: Duration = Duration::from_secs(60);

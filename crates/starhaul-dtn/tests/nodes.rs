@@ -11,11 +11,11 @@ use std::{
 
 use starhaul_dtn::{
     Config, ECHO, Node,
-    control::{Client, Server},
-    endpoint_of,
+    control::Server,
     files::{FileReceiver, FileSender, SERVICE},
     plan::Moment,
 };
+use starhaul_dtn_client::{control::Client, endpoint_of, status::Status};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
@@ -139,11 +139,7 @@ fn write(folder: &Path, name: &str, content: &[u8]) -> PathBuf {
 }
 
 /// Waits until a question to a node is true, or fails after 20 s.
-async fn until(
-    running: &Running,
-    what: &str,
-    is_so: impl Fn(&starhaul_dtn::status::Status) -> bool,
-) {
+async fn until(running: &Running, what: &str, is_so: impl Fn(&Status) -> bool) {
     let mut client = running.client().await;
     let begun = Instant::now();
     loop {

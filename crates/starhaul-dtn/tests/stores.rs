@@ -10,11 +10,8 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use starhaul_dtn::{
-    Config, Error, Node,
-    control::{Client, Server},
-    status::Status,
-};
+use starhaul_dtn::{Config, Node, control::Server};
+use starhaul_dtn_client::{Error, control::Client, status::Status};
 
 const LIFETIME: Duration = Duration::from_secs(600);
 /// Bundles for another node, and as many for an application of this one.

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use starhaul_dtn::{
+use starhaul_dtn_client::{
     carriage::{BundleConfig, BundleFlows},
     flows,
 };

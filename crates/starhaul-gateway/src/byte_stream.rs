@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use starhaul_dtn::carriage::{BundleReader, BundleWriter};
+use starhaul_dtn_client::carriage::{BundleReader, BundleWriter};
 use starhaul_endpoint::{ByteReader, ByteStream, ByteWriter, ChainReader, ChainWriter};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 

@@ -7,10 +7,9 @@ use std::{
 };
 
 use anyhow::Context as _;
-use starhaul_demo::{
-    self as demo, DemoOptions, Live, Report,
-    space::{SpaceLive, SpaceOptions, run_space, space_table},
-};
+#[cfg(feature = "dtn")]
+use starhaul_demo::space::{SpaceLive, SpaceOptions, run_space, space_table};
+use starhaul_demo::{self as demo, DemoOptions, Live, Report};
 use starhaul_link::Loss;
 
 use crate::output::{Picture, command_line, print, qlog_folder, redraws};
@@ -19,6 +18,7 @@ use crate::output::{Picture, command_line, print, qlog_folder, redraws};
 pub(crate) struct Arguments {
     /// Instead: a lander, an orbiter and a station as bundle nodes over contacts that open and close, with 4 s of light time
     /// and 5 % loss; time is told 60 times as fast as it passes
+    #[cfg(feature = "dtn")]
     #[arg(long, conflicts_with_all = ["seconds", "leo_trace", "leo_loss", "geo_loss", "report"])]
     space: bool,
     /// For how long the applications send
@@ -54,12 +54,14 @@ pub(crate) fn run(args: Arguments) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    match args.space {
-        true => runtime.block_on(show_space(&args)),
-        false => runtime.block_on(show(args)),
+    #[cfg(feature = "dtn")]
+    if args.space {
+        return runtime.block_on(show_space(&args));
     }
+    runtime.block_on(show(args))
 }
 
+#[cfg(feature = "dtn")]
 async fn show_space(args: &Arguments) -> anyhow::Result<()> {
     let mut live = SpaceLive::new(io::stderr(), redraws(&io::stderr()));
     let options = SpaceOptions {

@@ -13,11 +13,15 @@ use anyhow::Context as _;
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use starhaul_dtn::{
-    Config, Error, Node,
-    control::{Bundle, Client, Server},
-    endpoint_of,
+    Config, Node,
+    control::Server,
     files::{FileReceiver, FileSender, Progress, SERVICE},
     plan::Moment,
+};
+use starhaul_dtn_client::{
+    Error,
+    control::{Bundle, Client},
+    endpoint_of,
 };
 use starhaul_units::parse_duration;
 use tokio::signal::unix::{SignalKind, signal};

@@ -7,10 +7,12 @@ mod contents;
 mod demo;
 mod detect;
 mod doctor;
+#[cfg(feature = "dtn")]
 mod dtn;
 mod gateway;
 mod init;
 mod keys;
+#[cfg(feature = "lab")]
 mod lab;
 mod logs;
 mod ltp;
@@ -65,6 +67,7 @@ enum Command {
     /// the baseline. Needs no root, no network and no other file.
     Demo(demo::Arguments),
     /// Run an experiment and report it
+    #[cfg(feature = "lab")]
     Lab(lab::Arguments),
     /// Run a command behind emulated links: recorded or modelled, one or several, in real time
     ///
@@ -83,6 +86,7 @@ enum Command {
     /// Move files over links with long delays and outages by the Licklider Transmission Protocol (RFC 5326)
     Ltp(ltp::Arguments),
     /// Carry bundles over links that come and go: store them, and forward them when contacts open (RFC 9171)
+    #[cfg(feature = "dtn")]
     Dtn(dtn::Arguments),
     /// Serve files by name over LEOTP, to be fetched over relays
     Serve(contents::ServeArguments),
@@ -142,6 +146,7 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Gateway(arguments) => gateway::run(arguments),
         Command::Demo(arguments) => demo::run(arguments),
+        #[cfg(feature = "lab")]
         Command::Lab(arguments) => lab::run(arguments),
         Command::Replay(arguments) => match replay::run(arguments) {
             Ok(code) => return code,
@@ -152,6 +157,7 @@ fn main() -> ExitCode {
         Command::Orbit(arguments) => orbit::run(arguments),
         Command::Record(arguments) => record::run(arguments),
         Command::Ltp(arguments) => ltp::run(arguments),
+        #[cfg(feature = "dtn")]
         Command::Dtn(arguments) => dtn::run(arguments),
         Command::Serve(arguments) => contents::serve(&arguments),
         Command::Fetch(arguments) => contents::fetch(&arguments),
@@ -216,14 +222,28 @@ fn told_once(error: &anyhow::Error) -> String {
 fn exit_code(error: &anyhow::Error) -> u8 {
     let gateway = error.downcast_ref::<starhaul_gateway::Error>();
     let demo = error.downcast_ref::<starhaul_demo::Error>();
-    let dtn = error.downcast_ref::<starhaul_dtn::Error>();
-    let lab = error.downcast_ref::<starhaul_lab::Error>();
     let wrong = gateway.is_some_and(starhaul_gateway::Error::is_configuration)
-        || dtn.is_some_and(starhaul_dtn::Error::is_configuration)
         || demo.is_some_and(starhaul_demo::Error::is_configuration)
-        || lab.is_some_and(starhaul_lab::Error::is_configuration);
+        || is_configuration_of_part(error);
     let asked = error.is::<output::Usage>()
         || error.is::<starhaul_link::Error>()
         || error.is::<starhaul_orbit::Error>();
     if wrong || asked { 2 } else { 1 }
+}
+
+/// The same for the parts that the program may be built without.
+#[cfg_attr(
+    not(any(feature = "dtn", feature = "lab")),
+    allow(unused_variables, reason = "there is no such part")
+)]
+fn is_configuration_of_part(error: &anyhow::Error) -> bool {
+    #[cfg(feature = "dtn")]
+    if let Some(error) = error.downcast_ref::<starhaul_dtn::Error>() {
+        return error.is_configuration();
+    }
+    #[cfg(feature = "lab")]
+    if let Some(error) = error.downcast_ref::<starhaul_lab::Error>() {
+        return error.is_configuration();
+    }
+    false
 }

@@ -9,12 +9,12 @@ use bytes::Bytes;
 use starhaul_dtn::{
     Config, Error,
     blocks::{AGGREGATE, join, split},
-    flows::{Event, Limits, Machine, Message, Read},
     plan::{
         Moment, read_plan,
         route::{Bookings, Query, earliest},
     },
 };
+use starhaul_dtn_client::flows::{Event, Limits, Machine, Message, Read};
 
 /// A node's configuration: refused with a text that names the file, or accepted and described.
 pub fn dtn_config(data: &[u8]) {

@@ -45,6 +45,7 @@ pub const FLOORS: [&[&str]; 10] = [
     &["starhaul-session", "starhaul-net", "starhaul-flow"],
     &[
         "starhaul-contents",
+        "starhaul-dtn-client",
         "starhaul-quic",
         "starhaul-replay",
         "starhaul-transfer",

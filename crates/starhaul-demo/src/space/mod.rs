@@ -9,7 +9,7 @@ mod view;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use starhaul_dtn::status::Status;
+use starhaul_dtn_client::status::Status;
 
 pub use view::{SpaceLive, space_table};
 

@@ -13,11 +13,11 @@ use rand_chacha::ChaCha8Rng;
 use sha2::{Digest as _, Sha256};
 use starhaul_dtn::{
     Config, Node,
-    control::{Client, Server},
+    control::Server,
     files::{FileReceiver, FileSender},
     plan::Moment,
-    status::Status,
 };
+use starhaul_dtn_client::{control::Client, status::Status};
 use starhaul_link::{LinkSpec, Loss};
 use starhaul_replay::{Emulator, RelaySpec};
 use tokio::task::JoinHandle;

@@ -7,6 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use starhaul_dtn_client::random;
 use starhaul_ltp::{Block, Engine, EngineConfig, EngineId, Event, Outgoing, PeerConfig};
 use starhaul_net::{IoMode, ltp::LtpDriver};
 
@@ -46,7 +47,7 @@ pub(super) fn engine(
     address: Option<std::net::SocketAddr>,
 ) -> Result<LtpDriver, Error> {
     let failed = |error: &dyn std::fmt::Display| Error::Bench(error.to_string());
-    let mut engine = Engine::new(EngineConfig::new(EngineId(number), crate::random::bytes()?));
+    let mut engine = Engine::new(EngineConfig::new(EngineId(number), random::bytes()?));
     let settings = PeerConfig::new(Duration::ZERO, None);
     let added = engine.add_peer(Instant::now(), EngineId(peer), settings);
     added.map_err(|error| failed(&error))?;

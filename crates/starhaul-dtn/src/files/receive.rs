@@ -12,7 +12,9 @@ use std::{
 use sha2::{Digest as _, Sha256};
 
 use super::wire::{Chunk, PARTS, Verdict, decode, encode};
-use crate::{Error, control::Bundle};
+use starhaul_dtn_client::control::Bundle;
+
+use crate::Error;
 
 /// Unfinished files of which it is known what is there; of others, the folder of their chunks is read.
 const MOST_KNOWN: usize = 64;

@@ -12,7 +12,9 @@ use super::{
     receive::hash_of,
     wire::{Chunk, Verdict, decode, encode},
 };
-use crate::{Error, control::Client};
+use starhaul_dtn_client::{self as client, control::Client};
+
+use crate::Error;
 
 /// Data of a file in a bundle: enough for full speed, little enough to be lost.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -189,8 +191,8 @@ impl Outgoing {
             let payload = encode(&chunk, &data);
             while let Err(error) = client.send(to, &payload, lifetime).await {
                 match error {
-                    Error::Full => tokio::time::sleep(FULL).await,
-                    other => return Err(other),
+                    client::Error::Full => tokio::time::sleep(FULL).await,
+                    other => return Err(other.into()),
                 }
             }
             told(bytes);

@@ -84,7 +84,8 @@ impl LtpLayer {
             address: config.listen,
             reason,
         };
-        let mut engine_config = EngineConfig::new(config.engine, crate::random::bytes()?);
+        let mut engine_config =
+            EngineConfig::new(config.engine, starhaul_dtn_client::random::bytes()?);
         engine_config.awaits_acceptance = true;
         let mut engine = Engine::new(engine_config);
         engine.open_service(blocks::BUNDLE);

@@ -7,7 +7,7 @@ use std::{
 };
 
 use starhaul_config::{Error, Keys, Table, nearest, size};
-use starhaul_dtn::carriage::far_endpoint;
+use starhaul_dtn_client::carriage::far_endpoint;
 
 use super::{
     addresses::Transport,

@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use starhaul_dtn::carriage::{Accepted, Begun, DatagramFlow};
+use starhaul_dtn_client::carriage::{Accepted, Begun, DatagramFlow};
 use tokio::task::JoinSet;
 
 use super::{

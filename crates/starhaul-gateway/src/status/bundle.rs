@@ -1,7 +1,7 @@
 //! The flows of a gateway over bundles.
 
 use serde::{Deserialize, Serialize};
-use starhaul_dtn::flows::Counters;
+use starhaul_dtn_client::flows::Counters;
 
 use super::Limit;
 use crate::bundles::Bundles;

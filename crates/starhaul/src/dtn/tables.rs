@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use comfy_table::{Table, presets};
-use starhaul_dtn::status::Status;
+use starhaul_dtn_client::status::Status;
 
 pub(super) fn tables(status: &Status) -> String {
     let storage = &status.storage;

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use starhaul_dtn::control::{Bundle, Client};
+use starhaul_dtn_client::control::{Bundle, Client};
 use starhaul_needs::{Need, skip};
 
 use super::{LIFETIME, Process, configure, wait_for_socket};

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use starhaul_dtn::control::Client;
+use starhaul_dtn_client::control::Client;
 
 use super::{LIFETIME, two_nodes, wait_for_socket};
 

@@ -7,10 +7,10 @@ use crate::Error;
 /// Random bytes of the system.
 ///
 /// # Errors
-/// [`Error::Agent`] on a system that has none.
-pub(crate) fn bytes<const N: usize>() -> Result<[u8; N], Error> {
+/// [`Error::NoRandom`] on a system that has none.
+pub fn bytes<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     let filled = SystemRandom::new().fill(&mut bytes);
-    filled.map_err(|_| Error::Agent("the system gives no random numbers".to_owned()))?;
+    filled.map_err(|_| Error::NoRandom)?;
     Ok(bytes)
 }

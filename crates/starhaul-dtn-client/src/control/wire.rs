@@ -1,8 +1,4 @@
-//! The control socket: status, and endpoints for applications. Each message is a line of JSON, and behind it the bytes that it
-//! announces.
-
-mod client;
-mod server;
+//! What both ends of the control socket say. Each message is a line of JSON, and behind it the bytes that it announces.
 
 use std::path::PathBuf;
 
@@ -10,9 +6,6 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{
     self, AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _,
 };
-
-pub use client::{Bundle, Client};
-pub use server::Server;
 
 use crate::status::Status;
 
@@ -22,58 +15,78 @@ const MOST_LINE: u64 = 1 << 20;
 /// What a client asks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Request {
+pub enum Request {
     /// What the node does.
     Status,
     /// An endpoint for this connection; without a name, any that is free.
-    Open { service: Option<String> },
+    Open {
+        /// Its number or name.
+        service: Option<String>,
+    },
     /// A bundle from the endpoint, with so many bytes of payload behind the line.
     Send {
+        /// The endpoint that it is for.
         to: String,
+        /// After that, it is dropped wherever it is.
         lifetime_ms: u64,
+        /// Length of its payload.
         bytes: u64,
     },
     /// The bundle is where the application wants it; it will not come again.
-    Acknowledge { id: String },
+    Acknowledge {
+        /// Its name.
+        id: String,
+    },
 }
 
 /// What the node answers, and what it sends by itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Reply {
+pub enum Reply {
+    /// What it does.
     Status(Box<Status>),
-    /// The endpoint, and the greatest payload of a bundle.
+    /// The endpoint is open.
     Opened {
+        /// Its whole name.
         endpoint: String,
+        /// Greatest payload of a bundle.
         most_bytes: u64,
     },
     /// The bundle is stored.
     Sent {
+        /// Its name.
         id: String,
     },
+    /// The bundle will not come again.
     Acknowledged {
+        /// Its name.
         id: String,
     },
     /// A bundle for the endpoint, with so many bytes of payload behind the line.
     Bundle {
+        /// Its name.
         id: String,
+        /// The endpoint that sent it.
         source: String,
+        /// Length of its payload.
         bytes: u64,
     },
     /// The bundle has no room now; it may have later.
     Full,
     /// The bundle could not be taken for a reason that may pass.
     NotNow {
+        /// What it is.
         reason: String,
     },
     /// The request was refused; the connection goes on.
     Refused {
+        /// Why.
         reason: String,
     },
 }
 
 /// Where a node's socket is, by default: the user's own place, then the system's.
-pub(crate) fn default_sockets() -> Vec<PathBuf> {
+pub fn default_sockets() -> Vec<PathBuf> {
     let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
     let own = own.map(|folder| PathBuf::from(folder).join("starhaul/dtn.sock"));
     // A service's directory is its alone: that of a gateway on this host is another.
@@ -81,7 +94,11 @@ pub(crate) fn default_sockets() -> Vec<PathBuf> {
     own.into_iter().chain([system]).collect()
 }
 
-async fn write<M: Serialize>(
+/// Writes a message, and the bytes that it announces.
+///
+/// # Errors
+/// Those of the socket.
+pub async fn write<M: Serialize>(
     to: &mut (impl AsyncWrite + Unpin),
     message: &M,
     payload: &[u8],
@@ -94,7 +111,10 @@ async fn write<M: Serialize>(
 }
 
 /// The next message; `None` at the end.
-async fn read<M: for<'m> Deserialize<'m>>(
+///
+/// # Errors
+/// Those of the socket; [`io::ErrorKind::InvalidData`] for what is no message.
+pub async fn read<M: for<'m> Deserialize<'m>>(
     from: &mut (impl AsyncBufRead + Unpin),
 ) -> io::Result<Option<M>> {
     let mut line = Vec::new();
@@ -109,7 +129,14 @@ async fn read<M: for<'m> Deserialize<'m>>(
     }
 }
 
-async fn read_payload(from: &mut (impl AsyncBufRead + Unpin), bytes: u64) -> io::Result<Vec<u8>> {
+/// The bytes that a message has announced.
+///
+/// # Errors
+/// Those of the socket; [`io::ErrorKind::UnexpectedEof`] if it ends before.
+pub async fn read_payload(
+    from: &mut (impl AsyncBufRead + Unpin),
+    bytes: u64,
+) -> io::Result<Vec<u8>> {
     let mut payload = Vec::new();
     // Memory grows with what comes, not with what is announced.
     let read = from.take(bytes).read_to_end(&mut payload).await?;

@@ -1,4 +1,4 @@
-//! The node's end of the control socket.
+//! The control socket: status, and endpoints for applications.
 
 use std::{
     collections::HashMap,
@@ -20,14 +20,16 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::{Reply, Request, default_sockets, read, read_payload, write};
 use crate::{
-    Error,
     app::{App, Delivery, MOST_APPLICATIONS},
     node::Handle,
     plan::Moment,
     schedule::Schedule,
     stock::NoRoom,
+};
+use starhaul_dtn_client::{
+    Error,
+    control::wire::{Reply, Request, default_sockets, read, read_payload, write},
 };
 
 /// Bundles that an application has and has not acknowledged.

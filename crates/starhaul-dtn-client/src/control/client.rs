@@ -1,4 +1,4 @@
-//! A command's end of the control socket.
+//! An application's end of the control socket.
 
 use std::{
     collections::VecDeque,
@@ -15,7 +15,7 @@ use tokio::{
     },
 };
 
-use super::{Reply, Request, default_sockets, read, read_payload, write};
+use super::wire::{Reply, Request, default_sockets, read, read_payload, write};
 use crate::{Error, status::Status};
 
 /// A bundle for this endpoint.

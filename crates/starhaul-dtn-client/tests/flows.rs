@@ -9,7 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use starhaul_dtn::flows::{
+use starhaul_dtn_client::flows::{
     CODE_FULL, CODE_LOST, CODE_SILENT, CODE_UNKNOWN, Event, FlowId, Limits, Machine, Read,
 };
 
