@@ -19,6 +19,7 @@ pub mod flows;
 mod gate;
 mod journal;
 mod ltp;
+pub mod metrics;
 mod node;
 pub mod plan;
 mod random;
