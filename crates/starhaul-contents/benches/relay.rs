@@ -114,6 +114,7 @@ fn relay(file: &Path, into: &Path) -> Round {
     };
     let config = Config {
         listen: LOCAL,
+        metrics: None,
         cache_bytes: 64 << 20,
         upstream: Some("up".into()),
         neighbours: vec![

@@ -7,6 +7,7 @@ mod entry;
 mod fetch;
 mod index;
 mod keys;
+pub mod metrics;
 mod relay;
 mod serve;
 mod source;
@@ -16,7 +17,8 @@ use std::{io, net::SocketAddr, path::PathBuf};
 pub use entry::Entry;
 pub use fetch::{Fetched, Fetching, Progress};
 pub use keys::{neighbour_key, secret};
-pub use relay::{Relay, Traffic};
+pub use metrics::Traffic;
+pub use relay::Relay;
 pub use serve::{ServeOptions, Server};
 
 /// Errors of serving, fetching and relaying.
@@ -99,6 +101,14 @@ pub enum Error {
     /// The node was configured wrongly.
     #[error(transparent)]
     Node(#[from] starhaul_leotp::Error),
+    /// The address for metrics cannot be served.
+    #[error("metrics: cannot listen on {address}: {reason}")]
+    Metrics {
+        /// Value of the key `metrics`.
+        address: SocketAddr,
+        /// The system's error.
+        reason: io::Error,
+    },
     /// The socket failed.
     #[error(transparent)]
     Net(#[from] starhaul_net::Error),

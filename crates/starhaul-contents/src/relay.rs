@@ -8,7 +8,12 @@ use std::{
 use starhaul_leotp::{Event, NeighbourConfig, NeighbourId, Stats};
 use starhaul_net::leotp::LeotpDriver;
 
-use crate::{Error, config::Config, keys};
+use crate::{
+    Error,
+    config::Config,
+    keys,
+    metrics::{Asked, Figures, Traffic},
+};
 
 /// How often counters are told.
 const TOLD: Duration = Duration::from_secs(60);
@@ -18,18 +23,10 @@ const TOLD: Duration = Duration::from_secs(60);
 pub struct Relay {
     driver: LeotpDriver,
     names: Vec<String>,
+    cache_max_bytes: usize,
+    began: Instant,
+    metrics: Option<Asked>,
     told: (Instant, Stats),
-}
-
-/// What a relay has carried since it began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Traffic {
-    /// Counters of the node.
-    pub node: Stats,
-    /// Bytes in the cache.
-    pub cache_bytes: usize,
-    /// Datagrams that no neighbour sent.
-    pub strangers: u64,
 }
 
 impl Relay {
@@ -66,9 +63,14 @@ impl Relay {
         for (id, address) in addresses {
             driver.set_address(id, address);
         }
+        let serve = |address| Asked::start(address, driver.waker());
+        let metrics = config.metrics.map(serve).transpose()?;
         Ok(Self {
             driver,
             names,
+            cache_max_bytes: config.cache_bytes,
+            began: now,
+            metrics,
             told: (now, Stats::default()),
         })
     }
@@ -86,6 +88,28 @@ impl Relay {
             node: node.stats(),
             cache_bytes: node.memory().0,
             strangers,
+        }
+    }
+
+    /// Where metrics are served, with the port that the kernel chose, if they are configured.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().map(Asked::address)
+    }
+
+    /// All that is told of it.
+    pub fn figures(&mut self) -> Figures {
+        let traffic = self.traffic();
+        let node = self.driver.node();
+        let ids = (0..).map(NeighbourId);
+        let names = ids.zip(&self.names);
+        Figures {
+            uptime_s: self.began.elapsed().as_secs_f64(),
+            traffic,
+            cache_max_bytes: self.cache_max_bytes,
+            neighbours: names
+                .map(|(id, name)| (name.clone(), node.has_met(id)))
+                .collect(),
+            process: starhaul_metrics::process(),
         }
     }
 
@@ -113,6 +137,10 @@ impl Relay {
                 let name = usize::try_from(id.0).ok().and_then(|id| self.names.get(id));
                 tracing::info!(neighbour = name.map_or("?", String::as_str), "is there");
             }
+        }
+        while let Some(answer) = self.metrics.as_ref().and_then(Asked::next) {
+            // Who asked may have lost patience.
+            let _ = answer.try_send(self.figures());
         }
         Ok(())
     }

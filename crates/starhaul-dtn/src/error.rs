@@ -35,6 +35,14 @@ pub enum Error {
         /// The system's error.
         reason: String,
     },
+    /// The address for metrics cannot be served.
+    #[error("metrics: cannot listen on {address}: {reason}")]
+    Metrics {
+        /// Value of the key `metrics`.
+        address: std::net::SocketAddr,
+        /// The system's error.
+        reason: io::Error,
+    },
     /// The bundle agent refused something.
     #[error("the bundle agent: {0}")]
     Agent(String),

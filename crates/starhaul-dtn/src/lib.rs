@@ -17,6 +17,7 @@ mod filters;
 mod gate;
 mod journal;
 mod ltp;
+pub mod metrics;
 mod node;
 pub mod plan;
 mod routes;

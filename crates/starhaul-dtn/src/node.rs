@@ -1,11 +1,13 @@
 //! A running node: the bundle agent, its stores and convergence layers, and the tasks that follow the contact plan.
 
+mod figures;
 mod storage;
 
 use std::{
+    net::SocketAddr,
     num::NonZeroUsize,
     path::PathBuf,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -65,6 +67,7 @@ pub const ECHO: (u32, &str) = (7, "echo");
 pub struct Node {
     parts: Arc<Parts>,
     tasks: JoinSet<()>,
+    metrics: Option<SocketAddr>,
     /// Locks the folder of bundles.
     _lock: Option<std::fs::File>,
 }
@@ -91,6 +94,11 @@ impl Node {
     /// # Errors
     /// The store cannot be opened, or an address cannot be bound.
     pub async fn start(mut config: Config) -> Result<Self, Error> {
+        // What cannot be served ends the start before a store is searched.
+        let metrics = match config.metrics {
+            Some(address) => Some(figures::bind(address).await?),
+            None => None,
+        };
         let stock = Stock::new(config.storage.clone());
         let stores = storage::open(&config.storage, &stock).await?;
         let plan = std::mem::take(&mut config.plan);
@@ -143,6 +151,10 @@ impl Node {
         let mut tasks = JoinSet::new();
         tasks.spawn(follow_plan(parts.clone()));
         tasks.spawn(try_again(parts.clone()));
+        let address = metrics.as_ref().map(starhaul_metrics::Server::address);
+        if let Some(server) = metrics {
+            tasks.spawn(server.serve(figures::site(&parts)));
+        }
         if let Some(tcp) = &parts.config.tcp {
             for peer in &tcp.peers {
                 if let Some(address) = peer.address {
@@ -153,8 +165,14 @@ impl Node {
         Ok(Self {
             parts,
             tasks,
+            metrics: address,
             _lock: stores.lock,
         })
+    }
+
+    /// Where metrics are served, with the port that the kernel chose, if they are configured.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics
     }
 
     /// For applications and for status.
@@ -388,104 +406,7 @@ impl Handle {
     pub fn ltp_address(&self) -> Option<std::net::SocketAddr> {
         self.0.ltp.as_ref().map(|(layer, _)| layer.address())
     }
-
-    /// The node at this moment.
-    pub fn status(&self) -> Status {
-        let (parts, now) = (&*self.0, Schedule::now());
-        let (total, storage) = (parts.stock.total(), &parts.config.storage);
-        let (expired, refused) = parts.stock.expired_and_refused();
-        let mut counters = Counters {
-            expired,
-            refused,
-            ..Counters::default()
-        };
-        let mut neighbours = Vec::new();
-        for (by, gate) in parts.gates() {
-            let passed = gate.passed();
-            counters.sent += passed.sent;
-            counters.received += passed.received;
-            neighbours.extend(
-                passed
-                    .neighbours
-                    .iter()
-                    .map(|(node, is_open)| parts.neighbour(node, by, *is_open, now)),
-            );
-        }
-        if let Some((layer, _)) = &parts.ltp {
-            let ltp = layer.counters();
-            counters.ltp_segments = ltp.segments.load(Ordering::Relaxed);
-            counters.ltp_resent = ltp.resent.load(Ordering::Relaxed);
-            counters.ltp_dropped = ltp.dropped.load(Ordering::Relaxed);
-            counters.ltp_strangers = ltp.strangers.load(Ordering::Relaxed);
-            counters.ltp_unreadable = ltp.unreadable.load(Ordering::Relaxed);
-        }
-        let folder = storage
-            .folder
-            .as_ref()
-            .map(|folder| folder.display().to_string());
-        Status {
-            node: parts.config.node.to_string(),
-            time: now.to_string(),
-            uptime_s: parts.started.elapsed().as_secs_f64(),
-            storage: StorageStatus {
-                place: folder.unwrap_or_else(|| "memory".to_owned()),
-                bundles: total.bundles,
-                bytes: total.bytes,
-                in_flight: parts.stock.in_flight() as u64,
-                max_bundles: storage.bundles as u64,
-                max_bytes: storage.bytes,
-            },
-            stored: parts.stored(now),
-            neighbours,
-            counters,
-            limits_met: parts.stock.limits_met(),
-        }
-    }
 }
 
 /// Endpoints without a name have numbers from here on.
 const ANY: u64 = 1 << 30;
-
-impl Parts {
-    fn neighbour(&self, node: &NodeId, by: &str, is_open: bool, now: Moment) -> NeighbourStatus {
-        let open = self.schedule.plan().contacts().iter().filter(|contact| {
-            contact.from == self.config.node && contact.to == *node && contact.is_open(now)
-        });
-        NeighbourStatus {
-            node: node.to_string(),
-            by: by.to_owned(),
-            is_open,
-            closes: open
-                .map(|contact| contact.end)
-                .max()
-                .map(|end| end.to_string()),
-            opens: self
-                .schedule
-                .next_contact(node, now)
-                .map(|contact| contact.start.to_string()),
-        }
-    }
-
-    fn stored(&self, now: Moment) -> Vec<StoredFor> {
-        let routes = self.schedule.routes(now);
-        let stored = self.stock.by_node().into_iter();
-        let stored = stored.map(|(node, amount)| {
-            let route = routes.get(&node);
-            let first = route.and_then(|route| route.first(self.schedule.plan()));
-            let is_neighbour = self.gates().any(|(_, gate)| gate.has(&node));
-            let next_hop = first.map(|contact| contact.to.to_string());
-            let leaves = first
-                .map(|contact| contact.start)
-                .filter(|start| *start > now);
-            StoredFor {
-                bundles: amount.bundles,
-                bytes: amount.bytes,
-                next_hop: next_hop.or_else(|| is_neighbour.then(|| node.to_string())),
-                leaves: leaves.map(|start| start.to_string()),
-                arrives: route.map(|route| route.arrival.to_string()),
-                node: node.to_string(),
-            }
-        });
-        stored.collect()
-    }
-}

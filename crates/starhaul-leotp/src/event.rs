@@ -57,6 +57,8 @@ pub struct Stats {
     pub bytes_sent: u64,
     /// Control packets sent.
     pub control_sent: u64,
+    /// Ranges that neighbours asked for: their Interests.
+    pub interests: u64,
     /// Data packets taken from neighbours.
     pub data_received: u64,
     /// Packets that this node reported as lost on their hop.

@@ -82,11 +82,17 @@ pub(crate) fn relay(arguments: &RelayArguments) -> anyhow::Result<()> {
     if arguments.check {
         return print(config.describe());
     }
+    if let Some(warning) = config.warning() {
+        tracing::warn!("{warning}");
+    }
     starhaul_net::sharpen_timers();
     let mut relay = Relay::open(config, arguments.transparent).map_err(|error| match error {
         error @ (Error::Transparent { .. } | Error::NoTarget) => usage(error),
         error => error.into(),
     })?;
+    if let Some(address) = relay.metrics_address() {
+        tracing::info!(%address, "metrics are served");
+    }
     tracing::info!(address = %relay.local_addr(), "relays");
     match relay.run()? {}
 }

@@ -172,6 +172,9 @@ async fn serve(file: &Path) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let config = Config::load(file, Moment::from(SystemTime::now()))?;
+    if let Some(warning) = config.warning() {
+        tracing::warn!("{warning}");
+    }
     let name = config.node.to_string();
     let mut signals = async || {
         tokio::select! {
@@ -188,6 +191,9 @@ async fn serve(file: &Path) -> anyhow::Result<()> {
         }
     };
     let server = Server::start(node.handle())?;
+    if let Some(address) = node.metrics_address() {
+        tracing::info!(%address, "metrics are served");
+    }
     tracing::info!(node = name, control = %server.path().display(), "node runs");
     let signal = signals().await;
     tracing::info!(signal, "node ends");

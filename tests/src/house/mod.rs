@@ -32,6 +32,7 @@ pub const FLOORS: [&[&str]; 10] = [
         "starhaul-config",
         "starhaul-fec",
         "starhaul-link",
+        "starhaul-metrics",
         "starhaul-plot",
     ],
     &[

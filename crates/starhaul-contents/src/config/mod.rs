@@ -7,7 +7,7 @@ use starhaul_leotp::NeighbourKey;
 
 use crate::{Error, file_error, keys::neighbour_key};
 
-const TOP: Keys = &[&["listen", "cache", "upstream", "neighbour"]];
+const TOP: Keys = &[&["listen", "metrics", "cache", "upstream", "neighbour"]];
 const NEIGHBOUR: Keys = &[&["name", "address", "key"]];
 
 const DEFAULT_CACHE: u64 = 256 << 20;
@@ -19,6 +19,8 @@ const MOST_NEIGHBOURS: usize = 256;
 pub struct Config {
     /// Its UDP address.
     pub listen: SocketAddr,
+    /// Where metrics are served over HTTP, if anywhere.
+    pub metrics: Option<SocketAddr>,
     /// Bytes of memory for what passes.
     pub cache_bytes: usize,
     /// The name of the neighbour that is asked for what is not kept.
@@ -89,6 +91,7 @@ impl Config {
         })?;
         Ok(Self {
             listen,
+            metrics: top.text("metrics", starhaul_metrics::address)?,
             cache_bytes: usize::try_from(cache).unwrap_or(usize::MAX),
             upstream,
             neighbours,
@@ -115,7 +118,20 @@ impl Config {
             };
             let _ = writeln!(text, "neighbour {}: {at}{role}", neighbour.name);
         }
+        if let Some(address) = self.metrics {
+            let _ = writeln!(text, "metrics: http://{address}/metrics");
+        }
+        if let Some(warning) = self.warning() {
+            let _ = writeln!(text, "warning: {warning}");
+        }
         text
+    }
+
+    /// What is allowed and hardly meant.
+    pub fn warning(&self) -> Option<String> {
+        let told = "the names of all neighbours, and what passes";
+        self.metrics
+            .and_then(|address| starhaul_metrics::warning(address, told))
     }
 
     /// A commented sample.
@@ -165,6 +181,9 @@ mod tests {
             text.contains("neighbour requester: wherever it calls from"),
             "{text}"
         );
+        let open = Config::sample().replace("# metrics = \"127.0.0.1", "metrics = \"0.0.0.0");
+        let text = parse(&open).unwrap().describe();
+        assert!(text.contains("whoever reaches 0.0.0.0:9466"), "{text}");
     }
 
     #[test]
@@ -188,6 +207,11 @@ mod tests {
                 "listen = \"0.0.0.0:4511\"",
                 "listen = \"4511\"",
                 "0.0.0.0:4511",
+            ),
+            (
+                "# metrics = \"127.0.0.1:9466\"",
+                "metrics = \"9466\"",
+                "127.0.0.1:9465",
             ),
             ("cache = \"256MiB\"", "cache = \"256\"", "size"),
         ] {

@@ -201,5 +201,6 @@ fn config(
         plan: ContactPlan::default(),
         keys: Keys::default(),
         status_reports: false,
+        metrics: None,
     })
 }

@@ -71,6 +71,12 @@ pub(super) fn describe(config: &Config, now: Moment) -> String {
         let _ = writeln!(text, "route: {pattern} via {via}");
     }
     let _ = writeln!(text, "security: {}", config.keys.describe());
+    if let Some(address) = config.metrics {
+        let _ = writeln!(text, "metrics: http://{address}/metrics");
+    }
+    if let Some(warning) = config.warning() {
+        let _ = writeln!(text, "warning: {warning}");
+    }
     describe_plan(config, now, &mut text);
     text
 }

@@ -26,6 +26,8 @@ pub struct Config {
     pub node: NodeId,
     /// The socket for `dtn send`, `receive`, `ping` and `status`; `None` for the default place.
     pub control: Option<PathBuf>,
+    /// Where metrics are served over HTTP, if anywhere.
+    pub metrics: Option<SocketAddr>,
     /// Where bundles are kept.
     pub storage: Storage,
     /// LTP, if it is used.
@@ -140,6 +142,13 @@ impl Config {
     /// What it configures, for people.
     pub fn describe(&self, now: Moment) -> String {
         describe::describe(self, now)
+    }
+
+    /// What is allowed and hardly meant.
+    pub fn warning(&self) -> Option<String> {
+        let told = "the names of all neighbours, and what is stored";
+        self.metrics
+            .and_then(|address| starhaul_metrics::warning(address, told))
     }
 
     /// A commented sample.

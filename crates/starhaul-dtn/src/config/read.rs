@@ -21,6 +21,7 @@ use crate::{
 const TOP: Keys = &[&[
     "node",
     "control",
+    "metrics",
     "plan",
     "epoch",
     "contact",
@@ -64,6 +65,7 @@ pub(super) fn read(text: &str, name: &Path, start: Moment) -> Result<Config, Err
     let node = top.required("node", plan::node)?;
     let config = Config {
         control: top.text("control", |text| path(folder, text))?,
+        metrics: top.text("metrics", starhaul_metrics::address)?,
         storage: read_storage(&top, folder)?,
         ltp: top
             .table("ltp", LTP)?

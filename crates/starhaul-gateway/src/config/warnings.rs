@@ -50,14 +50,13 @@ pub(super) fn warnings(config: &Config) -> Vec<String> {
             path.display()
         ));
     }
-    if let Some(address) = config.metrics
-        && !address.ip().is_loopback()
-    {
-        found.push(format!(
-            "metrics: whoever reaches {address} can read the names and addresses of all peers, paths and rules: 127.0.0.1:{} is for this host alone",
-            address.port()
-        ));
-    }
+    let open = config.metrics.and_then(|address| {
+        starhaul_metrics::warning(
+            address,
+            "the names and addresses of all peers, paths and rules",
+        )
+    });
+    found.extend(open);
     for rule in &config.datagram_rules {
         let deadline = rule.service.delivery.deadline;
         if let Framing::Rtp { frame_timeout, .. } = rule.service.framing

@@ -1,6 +1,5 @@
 //! What the process uses of the computer.
 
-use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::numbers::rounded;
@@ -21,22 +20,12 @@ pub struct Process {
 
 /// As the kernel tells it now.
 pub(super) fn process() -> Process {
-    let cpu = clock_gettime(ClockId::ProcessCPUTime);
+    let process = starhaul_metrics::process();
     Process {
-        resident_bytes: resident_bytes(),
-        cpu_s: rounded(cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9),
+        resident_bytes: process.resident_bytes,
+        cpu_s: rounded(process.cpu_s),
         driver_cpu_s: driver_cpu_s().map(rounded),
     }
-}
-
-/// `VmRSS` of proc_pid_status(5).
-fn resident_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kilobytes.checked_mul(1024)
 }
 
 /// The first figure of `schedstat`: nanoseconds on a processor.

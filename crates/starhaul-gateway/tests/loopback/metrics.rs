@@ -242,8 +242,11 @@ fn rules_and_dashboard_name_metrics_that_exist() {
     run(async {
         let pair = measured_pair().await;
         let answer = get(pair.near.metrics_address().unwrap(), "/metrics").await;
-        let families = answer
-            .lines()
+        let node = starhaul_dtn::metrics::Figures::default().text();
+        let relay = starhaul_contents::metrics::Figures::default().text();
+        let lines = [&answer, &node, &relay].into_iter();
+        let families = lines
+            .flat_map(|text| text.lines())
             .filter_map(|line| line.strip_prefix("# TYPE "));
         let known: Vec<String> = families
             .map(|family| match family.split_once(' ').unwrap() {

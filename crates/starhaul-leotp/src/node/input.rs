@@ -243,14 +243,11 @@ impl Node {
                 end,
                 is_fresh,
                 is_live,
-            } => self.want(
-                now,
-                Asker::Neighbour(from, handle),
-                content,
-                (start, end),
-                is_fresh,
-                is_live,
-            ),
+            } => {
+                self.stats.interests += 1;
+                let asker = Asker::Neighbour(from, handle);
+                self.want(now, asker, content, (start, end), is_fresh, is_live);
+            }
             Frame::Rate { kbit, greatest } => hop.handle_rate(kbit, greatest),
             Frame::Flow { handle, kbit } => hop.queue.set_rate(handle, bytes_per_second(kbit)),
             Frame::Lost { first, count } => self.repair(now, from, first, count, repairs),

@@ -9,6 +9,7 @@ mod gateways;
 mod init;
 mod journal;
 mod ltp;
+mod metrics;
 mod operator;
 mod orbit;
 mod program;

@@ -1,80 +1,42 @@
 //! A status in OpenMetrics text (OpenMetrics 1.0). Labels hold names of the configuration, names of peers' paths as far as the
 //! ledger tells them apart, and fixed texts: no client adds one.
 
-mod families;
 mod paths;
 mod rules;
 mod service;
 mod tunnels;
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
-use prometheus_client::{
-    collector::Collector,
-    encoding::{DescriptorEncoder, text},
-    registry::{Registry, Unit},
-};
+use starhaul_metrics::{Families, Figures, Unit};
 
-use self::families::Families;
 use crate::status::Status;
 
-/// The text of all metrics of this status, with its end mark.
-pub(super) fn encode(status: &Arc<Status>) -> String {
-    let mut registry = Registry::default();
-    registry.register_collector(Box::new(Snapshot(status.clone())));
-    let mut text = String::new();
-    // Writing to a String cannot fail.
-    let _ = text::encode(&mut text, &registry);
-    text
-}
-
-/// Written out when the registry asks for it.
-#[derive(Debug)]
-struct Snapshot(Arc<Status>);
-
-impl Collector for Snapshot {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let (status, families) = (&self.0, &mut Families(encoder));
-        of_process(status, families)?;
-        of_peers(status, families)?;
-        paths::write(status, families)?;
-        service::write(status, families)?;
-        rules::write(status, families)?;
-        tunnels::write(&status.tunnels, families)?;
-        of_limits(status, families)?;
-        of_chain(status, families)
+impl Figures for Status {
+    fn write(&self, families: &mut Families<'_>) -> fmt::Result {
+        of_process(self, families)?;
+        of_peers(self, families)?;
+        paths::write(self, families)?;
+        service::write(self, families)?;
+        rules::write(self, families)?;
+        tunnels::write(&self.tunnels, families)?;
+        of_limits(self, families)?;
+        of_chain(self, families)
     }
 }
 
 fn of_process(status: &Status, families: &mut Families<'_>) -> fmt::Result {
-    let version = [("version", status.version.as_str())];
-    families.info("starhaul_build", "Version of the software", &version)?;
-    let process = status.process;
-    let one = |value: Option<f64>| value.map(|value| ([], value));
-    families.gauge(
-        "starhaul_uptime",
-        "Time since the start",
-        Some(Unit::Seconds),
-        one(Some(status.uptime_s)),
-    )?;
-    let resident = process.resident_bytes.map(|bytes| ([], bytes as f64));
-    families.gauge(
-        "process_resident_memory",
-        "Resident memory of the process",
-        Some(Unit::Bytes),
-        resident,
-    )?;
-    families.counter(
-        "process_cpu",
-        "Processor time of the process",
-        Some(Unit::Seconds),
-        one(Some(process.cpu_s)),
-    )?;
+    let process = starhaul_metrics::Process {
+        resident_bytes: status.process.resident_bytes,
+        cpu_s: status.process.cpu_s,
+    };
+    families.program(&status.version, status.uptime_s, process)?;
+    let driver = status.process.driver_cpu_s.map(|value| ([], value));
     families.counter(
         "starhaul_driver_cpu",
         "Processor time of the thread that drives all sessions",
         Some(Unit::Seconds),
-        one(process.driver_cpu_s),
+        driver,
     )
 }
 

@@ -3,9 +3,8 @@
 
 use std::fmt;
 
-use prometheus_client::registry::Unit;
+use starhaul_metrics::{Families, Unit};
 
-use super::families::Families;
 use crate::status::{KnownPath, Path, PathFigures, PathTotals, Status};
 
 const STATES: [&str; 3] = ["up", "suspect", "down"];

@@ -3,9 +3,8 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use prometheus_client::registry::Unit;
+use starhaul_metrics::{Families, Unit};
 
-use super::families::Families;
 use crate::status::{Blocks, FlowTotals, Ingress, Status};
 
 type Labels<'s> = [(&'static str, &'s str); 4];

@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use prometheus_client::registry::Unit;
+use starhaul_metrics::{Families, Unit};
 
-use super::families::Families;
 use crate::status::{PathService, QuotaStatus, Status};
 
 const REASONS: [&str; 4] = ["ordered", "hours", "quota", "uncounted"];

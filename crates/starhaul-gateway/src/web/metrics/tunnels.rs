@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use prometheus_client::registry::Unit;
+use starhaul_metrics::{Families, Unit};
 
-use super::families::Families;
 use crate::status::Tunnel;
 
 fn labels(tunnel: &Tunnel) -> [(&'static str, &str); 2] {

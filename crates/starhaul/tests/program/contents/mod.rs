@@ -4,3 +4,5 @@ mod connections;
 mod files;
 mod nodes;
 mod transparent;
+
+pub(crate) use nodes::{Folder, Running};

@@ -21,11 +21,11 @@ use super::{
 
 const SERVER: &str = "127.0.0.1:9090";
 
-fn rules() -> PathBuf {
+pub(crate) fn rules() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/prometheus/alerts.yml")
 }
 
-fn is_installed() -> bool {
+pub(crate) fn is_installed() -> bool {
     let both = ["prometheus", "promtool"];
     let found = both.iter().all(|program| {
         let asked = Command::new(program).arg("--version").output();

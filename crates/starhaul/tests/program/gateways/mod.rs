@@ -23,4 +23,5 @@ mod tproxy;
 mod transfer;
 mod tunnel;
 
+pub(crate) use self::alerts::{is_installed, rules};
 use crate::program::{PATIENCE, wait_for};

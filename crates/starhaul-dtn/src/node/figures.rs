@@ -1,0 +1,156 @@
+//! What a node tells of itself: its status, and the same for Prometheus.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, atomic::Ordering},
+};
+
+use starhaul_metrics::{Scrapes, Server};
+
+use super::{Handle, Parts};
+use crate::{
+    Error,
+    metrics::{Configured, Figures},
+    plan::{Moment, NodeId},
+    schedule::Schedule,
+    status::{Counters, NeighbourStatus, Status, StorageStatus, StoredFor},
+};
+
+/// Binds the address for metrics.
+pub(super) async fn bind(address: SocketAddr) -> Result<Server, Error> {
+    let bound = Server::bind(address).await;
+    bound.map_err(|reason| Error::Metrics { address, reason })
+}
+
+/// What is served there.
+pub(super) fn site(parts: &Arc<Parts>) -> Scrapes {
+    let parts = parts.clone();
+    Scrapes::new(move || Some(parts.figures(Schedule::now()).text()))
+}
+
+impl Handle {
+    /// The node at this moment.
+    pub fn status(&self) -> Status {
+        let now = Schedule::now();
+        Status {
+            stored: self.0.stored(now),
+            ..self.0.summary(now)
+        }
+    }
+}
+
+impl Parts {
+    fn figures(&self, now: Moment) -> Figures {
+        let ltp = self.config.ltp.iter().flat_map(|ltp| &ltp.peers);
+        let ltp = ltp.map(|peer| ("ltp", &peer.node));
+        let tcp = self.config.tcp.iter().flat_map(|tcp| &tcp.peers);
+        let tcp = tcp.map(|peer| ("tcp", &peer.node));
+        let neighbours = ltp.chain(tcp).map(|(by, node)| Configured {
+            node: node.to_string(),
+            by: by.to_owned(),
+            is_due: self.schedule.is_open(node, now),
+        });
+        Figures {
+            neighbours: neighbours.collect(),
+            status: self.summary(now),
+            process: starhaul_metrics::process(),
+        }
+    }
+
+    /// The status without the lists of what is stored for whom, which takes long where that is many.
+    fn summary(&self, now: Moment) -> Status {
+        let (total, storage) = (self.stock.total(), &self.config.storage);
+        let (neighbours, counters) = self.passed(now);
+        let folder = storage
+            .folder
+            .as_ref()
+            .map(|folder| folder.display().to_string());
+        Status {
+            node: self.config.node.to_string(),
+            time: now.to_string(),
+            uptime_s: self.started.elapsed().as_secs_f64(),
+            storage: StorageStatus {
+                place: folder.unwrap_or_else(|| "memory".to_owned()),
+                bundles: total.bundles,
+                bytes: total.bytes,
+                in_flight: self.stock.in_flight() as u64,
+                max_bundles: storage.bundles as u64,
+                max_bytes: storage.bytes,
+            },
+            stored: Vec::new(),
+            neighbours,
+            counters,
+            limits_met: self.stock.limits_met(),
+        }
+    }
+
+    /// The neighbours, and what came and went.
+    fn passed(&self, now: Moment) -> (Vec<NeighbourStatus>, Counters) {
+        let (expired, refused) = self.stock.expired_and_refused();
+        let mut counters = Counters {
+            expired,
+            refused,
+            ..Counters::default()
+        };
+        let mut neighbours = Vec::new();
+        for (by, gate) in self.gates() {
+            let passed = gate.passed();
+            counters.sent += passed.sent;
+            counters.received += passed.received;
+            let present = passed.neighbours.iter();
+            neighbours
+                .extend(present.map(|(node, is_open)| self.neighbour(node, by, *is_open, now)));
+        }
+        if let Some((layer, _)) = &self.ltp {
+            let ltp = layer.counters();
+            counters.ltp_segments = ltp.segments.load(Ordering::Relaxed);
+            counters.ltp_resent = ltp.resent.load(Ordering::Relaxed);
+            counters.ltp_dropped = ltp.dropped.load(Ordering::Relaxed);
+            counters.ltp_strangers = ltp.strangers.load(Ordering::Relaxed);
+            counters.ltp_unreadable = ltp.unreadable.load(Ordering::Relaxed);
+        }
+        (neighbours, counters)
+    }
+
+    fn neighbour(&self, node: &NodeId, by: &str, is_open: bool, now: Moment) -> NeighbourStatus {
+        let open = self.schedule.plan().contacts().iter().filter(|contact| {
+            contact.from == self.config.node && contact.to == *node && contact.is_open(now)
+        });
+        NeighbourStatus {
+            node: node.to_string(),
+            by: by.to_owned(),
+            is_open,
+            closes: open
+                .map(|contact| contact.end)
+                .max()
+                .map(|end| end.to_string()),
+            opens: self
+                .schedule
+                .next_contact(node, now)
+                .map(|contact| contact.start.to_string()),
+        }
+    }
+
+    fn stored(&self, now: Moment) -> Vec<StoredFor> {
+        let routes = self.schedule.routes(now);
+        let stored = self.stock.by_node().into_iter();
+        let stored = stored.map(|(node, amount)| {
+            let route = routes.get(&node);
+            let first = route.and_then(|route| route.first(self.schedule.plan()));
+            let is_neighbour = self.gates().any(|(_, gate)| gate.has(&node));
+            let next_hop = first.map(|contact| contact.to.to_string());
+            let leaves = first
+                .map(|contact| contact.start)
+                .filter(|start| *start > now);
+            StoredFor {
+                bundles: amount.bundles,
+                bytes: amount.bytes,
+                next_hop: next_hop.or_else(|| is_neighbour.then(|| node.to_string())),
+                leaves: leaves.map(|start| start.to_string()),
+                arrives: route.map(|route| route.arrival.to_string()),
+                node: node.to_string(),
+            }
+        });
+        stored.collect()
+    }
+}
