@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use starhaul_metrics::{Families, Process, Unit};
 
-use crate::status::{Counters, NeighbourStatus, Status, StorageStatus};
+use starhaul_dtn_client::status::{Counters, NeighbourStatus, Status, StorageStatus};
 
 /// What is told of a node at one moment.
 #[derive(Clone, Debug, Default)]

@@ -16,10 +16,7 @@ use hardy_bpa::{
     node_ids::NodeIds,
 };
 use hardy_bpv7::eid::{Eid, Service};
-use starhaul_dtn_client::{
-    self as client, random,
-    status::{Counters, NeighbourStatus, Status, StorageStatus, StoredFor},
-};
+use starhaul_dtn_client::{self as client, random};
 use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{

@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
+use starhaul_dtn_client::status::{Counters, NeighbourStatus, Status, StorageStatus, StoredFor};
 use starhaul_metrics::{Scrapes, Server};
 
 use super::{Handle, Parts};
@@ -13,7 +14,6 @@ use crate::{
     metrics::{Configured, Figures},
     plan::{Moment, NodeId},
     schedule::Schedule,
-    status::{Counters, NeighbourStatus, Status, StorageStatus, StoredFor},
 };
 
 /// Binds the address for metrics.
