@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use super::allowed;
 use crate::{
-    emulated::{ATTEMPTS, Row, probe, recorded_trace, rows, run_exactly_in_time},
+    emulated::{ATTEMPTS, FREE, Row, probe, recorded_trace, rows, run_exactly_in_time, skip_busy},
     turn::{Load, turn},
 };
 
@@ -26,16 +26,16 @@ struct Ping {
     took_ms: f64,
 }
 
-/// Pings every 20 ms beside the traffic of the shell command `load`; `None`, with a reported reason, if that cannot be
-/// measured.
-fn pings(links: [&str; 4], load: &str, seconds: &str) -> Option<Vec<Ping>> {
+/// Pings every 20 ms beside the traffic of the shell command `load`, and how exactly programs were woken meanwhile; `None`, with a
+/// reported reason, if that cannot be measured.
+fn pings(links: [&str; 4], load: &str, seconds: &str) -> Option<(Vec<Ping>, f64)> {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("log");
     let (probe, server) = (probe(), format!("{} sink /dev/null", probe()));
     let script = format!("{load} >/dev/null & sleep 0.2; {probe} ping 20 {seconds}");
     let rest = ["--json", "--", "sh", "-c", &script];
     let log_to = ["--server", &server, "--log", log.to_str().unwrap()];
-    let (_, output) = run_exactly_in_time(&[&links[..], &log_to, &rest].concat())?;
+    let (output, exact) = run_exactly_in_time(&[&links[..], &log_to, &rest].concat())?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let took = said.lines().map(|line| line.parse::<f64>().unwrap() / 1e6);
     let took: Vec<f64> = took.collect();
@@ -56,7 +56,7 @@ fn pings(links: [&str; 4], load: &str, seconds: &str) -> Option<Vec<Ping>> {
         down_s,
         took_ms,
     });
-    Some(all.collect())
+    Some((all.collect(), exact))
 }
 
 /// The errors of the RTTs in milliseconds, in ascending order.
@@ -86,12 +86,13 @@ fn a_lone_ping_takes_the_delay_of_the_trace_and_a_full_queue_does_not_slow_it() 
     fs::write(&file, lines.collect::<String>()).unwrap();
     let up = format!("rate=50mbit,delay={}", file.display());
     for load in ["true", &format!("{} blast 60 3 1472", probe())] {
-        let mut measured = Vec::new();
+        let (mut measured, mut was_free) = (Vec::new(), false);
         for _ in 0..ATTEMPTS {
             let links = ["--up", &up, "--down", "delay=0ms"];
-            let Some(mut pings) = pings(links, load, "2.5") else {
+            let Some((mut pings, exact)) = pings(links, load, "2.5") else {
                 return;
             };
+            was_free |= exact >= FREE;
             // Where the delay changes, either value is right.
             pings.retain(|ping| (1.0..99.0).contains(&(ping.up_s * 1e3 % 100.0)));
             measured = errors(&pings, |ping| delays.ms_at(ping.up_s));
@@ -102,6 +103,9 @@ fn a_lone_ping_takes_the_delay_of_the_trace_and_a_full_queue_does_not_slow_it() 
             }
         }
         let (p90, count) = (quantile(&measured, 90), measured.len());
+        if p90 >= 1.0 && !was_free {
+            return skip_busy();
+        }
         assert!(
             count > 80 && p90 < 1.0,
             "{load}: p90 {p90} ms off, of {count}"
@@ -123,22 +127,25 @@ fn a_lone_ping_over_a_recorded_link_takes_its_two_delays() {
     let _turn = turn(Load::Light);
     let delays = Delays(lines.lines().map(|line| line.parse().unwrap()).collect());
     let link = format!("bw={},delay={}", bandwidth.display(), delay.display());
-    for attempt in 1..=ATTEMPTS {
-        let Some(pings) = pings(["--up", &link, "--down", &link], "true", "30") else {
+    let mut was_free = false;
+    for _ in 0..ATTEMPTS {
+        let Some((pings, exact)) = pings(["--up", &link, "--down", &link], "true", "30") else {
             return;
         };
+        was_free |= exact >= FREE;
         let errors = errors(&pings, |ping| {
             delays.ms_at(ping.up_s) + delays.ms_at(ping.down_s)
         });
         let [median, p95] = [50, 95].map(|percent| quantile(&errors, percent));
         println!(
-            "{} pings: median {median:.2} ms off, p95 {p95:.2} ms",
+            "{} pings: median {median:.2} ms off, p95 {p95:.2} ms; exact wake-ups {exact:.3}",
             errors.len()
         );
         // As above: the ping program may have sent late.
         if errors.len() > 1000 && median < 1.0 && p95 < 2.0 {
             return;
         }
-        assert!(attempt < ATTEMPTS, "too far off each time");
     }
+    assert!(!was_free, "too far off each time");
+    skip_busy();
 }
