@@ -1,6 +1,7 @@
 //! A status in OpenMetrics text (OpenMetrics 1.0). Labels hold names of the configuration, names of peers' paths as far as the
 //! ledger tells them apart, and fixed texts: no client adds one.
 
+mod bundles;
 mod families;
 mod paths;
 mod rules;
@@ -41,6 +42,7 @@ impl Collector for Snapshot {
         service::write(status, families)?;
         rules::write(status, families)?;
         tunnels::write(&status.tunnels, families)?;
+        bundles::write(status.bundle.as_ref(), families)?;
         of_limits(status, families)?;
         of_chain(status, families)
     }
@@ -111,6 +113,18 @@ fn of_peers(status: &Status, families: &mut Families<'_>) -> fmt::Result {
             )
         })
     });
+    let refused = status.peers.iter().map(|peer| {
+        let sessions = status.sessions.iter();
+        let of_peer = sessions.filter(|session| session.peer == peer.name);
+        let refused: u64 = of_peer.map(|session| session.refused_streams).sum();
+        ([("peer", peer.name.as_str())], refused as f64)
+    });
+    families.gauge(
+        "starhaul_session_refused_streams",
+        "Streams of a peer that were refused, of its open sessions",
+        None,
+        refused,
+    )?;
     families.gauge(
         "starhaul_session_held",
         "Memory of the sessions with a peer: data sent and not acknowledged, data received and not read",
