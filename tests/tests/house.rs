@@ -3,14 +3,16 @@
 #![expect(clippy::unwrap_used, reason = "what a test cannot read fails it")]
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
 
 use starhaul_system_tests::house::{
-    CORES, EXPERIMENTS, FLOORS, UNSAFE_ALLOWED,
+    CORES, EXPERIMENTS, FLOORS, LOGGED, OF_OTHER_COMMANDS, UNSAFE_ALLOWED,
     circles::Imports,
     dependencies::{tree_of, violations},
+    events::events_of_crate,
     source::{scan, scan_crate},
 };
 
@@ -36,6 +38,50 @@ fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
             rust_files(&path, files);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             files.push(path);
+        }
+    }
+}
+
+/// The fields of the table in docs/operate.md.
+fn documented_fields() -> BTreeSet<String> {
+    let text = fs::read_to_string(workspace().join("docs/operate.md")).unwrap();
+    let rows = text.lines().skip_while(|line| *line != "| field | of |");
+    let rows = rows.take_while(|line| line.starts_with('|'));
+    let cells = rows.filter_map(|row| row.split('|').nth(1));
+    let names = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_fields_of_a_gateways_log_are_those_that_are_documented() {
+    let mut told = BTreeSet::new();
+    for root in LOGGED {
+        for (file, event) in events_of_crate(&workspace().join("crates").join(root)).unwrap() {
+            if event.is_told() && !OF_OTHER_COMMANDS.iter().any(|other| file.ends_with(other)) {
+                told.extend(event.fields);
+            }
+        }
+    }
+    let documented = documented_fields();
+    let missing: Vec<_> = told.difference(&documented).collect();
+    let unused: Vec<_> = documented.difference(&told).collect();
+    assert!(missing.is_empty(), "not in docs/operate.md: {missing:?}");
+    assert!(unused.is_empty(), "logged by nothing: {unused:?}");
+}
+
+/// Each line of `--log-format json` has a `target` of its own: the part of the program.
+#[test]
+fn no_field_of_an_event_hides_a_key_of_every_line() {
+    for name in crates() {
+        let sources = workspace().join("crates").join(&name).join("src");
+        for root in ["lib.rs", "main.rs"].map(|root| sources.join(root)) {
+            let events = root.is_file().then(|| events_of_crate(&root).unwrap());
+            for (file, event) in events.into_iter().flatten() {
+                for key in ["timestamp", "level", "target", "message"] {
+                    let hides = event.fields.iter().any(|field| field == key);
+                    assert!(!hides, "{}: a field {key}", file.display());
+                }
+            }
         }
     }
 }

@@ -13,7 +13,10 @@ use starhaul_net::{
 };
 use starhaul_quic::{Node, SessionHandle, SignalTarget};
 
-use crate::inbox::{Inbox, Input, ProberId};
+use crate::{
+    inbox::{Inbox, Input, ProberId},
+    refused::Seldom,
+};
 
 /// A prober rests when its paths carried nothing for this time, which is longer than most pauses.
 const REST_AFTER: Duration = Duration::from_secs(10);
@@ -38,6 +41,9 @@ struct Entry {
     /// Bytes of the prober that its paths' meters know.
     counted: u64,
     paths: Vec<Follower>,
+    /// Its lines of what it watches, and of why it cannot: a target may come and go all day.
+    watches: Seldom,
+    fails: Seldom,
 }
 
 /// A path that a prober serves.
@@ -95,6 +101,8 @@ impl Probers {
                 prober,
                 counted: 0,
                 paths: vec![follower],
+                watches: Seldom::default(),
+                fails: Seldom::default(),
             }),
             Err(error) => tracing::warn!(%error, "reconfigurations are not watched"),
         }
@@ -125,7 +133,17 @@ impl Probers {
     }
 
     /// Signals what a prober found to the node, for every path that it serves.
-    pub(crate) fn on_event(&self, now: Instant, id: ProberId, event: ProberEvent, node: &mut Node) {
+    pub(crate) fn on_event(
+        &mut self,
+        now: Instant,
+        id: ProberId,
+        event: ProberEvent,
+        node: &mut Node,
+    ) {
+        // A prober may have ended since.
+        let Some(entry) = self.entries.iter_mut().find(|entry| entry.id == id) else {
+            return;
+        };
         let signal = match event {
             ProberEvent::Reconfiguration(event) => {
                 tracing::debug!(outage = ?event.outage, confidence = event.confidence, "reconfiguration");
@@ -135,20 +153,10 @@ impl Probers {
                 let end = PathEnd::Local;
                 PathSignal::SegmentRtt { end, rtt }
             }
-            ProberEvent::Stage(Stage::Probing { target, found, by }) => {
-                let reason = found.map_or("configured", |found| found.by.reason());
-                tracing::info!(%target, by = by.name(), reason, "watches for reconfigurations");
-                return;
-            }
-            ProberEvent::Stage(Stage::Waiting { problem }) => {
-                tracing::warn!(%problem, "cannot watch for reconfigurations, will try again");
-                return;
-            }
+            ProberEvent::Stage(stage) => return entry.tell(now, stage),
             _ => return,
         };
-        // A prober may have ended since.
-        let entry = self.entries.iter().find(|entry| entry.id == id);
-        for follower in entry.into_iter().flat_map(|entry| &entry.paths) {
+        for follower in &entry.paths {
             node.signal(now, follower.paths, signal);
         }
     }
@@ -178,6 +186,24 @@ impl Probers {
 }
 
 impl Entry {
+    /// Logs what it watches now, or why it cannot.
+    fn tell(&mut self, now: Instant, stage: Stage) {
+        match stage {
+            Stage::Probing { target, found, by } => {
+                let reason = found.map_or("configured", |found| found.by.reason());
+                if let Some(others) = self.watches.is_due(now) {
+                    tracing::info!(to = %target, by = by.name(), reason, others, "watches for reconfigurations");
+                }
+            }
+            Stage::Waiting { problem } => {
+                if let Some(others) = self.fails.is_due(now) {
+                    tracing::warn!(%problem, others, "cannot watch for reconfigurations, will try again");
+                }
+            }
+            _ => {}
+        }
+    }
+
     fn count_probes(&mut self) {
         let bytes = self.prober.wire_bytes();
         let new = usize::try_from(bytes - self.counted).unwrap_or(usize::MAX);

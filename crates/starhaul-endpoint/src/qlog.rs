@@ -9,16 +9,22 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Instant,
 };
 
+use parking_lot::Mutex;
 use rustix::fs::Access;
 use starhaul_quic::{QlogFiles, QlogWriter};
+
+use crate::refused::Seldom;
 
 /// Files of one name, such as the paths of runs with the same seed, get numbers up to this.
 const MOST_OF_A_NAME: u32 = 100_000;
 
 /// What each file counts before its first record: also files without any fill a disk.
 const FILE_BYTES: u64 = 4096;
+/// The ending of our files' names.
+const ENDING: &str = "sqlog";
 
 /// A folder into which an [`Endpoint`](crate::Endpoint) writes qlog records: a file for each path and one for each session.
 #[derive(Clone, Debug)]
@@ -34,25 +40,30 @@ pub struct QlogFolder {
 struct Budget {
     left: AtomicU64,
     was_reported: AtomicBool,
+    /// The line of files that cannot be made or written: each path and session has one.
+    failures: Mutex<Seldom>,
 }
 
 impl QlogFolder {
-    /// Bytes of all records of a process together, unless told otherwise.
+    /// Bytes of all records in a folder together, unless told otherwise.
     pub const DEFAULT_BYTES: u64 = 1 << 30;
 
-    /// Makes the folder if it is missing. Once `bytes` were written, nothing more is recorded, which the log says once.
+    /// Makes the folder if it is missing. Once its records have `bytes`, those of former processes included, nothing more is
+    /// recorded, which the log says once.
     ///
     /// # Errors
-    /// The folder cannot be made or written.
+    /// The folder cannot be made, read or written.
     pub fn create(folder: &Path, bytes: u64) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK)?;
+        let left = bytes.saturating_sub(bytes_in(folder)?);
         Ok(Self {
             folder: folder.to_owned(),
             prefix: String::new(),
             budget: Arc::new(Budget {
-                left: AtomicU64::new(bytes),
+                left: AtomicU64::new(left),
                 was_reported: AtomicBool::new(false),
+                failures: Mutex::default(),
             }),
         })
     }
@@ -67,7 +78,7 @@ impl QlogFolder {
     }
 
     fn open(&self, name: &str) -> io::Result<File> {
-        let (stem, ending) = name.rsplit_once('.').unwrap_or((name, "sqlog"));
+        let (stem, ending) = name.rsplit_once('.').unwrap_or((name, ENDING));
         for number in 1..MOST_OF_A_NAME {
             let name = match number {
                 1 => format!("{}{stem}.{ending}", self.prefix),
@@ -97,8 +108,10 @@ impl QlogFiles for QlogFolder {
                 budget: self.budget.clone(),
             })),
             Err(error) => {
-                let folder = self.folder.display();
-                tracing::warn!(%folder, name, %error, "cannot make a qlog file");
+                if let Some(others) = self.budget.failure_is_due() {
+                    let folder = self.folder.display();
+                    tracing::warn!(%folder, name, %error, others, "cannot make a qlog file");
+                }
                 None
             }
         }
@@ -116,7 +129,9 @@ impl Write for Bounded {
     fn write(&mut self, record: &[u8]) -> io::Result<usize> {
         self.budget.take(record.len() as u64)?;
         self.file.write_all(record).inspect_err(|error| {
-            tracing::warn!(%error, "cannot write a qlog file; it ends here");
+            if let Some(others) = self.budget.failure_is_due() {
+                tracing::warn!(%error, others, "cannot write a qlog file; it ends here");
+            }
         })?;
         Ok(record.len())
     }
@@ -126,7 +141,27 @@ impl Write for Bounded {
     }
 }
 
+/// What the records in a folder count, whoever wrote them.
+fn bytes_in(folder: &Path) -> io::Result<u64> {
+    let mut bytes = 0_u64;
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        // Others may move one away meanwhile.
+        if path.extension().is_some_and(|ending| ending == ENDING)
+            && let Ok(found) = fs::metadata(&path)
+        {
+            bytes = bytes.saturating_add(found.len().saturating_add(FILE_BYTES));
+        }
+    }
+    Ok(bytes)
+}
+
 impl Budget {
+    /// The number of other failures, if a line of one is due.
+    fn failure_is_due(&self) -> Option<u64> {
+        self.failures.lock().is_due(Instant::now())
+    }
+
     /// Counts bytes that are about to be written.
     fn take(&self, bytes: u64) -> io::Result<()> {
         let left = |left: u64| Some(left.saturating_sub(bytes));
@@ -177,6 +212,19 @@ mod tests {
         ];
         let expected = expected.map(|(name, text)| (name.to_owned(), text.to_owned()));
         assert_eq!(contents(&folder), expected);
+    }
+
+    #[test]
+    fn restarts_do_not_add_up() {
+        let scratch = tempfile::tempdir().unwrap();
+        fs::write(scratch.path().join("other.txt"), [0; 3 * 4096]).unwrap();
+        let lives = (0..10).filter(|_| {
+            let files = QlogFolder::create(scratch.path(), 2 * FILE_BYTES + 8).unwrap();
+            let file = files.create("x.sqlog");
+            file.is_some_and(|mut file| file.write_all(b"1234").is_ok())
+        });
+        assert_eq!(lives.count(), 2, "later ones find the folder full");
+        assert_eq!(contents(scratch.path()).len(), 3);
     }
 
     #[test]

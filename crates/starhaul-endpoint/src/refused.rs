@@ -21,15 +21,15 @@ pub(crate) struct RefusedKeys {
     untold: u64,
 }
 
-/// Streams of peers that were refused because too many waited for the application.
+/// Lines of one sort, such as of refused streams: one in each interval.
 #[derive(Debug, Default)]
-pub(crate) struct RefusedStreams {
+pub(crate) struct Seldom {
     told: Option<Instant>,
     untold: u64,
 }
 
-impl RefusedStreams {
-    /// A stream was refused. Returns the number of others since the last line if another one is due.
+impl Seldom {
+    /// It happened. Returns the number of others since the last line if another one is due.
     pub(crate) fn is_due(&mut self, now: Instant) -> Option<u64> {
         let since = self.told.map(|told| now.saturating_duration_since(told));
         if since.is_some_and(|since| since < INTERVAL) {
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_opens_stream_after_stream_gets_a_line_a_minute() {
-        let mut refused = RefusedStreams::default();
+        let mut refused = Seldom::default();
         let start = Instant::now();
         let lines: Vec<_> = (0..1800)
             .filter_map(|tenth| refused.is_due(start + Duration::from_millis(100 * tenth)))

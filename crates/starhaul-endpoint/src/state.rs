@@ -25,7 +25,7 @@ use crate::{
     paths::BoundSocket,
     probers::Probers,
     queue::{Bounds, Budget, Queue},
-    refused::{RefusedKeys, RefusedStreams},
+    refused::{RefusedKeys, Seldom},
     socket::{NewSocket, SocketProblem},
 };
 
@@ -91,7 +91,7 @@ pub(crate) struct State {
     /// Names of peers for the log.
     pub(crate) peer_names: HashMap<PublicKey, String>,
     pub(crate) refused: RefusedKeys,
-    pub(crate) refused_streams: RefusedStreams,
+    pub(crate) refused_streams: Seldom,
     /// Paths that come and go.
     pub(crate) path_lines: LogBudget,
     pub(crate) probers: Probers,
@@ -177,7 +177,7 @@ impl Shared {
             block_bounds,
             peer_names,
             refused: RefusedKeys::default(),
-            refused_streams: RefusedStreams::default(),
+            refused_streams: Seldom::default(),
             path_lines: LogBudget::default(),
             probers: Probers::new(inbox.clone()),
             meters: HashMap::new(),

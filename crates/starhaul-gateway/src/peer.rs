@@ -255,7 +255,7 @@ impl PeerState {
             let paths = session.inner.path_status().into_iter();
             paths.map(move |path| (id, of_peer, path))
         }));
-        ledger.totals(&self.orders.path_names())
+        ledger.totals(&self.orders.all_names())
     }
 
     /// Names of the paths that there were since the start, and of those that are configured.

@@ -63,7 +63,7 @@ impl PathRecords {
         })
     }
 
-    /// Adds a row for each path that has a state. A file that was moved away is made anew, and one that has become empty gets its
+    /// Adds a row for each path that has a state, or is `out` of service on purpose. A file that was moved away is made anew, and one that has become empty gets its
     /// heading again; one that has become too large is moved to `FILE.1`.
     ///
     /// # Errors
@@ -111,7 +111,8 @@ fn rows(status: &Status, now: SystemTime, with_heading: bool) -> io::Result<Vec<
         .has_headers(with_heading)
         .from_writer(Vec::new());
     for known in status.known_paths() {
-        if let Some(state) = known.state() {
+        let out = known.out_of_service().map(|_| "out");
+        if let Some(state) = known.state().or(out) {
             table.serialize(row(time_s, state, &known))?;
         }
     }
@@ -200,6 +201,25 @@ mod tests {
         let mut records = PathRecords::open(&file).unwrap();
         records.write(&status("a,\"b"), SystemTime::now()).unwrap();
         assert_eq!(read(&file), rows(2));
+    }
+
+    /// A table without it would look as if nobody had recorded.
+    #[test]
+    fn a_path_out_of_service_has_a_row_and_one_that_the_peer_closed_has_none() {
+        let mut status = status("lte");
+        status.peers[0].configured_paths.clear();
+        let states = |status: &Status| {
+            let text = rows(status, SystemTime::now(), true).unwrap();
+            let mut table = csv::Reader::from_reader(&text[..]);
+            let states = table.records().map(|row| row.unwrap()[4].to_owned());
+            states.collect::<Vec<_>>()
+        };
+        assert!(states(&status).is_empty());
+        let quota = serde_json::json!([{ "path": "lte", "out": "quota" }]);
+        status.peers[0].service = serde_json::from_value(quota).unwrap();
+        assert_eq!(states(&status), ["out"]);
+        status.peers[0].paths[0].opened_by = "peer".to_owned();
+        assert!(states(&status).is_empty());
     }
 
     #[test]

@@ -13,13 +13,14 @@ mod service;
 
 use std::{path::PathBuf, time::Duration};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use serde::Serialize;
+use starhaul_config::nearest;
 use starhaul_gateway::{Config, ask_status, find_status, status::Status};
 use tokio::net::UnixStream;
 
 use self::finding::{Cause, Finding, Level};
-use crate::output::print;
+use crate::output::{Usage, print};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -56,6 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
+    runtime.block_on(check_peer(arguments, config.as_ref()))?;
     let findings = runtime.block_on(examine(arguments, config.as_ref()));
     let findings = finding::settle(findings);
     // A silent resolver may hold a thread of the runtime for longer than anyone wants to wait.
@@ -74,6 +76,27 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     anyhow::ensure!(problems == 0, "{problems} problem(s) found");
     Ok(())
+}
+
+/// A peer that neither the configuration nor the gateway knows has no problem, and nothing was looked at.
+async fn check_peer(arguments: &Arguments, config: Option<&Config>) -> anyhow::Result<()> {
+    let Some(peer) = &arguments.peer else {
+        return Ok(());
+    };
+    let status = ask(arguments).await.ok().map(|(_, status)| status);
+    let running = status.iter().flat_map(|status| &status.peers);
+    let configured = config.into_iter().flat_map(|config| &config.peers);
+    let known = running.map(|peer| peer.name.as_str());
+    let known: Vec<&str> = known
+        .chain(configured.map(|peer| peer.name.as_str()))
+        .collect();
+    if known.is_empty() || known.contains(&peer.as_str()) {
+        return Ok(());
+    }
+    let nearest = nearest(peer, &known);
+    bail!(Usage(format!(
+        "--peer {peer}: there is no such peer; {nearest}"
+    )));
 }
 
 async fn examine(arguments: &Arguments, config: Option<&Config>) -> Vec<Finding> {

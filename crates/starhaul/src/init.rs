@@ -176,6 +176,7 @@ fn pair<R: io::BufRead, W: io::Write>(
         socks5: socks5.0,
         allow,
         metrics: metrics.0,
+        by_units: given.directory == Path::new(SYSTEM),
     })
 }
 

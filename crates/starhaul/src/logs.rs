@@ -7,13 +7,14 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// The crates of the suite by their names in a log.
-const TARGETS: [&str; 25] = [
+const TARGETS: [&str; 27] = [
     "starhaul",
     "starhaul_cc",
     "starhaul_config",
     "starhaul_contents",
     "starhaul_demo",
     "starhaul_dtn",
+    "starhaul_dtn_client",
     "starhaul_endpoint",
     "starhaul_fec",
     "starhaul_flow",
@@ -22,6 +23,7 @@ const TARGETS: [&str; 25] = [
     "starhaul_leotp",
     "starhaul_link",
     "starhaul_ltp",
+    "starhaul_metrics",
     "starhaul_net",
     "starhaul_orbit",
     "starhaul_paths",

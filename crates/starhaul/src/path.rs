@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
 use starhaul_gateway::{
     PathChange, ask_status, find_status, order_path,
     status::{self, Peer, Status},
@@ -28,7 +29,11 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 enum Action {
     /// List the paths: state, price, limit, and what was ordered of them
-    List,
+    List {
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
     /// Take a path out of service; its data go over the others
     Down {
         /// Its name
@@ -72,8 +77,9 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
+    let as_json = matches!(arguments.action, Action::List { json: true });
     let change = match arguments.action {
-        Action::List => None,
+        Action::List { .. } => None,
         Action::Down { name, lasting } => Some(PathChange {
             down: Some(true),
             ..of(name, &lasting)
@@ -114,7 +120,12 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         Err(starhaul_gateway::Error::Refused(why)) => bail!(why),
         other => other.context("is the gateway running? --socket names its control socket")?,
     };
-    print(table(&status, arguments.peer.as_deref()))
+    let peer = arguments.peer.as_deref();
+    if as_json {
+        let list = List::new(&status, peer);
+        return print(serde_json::to_string_pretty(&list)? + "\n");
+    }
+    print(table(&status, peer))
 }
 
 fn of(path: String, lasting: &Lasting) -> PathChange {
@@ -144,6 +155,65 @@ fn read_changes(mut change: PathChange, words: &[String]) -> anyhow::Result<Path
     Ok(change)
 }
 
+/// A path in service or not; figures that do not exist are `null`.
+#[derive(Serialize)]
+struct Listed<'s> {
+    name: &'s str,
+    peer: &'s str,
+    /// `up`, `suspect` or `down`.
+    state: &'s str,
+    /// Why it is out of service on purpose.
+    out: Option<&'s str>,
+    cost: Option<f64>,
+    limit_bit_per_s: Option<u64>,
+    sent_bit_per_s: Option<u64>,
+    received_bit_per_s: Option<u64>,
+    quota: Option<&'s status::QuotaStatus>,
+    hours: Option<&'s status::HoursStatus>,
+    order: Option<&'s status::PathOrder>,
+}
+
+/// What `path list --json` prints.
+#[derive(Serialize)]
+struct List<'s> {
+    paths: Vec<Listed<'s>>,
+}
+
+impl<'s> List<'s> {
+    fn new(status: &'s Status, peer: Option<&str>) -> Self {
+        let peers = meant(status, peer);
+        let paths = peers.flat_map(|peer| {
+            let known = known(status, peer).into_iter();
+            known.map(|(name, path)| listed(peer, name, path))
+        });
+        Self {
+            paths: paths.collect(),
+        }
+    }
+}
+
+fn listed<'s>(peer: &'s Peer, name: &'s str, path: Option<&'s status::Path>) -> Listed<'s> {
+    let service = peer.service.iter().find(|service| service.path == name);
+    Listed {
+        name,
+        peer: &peer.name,
+        state: path.map_or("down", |path| &path.state),
+        out: service.and_then(|service| service.out.as_deref()),
+        cost: path.and_then(|path| path.figures.as_ref()?.cost),
+        limit_bit_per_s: path.and_then(|path| path.limit_bit_per_s),
+        sent_bit_per_s: path.and_then(|path| path.traffic.sent_bit_per_s),
+        received_bit_per_s: path.and_then(|path| path.traffic.received_bit_per_s),
+        quota: service.and_then(|service| service.quota.as_ref()),
+        hours: service.and_then(|service| service.hours.as_ref()),
+        order: peer.orders.iter().find(|order| order.path == name),
+    }
+}
+
+fn meant<'s>(status: &'s Status, peer: Option<&str>) -> impl Iterator<Item = &'s Peer> {
+    let peers = status.peers.iter();
+    peers.filter(move |other| peer.is_none_or(|name| other.name == name))
+}
+
 /// A line for each path, those that are ordered down included.
 fn table(status: &Status, peer: Option<&str>) -> String {
     let mut table = Table::new();
@@ -158,10 +228,10 @@ fn table(status: &Status, peer: Option<&str>) -> String {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    let peers = status.peers.iter();
-    for peer in peers.filter(|other| peer.is_none_or(|name| other.name == name)) {
-        for path in known(status, peer) {
-            table.add_row(path);
+    for peer in meant(status, peer) {
+        for (name, path) in known(status, peer) {
+            let order = peer.orders.iter().find(|order| order.path == name);
+            table.add_row(row(peer, name, path, order));
         }
     }
     table
@@ -170,31 +240,25 @@ fn table(status: &Status, peer: Option<&str>) -> String {
         .collect()
 }
 
-fn known(status: &Status, peer: &Peer) -> Vec<[String; 9]> {
-    let sessions = status
-        .sessions
-        .iter()
-        .filter(|session| session.peer == peer.name);
-    let present: Vec<&status::Path> = sessions.flat_map(|session| &session.paths).collect();
-    let order = |name: &str| peer.orders.iter().find(|order| order.path == name);
-    let is_present = |name: &str| present.iter().any(|path| path.name == name);
-    let mut rows: Vec<_> = present
-        .iter()
-        .map(|path| row(peer, &path.name, Some(path), order(&path.name)))
+/// The paths to a peer: those of its sessions, then those that have none.
+fn known<'s>(status: &'s Status, peer: &'s Peer) -> Vec<(&'s str, Option<&'s status::Path>)> {
+    let sessions = status.sessions.iter();
+    let sessions = sessions.filter(|session| session.peer == peer.name);
+    let present = sessions.flat_map(|session| &session.paths);
+    let mut paths: Vec<_> = present
+        .map(|path| (path.name.as_str(), Some(path)))
         .collect();
     let configured = peer.configured_paths.iter();
     let absent = configured
         .chain(peer.orders.iter().map(|order| &order.path))
         .chain(peer.service.iter().map(|service| &service.path));
+    let absent = absent.map(String::as_str);
+    let is_present = |name: &str| paths.iter().any(|(other, _)| *other == name);
     let mut absent: Vec<_> = absent.filter(|name| !is_present(name)).collect();
-    absent.sort();
+    absent.sort_unstable();
     absent.dedup();
-    rows.extend(
-        absent
-            .into_iter()
-            .map(|name| row(peer, name, None, order(name))),
-    );
-    rows
+    paths.extend(absent.into_iter().map(|name| (name, None)));
+    paths
 }
 
 fn row(

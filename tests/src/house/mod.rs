@@ -5,6 +5,7 @@
 
 pub mod circles;
 pub mod dependencies;
+pub mod events;
 pub mod source;
 
 /// The crates that are protocol cores.
@@ -62,6 +63,24 @@ pub const FLOORS: [&[&str]; 10] = [
 
 /// The module of the lab whose children are its experiments.
 pub const EXPERIMENTS: &str = "experiments";
+
+/// The crates of which a gateway's log tells, and their roots.
+pub const LOGGED: [&str; 5] = [
+    "starhaul-gateway/src/lib.rs",
+    "starhaul-endpoint/src/lib.rs",
+    "starhaul-net/src/lib.rs",
+    "starhaul-dtn-client/src/lib.rs",
+    "starhaul/src/main.rs",
+];
+/// The files of the last of them that other commands alone use.
+pub const OF_OTHER_COMMANDS: [&str; 6] = [
+    "starhaul/src/contents.rs",
+    "starhaul/src/detect.rs",
+    "starhaul/src/dtn.rs",
+    "starhaul/src/ltp.rs",
+    "starhaul/src/record.rs",
+    "starhaul/src/lab/flow.rs",
+];
 
 /// The only crates that may contain `unsafe` code: those that make system calls.
 pub const UNSAFE_ALLOWED: [&str; 2] = ["starhaul-net", "starhaul-replay"];

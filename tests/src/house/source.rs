@@ -146,7 +146,7 @@ fn module_file(declared_in: &Path, module: &str) -> Option<PathBuf> {
     .find(|file| file.is_file())
 }
 
-fn is_test_only(attributes: &[Attribute]) -> bool {
+pub(super) fn is_test_only(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let tokens = match &attribute.meta {
             syn::Meta::List(list) if list.path.is_ident("cfg") => list.tokens.to_string(),

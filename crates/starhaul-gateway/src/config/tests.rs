@@ -543,16 +543,50 @@ fn files_are_included_passwords_lie_in_files_and_secrets_are_warned_of() {
 #[test]
 fn the_reference_tells_of_every_key() {
     let reference = include_str!("../../../../docs/configuration.md");
+    // Tables of which the row of `of` tells all keys.
+    let in_rows = ["leotp.neighbour", "bundle.peer"];
+    // Sections whose tables have all keys of another one.
+    let like = [("rtp", "udp"), ("tun.class", "tun")];
     for (section, keys) in ALL_KEYS {
+        let (table, row) = match section.split_once('.') {
+            Some((table, row)) if in_rows.contains(section) => (table, Some(row)),
+            _ => (*section, None),
+        };
+        let mut rows = rows_of(reference, table);
+        if let Some((_, other)) = like.iter().find(|(name, _)| name == section) {
+            rows.extend(rows_of(reference, other));
+        }
         for key in keys.concat() {
-            let row = format!("`{key}`");
-            let mut rows = reference.lines().filter(|line| line.starts_with('|'));
-            assert!(
-                rows.any(|line| line.contains(&row)),
-                "[{section}] {key} has no row"
-            );
+            let key = format!("`{key}`");
+            let is_told = rows.iter().any(|cells| match row {
+                None => cells[0].contains(&key),
+                Some(row) => cells[0] == format!("`{row}`") && cells[1].contains(&key),
+            });
+            assert!(is_told, "[{section}] {key} has no row in its section");
         }
     }
+}
+
+/// The rows of a section of the reference: the first cell, and the others.
+fn rows_of<'r>(reference: &'r str, table: &str) -> Vec<[&'r str; 2]> {
+    let headings = match table {
+        "" => vec!["## Top level".to_owned()],
+        _ => ["##", "###"]
+            .iter()
+            .flat_map(|level| {
+                [
+                    format!("{level} `[{table}]`"),
+                    format!("{level} `[[{table}]]`"),
+                ]
+            })
+            .collect(),
+    };
+    let mut lines = reference.lines();
+    let found = lines.find(|line| headings.iter().any(|heading| heading == line));
+    assert!(found.is_some(), "[{table}] has no section");
+    let lines = lines.take_while(|line| !line.starts_with('#'));
+    let cells = lines.filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
+    cells.map(|(first, others)| [first, others]).collect()
 }
 
 /// The commented keys of the sample must be right too: what an operator uncomments has to work.

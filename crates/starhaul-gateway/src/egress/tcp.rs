@@ -69,7 +69,7 @@ pub(super) async fn serve(
             if reply == Reply::NotAllowed
                 && let Some(others) = opener.log.forbidden.is_due(Instant::now())
             {
-                tracing::warn!(peer = opener.name, %target, others, "the peer asked for a target that [egress] does not allow");
+                tracing::warn!(peer = opener.name, to = %target, others, "the peer asked for a target that [egress] does not allow");
             }
             let bound = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
             let answered = writer
@@ -80,7 +80,7 @@ pub(super) async fn serve(
         }
     };
     if let Err(error) = result {
-        tracing::debug!(peer = opener.name, %target, %error, "connection ended badly");
+        tracing::debug!(peer = opener.name, to = %target, %error, "connection ended badly");
     }
 }
 

@@ -41,7 +41,16 @@ impl Status {
     }
 }
 
-impl KnownPath<'_> {
+impl<'s> KnownPath<'s> {
+    /// Why our configured path is out of service on purpose, if it is.
+    pub fn out_of_service(&self) -> Option<&'s str> {
+        let mut service = self.peer.service.iter();
+        let ours = service.find(|service| service.path == self.totals.name)?;
+        ours.out
+            .as_deref()
+            .filter(|_| self.totals.opened_by == "us")
+    }
+
     /// Its state. A configured path without a session is down; one of the peer's then has none.
     pub fn state(&self) -> Option<&str> {
         let state = self.now.map(|path| path.state.as_str());

@@ -2,6 +2,8 @@
 // Follows /events, each of which is the object of `starhaul status --json` without its lists of streams.
 
 const SPAN = 120; // seconds that a plot shows
+const RECENT = 300; // seconds for which "what is wrong" counts
+const counts = new Map(); // values of counters at earlier times, by name
 const paths = new Map(); // what is drawn of each path, by peer, side and name
 let latest = null;
 let heard = 0;
@@ -41,14 +43,27 @@ function age(seconds) {
 /// One entry per path name of a peer: its totals, and the path of the newest session that has it.
 function* pathsOf(status) {
   for (const peer of status.peers) {
-    const order = totals => peer.configured_paths.indexOf(totals.name);
+    const place = name => peer.configured_paths.indexOf(name);
+    // Those out of service come last.
+    const order = totals => place(totals.name) < 0 ? peer.configured_paths.length : place(totals.name);
     for (const totals of peer.paths.sort((a, b) => order(a) - order(b))) {
       const sessions = status.sessions.filter(s => s.peer === peer.name && s.opened_by === totals.opened_by);
       const now = sessions.reverse().map(s => s.paths.findLast(p => p.name === totals.name)).find(Boolean);
       const configured = totals.opened_by === 'us' && peer.configured_paths.includes(totals.name);
-      if (now || configured) yield { key: `${totals.opened_by}/${peer.name}/${totals.name}`, peer, totals, now, configured };
+      const service = totals.opened_by === 'us' ? (peer.service ?? []).find(one => one.path === totals.name) : undefined;
+      const key = `${totals.opened_by}/${peer.name}/${totals.name}`;
+      if (now || configured || service?.out) yield { key, peer, totals, now, configured, service };
     }
   }
+}
+
+/// Why a path is out of service on purpose.
+function whyOut({ out, hours, quota }) {
+  const opens = hours?.changes_in_s == null ? '' : `; they begin in ${age(hours.changes_in_s)}`;
+  const ends = quota ? `; the month ends in ${age(quota.ends_in_s)}` : '';
+  const why = { ordered: 'ordered down', hours: `outside its hours (${hours?.hours})${opens}`,
+    quota: `its quota of the month is reached${ends}`, uncounted: `its quota is not counted reliably: ${quota?.problem ?? ''}` };
+  return why[out] ?? out;
 }
 
 function card(entry) {
@@ -59,10 +74,10 @@ function card(entry) {
 }
 
 function showPath(entry, at) {
-  const { peer, totals, now } = entry;
+  const { peer, totals, now, service } = entry;
   let known = paths.get(entry.key);
   if (!known) paths.set(entry.key, known = card(entry));
-  const state = now ? now.state : 'down';
+  const state = now ? now.state : service?.out ? 'out' : 'down';
   const out = now?.traffic.sent_bit_per_s, back = now?.traffic.received_bit_per_s;
   known.points.push({ at, out, in: back, rtt: now?.rtt_ms, loss: now?.loss });
   // A mark stands where packets passed again.
@@ -74,10 +89,11 @@ function showPath(entry, at) {
   known.marks = known.marks.filter(mark => at - mark <= SPAN);
 
   const element = known.element;
-  element.classList.toggle('bad', state !== 'up');
+  element.classList.toggle('bad', !['up', 'out'].includes(state));
+  element.classList.toggle('out-of-service', state === 'out');
   element.dataset.state = state;
   $('h3', element).textContent = totals.name;
-  $('.state', element).textContent = { up: 'up', suspect: 'silent', down: 'down' }[state] ?? state;
+  $('.state', element).textContent = { up: 'up', suspect: 'silent', down: 'down', out: 'out of service' }[state] ?? state;
   const to = totals.opened_by === 'us' ? `to ${peer.name}` : `from ${peer.name}`;
   const remote = now ? ` at ${now.remote}` : '';
   const controller = now?.controller ? ` · ${now.controller}, ${now.controller_state}` : '';
@@ -88,7 +104,10 @@ function showPath(entry, at) {
     loss: share(now?.loss), reconfigured: `${totals.reconfigurations} ×`, cost: now?.cost ?? '–',
     'sent': size(totals.bytes_sent), 'received': size(totals.bytes_received), 'in flight': size(now?.bytes_in_flight),
   };
-  const raw = { out, in: back, capacity: now?.rate_bit_per_s, RTT: now?.rtt_ms, loss: now?.loss,
+  if (now?.limit_bit_per_s != null) facts.limit = rate(now.limit_bit_per_s);
+  const quota = service?.quota;
+  if (quota) facts['of the month'] = `${share(quota.share)} of ${size(quota.monthly_bytes)}`;
+  const raw = { limit: now?.limit_bit_per_s, 'of the month': quota?.used_bytes, out, in: back, capacity: now?.rate_bit_per_s, RTT: now?.rtt_ms, loss: now?.loss,
     reconfigured: totals.reconfigurations, sent: totals.bytes_sent, received: totals.bytes_received };
   $('dl', element).replaceChildren(...Object.entries(facts).map(([name, text]) => {
     const [div, dt, dd] = ['div', 'dt', 'dd'].map(tag => document.createElement(tag));
@@ -100,7 +119,7 @@ function showPath(entry, at) {
     return div;
   }));
   const error = $('.error', element);
-  error.textContent = now?.last_error ?? (now ? '' : peer.last_error ?? 'no session');
+  error.textContent = state === 'out' ? whyOut(service) : now?.last_error ?? (now ? '' : peer.last_error ?? 'no session');
   error.hidden = error.textContent === '';
 }
 
@@ -221,6 +240,56 @@ function serviceProblems(status) {
   }));
 }
 
+/// What is wrong with tunnels, relays and the bundle node.
+function carrierProblems(status) {
+  const problems = [];
+  for (const tunnel of status.tunnels) if (!tunnel.device) problems.push(`tunnel ${tunnel.rule}: its device is gone`);
+  for (const neighbour of status.leotp?.neighbours ?? []) {
+    if (!neighbour.has_been_heard) problems.push(`LEOTP neighbour ${neighbour.name} has not been heard since the start`);
+  }
+  if (status.bundle && !status.bundle.endpoint) problems.push('the bundle node does not answer');
+  if (status.bundle?.node_is_full) problems.push('the bundle node is full');
+  return problems;
+}
+
+/// By how much a counter rose in the last minutes, as far as this page has seen.
+function recent(name, value, at) {
+  let kept = counts.get(name);
+  // A gateway that was started again counts from 0.
+  if (!kept || value < kept.at(-1).value) counts.set(name, kept = [{ at, value }]);
+  if (at - kept.at(-1).at >= 2) kept.push({ at, value });
+  while (kept.length > 1 && at - kept[1].at > RECENT) kept.shift();
+  return value - kept[0].value;
+}
+
+function countedProblems(status) {
+  const problems = [];
+  const tell = (of, value, what) => {
+    const count = recent(`${of}: ${what}`, value ?? 0, heard / 1000);
+    if (count) problems.push(`${of}: ${count} ${what}`);
+  };
+  for (const rule of status.ingress) {
+    const of = `rule ${rule.rule}`;
+    const { not_allowed, connection_refused, unreachable } = rule.refusals;
+    tell(of, rule.dropped.no_session, 'datagrams dropped while no session was open');
+    tell(of, rule.dropped.too_many_clients, 'datagrams dropped, too many clients');
+    tell(of, rule.dropped.refused, 'datagrams dropped, the session was full');
+    tell(of, not_allowed, 'connections refused: [egress] of the peer does not allow their target');
+    tell(of, connection_refused, 'connections refused by their target: nothing listens there');
+    tell(of, unreachable, 'connections to a target that is not found or does not answer');
+    tell(of, rule.failed_connections - not_allowed - connection_refused - unreachable, 'connections failed or broke off');
+  }
+  for (const peer of status.peers) {
+    const sessions = status.sessions.filter(session => session.peer === peer.name);
+    const refused = sessions.reduce((sum, session) => sum + session.refused_streams, 0);
+    tell(`peer ${peer.name}`, refused, 'streams refused: a target that is not allowed or not found, or too many');
+  }
+  const { limited, dropped } = status.bundle ?? {};
+  tell('bundles', limited, 'streams or flows refused by max_flows');
+  tell('bundles', dropped, 'datagrams dropped: too many waited, or the node refuses them');
+  return problems;
+}
+
 function showProblems(status, entries) {
   const problems = serviceProblems(status);
   for (const peer of status.peers) {
@@ -232,13 +301,7 @@ function showProblems(status, entries) {
     if (now && now.state === 'down') problems.push(`path ${totals.name} to ${peer.name} is down: ${now.last_error ?? 'no answer'}`);
     if (now && now.state === 'suspect') problems.push(`path ${totals.name} to ${peer.name} is silent for longer than expected`);
   }
-  for (const rule of status.ingress) {
-    const { no_session, too_many_clients, refused } = rule.dropped;
-    if (no_session) problems.push(`rule ${rule.rule}: ${no_session} datagrams dropped while no session was open`);
-    if (too_many_clients) problems.push(`rule ${rule.rule}: ${too_many_clients} datagrams dropped, too many clients`);
-    if (refused) problems.push(`rule ${rule.rule}: ${refused} datagrams dropped, the session was full`);
-    if (rule.failed_connections) problems.push(`rule ${rule.rule}: ${rule.failed_connections} connections failed or broke off`);
-  }
+  problems.push(...carrierProblems(status), ...countedProblems(status));
   $('#problems').hidden = problems.length === 0;
   $('#problems ul').replaceChildren(...problems.slice(0, 30).map(text => {
     const item = document.createElement('li');

@@ -26,6 +26,8 @@ pub(super) enum Cause {
     TunDevice,
     /// A program that rules need.
     Program,
+    /// Sockets that take connections of others (`IP_TRANSPARENT`).
+    Transparent,
     /// A file system without room.
     Disk,
     /// No gateway answers at the control socket.
@@ -92,6 +94,10 @@ pub(super) enum Cause {
     Configuration,
     /// A path is outside of its hours.
     Hours,
+    /// The doctor runs in another network namespace than the gateway.
+    Namespace,
+    /// A path was ordered down.
+    Ordered,
     /// Segmentation offload.
     Offload,
     /// A resolver that takes long.

@@ -1,7 +1,7 @@
 //! The host: socket buffers, offload, devices, programs, disks.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -110,7 +110,29 @@ fn needs(config: &Config) -> Vec<Finding> {
             ));
         }
     }
+    findings.extend(intercepts.then(transparent));
     findings
+}
+
+/// Whether sockets may take connections of others. Who asks may have less rights than the gateway.
+fn transparent() -> Finding {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+    let subject = "transparent sockets";
+    match socket.and_then(|socket| socket.set_ip_transparent_v4(true)) {
+        Ok(()) => Finding::good(Cause::Transparent, subject, "the kernel has them"),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Finding::note(
+            Cause::Transparent,
+            subject,
+            "they are for CAP_NET_ADMIN, which this doctor has not",
+            "run the doctor as root; the gateway needs CAP_NET_ADMIN (unit starhaul-router)",
+        ),
+        Err(error) => Finding::problem(
+            Cause::Transparent,
+            subject,
+            format!("not possible: {error}"),
+            "use a kernel with CONFIG_NETFILTER_XT_TARGET_TPROXY or nft_tproxy",
+        ),
+    }
 }
 
 fn is_there(program: &str) -> bool {
@@ -120,7 +142,7 @@ fn is_there(program: &str) -> bool {
     folders.any(|folder| folder.join(program).is_file())
 }
 
-/// The file systems of the key and of the control socket.
+/// The file systems of the key, of the control socket, and of the counts of quotas.
 fn disks(config: &Config) -> Vec<Finding> {
     let mut folders = Vec::new();
     if let IdentitySource::File(file) = &config.identity {
@@ -132,7 +154,11 @@ fn disks(config: &Config) -> Vec<Finding> {
         ControlPath::Off => None,
     };
     folders.extend(socket.and_then(|socket| Some(socket.parent()?.to_owned())));
+    folders.extend(config.state.clone());
     let full = |folder: &PathBuf| {
+        // The gateway makes a folder that is not there yet.
+        let mut there = folder.ancestors();
+        let folder = there.find(|folder| folder.exists())?;
         let system = rustix::fs::statvfs(folder).ok()?;
         let free = system.f_bavail.saturating_mul(system.f_frsize);
         (free < LEAST_FREE_BYTES).then(|| {

@@ -3,6 +3,7 @@
 use std::{
     fs,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -35,6 +36,7 @@ pub(super) struct Way {
 
 pub(super) async fn examine(config: &Config, peer: Option<&str>) -> (Vec<Finding>, Vec<Way>) {
     let mut findings = vec![identity(config)];
+    findings.extend(secrets(config));
     let warnings = config.warnings().into_iter();
     findings.extend(warnings.map(|warning| {
         let advice = "starhaul gateway check FILE shows how the configuration is read";
@@ -61,9 +63,6 @@ pub(super) async fn examine(config: &Config, peer: Option<&str>) -> (Vec<Finding
 }
 
 fn identity(config: &Config) -> Finding {
-    use std::os::unix::fs::PermissionsExt as _;
-    /// Read by others, written by the group or others.
-    const TOO_MUCH: u32 = 0o026;
     let key = match config.identity.load() {
         Ok(identity) => identity.public_key().to_string(),
         Err(error) => {
@@ -71,19 +70,39 @@ fn identity(config: &Config) -> Finding {
             return Finding::problem(Cause::Key, "key", error.to_string(), advice);
         }
     };
-    if let IdentitySource::File(file) = &config.identity
-        && let Ok(found) = fs::metadata(file)
-        && found.permissions().mode() & TOO_MUCH != 0
-    {
-        let file = file.display();
-        return Finding::problem(
+    let open = match &config.identity {
+        IdentitySource::File(file) => open_to_others("key", file),
+        IdentitySource::Inline(_) => None,
+    };
+    open.unwrap_or_else(|| Finding::good(Cause::Key, "key", format!("ours is {key}")))
+}
+
+/// The other files with secrets that others may use.
+fn secrets(config: &Config) -> Vec<Finding> {
+    let chain = config.leotp.iter();
+    let files = chain.flat_map(|chain| {
+        let keys = chain.neighbours.iter().map(|neighbour| &neighbour.key);
+        keys.chain([&chain.secret])
+    });
+    files
+        .filter_map(|file| open_to_others("[leotp]", file))
+        .collect()
+}
+
+fn open_to_others(subject: &str, file: &Path) -> Option<Finding> {
+    use std::os::unix::fs::PermissionsExt as _;
+    /// Read by others, written by the group or others.
+    const TOO_MUCH: u32 = 0o026;
+    let mode = fs::metadata(file).ok()?.permissions().mode();
+    let file = file.display();
+    (mode & TOO_MUCH != 0).then(|| {
+        Finding::problem(
             Cause::Key,
-            "key",
+            subject,
             format!("others may read or replace {file}"),
             format!("chmod 600 {file}"),
-        );
-    }
-    Finding::good(Cause::Key, "key", format!("ours is {key}"))
+        )
+    })
 }
 
 fn interface(peer: &str, path: &PathRule) -> Vec<Finding> {

@@ -91,6 +91,7 @@ impl Watched {
             let found = format!("the busiest thread, {thread}, uses {:.0} %", share * 100.0);
             findings.push(Finding::good(Cause::Processor, "processor", found));
         }
+        findings.extend(self.id.and_then(other_network));
         findings.extend(self.id.map(full_disks).unwrap_or_default());
         findings
     }
@@ -204,6 +205,20 @@ fn time_held_back(stat: &str) -> Option<Duration> {
     };
     let micros = value("throttled_usec ").map(Duration::from_micros);
     micros.or_else(|| value("throttled_time ").map(Duration::from_nanos))
+}
+
+/// What the doctor sees of interfaces, routes and limits holds for its own network namespace.
+fn other_network(process: i32) -> Option<Finding> {
+    let network = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
+    let is_other = network(&process.to_string())? != network("self")?;
+    is_other.then(|| {
+        Finding::note(
+            Cause::Namespace,
+            "network namespace",
+            "the gateway runs in another one: what is said of interfaces, routes and reachability is of this one",
+            format!("nsenter --target {process} --net starhaul doctor …"),
+        )
+    })
 }
 
 /// Where a process has files open, by their descriptors' links.

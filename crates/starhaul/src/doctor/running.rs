@@ -132,7 +132,11 @@ fn of_path(
             .rtt_ms
             .map_or("–".to_owned(), |rtt| format!("{rtt:.0}"));
         let loss = figures.loss.unwrap_or_default() * 100.0;
-        let found = format!("{}, RTT {rtt} ms, loss {loss:.2} %", path.state);
+        let packets = match path.packet_bytes {
+            0 => String::new(),
+            bytes => format!(", packets of up to {bytes} bytes"),
+        };
+        let found = format!("{}, RTT {rtt} ms, loss {loss:.2} %{packets}", path.state);
         findings.push(Finding::good(
             Cause::PathDown,
             format!("path {}", path.name),

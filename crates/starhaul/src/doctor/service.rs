@@ -26,9 +26,17 @@ fn of_path(path: &PathService) -> Vec<Finding> {
             .map(|seconds| format!(", which begin in {}", span(seconds)));
         findings.push(Finding::note(
             Cause::Hours,
-            subject,
+            subject.clone(),
             format!("it is outside of its hours ({}){}", hours.hours, opens.unwrap_or_default()),
             format!("nothing, if that is meant; `starhaul path set {name} active=always` puts it into service"),
+        ));
+    }
+    if path.out.as_deref() == Some("ordered") {
+        findings.push(Finding::note(
+            Cause::Ordered,
+            subject,
+            "it was ordered down",
+            format!("nothing, if that is meant; `starhaul path up {name}` puts it into service"),
         ));
     }
     findings
@@ -113,6 +121,11 @@ mod tests {
                 "{found:?}"
             );
         }
+        let ordered = found(serde_json::json!({ "path": "lte", "out": "ordered" }));
+        assert!(
+            matches!(&ordered[..], [(Level::Note, said)] if said.contains("ordered down")),
+            "{ordered:?}"
+        );
         let hours = serde_json::json!({ "path": "lte", "out": "hours",
             "hours": { "hours": "daily 22:00-06:00 UTC", "open": false, "changes_in_s": 3600 } });
         let found = found(hours);

@@ -11,6 +11,9 @@ use starhaul_quic::PublicKey;
 /// A side's key in its folder, which can be handed to a service that may not read the key itself.
 pub(super) const KEY: &str = "keys/gateway.key";
 
+/// Where the units of the package keep what outlives the gateway: their `StateDirectory`.
+pub(super) const STATE: &str = "/var/lib/starhaul";
+
 /// What both configurations are made of.
 pub(super) struct Pair {
     /// Name of the side that opens the session.
@@ -27,6 +30,8 @@ pub(super) struct Pair {
     /// What `here` may reach through `there`.
     pub(super) allow: Vec<EgressRule>,
     pub(super) metrics: Option<SocketAddr>,
+    /// Both run by the units of the package.
+    pub(super) by_units: bool,
 }
 
 /// A path over one of our interfaces.
@@ -169,8 +174,15 @@ impl Pair {
     /// What both sides have. Top-level keys come first.
     fn beginning(&self, peer: &str, key: &PublicKey) -> String {
         let metrics = self.metrics.map(|at| format!("metrics = \"{at}\"\n"));
+        // Elsewhere two gateways may share a host, and each needs a folder of its own.
+        let state = match self.by_units {
+            true => format!(
+                "# What outlives the gateway: counts of quotas, and orders that are kept.\nstate = \"{STATE}\"\n"
+            ),
+            false => String::new(),
+        };
         format!(
-            "{}# Written by `starhaul init`; `starhaul gateway sample` and starhaul-gateway.toml(5) show every key.\n\n\
+            "{}{state}# Written by `starhaul init`; `starhaul gateway sample` and starhaul-gateway.toml(5) show every key.\n\n\
              [identity]\nfile = \"{}\"\n\n[[peer]]\nname = {}\npublic_key = \"{key}\"\n",
             metrics.unwrap_or_default(),
             KEY,
@@ -213,5 +225,43 @@ mod tests {
             assert!(name(wrong).is_err(), "{wrong:?}");
         }
         assert_eq!(name("ground-2.example").as_deref(), Ok("ground-2.example"));
+    }
+
+    /// A quota or `--keep` works at once after the eight commands of docs/operate.md.
+    #[test]
+    fn what_the_units_run_has_their_state_directory_on_both_sides() {
+        let key = starhaul_quic::Identity::generate().public_key();
+        let mut pair = Pair {
+            here: "field".to_owned(),
+            there: "ground".to_owned(),
+            remote: "192.0.2.1:4600".parse().unwrap(),
+            listen: vec!["0.0.0.0:4600".parse().unwrap()],
+            paths: vec!["leo=eth0".parse().unwrap()],
+            peer_key: None,
+            socks5: None,
+            allow: Vec::new(),
+            metrics: None,
+            by_units: true,
+        };
+        let line = format!("state = \"{STATE}\"");
+        for text in [pair.opening(&key), pair.accepting(&key)] {
+            let file = std::path::Path::new("/etc/starhaul/gateway.toml");
+            let config = starhaul_gateway::Config::parse(&text, file).unwrap();
+            assert_eq!(config.state.as_deref(), Some(std::path::Path::new(STATE)));
+        }
+        for unit in [
+            include_str!("../../../../contrib/systemd/starhaul-gateway.service"),
+            include_str!("../../../../contrib/systemd/starhaul-router.service"),
+        ] {
+            let kept = unit
+                .lines()
+                .find_map(|line| line.strip_prefix("StateDirectory="));
+            assert_eq!(
+                kept.map(|name| format!("/var/lib/{name}")).as_deref(),
+                Some(STATE)
+            );
+        }
+        pair.by_units = false;
+        assert!(!pair.opening(&key).contains(&line));
     }
 }

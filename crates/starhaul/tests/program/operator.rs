@@ -670,3 +670,17 @@ fn manual_pages_say_exit_status_files_and_environment() {
     }
     assert!(format.contains("starhaul\\-gateway.toml") || format.contains("starhaul-gateway.toml"));
 }
+
+/// A mistyped peer has no problem to be found, which would read as health.
+#[test]
+fn the_doctor_knows_no_peer_that_is_mistyped() {
+    let site = Site::new();
+    let config = site.config("listen = \"127.0.0.1:0\"", OTHER_KEY, "");
+    let mut doctor = vec!["doctor", "--config", path(&config)];
+    doctor.extend(["--socket", "/nowhere/s", "--peer"]);
+    let asked = |peer| [&doctor[..], &[peer]].concat();
+    let said = ["no such peer", "did you mean \"b\"?"];
+    wants(&asked("bb"), 2, &said);
+    // A right one is looked at: no gateway answers at that socket.
+    wants(&asked("b"), 1, &["problem(s) found"]);
+}

@@ -1,6 +1,7 @@
 //! A status in OpenMetrics text (OpenMetrics 1.0). Labels hold names of the configuration, names of peers' paths as far as the
 //! ledger tells them apart, and fixed texts: no client adds one.
 
+mod bundles;
 mod paths;
 mod rules;
 mod service;
@@ -20,6 +21,7 @@ impl Figures for Status {
         service::write(self, families)?;
         rules::write(self, families)?;
         tunnels::write(&self.tunnels, families)?;
+        bundles::write(self.bundle.as_ref(), families)?;
         of_limits(self, families)?;
         of_chain(self, families)
     }
@@ -73,6 +75,18 @@ fn of_peers(status: &Status, families: &mut Families<'_>) -> fmt::Result {
             )
         })
     });
+    let refused = status.peers.iter().map(|peer| {
+        let sessions = status.sessions.iter();
+        let of_peer = sessions.filter(|session| session.peer == peer.name);
+        let refused: u64 = of_peer.map(|session| session.refused_streams).sum();
+        ([("peer", peer.name.as_str())], refused as f64)
+    });
+    families.gauge(
+        "starhaul_session_refused_streams",
+        "Streams of a peer that were refused, of its open sessions",
+        None,
+        refused,
+    )?;
     families.gauge(
         "starhaul_session_held",
         "Memory of the sessions with a peer: data sent and not acknowledged, data received and not read",

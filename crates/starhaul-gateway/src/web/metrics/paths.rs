@@ -104,7 +104,7 @@ fn figures(rows: &[Row<'_>], families: &mut Families<'_>) -> fmt::Result {
     type OfFigures = fn(&PathFigures) -> Option<f64>;
     let bits = || Some(Unit::Other("bits_per_second".to_owned()));
     let ratio = || Some(Unit::Other("ratio".to_owned()));
-    let of_path: [(&str, &str, Option<Unit>, OfPath); 6] = [
+    let of_path: [(&str, &str, Option<Unit>, OfPath); 7] = [
         (
             "starhaul_path_sent_rate",
             "Rate to the peer over the last second",
@@ -116,6 +116,12 @@ fn figures(rows: &[Row<'_>], families: &mut Families<'_>) -> fmt::Result {
             "Rate from the peer over the last second",
             bits(),
             |path| path.traffic.received_bit_per_s.map(|rate| rate as f64),
+        ),
+        (
+            "starhaul_path_limit",
+            "Greatest rate to the peer, configured or ordered",
+            bits(),
+            |path| path.limit_bit_per_s.map(|rate| rate as f64),
         ),
         (
             "starhaul_path_segment_rtt",

@@ -11,6 +11,7 @@ use super::{
     browser::Browser,
     gateway::{METRICS, Pair},
     network::Network,
+    path_orders::{done, path},
     transfer::Transfer,
     wait_for,
 };
@@ -132,6 +133,20 @@ status {status:#}"
         "[...document.querySelectorAll('#rules tbody tr')].map(row => row.innerText).join('\\n')";
     let rows = browser.evaluate(rows);
     assert!(rows.as_str().unwrap().contains("transfer"), "{rows}");
+    // Nothing listens at the target: the page says so.
+    let knock = || std::net::TcpStream::connect("127.0.0.1:8080");
+    wait_for("the refusal is told", || {
+        drop(network.field.inside(knock));
+        let shown = browser.evaluate(problems);
+        shown.as_str()?.contains("nothing listens").then_some(())
+    });
+    // A path that an operator took away stays in sight, and is no failure.
+    done(path(&pair, "field", &["down", "link0"]));
+    wait_for("the card is out of service", || {
+        let card = &browser.evaluate(PATHS)["link0"];
+        let told = card["state"] == "out" && card["bad"] == false;
+        (told && card["error"] == "ordered down").then_some(())
+    });
     let logged = "document.querySelector('#summary').innerText";
     assert!(
         browser

@@ -44,6 +44,16 @@ fn a_path_goes_down_and_up_under_a_download() {
         pair.field.path_state("link0").is_none().then_some(())
     });
     download.wait_for_progress(size);
+    let json = done(path(&pair, "field", &["list", "--json"]));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let paths = json["paths"].as_array().unwrap();
+    let of = |name: &str| paths.iter().find(|path| path["name"] == name).unwrap();
+    assert_eq!(of("link0")["out"], "ordered");
+    assert_eq!(of("link0")["order"]["down"], true);
+    assert_eq!(
+        (&of("link1")["state"], &of("link1")["out"]),
+        (&"up".into(), &serde_json::Value::Null)
+    );
     let listed = done(path(&pair, "field", &["list"]));
     let row = listed
         .lines()

@@ -245,3 +245,21 @@ pub(super) fn told_a_low_rate() {
 
 /// How long connections are tried again.
 pub(super) const AGAIN: Duration = Duration::from_millis(200);
+
+/// The path ends at its quota and the other one carries on: only the quota is named.
+pub(super) fn quota_reached() {
+    let Some(network) = Network::create(2) else {
+        return;
+    };
+    let keys = paths(&network).replacen("remote", "monthly = \"8MB\"\nremote", 1);
+    let pair = Pair::start_with(&network, &keys, "", "");
+    pair.wait_until_up(&["link0", "link1"]);
+    let download = Transfer::download(&network);
+    wait_for("the quota is reached", || {
+        (pair.field.service("link0")["out"] == "quota").then_some(())
+    });
+    download.finish();
+    let named = Bench::new(network, pair).expect("quota");
+    assert_eq!(named.subject, "path link0");
+    assert!(named.found.contains("quota reached"), "{named:?}");
+}

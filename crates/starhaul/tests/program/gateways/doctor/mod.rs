@@ -22,7 +22,7 @@ use super::{gateway::Pair, network::Network, transfer::Transfer};
 type Case = (&'static str, fn());
 
 /// Every set-up; those of one row of the issue stand together.
-const CASES: [Case; 32] = [
+const CASES: [Case; 33] = [
     ("a path narrower than its interface", links::narrow),
     ("UDP is blocked on the way", links::blocked),
     ("UDP is blocked here", links::blocked_here),
@@ -36,6 +36,7 @@ const CASES: [Case; 32] = [
     ("a name has no address", links::no_such_name),
     ("no name server answers", links::silent_resolver),
     ("a path reached its limit", links::limited),
+    ("a path's quota is reached", links::quota_reached),
     ("a path is told too low a rate", links::told_a_low_rate),
     ("the peer does not know our key", keys::ours_unknown),
     ("the peer has another key", keys::other_peer),
