@@ -5,12 +5,14 @@
 #   make tarball                   target/dist-files/starhaul-TARGET.tar.gz with SHA256SUMS
 #
 # PROFILE=dev packages what the tests have built. TARGET=aarch64-unknown-linux-gnu builds for another machine;
-# RUNNABLE=FILE is then a build for this one, which writes manual pages and completions.
+# RUNNABLE=FILE is then a build for this one, which writes manual pages and completions. It needs that target of Rust (`rustup target
+# add`) and, for arm64, Debian's gcc-aarch64-linux-gnu and libc6-dev-arm64-cross.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
 PROFILE ?= dist
 TARGET ?=
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER ?= aarch64-linux-gnu-gcc
 CARGO ?= cargo
 INSTALL ?= install
 # What cargo-deb compresses with: --fast for a trial.
