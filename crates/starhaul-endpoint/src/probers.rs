@@ -15,7 +15,7 @@ use starhaul_quic::{Node, SessionHandle, SignalTarget};
 
 use crate::{
     inbox::{Inbox, Input, ProberId},
-    refused::Seldom,
+    seldom::Seldom,
 };
 
 /// A prober rests when its paths carried nothing for this time, which is longer than most pauses.
@@ -133,15 +133,9 @@ impl Probers {
     }
 
     /// Signals what a prober found to the node, for every path that it serves.
-    pub(crate) fn on_event(
-        &mut self,
-        now: Instant,
-        id: ProberId,
-        event: ProberEvent,
-        node: &mut Node,
-    ) {
+    pub(crate) fn on_event(&self, now: Instant, id: ProberId, event: ProberEvent, node: &mut Node) {
         // A prober may have ended since.
-        let Some(entry) = self.entries.iter_mut().find(|entry| entry.id == id) else {
+        let Some(entry) = self.entries.iter().find(|entry| entry.id == id) else {
             return;
         };
         let signal = match event {
@@ -187,7 +181,7 @@ impl Probers {
 
 impl Entry {
     /// Logs what it watches now, or why it cannot.
-    fn tell(&mut self, now: Instant, stage: Stage) {
+    fn tell(&self, now: Instant, stage: Stage) {
         match stage {
             Stage::Probing { target, found, by } => {
                 let reason = found.map_or("configured", |found| found.by.reason());

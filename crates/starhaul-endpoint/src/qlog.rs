@@ -12,11 +12,10 @@ use std::{
     time::Instant,
 };
 
-use parking_lot::Mutex;
 use rustix::fs::Access;
 use starhaul_quic::{QlogFiles, QlogWriter};
 
-use crate::refused::Seldom;
+use crate::seldom::Seldom;
 
 /// Files of one name, such as the paths of runs with the same seed, get numbers up to this.
 const MOST_OF_A_NAME: u32 = 100_000;
@@ -41,7 +40,7 @@ struct Budget {
     left: AtomicU64,
     was_reported: AtomicBool,
     /// The line of files that cannot be made or written: each path and session has one.
-    failures: Mutex<Seldom>,
+    failures: Seldom,
 }
 
 impl QlogFolder {
@@ -63,7 +62,7 @@ impl QlogFolder {
             budget: Arc::new(Budget {
                 left: AtomicU64::new(left),
                 was_reported: AtomicBool::new(false),
-                failures: Mutex::default(),
+                failures: Seldom::default(),
             }),
         })
     }
@@ -159,7 +158,7 @@ fn bytes_in(folder: &Path) -> io::Result<u64> {
 impl Budget {
     /// The number of other failures, if a line of one is due.
     fn failure_is_due(&self) -> Option<u64> {
-        self.failures.lock().is_due(Instant::now())
+        self.failures.is_due(Instant::now())
     }
 
     /// Counts bytes that are about to be written.

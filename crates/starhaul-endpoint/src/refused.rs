@@ -1,4 +1,4 @@
-//! Logs peers whose keys are not trusted, and streams that the application does not accept, at a rate that cannot fill the log.
+//! Logs peers whose keys are not trusted, at a rate that cannot fill the log.
 
 use std::{
     collections::HashMap,
@@ -19,26 +19,6 @@ pub(crate) struct RefusedKeys {
     /// When a line was written, and the number of refusals since.
     told: HashMap<(IpAddr, PublicKey), (Instant, u64)>,
     untold: u64,
-}
-
-/// Lines of one sort, such as of refused streams: one in each interval.
-#[derive(Debug, Default)]
-pub(crate) struct Seldom {
-    told: Option<Instant>,
-    untold: u64,
-}
-
-impl Seldom {
-    /// It happened. Returns the number of others since the last line if another one is due.
-    pub(crate) fn is_due(&mut self, now: Instant) -> Option<u64> {
-        let since = self.told.map(|told| now.saturating_duration_since(told));
-        if since.is_some_and(|since| since < INTERVAL) {
-            self.untold += 1;
-            return None;
-        }
-        self.told = Some(now);
-        Some(std::mem::take(&mut self.untold))
-    }
 }
 
 impl RefusedKeys {
@@ -103,16 +83,6 @@ mod tests {
             .filter_map(|second| refused.is_due(start + Duration::from_secs(second), host, key(1)))
             .collect();
         assert_eq!(lines, [(1, 0), (60, 0), (60, 0)]);
-    }
-
-    #[test]
-    fn a_peer_that_opens_stream_after_stream_gets_a_line_a_minute() {
-        let mut refused = Seldom::default();
-        let start = Instant::now();
-        let lines: Vec<_> = (0..1800)
-            .filter_map(|tenth| refused.is_due(start + Duration::from_millis(100 * tenth)))
-            .collect();
-        assert_eq!(lines, [0, 599, 599]);
     }
 
     #[test]

@@ -25,7 +25,8 @@ use crate::{
     paths::BoundSocket,
     probers::Probers,
     queue::{Bounds, Budget, Queue},
-    refused::{RefusedKeys, Seldom},
+    refused::RefusedKeys,
+    seldom::Seldom,
     socket::{NewSocket, SocketProblem},
 };
 

@@ -3,39 +3,12 @@
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use parking_lot::Mutex;
+pub(crate) use starhaul_endpoint::Seldom;
 
 use crate::status;
-
-/// Least time between two log lines about the same thing.
-const INTERVAL: Duration = Duration::from_secs(60);
-
-/// Lets a line into the log at most once a minute, and counts those that it withheld.
-#[derive(Debug, Default)]
-pub(crate) struct Seldom(Mutex<Told>);
-
-#[derive(Debug, Default)]
-struct Told {
-    last: Option<Instant>,
-    withheld: u64,
-}
-
-impl Seldom {
-    /// `Some` if a line may be written now, with the number of lines withheld since the last one.
-    pub(crate) fn is_due(&self, now: Instant) -> Option<u64> {
-        let mut told = self.0.lock();
-        let since = told.last.map(|last| now.saturating_duration_since(last));
-        if since.is_some_and(|since| since < INTERVAL) {
-            told.withheld += 1;
-            return None;
-        }
-        told.last = Some(now);
-        Some(std::mem::take(&mut told.withheld))
-    }
-}
 
 /// A bound that has been reached a number of times; the caller knows its present value.
 #[derive(Debug)]
@@ -225,13 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_a_minute_and_every_event_is_counted() {
-        let seldom = Seldom::default();
-        let start = Instant::now();
-        let lines: Vec<_> = (0..150)
-            .filter_map(|second| seldom.is_due(start + Duration::from_secs(second)))
-            .collect();
-        assert_eq!(lines, [0, 59, 59]);
+    fn every_event_is_counted() {
         let limit = Limit::new("clients", "max_clients");
         (0..5).for_each(|_| limit.reach("dns", 3));
         let shown = limit.snapshot(Some("dns"), 3);

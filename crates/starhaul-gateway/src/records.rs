@@ -63,8 +63,8 @@ impl PathRecords {
         })
     }
 
-    /// Adds a row for each path that has a state, or is `out` of service on purpose. A file that was moved away is made anew, and one that has become empty gets its
-    /// heading again; one that has become too large is moved to `FILE.1`.
+    /// Adds a row for each path that has a state, or is `out` of service on purpose. A file that was moved away is made anew, and one
+    /// that has become empty gets its heading again; one that has become too large is moved to `FILE.1`.
     ///
     /// # Errors
     /// The file cannot be written; the rows are lost, and later ones may succeed.

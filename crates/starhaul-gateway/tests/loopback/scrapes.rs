@@ -160,7 +160,7 @@ fn median(mut rates: Vec<f64>) -> f64 {
 
 /// Prints what scrapes of 1 Mbit/s cost a transfer beside ten thousand open streams: medians of turns with and without them.
 #[test]
-#[ignore = "a measurement: it takes two minutes of an idle computer"]
+#[ignore = "a measurement, of two minutes of an idle computer: STARHAUL_CI_LONG=1 .ci/run"]
 fn what_scrapes_cost() {
     const TURNS: usize = 15;
     const TURN: Duration = Duration::from_secs(3);
