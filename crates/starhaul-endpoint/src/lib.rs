@@ -69,8 +69,8 @@ pub use starhaul_leotp::{ContentSecret, NeighbourKey};
 pub use starhaul_net::prober;
 pub use starhaul_quic::{Identity, LinkKind, PathSpec, PathStatus, PathTotals, PublicKey};
 pub use starhaul_session::{
-    BlockId, BlockOptions, ExpiredCause, Mode, Outcome, PathId, PlannedClass, SchedulerChoice,
-    SchedulerStatus, SessionConfig, StreamConfig, StreamId, StreamStats,
+    BlockId, BlockOptions, ClassBytes, ExpiredCause, Mode, Outcome, PathId, PlannedClass,
+    SchedulerChoice, SchedulerStatus, SessionConfig, StreamConfig, StreamId, StreamStats,
 };
 
 pub use self::{

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use starhaul_endpoint::{PathId, PathStatus};
+use starhaul_endpoint::{ClassBytes, PathId, PathStatus};
 
 /// Names kept one by one for a peer, who names the paths that it opens; further ones count together.
 const MAX_NAMES: usize = 64;
@@ -18,13 +18,15 @@ pub(crate) struct PathKey {
 }
 
 /// What a path counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PathCounters {
     pub(crate) bytes_sent: u64,
     pub(crate) bytes_received: u64,
     pub(crate) datagrams_sent: u64,
     pub(crate) datagrams_lost: u64,
     pub(crate) reconfigurations: u64,
+    pub(crate) sent_by_class: ClassBytes,
+    pub(crate) received_by_class: ClassBytes,
 }
 
 /// The paths to one peer.
@@ -43,19 +45,25 @@ impl From<&PathStatus> for PathCounters {
             datagrams_sent: path.totals.datagrams_sent,
             datagrams_lost: path.totals.datagrams_lost,
             reconfigurations: path.reconfigurations.count,
+            sent_by_class: path.totals.sent_by_class.clone(),
+            received_by_class: path.totals.received_by_class.clone(),
         }
     }
 }
 
 impl PathCounters {
     /// Adds what was counted from `before` to `now`; a counter that fell has begun again at zero.
-    fn advance(&mut self, before: Self, now: Self) {
+    fn advance(&mut self, before: &Self, now: &Self) {
         let since = |before: u64, now: u64| now.checked_sub(before).unwrap_or(now);
         self.bytes_sent += since(before.bytes_sent, now.bytes_sent);
         self.bytes_received += since(before.bytes_received, now.bytes_received);
         self.datagrams_sent += since(before.datagrams_sent, now.datagrams_sent);
         self.datagrams_lost += since(before.datagrams_lost, now.datagrams_lost);
         self.reconfigurations += since(before.reconfigurations, now.reconfigurations);
+        self.sent_by_class
+            .add_all(&now.sent_by_class.since(&before.sent_by_class));
+        self.received_by_class
+            .add_all(&now.received_by_class.since(&before.received_by_class));
     }
 }
 
@@ -65,11 +73,11 @@ impl PathLedger {
         let mut read = HashMap::new();
         for (session, of_peer, path) in present {
             let now = PathCounters::from(&path);
-            let before = self.read.get(&(session, path.path));
-            let before = before.copied().unwrap_or_default();
-            read.insert((session, path.path), now);
+            let before = self.read.remove(&(session, path.path));
+            let before = before.unwrap_or_default();
             let name = path.name;
-            self.total(PathKey { of_peer, name }).advance(before, now);
+            self.total(PathKey { of_peer, name }).advance(&before, &now);
+            read.insert((session, path.path), now);
         }
         self.read = read;
     }
@@ -107,7 +115,7 @@ mod tests {
     fn a_counter_that_begins_again_loses_nothing_of_what_it_counted() {
         let mut total = PathCounters::default();
         for (before, now) in [(0, 100), (100, 130), (130, 20), (20, 25)] {
-            total.advance(counters(before), counters(now));
+            total.advance(&counters(before), &counters(now));
         }
         assert_eq!(total, counters(155));
     }
@@ -121,7 +129,7 @@ mod tests {
                 of_peer: true,
                 name,
             });
-            path.advance(counters(0), counters(1));
+            path.advance(&counters(0), &counters(1));
         }
         let totals = ledger.totals(&["mine".to_owned()]);
         assert_eq!(totals.len(), MAX_NAMES + 2);

@@ -231,6 +231,21 @@ pub struct PathTotals {
     pub datagrams_lost: u64,
     /// Reconfigurations signalled to their controllers.
     pub reconfigurations: u64,
+    /// Bytes of datagrams with data of streams, by class, the most important first. What is missing to the bytes of the path are
+    /// acknowledgements, probes and control messages.
+    #[serde(default)]
+    pub by_class: Vec<ClassOnPath>,
+}
+
+/// What a path carried for streams of one priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassOnPath {
+    /// Priority; absent for all that come after the first 16, and for what arrived before its stream was known.
+    pub priority: Option<u8>,
+    /// Bytes to the peer, with redundancy and retransmissions.
+    pub bytes_sent: u64,
+    /// Bytes from the peer.
+    pub bytes_received: u64,
 }
 
 /// The streams with a peer that belong to one rule.

@@ -4,7 +4,7 @@
 use std::{
     fmt::Write as _,
     io::{BufRead as _, BufReader, Read as _},
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     ops::RangeInclusive,
     os::unix::process::CommandExt as _,
     process::{Child, Command, Stdio},
@@ -62,6 +62,40 @@ impl Interception {
     /// [`Error::Interception`]: a program, a part of the kernel or the permission is missing.
     pub fn of_answers(is_ipv4: bool, networks: &[Prefix]) -> Result<Self, Error> {
         Self::begin(is_ipv4, |number| answers(is_ipv4, networks, number))
+    }
+
+    /// Asks nftables and the kernel whether they would take rules such as [`Self::of_connections`] makes; changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Interception`]: the program, a part of the kernel or the permission is missing.
+    pub fn check(is_ipv4: bool) -> Result<(), Error> {
+        let (networks, socket): (_, IpAddr) = match is_ipv4 {
+            true => (
+                (Ipv4Addr::UNSPECIFIED.into(), 0),
+                Ipv4Addr::LOCALHOST.into(),
+            ),
+            false => (
+                (Ipv6Addr::UNSPECIFIED.into(), 0),
+                Ipv6Addr::LOCALHOST.into(),
+            ),
+        };
+        let passing = Passing {
+            networks: &[networks],
+            ports: &[],
+            interface: None,
+        };
+        // A number that no interception has.
+        let rules = connections(SocketAddr::new(socket, 1), &passing, 0);
+        let mut command = Command::new("nft");
+        command.args(["--check", &rules]).stdin(Stdio::null());
+        let answer = command.output();
+        let answer = answer.map_err(|error| Error::Interception(format!("nft: {error}")))?;
+        if answer.status.success() {
+            return Ok(());
+        }
+        let reason = String::from_utf8_lossy(&answer.stderr);
+        let reason = reason.lines().next().unwrap_or("nft refused");
+        Err(Error::Interception(reason.trim().to_owned()))
     }
 
     fn begin(is_ipv4: bool, rules: impl Fn(u32) -> String) -> Result<Self, Error> {

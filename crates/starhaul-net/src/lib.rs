@@ -52,7 +52,7 @@ pub use poller::{Poller, Readiness, Waker};
 pub use realtime::{run_as_others, run_first, sharpen_timers};
 pub use routing::{InterfaceState, MAIN_TABLE, Prefix, Routing};
 pub use socket::{BindOptions, Datagram, Message, RecvBuffer, Transmit, UdpSocket, source_toward};
-pub use stamped::{Stamped, StampedBuffer};
+pub use stamped::{Stamped, StampedBuffer, joins_datagrams};
 pub use tun::{AsyncTun, Tun};
 pub use wire_meter::WireMeter;
 

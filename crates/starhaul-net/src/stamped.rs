@@ -68,6 +68,16 @@ pub(crate) fn stamp_arrivals(socket: &impl AsFd) -> Result<(), Error> {
     set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1).map_err(Error::System)
 }
 
+/// Whether the kernel joins datagrams that arrive together into one message (`UDP_GRO`, Linux 5.0).
+///
+/// # Errors
+/// [`Error::System`]: why it does not, or why there is no socket.
+pub fn joins_datagrams() -> Result<(), Error> {
+    let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0));
+    let socket = socket.map_err(Error::System)?;
+    set(&socket, libc::SOL_UDP, libc::UDP_GRO, 1).map_err(Error::System)
+}
+
 /// Makes the kernel put each packet into the error queue, with a timestamp, when it passes it to the device. Returns
 /// whether it does; some kernels cannot, and the time of the call is used then.
 pub(crate) fn stamp_departures(socket: &impl AsFd) -> bool {

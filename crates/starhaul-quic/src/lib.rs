@@ -35,7 +35,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use bytes::Bytes;
 use starhaul_cc::{ControllerConfig, Detection, PathModel, Reconfigurations};
 use starhaul_paths::PathId;
-use starhaul_session::{Event, PathStats, SchedulerChoice, SessionConfig, StreamStats};
+use starhaul_session::{ClassBytes, Event, PathStats, SchedulerChoice, SessionConfig, StreamStats};
 use starhaul_units::Bandwidth;
 
 mod connection;
@@ -253,7 +253,7 @@ pub enum NodeEvent {
 }
 
 /// Totals of a path over all its connections: session datagrams, without the headers of the layers below.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathTotals {
     /// Bytes sent.
     pub bytes_sent: u64,
@@ -263,6 +263,10 @@ pub struct PathTotals {
     pub datagrams_sent: u64,
     /// Datagrams sent and declared lost.
     pub datagrams_lost: u64,
+    /// Bytes sent in datagrams with data of streams, by priority.
+    pub sent_by_class: ClassBytes,
+    /// The same of those received.
+    pub received_by_class: ClassBytes,
 }
 
 impl PathTotals {
@@ -271,6 +275,8 @@ impl PathTotals {
         self.bytes_received += life.bytes_received;
         self.datagrams_sent += life.datagrams_sent;
         self.datagrams_lost += life.datagrams_lost;
+        self.sent_by_class.add_all(&life.sent_by_class);
+        self.received_by_class.add_all(&life.received_by_class);
     }
 }
 

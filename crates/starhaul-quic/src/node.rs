@@ -446,7 +446,7 @@ impl Node {
             let signals = control.as_ref().map(|control| control.path());
             let controller = signals.map(|signals| signals.controller());
             let life = stats.iter().find(|stats| stats.path == path);
-            let mut totals = known.past;
+            let mut totals = known.past.clone();
             life.into_iter().for_each(|life| totals.add(life));
             PathStatus {
                 path,

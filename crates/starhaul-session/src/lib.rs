@@ -41,6 +41,7 @@
 //! ```
 
 mod batch;
+mod class_bytes;
 mod control;
 mod control_stream;
 mod facts;
@@ -65,6 +66,7 @@ pub use starhaul_paths::{PathId, PathUpdate};
 
 pub use batch::{Budget, PathDatagram};
 pub use choice::SchedulerChoice;
+pub use class_bytes::ClassBytes;
 pub use facts::{Datagram, Fact, Observer, Purpose};
 pub use scheduler::{
     Class, Frame, Limit, Load, Offer, PathView, PlannedClass, PlannedWay, Scheduler,

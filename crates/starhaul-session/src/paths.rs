@@ -11,6 +11,7 @@ use starhaul_units::Bandwidth;
 
 use crate::{
     batch::{Budget, Overview, PathDatagram},
+    class_bytes::ClassBytes,
     item::Item,
     received::ReceiveLog,
     wire::{FRAGMENT_HEADER_BYTES, Header, unwrap, wrap},
@@ -39,6 +40,9 @@ pub(crate) struct Path {
     /// Between the next two probes of the silent path.
     suspect_interval: Duration,
     pub(crate) counters: Counters,
+    /// Bytes of datagrams with data of streams: part of the counters.
+    pub(crate) sent_by_class: ClassBytes,
+    pub(crate) received_by_class: ClassBytes,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,6 +65,8 @@ impl Path {
             busy_at: now,
             suspect_interval: SUSPECT_INTERVALS[0],
             counters: Counters::default(),
+            sent_by_class: ClassBytes::default(),
+            received_by_class: ClassBytes::default(),
         }
     }
 

@@ -7,6 +7,7 @@ use starhaul_paths::PathId;
 use starhaul_units::Bandwidth;
 
 use crate::{
+    class_bytes::ClassBytes,
     paths::Path,
     types::{ExpiredCause, Mode, Outcome, StreamConfig, StreamId},
 };
@@ -210,6 +211,10 @@ pub struct PathStats {
     pub bytes_sent: u64,
     /// Bytes of session datagrams received.
     pub bytes_received: u64,
+    /// Those of them that carried data of streams, by priority.
+    pub sent_by_class: ClassBytes,
+    /// The same of those received.
+    pub received_by_class: ClassBytes,
     /// Session datagrams sent.
     pub datagrams_sent: u64,
     /// Session datagrams declared lost.
@@ -235,6 +240,8 @@ impl PathStats {
             burst_length: loss.burst_length,
             bytes_sent: counters.bytes_sent,
             bytes_received: counters.bytes_received,
+            sent_by_class: path.sent_by_class.clone(),
+            received_by_class: path.received_by_class.clone(),
             datagrams_sent: counters.datagrams_sent,
             datagrams_lost: counters.datagrams_lost,
             newest_acked: counters.asked > 0 && counters.answered >= counters.asked,

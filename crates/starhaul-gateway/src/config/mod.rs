@@ -333,10 +333,7 @@ impl Config {
         if config.holds_secrets() {
             document.files().for_each(warn_of_readers);
         }
-        let secrets = config
-            .credentials()
-            .filter_map(|known| known.file.as_deref());
-        secrets.for_each(warn_of_readers);
+        config.password_files().for_each(warn_of_readers);
         Ok(config)
     }
 
@@ -364,6 +361,11 @@ impl Config {
     fn holds_secrets(&self) -> bool {
         matches!(self.identity, IdentitySource::Inline(_))
             || self.credentials().any(|known| known.file.is_none())
+    }
+
+    /// The files from which passwords were read.
+    pub fn password_files(&self) -> impl Iterator<Item = &Path> {
+        self.credentials().filter_map(|known| known.file.as_deref())
     }
 
     fn credentials(&self) -> impl Iterator<Item = &Credentials> {

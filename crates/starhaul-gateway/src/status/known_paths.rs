@@ -52,7 +52,7 @@ impl<'s> KnownPath<'s> {
     }
 
     /// Its state. A configured path without a session is down; one of the peer's then has none.
-    pub fn state(&self) -> Option<&str> {
+    pub fn state(&self) -> Option<&'s str> {
         let state = self.now.map(|path| path.state.as_str());
         state.or(self.is_configured.then_some("down"))
     }

@@ -9,14 +9,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use starhaul_endpoint::{Chain, PathId, PathModel, PathStatus, StreamStats};
+use starhaul_endpoint::{Chain, ClassBytes, PathId, PathModel, PathStatus, StreamStats};
 use starhaul_units::Bandwidth;
 
 use super::{
-    Blocks, Bundle, Class, Dropped, DroppedPackets, Expired, Flow, FlowTotals, Ingress, Leotp,
-    Limit, Model, Neighbour, Path, PathFigures, PathTotals, Peer, PlannedClass, PlannedWay,
-    Reconfiguration, Reconfigurations, Recovered, Scheduler, Session, Status, Stream, Traffic,
-    detector,
+    Blocks, Bundle, Class, ClassOnPath, Dropped, DroppedPackets, Expired, Flow, FlowTotals,
+    Ingress, Leotp, Limit, Model, Neighbour, Path, PathFigures, PathTotals, Peer, PlannedClass,
+    PlannedWay, Reconfiguration, Reconfigurations, Recovered, Scheduler, Session, Status, Stream,
+    Traffic, detector,
     numbers::{finite, millis, rounded},
     process::process,
     service,
@@ -206,8 +206,31 @@ fn path_totals(peer: &PeerState) -> Vec<PathTotals> {
             datagrams_sent: counters.datagrams_sent,
             datagrams_lost: counters.datagrams_lost,
             reconfigurations: counters.reconfigurations,
+            by_class: by_class(&counters.sent_by_class, &counters.received_by_class),
         })
         .collect()
+}
+
+fn by_class(sent: &ClassBytes, received: &ClassBytes) -> Vec<ClassOnPath> {
+    let mut classes: BTreeMap<_, (u64, u64)> = BTreeMap::new();
+    for (priority, bytes) in sent.known() {
+        classes.entry(priority).or_default().0 = bytes;
+    }
+    for (priority, bytes) in received.known() {
+        classes.entry(priority).or_default().1 = bytes;
+    }
+    let known = classes
+        .into_iter()
+        .map(|(class, bytes)| (Some(class), bytes));
+    let others = (None, (sent.others(), received.others()));
+    let others = Some(others).filter(|(_, bytes)| *bytes != (0, 0));
+    let all = known.chain(others);
+    all.map(|(priority, (bytes_sent, bytes_received))| ClassOnPath {
+        priority,
+        bytes_sent,
+        bytes_received,
+    })
+    .collect()
 }
 
 fn flow(peer: &str, group: &Group, totals: &Totals, meter: &Meter<'_>, uptime: Duration) -> Flow {

@@ -196,6 +196,45 @@ function bar(part, text) {
   return div;
 }
 
+/// Over which paths the bytes of each class went, by priority: what the last minutes added, or else all since the start.
+function waysOf(status, direction) {
+  const ways = new Map();
+  const many = status.peers.length > 1;
+  for (const peer of status.peers) {
+    for (const path of peer.paths) {
+      for (const of of path.by_class ?? []) {
+        if (of.priority == null) continue;
+        const name = many ? `${path.name} (${peer.name})` : path.name;
+        const bytes = of[direction];
+        const added = recent(`${peer.name}/${path.opened_by}/${path.name}/${of.priority}/${direction}`, bytes, heard / 1000);
+        const all = ways.get(of.priority) ?? ways.set(of.priority, new Map()).get(of.priority);
+        const known = all.get(name) ?? { bytes: 0, added: 0 };
+        all.set(name, { bytes: known.bytes + bytes, added: known.added + added });
+      }
+    }
+  }
+  return ways;
+}
+
+function waysText(ways, priority) {
+  const all = [...(ways.get(priority) ?? [])];
+  const isRecent = all.some(([, way]) => way.added > 0);
+  const bytes = way => isRecent ? way.added : way.bytes;
+  const sum = all.reduce((sum, [, way]) => sum + bytes(way), 0);
+  const cell = document.createElement('div');
+  cell.className = 'ways';
+  for (const [name, way] of all.sort(([, a], [, b]) => bytes(b) - bytes(a)).slice(0, 8)) {
+    if (!way.bytes) continue;
+    const span = document.createElement('span');
+    span.textContent = `${name} ${share(bytes(way) / sum)}`;
+    span.title = `${size(way.bytes)} since the start`;
+    span.dataset.path = name;
+    span.dataset.value = way.bytes;
+    cell.append(cell.childElementCount ? ' · ' : '', span);
+  }
+  return cell;
+}
+
 function showClasses(status) {
   table('#classes', status.classes.map(flow => {
     const { blocks, traffic } = flow;
@@ -207,6 +246,12 @@ function showClasses(status) {
       blocks.recovered.redundancy + blocks.recovered.retransmission,
       rate(traffic.sent_bit_per_s), rate(traffic.received_bit_per_s)];
   }));
+}
+
+function showWays(status) {
+  const [out, back] = [waysOf(status, 'bytes_sent'), waysOf(status, 'bytes_received')];
+  table('#ways', status.classes.map(({ priority }) =>
+    [words(`${priority}`), waysText(out, priority), waysText(back, priority)]));
 }
 
 function showRules(status) {
@@ -326,6 +371,7 @@ function show(status) {
   }
   showProblems(status, entries);
   showClasses(status);
+  showWays(status);
   showRules(status);
   showLimits(status);
   draw();

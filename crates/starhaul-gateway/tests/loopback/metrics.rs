@@ -211,6 +211,69 @@ fn a_scrape_gives_the_figures_of_the_status() {
     });
 }
 
+/// Of every path the bytes of each class are told at both sides, and they are all that its streams sent over it.
+#[test]
+fn the_bytes_of_each_class_are_told_for_each_path() {
+    run(async {
+        let pair = measured_pair().await;
+        let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let rule = pair.near.ingress_address("u").unwrap();
+        client.connect(rule).await.unwrap();
+        client.send(&[1; 1000]).await.unwrap();
+        client.recv(&mut [0; 2000]).await.unwrap();
+        let tcp = TcpStream::connect(pair.near.ingress_address("t").unwrap()).await;
+        let data = pattern(200_000);
+        assert!(ask(tcp.unwrap(), &data).await == data);
+        // What is on its way, and what is counted each half second, comes to rest.
+        let sums = |status: &Status| {
+            let mut sums = BTreeMap::<_, (u64, u64)>::new();
+            for path in &status.peers[0].paths {
+                let of_streams: u64 = path.by_class.iter().map(|class| class.bytes_sent).sum();
+                assert!(of_streams <= path.bytes_sent, "{path:?}");
+                for class in &path.by_class {
+                    let sum = sums.entry(class.priority).or_default();
+                    sum.0 += class.bytes_sent;
+                    sum.1 += class.bytes_received;
+                }
+            }
+            sums
+        };
+        until(|| {
+            let (near, far) = (sums(&pair.near.report()), sums(&pair.far.report()));
+            let bytes = |sums: &BTreeMap<_, (u64, u64)>, class| {
+                sums.get(&Some(class)).copied().unwrap_or_default()
+            };
+            let all = |sums: &BTreeMap<_, (u64, u64)>| {
+                sums.values()
+                    .fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+            };
+            let is_told = bytes(&near, 1).0 >= 1000
+                && bytes(&near, 1).1 >= 1000
+                && bytes(&near, 5).0 >= 200_000
+                && bytes(&near, 5).1 >= 200_000;
+            let ((out, back), (there, from_there)) = (all(&near), (all(&far).1, all(&far).0));
+            is_told && (out, back) == (there, from_there)
+        })
+        .await;
+        let (status, series) = both(&pair).await;
+        let path = &status.peers[0].paths[0];
+        assert!(!path.by_class.is_empty(), "{path:?}");
+        for class in &path.by_class {
+            let priority = class.priority.map(|priority| priority.to_string());
+            let labels = format!(
+                "peer=\"far\",path=\"{}\",opened_by=\"us\",priority=\"{}\"",
+                path.name,
+                priority.unwrap_or_default()
+            );
+            let of =
+                |name: &str| series[&format!("starhaul_path_class_{name}_bytes_total{{{labels}}}")];
+            assert_eq!(of("sent"), class.bytes_sent as f64);
+            assert_eq!(of("received"), class.bytes_received as f64);
+        }
+        pair.end().await;
+    });
+}
+
 #[test]
 fn a_configured_path_without_a_session_is_down_and_its_bytes_stay() {
     run(async {

@@ -313,7 +313,7 @@ impl Node {
         let mut known = PathState::new(conn.local, spec);
         known.conn = Some(conn.key);
         if let Some(former) = state.paths.get(&path) {
-            known.past = former.past;
+            known.past = former.past.clone();
             known.rate_limit = former.rate_limit;
             conn.control.lock().set_rate_limit(former.rate_limit);
         }

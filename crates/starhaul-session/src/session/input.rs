@@ -54,8 +54,12 @@ impl Session {
         };
         entry.counters.bytes_received += bytes as u64;
         entry.monitor.on_heard(self.now);
-        if matches!(body, Body::Fragment(_) | Body::StreamFrame(_)) {
+        if let Some(stream) = body.stream() {
             entry.on_use(self.now);
+            if stream != StreamId::CONTROL {
+                let priority = self.streams.get(&stream).map(|of| of.config.priority);
+                entry.received_by_class.add(priority, bytes as u64);
+            }
         }
         let arrival = entry.received.insert(self.now, header.sequence);
         let wants_ack = !matches!(body, Body::Ack(_));

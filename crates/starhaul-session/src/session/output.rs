@@ -296,7 +296,10 @@ impl Session {
             let sequence = path.monitor.next_sequence();
             let header = self.clocks.header(now, sequence);
             fragment.encode(header, length, &mut self.slab);
-            batch.push(path.send(now, self.slab.split().freeze(), item, batch.budget));
+            let payload = self.slab.split().freeze();
+            path.sent_by_class
+                .add(Some(class.priority), payload.len() as u64);
+            batch.push(path.send(now, payload, item, batch.budget));
             block.on_sent(choice.fragment, id, choice.purpose, acknowledged_by);
             if matches!(choice.purpose, Purpose::Redundancy | Purpose::Copy) {
                 redundant += length as u64;
@@ -523,7 +526,8 @@ impl Session {
         frame: NextFrame,
     ) -> Option<()> {
         let (id, now) = (batch.path, self.now);
-        let pair = self.streams.get(&stream).and_then(Stream::pair)?;
+        let entry = self.streams.get(&stream)?;
+        let (pair, priority) = (entry.pair()?, entry.config.priority);
         let NextFrame {
             start, end, fin, ..
         } = frame;
@@ -537,6 +541,7 @@ impl Session {
         StreamFrame::encode(stream, start, fin, slices, header, &mut self.slab);
         let payload = self.slab.split().freeze();
         let sequence = path.monitor.next_sequence();
+        path.sent_by_class.add(Some(priority), payload.len() as u64);
         batch.push(path.send(now, payload, item_of(stream, frame), batch.budget));
         self.note_frame(id, sequence, stream, frame);
         self.after_use(id);

@@ -9,7 +9,7 @@ use starhaul_gateway::{
     Config,
     config::{ConnectionTargets, ControlPath, IdentitySource},
 };
-use starhaul_net::{BindOptions, BulkSocket, IoMode};
+use starhaul_net::{BindOptions, BulkSocket, Interception, IoMode};
 
 use super::{Cause, Finding};
 
@@ -20,7 +20,7 @@ pub(super) const LEAST_FREE_BYTES: u64 = 16 << 20;
 
 pub(super) fn examine(config: Option<&Config>) -> Vec<Finding> {
     let mut findings = buffers();
-    findings.push(offload());
+    findings.extend([offload(), joining()]);
     findings.extend(config.map(needs).unwrap_or_default());
     findings.extend(config.map(disks).unwrap_or_default());
     findings
@@ -74,6 +74,20 @@ fn offload() -> Finding {
     }
 }
 
+/// Whether the kernel joins datagrams that arrive together.
+fn joining() -> Finding {
+    let subject = "UDP receive offload";
+    match starhaul_net::joins_datagrams() {
+        Ok(()) => Finding::good(Cause::Offload, subject, "the kernel has it"),
+        Err(error) => Finding::note(
+            Cause::Offload,
+            subject,
+            format!("not possible: {error}"),
+            "use a kernel of version 5.0 or later: without it fast sessions take more of the processor",
+        ),
+    }
+}
+
 /// What the rules of a configuration need.
 fn needs(config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -119,6 +133,7 @@ fn transparent() -> Finding {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
     let subject = "transparent sockets";
     match socket.and_then(|socket| socket.set_ip_transparent_v4(true)) {
+        Ok(()) if is_there("nft") => interception(subject),
         Ok(()) => Finding::good(Cause::Transparent, subject, "the kernel has them"),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Finding::note(
             Cause::Transparent,
@@ -131,6 +146,23 @@ fn transparent() -> Finding {
             subject,
             format!("not possible: {error}"),
             "use a kernel with CONFIG_NETFILTER_XT_TARGET_TPROXY or nft_tproxy",
+        ),
+    }
+}
+
+/// Whether nftables and the kernel would take our rules.
+fn interception(subject: &str) -> Finding {
+    match Interception::check(true) {
+        Ok(()) => Finding::good(
+            Cause::Transparent,
+            subject,
+            "the kernel has them, and nftables takes our rules",
+        ),
+        Err(error) => Finding::problem(
+            Cause::Transparent,
+            subject,
+            error.to_string(),
+            "modprobe nft_tproxy nft_socket nft_fib_inet; nft lists what it refuses",
         ),
     }
 }

@@ -84,8 +84,10 @@ fn secrets(config: &Config) -> Vec<Finding> {
         let keys = chain.neighbours.iter().map(|neighbour| &neighbour.key);
         keys.chain([&chain.secret])
     });
-    files
-        .filter_map(|file| open_to_others("[leotp]", file))
+    let of_chain = files.filter_map(|file| open_to_others("[leotp]", file));
+    let passwords = config.password_files();
+    of_chain
+        .chain(passwords.filter_map(|file| open_to_others("[[socks5]]", file)))
         .collect()
 }
 

@@ -2,6 +2,7 @@
 //! ledger tells them apart, and fixed texts: no client adds one.
 
 mod bundles;
+mod controllers;
 mod paths;
 mod rules;
 mod service;
@@ -17,7 +18,9 @@ impl Figures for Status {
     fn write(&self, families: &mut Families<'_>) -> fmt::Result {
         of_process(self, families)?;
         of_peers(self, families)?;
-        paths::write(self, families)?;
+        let rows = paths::rows(self);
+        paths::write(&rows, families)?;
+        controllers::write(&rows, families)?;
         service::write(self, families)?;
         rules::write(self, families)?;
         tunnels::write(&self.tunnels, families)?;

@@ -1,32 +1,34 @@
 //! Metrics of paths. Where a peer has several sessions with a path of one name, counters are of all of them, and other figures
 //! of the newest one.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use starhaul_metrics::{Families, Unit};
 
-use crate::status::{KnownPath, Path, PathFigures, PathTotals, Status};
+use crate::status::{ClassOnPath, KnownPath, Path, PathFigures, PathTotals, Status};
 
 const STATES: [&str; 3] = ["up", "suspect", "down"];
 
 /// A path with the labels of its series.
-struct Row<'s> {
-    labels: [(&'static str, &'s str); 3],
+pub(super) struct Row<'s> {
+    pub(super) labels: [(&'static str, &'s str); 3],
     totals: &'s PathTotals,
-    now: Option<&'s Path>,
+    pub(super) now: Option<&'s Path>,
     state: Option<&'s str>,
 }
 
-pub(super) fn write(status: &Status, families: &mut Families<'_>) -> fmt::Result {
-    let known: Vec<_> = status.known_paths().collect();
-    let rows: Vec<_> = known.iter().map(row).collect();
-    states(&rows, families)?;
-    counters(&rows, families)?;
-    figures(&rows, families)?;
-    controllers(&rows, families)
+pub(super) fn rows(status: &Status) -> Vec<Row<'_>> {
+    status.known_paths().map(row).collect()
 }
 
-fn row<'s>(known: &'s KnownPath<'_>) -> Row<'s> {
+pub(super) fn write(rows: &[Row<'_>], families: &mut Families<'_>) -> fmt::Result {
+    states(rows, families)?;
+    counters(rows, families)?;
+    classes(rows, families)?;
+    figures(rows, families)
+}
+
+fn row(known: KnownPath<'_>) -> Row<'_> {
     Row {
         labels: [
             ("peer", &known.peer.name),
@@ -95,6 +97,46 @@ fn counters(rows: &[Row<'_>], families: &mut Families<'_>) -> fmt::Result {
     for (name, help, unit, value) in all {
         let series = rows.iter().map(|row| (row.labels, value(row.totals)));
         families.counter(name, help, unit, series)?;
+    }
+    Ok(())
+}
+
+/// Which class's bytes went where. Every path has the classes of all paths to its peer, and one without a name for all that are
+/// told together, so that a class which changes its path adds no series.
+fn classes(rows: &[Row<'_>], families: &mut Families<'_>) -> fmt::Result {
+    type Value = fn(&ClassOnPath) -> u64;
+    let all: [(&str, &str, Value); 2] = [
+        (
+            "starhaul_path_class_sent",
+            "Bytes to the peer that carried data of streams of a class, with redundancy and retransmissions",
+            |class| class.bytes_sent,
+        ),
+        (
+            "starhaul_path_class_received",
+            "Bytes from the peer that carried data of streams of a class",
+            |class| class.bytes_received,
+        ),
+    ];
+    let mut names = BTreeMap::<_, BTreeMap<Option<u8>, String>>::new();
+    for row in rows {
+        let of_peer = names.entry(row.labels[0].1).or_default();
+        of_peer.insert(None, String::new());
+        for class in row.totals.by_class.iter().filter_map(|of| of.priority) {
+            of_peer.insert(Some(class), class.to_string());
+        }
+    }
+    for (name, help, value) in all {
+        let series = rows.iter().flat_map(|row| {
+            let [peer, path, opened_by] = row.labels;
+            let of_peer = names.get(peer.1).into_iter().flatten();
+            of_peer.map(move |(priority, text)| {
+                let mut known = row.totals.by_class.iter();
+                let class = known.find(|class| class.priority == *priority);
+                let labels = [peer, path, opened_by, ("priority", text.as_str())];
+                (labels, class.map_or(0, value))
+            })
+        });
+        families.counter(name, help, Some(Unit::Bytes), series)?;
     }
     Ok(())
 }
@@ -213,47 +255,6 @@ fn figures(rows: &[Row<'_>], families: &mut Families<'_>) -> fmt::Result {
     Ok(())
 }
 
-fn controllers(rows: &[Row<'_>], families: &mut Families<'_>) -> fmt::Result {
-    let present = || rows.iter().filter_map(|row| Some((row.labels, row.now?)));
-    let series = present().filter(|(_, path)| !path.controller.is_empty());
-    let series = series.map(|([peer, name, opened_by], path)| {
-        let controller = ("controller", path.controller.as_str());
-        let phase = ("phase", path.controller_state.as_str());
-        ([peer, name, opened_by, controller, phase], 1.0)
-    });
-    families.gauge(
-        "starhaul_path_controller",
-        "1 for the controller of a path and its phase",
-        None,
-        series,
-    )?;
-    let series = present().flat_map(|([peer, name, opened_by], path)| {
-        let model = path.model.as_ref();
-        let estimates = [
-            (
-                "aggressive",
-                model.and_then(|model| model.bandwidth_aggressive_bit_per_s),
-            ),
-            (
-                "moderate",
-                model.and_then(|model| model.bandwidth_moderate_bit_per_s),
-            ),
-        ];
-        estimates.into_iter().filter_map(move |(estimate, rate)| {
-            Some((
-                [peer, name, opened_by, ("estimate", estimate)],
-                rate? as f64,
-            ))
-        })
-    });
-    families.gauge(
-        "starhaul_path_model_bandwidth",
-        "Estimates of a controller that keeps a model (LeoCC's bBW_a and bBW_m)",
-        Some(Unit::Other("bits_per_second".to_owned())),
-        series,
-    )
-}
-
-fn seconds(milliseconds: f64) -> f64 {
+pub(super) fn seconds(milliseconds: f64) -> f64 {
     milliseconds / 1e3
 }

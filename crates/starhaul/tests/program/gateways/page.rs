@@ -48,7 +48,39 @@ fn paths(status: &Value) -> Value {
     Value::Object(shown.collect())
 }
 
+/// Over which paths the page says each class went out and came in: the class, and bytes by path for both directions.
+const WAYS: &str = "[...document.querySelectorAll('#ways tbody tr')].map(row => [row.cells[0].innerText,\
+    ...[...row.querySelectorAll('.ways')].map(cell => Object.fromEntries([...cell.children].map(way =>\
+    [way.dataset.path, +way.dataset.value])))])";
+
+/// The same from the status.
+fn ways(status: &Value) -> Value {
+    let classes = status["classes"].as_array().unwrap().iter();
+    let paths = status["peers"][0]["paths"].as_array().unwrap();
+    let of = |class: &Value, direction: &str| -> Value {
+        let bytes = paths.iter().filter_map(|path| {
+            let on_path = path["by_class"].as_array().unwrap().iter();
+            let class = on_path
+                .clone()
+                .find(|on| on["priority"] == class["priority"])?;
+            let bytes = Some(&class[direction]).filter(|bytes| bytes.as_u64() != Some(0))?;
+            Some((path["name"].as_str()?.to_owned(), bytes.clone()))
+        });
+        Value::Object(bytes.collect())
+    };
+    classes
+        .map(|class| {
+            let (sent, received) = (of(class, "bytes_sent"), of(class, "bytes_received"));
+            json!([class["priority"].to_string(), sent, received])
+        })
+        .collect()
+}
+
 fn is_same(page: &Value, status: &Value) -> bool {
+    if let (Some(page), Some(status)) = (page.as_array(), status.as_array()) {
+        let mut both = page.iter().zip(status);
+        return page.len() == status.len() && both.all(|(page, status)| is_same(page, status));
+    }
     let (Some(page), Some(status)) = (page.as_object(), status.as_object()) else {
         return page == status
             || page
@@ -121,11 +153,11 @@ fn the_page_shows_the_status_and_a_cut_path_turns_red_within_two_seconds() {
     let until = Instant::now() + super::PATIENCE;
     loop {
         let status = pair.field.status();
-        let shown = browser.evaluate(PATHS);
-        if is_same(&shown, &paths(&status)) {
+        let shown = json!([browser.evaluate(PATHS), browser.evaluate(WAYS)]);
+        let status = json!([paths(&status), ways(&status)]);
+        if is_same(&shown, &status) {
             break;
         }
-        let status = paths(&status);
         assert!(
             Instant::now() < until,
             "page {shown:#}
@@ -133,6 +165,10 @@ status {status:#}"
         );
         std::thread::sleep(Duration::from_millis(100));
     }
+    let ways = browser.evaluate(WAYS);
+    let came_over = |path: &str| ways[0][2][path].as_f64() > Some(1e5);
+    assert!(came_over("link0") && came_over("link1"), "{ways}");
+    fits_into_a_phone(&mut browser);
     let rows =
         "[...document.querySelectorAll('#rules tbody tr')].map(row => row.innerText).join('\\n')";
     let rows = browser.evaluate(rows);
@@ -167,6 +203,26 @@ status {status:#}"
             .contains("no answer")
             .then_some(())
     });
+}
+
+/// All that was loaded is below 100 kB, and a phone shows it without scrolling sideways.
+fn fits_into_a_phone(browser: &mut Browser) {
+    let loaded = "performance.getEntriesByType('navigation').concat(performance.getEntriesByType('resource'))\
+        .filter(entry => entry.name.startsWith('http')).map(entry => [new URL(entry.name).origin === location.origin, entry.decodedBodySize])";
+    let loaded = browser.evaluate(loaded);
+    let loaded = loaded.as_array().unwrap();
+    assert!(loaded.len() >= 3, "{loaded:?}");
+    assert!(
+        loaded.iter().all(|one| one[0] == true),
+        "from elsewhere: {loaded:?}"
+    );
+    let bytes: f64 = loaded.iter().filter_map(|one| one[1].as_f64()).sum();
+    assert!((10e3..100e3).contains(&bytes), "{bytes} bytes");
+    let phone = json!({ "width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": true });
+    browser.call("Emulation.setDeviceMetricsOverride", phone);
+    let width = browser.evaluate("document.documentElement.scrollWidth");
+    assert!(width.as_f64() <= Some(360.0), "{width} px wide");
+    browser.call("Emulation.clearDeviceMetricsOverride", json!({}));
 }
 
 /// What a round leaves behind.
