@@ -80,18 +80,23 @@ impl Scheduler for Rules {
         others.all(|(_, other)| risk(this) <= risk(other))
     }
 
-    /// On another path than most of the block's data, if it arrives over another by `limit`.
+    /// On another path than most of the block's data, if it arrives over another by `limit`. Spare redundancy is not worth the price
+    /// of a dearer path.
     fn takes_redundancy(
         &self,
         view: &View<'_>,
         main: Option<PathId>,
         bytes: u64,
-        Limit { deadline, .. }: Limit,
+        limit: Limit,
     ) -> bool {
         let id = view.path();
-        let in_time = |path: PathView<'_>| path.predict_arrival(view.now(), 0, bytes) <= deadline;
+        let in_time =
+            |path: PathView<'_>| path.predict_arrival(view.now(), 0, bytes) <= limit.deadline;
         if main != Some(id) {
-            return view.this().is_some_and(in_time);
+            let affordable = |path| !limit.is_spare || view.cheaper_than(path) == 0;
+            return view
+                .this()
+                .is_some_and(|path| in_time(path) && affordable(path));
         }
         !view
             .carrying(bytes)

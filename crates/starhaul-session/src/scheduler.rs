@@ -61,6 +61,8 @@ pub struct Limit {
     pub deadline: Instant,
     /// Its kind; says whether lost fragments are retransmitted.
     pub class: Class,
+    /// What leaves may as well not: a retransmission of what is lost would arrive in time, too.
+    pub is_spare: bool,
 }
 
 /// A frame of a reliable stream that may leave.

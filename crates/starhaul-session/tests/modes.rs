@@ -238,6 +238,26 @@ fn redundancy_leaves_on_another_path_than_the_data() {
     assert!(elsewhere * 100 >= total * 95, "{elsewhere} of {total}");
 }
 
+/// Where there is time to retransmit, nobody pays for redundancy.
+#[test]
+fn a_dearer_path_carries_no_redundancy_that_a_retransmission_can_replace() {
+    for (seed, loss) in [(1, 0.01), (2, 0.05), (3, 0.1)] {
+        let (stream, lanes) = (
+            stream(Mode::FecRetransmit, 600, 1.0),
+            [(20, loss), (40, 0.0)],
+        );
+        let run = Run::by(SchedulerChoice::Rules, stream, &lanes, (12_000, 200), seed);
+        assert_eq!(run.on_time(), 1.0, "seed {seed}");
+        let fragments = run.pair.fragments(0);
+        let dear = fragments.iter().filter(|f| f.path == PathId(1));
+        let redundant = dear.clone().filter(|f| f.index >= f.data_count).count();
+        assert_eq!(redundant, 0, "seed {seed}: redundancy over the dear path");
+        // All that it carries is what the other one lost.
+        let most = (2.0 * loss * fragments.len() as f64) as usize;
+        assert!(dear.count() <= most, "seed {seed}: more than {most}");
+    }
+}
+
 #[test]
 fn the_coding_rate_stays_below_its_limit() {
     for (limit, blocks) in [(0.0, 50), (0.1, 50), (0.5, 50), (1.0, 50)] {

@@ -581,6 +581,7 @@ pub(crate) fn choose(
     let limit = Limit {
         deadline: block.deadline,
         class: class_of(block),
+        is_spare: false,
     };
     let bytes = fragment_bytes(block, view.fragment_capacity());
     if let Some(id) = block.next_retransmission()
@@ -618,6 +619,7 @@ fn redundancy(block: &SendBlock, view: &View<'_>, scheduler: &dyn Scheduler) -> 
     let limit = Limit {
         deadline: recovered_by.map_or(block.deadline, |at| at.min(block.deadline)),
         class: class_of(block),
+        is_spare: !block.redundancy_is_urgent,
     };
     let bytes = fragment_bytes(block, view.fragment_capacity());
     scheduler
