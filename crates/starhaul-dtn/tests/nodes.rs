@@ -698,7 +698,7 @@ fn the_sample_and_wrong_configurations() {
         (
             "light_time =",
             "light_tim =",
-            "node.toml:35: [[ltp.peer]]: unknown key \"light_tim\"; did you mean \"light_time\"?",
+            "node.toml:45: [[ltp.peer]]: unknown key \"light_tim\"; did you mean \"light_time\"?",
         ),
         (
             "kind = \"disk\"",
